@@ -1,0 +1,205 @@
+package filters
+
+import (
+	"encoding/hex"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// MaxValues is the most tag values, authors or ids that a builder puts into one
+// filter.
+const MaxValues = 100
+
+// Layer1 asks for all announcements and states. Its JSON is the same for every
+// relay and every server, {"kinds":[30617,30618]}, so that a relay may keep one
+// index for all of them.
+func Layer1() nostr.Filter {
+	return nostr.Filter{Kinds: []int{KindAnnouncement, KindState}}
+}
+
+// Repos asks for whatever tags one of the repositories (layer 2): `a`, `A` and
+// `q` tags with the address of the announcement, and deletions of the
+// announcement or of the state. Repositories whose address no relay would take
+// (see [CheckIdentifier]) are left out. No repositories, no filters.
+func Repos(refs []RepoRef) []nostr.Filter {
+	refs = slices.DeleteFunc(slices.Clone(refs), func(r RepoRef) bool {
+		return CheckIdentifier(r.Identifier) != nil
+	})
+	refs = sorted(refs, RepoRef.Compare)
+	var fs []nostr.Filter
+	for chunk := range slices.Chunk(refs, MaxValues) {
+		announcements := addresses(chunk, KindAnnouncement)
+		fs = append(fs, tagged(announcements, "a", "A", "q")...)
+		// The two addresses of a repository stay in one filter.
+		states := addresses(chunk, KindState)
+		for from := 0; from < len(chunk); from += MaxValues / 2 {
+			to := min(from+MaxValues/2, len(chunk))
+			deletions := slices.Concat(announcements[from:to], states[from:to])
+			fs = append(fs, nostr.Filter{
+				Kinds: []int{KindDeletion},
+				Tags:  nostr.TagMap{"a": deletions},
+			})
+		}
+	}
+	return fs
+}
+
+// Roots asks for whatever tags one of the events (layer 3): `e`, `E` and `q` tags
+// with its id. No ids, no filters.
+func Roots(ids []EventID) []nostr.Filter {
+	var fs []nostr.Filter
+	for chunk := range slices.Chunk(hexes(sorted(ids, EventID.Compare)), MaxValues) {
+		fs = append(fs, tagged(chunk, "e", "E", "q")...)
+	}
+	return fs
+}
+
+// Deletions asks for all deletions and requests to vanish (NIP-62) by the authors.
+// No authors, no filters.
+func Deletions(authors []PubKey) []nostr.Filter {
+	var fs []nostr.Filter
+	for chunk := range slices.Chunk(hexes(sorted(authors, PubKey.Compare)), MaxValues) {
+		fs = append(fs, nostr.Filter{Kinds: []int{KindDeletion, KindVanish}, Authors: chunk})
+	}
+	return fs
+}
+
+// States asks for the states of the repositories by identifier, whoever signed
+// them: any maintainer may. It serves where layer 1 is narrowed to announcements,
+// and for spot checks. Identifiers that no relay would take are left out.
+func States(refs []RepoRef) []nostr.Filter {
+	identifiers := make([]string, 0, len(refs))
+	for _, r := range refs {
+		if CheckIdentifier(r.Identifier) == nil {
+			identifiers = append(identifiers, r.Identifier)
+		}
+	}
+	slices.Sort(identifiers)
+	var fs []nostr.Filter
+	for chunk := range slices.Chunk(slices.Compact(identifiers), MaxValues) {
+		fs = append(fs, nostr.Filter{
+			Kinds: []int{KindState},
+			Tags:  nostr.TagMap{"d": slices.Clip(chunk)},
+		})
+	}
+	return fs
+}
+
+// ByID asks for the events with these ids, size of them in a filter, in the order
+// given and each once. The limit of each filter is the number of its ids, since
+// some relays take a small limit of their own where none is given. A size below 1
+// means [MaxValues].
+func ByID(ids []EventID, size int) []nostr.Filter {
+	if size < 1 {
+		size = MaxValues
+	}
+	seen := make(map[EventID]struct{}, len(ids))
+	unique := make([]EventID, 0, len(ids))
+	for _, id := range ids {
+		if _, again := seen[id]; !again {
+			seen[id] = struct{}{}
+			unique = append(unique, id)
+		}
+	}
+	var fs []nostr.Filter
+	for chunk := range slices.Chunk(hexes(unique), size) {
+		fs = append(fs, nostr.Filter{IDs: chunk, Limit: len(chunk)})
+	}
+	return fs
+}
+
+// Live returns a copy of f that asks for no stored events, only for those to
+// come: limit 0, no since, no until.
+func Live(f nostr.Filter) nostr.Filter {
+	f = Between(f, nil, nil, 0)
+	f.LimitZero = true
+	return f
+}
+
+// Between returns a copy of f with these bounds, both inclusive, in place of its
+// own; nil is no bound. A limit below 1 is no limit.
+func Between(f nostr.Filter, since, until *nostr.Timestamp, limit int) nostr.Filter {
+	f.Since, f.Until = since, until
+	f.Limit, f.LimitZero = max(limit, 0), false
+	return f.Clone()
+}
+
+// WithKinds returns a copy of f that names the kinds of [Kinds] if f names none:
+// some relays refuse filters without kinds.
+func WithKinds(f nostr.Filter) nostr.Filter {
+	f = f.Clone()
+	if f.Kinds == nil {
+		f.Kinds = Kinds()
+	}
+	return f
+}
+
+// Kinds returns the kinds that belong to a repository (NIP-34, comments of NIP-22
+// and deletions), ascending. The slice is the caller's.
+func Kinds() []int {
+	return []int{
+		KindDeletion,
+		1111, // comment
+		KindPatch, KindPullRequest, KindPullRequestUpdate, KindIssue,
+		1630, 1631, 1632, 1633, // status: open, applied, closed, draft
+		KindAnnouncement, KindState,
+	}
+}
+
+// Empty reports whether f has a list of values that is empty (and not just
+// absent). No event matches it, and it must never go on the wire: the encoder
+// leaves an empty list of ids out, which then asks for everything.
+func Empty(f nostr.Filter) bool {
+	if f.IDs != nil && len(f.IDs) == 0 ||
+		f.Kinds != nil && len(f.Kinds) == 0 ||
+		f.Authors != nil && len(f.Authors) == 0 {
+		return true
+	}
+	for _, values := range f.Tags {
+		if len(values) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tagged returns one filter for each tag name. They share values.
+func tagged(values []string, names ...string) []nostr.Filter {
+	fs := make([]nostr.Filter, len(names))
+	for i, name := range names {
+		fs[i].Tags = nostr.TagMap{name: values}
+	}
+	return fs
+}
+
+func addresses(refs []RepoRef, kind int) []string {
+	out := make([]string, len(refs))
+	for i, r := range refs {
+		out[i] = r.Address(kind)
+	}
+	return out
+}
+
+// sorted returns a sorted copy without repetitions.
+func sorted[T comparable](in []T, compare func(a, b T) int) []T {
+	out := slices.Clone(in)
+	slices.SortFunc(out, compare)
+	return slices.Compact(out)
+}
+
+// hexes spells values in hex. All the strings share one allocation: they are
+// kept, and dropped, together.
+func hexes[T ~[32]byte](values []T) []string {
+	buf := make([]byte, 0, 64*len(values))
+	for _, v := range values {
+		b := [32]byte(v)
+		buf = hex.AppendEncode(buf, b[:])
+	}
+	all := string(buf)
+	out := make([]string, len(values))
+	for i := range out {
+		out[i] = all[64*i : 64*(i+1)]
+	}
+	return out
+}

@@ -1,0 +1,64 @@
+package filters
+
+import (
+	"strings"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+// RelayURL is the URL of a relay in its one canonical spelling: every spelling of
+// a relay gives the same value, so RelayURL works as a map key. The zero value is
+// no relay. It is made only by [ParseRelayURL].
+type RelayURL struct {
+	url egress.URL
+}
+
+// ParseRelayURL reads a relay URL as people write it: ws and wss only, a bare
+// host means wss. Scheme and host are lower-cased, international host names
+// become ASCII, and default port, trailing slash, trailing dot and fragment are
+// removed. All errors wrap [egress.ErrURL].
+func ParseRelayURL(s string) (RelayURL, error) {
+	u, err := egress.ParseURL(s, egress.Relay)
+	if err != nil {
+		return RelayURL{}, err
+	}
+	return RelayURL{u}, nil
+}
+
+// URL returns the URL for a dialer.
+func (u RelayURL) URL() egress.URL { return u.url }
+
+// String returns the canonical spelling, "" for the zero value.
+func (u RelayURL) String() string { return u.url.String() }
+
+// Authority returns the host and port that the relay is reached at.
+func (u RelayURL) Authority() egress.Authority { return u.url.Authority }
+
+// Path returns the path without a trailing slash, "" for the root.
+func (u RelayURL) Path() string { return u.url.Path }
+
+// Plaintext reports whether the relay is reached without TLS (ws).
+func (u RelayURL) Plaintext() bool { return u.url.Plaintext() }
+
+// IsZero reports whether u is no relay.
+func (u RelayURL) IsZero() bool { return u == RelayURL{} }
+
+// Compare orders relays by their canonical spelling.
+func (u RelayURL) Compare(other RelayURL) int { return strings.Compare(u.String(), other.String()) }
+
+// MarshalText gives the canonical spelling.
+func (u RelayURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads what [ParseRelayURL] reads; empty text is the zero value.
+func (u *RelayURL) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*u = RelayURL{}
+		return nil
+	}
+	parsed, err := ParseRelayURL(string(text))
+	if err != nil {
+		return err
+	}
+	*u = parsed
+	return nil
+}

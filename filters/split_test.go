@@ -1,0 +1,340 @@
+package filters_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// crowd is a relay all of whose events are of one second.
+type crowd struct {
+	events []*nostr.Event // by id
+	cap    int
+	nip67  bool
+	pages  int
+}
+
+const busy = nostr.Timestamp(1_700_000_000)
+
+func (c *crowd) add(kind int, author string, tags ...nostr.Tag) {
+	id := number32[filters.EventID](len(c.events))
+	c.events = append(c.events, &nostr.Event{ID: id.String(), Kind: kind, PubKey: author, CreatedAt: busy, Tags: tags})
+}
+
+func (c *crowd) matching(f nostr.Filter) (out []*nostr.Event) {
+	m := filters.Compile([]nostr.Filter{f})
+	for _, ev := range c.events {
+		if m.Match(ev) {
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+func (c *crowd) answer(f nostr.Filter) (page []*nostr.Event, complete, more bool) {
+	c.pages++
+	page = c.matching(f)
+	cut := len(page) > min(c.cap, f.Limit)
+	if cut {
+		page = page[:min(c.cap, f.Limit)]
+	}
+	return page, c.nip67 && !cut, c.nip67 && cut
+}
+
+// run splits to the end and returns the ids that came.
+func (c *crowd) run(t testing.TB, s *filters.Split) map[string]bool {
+	t.Helper()
+	got := make(map[string]bool)
+	for {
+		f, ok := s.Next()
+		if !ok {
+			break
+		}
+		require.Equal(t, busy, *f.Since)
+		require.Equal(t, busy, *f.Until)
+		require.False(t, filters.Empty(f))
+		page, complete, more := c.answer(f)
+		for _, ev := range page {
+			id, err := filters.ParseEventID(ev.ID)
+			require.NoError(t, err)
+			s.Saw(id, ev)
+			got[ev.ID] = true
+		}
+		s.End(complete, more)
+	}
+	require.True(t, s.Done())
+	return got
+}
+
+// provable is the naive twin: it splits without a plan, and without end.
+func (c *crowd) provable(f nostr.Filter, page int) bool {
+	if answer, _, more := c.answer(f); len(answer) < page || c.nip67 && !more {
+		return true
+	}
+	a, b, ok := filters.Halve(f)
+	return ok && c.provable(a, page) && c.provable(b, page)
+}
+
+func randomCrowd(rng *rand.Rand, severalTags bool) (c *crowd, f nostr.Filter) {
+	c = &crowd{cap: 1 + rng.IntN(30), nip67: rng.IntN(4) == 0}
+	values := 1 + rng.IntN(8)
+	kinds, authors := 1+rng.IntN(4), 1+rng.IntN(5)
+	value := func() string { return fmt.Sprintf("v%d", rng.IntN(values)) }
+	for range rng.IntN(300) {
+		tags := []nostr.Tag{{"a", value()}}
+		if severalTags {
+			tags = append(tags, nostr.Tag{"a", value()})
+		}
+		c.add(1617+rng.IntN(kinds), strings.Repeat(string(rune('a'+rng.IntN(authors))), 64), tags...)
+	}
+	f.Tags = nostr.TagMap{}
+	for i := range values {
+		f.Tags["a"] = append(f.Tags["a"], fmt.Sprintf("v%d", i))
+	}
+	if rng.IntN(2) == 0 {
+		f.Kinds = []int{1617, 1618, 1619, 1620}[:1+rng.IntN(4)]
+	}
+	if rng.IntN(4) == 0 {
+		f.Authors = []string{strings.Repeat("a", 64), strings.Repeat("b", 64)}
+	}
+	return c, f
+}
+
+func TestSplitAgainstNaive(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	complete, proven := 0, 0
+	for n := range 500 {
+		several := n%3 == 0
+		c, f := randomCrowd(rng, several)
+		opt := filters.SplitOptions{Page: c.cap, Requests: 5_000}
+		s := filters.NewSplit(f, busy, opt)
+		got := c.run(t, s)
+		at := f
+		at.Since, at.Until, at.Limit = ptr(busy), ptr(busy), filters.DefaultLimit
+		naive := c.provable(at, c.cap)
+		if s.Complete() {
+			complete++
+			for _, ev := range c.matching(f) {
+				require.True(t, got[ev.ID], "%d: %v is missing", n, ev)
+			}
+			require.Equal(t, len(got), s.Seen())
+			require.True(t, naive, n)
+		}
+		if naive {
+			proven++
+			// Events with several values may make the two halves of a filter look
+			// the same, and that is where a split gives up.
+			require.True(t, several || s.Complete(), "%d: it could have been proven", n)
+		}
+	}
+	t.Logf("%d complete of %d that can be", complete, proven)
+	require.Greater(t, complete, 100)
+	require.Greater(t, complete, proven*9/10)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// What can't be proven is at least looked for: all kinds, and all authors that turn
+// up, even those that turn up late.
+func TestSplitWidens(t *testing.T) {
+	c := &crowd{cap: 10}
+	for n := range 20 {
+		for range 9 {
+			c.add(7000+n%2, strings.Repeat(string(rune('a'+n)), 64), nostr.Tag{"a", "x"})
+		}
+	}
+	s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitOptions{Page: 10})
+	s.Heard(&nostr.Event{CreatedAt: busy - 1, Kind: 9, PubKey: "not of this second"})
+	got := c.run(t, s)
+	require.False(t, s.Complete())
+	require.Greater(t, len(got), 25, "kinds and authors that showed")
+	// heard of elsewhere
+	s = filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitOptions{Page: 10})
+	for _, ev := range c.events {
+		s.Heard(ev)
+	}
+	got = c.run(t, s)
+	require.Len(t, got, len(c.events))
+	require.False(t, s.Complete(), "there may be others")
+}
+
+// An author that turns up when the others were asked for is asked for as well.
+func TestSplitWidensAgain(t *testing.T) {
+	s := filters.NewSplit(nostr.Filter{Kinds: []int{1}}, busy, filters.SplitOptions{Page: 2})
+	var asked [][]string
+	for n := 0; ; n++ {
+		f, ok := s.Next()
+		if !ok {
+			break
+		}
+		asked = append(asked, f.Authors)
+		switch {
+		case f.Authors == nil:
+			s.Saw(number32[filters.EventID](1), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "a"})
+			s.Saw(number32[filters.EventID](2), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "b"})
+		case n == 1:
+			s.Heard(&nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "late"})
+		}
+		s.End(false, false)
+	}
+	require.Equal(t, [][]string{nil, {"a"}, {"b"}, {"late"}}, asked)
+}
+
+// A relay that answers everything with the same full page is soon given up.
+func TestSplitEndsWithAnyRelay(t *testing.T) {
+	f := nostr.Filter{Kinds: []int{1, 2, 3, 4, 5, 6, 7}, Tags: nostr.TagMap{"e": {"a", "b", "c", "d", "e", "f"}}}
+	s := filters.NewSplit(f, busy, filters.SplitOptions{Page: 5})
+	pages := 0
+	for {
+		_, ok := s.Next()
+		if !ok {
+			break
+		}
+		pages++
+		for n := range 5 {
+			s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
+		}
+		s.End(false, false)
+	}
+	require.False(t, s.Complete())
+	require.LessOrEqual(t, pages, 6)
+	s.End(true, false)
+	require.Equal(t, 5, s.Seen())
+}
+
+func TestSplitIsBounded(t *testing.T) {
+	c := &crowd{cap: 1}
+	f := nostr.Filter{Tags: nostr.TagMap{"e": {}}}
+	require.True(t, filters.NewSplit(f, busy, filters.SplitOptions{}).Done(), "an empty list matches nothing")
+	for n := range 400 {
+		v := fmt.Sprint(n)
+		f.Tags["e"] = append(f.Tags["e"], v)
+		c.add(n, strings.Repeat("a", 64), nostr.Tag{"e", v})
+	}
+	for opt, most := range map[filters.SplitOptions]int{{Page: 1}: 200, {Page: 1, Requests: 7}: 7} {
+		s := filters.NewSplit(f, busy, opt)
+		c.pages = 0
+		c.run(t, s)
+		require.Equal(t, most, c.pages)
+		require.False(t, s.Complete())
+	}
+}
+
+// A page that is repeated counts once.
+func TestSplitRepeatsAPage(t *testing.T) {
+	s := filters.NewSplit(nostr.Filter{Kinds: []int{1, 2}}, busy, filters.SplitOptions{Limit: 3, Page: 100})
+	for n := range 2 {
+		f, ok := s.Next()
+		require.True(t, ok)
+		require.Equal(t, []int{1}, f.Kinds)
+		require.Equal(t, 3, f.Limit)
+		s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
+		s.Saw(number32[filters.EventID](n+1), &nostr.Event{CreatedAt: busy, Kind: 1})
+	}
+	s.End(false, false)
+	f, _ := s.Next()
+	require.Equal(t, []int{2}, f.Kinds)
+	s.End(false, false)
+	require.True(t, s.Complete())
+}
+
+// FuzzSplitHostile lets a relay answer anything: a split ends within its bound.
+func FuzzSplitHostile(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 200, 100, 50})
+	f.Add([]byte(strings.Repeat("\x05\x00\x00\x01\x02", 30)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		src := &source{data}
+		values := []string{"a", "b", "c", "d", "e"}[:1+src.intn(5)]
+		s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"e": values}}, busy, filters.SplitOptions{Page: 1 + src.intn(4), Requests: 50})
+		pages := 0
+		for {
+			f, ok := s.Next()
+			if !ok {
+				break
+			}
+			require.Subset(t, values, f.Tags["e"])
+			pages++
+			for range src.intn(8) {
+				n := src.intn(40)
+				s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy - nostr.Timestamp(src.intn(2)), Kind: n, PubKey: fmt.Sprint(n % 7)})
+			}
+			hint := src.intn(6)
+			s.End(hint == 5, hint == 4)
+		}
+		require.LessOrEqual(t, pages, 50)
+	})
+}
+
+// Caps that differ from filter to filter, or change, do not hide events: a page
+// below a second that was cut shows it.
+func TestTrapH5_SmallerCapThanKnown(t *testing.T) {
+	times := append(seconds(80, 90), slices.Repeat([]nostr.Timestamp{100}, 30)...)
+	r := newModel(7, times...)
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	run(t, r, w)
+	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
+	_, size := w.Doubt()
+	require.Zero(t, size)
+
+	// with nothing below, it can't be told: all of it may have come
+	r = newModel(7, slices.Repeat([]nostr.Timestamp{100}, 30)...)
+	w = filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	run(t, r, w)
+	require.Empty(t, w.Gaps())
+	_, size = w.Doubt()
+	require.Equal(t, 7, size)
+	w = filters.NewWalk(nostr.Filter{Since: ptr(nostr.Timestamp(100))}, filters.WalkOptions{PageSize: 500})
+	run(t, r, w)
+	at, size := w.Doubt()
+	require.Equal(t, nostr.Timestamp(100), at)
+	require.Equal(t, 7, size)
+	require.True(t, w.Ended())
+	require.Equal(t, 7, w.Largest())
+}
+
+// A cap that shrinks in the middle of a walk: the pages before it were larger.
+func TestTrapH5_CapShrinks(t *testing.T) {
+	times := slices.Concat(seconds(101, 150), slices.Repeat([]nostr.Timestamp{100}, 30), seconds(80, 99))
+	r := newModel(20, times...)
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	got := map[filters.EventID]bool{}
+	for !w.Done() {
+		if w.Pages() == 2 {
+			r.cap = 6
+		}
+		page, complete, more := r.answer(w.Next())
+		for _, ev := range page {
+			w.Saw(ev.id, ev.at)
+			got[ev.id] = true
+		}
+		w.End(complete, more)
+	}
+	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
+	for _, ev := range missed(r, got) {
+		require.Equal(t, nostr.Timestamp(100), ev.at)
+	}
+}
+
+// The cursor moved past a second before it was known whether it had been cut.
+func TestCursorWaitsForASuspect(t *testing.T) {
+	r := newModel(7, append(seconds(80, 90), slices.Repeat([]nostr.Timestamp{100}, 30)...)...)
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	for w.Pages() < 2 {
+		page, complete, more := r.answer(w.Next())
+		for _, ev := range page {
+			w.Saw(ev.id, ev.at)
+		}
+		w.End(complete, more)
+	}
+	require.Equal(t, int64(100), w.Until())
+	w = filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500, Until: w.Until()})
+	run(t, r, w)
+	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
+}

@@ -1,0 +1,276 @@
+package filters_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+func TestWalkPages(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		relay  *modelRelay
+		filter nostr.Filter
+		opt    filters.WalkOptions
+		// untils of the pages asked for; -1 where there is none
+		want []int64
+		gaps []nostr.Timestamp
+	}{
+		{"nothing there", newModel(10), nostr.Filter{}, filters.WalkOptions{}, []int64{-1}, nil},
+		{"one page", newModel(10, seconds(1, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 1, 0}, nil},
+		{"one page, and the epoch", newModel(10, seconds(0, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 0}, nil},
+		{"exactly a page", newModel(5, seconds(1, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 1, 0}, nil},
+		{"pages overlap in one second", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 17, 14, 11, 10}, nil},
+		{"limit below the cap", newModel(100, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{Limit: 4}, []int64{-1, 17, 14, 11, 10}, nil},
+		{"since", newModel(4, seconds(1, 20)...), nostr.Filter{Since: ts(14)}, filters.WalkOptions{}, []int64{-1, 17, 14}, nil},
+		{"since is never passed", newModel(4, 14, 20), nostr.Filter{Since: ts(13)}, filters.WalkOptions{}, []int64{-1, 14, 13}, nil},
+		{"until of the filter", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkOptions{}, []int64{13, 11, 10}, nil},
+		{"resumed", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{Until: 13}, []int64{13, 11, 10}, nil},
+		{"resumed above until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkOptions{Until: 15}, []int64{13, 11, 10}, nil},
+		{"resumed below until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(15)}, filters.WalkOptions{Until: 13}, []int64{13, 11, 10}, nil},
+		{"since above until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6), Until: ts(5)}, filters.WalkOptions{}, nil, nil},
+		{"since equals until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(5), Until: ts(5)}, filters.WalkOptions{PageSize: 4}, []int64{5, 5}, nil},
+		{"resumed below since", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6)}, filters.WalkOptions{Until: 5}, nil, nil},
+		{"full second", newModel(3, 9, 5, 5, 5, 5, 2), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 5, 5, 4, 2, 1}, []nostr.Timestamp{5}},
+		{"full second at the end", newModel(3, 9, 8, 7, 5, 5, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 7, 5, 5, 4}, []nostr.Timestamp{5}},
+		{"two full seconds in a row", newModel(2, 6, 6, 6, 5, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 6, 5, 5, 4}, []nostr.Timestamp{6, 5}},
+		{"full second at since", newModel(2, 6, 5, 5, 5), nostr.Filter{Since: ts(5)}, filters.WalkOptions{}, []int64{-1, 5, 5}, []nostr.Timestamp{5}},
+		{"a crowded second in mid-page", newModel(200, slices.Concat(seconds(300, 310), slices.Repeat([]nostr.Timestamp{250}, 100), seconds(1, 200))...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 112, 1, 0}, nil},
+		{"one less than a page in a second", newModel(3, 9, 8, 7, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 7, 5, 4}, nil},
+		{"size of this relay unknown", newModel(3, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 5, 4}, []nostr.Timestamp{5}},
+		{"size of this relay known", newModel(3, 5), nostr.Filter{}, filters.WalkOptions{PageSize: 3}, []int64{-1, 5, 4}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := filters.NewWalk(tt.filter, tt.opt)
+			var asked []int64
+			for step := filters.StepMore; step == filters.StepMore && !w.Done(); {
+				f := w.Next()
+				assert.Equal(t, cmp.Or(tt.opt.Limit, filters.DefaultLimit), f.Limit)
+				if f.Until == nil {
+					asked = append(asked, -1)
+				} else {
+					asked = append(asked, int64(*f.Until))
+				}
+				page, complete, more := tt.relay.answer(f)
+				for _, ev := range page {
+					w.Saw(ev.id, ev.at)
+				}
+				step = w.End(complete, more)
+				require.Less(t, w.Pages(), 50)
+			}
+			assert.Equal(t, tt.want, asked)
+			assert.Equal(t, tt.gaps, w.Gaps())
+			assert.Equal(t, len(tt.want), w.Pages())
+			assert.Equal(t, len(tt.gaps) == 0, w.Complete())
+		})
+	}
+}
+
+// Elsewhere paging stopped at a page that looked short, because only events that
+// were new and wanted had been counted.
+func TestTrapH1_CountedAtTheWire(t *testing.T) {
+	r := newModel(10, seconds(1, 100)...)
+	wanted := func(ev stamp) bool { return ev.at%7 == 0 }
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	kept := 0
+	for step := filters.StepMore; step == filters.StepMore; {
+		page, complete, more := r.answer(w.Next())
+		for _, ev := range page {
+			// The walk is told of each, whatever becomes of it afterwards.
+			if w.Saw(ev.id, ev.at) && wanted(ev) {
+				kept++
+			}
+		}
+		step = w.End(complete, more)
+	}
+	assert.Equal(t, 14, kept)
+	assert.Equal(t, 10, w.PageSize(), "the size of the relay's page, not of what was kept")
+
+	// A second walk finds events that are all known to the caller, and goes to
+	// its end all the same.
+	again := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: w.PageSize()})
+	assert.Empty(t, missed(r, run(t, r, again)))
+	assert.Equal(t, w.Pages(), again.Pages())
+}
+
+// Elsewhere until was taken to be exclusive (oldest - 1): what the page had cut
+// off in its last second was lost.
+func TestTrapH5_BoundarySecondIsNotLost(t *testing.T) {
+	r := newModel(4, 9, 8, 7, 6, 6, 6, 5) // the first page ends in the middle of 6
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	assert.Empty(t, missed(r, run(t, r, w)))
+	assert.Empty(t, w.Gaps())
+}
+
+// Elsewhere until was inclusive, and more events in one second than a page holds
+// were asked for again and again.
+func TestTrapH5_FullSecondDoesNotLoop(t *testing.T) {
+	for _, size := range []int{20, 100, 500} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			times := slices.Repeat([]nostr.Timestamp{1000}, 5000)
+			r := newModel(size, append(times, append(seconds(1, 30), 2000)...)...)
+			w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+			got := run(t, r, w)
+			assert.Equal(t, []nostr.Timestamp{1000}, w.Gaps(), "what can't be had is said")
+			for _, ev := range missed(r, got) {
+				require.EqualValues(t, 1000, ev.at, "nothing else is lost")
+			}
+			assert.LessOrEqual(t, w.Pages(), 4+(30+size)/(size-1)+2)
+		})
+	}
+}
+
+// Elsewhere "75 events mean there is more" was built in, above the relay's own
+// limit, so paging never began.
+func TestTrapH5_NoFixedThreshold(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 74, 75, 76, 499, 500, 501, 1000} {
+		r := newModel(size, seconds(1, 1200)...)
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		assert.Empty(t, missed(r, run(t, r, w)), "cap %d", size)
+	}
+}
+
+func TestWalkFinishHintEndsAtOnce(t *testing.T) {
+	r := newModel(10, seconds(1, 5)...)
+	r.nip67 = true
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	assert.Empty(t, missed(r, run(t, r, w)))
+	assert.Equal(t, 1, w.Pages())
+	assert.True(t, w.Complete())
+	assert.False(t, w.Saw(filters.EventID{1}, 3), "after the end nothing is new")
+}
+
+func TestWalkMoreHint(t *testing.T) {
+	t.Run("with nothing at all", func(t *testing.T) {
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		assert.Equal(t, filters.StepMore, w.End(false, true))
+		assert.Equal(t, filters.StepDone, w.End(false, true))
+		assert.False(t, w.Complete(), "the relay says that it has more")
+		assert.Empty(t, w.Gaps())
+	})
+	t.Run("the second try brings it", func(t *testing.T) {
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		assert.Equal(t, filters.StepMore, w.End(false, true))
+		w.Saw(filters.EventID{1}, 7)
+		assert.Equal(t, filters.StepMore, w.End(false, true))
+		assert.EqualValues(t, 7, w.Until())
+		assert.Equal(t, filters.StepDone, w.End(true, false))
+		assert.True(t, w.Complete())
+	})
+	t.Run("below a second", func(t *testing.T) {
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 100})
+		w.Saw(filters.EventID{1}, 7)
+		w.End(false, true)
+		w.Saw(filters.EventID{1}, 7)
+		assert.Equal(t, filters.StepMore, w.End(false, true))
+		assert.Equal(t, []nostr.Timestamp{7}, w.Gaps(), "a small page may be cut, too, if the relay says so")
+		assert.EqualValues(t, 6, w.Until())
+		assert.Equal(t, filters.StepDone, w.End(false, true), "two pages without progress are enough")
+		assert.Equal(t, []nostr.Timestamp{7}, w.Gaps(), "and not counted twice")
+		assert.False(t, w.Complete())
+	})
+	t.Run("resumed, with nothing", func(t *testing.T) {
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Until: 9})
+		assert.Equal(t, filters.StepMore, w.End(false, true))
+		assert.EqualValues(t, 8, w.Until())
+		assert.Equal(t, filters.StepDone, w.End(false, true))
+		assert.Equal(t, []nostr.Timestamp{8}, w.Gaps())
+	})
+}
+
+func TestWalkRepeatsABrokenPage(t *testing.T) {
+	r := newModel(4, seconds(11, 20)...)
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	page, _, _ := r.answer(w.Next())
+	for _, ev := range page {
+		w.Saw(ev.id, ev.at)
+	}
+	assert.Zero(t, w.Until(), "a page counts when it has ended")
+	w.End(false, false)
+	assert.EqualValues(t, 17, w.Until())
+
+	first := w.Next()
+	page, _, _ = r.answer(first)
+	for _, ev := range page[:3] { // then the connection is lost
+		w.Saw(ev.id, ev.at)
+	}
+	assert.EqualValues(t, 17, w.Until())
+	assert.Equal(t, 4, w.PageSize())
+	second := w.Next()
+	assert.Equal(t, first, second)
+	for _, ev := range page {
+		w.Saw(ev.id, ev.at)
+	}
+	w.End(false, false)
+	assert.Equal(t, 4, w.PageSize(), "the part that came twice is not one large page")
+	assert.EqualValues(t, 14, w.Until())
+
+	// Another walk, after a restart, goes on from the cursor.
+	resumed := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Until: w.Until(), PageSize: w.PageSize()})
+	got := run(t, r, resumed)
+	for _, ev := range missed(r, got) {
+		assert.Greater(t, ev.at, nostr.Timestamp(14))
+	}
+}
+
+func TestWalkSaysWhatIsNew(t *testing.T) {
+	w := filters.NewWalk(nostr.Filter{Since: ts(3)}, filters.WalkOptions{})
+	a, b, c := filters.EventID{1}, filters.EventID{2}, filters.EventID{3}
+	assert.True(t, w.Saw(a, 9))
+	assert.True(t, w.Saw(b, 7))
+	assert.False(t, w.Saw(b, 7), "twice on one page")
+	assert.False(t, w.Saw(c, 2), "older than since")
+	require.Equal(t, filters.StepMore, w.End(false, false))
+	assert.False(t, w.Saw(b, 7), "twice on two pages")
+	assert.True(t, w.Saw(c, 7))
+	assert.False(t, w.Saw(c, 7))
+	assert.False(t, w.Saw(a, 9), "not asked for")
+	assert.True(t, w.Saw(a, 5))
+}
+
+func TestWalkOwnsItsFilter(t *testing.T) {
+	f := nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}, Since: ts(1), Limit: 7, LimitZero: true}
+	w := filters.NewWalk(f, filters.WalkOptions{Limit: 3})
+	f.Tags["e"][0], *f.Since = "changed", 100
+	next := w.Next()
+	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, next.String())
+	next.Tags["e"][0], *next.Since = "changed", 100
+	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, w.Next().String())
+
+	w.Saw(filters.EventID{1}, 50)
+	w.End(false, false)
+	*w.Next().Until = 1
+	assert.EqualValues(t, 50, w.Until())
+
+	w.Saw(filters.EventID{1}, 50)
+	w.End(false, false)
+	require.Len(t, w.Gaps(), 1)
+	w.Gaps()[0] = 0
+	assert.EqualValues(t, 50, w.Gaps()[0])
+}
+
+func TestStepString(t *testing.T) {
+	assert.Equal(t, "more", filters.StepMore.String())
+	assert.Equal(t, "done", filters.StepDone.String())
+	assert.Equal(t, "invalid", filters.Step(0).String())
+}
+
+func BenchmarkWalk(b *testing.B) {
+	r := newModel(500, seconds(1, 500)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		w.Next()
+		for _, ev := range r.events {
+			w.Saw(ev.id, ev.at)
+		}
+		w.End(false, false)
+	}
+}

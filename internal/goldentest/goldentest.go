@@ -1,0 +1,77 @@
+// Package goldentest compares output with the golden output of a file, and plays
+// scripts that hold both: a line of input, and below it what comes of it.
+//
+//	# a comment
+//	1m connected a
+//	> what the player says to that
+//
+// With the flag -update golden output is written anew, and the test passes:
+//
+//	go test ./health -run TestScripts -update
+package goldentest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden output of testdata anew")
+
+// A Player performs one line of a script, given as its words, and returns the lines of
+// its output. An error means that the line is wrong; it ends the test.
+type Player func(words []string) (output []string, err error)
+
+// Play runs each script of testdata as a subtest, with a player of its own, and compares
+// the output with the golden one.
+func Play(t *testing.T, begin func(t *testing.T) Player) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			script, err := os.ReadFile(file)
+			require.NoError(t, err)
+			Equal(t, file, play(t, string(script), begin(t)))
+		})
+	}
+}
+
+// Equal checks that this is the content of a file.
+func Equal(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	golden, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(golden), got)
+}
+
+// play returns the script with the output of this player.
+func play(t *testing.T, script string, command Player) string {
+	t.Helper()
+	var out strings.Builder
+	for n, line := range strings.Split(strings.TrimSuffix(script, "\n"), "\n") {
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		fmt.Fprintln(&out, line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		output, err := command(strings.Fields(line))
+		require.NoError(t, err, "line %d: %s", n+1, line)
+		for _, o := range output {
+			fmt.Fprintln(&out, ">", o)
+		}
+	}
+	return out.String()
+}
