@@ -1,0 +1,112 @@
+package nip34
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Bounds of what one announcement can make us do.
+const (
+	// MaxListed is how many distinct relays, and how many distinct clone URLs, of
+	// an announcement count: the first ones.
+	MaxListed = 16
+	// MaxMaintainers is how many distinct maintainers of an announcement count,
+	// and how many members besides the owner a [MaintainerSet] has.
+	MaxMaintainers = 256
+)
+
+// ErrInvalid is wrapped by the errors of [ParseAnnouncement] and [ParseState].
+var ErrInvalid = errors.New("not a valid NIP-34 event")
+
+// Announcement is a repository announcement (NIP-34, kind 30617).
+type Announcement struct {
+	// Event is what was parsed. It is nil where only the fields below are kept.
+	Event     *nostr.Event
+	ID        filters.EventID
+	Ref       filters.RepoRef
+	CreatedAt nostr.Timestamp // seconds, Unix time
+	Name      string          // as written, may be empty
+	// The first distinct usable values: at most [MaxListed] relays and clone URLs,
+	// [MaxMaintainers] maintainers. The owner is a maintainer whether listed or not.
+	Relays      []filters.RelayURL
+	Clones      []egress.URL
+	Maintainers []filters.PubKey
+	// How many values were unusable, or came when the list was full.
+	DroppedRelays, DroppedClones, DroppedMaintainers int
+}
+
+// Version returns what decides between two announcements of one repository.
+func (a *Announcement) Version() Version { return Version{a.CreatedAt, a.ID} }
+
+// ParseAnnouncement reads a repository announcement. Tags with several values may
+// also be repeated; all values of all of them count, in order. An event of another
+// kind, or without an identifier that [filters.CheckIdentifier] accepts, is an
+// error that wraps [ErrInvalid]; a list that can't be read is merely empty.
+func ParseAnnouncement(ev *nostr.Event) (*Announcement, error) {
+	id, ref, err := parseHeader(ev, filters.KindAnnouncement)
+	if err != nil {
+		return nil, err
+	}
+	a := &Announcement{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt}
+	a.Name, _ = firstValue(ev, "name")
+	a.Relays, a.DroppedRelays = listed(ev, "relays", MaxListed, filters.ParseRelayURL)
+	a.Clones, a.DroppedClones = listed(ev, "clone", MaxListed, parseClone)
+	a.Maintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, filters.ParsePubKey)
+	return a, nil
+}
+
+func parseClone(s string) (egress.URL, error) { return egress.ParseURL(s, egress.HTTP) }
+
+// parseHeader reads what announcements and states have in common.
+func parseHeader(ev *nostr.Event, kind int) (id filters.EventID, ref filters.RepoRef, err error) {
+	if ev.Kind != kind {
+		return id, ref, fmt.Errorf("%w: kind %d instead of %d", ErrInvalid, ev.Kind, kind)
+	}
+	if id, err = filters.ParseEventID(ev.ID); err != nil {
+		return id, ref, fmt.Errorf("%w: id: %w", ErrInvalid, err)
+	}
+	if ref.Owner, err = filters.ParsePubKey(ev.PubKey); err != nil {
+		return id, ref, fmt.Errorf("%w: author: %w", ErrInvalid, err)
+	}
+	// A bare ["d"] has no value; it is not read as an empty one, and no later d
+	// tag stands in for it: relays differ in what they would make of that.
+	identifier, ok := firstValue(ev, "d")
+	if !ok {
+		return id, ref, fmt.Errorf("%w: no identifier", ErrInvalid)
+	}
+	if err = filters.CheckIdentifier(identifier); err != nil {
+		return id, ref, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	ref.Identifier = identifier
+	return id, ref, nil
+}
+
+// listed collects the first most distinct values of all tags of that name. Once
+// the list is full the rest is counted unread, so that a long list costs nothing.
+func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, dropped int) {
+	for _, tag := range ev.Tags {
+		if len(tag) == 0 || tag[0] != name {
+			continue
+		}
+		for i, value := range tag[1:] {
+			if len(list) == most {
+				dropped += len(tag) - 1 - i
+				break
+			}
+			v, err := parse(value)
+			switch {
+			case err != nil:
+				dropped++
+			case !slices.Contains(list, v):
+				list = append(list, v)
+			}
+		}
+	}
+	return list, dropped
+}

@@ -1,0 +1,141 @@
+package nip34
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// ErrIdentity is wrapped by the errors of [ParseIdentity].
+var ErrIdentity = errors.New("unusable service address")
+
+// Identity is our own service: the authorities (host and port) that it is reached
+// at, each with the path that its relay is served under and that clone URLs start
+// with. The zero Identity is no service: nothing is its own. It does not change
+// once parsed and may be copied.
+type Identity struct {
+	bases []base
+}
+
+type base struct {
+	authority egress.Authority
+	path      []string // decoded segments
+}
+
+// ParseIdentity reads the addresses of our service. "grasp.example.com" stands for
+// the ports 443 and 80, "grasp.example.com:7334" for that port, and a URL (https,
+// http, wss, ws) for its own; each may have a path, as "https://example.com/git".
+// Schemes matter only for the default port. The error names every bad address and
+// wraps [ErrIdentity].
+func ParseIdentity(specs ...string) (Identity, error) {
+	var id Identity
+	var errs []error
+	for _, spec := range specs {
+		bases, err := parseBases(spec)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w %q: %w", ErrIdentity, spec, err))
+		}
+		id.bases = append(id.bases, bases...)
+	}
+	if len(errs) > 0 {
+		return Identity{}, errors.Join(errs...)
+	}
+	return id, nil
+}
+
+// parseBases reads one address of ours: two authorities where it names neither
+// scheme nor port.
+func parseBases(spec string) ([]base, error) {
+	readings := [][]egress.Scheme{slices.Concat(egress.HTTP, egress.Relay)}
+	if !strings.Contains(spec, "://") {
+		readings = [][]egress.Scheme{egress.HTTP[:1], egress.HTTP[1:]}
+	}
+	var bases []base
+	for _, schemes := range readings {
+		u, err := egress.ParseURL(spec, schemes)
+		if err != nil {
+			return nil, err
+		}
+		if u.Query != "" {
+			return nil, errors.New("has a query")
+		}
+		b := base{authority: u.Authority, path: segments(u.Path)}
+		if len(bases) == 0 || bases[0].authority != b.authority {
+			bases = append(bases, b)
+		}
+	}
+	return bases, nil
+}
+
+// Authorities returns the hosts and ports that we are reached at, for the dialer
+// that must never connect to them.
+func (id Identity) Authorities() []egress.Authority {
+	out := make([]egress.Authority, len(id.bases))
+	for i, b := range id.bases {
+		out[i] = b.authority
+	}
+	return out
+}
+
+// IsZero reports whether the Identity is no service.
+func (id Identity) IsZero() bool { return len(id.bases) == 0 }
+
+// IsRelay reports whether the relay is ourselves. Host and port decide, under
+// whatever path, so that we are never our own peer.
+func (id Identity) IsRelay(u filters.RelayURL) bool { return id.has(u.Authority()) }
+
+// IsClone reports whether a clone URL leads to ourselves. Host and port decide.
+func (id Identity) IsClone(u egress.URL) bool { return id.has(u.Authority) }
+
+func (id Identity) has(a egress.Authority) bool {
+	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority == a })
+}
+
+// Lists reports whether the announcement names our service: one of its relays is
+// ours, path included, and one of its clone URLs is "<base>/<npub of the
+// owner>/<identifier>.git" of ours, the identifier percent-encoded or not.
+func (id Identity) Lists(a *Announcement) bool {
+	return slices.ContainsFunc(a.Relays, id.served) &&
+		slices.ContainsFunc(a.Clones, func(u egress.URL) bool { return id.serves(u, a.Ref) })
+}
+
+func (id Identity) served(u filters.RelayURL) bool {
+	return id.at(u.Authority(), segments(u.Path()))
+}
+
+func (id Identity) serves(u egress.URL, ref filters.RepoRef) bool {
+	if u.Query != "" || !id.IsClone(u) {
+		return false
+	}
+	path := segments(u.Path)
+	n := len(path) - 2
+	return n >= 0 && path[n] == NPub(ref.Owner) && path[n+1] == ref.Identifier+".git" &&
+		id.at(u.Authority, path[:n])
+}
+
+// at reports whether our service is at this authority under exactly this path.
+func (id Identity) at(a egress.Authority, path []string) bool {
+	return slices.ContainsFunc(id.bases, func(b base) bool {
+		return b.authority == a && slices.Equal(b.path, path)
+	})
+}
+
+// segments splits a path of an [egress.URL] and decodes its parts one by one, so
+// that an encoded slash stays within its part.
+func segments(path string) []string {
+	if path == "" {
+		return nil
+	}
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i, p := range parts {
+		if decoded, err := url.PathUnescape(p); err == nil {
+			parts[i] = decoded
+		}
+	}
+	return parts
+}

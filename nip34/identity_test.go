@@ -1,0 +1,225 @@
+package nip34
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+func identity(t *testing.T, specs ...string) Identity {
+	t.Helper()
+	id, err := ParseIdentity(specs...)
+	require.NoError(t, err)
+	return id
+}
+
+func TestIdentityIsRelay(t *testing.T) {
+	for _, c := range []struct {
+		spec    string
+		yes, no []string
+	}{
+		{
+			"grasp.example.com",
+			[]string{"grasp.example.com", "wss://GRASP.example.com:443/", "ws://grasp.example.com.", "wss://grasp.example.com:80", "wss://grasp.example.com/any/path"},
+			[]string{"wss://example.com", "wss://grasp.example.com:7334", "wss://x.grasp.example.com", "wss://grasp.example.com.evil.org"},
+		},
+		{
+			"host.example:7334",
+			[]string{"ws://host.example:7334", "wss://host.example:7334/x"},
+			[]string{"ws://host.example:7335", "wss://host.example", "ws://host.example"},
+		},
+		{
+			"https://host.example/base/",
+			[]string{"wss://host.example/base", "wss://host.example"},
+			[]string{"ws://host.example/base", "wss://host.example:8443/base"},
+		},
+		{"wss://host.example:443", []string{"host.example"}, []string{"ws://host.example"}},
+		{"[2001:db8::1]:7334", []string{"ws://[2001:DB8:0::1]:7334"}, []string{"ws://[2001:db8::2]:7334"}},
+		{"bücher.example", []string{"wss://xn--bcher-kva.example"}, []string{"wss://bucher.example"}},
+		{"127.0.0.1:7334", []string{"ws://127.0.0.1:7334"}, []string{"ws://localhost:7334"}},
+	} {
+		id := identity(t, c.spec)
+		assert.False(t, id.IsZero())
+		for _, s := range c.yes {
+			assert.True(t, id.IsRelay(relayURL(t, s)), "%s is %s", s, c.spec)
+		}
+		for _, s := range c.no {
+			assert.False(t, id.IsRelay(relayURL(t, s)), "%s is not %s", s, c.spec)
+		}
+	}
+}
+
+// Substring tests took evil-x.org for x.org, and made servers on one host with
+// different ports refuse each other.
+func TestTrapD2_WholeAuthorities(t *testing.T) {
+	us := identity(t, "x.org")
+	for _, s := range []string{"evil-x.org", "x.org.evil.net", "evil.net/x.org", "evil.net/?x.org", "x.org:7334"} {
+		assert.False(t, us.IsRelay(relayURL(t, "wss://"+s)), s)
+		assert.False(t, us.IsClone(cloneURL(t, "https://"+s)), s)
+	}
+	assert.True(t, us.IsClone(cloneURL(t, "http://X.org/anything")))
+
+	path := "/" + NPub(key(1)) + "/x.git"
+	ports := []string{"127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"}
+	for _, own := range ports {
+		a := announcement(t, key(1), nostr.Tag{"d", "x"},
+			nostr.Tag{"relays", "ws://" + own}, nostr.Tag{"clone", "http://" + own + path})
+		for _, other := range ports {
+			assert.Equal(t, own == other, identity(t, other).Lists(a), "%s %s", own, other)
+		}
+	}
+}
+
+func TestIdentityLists(t *testing.T) {
+	np := NPub(key(1))
+	for name, c := range map[string]struct {
+		spec, identifier, relay, clone string
+		want                           bool
+	}{
+		"plain":                {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/x.git", true},
+		"odd spelling":         {"H.example.", "x", "h.EXAMPLE:443/", "https://h.example:443/" + np + "/x.git/#f", true},
+		"mixed schemes":        {"h.example", "x", "ws://h.example", "https://h.example/" + np + "/x.git", true},
+		"relay only":           {"h.example", "x", "wss://h.example", "https://o.example/" + np + "/x.git", false},
+		"clone only":           {"h.example", "x", "wss://o.example", "https://h.example/" + np + "/x.git", false},
+		"no .git":              {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/x", false},
+		"another owner":        {"h.example", "x", "wss://h.example", "https://h.example/" + NPub(key(2)) + "/x.git", false},
+		"another identifier":   {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/y.git", false},
+		"case of identifier":   {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/X.git", false},
+		"upper-case npub":      {"h.example", "x", "wss://h.example", "https://h.example/" + strings.ToUpper(np) + "/x.git", false},
+		"hex owner":            {"h.example", "x", "wss://h.example", "https://h.example/" + key(1).String() + "/x.git", false},
+		"query":                {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/x.git?a", false},
+		"deeper":               {"h.example", "x", "wss://h.example", "https://h.example/git/" + np + "/x.git", false},
+		"too short":            {"h.example", "x", "wss://h.example", "https://h.example/x.git", false},
+		"root":                 {"h.example", "x", "wss://h.example", "https://h.example", false},
+		"double slash":         {"h.example", "x", "wss://h.example", "https://h.example//" + np + "/x.git", false},
+		"relay under a path":   {"h.example", "x", "wss://h.example/sub", "https://h.example/" + np + "/x.git", false},
+		"encoded":              {"h.example", "a b", "wss://h.example", "https://h.example/" + np + "/a%20b.git", true},
+		"needlessly encoded":   {"h.example", "x", "wss://h.example", "https://h.example/" + np + "/%78%2egit", true},
+		"encoded slash":        {"h.example", "a/b", "wss://h.example", "https://h.example/" + np + "/a%2Fb.git", true},
+		"bare slash":           {"h.example", "a/b", "wss://h.example", "https://h.example/" + np + "/a/b.git", false},
+		"encoded twice":        {"h.example", "a b", "wss://h.example", "https://h.example/" + np + "/a%2520b.git", false},
+		"percent sign":         {"h.example", "a%20b", "wss://h.example", "https://h.example/" + np + "/a%2520b.git", true},
+		"colon":                {"h.example", "a:b", "wss://h.example", "https://h.example/" + np + "/a:b.git", true},
+		"plus is plus":         {"h.example", "a+b", "wss://h.example", "https://h.example/" + np + "/a+b.git", true},
+		"unicode":              {"h.example", "ü", "wss://h.example", "https://h.example/" + np + "/ü.git", true},
+		"unicode encoded":      {"h.example", "ü", "wss://h.example", "https://h.example/" + np + "/%C3%BC.git", true},
+		"base":                 {"https://h.example/b/c", "x", "wss://h.example/b/c/", "https://h.example/b/c/" + np + "/x.git", true},
+		"base encoded":         {"https://h.example/b%20c", "x", "wss://h.example/b%20c", "https://h.example/%62%20c/" + np + "/x.git", true},
+		"base without in one":  {"https://h.example/b", "x", "wss://h.example", "https://h.example/b/" + np + "/x.git", false},
+		"another base":         {"https://h.example/b", "x", "wss://h.example/c", "https://h.example/c/" + np + "/x.git", false},
+		"bare host with base":  {"h.example/b", "x", "ws://h.example/b", "https://h.example/b/" + np + "/x.git", true},
+		"port":                 {"h.example:7334", "x", "ws://h.example:7334", "http://h.example:7334/" + np + "/x.git", true},
+		"another port":         {"h.example:7334", "x", "ws://h.example:7334", "http://h.example:7335/" + np + "/x.git", false},
+		"plaintext not by URL": {"https://h.example", "x", "ws://h.example", "https://h.example/" + np + "/x.git", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := announcement(t, key(1), nostr.Tag{"d", c.identifier}, nostr.Tag{"relays", "wss://first.example", c.relay},
+				nostr.Tag{"clone", "https://first.example/x.git"}, nostr.Tag{"clone", c.clone})
+			require.Len(t, a.Clones, 2)
+			assert.Equal(t, c.want, identity(t, c.spec).Lists(a))
+			assert.False(t, Identity{}.Lists(a))
+		})
+	}
+}
+
+// What stands behind the first sixteen does not count for ourselves either.
+func TestListsWithinTheBound(t *testing.T) {
+	relays, clone := nostr.Tag{"relays"}, "https://h.example/"+NPub(key(1))+"/x.git"
+	for i := range MaxListed {
+		relays = append(relays, "r"+string(rune('a'+i))+".example")
+	}
+	tags := nostr.Tags{{"d", "x"}, append(relays, "h.example"), {"clone", clone}}
+	assert.False(t, identity(t, "h.example").Lists(announcement(t, key(1), tags...)))
+	tags[1] = append(nostr.Tag{"relays", "h.example"}, relays[1:]...)
+	assert.True(t, identity(t, "h.example").Lists(announcement(t, key(1), tags...)))
+}
+
+func TestSeveralNames(t *testing.T) {
+	id := identity(t, "a.example", "b.example:7000")
+	a := announcement(t, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"relays", "wss://a.example"},
+		nostr.Tag{"clone", "http://b.example:7000/" + NPub(key(1)) + "/x.git"})
+	assert.True(t, id.Lists(a))
+}
+
+func TestParseIdentityRefuses(t *testing.T) {
+	_, err := ParseIdentity("good.example", "ftp://bad.example", "user@bad.example", "h.example?q", "")
+	require.ErrorIs(t, err, ErrIdentity)
+	for _, bad := range []string{`"ftp://bad.example"`, `"user@bad.example"`, `"h.example?q"`, `""`} {
+		assert.Contains(t, err.Error(), bad, "every bad address is named")
+	}
+	assert.NotContains(t, err.Error(), "good.example")
+	id, err := ParseIdentity()
+	require.NoError(t, err)
+	assert.True(t, id.IsZero())
+	assert.Equal(t, Identity{}, id)
+	assert.False(t, id.IsRelay(relayURL(t, "wss://h.example")))
+}
+
+// The first pair is the example of NIP-19, the second from a real clone URL.
+func TestNpub(t *testing.T) {
+	for k, want := range map[string]string{
+		"7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e": "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg",
+		"bbb5dda0e15567979f0543407bdc2033d6f0bbb30f72512a981cfdb2f09e2747": "npub1hw6amg8p24ne08c9gdq8hhpqx0t0pwanpae9z25crn7m9uy7yarse465gr",
+	} {
+		pk, err := filters.ParsePubKey(k)
+		require.NoError(t, err)
+		assert.Equal(t, want, NPub(pk))
+	}
+}
+
+// naiveDecode reads bech32 as BIP-173 describes it, without a checksum.
+func naiveDecode(s string) string {
+	var bits []byte
+	for _, c := range s[len("npub1") : len(s)-6] {
+		v := strings.IndexRune("qpzry9x8gf2tvdw0s3jn54khce6mua7l", c)
+		for i := 4; i >= 0; i-- {
+			bits = append(bits, byte(v>>i&1))
+		}
+	}
+	out := make([]byte, 32)
+	for i := range 256 {
+		out[i/8] = out[i/8]<<1 | bits[i]
+	}
+	return hex.EncodeToString(out)
+}
+
+func FuzzIdentity(f *testing.F) {
+	f.Add("h.example", "wss://h.example", "https://h.example/npub1/x.git", "x", []byte{1})
+	f.Add("https://h.example:7334/b%2f", "h.example:7334/b%2F", "http://h.example:7334/b%2F/x", "%", []byte{})
+	f.Add("h.example:7334", "ws://h.example:7334", "http://h.example:7334", "a/b", []byte("0123456789012345678901234567890123"))
+	f.Fuzz(func(t *testing.T, spec, relay, clone, identifier string, k []byte) {
+		var owner filters.PubKey
+		copy(owner[:], k)
+		require.Equal(t, owner.String(), naiveDecode(NPub(owner)))
+		id, err := ParseIdentity(spec)
+		if err != nil {
+			require.ErrorIs(t, err, ErrIdentity)
+			require.True(t, id.IsZero())
+			return
+		}
+		ev := event(filters.KindAnnouncement, owner, nostr.Tag{"d", identifier},
+			nostr.Tag{"relays", relay}, nostr.Tag{"clone", clone})
+		a, err := ParseAnnouncement(ev)
+		if err != nil || !id.Lists(a) {
+			return
+		}
+		require.True(t, id.IsRelay(a.Relays[0]))
+		require.True(t, id.IsClone(a.Clones[0]))
+		require.Contains(t, a.Clones[0].Path, "npub1")
+	})
+}
+
+func TestAuthorities(t *testing.T) {
+	id, err := ParseIdentity("grasp.example.com", "127.0.0.1:7334")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []egress.Authority{
+		{Host: "grasp.example.com", Port: 443}, {Host: "grasp.example.com", Port: 80}, {Host: "127.0.0.1", Port: 7334},
+	}, id.Authorities())
+}

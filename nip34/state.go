@@ -1,0 +1,68 @@
+package nip34
+
+import (
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// State says what the refs of a repository point to (NIP-34, kind 30618), in the
+// eyes of its author.
+type State struct {
+	Event *nostr.Event
+	ID    filters.EventID
+	// Ref joins the state's author and identifier. The author need not own a
+	// repository of that identifier: see [MaintainerSet].
+	Ref       filters.RepoRef
+	CreatedAt nostr.Timestamp // seconds, Unix time
+	// HEAD is the branch it points to; zero if it does not say, or says something
+	// else.
+	HEAD RefName
+	// Refs has the branches and tags with the objects they point to. It may be empty,
+	// which means a repository without refs.
+	Refs map[RefName]ObjectID
+	// Dropped counts refs that can't be used: bad names, values that are no object
+	// ids, repetitions.
+	Dropped int
+}
+
+// Version returns what decides between two states of one author and identifier.
+func (s *State) Version() Version { return Version{s.CreatedAt, s.ID} }
+
+// ParseState reads a repository state. Peeled tags (^{}) are passed over. An event
+// of another kind, or without a usable identifier, is an error that wraps
+// [ErrInvalid].
+func ParseState(ev *nostr.Event) (*State, error) {
+	id, ref, err := parseHeader(ev, filters.KindState)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
+	head, _ := firstValue(ev, "HEAD")
+	branch, symbolic := strings.CutPrefix(head, "ref: ")
+	if name, err := ParseRefName(branch); err == nil && symbolic && strings.HasPrefix(branch, "refs/heads/") {
+		s.HEAD = name
+	}
+	for _, tag := range ev.Tags {
+		if len(tag) > 0 && strings.HasPrefix(tag[0], "refs/") && !strings.HasSuffix(tag[0], "^{}") {
+			s.add(tag)
+		}
+	}
+	return s, nil
+}
+
+func (s *State) add(tag nostr.Tag) {
+	if len(tag) < 2 {
+		s.Dropped++
+		return
+	}
+	name, badName := ParseRefName(tag[0])
+	object, badObject := ParseObjectID(tag[1])
+	if _, again := s.Refs[name]; again || badName != nil || badObject != nil {
+		s.Dropped++
+		return
+	}
+	s.Refs[name] = object
+}

@@ -1,0 +1,152 @@
+package nip34
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+const (
+	sha1   = "fd4fd997ab0c671ad1eb5218f7d37e7fdc6f9e96"
+	sha256 = "fd4fd997ab0c671ad1eb5218f7d37e7fdc6f9e96000000000000000000000000"
+)
+
+func TestParseState(t *testing.T) {
+	s, err := ParseState(event(filters.KindState, key(1),
+		nostr.Tag{}, nostr.Tag{"d", "x:y"},
+		nostr.Tag{"HEAD", "ref: refs/heads/main"},
+		nostr.Tag{"HEAD", "ref: refs/heads/later"},
+		nostr.Tag{"refs/heads/main", sha1, "0123"},
+		nostr.Tag{"refs/heads/main", sha256},
+		nostr.Tag{"refs/tags/v1", sha256},
+		nostr.Tag{"refs/tags/v1^{}", sha1},
+		nostr.Tag{"refs/heads/bare"},
+		nostr.Tag{"refs/heads/sym", "ref: refs/heads/main"},
+		nostr.Tag{"refs/nostr/" + eventID(1).String(), sha1},
+		nostr.Tag{"heads/other", sha1},
+	))
+	require.NoError(t, err)
+	assert.Equal(t, filters.RepoRef{Owner: key(1), Identifier: "x:y"}, s.Ref)
+	assert.Equal(t, Version{100, eventID(7)}, s.Version())
+	assert.Equal(t, RefName{"refs/heads/main"}, s.HEAD)
+	assert.Equal(t, map[RefName]ObjectID{{"refs/heads/main"}: {sha1}, {"refs/tags/v1"}: {sha256}}, s.Refs)
+	assert.Equal(t, 4, s.Dropped)
+}
+
+// Zero refs mean an empty repository; a parser that wants refs hides the deletion
+// of all of them.
+func TestParseStateWithoutRefs(t *testing.T) {
+	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}))
+	require.NoError(t, err)
+	assert.Empty(t, s.Refs)
+	assert.NotNil(t, s.Refs)
+	assert.True(t, s.HEAD.IsZero())
+}
+
+// Peeled tags and symbolic values were taken for objects.
+func TestTrapG10_NotObjects(t *testing.T) {
+	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"},
+		nostr.Tag{"refs/tags/v1^{}", sha1}, nostr.Tag{"refs/heads/main", "ref: refs/heads/x"}))
+	require.NoError(t, err)
+	assert.Empty(t, s.Refs)
+	assert.Equal(t, 1, s.Dropped)
+}
+
+// Values reached git's command line unchecked.
+func TestTrapG1_NoOptionsNoRefspecs(t *testing.T) {
+	for _, value := range []string{
+		"--depth=1", "+refs/heads/x:refs/heads/main", "", strings.ToUpper(sha1), sha1[1:], sha1 + "0",
+		sha256 + "0", sha1 + " ", sha1[:39] + "g", strings.Repeat("\n", 40),
+	} {
+		require.Error(t, parseErr(ParseObjectID(value)), "%q", value)
+	}
+	require.NoError(t, parseErr(ParseObjectID(sha1)))
+	require.NoError(t, parseErr(ParseObjectID(sha256)))
+}
+
+func TestHEAD(t *testing.T) {
+	for value, want := range map[string]string{
+		"ref: refs/heads/a/b":      "refs/heads/a/b",
+		"ref: refs/heads/":         "",
+		"ref: refs/tags/v1":        "",
+		"ref: refs/heads/a..b":     "",
+		"ref:refs/heads/main":      "",
+		"refs/heads/main":          "",
+		sha1:                       "",
+		"":                         "",
+		"ref: refs/heads/a\nevil":  "",
+		"ref: refs/heads/ref: x":   "",
+		"ref: refs/heads/--upload": "refs/heads/--upload",
+	} {
+		s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"HEAD", value}))
+		require.NoError(t, err)
+		assert.Equal(t, want, s.HEAD.String(), "%q", value)
+	}
+}
+
+// The verdicts are those of git check-ref-format, version 2.39.
+func TestParseRefName(t *testing.T) {
+	for _, name := range []string{
+		"refs/heads/main", "refs/heads/a/b/c", "refs/tags/v1.0", "refs/heads/@", "refs/heads/a@b", "refs/heads/-x",
+		"refs/heads/ä", "refs/heads/a.lock.b", "refs/heads/lock", "refs/heads/{", "refs/heads/a.b", "refs/heads/'\";$(x)",
+		"refs/heads/\xff", "refs/heads/HEAD", "refs/heads/a!",
+	} {
+		require.NoError(t, parseErr(ParseRefName(name)), "%q", name)
+	}
+	for _, name := range []string{
+		"", "HEAD", "main", "refs", "refs/", "refs/heads", "refs/heads/", "refs/tags/", "refs/x/y", "refs/notes/a",
+		"/refs/heads/a", "refs//heads/a", "refs/heads//a", "refs/heads/a/", "refs/heads/.a", "refs/heads/a/.b",
+		"refs/heads/a.", "refs/heads/a..b", "refs/heads/..", "refs/heads/a.lock", "refs/heads/a.lock/b",
+		"refs/heads/.lock", "refs/heads/a@{b", "refs/heads/@{", "refs/heads/a b", "refs/heads/a\tb", "refs/heads/a\x00",
+		"refs/heads/a\x7f", "refs/heads/a~1", "refs/heads/a^", "refs/tags/v1^{}", "refs/heads/a:b", "refs/heads/a?",
+		"refs/heads/*", "refs/heads/a[", "refs/heads/a\\b", "refs/heads/a\n",
+	} {
+		require.Error(t, parseErr(ParseRefName(name)), "%q", name)
+	}
+}
+
+func FuzzParseState(f *testing.F) {
+	f.Add("d\tx\nHEAD\tref: refs/heads/main\nrefs/heads/main\t" + sha1)
+	f.Add("d\tx\nrefs/tags/v1^{}\t" + sha1 + "\nrefs/tags/v1\t" + sha256 + "\nrefs/tags/v1\n")
+	f.Add("d")
+	f.Add("\n\nHEAD\nd\tx\nHEAD\tref: ")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseState(event(filters.KindState, key(1), fuzzTags(text)...))
+		if err != nil {
+			require.ErrorIs(t, err, ErrInvalid)
+			return
+		}
+		require.NoError(t, filters.CheckIdentifier(s.Ref.Identifier))
+		if !s.HEAD.IsZero() {
+			require.NoError(t, parseErr(ParseRefName(s.HEAD.String())))
+		}
+		for name, object := range s.Refs {
+			require.NoError(t, parseErr(ParseRefName(name.String())))
+			require.NoError(t, parseErr(ParseObjectID(object.String())))
+			require.NotContains(t, name.String(), "..")
+			require.NotContains(t, name.String(), "^")
+		}
+		require.GreaterOrEqual(t, s.Dropped, 0)
+	})
+}
+
+// parseErr is the error of a parser.
+func parseErr[T any](_ T, err error) error { return err }
+
+func TestObjectFormats(t *testing.T) {
+	for format, digits := range map[ObjectFormat]int{SHA1: 40, SHA256: 64} {
+		id, err := ParseObjectID(strings.Repeat("a", digits))
+		require.NoError(t, err)
+		assert.Equal(t, format, id.Format())
+		assert.False(t, id.IsZero())
+	}
+	assert.Equal(t, "sha1 sha256 format(7)", fmt.Sprint(SHA1, SHA256, ObjectFormat(7)))
+	assert.True(t, ObjectID{}.IsZero())
+	assert.Equal(t, "refs/nostr/"+strings.Repeat("00", 32), EventRef(filters.EventID{}).String())
+}

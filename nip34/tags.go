@@ -1,0 +1,153 @@
+package nip34
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Address names an addressable event (NIP-01): what an `a` tag holds.
+type Address struct {
+	Kind       int // 0 to 65,535
+	PubKey     filters.PubKey
+	Identifier string // empty for replaceable kinds; may contain ":"
+}
+
+// Repo returns the repository of the address of an announcement or a state: that
+// of the address's own pubkey. It is false for all other kinds.
+func (a Address) Repo() (filters.RepoRef, bool) {
+	if a.Kind != filters.KindAnnouncement && a.Kind != filters.KindState {
+		return filters.RepoRef{}, false
+	}
+	return filters.RepoRef{Owner: a.PubKey, Identifier: a.Identifier}, true
+}
+
+var errAddress = errors.New("not an address")
+
+// ParseAddress reads "<kind>:<pubkey>:<identifier>". The identifier is all that
+// follows the second colon. Addresses of announcements and states must have one
+// that [filters.CheckIdentifier] accepts.
+func ParseAddress(s string) (Address, error) {
+	kind, rest, _ := strings.Cut(s, ":")
+	author, identifier, ok := strings.Cut(rest, ":")
+	n, err := strconv.ParseUint(kind, 10, 16)
+	if !ok || err != nil {
+		return Address{}, fmt.Errorf("%w: kind and two colons are needed", errAddress)
+	}
+	pk, err := filters.ParsePubKey(author)
+	if err != nil {
+		return Address{}, fmt.Errorf("%w: %w", errAddress, err)
+	}
+	a := Address{Kind: int(n), PubKey: pk, Identifier: identifier}
+	if _, ok := a.Repo(); ok {
+		if err := filters.CheckIdentifier(identifier); err != nil {
+			return Address{}, fmt.Errorf("%w: %w", errAddress, err)
+		}
+	}
+	return a, nil
+}
+
+// RepoRefs returns the repositories whose announcements the event refers to in its
+// a, A and q tags: all of them, each once, in order.
+func RepoRefs(ev *nostr.Event) []filters.RepoRef {
+	return references(ev, "aAq", 0, filters.ParseRepoRef)
+}
+
+// RootRefs returns the repositories that a patch, pull request or issue belongs
+// to: the first [MaxListed] that its a tags name. Without any the event is no root
+// event; neither is an event of another kind.
+func RootRefs(ev *nostr.Event) []filters.RepoRef {
+	if !IsRoot(ev.Kind) {
+		return nil
+	}
+	return references(ev, "a", MaxListed, filters.ParseRepoRef)
+}
+
+// Addresses returns the addresses that the event refers to in its a, A and q tags,
+// of whatever kind, each once, in order.
+func Addresses(ev *nostr.Event) []Address { return references(ev, "aAq", 0, ParseAddress) }
+
+// EventRefs returns the ids that the event refers to in its e, E and q tags: all
+// of them, each once, in order.
+func EventRefs(ev *nostr.Event) []filters.EventID {
+	return references(ev, "eEq", 0, filters.ParseEventID)
+}
+
+// ParseDeletion returns what a deletion (NIP-09, kind 5) names: the ids of its e
+// tags and the addresses of its a tags, each once, in order. Whether they are its
+// author's is for the caller to see. An event of another kind names nothing.
+func ParseDeletion(ev *nostr.Event) (ids []filters.EventID, addresses []Address) {
+	if ev.Kind != filters.KindDeletion {
+		return nil, nil
+	}
+	return references(ev, "e", 0, filters.ParseEventID), references(ev, "a", 0, ParseAddress)
+}
+
+// IsRoot reports whether events of this kind start a conversation about a
+// repository: patch, pull request, issue. The event is a root only with
+// [RootRefs].
+func IsRoot(kind int) bool {
+	return kind == filters.KindPatch || kind == filters.KindPullRequest || kind == filters.KindIssue
+}
+
+// IsProtected reports whether only its author may publish the event (NIP-70).
+func IsProtected(ev *nostr.Event) bool {
+	for _, tag := range ev.Tags {
+		if len(tag) > 0 && tag[0] == "-" {
+			return true
+		}
+	}
+	return false
+}
+
+// Expiration returns the second from which on the event has expired (NIP-40), and
+// false for one that never does. A value that is no time counts as none.
+func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
+	value, _ := firstValue(ev, "expiration")
+	n, err := strconv.ParseUint(value, 10, 63)
+	return nostr.Timestamp(n), err == nil //nolint:gosec // 63 bits fit
+}
+
+// references collects what the first values of the tags named by one of the
+// letters in names hold, as far as parse reads it: each once, in order, at most
+// most of them unless that is 0.
+func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
+	var list []T
+	seen := make(map[T]struct{})
+	for _, tag := range ev.Tags {
+		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(names, tag[0]) {
+			continue
+		}
+		v, err := parse(tag[1])
+		if err != nil {
+			continue
+		}
+		if _, ok := seen[v]; ok {
+			continue
+		}
+		seen[v] = struct{}{}
+		if list = append(list, v); len(list) == most {
+			break
+		}
+	}
+	return list
+}
+
+// firstValue returns the value of the first tag of that name, and false if there
+// is no such tag or it has no value.
+func firstValue(ev *nostr.Event, name string) (string, bool) {
+	for _, tag := range ev.Tags {
+		if len(tag) > 0 && tag[0] == name {
+			if len(tag) == 1 {
+				return "", false
+			}
+			return tag[1], true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,135 @@
+package nip34
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
+	ev.CreatedAt = t
+	return ev
+}
+
+func TestCoordinates(t *testing.T) {
+	for kind, want := range map[int]string{30617: "30617:a:x:y", 10002: "10002:a:", 0: "0:a:"} {
+		c, ok := CoordinatesOf(&nostr.Event{Kind: kind, PubKey: "a", Tags: nostr.Tags{{"d", "x:y"}}})
+		require.True(t, ok)
+		assert.Equal(t, want, c.String())
+		parsed, ok := parseCoordinates(want)
+		assert.True(t, ok)
+		assert.Equal(t, c, parsed)
+	}
+	_, ok := CoordinatesOf(event(1, key(1)))
+	assert.False(t, ok)
+	for _, bad := range []string{"", "1", "1:a", "01:a:", "+1:a:", "x:a:b"} {
+		_, ok := parseCoordinates(bad)
+		assert.False(t, ok, bad)
+	}
+}
+
+func TestDeletes(t *testing.T) {
+	ids, coords := Deletes(event(5, key(1), nostr.Tag{"e"}, nostr.Tag{"e", eventID(2).String()}, nostr.Tag{"e", "x"},
+		nostr.Tag{"a", "1:" + key(1).String() + ":"}, nostr.Tag{"a", "1:" + key(2).String() + ":"}, nostr.Tag{"a", "x"}, nostr.Tag{}))
+	assert.Equal(t, []filters.EventID{eventID(2)}, ids)
+	assert.Equal(t, []Coordinates{{1, key(1).String(), ""}}, coords)
+	ids, coords = Deletes(event(1, key(1), nostr.Tag{"e", eventID(2).String()}))
+	assert.Empty(t, ids)
+	assert.Empty(t, coords)
+}
+
+func TestVanishes(t *testing.T) {
+	us, err := ParseIdentity("grasp.example", "wss://other.example:8444")
+	require.NoError(t, err)
+	for value, want := range map[string]bool{
+		"ALL_RELAYS": true, "all_relays": false, "wss://grasp.example": true, "WSS://Grasp.Example:443/": true,
+		"wss://evil-grasp.example": false, "wss://other.example": false, "wss://other.example:8444": true, "": false,
+	} {
+		ev := event(62, key(1), nostr.Tag{"relay"}, nostr.Tag{"r", "ALL_RELAYS"}, nostr.Tag{"relay", value})
+		assert.Equal(t, want, us.Vanishes(ev), value)
+		assert.Equal(t, value == "ALL_RELAYS", Identity{}.Vanishes(ev), value)
+	}
+	assert.False(t, us.Vanishes(event(5, key(1), nostr.Tag{"relay", "ALL_RELAYS"})))
+}
+
+func TestTombstones(t *testing.T) {
+	a := key(1)
+	repo := func(author filters.PubKey, when nostr.Timestamp) *nostr.Event {
+		return at(event(30617, author, nostr.Tag{"d", "x"}), when)
+	}
+	stones := NewTombstones(Identity{})
+	stones.Add(event(1, a, nostr.Tag{"e", eventID(7).String()}))
+	assert.False(t, stones.Cover(event(1, a)), "not a deletion")
+	address := nostr.Tag{"a", "30617:" + a.String() + ":x"}
+	stones.Add(at(event(5, a, address), 50))
+	stones.Add(at(event(5, a, address), 40))
+	assert.True(t, stones.Cover(repo(a, 50)))
+	assert.False(t, stones.Cover(repo(a, 51)))
+	assert.False(t, stones.Cover(repo(key(2), 1)))
+	assert.False(t, stones.Cover(event(1, a)))
+	stones.Add(event(5, a, nostr.Tag{"e", eventID(7).String()}))
+	assert.True(t, stones.Cover(event(1, a)))
+	assert.False(t, stones.Cover(event(1, key(2))), "somebody else's")
+	assert.False(t, stones.Cover(event(5, a)), "a deletion is not deleted")
+
+	stones.Add(at(event(62, key(3), nostr.Tag{"relay", "wss://x.example"}), 90))
+	assert.False(t, stones.Cover(at(event(1, key(3)), 1)))
+	stones.Add(at(event(62, key(3), nostr.Tag{"relay", "ALL_RELAYS"}), 90))
+	assert.True(t, stones.Cover(at(event(5, key(3)), 90)))
+	assert.False(t, stones.Cover(at(event(5, key(3)), 91)))
+	assert.False(t, stones.Cover(at(event(62, key(3)), 1)))
+}
+
+func FuzzTombstones(f *testing.F) {
+	f.Add("e\t"+strings.Repeat("0", 64)+"\na\t30617:x:y\nrelay\tALL_RELAYS", 5)
+	f.Add("a\t::\n\ne\na", 62)
+	f.Fuzz(func(t *testing.T, text string, kind int) {
+		stones := NewTombstones(Identity{})
+		ev := event(kind, key(1), fuzzTags(text)...)
+		stones.Add(ev)
+		stones.Cover(ev)
+		ids, coords := Deletes(ev)
+		if kind != 5 && (len(ids) > 0 || len(coords) > 0) {
+			t.Fatal("deletes without being a deletion")
+		}
+		for _, c := range coords {
+			if back, ok := parseCoordinates(c.String()); !ok || back != c {
+				t.Fatalf("%v came back as %v", c, back)
+			}
+		}
+	})
+}
+
+// Whatever a deletion's tags say, what is taken for coordinates is spelled as events
+// are looked up by, and only its author's events are covered.
+func FuzzDeletion(f *testing.F) {
+	f.Add("30617:a1:repo", "a", "a1")
+	f.Add("30617:a1:a:b", "a", "a1")
+	f.Add("030617:a1:", "a", "a1")
+	f.Add(":", "a", "")
+	f.Add("5:a1:", "e", "a1")
+	f.Fuzz(func(t *testing.T, value, name, author string) {
+		deletion := &nostr.Event{Kind: 5, PubKey: author, CreatedAt: 10, Tags: nostr.Tags{{name, value}, {name}, {}}}
+		_, coords := Deletes(deletion)
+		stones := NewTombstones(Identity{})
+		stones.Add(deletion)
+		for _, c := range coords {
+			if c.String() != value || c.Author != author {
+				t.Errorf("%q is taken for %q", value, c)
+			}
+			e := &nostr.Event{Kind: c.Kind, PubKey: c.Author, CreatedAt: 10, Tags: nostr.Tags{{"d", c.Identifier}}}
+			if got, ok := CoordinatesOf(e); ok && got == c && !stones.Cover(e) {
+				t.Errorf("%q does not cover its own event", value)
+			}
+			e.PubKey += "x"
+			if stones.Cover(e) {
+				t.Errorf("%q covers an event of another author", value)
+			}
+		}
+	})
+}
