@@ -1,0 +1,152 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Config holds the times of the rules. The zero value is usable.
+type Config struct {
+	// BaseBackoff is the wait after a first failure; each further failure in a row
+	// doubles it. A small one hammers relays that are down. Defaults to 5 s.
+	BaseBackoff time.Duration
+	// MaxBackoff is where doubling ends. A large one makes relays that come back
+	// wait to be noticed. It must not be below BaseBackoff. Defaults to 1 h.
+	MaxBackoff time.Duration
+	// DeadAfter is how long a relay must do nothing but fail until it is dead.
+	// Defaults to 24 h.
+	DeadAfter time.Duration
+	// DeadInterval is the wait between two attempts at a dead relay. It must not be
+	// below MaxBackoff. Defaults to 24 h.
+	DeadInterval time.Duration
+	// Jitter is the largest share by which a wait is lengthened at random, from 0
+	// to 1, so that servers that lost the same relay don't come back in step.
+	// Defaults to 0.1; to have none, set Rand to a function that returns 0.
+	Jitter float64
+	// HeldFor is how long a connection must hold to count as a success. With a
+	// short one a flapping relay is redialed without end. Defaults to 1 min.
+	HeldFor time.Duration
+	// RedialWithin is the longest wait before a connection that had held is dialed
+	// again; the wait is chosen at random. Defaults to 1 s.
+	RedialWithin time.Duration
+	// DegradedFor is how long a relay counts as degraded after it recovered.
+	// Defaults to 5 min.
+	DegradedFor time.Duration
+	// RateLimit is how long a relay is left in peace after it complained of too
+	// many requests. Defaults to 65 s.
+	RateLimit time.Duration
+	// HostileBackoff is the shortest wait after a relay was caught cheating.
+	// Defaults to 1 h.
+	HostileBackoff time.Duration
+	// RestartPause is the shortest time between two attempts at a relay when the
+	// process was started anew in between. Defaults to 1 min.
+	RestartPause time.Duration
+	// MaxRecords is the largest number of relays that are remembered. A relay beyond
+	// it displaces the one heard of longest ago: of those that are forgotten, else
+	// never worked, else are not in use. That one loses its place in the backoff. A
+	// record takes about 1 KiB. Defaults to 50,000.
+	MaxRecords int
+	// MaxHosts is the largest number of hosts that are remembered; what is displaced
+	// is chosen as with relays, and loses its place in the backoff. Defaults to
+	// 50,000.
+	MaxHosts int
+	// Rand returns a random number in [0, 1). It is called under a lock, by one
+	// goroutine at a time, and must not call the tracker. Defaults to
+	// [math/rand/v2.Float64].
+	Rand func() float64
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.BaseBackoff, 5 * time.Second},
+		{&c.MaxBackoff, time.Hour},
+		{&c.DeadAfter, 24 * time.Hour},
+		{&c.DeadInterval, 24 * time.Hour},
+		{&c.HeldFor, time.Minute},
+		{&c.RedialWithin, time.Second},
+		{&c.DegradedFor, 5 * time.Minute},
+		{&c.RateLimit, 65 * time.Second},
+		{&c.HostileBackoff, time.Hour},
+		{&c.RestartPause, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Jitter == 0 {
+		c.Jitter = 0.1
+	}
+	if c.MaxRecords == 0 {
+		c.MaxRecords = 50_000
+	}
+	if c.MaxHosts == 0 {
+		c.MaxHosts = 50_000
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
+	}
+	return c
+}
+
+// longest is the bound of every duration, far from where sums overflow.
+const longest = 10 * 365 * 24 * time.Hour
+
+// validate expects defaults to be filled in.
+func (c Config) validate() error {
+	var errs []error
+	bad := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(name+": "+format, args...))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"BaseBackoff", c.BaseBackoff},
+		{"MaxBackoff", c.MaxBackoff},
+		{"DeadAfter", c.DeadAfter},
+		{"DeadInterval", c.DeadInterval},
+		{"HeldFor", c.HeldFor},
+		{"RedialWithin", c.RedialWithin},
+		{"DegradedFor", c.DegradedFor},
+		{"RateLimit", c.RateLimit},
+		{"HostileBackoff", c.HostileBackoff},
+		{"RestartPause", c.RestartPause},
+	} {
+		if d.value <= 0 || d.value > longest {
+			bad(d.name, "%v is not between 0 and %v", d.value, longest)
+		}
+	}
+	if c.MaxBackoff < c.BaseBackoff {
+		bad("MaxBackoff", "%v is below BaseBackoff, %v", c.MaxBackoff, c.BaseBackoff)
+	}
+	if c.DeadInterval < c.MaxBackoff {
+		bad("DeadInterval", "%v is below MaxBackoff, %v: a dead relay would be tried more often than a living one", c.DeadInterval, c.MaxBackoff)
+	}
+	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also false for NaN
+		bad("Jitter", "%v is not between 0 and 1", c.Jitter)
+	}
+	if c.MaxRecords < 0 {
+		bad("MaxRecords", "%d is negative", c.MaxRecords)
+	}
+	if c.MaxHosts < 0 {
+		bad("MaxHosts", "%d is negative", c.MaxHosts)
+	}
+	return errors.Join(errs...)
+}
+
+// random returns what Rand returns, forced into [0, 1): the rules must hold
+// whatever a caller plugs in.
+func (c Config) random() float64 {
+	switch r := c.Rand(); {
+	case r >= 0 && r < 1:
+		return r
+	case r >= 1:
+		return 1 - 1e-9
+	}
+	return 0
+}

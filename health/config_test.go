@@ -1,0 +1,109 @@
+package health
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// bad sets one field of a Config with defaults to something that is wrong.
+var bad = map[string]func(*Config){
+	"BaseBackoff":    func(c *Config) { c.BaseBackoff = -1 },
+	"MaxBackoff":     func(c *Config) { c.MaxBackoff = -1 },
+	"DeadAfter":      func(c *Config) { c.DeadAfter = longest + 1 },
+	"DeadInterval":   func(c *Config) { c.DeadInterval = -1 },
+	"Jitter":         func(c *Config) { c.Jitter = math.NaN() },
+	"HeldFor":        func(c *Config) { c.HeldFor = -time.Second },
+	"RedialWithin":   func(c *Config) { c.RedialWithin = math.MinInt64 },
+	"DegradedFor":    func(c *Config) { c.DegradedFor = -1 },
+	"RateLimit":      func(c *Config) { c.RateLimit = math.MaxInt64 },
+	"HostileBackoff": func(c *Config) { c.HostileBackoff = -1 },
+	"RestartPause":   func(c *Config) { c.RestartPause = -1 },
+	"MaxRecords":     func(c *Config) { c.MaxRecords = -1 },
+	"MaxHosts":       func(c *Config) { c.MaxHosts = -1 },
+}
+
+// A field that is added and not given a default, or not validated, fails here.
+func TestConfigHandlesEveryField(t *testing.T) {
+	defaults := reflect.ValueOf(Config{}.withDefaults())
+	var all Config
+	for f := range reflect.TypeFor[Config]().Fields() {
+		assert.False(t, defaults.FieldByIndex(f.Index).IsZero(), "%s has no default", f.Name)
+		if f.Name == "Rand" { // whatever it returns is forced into range
+			continue
+		}
+		if !assert.Contains(t, bad, f.Name, "no bad value of this field is tried") {
+			continue
+		}
+		one := Config{}.withDefaults()
+		bad[f.Name](&one)
+		_, err := NewTracker(one)
+		require.ErrorContains(t, err, f.Name+": ")
+		changed := reflect.ValueOf(&all).Elem().FieldByIndex(f.Index)
+		changed.Set(reflect.ValueOf(one).FieldByIndex(f.Index))
+	}
+	_, err := NewTracker(all)
+	for name := range bad {
+		assert.ErrorContains(t, err, name+": ", "every bad field is named at once")
+	}
+}
+
+func TestConfigFieldsThatContradict(t *testing.T) {
+	_, err := NewTracker(Config{BaseBackoff: time.Minute, MaxBackoff: time.Second})
+	require.ErrorContains(t, err, "MaxBackoff: 1s is below BaseBackoff, 1m0s")
+	_, err = NewTracker(Config{DeadInterval: time.Minute})
+	require.ErrorContains(t, err, "DeadInterval: 1m0s is below MaxBackoff, 1h0m0s")
+	for _, jitter := range []float64{-0.1, 1.1, math.Inf(1)} {
+		_, err = NewTracker(Config{Jitter: jitter})
+		require.ErrorContains(t, err, "Jitter: ")
+	}
+}
+
+func TestConfigKeepsWhatIsSet(t *testing.T) {
+	c := Config{
+		BaseBackoff: 1, MaxBackoff: 2, DeadAfter: 3, DeadInterval: 4, Jitter: 0.5, HeldFor: 5, RedialWithin: 6,
+		DegradedFor: 7, RateLimit: 8, HostileBackoff: 9, RestartPause: 10, MaxRecords: 11, MaxHosts: 12,
+		Rand: func() float64 { return 0.25 },
+	}
+	got := c.withDefaults()
+	assert.InDelta(t, 0.25, got.Rand(), 0)
+	c.Rand, got.Rand = nil, nil
+	assert.Equal(t, c, got)
+	require.NoError(t, c.validate())
+}
+
+// The constants of the specification.
+func TestConfigDefaults(t *testing.T) {
+	c := Config{}.withDefaults()
+	require.NoError(t, c.validate())
+	r := c.random()
+	assert.True(t, r >= 0 && r < 1)
+	c.Rand = nil
+	assert.Equal(t, Config{
+		BaseBackoff:    5 * time.Second,
+		MaxBackoff:     time.Hour,
+		DeadAfter:      24 * time.Hour,
+		DeadInterval:   24 * time.Hour,
+		Jitter:         0.1,
+		HeldFor:        time.Minute,
+		RedialWithin:   time.Second,
+		DegradedFor:    5 * time.Minute,
+		RateLimit:      65 * time.Second,
+		HostileBackoff: time.Hour,
+		RestartPause:   time.Minute,
+		MaxRecords:     50_000,
+		MaxHosts:       50_000,
+	}, c)
+}
+
+func TestConfigRandomIsForcedIntoRange(t *testing.T) {
+	for _, v := range []float64{-1, 0, 0.5, 1, 2, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		c := Config{Rand: func() float64 { return v }}
+		got := c.random()
+		assert.True(t, got >= 0 && got < 1, "%v gave %v", v, got)
+	}
+}

@@ -1,0 +1,234 @@
+package health
+
+import "time"
+
+// kind is the kind of an event.
+type kind uint8
+
+const (
+	attempt     kind = iota + 1 // a dial begins
+	connected                   // it succeeded
+	failed                      // it failed
+	lost                        // the connection ended, not by our wish
+	closed                      // we gave up the dial or ended the connection
+	rateLimited                 // the relay complained of too many requests
+	hostile                     // it was caught cheating; the connection ends
+)
+
+// event is something that happened to one relay.
+type event struct {
+	kind kind
+	text string        // failed, lost, hostile: why, escaped
+	wait time.Duration // failed: what the relay asked us to wait, 0 if it did not
+}
+
+// step is the whole of the rules: the record after an event. jitter is a random
+// value in [0, 1). It is pure, as is everything in this file.
+func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
+	r = c.settle(r, now).countTo(now)
+	switch e.kind {
+	case attempt:
+		return c.attempt(r, now, jitter)
+	case connected:
+		return c.connect(r, now, jitter)
+	case failed:
+		return c.failAttempt(r, e, now, jitter)
+	case lost:
+		return c.end(r, e.text, now, jitter)
+	case closed:
+		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
+	case rateLimited:
+		r.RateLimitedUntil = now.Add(c.RateLimit)
+	case hostile:
+		r = c.fail(r.disconnect(), e.text, now, jitter)
+		r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(c.HostileBackoff, jitter)))
+	}
+	return r
+}
+
+// settle notices that the connection has held long enough to be a success. It is
+// why no timer is needed: every reader and every event comes through here first.
+func (c Config) settle(r Record, now time.Time) Record {
+	held := r.ConnectedAt.Add(c.HeldFor)
+	if !r.connected() || r.Held || now.Before(held) {
+		return r
+	}
+	r.Held = true
+	r.LastSuccess = held
+	r.Proven = true
+	r.Failures = 0
+	r.FailingSince = time.Time{}
+	r.NextAttempt = time.Time{}
+	return r
+}
+
+// attempt puts the next attempt where it would be if this one failed: a caller that
+// never reports the outcome, or a process that dies of it, is held back as well.
+func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
+	r = c.begin(c.end(r, "", now, jitter), now)
+	wait := c.backoff(r.Failures+1, jitter)
+	if c.dead(r) {
+		wait = c.lengthen(c.DeadInterval, jitter)
+	}
+	r.NextAttempt = later(r.NextAttempt, now.Add(wait))
+	return r
+}
+
+func (c Config) begin(r Record, now time.Time) Record {
+	if idle := now.Sub(r.NextAttempt); r.Failures > 0 && !c.dead(r) && idle > c.MaxBackoff {
+		// Long overdue: our process did not run, or nobody wanted the relay. That
+		// time is no failure of the relay's.
+		r.FailingSince = r.FailingSince.Add(idle)
+	}
+	if r.CountedTo.IsZero() {
+		r.CountedTo = now
+	}
+	r.Attempts++
+	r.LastAttempt = now
+	r.Dialing = true
+	return r
+}
+
+func (c Config) connect(r Record, now time.Time, jitter float64) Record {
+	if r.connected() {
+		r = c.end(r, "", now, jitter)
+	}
+	if !r.Dialing {
+		r = c.begin(r, now)
+	}
+	r.Dialing = false
+	r.ConnectedAt = now
+	r.Connections++
+	if r.WasLost {
+		r.WasLost = false
+		r.Reconnects++
+	}
+	if r.Failures > 0 {
+		r.RecoveredAt = now
+	}
+	return r
+}
+
+// failAttempt counts even what no attempt was announced for: otherwise a caller
+// that forgets to announce would dial without end.
+func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Record {
+	if !r.inUse() {
+		r = c.begin(r, now)
+	}
+	r = c.end(r, e.text, now, jitter)
+	if e.wait > 0 {
+		r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(min(e.wait, c.MaxBackoff), jitter)))
+	}
+	return r
+}
+
+// end ends the connection that stands or the attempt that is under way. If
+// there is neither, nothing happened: its end has been accounted for.
+func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
+	switch {
+	case r.connected() && r.Held:
+		r = r.disconnect()
+		r.NextAttempt = now.Add(time.Duration(jitter * float64(c.RedialWithin)))
+		return r
+	case r.inUse():
+		return c.fail(r.disconnect(), text, now, jitter)
+	}
+	return r
+}
+
+// disconnect takes note that no connection stands any more.
+func (r Record) disconnect() Record {
+	if r.connected() {
+		r.Disconnects++
+		r.WasLost = true
+		r.Held, r.ConnectedAt = false, time.Time{}
+	}
+	return r
+}
+
+// fail counts a failure. The next attempt never comes nearer by one.
+func (c Config) fail(r Record, text string, now time.Time, jitter float64) Record {
+	if r.Dialing {
+		r.Dialing = false
+		r.FailedAttempts++
+	}
+	if r.Failures == 0 {
+		r.FailingSince = now
+	}
+	r.Failures++
+	r.LastFailure = now
+	r.LastError = text
+	wait := c.backoff(r.Failures, jitter)
+	if c.dead(r) {
+		wait = c.lengthen(c.DeadInterval, jitter)
+	}
+	r.NextAttempt = later(r.NextAttempt, now.Add(wait))
+	return r
+}
+
+// remember reports whether forgetting the record would allow something sooner than
+// the rules do.
+func (r Record) remember(now time.Time) bool {
+	return r.Failures > 0 || now.Before(r.NextAttempt) || now.Before(r.RateLimitedUntil)
+}
+
+// dead reports whether failures alone have been seen for long enough. It goes by
+// the last failure, not by the clock: a relay is dead because we saw it fail.
+func (c Config) dead(r Record) bool {
+	return r.Failures > 0 && r.LastFailure.Sub(r.FailingSince) >= c.DeadAfter
+}
+
+// backoff is the wait after n failures in a row, n being at least 1.
+func (c Config) backoff(n int, jitter float64) time.Duration {
+	d := c.BaseBackoff
+	for i := 1; i < n && d < c.MaxBackoff; i++ {
+		d *= 2
+	}
+	return c.lengthen(min(d, c.MaxBackoff), jitter)
+}
+
+func (c Config) lengthen(d time.Duration, jitter float64) time.Duration {
+	return d + time.Duration(jitter*c.Jitter*float64(d))
+}
+
+// countTo adds the time since the last event to what the relay was up or down.
+func (r Record) countTo(now time.Time) Record {
+	if r.CountedTo.IsZero() { // never tried
+		return r
+	}
+	if d := now.Sub(r.CountedTo); d > 0 {
+		if r.connected() {
+			r.Up += d
+		} else {
+			r.Down += d
+		}
+	}
+	r.CountedTo = now
+	return r
+}
+
+// state expects a record that is settled.
+func (c Config) state(r Record, now time.Time) State {
+	switch {
+	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
+		return RateLimited
+	case r.connected():
+		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(c.DegradedFor)) {
+			return Degraded
+		}
+		return Healthy
+	case r.Failures == 0:
+		return Disconnected
+	case c.dead(r):
+		return Dead
+	}
+	return Degraded
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

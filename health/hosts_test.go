@@ -1,0 +1,251 @@
+package health_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+)
+
+// A thousand paths and ports of one host were a thousand relays elsewhere, each with
+// its own attempts.
+func TestPromiseP14_OneHostOneBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{})
+		urls := []filters.RelayURL{relay(t, "wss://victim.example")}
+		for i := range 999 {
+			urls = append(urls, relay(t, fmt.Sprintf("wss://victim.example:%d/%d", 2000+i%100, i)))
+		}
+		dials := func(days int) (n int, root int) {
+			for end := time.Now().Add(time.Duration(days) * 24 * time.Hour); time.Now().Before(end); {
+				next := end
+				for i, u := range urls {
+					if at := tr.NextAttempt(u); at.After(time.Now()) {
+						next = earliest(next, at)
+						continue
+					}
+					n++
+					if i == 0 {
+						root++
+					}
+					tr.Attempt(u)
+					tr.Failed(u, errRefused)
+					next = earliest(next, tr.NextAttempt(u))
+				}
+				time.Sleep(time.Until(next))
+			}
+			return n, root
+		}
+		n, root := dials(1)
+		assert.LessOrEqual(t, n, 36)
+		assert.Greater(t, n, 20)
+		assert.Greater(t, root, n/3, "the plain URL gets its turns")
+		n, _ = dials(10)
+		assert.LessOrEqual(t, n, 11, "one a day once dead")
+		assert.Equal(t, []string{"victim.example"}, tr.Hosts())
+	})
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func TestHostIsProvenByOneRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{})
+		a, b, c := relay(t, "wss://host.example/a"), relay(t, "wss://host.example:7777"), relay(t, "wss://other.example")
+		tr.Attempt(a)
+		assert.Equal(t, time.Now().Add(time.Minute), tr.NextAttempt(b), "until it is known what this one is")
+		assert.True(t, tr.NextAttempt(c).IsZero())
+		time.Sleep(5 * time.Second)
+		tr.Connected(a)
+		assert.Equal(t, time.Now().Add(time.Minute), tr.NextAttempt(b))
+		assert.Equal(t, tr.NextAttempt(b), tr.Status(b).NextAttempt)
+		assert.True(t, tr.NextAttempt(a).IsZero())
+		assert.False(t, tr.HostProven("host.example"))
+		time.Sleep(time.Minute)
+		assert.True(t, tr.NextAttempt(b).IsZero(), "nobody had to ask for it to be noticed")
+		assert.True(t, tr.HostProven("host.example"))
+		assert.True(t, tr.HostNext("host.example").IsZero())
+		for range 3 {
+			tr.Attempt(b)
+			tr.Failed(b, errRefused)
+		}
+		assert.True(t, tr.NextAttempt(relay(t, "wss://host.example/c")).IsZero(), "a proven host is not bound")
+		assert.False(t, tr.NextAttempt(b).IsZero(), "its relays are")
+	})
+}
+
+func TestHostWithOverlappingAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{})
+		a, b := relay(t, "wss://host.example/a"), relay(t, "wss://host.example/b")
+		tr.Attempt(a)
+		tr.Attempt(b)
+		tr.Failed(a, errRefused) // counted when b began
+		r, ok := tr.ExportHost("host.example")
+		require.True(t, ok)
+		assert.Equal(t, 1, r.Failures)
+		tr.Failed(b, errRefused)
+		assert.Equal(t, time.Now().Add(10*time.Second), tr.HostNext("host.example"))
+		tr.Attempt(a)
+		tr.Forget(a)
+		assert.Equal(t, time.Now().Add(22*time.Second), tr.NextAttempt(b), "given up by us: it keeps its place")
+		tr.Lost(relay(t, "wss://unheard.example"), nil)
+		assert.Len(t, tr.Hosts(), 1)
+
+		// Its connection held although another attempt had taken over.
+		tr.Attempt(a)
+		tr.Attempt(b)
+		tr.Connected(a)
+		time.Sleep(time.Minute)
+		tr.Lost(a, nil)
+		assert.True(t, tr.HostProven("host.example"))
+	})
+}
+
+// What only an operator can permit is not shared with strangers.
+func TestHostOfOwnNetwork(t *testing.T) {
+	for url, host := range map[string]string{
+		"ws://127.0.0.1:7000": "", "ws://[::1]:7000": "", "ws://localhost:7000": "", "ws://10.1.2.3": "",
+		"ws://192.168.0.1": "", "ws://[fe80::1]": "", "wss://8.8.8.8": "8.8.8.8", "wss://[2606:4700::1]:1234": "2606:4700::1",
+		"wss://Relay.Example.": "relay.example",
+	} {
+		assert.Equal(t, host, health.Host(relay(t, url)), url)
+	}
+	tr := tracker(t, health.Config{})
+	for i := range 10 {
+		u := relay(t, fmt.Sprintf("ws://127.0.0.1:%d", 7000+i))
+		assert.True(t, tr.NextAttempt(u).IsZero())
+		tr.Attempt(u)
+		tr.Connected(u)
+	}
+	tr.Import(relay(t, "ws://127.0.0.1:9000"), health.Record{Proven: true})
+	tr.Import(relay(t, "ws://127.0.0.1:9001"), health.Record{Failures: 1})
+	tr.ImportHost("", health.Record{Failures: 1})
+	assert.Empty(t, tr.Hosts())
+}
+
+// P15: after a restart nothing is freer than before, whichever of the records were
+// kept.
+func TestPromiseP15_HostsOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{})
+		urls := []filters.RelayURL{relay(t, "wss://h.example/a"), relay(t, "wss://h.example/b")}
+		for range 8 {
+			for _, u := range urls {
+				time.Sleep(time.Until(tr.NextAttempt(u)))
+				tr.Attempt(u)
+				tr.Failed(u, errRefused)
+			}
+		}
+		tr.Attempt(urls[0]) // and the process dies
+		host, ok := tr.ExportHost("h.example")
+		require.True(t, ok)
+		b, err := json.Marshal(host)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(b, &host))
+		was := tr.NextAttempt(urls[1])
+		for name, load := range map[string]func(tr *health.RelayHealthTracker){
+			"host only":         func(tr *health.RelayHealthTracker) { tr.ImportHost("h.example", host) },
+			"host, then relays": func(tr *health.RelayHealthTracker) { tr.ImportHost("h.example", host); importAll(tr, t, urls, was) },
+			"relays, then host": func(tr *health.RelayHealthTracker) { importAll(tr, t, urls, was); tr.ImportHost("h.example", host) },
+		} {
+			next := tracker(t, health.Config{})
+			load(next)
+			for _, u := range append(urls, relay(t, "wss://h.example/new")) {
+				assert.False(t, next.NextAttempt(u).Before(host.NextAttempt), "%s: %s", name, u)
+			}
+			kept, _ := next.ExportHost("h.example")
+			assert.Equal(t, host.Failures+1, kept.Failures, "%s: the attempt we died of is one", name)
+		}
+		// A record in memory that is stricter stays.
+		next := tracker(t, health.Config{})
+		next.ImportHost("h.example", host)
+		next.ImportHost("h.example", health.Record{Failures: 1, NextAttempt: time.Now().Add(time.Second)})
+		kept, _ := next.ExportHost("h.example")
+		assert.Equal(t, host.Failures+1, kept.Failures)
+		// Only relays were kept.
+		next = tracker(t, health.Config{})
+		importAll(next, t, urls, was)
+		assert.False(t, next.NextAttempt(relay(t, "wss://h.example/new")).Before(was.Add(-time.Minute)))
+		// One of them is a relay.
+		next.Import(relay(t, "wss://h.example"), health.Record{Proven: true})
+		assert.True(t, next.NextAttempt(relay(t, "wss://h.example/new")).IsZero())
+		next.ImportHost("h.example", host)
+		assert.True(t, next.HostProven("h.example"))
+	})
+}
+
+func importAll(tr *health.RelayHealthTracker, t *testing.T, urls []filters.RelayURL, next time.Time) {
+	for _, u := range urls {
+		tr.Import(u, health.Record{
+			Failures: 8, FailingSince: time.Now().Add(-time.Hour), LastFailure: time.Now(), LastAttempt: time.Now(), NextAttempt: next,
+		})
+		_, ok := tr.Export(u)
+		require.True(t, ok)
+	}
+}
+
+func TestHostsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{MaxHosts: 10, MaxRecords: 1000})
+		for i := range 100 {
+			tr.Attempt(relay(t, fmt.Sprintf("wss://h%d.example", i)))
+		}
+		assert.Len(t, tr.Hosts(), 10)
+		assert.EqualValues(t, 90, tr.Dropped())
+		assert.True(t, tr.HostNext("h0.example").IsZero())
+	})
+}
+
+// Every backoff is lengthened at random, also the one that the relay asked for.
+func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{Rand: func() float64 { return 0.999 }})
+		u := relay(t, "wss://relay.example")
+		tr.Attempt(u)
+		tr.Failed(u, tooMany{wait: 10 * time.Minute})
+		assert.InDelta(t, 11*time.Minute, time.Until(tr.NextAttempt(u)), float64(time.Second))
+		tr.Attempt(u)
+		tr.Failed(u, tooMany{wait: 24 * time.Hour})
+		assert.InDelta(t, 66*time.Minute, time.Until(tr.NextAttempt(u)), float64(5*time.Second), "and it is bounded")
+		next := tracker(t, health.Config{Rand: func() float64 { return 0.999 }})
+		next.Import(u, health.Record{LastAttempt: time.Now()})
+		assert.InDelta(t, 66*time.Second, time.Until(next.NextAttempt(u)), float64(time.Second))
+	})
+}
+
+// A relay that connects and drops had its backoff reset each time; a recently
+// recovered one could never be seen as degraded.
+func TestTrapT10_Flapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example")
+		dials := 0
+		for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); time.Sleep(time.Until(tr.NextAttempt(u))) {
+			tr.Attempt(u)
+			tr.Connected(u)
+			dials++
+			time.Sleep(time.Second)
+			tr.Lost(u, errRefused)
+		}
+		assert.LessOrEqual(t, dials, 36)
+		tr.Attempt(u)
+		tr.Connected(u)
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, health.Degraded, tr.Status(u).State, "recovered a short time ago")
+		time.Sleep(5 * time.Minute)
+		assert.Equal(t, health.Healthy, tr.Status(u).State)
+		assert.Less(t, tr.Status(u).UptimeShare(), 0.01)
+	})
+}

@@ -1,0 +1,96 @@
+package health
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Record is all that is remembered about one relay. It is a plain value; its zero
+// value is a relay that was never tried. As JSON it can be kept over a restart; the
+// names of its JSON fields never change their meaning. Records are made and changed
+// by a [RelayHealthTracker]; read them, but derive nothing that [Status] tells.
+//
+// Times are those of our clock; a zero time means never.
+type Record struct {
+	// Failures in a row: attempts that failed, and connections that dropped before
+	// they had held long enough.
+	Failures int `json:"failures,omitempty"`
+	// FailingSince is when the first of these failures happened, moved on by the
+	// time in which the relay was due and nobody tried.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	// LastFailure is when a failure was last counted.
+	LastFailure time.Time `json:"last_failure,omitzero"`
+	// LastSuccess is when a connection last had held long enough.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	// RecoveredAt is when the first connection after failures began.
+	RecoveredAt time.Time `json:"recovered_at,omitzero"`
+	// LastAttempt is when an attempt was last begun.
+	LastAttempt time.Time `json:"last_attempt,omitzero"`
+	// NextAttempt is the earliest time for the next attempt. While one is under way
+	// it is what holds if nothing is ever heard of that one.
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	// RateLimitedUntil is when requests may be sent again.
+	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
+	// ConnectedAt is when the connection that stands began.
+	ConnectedAt time.Time `json:"connected_at,omitzero"`
+	// Held is true once that connection has held long enough.
+	Held bool `json:"held,omitempty"`
+	// Dialing is true between Attempt and the outcome.
+	Dialing bool `json:"dialing,omitempty"`
+	// Proven is true once a connection had held long enough.
+	Proven bool `json:"proven,omitempty"`
+	// LastError is the text of the last failure, escaped, at most [MaxError] bytes.
+	LastError string `json:"last_error,omitempty"`
+
+	// Attempts, by outcome: Connections and FailedAttempts; the rest were given
+	// up by us or are under way.
+	Attempts       uint64 `json:"attempts,omitempty"`
+	Connections    uint64 `json:"connections,omitempty"`
+	FailedAttempts uint64 `json:"failed_attempts,omitempty"`
+	// Disconnects counts connections that ended otherwise than by our own wish,
+	// Reconnects the connections that came after one of these.
+	Disconnects uint64 `json:"disconnects,omitempty"`
+	Reconnects  uint64 `json:"reconnects,omitempty"`
+	// WasLost is true from a disconnect to the next connection.
+	WasLost bool `json:"was_lost,omitempty"`
+
+	// Up and Down are how long the relay was connected and not, from the first
+	// attempt to CountedTo; the time in which our process did not run is in neither.
+	Up        time.Duration `json:"up_ns,omitempty"`
+	Down      time.Duration `json:"down_ns,omitempty"`
+	CountedTo time.Time     `json:"counted_to,omitzero"`
+}
+
+// inUse reports whether a connection stands or is being made.
+func (r Record) inUse() bool { return r.Dialing || r.connected() }
+
+func (r Record) connected() bool { return !r.ConnectedAt.IsZero() }
+
+// MaxError is how much of an error's text is kept, in bytes after escaping.
+const MaxError = 300
+
+// escape makes an error's text fit for a log, a status page and a terminal: one
+// line of printable characters of at most [MaxError] bytes. Relays can choose
+// parts of such texts. Escaping twice changes nothing.
+func escape(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		piece := s[:size]
+		switch {
+		case r == utf8.RuneError && size == 1:
+			piece = `\x` + strconv.FormatUint(uint64(s[0])|0x100, 16)[1:]
+		case !unicode.IsPrint(r):
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if b.Len()+len(piece) > MaxError {
+			break
+		}
+		b.WriteString(piece)
+		s = s[size:]
+	}
+	return b.String()
+}

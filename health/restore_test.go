@@ -1,0 +1,211 @@
+package health
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// full is a record with every field set.
+func full() Record {
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	return Record{
+		Failures: 1, FailingSince: at(1), LastFailure: at(2), LastSuccess: at(3), RecoveredAt: at(4),
+		LastAttempt: at(5), NextAttempt: at(6), RateLimitedUntil: at(7), ConnectedAt: at(8),
+		Held: true, Dialing: true, Proven: true, LastError: "refused",
+		Attempts: 9, Connections: 10, FailedAttempts: 11, Disconnects: 12, Reconnects: 13, WasLost: true,
+		Up: 14, Down: 15, CountedTo: at(16),
+	}
+}
+
+// The form on disk. What is written here may get more fields, but none of these
+// may change: records of older versions must stay readable.
+const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_failure":"2030-01-01T00:02:00Z",
+	"last_success":"2030-01-01T00:03:00Z","recovered_at":"2030-01-01T00:04:00Z","last_attempt":"2030-01-01T00:05:00Z",
+	"next_attempt":"2030-01-01T00:06:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
+	"held":true,"dialing":true,"proven":true,"last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
+	"disconnects":12,"reconnects":13,"was_lost":true,"up_ns":14,"down_ns":15,"counted_to":"2030-01-01T00:16:00Z"}`
+
+func TestRecordJSON(t *testing.T) {
+	v := reflect.ValueOf(full())
+	for f := range v.Type().Fields() {
+		require.False(t, v.FieldByIndex(f.Index).IsZero(), "%s is not in this test", f.Name)
+	}
+	b, err := json.Marshal(full())
+	require.NoError(t, err)
+	assert.JSONEq(t, fullJSON, string(b))
+	var back Record
+	require.NoError(t, json.Unmarshal(b, &back))
+	assert.Equal(t, full(), back)
+
+	b, err = json.Marshal(Record{})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{}`, string(b))
+}
+
+func TestSavedHasNoMonotonicTimes(t *testing.T) {
+	now := time.Now()
+	r := full()
+	v := reflect.ValueOf(&r).Elem()
+	for f := range v.Type().Fields() {
+		if f.Type == reflect.TypeFor[time.Time]() {
+			v.FieldByIndex(f.Index).Set(reflect.ValueOf(now))
+		}
+	}
+	s := reflect.ValueOf(r.saved())
+	for f := range s.Type().Fields() {
+		if got, ok := s.FieldByIndex(f.Index).Interface().(time.Time); ok {
+			assert.Equal(t, now.Round(0).UTC(), got, f.Name)
+		}
+	}
+	assert.Equal(t, Record{}, Record{}.saved())
+}
+
+func TestExportImport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, err := filters.ParseRelayURL("wss://relay.example.com")
+		require.NoError(t, err)
+		none := func() float64 { return 0 }
+		first, err := NewTracker(Config{Rand: none})
+		require.NoError(t, err)
+		_, ok := first.Export(u)
+		assert.False(t, ok)
+		for range 4 {
+			first.Attempt(u)
+			first.Failed(u, nil)
+		}
+		first.Attempt(u)
+		first.Connected(u)
+		time.Sleep(time.Minute)
+
+		exported, ok := first.Export(u)
+		require.True(t, ok)
+		assert.True(t, exported.Proven && exported.Held, "an exported record knows that the connection has held")
+		assert.Zero(t, exported.Failures)
+		time.Sleep(time.Hour)
+
+		second, err := NewTracker(Config{Rand: none})
+		require.NoError(t, err)
+		second.Import(u, exported)
+		s := second.Status(u)
+		assert.Equal(t, Disconnected, s.State)
+		assert.True(t, s.KnownGood)
+		assert.Zero(t, s.Failures)
+		assert.False(t, s.NextAttempt.After(time.Now()), "due at once")
+		assert.EqualValues(t, 5, s.Attempts)
+		assert.Equal(t, time.Minute, s.Uptime)
+		assert.Zero(t, s.Downtime, "the time without a process is not counted")
+
+		second.Attempt(u)
+		second.Failed(u, nil)
+		second.Import(u, exported)
+		assert.Equal(t, 1, second.Status(u).Failures, "what a tracker knows is newer than what was saved")
+	})
+}
+
+func TestRestore(t *testing.T) {
+	c := Config{}.withDefaults()
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	now := at(100 * time.Hour)
+	for _, tc := range []struct {
+		name     string
+		in       Record
+		failures int
+		next     time.Time
+		state    State
+	}{
+		{"nothing", Record{}, 0, time.Time{}, Disconnected},
+		{"negative numbers", Record{Failures: -3, Up: -1, Down: -1}, 0, time.Time{}, Disconnected},
+		{"failures without times", Record{Failures: 3}, 3, now.Add(20 * time.Second), Degraded},
+		{"failures without end", Record{Failures: 1 << 62}, 1 << 30, now.Add(time.Hour), Degraded},
+		{
+			"in backoff", Record{Failures: 10, FailingSince: at(99 * time.Hour), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(40 * time.Minute)},
+			10, now.Add(40 * time.Minute), Degraded,
+		},
+		{
+			"dead", Record{Failures: 40, FailingSince: at(0), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(24 * time.Hour)},
+			40, now.Add(24 * time.Hour), Dead,
+		},
+		{
+			"next attempt in ten years", Record{Failures: 2, FailingSince: now, LastFailure: now, NextAttempt: now.Add(longest)},
+			2, now.Add(66 * time.Minute), Degraded,
+		},
+		{
+			"the same, dead", Record{Failures: 2, FailingSince: at(0), LastFailure: now, NextAttempt: now.Add(longest)},
+			2, now.Add(24*time.Hour + 24*time.Hour/10), Dead,
+		},
+		{
+			"everything in the future", Record{Failures: 2, FailingSince: now.Add(1), LastFailure: now.Add(2), LastAttempt: now.Add(3), RateLimitedUntil: now.Add(longest)},
+			2, now.Add(time.Minute), Degraded,
+		},
+		{"times before there were clocks", Record{Failures: 1, LastFailure: time.Unix(-1, 0), NextAttempt: time.Unix(-1, 0)}, 1, now.Add(5 * time.Second), Degraded},
+		{"dialing without a time", Record{Dialing: true}, 1, now.Add(5 * time.Second), Degraded},
+		{"dialing", Record{Dialing: true, LastAttempt: now.Add(-time.Second)}, 1, now.Add(59 * time.Second), Degraded},
+		{"dialing, long ago", Record{Dialing: true, LastAttempt: at(0)}, 1, at(time.Minute), Degraded},
+		{"connected", Record{LastAttempt: now.Add(-time.Second), ConnectedAt: now.Add(-time.Second)}, 1, now.Add(59 * time.Second), Degraded},
+		{"connected, had held", Record{LastAttempt: at(0), ConnectedAt: at(0), Held: true}, 0, at(time.Minute), Disconnected},
+		{"held, but not connected", Record{Held: true, Dialing: true, LastAttempt: at(0)}, 1, at(time.Minute), Degraded},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := c.restore(tc.in, now, 0)
+			assert.Equal(t, tc.failures, r.Failures)
+			assert.Equal(t, tc.next, r.next())
+			assert.Equal(t, tc.state, c.state(r, now.Add(c.RateLimit)))
+			assert.False(t, r.inUse() || r.Held)
+			assert.False(t, r.RateLimitedUntil.After(now.Add(c.RateLimit)))
+			assert.True(t, r.Up >= 0 && r.Down >= 0)
+		})
+	}
+}
+
+func TestRestoreEscapesWhatAFileMayHold(t *testing.T) {
+	r := Config{}.withDefaults().restore(Record{LastError: "\x1b[2J\n"}, start, 0)
+	assert.Equal(t, `\x1b[2J\n`, r.LastError)
+}
+
+// FuzzImport: whatever stands in the saved file, the relay is tried again, within
+// what the rules allow, and the record can be saved again.
+func FuzzImport(f *testing.F) {
+	f.Add([]byte(fullJSON), 0.5)
+	f.Add([]byte(`{}`), 0.0)
+	f.Add([]byte(`{"failures":9223372036854775807,"next_attempt":"9999-12-31T23:59:59Z","up_ns":9223372036854775807}`), 0.9)
+	f.Add([]byte(`{"dialing":true,"failing_since":"0001-01-01T00:00:01Z","last_failure":"9999-12-31T23:59:59Z"}`), 0.1)
+	f.Add([]byte(`{"connected_at":"1970-01-01T00:00:00Z","held":true,"attempts":18446744073709551615}`), 0.1)
+	c := Config{}.withDefaults()
+	f.Fuzz(func(t *testing.T, data []byte, jitter float64) {
+		var r Record
+		if json.Unmarshal(data, &r) != nil {
+			return
+		}
+		c.Rand = func() float64 { return jitter }
+		jitter = c.random()
+		now := start
+		r = c.restore(r, now, jitter)
+		require.False(t, r.next().After(now.Add(c.longestWait(r))))
+		require.False(t, r.inUse())
+		require.LessOrEqual(t, len(r.LastError), MaxError)
+		s := c.status(r, now)
+		require.True(t, s.UptimeShare() >= 0 && s.UptimeShare() <= 1)
+		_, err := json.Marshal(r.saved())
+		require.NoError(t, err)
+		again := c.restore(r.saved(), now, jitter)
+		require.Equal(t, r.saved(), again.saved(), "restoring twice changes nothing")
+
+		// And it can live on.
+		now = later(now, r.next())
+		r = c.step(r, event{kind: attempt}, now, jitter)
+		r = c.step(r, event{kind: failed}, now, jitter)
+		require.True(t, r.next().After(now))
+		require.False(t, r.next().After(now.Add(c.longestWait(r))))
+		r = c.step(r, event{kind: attempt}, now, jitter)
+		r = c.step(r, event{kind: connected}, now, jitter)
+		require.Zero(t, c.status(r, now.Add(time.Minute)).Failures)
+	})
+}

@@ -1,0 +1,99 @@
+package health
+
+import "container/list"
+
+// class says what is dropped first when there are too many records.
+type class uint8
+
+const (
+	forgotten class = iota // nobody wants it; kept for its place in the backoff
+	unproven               // not in use, and never held a connection
+	proven                 // not in use
+	used                   // connected or dialing
+	classes
+)
+
+func classOf(r Record) class {
+	switch {
+	case r.inUse():
+		return used
+	case r.Proven:
+		return proven
+	}
+	return unproven
+}
+
+// table is a bounded map of records, of relays or of hosts. Each class has a list, the one that changed
+// last in front, so that finding what to drop takes constant time.
+type table[K comparable] struct {
+	most    int
+	slots   map[K]*list.Element // of slot
+	byAge   [classes]*list.List
+	dropped uint64
+}
+
+type slot[K comparable] struct {
+	key    K
+	class  class
+	record Record
+}
+
+func newTable[K comparable](most int) table[K] {
+	t := table[K]{most: most, slots: make(map[K]*list.Element)}
+	for c := range t.byAge {
+		t.byAge[c] = list.New()
+	}
+	return t
+}
+
+func (t *table[K]) get(u K) (Record, bool) {
+	if e, ok := t.slots[u]; ok {
+		return e.Value.(slot[K]).record, true
+	}
+	return Record{}, false
+}
+
+func (t *table[K]) set(u K, r Record) { t.put(u, r, classOf(r)) }
+
+func (t *table[K]) put(u K, r Record, c class) {
+	t.remove(u)
+	if len(t.slots) >= t.most {
+		t.drop()
+	}
+	t.slots[u] = t.byAge[c].PushFront(slot[K]{key: u, class: c, record: r})
+}
+
+func (t *table[K]) remove(u K) {
+	if e, ok := t.slots[u]; ok {
+		t.byAge[e.Value.(slot[K]).class].Remove(e)
+		delete(t.slots, u)
+	}
+}
+
+func (t *table[K]) isWanted(u K) bool {
+	e, ok := t.slots[u]
+	return ok && e.Value.(slot[K]).class != forgotten
+}
+
+// wanted returns the relays that are not forgotten.
+func (t *table[K]) wanted() []K {
+	out := make([]K, 0, len(t.slots)-t.byAge[forgotten].Len())
+	for u := range t.slots {
+		if t.isWanted(u) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// drop makes room: relays that nobody wants and relays that never worked first, those in use only
+// when there is nothing else.
+func (t *table[K]) drop() {
+	for _, l := range t.byAge {
+		if e := l.Back(); e != nil {
+			t.remove(e.Value.(slot[K]).key)
+			t.dropped++
+			return
+		}
+	}
+}

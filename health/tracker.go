@@ -1,0 +1,239 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// RelayHealthTracker keeps a [Record] for each relay and applies the rules to it.
+// It is safe for concurrent use. Make one with [NewTracker].
+//
+// Events may come in any order and more than once; what makes no sense is read in
+// the way that is kinder to the relay: an attempt or a connection whose end was
+// never told ended in a failure when the next one begins, a Lost without a
+// connection is nothing. The zero RelayURL is no relay: nothing is recorded for it.
+type RelayHealthTracker struct {
+	config Config // set by New, read-only
+
+	mu sync.Mutex
+	// guarded by mu
+	records table[filters.RelayURL]
+	hosts   hosts
+}
+
+// NewTracker returns a tracker without records, or an error that names every field
+// of the config that is wrong.
+func NewTracker(c Config) (*RelayHealthTracker, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("health: Config: %w", err)
+	}
+	return &RelayHealthTracker{config: c, records: newTable[filters.RelayURL](c.MaxRecords), hosts: newHosts(c.MaxHosts)}, nil
+}
+
+// Attempt records that a dial begins. Exactly one of Connected, Failed and Closed
+// is told next.
+func (t *RelayHealthTracker) Attempt(u filters.RelayURL) { t.apply(u, event{kind: attempt}) }
+
+// Connected records that the dial succeeded. Exactly one of Lost, Hostile and
+// Closed is told when the connection ends.
+func (t *RelayHealthTracker) Connected(u filters.RelayURL) { t.apply(u, event{kind: connected}) }
+
+// Failed records that the dial failed, and why. An error in whose chain there is a
+// method RetryAfter() time.Duration (HTTP's header of that name) makes the relay
+// wait at least that long, up to MaxBackoff.
+func (t *RelayHealthTracker) Failed(u filters.RelayURL, err error) {
+	e := event{kind: failed, text: text(err)}
+	var asked interface{ RetryAfter() time.Duration }
+	if errors.As(err, &asked) {
+		e.wait = asked.RetryAfter()
+	}
+	t.apply(u, e)
+}
+
+// Lost records that the connection ended, and why: the relay closed it, the network
+// broke, a ping was not answered. It is a failure only if the connection had not
+// held for a minute.
+func (t *RelayHealthTracker) Lost(u filters.RelayURL, err error) {
+	t.apply(u, event{kind: lost, text: text(err)})
+}
+
+// Closed records that we ended the connection, or gave up the dial, for reasons of
+// our own: shutdown, nothing left to ask. It is neither a success nor a failure, and
+// a relay in backoff keeps its place.
+func (t *RelayHealthTracker) Closed(u filters.RelayURL) { t.apply(u, event{kind: closed}) }
+
+// RateLimited records that the relay complained of too many requests. No new ones
+// should be sent before Status(u).RateLimitedUntil; the connection stays.
+func (t *RelayHealthTracker) RateLimited(u filters.RelayURL) { t.apply(u, event{kind: rateLimited}) }
+
+// Hostile records that the relay was caught cheating, as with forged signatures: a
+// failure, with at least an hour until the next attempt. If it is connected, that
+// connection counts as ended; a Lost that follows is nothing more.
+func (t *RelayHealthTracker) Hostile(u filters.RelayURL) {
+	t.apply(u, event{kind: hostile, text: "hostile"})
+}
+
+// Forget drops a relay that nobody wants any more: All no longer yields it. Only
+// the place of a failing relay in the backoff is kept, while there is room, so that
+// who lists a relay and unlists it again and again can't bring it more attempts than
+// who lists it once. If it is connected, that connection counts as Closed.
+func (t *RelayHealthTracker) Forget(u filters.RelayURL) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, ok := t.records.get(u)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	if r.inUse() {
+		t.hosts.apply(t.config, u, event{kind: closed}, now, 0)
+	}
+	r = t.config.step(r, event{kind: closed}, now, 0)
+	if r.remember(now) {
+		r.CountedTo = time.Time{} // unwanted, it is neither up nor down
+		t.records.put(u, r, forgotten)
+	} else {
+		t.records.remove(u)
+	}
+}
+
+// NextAttempt returns the earliest time at which the relay may be dialed, by its own
+// record and by that of its host. It is zero for one that was never tried, which
+// means now, and meaningless while the relay is connected. While an attempt is under
+// way it says when the next would be due if nothing were heard of that one.
+func (t *RelayHealthTracker) NextAttempt(u filters.RelayURL) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.nextAttempt(u, time.Now())
+}
+
+// nextAttempt expects the lock to be held.
+func (t *RelayHealthTracker) nextAttempt(u filters.RelayURL, now time.Time) time.Time {
+	r, _ := t.records.get(u)
+	r = t.config.settle(r, now)
+	if r.connected() {
+		return time.Time{}
+	}
+	return later(r.next(), t.hosts.next(t.config, u, r, now))
+}
+
+// KnownGood reports whether the relay has ever held a connection for a minute.
+func (t *RelayHealthTracker) KnownGood(u filters.RelayURL) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, _ := t.records.get(u)
+	return t.config.settle(r, time.Now()).Proven
+}
+
+// Status returns how the relay is doing now. A relay without a record is
+// Disconnected.
+func (t *RelayHealthTracker) Status(u filters.RelayURL) Status {
+	s, _ := t.status(u)
+	return s
+}
+
+// status also reports whether the relay has a record that is not forgotten.
+func (t *RelayHealthTracker) status(u filters.RelayURL) (Status, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, _ := t.records.get(u)
+	now := time.Now()
+	s := t.config.status(r, now)
+	s.NextAttempt = t.nextAttempt(u, now)
+	return s, t.records.isWanted(u)
+}
+
+// All yields every relay that has a record and is not forgotten, in no particular order, each with its
+// status at the moment it is yielded. The loop may call any method of the tracker.
+func (t *RelayHealthTracker) All() iter.Seq2[filters.RelayURL, Status] {
+	return func(yield func(filters.RelayURL, Status) bool) {
+		for _, u := range t.urls() {
+			s, ok := t.status(u)
+			if ok && !yield(u, s) {
+				return
+			}
+		}
+	}
+}
+
+func (t *RelayHealthTracker) urls() []filters.RelayURL {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.records.wanted()
+}
+
+// Len returns the number of records, with what is kept of forgotten relays.
+func (t *RelayHealthTracker) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.records.slots)
+}
+
+// Dropped returns how many records were dropped, since the start, because there
+// were more than MaxRecords of relays or MaxHosts of hosts.
+func (t *RelayHealthTracker) Dropped() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.records.dropped + t.hosts.table.dropped
+}
+
+// Export returns the record of a relay for saving, false if there is none. To keep
+// the promises about restarts save it after Attempt and before the dial, when a
+// connection ended, and once in a while; at shutdown tell Closed first.
+func (t *RelayHealthTracker) Export(u filters.RelayURL) (Record, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	r, ok := t.records.get(u)
+	return t.config.settle(r, now).countTo(now).saved(), ok
+}
+
+// Import takes over a record that an earlier process saved. A connection that stood
+// then counts as a success only if the record says that it had held for a minute,
+// otherwise as a failure; the next attempt is at least a minute after the last. Times
+// that lie in the future, as after the clock was set back, are corrected. A relay
+// that already has a record keeps it, so Import belongs before the first attempt.
+func (t *RelayHealthTracker) Import(u filters.RelayURL, r Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.records.get(u); ok || u.IsZero() {
+		return
+	}
+	now := time.Now()
+	r = t.config.restore(r, now, t.config.random())
+	t.records.set(u, r)
+	t.hosts.restored(u, r)
+}
+
+// apply is the shell: clock, randomness and storage around one pure call.
+func (t *RelayHealthTracker) apply(u filters.RelayURL, e event) {
+	if u.IsZero() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, ok := t.records.get(u)
+	if !ok && (e.kind == lost || e.kind == closed) {
+		return // its record was dropped, and this would bring nothing back
+	}
+	now, jitter := time.Now(), t.config.random()
+	t.hosts.apply(t.config, u, e, now, jitter)
+	r = t.config.step(r, e, now, jitter)
+	t.records.set(u, r)
+	if r.Proven {
+		t.hosts.prove(u)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return escape(err.Error())
+}

@@ -1,0 +1,280 @@
+package health
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	twinBase, twinMax, twinHostile    = 4, 100, 200
+	twinHeld, twinDegraded, twinLimit = 6, 30, 7
+	twinDeadAfter, twinDead           = 900, 600
+)
+
+func twinConfig() Config {
+	return Config{
+		BaseBackoff:    twinBase * time.Second,
+		MaxBackoff:     twinMax * time.Second,
+		HostileBackoff: twinHostile * time.Second,
+		HeldFor:        twinHeld * time.Second,
+		DegradedFor:    twinDegraded * time.Second,
+		RateLimit:      twinLimit * time.Second,
+		DeadAfter:      twinDeadAfter * time.Second,
+		DeadInterval:   twinDead * time.Second,
+		RedialWithin:   4 * time.Second,
+		Jitter:         1,
+	}.withDefaults()
+}
+
+// twin is the rules in the most naive way: a machine that is ticked once a second
+// and counts everything up or down. It knows no times, only seconds left. All
+// durations of its test are whole seconds, random parts included, and shorter than
+// in earnest so that counting takes no time.
+type twin struct {
+	failures                  int
+	dialing, up, held, good   bool
+	upFor                     int // seconds that the connection stands
+	wait                      int // seconds until an attempt may be made
+	overdue                   int // seconds since then
+	failingFor                int // seconds since the first failure, less idle ones
+	isDead                    bool
+	degradedLeft, limitedLeft int
+
+	attempts, connections, failed, disconnects, reconnects int
+	wasLost, everTried                                     bool
+	upSeconds, downSeconds                                 int
+}
+
+func (w *twin) tick() {
+	if w.up {
+		w.upSeconds++
+		if w.upFor++; w.upFor == twinHeld {
+			w.held, w.good = true, true
+			w.failures, w.failingFor, w.isDead = 0, 0, false
+			w.wait, w.overdue = 0, 0
+		}
+	} else if w.everTried {
+		w.downSeconds++
+	}
+	if w.failures > 0 {
+		w.failingFor++
+	}
+	if w.wait > 0 {
+		w.wait--
+	} else {
+		w.overdue++
+	}
+	w.degradedLeft = max(0, w.degradedLeft-1)
+	w.limitedLeft = max(0, w.limitedLeft-1)
+}
+
+// longer raises the wait. quarter is the random value in quarters; with a jitter
+// of 1 it lengthens by up to 3/4.
+func (w *twin) longer(seconds, quarter int) {
+	if seconds += seconds * quarter / 4; seconds > w.wait {
+		w.wait = seconds
+	}
+	w.overdue = 0
+}
+
+func (w *twin) backoff(n int) int {
+	for d := twinBase; ; d *= 2 {
+		if d >= twinMax {
+			return twinMax
+		}
+		if n--; n == 0 {
+			return d
+		}
+	}
+}
+
+func (w *twin) begin() {
+	if w.failures > 0 && !w.isDead && w.overdue > twinMax {
+		w.failingFor -= w.overdue
+	}
+	w.attempts++
+	w.everTried, w.dialing = true, true
+}
+
+func (w *twin) fail(quarter int) {
+	if w.dialing {
+		w.failed++
+	}
+	w.dialing = false
+	w.failures++
+	if w.failures == 1 {
+		w.failingFor = 0
+	}
+	seconds := w.backoff(w.failures)
+	if w.failingFor >= twinDeadAfter {
+		w.isDead, seconds = true, twinDead
+	}
+	w.longer(seconds, quarter)
+}
+
+func (w *twin) disconnect() {
+	if w.up {
+		w.disconnects++
+		w.wasLost = true
+	}
+	w.up, w.upFor = false, 0
+}
+
+func (w *twin) over(quarter int) {
+	held, busy := w.up && w.held, w.up || w.dialing
+	w.disconnect()
+	w.held = false
+	if held {
+		w.wait, w.overdue = quarter, 0 // of 4 s
+	} else if busy {
+		w.fail(quarter)
+	}
+}
+
+func (w *twin) event(k kind, quarter int) {
+	switch k {
+	case attempt:
+		w.over(quarter)
+		w.begin()
+		if w.isDead {
+			w.longer(twinDead, quarter)
+		} else {
+			w.longer(w.backoff(w.failures+1), quarter)
+		}
+	case connected:
+		if w.up {
+			w.over(quarter)
+		}
+		if !w.dialing {
+			w.begin()
+		}
+		w.dialing, w.up, w.held, w.upFor = false, true, false, 0
+		w.connections++
+		if w.wasLost {
+			w.reconnects++
+		}
+		w.wasLost = false
+		if w.failures > 0 {
+			w.degradedLeft = twinDegraded
+		}
+	case failed:
+		if !w.up && !w.dialing {
+			w.begin()
+		}
+		w.over(quarter)
+	case lost:
+		w.over(quarter)
+	case closed:
+		w.dialing, w.up, w.held, w.upFor = false, false, false, 0
+	case rateLimited:
+		w.limitedLeft = twinLimit
+	case hostile:
+		w.disconnect()
+		w.held = false
+		w.fail(quarter)
+		w.longer(twinHostile, quarter)
+	}
+}
+
+func (w *twin) state() State {
+	switch {
+	case w.limitedLeft > 0 && (w.up || w.failures == 0):
+		return RateLimited
+	case w.up && (w.failures > 0 || w.degradedLeft > 0):
+		return Degraded
+	case w.up:
+		return Healthy
+	case w.failures == 0:
+		return Disconnected
+	case w.isDead:
+		return Dead
+	}
+	return Degraded
+}
+
+// summary is what both sides are compared by.
+type summary struct {
+	State                                                  State
+	Connected, Good, Dialing                               bool
+	Failures, Wait, Limited                                int
+	Attempts, Connections, Failed, Disconnects, Reconnects int
+	Up, Down                                               int
+}
+
+func (w *twin) summary() summary {
+	s := summary{
+		w.state(), w.up, w.good, w.dialing, w.failures, w.wait, w.limitedLeft,
+		w.attempts, w.connections, w.failed, w.disconnects, w.reconnects, w.upSeconds, w.downSeconds,
+	}
+	if w.up {
+		s.Wait = 0
+	}
+	return s
+}
+
+func summarise(c Config, r Record, now time.Time) summary {
+	s := c.status(r, now)
+	seconds := func(t time.Time) int { return max(0, int(t.Sub(now)/time.Second)) }
+	return summary{
+		s.State, s.Connected, s.KnownGood, r.Dialing, s.Failures, seconds(s.NextAttempt), seconds(s.RateLimitedUntil),
+		int(s.Attempts), int(s.Connections), int(s.FailedAttempts), int(s.Disconnects), int(s.Reconnects),
+		int(s.Uptime / time.Second), int(s.Downtime / time.Second),
+	}
+}
+
+// characters are relays: what happens to them, in turn.
+var characters = map[string][]kind{
+	"down":     {attempt, failed},
+	"flapping": {attempt, connected, lost, attempt, connected, lost, attempt, failed},
+	"anything": {attempt, connected, failed, lost, closed, rateLimited, hostile},
+	"good":     {attempt, connected, rateLimited, lost, attempt, connected, closed},
+	"mostly":   {attempt, connected, lost, attempt, connected, lost, attempt, failed, attempt, connected, hostile},
+}
+
+// pauses between two events, in seconds, around every bound of the rules.
+var pauses = []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 29, 30, 31, 99, 100, 101, 175, 276, 300, 1000}
+
+func TestStepAgainstTwin(t *testing.T) {
+	c := twinConfig()
+	require.NoError(t, c.validate())
+	reached := map[State]int{}
+	for name, kinds := range characters {
+		for seed := range uint64(40) {
+			rng := rand.New(rand.NewPCG(seed, uint64(len(name))))
+			var w twin
+			var r Record
+			second := 0
+			trace := ""
+			for i := range 120 {
+				k := kinds[i%len(kinds)]
+				if name == "anything" {
+					k = kinds[rng.IntN(len(kinds))]
+				}
+				pause := pauses[rng.IntN(len(pauses))]
+				if k == attempt && rng.IntN(4) > 0 {
+					pause = w.summary().Wait // as a good caller does
+				}
+				for range pause {
+					w.tick()
+				}
+				second += pause
+				now := start.Add(time.Duration(second) * time.Second)
+				require.Equal(t, w.summary(), summarise(c, r, now), "%s, seed %d, before event %d:%s", name, seed, i, trace)
+
+				quarter := rng.IntN(4)
+				w.event(k, quarter)
+				r = c.step(r, event{kind: k}, now, float64(quarter)/4)
+				trace += fmt.Sprintf(" %d:%d", second, k)
+				require.Equal(t, w.summary(), summarise(c, r, now), "%s, seed %d, after event %d:%s", name, seed, i, trace)
+				reached[w.state()]++
+			}
+		}
+	}
+	for s := Healthy; s <= RateLimited; s++ {
+		require.Greater(t, reached[s], 100, "state %v was hardly reached: the comparison shows little", s)
+	}
+}
