@@ -1,0 +1,113 @@
+package egress
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// globalUnicast6 is all of IPv6 that has been given out for public use.
+var globalUnicast6 = netip.MustParsePrefix("2000::/3")
+
+// special holds what lies inside IPv4, or inside globalUnicast6, and is not for
+// public servers: the IANA special-purpose registries, the whole of each range
+// even where a few addresses of it are reachable, and what clouds use for
+// themselves.
+var special = parsePrefixes(
+	"0.0.0.0/8",         // this network; Linux connects 0.0.0.0 to itself
+	"10.0.0.0/8",        // private
+	"100.64.0.0/10",     // carrier-grade NAT, and 100.100.100.200 (metadata)
+	"127.0.0.0/8",       // loopback
+	"168.63.129.16/32",  // a cloud's host agent, in a range that looks public
+	"169.254.0.0/16",    // link-local, and 169.254.169.254 (metadata)
+	"172.16.0.0/12",     // private
+	"192.0.0.0/24",      // IETF protocols, and 192.0.0.192 (metadata)
+	"192.0.2.0/24",      // documentation
+	"192.31.196.0/24",   // AS112
+	"192.52.193.0/24",   // AMT
+	"192.88.99.0/24",    // 6to4 relays
+	"192.168.0.0/16",    // private
+	"192.175.48.0/24",   // AS112
+	"198.18.0.0/15",     // benchmarks
+	"198.51.100.0/24",   // documentation
+	"203.0.113.0/24",    // documentation
+	"224.0.0.0/4",       // multicast
+	"240.0.0.0/4",       // reserved, and broadcast
+	"2001::/23",         // IETF protocols: Teredo, ORCHID, benchmarks, anycast
+	"2001:db8::/32",     // documentation
+	"2002::/16",         // 6to4
+	"2620:4f:8000::/48", // AS112
+	"3fff::/20",         // documentation
+)
+
+func parsePrefixes(list ...string) []netip.Prefix {
+	prefixes := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		prefixes[i] = netip.MustParsePrefix(s)
+	}
+	return prefixes
+}
+
+// Public reports whether addr is an address of the public Internet: global
+// unicast and in no special-purpose range. An IPv4-mapped IPv6 address is judged
+// as the IPv4 address. All other forms that carry an IPv4 address inside an IPv6
+// one (6to4, Teredo, NAT64, ISATAP, IPv4-compatible, IPv4-translated) are not
+// public, whichever address they carry. An address with a zone is not public, nor
+// is the zero Addr.
+func Public(addr netip.Addr) bool {
+	if !addr.IsValid() || addr.Zone() != "" {
+		return false
+	}
+	addr = addr.Unmap()
+	if addr.Is6() && (!globalUnicast6.Contains(addr) || isISATAP(addr)) {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(addr) {
+			return false
+		}
+	}
+	return true
+}
+
+// Where the forms other than IPv4-mapped keep the IPv4 address.
+var (
+	sixToFour      = netip.MustParsePrefix("2002::/16") // bytes 2 to 5
+	teredo         = netip.MustParsePrefix("2001::/32") // last 4 bytes, inverted
+	inLastFour     = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+	notCompatible6 = parsePrefixes("::/128", "::1/128")
+)
+
+// embedded returns the IPv4 address inside addr, an unmapped address, if addr is of
+// a form that carries one. Of the prefixes for local NAT64 (64:ff9b:1::/48) only
+// those of 96 bits are understood.
+func embedded(addr netip.Addr) (netip.Addr, bool) {
+	if !addr.Is6() || within(notCompatible6, addr) {
+		return netip.Addr{}, false
+	}
+	b := addr.As16()
+	switch {
+	case sixToFour.Contains(addr):
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	case teredo.Contains(addr):
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+	case within(inLastFour, addr), isISATAP(addr):
+		return netip.AddrFrom4([4]byte(b[12:16])), true
+	}
+	return netip.Addr{}, false
+}
+
+// isISATAP recognises interface identifiers of RFC 5214.
+func isISATAP(addr netip.Addr) bool {
+	b := addr.As16()
+	const universal = 0x02000000
+	return binary.BigEndian.Uint32(b[8:12])&^universal == 0x00005efe
+}
+
+func within(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,291 @@
+package egress_test
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+func get(ctx context.Context, client *http.Client, u string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", egress.ErrURL, err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// chain redirects /n to /n-1, and answers /0.
+func chain(w http.ResponseWriter, r *http.Request) {
+	var n int
+	if _, err := fmt.Sscanf(r.URL.Path, "/%d", &n); err == nil && n > 0 {
+		http.Redirect(w, r, fmt.Sprintf("/%d", n-1), http.StatusMovedPermanently)
+		return
+	}
+	_, _ = io.WriteString(w, "end "+r.Header.Get("Referer")+r.Header.Get("Cookie"))
+}
+
+func TestRedirectChain(t *testing.T) {
+	for _, row := range []struct{ most, follows int }{{0, 3}, {-1, 0}, {1, 1}, {10, 10}} {
+		var requests atomic.Int64
+		s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			http.SetCookie(w, &http.Cookie{Name: "a", Value: "b", Path: "/"})
+			chain(w, r)
+		})
+		d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true, MaxRedirects: row.most})
+		client := newClient(t, d)
+
+		body, err := get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, row.follows))
+		require.NoError(t, err)
+		assert.Equal(t, "end ", body, "no referer and no cookie")
+		assert.EqualValues(t, row.follows+1, requests.Swap(0))
+
+		_, err = get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, row.follows+1))
+		require.ErrorIs(t, err, egress.ErrRedirect)
+		assert.EqualValues(t, row.follows+1, requests.Swap(0), "requests of a chain that is too long")
+
+		_, err = get(t.Context(), client, s.URL+"/100000000")
+		require.ErrorIs(t, err, egress.ErrRedirect)
+		assert.EqualValues(t, row.follows+1, requests.Load(), "requests of an endless chain")
+	}
+}
+
+func TestRedirectOnlyForPlainGet(t *testing.T) {
+	var requests atomic.Int64
+	s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		w.Header().Set("Location", "/other")
+		status := http.StatusFound
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
+		w.WriteHeader(status)
+	})
+	client := newClient(t, newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true}))
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodPut, http.MethodOptions} {
+			req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("%s/%d", s.URL, status), strings.NewReader("body"))
+			require.NoError(t, err)
+			_, err = client.Do(req)
+			assert.ErrorIs(t, err, egress.ErrRedirect, "%s %d", method, status)
+			assert.EqualValues(t, 1, requests.Swap(0))
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/%d", s.URL, status), nil)
+		require.NoError(t, err)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "websocket")
+		_, err = client.Do(req)
+		assert.ErrorIs(t, err, egress.ErrRedirect, "websocket upgrade, %d", status)
+		assert.EqualValues(t, 1, requests.Swap(0))
+	}
+	for _, status := range []int{200, 300, 304, 305, 404} {
+		resp, err := client.Post(fmt.Sprintf("%s/%d", s.URL, status), "text/plain", strings.NewReader("body"))
+		require.NoError(t, err, "a Location that is no redirect, %d", status)
+		assert.Equal(t, status, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 1, requests.Swap(0))
+	}
+}
+
+func TestRedirectTargets(t *testing.T) {
+	var location atomic.Value
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			_, _ = io.WriteString(w, "followed")
+			return
+		}
+		if l := location.Load().(string); l != "" {
+			w.Header().Set("Location", l)
+		}
+		w.WriteHeader(http.StatusFound)
+	}))
+	defer s.Close()
+	plain, plainPort := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "plain") })
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	require.NoError(t, err)
+	d := newDialer(t, egress.Config{
+		Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true, RootCAs: roots,
+		Resolver: &answers{names: map[string][]string{"example.com": {"127.0.0.1"}, "private.test": {"10.0.0.1"}, "own.test": {"127.0.0.1"}}},
+		OwnNames: []egress.Authority{{Host: "own.test", Port: s.Listener.Addr().(*net.TCPAddr).AddrPort().Port()}},
+	})
+	client := newClient(t, d)
+	start := "https://example.com:" + port + "/"
+
+	for _, l := range []string{"/x", "x", "https://example.com:PORT/x", "https://EXAMPLE.com.:PORT/x#y", "//127.0.0.1:PORT/x/", "https://127.0.0.1:PORT/x?y"} {
+		location.Store(at(l, port))
+		body, err := get(t.Context(), client, start)
+		assert.NoError(t, err, l)
+		assert.Equal(t, "followed", body, l)
+	}
+	// Plaintext is allowed here, and reached when asked for directly.
+	body, err := get(t.Context(), client, plain.URL)
+	require.NoError(t, err)
+	require.Equal(t, "plain", body)
+
+	for _, row := range []struct {
+		location string
+		is       error
+	}{
+		{"http://127.0.0.1:" + plainPort + "/", egress.ErrRedirect},
+		{"http://example.com:" + plainPort + "/x", egress.ErrRedirect},
+		{"HTTP://example.com/", egress.ErrRedirect},
+		{"ftp://example.com/", egress.ErrRedirect},
+		{"file:///etc/passwd", egress.ErrRedirect},
+		{"javascript:alert(1)", egress.ErrRedirect},
+		{"https:example.com", egress.ErrRedirect},
+		{"https:///x", egress.ErrURL},
+		{"https://user:secret@example.com:PORT/x", egress.ErrURL},
+		{"https://user:secret@exa mple.com/", egress.ErrRedirect},
+		{"https://example.com:22/x", egress.ErrURL},
+		{"https://example.com:PORT/%0d%0aX", egress.ErrURL},
+		{"https://example.com:PORT/" + strings.Repeat("a", 2048), egress.ErrRedirect},
+		{"https://10.0.0.1/x", egress.ErrAddress},
+		{"https://[::1]:22222/x", egress.ErrAddress},
+		{"https://169.254.169.254/latest/meta-data", egress.ErrAddress},
+		{"https://private.test/x", egress.ErrAddress},
+		{"https://2130706433/", egress.ErrURL},
+		{"https://own.test:PORT/x", egress.ErrOwn},
+		{"//own.test.:PORT/x", egress.ErrOwn},
+		{"https://%zz/", egress.ErrRedirect},
+	} {
+		location.Store(at(row.location, port))
+		_, err := get(t.Context(), client, start)
+		assert.ErrorIs(t, err, row.is, row.location)
+		if err != nil {
+			assert.NotContains(t, err.Error(), "secret", "TRAPS G9")
+		}
+	}
+
+	location.Store("")
+	_, err = get(t.Context(), client, start)
+	assert.NoError(t, err, "a 302 that leads nowhere is an answer like another")
+}
+
+// TestTrapG9_CredentialsStayOut: elsewhere user names and passwords of URLs
+// reached the log, and `https://real/x@other` was booked to the wrong host.
+func TestTrapG9_CredentialsStayOut(t *testing.T) {
+	for _, s := range []string{
+		"https://user:secret@host/x", "user:secret@host", "https://user:secret@host:99999/", "https://user:sec\x00ret@host", "https://secret@[::1",
+		"https://user:secret\\@host", "https://:secret@host", "https://user:secret", "https://user:secret/@host", "https://user:secret#@host",
+		"https://user:secret?@host/x", "https://user:secret%zz@host", "ssh://user:secret@host/x", "user:secret@host://x",
+	} {
+		_, err := egress.ParseURL(s, egress.HTTP)
+		if assert.ErrorIs(t, err, egress.ErrURL, "%q", s) {
+			assert.NotContains(t, err.Error(), "secret", "%q", s)
+		}
+	}
+	for in, host := range map[string]string{
+		"https://real.test/x@other.test": "real.test", "https://real.test?@other.test": "real.test", "https://real.test#@other.test": "real.test",
+		"https://real.test/:80@other.test/": "real.test", "https://real.test/%40other.test": "real.test",
+	} {
+		u, err := egress.ParseURL(in, egress.HTTP)
+		require.NoError(t, err, in)
+		assert.Equal(t, host, u.Authority.Host, in)
+	}
+
+	ctx, begun := attempted(t)
+	client := newClient(t, newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true}))
+	_, err := get(ctx, client, "http://user:secret@127.0.0.1:8080/")
+	require.ErrorIs(t, err, egress.ErrURL)
+	assert.NotContains(t, err.Error(), "secret")
+	assert.Zero(t, begun.Load())
+}
+
+func TestClientRefusesBeforeDialing(t *testing.T) {
+	resolver := &answers{names: map[string][]string{}}
+	client := newClient(t, newDialer(t, egress.Config{Resolver: resolver}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://relay.test/", io.NopCloser(strings.NewReader("x")))
+	require.NoError(t, err)
+	_, err = client.Do(req)
+	assert.ErrorIs(t, err, egress.ErrPlaintext)
+	_, err = get(t.Context(), client, "http://relay.test/")
+	assert.ErrorIs(t, err, egress.ErrPlaintext)
+	_, err = get(t.Context(), client, "https://127.0.0.1:8080/")
+	assert.ErrorIs(t, err, egress.ErrAddress)
+	assert.Empty(t, resolver.asked)
+}
+
+// TestProxiesOfTheEnvironmentAreIgnored: behind one, the guard would judge the
+// proxy and not the destination.
+func TestProxiesOfTheEnvironmentAreIgnored(t *testing.T) {
+	t.Setenv("NO_PROXY", "")
+	require.NotEmpty(t, os.Getenv("HTTPS_PROXY"))
+	_, port := serve(t, "127.0.0.2:0", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "direct") })
+	resolver := &answers{names: map[string][]string{"relay.test": {"127.0.0.2"}, "private.test": {"10.0.0.1"}}}
+	client := newClient(t, newDialer(t, egress.Config{
+		// The proxy may be dialed, so that only its absence can stop a request.
+		Allow: prefixes("127.0.0.2/31"), AllowPlaintext: true, Resolver: resolver,
+	}))
+	body, err := get(t.Context(), client, "http://relay.test:"+port)
+	require.NoError(t, err)
+	assert.Equal(t, "direct", body)
+	_, err = get(t.Context(), client, "https://private.test/")
+	assert.ErrorIs(t, err, egress.ErrAddress)
+	assert.Zero(t, proxied.Load())
+}
+
+func TestClientBoundsHeadersAndTime(t *testing.T) {
+	release := make(chan struct{})
+	s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/big" {
+			w.Header().Set("X-Big", strings.Repeat("a", 128<<10))
+			return
+		}
+		<-release
+	})
+	defer close(release)
+	d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true})
+	_, err := get(t.Context(), newClient(t, d), s.URL+"/big")
+	assert.ErrorContains(t, err, "exceeded")
+
+	hasty := d.HTTPClient(20 * time.Millisecond)
+	defer hasty.CloseIdleConnections()
+	_, err = get(t.Context(), hasty, s.URL+"/slow")
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	assert.True(t, timeout.Timeout())
+}
+
+func TestCertificatesAreChecked(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = discard()
+	s.StartTLS()
+	defer s.Close()
+	_, err := get(t.Context(), newClient(t, newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8")})), s.URL)
+	assert.ErrorContains(t, err, "certificate")
+}
+
+func TestOwnListenerBehindRedirect(t *testing.T) {
+	c := newCanary(t)
+	s, _ := serve(t, "127.0.0.2:0", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, fmt.Sprintf("http://127.0.0.1:%d/", c.port), http.StatusFound)
+	})
+	client := newClient(t, newDialer(t, egress.Config{
+		Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true, Own: []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), c.port)},
+	}))
+	_, err := get(t.Context(), client, s.URL)
+	assert.ErrorIs(t, err, egress.ErrRedirect)
+	assert.ErrorIs(t, err, egress.ErrOwn)
+	c.silent(t)
+}

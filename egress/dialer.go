@@ -1,0 +1,312 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Sentinels that errors of a [Dialer] wrap. None of them is expected to go away by
+// trying again, unless a DNS answer changes.
+var (
+	// ErrAddress is wrapped when an address, a port or a name must not be dialed.
+	// No connection was attempted.
+	ErrAddress = errors.New("address not allowed")
+	// ErrOwn is wrapped when that is because it is ourselves; it wraps ErrAddress.
+	ErrOwn = fmt.Errorf("%w: own listener", ErrAddress)
+	// ErrPlaintext is wrapped when a URL asks for an unencrypted connection and
+	// [Config.AllowPlaintext] is not set.
+	ErrPlaintext = errors.New("plaintext not allowed")
+	// ErrRedirect is wrapped when a redirect is not followed.
+	ErrRedirect = errors.New("redirect not allowed")
+)
+
+const (
+	mostAttempts = 4               // addresses tried per dial
+	leastShare   = 2 * time.Second // of the time left, for one address
+)
+
+// Dialer opens TCP connections to where a [Config] permits. It is made by
+// [NewDialer]; it holds nothing that has to be closed. All methods may be called
+// concurrently.
+type Dialer struct {
+	cfg      Config                 // set by NewDialer, read-only
+	ownNames map[Authority]struct{} // set by NewDialer, read-only
+	// socket opens a socket and has what is about to be connected judged. It is
+	// openSocket but in tests.
+	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
+}
+
+// NewDialer returns a Dialer. The error names every bad field of c.
+func NewDialer(c Config) (*Dialer, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("egress config: %w", err)
+	}
+	d := &Dialer{cfg: c.withDefaults(), ownNames: make(map[Authority]struct{}, len(c.OwnNames)), socket: openSocket}
+	for i, o := range d.cfg.Own {
+		d.cfg.Own[i] = netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port())
+	}
+	for _, n := range d.cfg.OwnNames {
+		if n, err := canonicalAuthority(n); err == nil { // it is: n was validated
+			d.ownNames[n] = struct{}{}
+		}
+	}
+	return d, nil
+}
+
+// Check says whether u is worth dialing, as far as the URL alone tells: it asks no
+// resolver and opens no connection. It returns nil, or an error that wraps
+// [ErrURL] (u is no URL), [ErrPlaintext], [ErrAddress] or [ErrOwn]. A name that
+// passes may still be refused by [Dialer.DialContext].
+func (d *Dialer) Check(u URL) error {
+	isScheme := func(s Scheme) bool { return s.Name == u.Scheme }
+	if !slices.ContainsFunc(Relay, isScheme) && !slices.ContainsFunc(HTTP, isScheme) {
+		return fmt.Errorf("%w: scheme %q", ErrURL, clip(u.Scheme))
+	}
+	if u.Plaintext() && !d.cfg.AllowPlaintext {
+		return fmt.Errorf("%w: %s", ErrPlaintext, u.Scheme)
+	}
+	_, _, err := d.judgeAuthority(u.Authority)
+	return err
+}
+
+// DialContext connects to addr, a host and a decimal port, over network "tcp",
+// "tcp4" or "tcp6". A name is resolved once; if any of its addresses, of either
+// family, must not be dialed then none is. Up to four addresses are tried one
+// after the other, the families taking turns, and each is judged again on the
+// socket that is about to connect. Of a host that is unproven (see [Budget]) one
+// address is tried, the next time another. ctx and [Config.Timeout] bound the dial, not
+// the connection. The errors are those of [Dialer.Check], of the resolver and of
+// the network, and one that wraps [ErrBudget] where [Config.Budget] refuses.
+func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("dialing %q: %w", clip(addr), err)
+	}
+	return conn, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return nil, fmt.Errorf("%w: network %q", ErrAddress, clip(network))
+	}
+	target, err := splitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	addrs, err := d.resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	addrs = attempts(addrs, network)
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("no address for network %s", network)
+	}
+	addrs = d.cfg.Budget.order(target.Host, addrs)
+	return inOrder(ctx, addrs, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+		return d.connect(ctx, target.Host, netip.AddrPortFrom(a, target.Port), addrs)
+	})
+}
+
+// resolve returns the addresses of a target, all of them permitted.
+func (d *Dialer) resolve(ctx context.Context, target Authority) ([]netip.Addr, error) {
+	literal, isLiteral, err := d.judgeAuthority(target)
+	if err != nil {
+		return nil, err
+	}
+	if isLiteral {
+		return []netip.Addr{literal}, nil
+	}
+	answers, err := d.cfg.Resolver.LookupNetIP(ctx, "ip", target.Host)
+	if err != nil {
+		return nil, fmt.Errorf("looking up the name: %w", err)
+	}
+	host, err := d.hostAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, a := range answers {
+		if a = a.Unmap(); slices.Contains(addrs, a) {
+			continue
+		}
+		if err := d.judge(netip.AddrPortFrom(a, target.Port), host); err != nil {
+			return nil, err
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+// attempts picks the addresses to try for a network: the order of the answer, but
+// with the families taking turns, so that a family which is broken here costs one
+// attempt and not all of them.
+func attempts(addrs []netip.Addr, network string) []netip.Addr {
+	var first, second []netip.Addr
+	for _, a := range addrs {
+		switch {
+		case network == "tcp4" && !a.Is4(), network == "tcp6" && !a.Is6():
+		case a.Is4() == addrs[0].Is4():
+			first = append(first, a)
+		default:
+			second = append(second, a)
+		}
+	}
+	var picked []netip.Addr
+	for i := range max(len(first), len(second)) {
+		picked = append(picked, first[min(i, len(first)):min(i+1, len(first))]...)
+		picked = append(picked, second[min(i, len(second)):min(i+1, len(second))]...)
+	}
+	return picked[:min(len(picked), mostAttempts)]
+}
+
+// inOrder calls try with one address after the other until one connects, none is
+// left, ctx is done, or an address turns out to be forbidden.
+func inOrder(ctx context.Context, addrs []netip.Addr,
+	try func(context.Context, netip.Addr) (net.Conn, error),
+) (net.Conn, error) {
+	var errs []error
+	for i, a := range addrs {
+		share, cancel := shareOf(ctx, len(addrs)-i)
+		conn, err := try(share, a)
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		if _, spent := errors.AsType[*spentError](err); spent || errors.Is(err, ErrAddress) || ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// shareOf gives one of n attempts its part of the time that ctx leaves.
+func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	share := time.Until(deadline) / time.Duration(n)
+	return context.WithTimeout(ctx, max(share, leastShare))
+}
+
+// Proven says that a host, given without its port, answers as what it was dialed
+// for. See [Budget.Proven].
+func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
+
+// Budget returns what counts the attempts at addresses: [Config.Budget], or the
+// Dialer's own. What it exports is to be kept over a restart.
+func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
+
+// connect dials one address for a host, of the addresses that its name has. The last
+// judgement is on what the kernel is about to be given.
+func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort, all []netip.Addr) (net.Conn, error) {
+	var t *ticket
+	conn, err := d.socket(ctx, to, func(address string) (err error) {
+		if err := d.judgeSocket(address); err != nil {
+			return err
+		}
+		if t == nil { // a second time would be the same connection
+			t, err = d.charge(host, to.Addr(), all)
+		}
+		return err
+	})
+	switch {
+	case t == nil:
+		return conn, err
+	case err == nil:
+		return &budgetedConn{Conn: conn, end: sync.OnceFunc(func() { d.cfg.Budget.end(t) })}, nil
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
+		d.cfg.Budget.cancel(t) // it is our network that has no way there
+		return nil, err
+	}
+	d.cfg.Budget.end(t)
+	if t.key.moved {
+		return nil, err // it may be at home at the next address
+	}
+	return nil, &spentError{err}
+}
+
+// spentError marks the one attempt that a dial of an unproven host has.
+type spentError struct{ error }
+
+// Unwrap returns the error of the attempt.
+func (e *spentError) Unwrap() error { return e.error }
+
+// charge takes a connection out of the budget of its address; a nil ticket is free.
+func (d *Dialer) charge(host string, to netip.Addr, all []netip.Addr) (*ticket, error) {
+	to = d.charged(to)
+	if !to.IsValid() {
+		return nil, nil
+	}
+	others := make([]netip.Prefix, 0, len(all))
+	for _, a := range all {
+		if a = d.charged(a); a.IsValid() {
+			others = append(others, budgetPrefix(a))
+		}
+	}
+	return d.cfg.Budget.begin(host, budgetPrefix(to), others)
+}
+
+// charged is the address whose budget a connection is taken out of: of one that
+// carries another one, that one. It is the zero Addr for what the operator has
+// opened: that is no stranger's business.
+func (d *Dialer) charged(to netip.Addr) netip.Addr {
+	to = to.Unmap()
+	if inner, ok := embedded(to); ok {
+		to = inner
+	}
+	if within(d.cfg.Allow, to) && !d.cfg.BudgetAllowed {
+		return netip.Addr{}
+	}
+	return to
+}
+
+// budgetedConn tells when it is closed.
+type budgetedConn struct {
+	net.Conn
+	end func()
+}
+
+// Close closes the connection and ends what it takes of the budget.
+func (c *budgetedConn) Close() error {
+	defer c.end()
+	return c.Conn.Close()
+}
+
+// openSocket is the only place that opens a socket.
+func openSocket(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error) {
+	socket := net.Dialer{
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return judge(address) },
+	}
+	return socket.DialContext(ctx, "tcp", to.String())
+}
+
+// canonicalAuthority gives an authority the spelling that ParseURL would.
+func canonicalAuthority(a Authority) (Authority, error) {
+	host, err := canonicalHost(a.Host, strings.Contains(a.Host, ":"))
+	return Authority{Host: host, Port: a.Port}, err
+}
+
+// splitHostPort reads the address of a dial.
+func splitHostPort(addr string) (Authority, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return Authority{}, fmt.Errorf("%w: no host and port", ErrURL)
+	}
+	n, err := parsePort(port)
+	if err != nil {
+		return Authority{}, err
+	}
+	return canonicalAuthority(Authority{Host: host, Port: n})
+}

@@ -1,0 +1,45 @@
+package egress_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+func ExampleParseURL() {
+	for _, s := range []string{"relay.example.com", "WSS://Relay.example.com:443/", "ws://127.1"} {
+		u, err := egress.ParseURL(s, egress.Relay)
+		fmt.Println(u, err)
+	}
+	// Output:
+	// wss://relay.example.com <nil>
+	// wss://relay.example.com <nil>
+	//  unusable URL: host "127.1"
+}
+
+func ExampleDialer_Check() {
+	d, err := egress.NewDialer(egress.Config{
+		Allow:    []netip.Prefix{netip.MustParsePrefix("10.7.0.0/16")},
+		OwnNames: []egress.Authority{{Host: "grasp.example.com", Port: 443}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range []string{"https://10.7.0.1:8080", "https://10.8.0.1", "https://grasp.example.com/x.git", "http://example.com"} {
+		u, err := egress.ParseURL(s, egress.HTTP)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		err = d.Check(u)
+		fmt.Println(s, err == nil, errors.Is(err, egress.ErrOwn), err)
+	}
+	// Output:
+	// https://10.7.0.1:8080 true false <nil>
+	// https://10.8.0.1 false false address not allowed: 10.8.0.1 is not public
+	// https://grasp.example.com/x.git false true address not allowed: own listener: grasp.example.com:443
+	// http://example.com false false plaintext not allowed: http
+}

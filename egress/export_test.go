@@ -1,0 +1,44 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+)
+
+// What the external tests need of the inside.
+var (
+	Attempts = attempts
+	InOrder  = inOrder
+)
+
+// Connect is the last step of a dial alone, after all earlier judgements.
+func Connect(ctx context.Context, d *Dialer, to netip.AddrPort) (net.Conn, error) {
+	return d.connect(ctx, to.Addr().String(), to, nil)
+}
+
+// SetSocket replaces the socket beneath a Dialer.
+func SetSocket(d *Dialer, socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)) {
+	d.socket = socket
+}
+
+// JudgeSocket is the judgement of the control hook.
+func JudgeSocket(d *Dialer, address string) error { return d.judgeSocket(address) }
+
+// NextHop is the URL that a 302 leads to, if it is followed.
+func NextHop(d *Dialer, from, location string) (*url.URL, error) {
+	req, err := http.NewRequest(http.MethodGet, from, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp := &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {location}}}
+	if err := (&guardedTransport{d: d}).checkRedirect(req, resp); err != nil {
+		return nil, err
+	}
+	if location == "" {
+		return nil, nil
+	}
+	return req.URL.Parse(location)
+}

@@ -1,0 +1,108 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+)
+
+// parseAuthority reads what stands between "://" and the path.
+func parseAuthority(s string, defaultPort uint16) (Authority, error) {
+	if strings.Contains(s, "@") {
+		return Authority{}, fmt.Errorf("%w: user-info", ErrURL)
+	}
+	host, port, hasPort := strings.Cut(s, ":")
+	bracketed := strings.HasPrefix(s, "[")
+	if bracketed {
+		inside, after, closed := strings.Cut(s[1:], "]")
+		before, text, colon := strings.Cut(after, ":")
+		if !closed || before != "" {
+			return Authority{}, fmt.Errorf("%w: malformed brackets", ErrURL)
+		}
+		host, port, hasPort = inside, text, colon
+	}
+	host, err := canonicalHost(host, bracketed)
+	if err != nil {
+		return Authority{}, err
+	}
+	if !hasPort {
+		return Authority{Host: host, Port: defaultPort}, nil
+	}
+	n, err := parsePort(port)
+	if err != nil {
+		return Authority{}, err
+	}
+	return Authority{Host: host, Port: n}, nil
+}
+
+// parsePort reads a decimal port that may be dialed.
+func parsePort(s string) (uint16, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		// Not repeated: this may be a password with a slash or a "#" in it.
+		return 0, fmt.Errorf("%w: port is not a number", ErrURL)
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || !portAllowed(uint16(n)) {
+		return 0, fmt.Errorf("%w: port %s", ErrURL, clip(s))
+	}
+	return uint16(n), nil
+}
+
+// portAllowed keeps strangers from having us talk to mail, SSH and other servers
+// of the well-known range.
+func portAllowed(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
+
+// canonicalHost gives the one spelling of a host name or of an address.
+func canonicalHost(h string, bracketed bool) (string, error) {
+	if bracketed {
+		a, err := netip.ParseAddr(h)
+		if err != nil || !a.Is6() || a.Zone() != "" {
+			return "", fmt.Errorf("%w: address %q", ErrURL, clip(h))
+		}
+		return a.Unmap().String(), nil
+	}
+	ascii, err := idna.Lookup.ToASCII(h)
+	if err != nil || !utf8.ValidString(h) { // bytes that are no text would become U+FFFD
+		return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+	}
+	ascii = strings.TrimSuffix(strings.ToLower(ascii), ".")
+	if !wellFormed(ascii) {
+		return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+	}
+	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
+		// What ends in a number is an IPv4 address to some resolvers, in any of
+		// its historic spellings; only the plain one is read.
+		a, err := netip.ParseAddr(ascii)
+		if err != nil || !a.Is4() {
+			return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+		}
+	}
+	return ascii, nil
+}
+
+// wellFormed checks the sizes and bytes of DNS names, which the IDNA lookup
+// profile does not do for names that are ASCII from the start.
+func wellFormed(host string) bool {
+	if len(host) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// numeric reports whether a host's last label would be read as a number.
+func numeric(label string) bool {
+	if rest, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(rest, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}

@@ -1,0 +1,280 @@
+package egress
+
+import (
+	"container/list"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// ledger is what a [Budget] knows. It is told the time and does no I/O.
+type ledger struct {
+	cfg      BudgetConfig
+	accounts lru[accountKey, *account]
+	hosts    lru[string, *provenHost]
+	open     map[string][]*ticket // by host; bounded by the connections that stand
+	tokens   float64
+	filledAt time.Time
+	refused  uint64
+}
+
+// accountKey names a budget: that of an address for unproven hosts, and that for
+// hosts which were proven elsewhere.
+type accountKey struct {
+	prefix netip.Prefix
+	moved  bool
+}
+
+// account is the budget of an address.
+type account struct {
+	failures     int
+	failingSince time.Time
+	lastFailure  time.Time
+	lastAttempt  time.Time
+	next         time.Time
+	open         int  // connections that are made or stand, and are not proven
+	shared       bool // a host was proven here
+}
+
+// provenHost has the addresses at which a host was proven, the latest last.
+type provenHost struct{ at []netip.Prefix }
+
+// mostProofs bounds the addresses kept of one host. Some names have dozens.
+const mostProofs = 16
+
+// ticket is a connection that is being made or stands.
+type ticket struct {
+	host   string
+	key    accountKey
+	others []netip.Prefix // that the host's name has
+	second bool           // the host has another one here: one failure is enough
+}
+
+func newLedger(c BudgetConfig) ledger {
+	return ledger{
+		cfg:      c,
+		accounts: newLRU[accountKey, *account](c.MaxAddresses),
+		hosts:    newLRU[string, *provenHost](c.MaxHosts),
+		open:     make(map[string][]*ticket),
+	}
+}
+
+// begin returns a nil ticket for what is free.
+func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now time.Time) (*ticket, error) {
+	proven, known := l.hosts.get(host)
+	if known {
+		l.hosts.set(host, proven) // it is in use
+		if slices.Contains(proven.at, to) {
+			return nil, nil
+		}
+	}
+	t := &ticket{host: host, key: accountKey{to, known}, others: others}
+	a := l.account(t.key)
+	t.second = slices.ContainsFunc(l.open[host], func(o *ticket) bool { return o.key == t.key })
+	if wait := l.wait(a, t, now); wait > 0 {
+		l.refused++
+		return nil, &BudgetError{Address: to, Wait: wait}
+	}
+	if idle := now.Sub(a.next); a.failures > 0 && !l.dead(a) && idle > l.cfg.MaxBackoff {
+		a.failingSince = a.failingSince.Add(idle) // nobody tried: no sign of death
+	}
+	a.lastAttempt = now
+	a.open++
+	l.tokens--
+	l.accounts.set(t.key, a)
+	l.open[host] = append(l.open[host], t)
+	return t, nil
+}
+
+func (l *ledger) account(k accountKey) *account {
+	if a, ok := l.accounts.get(k); ok {
+		return a
+	}
+	return &account{}
+}
+
+// tried is when an unproven host last tried the address; never, if this host is free
+// there.
+func (l *ledger) tried(host string, to netip.Prefix) time.Time {
+	proven, known := l.hosts.get(host)
+	if known && slices.Contains(proven.at, to) {
+		return time.Time{}
+	}
+	return l.account(accountKey{to, known}).lastAttempt
+}
+
+// wait returns how long a connection has to wait, 0 if it may be begun.
+func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
+	l.fill(now)
+	most := l.cfg.PerAddress
+	if !t.second {
+		most = max(1, most-1)
+		if now.Before(a.next) {
+			return a.next.Sub(now)
+		}
+	}
+	if a.open >= most {
+		return l.cfg.BaseBackoff
+	}
+	if l.tokens < 1 {
+		return time.Duration((1 - l.tokens) * float64(time.Minute) / float64(l.cfg.PerMinute))
+	}
+	return 0
+}
+
+// fill adds the tokens of the time since the last call.
+func (l *ledger) fill(now time.Time) {
+	most := max(1, float64(l.cfg.PerMinute)/10)
+	if l.filledAt.IsZero() {
+		l.tokens = most
+	}
+	l.tokens += max(0, now.Sub(l.filledAt).Minutes()) * float64(l.cfg.PerMinute)
+	l.tokens = min(l.tokens, most)
+	l.filledAt = now
+}
+
+// end ends a connection. Without proof it was a failure, whatever ended it.
+func (l *ledger) end(t *ticket, now time.Time) {
+	if !l.cancel(t) || t.second {
+		return
+	}
+	l.failFor(t.key, now)
+	for i, p := range t.others {
+		if p != t.key.prefix && !slices.Contains(t.others[:i], p) {
+			l.failFor(accountKey{p, t.key.moved}, now)
+		}
+	}
+}
+
+func (l *ledger) failFor(k accountKey, now time.Time) {
+	a := l.account(k)
+	l.fail(a, now)
+	l.accounts.set(k, a)
+}
+
+// cancel ends a connection that is no failure. It returns false if the host was
+// proven meanwhile.
+func (l *ledger) cancel(t *ticket) bool {
+	if !l.leave(t) {
+		return false
+	}
+	if a, ok := l.accounts.get(t.key); ok {
+		a.open = max(0, a.open-1)
+	}
+	return true
+}
+
+// leave takes a ticket out of those that are open, and reports whether it was there.
+func (l *ledger) leave(t *ticket) bool {
+	list := l.open[t.host]
+	i := slices.Index(list, t)
+	if i < 0 {
+		return false
+	}
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(l.open, t.host)
+	} else {
+		l.open[t.host] = list
+	}
+	return true
+}
+
+func (l *ledger) fail(a *account, now time.Time) {
+	if a.failures == 0 {
+		a.failingSince = now
+	}
+	a.failures++
+	a.lastFailure = now
+	wait := l.cfg.BaseBackoff
+	for i := 1; i < a.failures && wait < l.cfg.MaxBackoff; i++ {
+		wait *= 2
+	}
+	wait = min(wait, l.cfg.MaxBackoff)
+	if l.dead(a) {
+		wait = l.cfg.DeadInterval
+	}
+	if at := now.Add(l.lengthen(wait)); at.After(a.next) {
+		a.next = at
+	}
+}
+
+// dead reports whether nothing but failures has been seen for long enough. Where a
+// host was proven there is a server of the kind that is looked for, so that others
+// that share its address are not put off for a day.
+func (l *ledger) dead(a *account) bool {
+	return a.failures > 0 && !a.shared && a.lastFailure.Sub(a.failingSince) >= l.cfg.DeadAfter
+}
+
+func (l *ledger) lengthen(d time.Duration) time.Duration {
+	r := l.cfg.Rand()
+	if !(r >= 0 && r < 1) { // whatever a caller plugs in; also NaN
+		r = 0
+	}
+	return d + time.Duration(r*l.cfg.Jitter*float64(d))
+}
+
+// prove makes a host free at the addresses to which it is connected.
+func (l *ledger) prove(host string) {
+	p, ok := l.hosts.get(host)
+	if !ok {
+		p = &provenHost{}
+	}
+	for _, t := range l.open[host] {
+		p.add(t.key.prefix)
+		if a, ok := l.accounts.get(t.key); ok {
+			a.open = max(0, a.open-1)
+			a.shared = true
+			l.accounts.set(t.key, a)
+		}
+	}
+	delete(l.open, host)
+	l.hosts.set(host, p)
+}
+
+func (p *provenHost) add(at netip.Prefix) {
+	if slices.Contains(p.at, at) {
+		return
+	}
+	if len(p.at) >= mostProofs {
+		p.at = slices.Delete(p.at, 0, 1)
+	}
+	p.at = append(p.at, at)
+}
+
+// lru is a bounded map; what was set longest ago goes first.
+type lru[K comparable, V any] struct {
+	most    int
+	items   map[K]*list.Element // of entry
+	order   *list.List          // the latest in front
+	dropped uint64
+}
+
+type entry[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func newLRU[K comparable, V any](most int) lru[K, V] {
+	return lru[K, V]{most: most, items: make(map[K]*list.Element), order: list.New()}
+}
+
+func (m *lru[K, V]) get(k K) (v V, ok bool) {
+	if e, ok := m.items[k]; ok {
+		return e.Value.(entry[K, V]).value, true
+	}
+	return v, false
+}
+
+func (m *lru[K, V]) set(k K, v V) {
+	if e, ok := m.items[k]; ok {
+		e.Value = entry[K, V]{k, v}
+		m.order.MoveToFront(e)
+		return
+	}
+	if len(m.items) >= m.most {
+		oldest := m.order.Remove(m.order.Back()).(entry[K, V])
+		delete(m.items, oldest.key)
+		m.dropped++
+	}
+	m.items[k] = m.order.PushFront(entry[K, V]{k, v})
+}

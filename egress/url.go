@@ -1,0 +1,226 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxURLLength is the longest URL that is read, in bytes, and the longest that
+// [URL.String] gives.
+const MaxURLLength = 2048
+
+// ErrURL is what every error of [ParseURL] wraps.
+var ErrURL = errors.New("unusable URL")
+
+// Authority is the host and port that a URL points to, the port spelled out:
+// what two URLs share exactly if they reach the same server. Host is lower-case
+// ASCII without a trailing dot; an IPv6 address has no brackets. The zero value
+// is no authority. Authorities are comparable.
+type Authority struct {
+	Host string
+	Port uint16
+}
+
+// String returns host:port, with brackets around an IPv6 address.
+func (a Authority) String() string {
+	return bracket(a.Host) + ":" + strconv.Itoa(int(a.Port))
+}
+
+func bracket(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// URL is a URL in its one canonical spelling. It is comparable; the zero value is
+// no URL. It is made by [ParseURL]; it never holds a user name or a password.
+type URL struct {
+	Scheme    string // as given to ParseURL, lower-case
+	Authority Authority
+	Path      string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
+	Query     string // without "?"; ASCII, percent-encoded where needed
+}
+
+// Scheme says which port a URL of that scheme has when it names none. Name is
+// lower-case.
+type Scheme struct {
+	Name        string
+	DefaultPort uint16
+}
+
+// The schemes of relays and of clone URLs, to be given to [ParseURL].
+var (
+	Relay = []Scheme{{"wss", 443}, {"ws", 80}}
+	HTTP  = []Scheme{{"https", 443}, {"http", 80}}
+)
+
+// String returns the canonical spelling: the port only where it is not the
+// scheme's default.
+func (u URL) String() string {
+	if u == (URL{}) {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(u.Scheme)
+	b.WriteString("://")
+	if u.Authority.Port == defaultPort(u.Scheme) {
+		b.WriteString(bracket(u.Authority.Host))
+	} else {
+		b.WriteString(u.Authority.String())
+	}
+	b.WriteString(u.Path)
+	if u.Query != "" {
+		b.WriteString("?" + u.Query)
+	}
+	return b.String()
+}
+
+// Plaintext reports whether the URL asks for an unencrypted connection.
+func (u URL) Plaintext() bool { return u.Scheme == "ws" || u.Scheme == "http" }
+
+func defaultPort(scheme string) uint16 {
+	switch scheme {
+	case "ws", "http":
+		return 80
+	}
+	return 443
+}
+
+// ParseURL reads s as a URL of one of schemes ([Relay] or [HTTP]); the first of
+// them is taken where s has none. Scheme and host become lower-case, an
+// international host name its ASCII form, an IPv4-mapped IPv6 address the IPv4
+// address; default port, trailing slashes, dot segments, needless
+// percent-encoding, a trailing dot of the host and the fragment are removed.
+// User-info, control bytes (also percent-encoded ones), backslashes, ports below
+// 1024 other than 80 and 443, numeric hosts that are not a plain IPv4 address, and
+// everything over [MaxURLLength] are refused.
+//
+// All errors wrap [ErrURL]. They are short and never repeat what may be a
+// password.
+func ParseURL(s string, schemes []Scheme) (URL, error) {
+	if len(s) > MaxURLLength {
+		return URL{}, fmt.Errorf("%w: %d bytes, more than %d", ErrURL, len(s), MaxURLLength)
+	}
+	s = strings.Trim(s, " \t\r\n")
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f || s[i] == '\\' {
+			return URL{}, fmt.Errorf("%w: byte %#02x", ErrURL, s[i])
+		}
+	}
+	scheme, rest, err := cutScheme(s, schemes)
+	if err != nil {
+		return URL{}, err
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	u := URL{Scheme: scheme.Name}
+	if u.Authority, err = parseAuthority(authority, scheme.DefaultPort); err != nil {
+		return URL{}, err
+	}
+	if u.Path, err = canonicalPath(path); err != nil {
+		return URL{}, err
+	}
+	if u.Query, err = canonicalEscapes(query); err != nil {
+		return URL{}, err
+	}
+	// Encoding can lengthen a URL to three times its size; what we made must be
+	// readable again.
+	if n := len(u.String()); n > MaxURLLength {
+		return URL{}, fmt.Errorf("%w: %d bytes once encoded, more than %d", ErrURL, n, MaxURLLength)
+	}
+	return u, nil
+}
+
+// cutScheme splits off the scheme. A "://" that comes after the first slash, "?"
+// or "#" belongs to a path, not to a scheme.
+func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
+	if len(schemes) == 0 {
+		return Scheme{}, "", fmt.Errorf("%w: no scheme is allowed", ErrURL)
+	}
+	name, rest, ok := strings.Cut(s, "://")
+	if !ok || strings.ContainsAny(name, "/?#") {
+		return schemes[0], s, nil
+	}
+	name = strings.ToLower(name)
+	for _, scheme := range schemes {
+		if scheme.Name == name {
+			return scheme, rest, nil
+		}
+	}
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
+		return Scheme{}, "", fmt.Errorf("%w: malformed scheme", ErrURL)
+	}
+	return Scheme{}, "", fmt.Errorf("%w: scheme %q", ErrURL, clip(name))
+}
+
+// canonicalPath gives one spelling to equivalent paths (RFC 3986, 6.2.2); p is ""
+// or starts with a slash.
+func canonicalPath(p string) (string, error) {
+	p, err := canonicalEscapes(p)
+	if err != nil {
+		return "", err
+	}
+	if p == "" {
+		return "", nil
+	}
+	var kept []string
+	for segment := range strings.SplitSeq(p[1:], "/") {
+		switch segment {
+		case ".":
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		default:
+			kept = append(kept, "/"+segment)
+		}
+	}
+	return strings.TrimRight(strings.Join(kept, ""), "/"), nil
+}
+
+// canonicalEscapes percent-encodes what must be, and nothing that need not be.
+// Percent-encoded control bytes are refused: somebody decodes them later, into a
+// log line, a header or a path.
+func canonicalEscapes(s string) (string, error) {
+	const upperHex = "0123456789ABCDEF"
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		encoded := c == '%'
+		if encoded {
+			n, err := strconv.ParseUint(s[min(i+1, len(s)):min(i+3, len(s))], 16, 8)
+			if err != nil || i+3 > len(s) {
+				return "", fmt.Errorf("%w: malformed percent-encoding", ErrURL)
+			}
+			i += 2
+			if c = byte(n); c < ' ' || c == 0x7f {
+				return "", fmt.Errorf("%w: percent-encoded byte %#02x", ErrURL, c)
+			}
+		}
+		if unreserved(c) || !encoded && strings.IndexByte("!$&'()*+,;=:@/?", c) >= 0 {
+			out = append(out, c)
+		} else {
+			out = append(out, '%', upperHex[c>>4], upperHex[c&15])
+		}
+	}
+	return string(out), nil
+}
+
+func unreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		c == '-' || c == '.' || c == '_' || c == '~'
+}
+
+// clip bounds a stranger's text in an error.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return s[:most]
+	}
+	return s
+}

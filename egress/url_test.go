@@ -1,0 +1,170 @@
+package egress_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+func TestParseURLCanonical(t *testing.T) {
+	for _, row := range []struct{ in, want string }{
+		{"wss://relay.example.com", "wss://relay.example.com"},
+		{"relay.example.com", "wss://relay.example.com"},
+		{"relay.example.com:7334", "wss://relay.example.com:7334"},
+		{"relay.example.com/path", "wss://relay.example.com/path"},
+		{"relay.example.com/path?x=http://y", "wss://relay.example.com/path?x=http://y"},
+		{"relay.example.com?x=a://b", "wss://relay.example.com?x=a://b"},
+		{"relay.example.com#a://b", "wss://relay.example.com"},
+		{" \t\r\nwss://relay.example.com\n", "wss://relay.example.com"},
+		{"WSS://Relay.EXAMPLE.com/", "wss://relay.example.com"},
+		{"wss://relay.example.com:443/", "wss://relay.example.com"},
+		{"wss://relay.example.com:0443", "wss://relay.example.com"},
+		{"wss://relay.example.com:80", "wss://relay.example.com:80"},
+		{"ws://relay.example.com:80", "ws://relay.example.com"},
+		{"ws://relay.example.com:443", "ws://relay.example.com:443"},
+		{"wss://relay.example.com./", "wss://relay.example.com"},
+		{"wss://relay.example.com///", "wss://relay.example.com"},
+		{"wss://relay.example.com/a//b/", "wss://relay.example.com/a//b"},
+		{"wss://relay.example.com//a", "wss://relay.example.com//a"},
+		{"wss://relay.example.com/./a/../b/.", "wss://relay.example.com/b"},
+		{"wss://relay.example.com/../../a", "wss://relay.example.com/a"},
+		{"wss://relay.example.com/a/..", "wss://relay.example.com"},
+		{"wss://relay.example.com/a/%2e%2E/b", "wss://relay.example.com/b"},
+		{"wss://relay.example.com/%7ejoe/%c3%a9", "wss://relay.example.com/~joe/%C3%A9"},
+		{"wss://relay.example.com/é", "wss://relay.example.com/%C3%A9"},
+		{"wss://relay.example.com/a%2Fb%25", "wss://relay.example.com/a%2Fb%25"},
+		{`wss://relay.example.com/"<>`, "wss://relay.example.com/%22%3C%3E"},
+		{"wss://relay.example.com/?", "wss://relay.example.com"},
+		{"wss://relay.example.com/?a=\u202eb", "wss://relay.example.com?a=%E2%80%AEb"},
+		{"wss://relay.example.com/#frag", "wss://relay.example.com"},
+		{"wss://relay.example.com#frag?x", "wss://relay.example.com"},
+		{"wss://relay.example.com/a@b", "wss://relay.example.com/a@b"},
+		{"wss://bücher.example", "wss://xn--bcher-kva.example"},
+		{"wss://BÜCHER.example", "wss://xn--bcher-kva.example"},
+		{"wss://xn--bcher-kva.example", "wss://xn--bcher-kva.example"},
+		{"wss://relay。example。com。", "wss://relay.example.com"},
+		{"wss://ｒelay.example.com", "wss://relay.example.com"},
+		{"wss://localhost:7334", "wss://localhost:7334"},
+		{"wss://192.0.2.7", "wss://192.0.2.7"},
+		{"wss://192.0.2.7.", "wss://192.0.2.7"},
+		{"wss://１９２.0.2.7", "wss://192.0.2.7"},
+		{"wss://[2001:DB8:0::0:1]:443", "wss://[2001:db8::1]"},
+		{"[2001:db8::1]:8080/x", "wss://[2001:db8::1]:8080/x"},
+		{"wss://[::ffff:192.0.2.7]", "wss://192.0.2.7"},
+		{"wss://[::ffff:c000:207]:8443", "wss://192.0.2.7:8443"},
+	} {
+		u, err := egress.ParseURL(row.in, egress.Relay)
+		if assert.NoError(t, err, row.in) {
+			assert.Equal(t, row.want, u.String(), row.in)
+			checkCanonical(t, u, egress.Relay)
+		}
+	}
+}
+
+func TestParseURLRefuses(t *testing.T) {
+	for _, in := range []string{
+		"", " ", "/", "//relay.example.com", "///", "?x", "#x", "wss://", "wss:///path", "://relay.example.com",
+		"https://relay.example.com", "http://relay.example.com", "ftp://relay.example.com", "w s://x", "wss ://x",
+		"ssh://git@host/x", "git://host/x", "file:///etc/passwd", "file:/etc/passwd", "ext::sh -c id", "ext::x",
+		"git@github.com:owner/x.git", "host:owner/x.git", `C:\repo`, `\\host\share`, "unix:///run/x", "javascript:alert(1)",
+		"mailto:a@example.com", "wss:relay.example.com", "wss:/relay.example.com", "gopher://h", "data:text/plain,x",
+		"wss://user@relay.example.com", "wss://user:secret@relay.example.com", "wss://@relay.example.com", "user@relay.example.com",
+		"wss://relay.example.com\\@evil.example", "wss://relay.example.com%40evil.example", "wss://relay.example.com:80@evil.example",
+		"wss://relay.example.com/\x00", "wss://relay.example.com/\r\nHost: x", "wss://relay .example.com", "wss://relay.example.com/a b",
+		"wss://relay.example.com/%0d%0aX", "wss://relay.example.com/%00", "wss://relay.example.com/?%7F", "wss://\x7f",
+		"wss://relay.example.com/%", "wss://relay.example.com/%4", "wss://relay.example.com/%zz", "wss://relay.example.com/?%+1",
+		"wss://relay.example.com:", "wss://relay.example.com:0", "wss://relay.example.com:22", "wss://relay.example.com:25",
+		"wss://relay.example.com:1023", "wss://relay.example.com:65536", "wss://relay.example.com:-1", "wss://relay.example.com:+443",
+		"wss://relay.example.com:4_43", "wss://relay.example.com:https", "wss://relay.example.com:443:443", "wss://relay.example.com:４４３",
+		"wss://.", "wss://..", "wss://a..b", "wss://.a", "wss://a..", "wss://-a.example", "wss://a-.example", "wss://a_b.example",
+		"wss://a*.example", "wss://[relay.example.com]", "wss://relay%2eexample.com", "wss://exa\u00admple\u200b.com:x",
+		"wss://127.1", "wss://2130706433", "wss://0x7f000001", "wss://0x7f.1", "wss://0177.0.0.1", "wss://127.0.0.01", "wss://0x", "wss://host.0X7F",
+		"wss://1.2.3", "wss://1.2.3.4.5", "wss://256.1.1.1", "wss://example.123", "wss://①②⑦.1", "wss://1.2.3.4..",
+		"wss://[::1", "wss://::1", "wss://2001:db8::1", "wss://[::1]x", "wss://[::1]:", "wss://[::1]:x", "wss://[fe80::1%25eth0]", "wss://[fe80::1%eth0]",
+		"wss://[1.2.3.4]", "wss://[]", "wss://[::1]]", "wss://[[::1]]", "wss://x[::1]",
+		"wss://" + strings.Repeat("a", 64) + ".example", "wss://" + strings.Repeat("a.", 127) + "example",
+		"wss://relay.example.com/" + strings.Repeat("a", egress.MaxURLLength), "wss://relay.example.com/" + strings.Repeat("\"", 900),
+		"wss://\xff\xfe", "wss://xn--", "wss://xn--a.example", "wss://ex\u2028ample.com",
+	} {
+		u, err := egress.ParseURL(in, egress.Relay)
+		assert.ErrorIs(t, err, egress.ErrURL, "%q", in)
+		assert.Zero(t, u, "%q", in)
+		if err != nil {
+			assert.Less(t, len(err.Error()), 500, "%q", in)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+	}
+	_, err := egress.ParseURL("relay.example.com", nil)
+	require.ErrorIs(t, err, egress.ErrURL, "no schemes")
+}
+
+func TestURLParts(t *testing.T) {
+	u, err := egress.ParseURL("http://[2001:db8::1]:80/x/?a=b", egress.HTTP)
+	require.NoError(t, err)
+	assert.Equal(t, egress.URL{
+		Scheme: "http", Authority: egress.Authority{Host: "2001:db8::1", Port: 80}, Path: "/x", Query: "a=b",
+	}, u)
+	assert.Equal(t, "[2001:db8::1]:80", u.Authority.String())
+	assert.True(t, u.Plaintext())
+	assert.Equal(t, "http://[2001:db8::1]/x?a=b", u.String())
+	assert.Empty(t, egress.URL{}.String())
+
+	u, err = egress.ParseURL("EXAMPLE.com/npub1/x.git", egress.HTTP)
+	require.NoError(t, err)
+	assert.False(t, u.Plaintext())
+	assert.Equal(t, "example.com:443", u.Authority.String())
+}
+
+// TestTrapD1_OneRelayManySpellings: elsewhere `wss://x`, `wss://x/`, `x` and
+// `WSS://X:443` were four relays with four connections and four health records.
+func TestTrapD1_OneRelayManySpellings(t *testing.T) {
+	seen := map[egress.URL]string{}
+	for _, in := range []string{
+		"wss://x.org", "wss://x.org/", "x.org", "WSS://X.ORG:443", "wss://x.org.", "x.org:443", "X.org/./", "wss://x.org//",
+		"wss://x.org/#a", "wss://x.org/?", "wss://x.org:00443", " wss://x.org ", "wss://x。org", "wss://x.org/a/..", "wss://x.org/%2E",
+	} {
+		u, err := egress.ParseURL(in, egress.Relay)
+		require.NoError(t, err, in)
+		seen[u] = in
+	}
+	assert.Len(t, seen, 1)
+
+	for _, other := range []string{"ws://x.org", "wss://x.org:444", "wss://x.org/a", "wss://x.org?a", "wss://www.x.org", "wss://x.org:80"} {
+		u, err := egress.ParseURL(strings.Replace(other, ":444", ":4443", 1), egress.Relay)
+		require.NoError(t, err, other)
+		assert.NotContains(t, seen, u, other)
+	}
+}
+
+// checkCanonical checks what holds for every URL that ParseURL gives: reading it
+// again changes nothing, and net/url, which will read it for the request, sees the
+// same parts.
+func checkCanonical(t *testing.T, u egress.URL, schemes []egress.Scheme) {
+	t.Helper()
+	s := u.String()
+	again, err := egress.ParseURL(s, schemes)
+	require.NoError(t, err, "%q", s)
+	require.Equal(t, u, again, "%q", s)
+	require.LessOrEqual(t, len(s), egress.MaxURLLength)
+	for i := range len(s) {
+		require.True(t, s[i] > ' ' && s[i] < 0x7f, "%q", s)
+	}
+
+	std, err := url.Parse(s)
+	require.NoError(t, err, "%q", s)
+	require.Equal(t, u.Scheme, std.Scheme)
+	require.Equal(t, u.Authority.Host, std.Hostname())
+	require.Equal(t, u.Path, std.EscapedPath())
+	require.Equal(t, u.Query, std.RawQuery)
+	require.Nil(t, std.User)
+	require.Empty(t, std.Opaque+std.Fragment)
+
+	a, err := egress.ParseURL(u.Scheme+"://"+u.Authority.String(), schemes)
+	require.NoError(t, err)
+	require.Equal(t, u.Authority, a.Authority)
+}
