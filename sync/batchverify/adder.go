@@ -1,0 +1,163 @@
+package batchverify
+
+import "github.com/decred/dcrd/dcrec/secp256k1/v4"
+
+// adder sums lists of affine points, all lists side by side. To add two affine
+// points takes an inversion; that of n numbers costs one inversion and 3n
+// multiplications, so each round adds all pairs of neighbours in all lists.
+//
+// It is used in this order: resize, expect for each point to come, allocate, place
+// as often, run.
+type adder struct {
+	lists  []list
+	points []affine
+	active []int32 // lists of more than one point
+
+	// of one round, one for each pair
+	divisors, products []secp256k1.FieldVal
+	kinds              []kind
+}
+
+// list is a part of the points.
+type list struct {
+	start, count int32
+}
+
+// kind tells how a pair of points is added.
+type kind uint8
+
+const (
+	differ   kind = iota // different x coordinates: a chord
+	same                 // the same point twice: a tangent
+	opposite             // the sum is infinity
+)
+
+// resize makes room for that many lists, all empty.
+func (a *adder) resize(lists int) {
+	if cap(a.lists) < lists {
+		a.lists = make([]list, lists)
+	}
+	a.lists = a.lists[:lists]
+	clear(a.lists)
+}
+
+// expect announces one point for a list.
+func (a *adder) expect(i int) { a.lists[i].count++ }
+
+// allocate gives each list its room.
+func (a *adder) allocate() {
+	a.active = a.active[:0]
+	total := int32(0)
+	for i := range a.lists {
+		l := &a.lists[i]
+		if l.count > 1 {
+			a.active = append(a.active, int32(i))
+		}
+		l.start = total
+		total += l.count
+		l.count = 0
+	}
+	if cap(a.points) < int(total) {
+		a.points = make([]affine, total)
+	}
+	a.points = a.points[:total]
+}
+
+// place returns where the next point of a list goes.
+func (a *adder) place(i int) *affine {
+	l := &a.lists[i]
+	l.count++
+	return &a.points[l.start+l.count-1]
+}
+
+// run leaves each list with its sum, or empty if that is infinity.
+func (a *adder) run() {
+	for len(a.active) > 0 {
+		inverse := a.divide()
+		left := a.active[:0]
+		for _, i := range a.active {
+			a.halve(&a.lists[i], &inverse)
+			if a.lists[i].count > 1 {
+				left = append(left, i)
+			}
+		}
+		a.active = left
+	}
+}
+
+// divide collects the divisors of all pairs, the last pair first, and the products
+// of those before each. It returns the inverse of the product of all.
+func (a *adder) divide() secp256k1.FieldVal {
+	a.divisors, a.products, a.kinds = a.divisors[:0], a.products[:0], a.kinds[:0]
+	var product, divisor secp256k1.FieldVal
+	product.SetInt(1)
+	for i := len(a.active) - 1; i >= 0; i-- {
+		l := a.lists[a.active[i]]
+		for j := l.start + l.count&^1 - 2; j >= l.start; j -= 2 {
+			k := divisorOf(&divisor, &a.points[j], &a.points[j+1])
+			a.kinds = append(a.kinds, k)
+			a.divisors = append(a.divisors, divisor)
+			a.products = append(a.products, product)
+			product.Mul(&divisor)
+		}
+	}
+	return *product.Inverse()
+}
+
+// divisorOf sets d to what the slope of the line through p and q is divided by. It
+// is never zero: no point of the curve has y = 0, as the order is odd.
+func divisorOf(d *secp256k1.FieldVal, p, q *affine) kind {
+	d.NegateVal(&p.x, 1).Add(&q.x).Normalize()
+	switch {
+	case !d.IsZero():
+		return differ
+	case p.y.Equals(&q.y):
+		d.Set(&p.y).MulInt(2).Normalize()
+		return same
+	default:
+		d.SetInt(1)
+		return opposite
+	}
+}
+
+// halve adds the pairs of one list. inverse is that of the product of all divisors
+// that are left.
+func (a *adder) halve(l *list, inverse *secp256k1.FieldVal) {
+	out := l.start
+	end := l.start + l.count
+	for j := l.start; j+1 < end; j += 2 {
+		n := len(a.kinds) - 1
+		var own secp256k1.FieldVal
+		own.Mul2(inverse, &a.products[n])
+		inverse.Mul(&a.divisors[n])
+		k := a.kinds[n]
+		a.divisors, a.products, a.kinds = a.divisors[:n], a.products[:n], a.kinds[:n]
+		if k != opposite {
+			addAffine(&a.points[out], &a.points[j], &a.points[j+1], &own, k)
+			out++
+		}
+	}
+	if l.count&1 == 1 {
+		a.points[out] = a.points[end-1]
+		out++
+	}
+	l.count = out - l.start
+}
+
+// addAffine sets sum to p + q, given the inverse of their divisor. sum may be one of
+// the two.
+func addAffine(sum, p, q *affine, inverse *secp256k1.FieldVal, k kind) {
+	var slope, x, y secp256k1.FieldVal
+	if k == same {
+		slope.SquareVal(&p.x).MulInt(3)
+	} else {
+		slope.NegateVal(&p.y, 1).Add(&q.y)
+	}
+	slope.Mul(inverse)
+	y.Add2(&p.x, &q.x).Negate(2)
+	x.SquareVal(&slope).Add(&y).Normalize()
+	y.NegateVal(&x, 1).Add(&p.x).Mul(&slope)
+	slope.NegateVal(&p.y, 1)
+	y.Add(&slope).Normalize()
+	sum.x, sum.y = x, y
+}

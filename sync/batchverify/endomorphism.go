@@ -1,0 +1,119 @@
+package batchverify
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+)
+
+// The curve has an endomorphism: lambda*(x, y) = (beta*x, y), with lambda a cube
+// root of 1 modulo the order and beta one modulo p. A scalar k is split into
+// k1 + k2*lambda with both below 2^128 in magnitude by rounding to the nearest
+// point of the lattice of all (a, b) with a + b*lambda = 0, which is spanned by
+// short vectors (a1, b1) and (a2, b2).
+
+// words of 64 bits, the least first.
+type (
+	words4 [4]uint64
+	half   struct {
+		magnitude [2]uint64
+		negative  bool
+	}
+)
+
+// lambdaScalar returns lambda.
+func lambdaScalar() secp256k1.ModNScalar {
+	return scalarOf(words4{0xdf02967c1b23bd72, 0x122e22ea20816678, 0xa5261c028812645a, 0x5363ad4cc05c30e0})
+}
+
+// betaField returns beta.
+func betaField() (beta secp256k1.FieldVal) {
+	buf := (&words4{0xc1396c28719501ee, 0x9cf0497512f58995, 0x6e64479eac3434e9, 0x7ae96a2b657c0710}).bytes()
+	beta.SetBytes(&buf)
+	return beta
+}
+
+// round1 and round2 are b2*2^384/order and -b1*2^384/order, rounded.
+func round1() words4 {
+	return words4{0xe893209a45dbb031, 0x3daa8a1471e8ca7f, 0xe86c90e49284eb15, 0x3086d221a7d46bcd}
+}
+
+func round2() words4 {
+	return words4{0x1571b4ae8ac47f71, 0x221208ac9df506c6, 0x6f547fa90abfe4c4, 0xe4437ed6010e8828}
+}
+
+// minusB1 and minusB2 are the second coordinates of the short vectors, negated.
+func minusB1() secp256k1.ModNScalar {
+	return scalarOf(words4{0x6f547fa90abfe4c3, 0xe4437ed6010e8828})
+}
+
+func minusB2() secp256k1.ModNScalar {
+	return scalarOf(words4{0xd765cda83db1562c, 0x8a280ac50774346d, 0xfffffffffffffffe, 0xffffffffffffffff})
+}
+
+// bytes returns w, the most significant byte first.
+func (w *words4) bytes() (buf [32]byte) {
+	for i, word := range w {
+		binary.BigEndian.PutUint64(buf[24-8*i:], word)
+	}
+	return buf
+}
+
+// scalarOf returns w as a scalar.
+func scalarOf(w words4) (s secp256k1.ModNScalar) {
+	buf := w.bytes()
+	s.SetBytes(&buf)
+	return s
+}
+
+// wordsOf returns a scalar's words.
+func wordsOf(s *secp256k1.ModNScalar) (w words4) {
+	buf := s.Bytes()
+	for i := range w {
+		w[i] = binary.BigEndian.Uint64(buf[24-8*i:])
+	}
+	return w
+}
+
+// split returns k1 and k2 with k = k1 + k2*lambda modulo the order.
+func split(k *secp256k1.ModNScalar) (k1, k2 half) {
+	w := wordsOf(k)
+	c1, c2 := scalarOf(mulRound(w, round1())), scalarOf(mulRound(w, round2()))
+	b1, b2, lambda := minusB1(), minusB2(), lambdaScalar()
+
+	second := *c1.Mul(&b1).Add(c2.Mul(&b2))
+	first := *lambda.Mul(&second).Negate().Add(k)
+	return halfOf(&first), halfOf(&second)
+}
+
+// halfOf returns a scalar that is small, or whose negative is.
+func halfOf(s *secp256k1.ModNScalar) (h half) {
+	if s.IsOverHalfOrder() {
+		s.Negate()
+		h.negative = true
+	}
+	w := wordsOf(s)
+	h.magnitude = [2]uint64{w[0], w[1]}
+	return h
+}
+
+// mulRound returns a*b/2^384, rounded.
+func mulRound(a, b words4) words4 {
+	var product [8]uint64
+	for i, x := range a {
+		var carry uint64
+		for j, y := range b {
+			hi, lo := bits.Mul64(x, y)
+			var c uint64
+			lo, c = bits.Add64(lo, product[i+j], 0)
+			hi += c
+			lo, c = bits.Add64(lo, carry, 0)
+			hi += c
+			product[i+j], carry = lo, hi
+		}
+		product[i+4] = carry
+	}
+	low, c := bits.Add64(product[6], product[5]>>63, 0)
+	return words4{low, product[7] + c}
+}

@@ -1,0 +1,116 @@
+package batchverify
+
+import (
+	"slices"
+	"sync"
+)
+
+// All costs are in thousandths of one single check.
+const single = 1000
+
+const (
+	// accountMax bounds what hostile batches can cost beyond single checks, in
+	// all, after a long time of good ones. It covers the dearest batch there is.
+	accountMax = 400 * single
+
+	// singleIncome is what a good event adds when checked alone, so that batches
+	// are tried again some time after the account ran empty.
+	singleIncome = single / 5
+
+	// wasteShare is how much of a call's single checks its failed batches may
+	// cost, beyond the first and beyond what its good halves saved.
+	wasteShare = single / 4
+
+	// parts is how many parts a failed batch is cut into. Where one signature is
+	// bad, the first cut then frees most of the others, at once.
+	parts = 8
+)
+
+// account pays for batches that fail. It is what makes hostile input no dearer
+// than checking one by one: each failure is paid from savings made before, or from
+// a fifth of the single checks, or from the bounded balance it starts with.
+type account struct {
+	mu      sync.Mutex
+	balance int // 0 to accountMax; guarded by mu
+}
+
+// covers tells whether a batch of that cost may fail.
+func (a *account) covers(cost int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.balance >= cost
+}
+
+// add books income, or a loss where amount is negative.
+func (a *account) add(amount int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.balance = min(max(a.balance+amount, 0), accountMax)
+}
+
+// batchCost estimates what one equation over n events of that many authors costs.
+// It is fitted to measurements; a machine where it is off by a third still gets
+// the right verdicts, at a slightly different price.
+func batchCost(n, authors int) int {
+	return costBase + min(n, costMany)*costEvent + max(n-costMany, 0)*costEventMany + authors*costAuthor
+}
+
+const (
+	costBase      = 1200
+	costEvent     = 150
+	costEventMany = 95 // beyond costMany events windows are wider
+	costMany      = 256
+	costAuthor    = 200
+)
+
+// judge decides which of the items are bad. A batch that fails is cut into a few
+// parts, and so on. It goes through them level by level, so that what good parts
+// save is known before more is spent on others.
+func (v *Verifier) judge(s *scratch, items []*item) {
+	spare := len(items) * wasteShare // what this call may still waste
+	level := [][]*item{items}
+	for depth := 0; len(level) > 0; depth++ {
+		var next [][]*item
+		for _, part := range level {
+			smallest := minPart
+			if depth == 0 {
+				smallest = minBatch
+			}
+			cost := 0
+			if len(part) >= smallest {
+				cost = batchCost(len(part), s.collect(part))
+			}
+			if cost == 0 || cost >= len(part)*single ||
+				depth > 0 && cost > spare || !v.account.covers(cost) {
+				v.oneByOne(part)
+				continue
+			}
+			if v.holds(s, part) {
+				saved := len(part)*single - cost
+				spare += saved
+				v.account.add(saved)
+				continue
+			}
+			spare -= cost
+			v.account.add(-cost)
+			if len(part) < 2*minPart {
+				v.oneByOne(part)
+				continue
+			}
+			next = slices.AppendSeq(next, slices.Chunk(part, max(len(part)/parts, minPart)))
+		}
+		level = next
+	}
+}
+
+// oneByOne judges each item by itself.
+func (v *Verifier) oneByOne(items []*item) {
+	good := 0
+	for _, it := range items {
+		it.bad = !it.check()
+		if !it.bad {
+			good++
+		}
+	}
+	v.account.add(good * singleIncome)
+}

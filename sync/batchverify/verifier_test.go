@@ -1,0 +1,427 @@
+package batchverify
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/btcsuite/btcd/btcec/v2/schnorr"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// twin is the single check of another implementation, over the event's id.
+func twin(ev *nostr.Event) bool {
+	var fields [3][]byte
+	for i, text := range []string{ev.ID, ev.PubKey, ev.Sig} {
+		data, err := hex.DecodeString(text)
+		if err != nil || text != strings.ToLower(text) {
+			return false
+		}
+		fields[i] = data
+	}
+	if len(fields[0]) != 32 {
+		return false
+	}
+	key, err := schnorr.ParsePubKey(fields[1])
+	if err != nil {
+		return false
+	}
+	sig, err := schnorr.ParseSignature(fields[2])
+	return err == nil && sig.Verify(fields[0], key)
+}
+
+// agree checks every verdict against the twin.
+func agree(t testing.TB, v *Verifier, events []*nostr.Event, known map[*nostr.Event]bool) {
+	t.Helper()
+	verdicts := v.Verify(events)
+	require.Len(t, verdicts, len(events))
+	for i, ev := range events {
+		want, ok := known[ev]
+		if !ok {
+			want = twin(ev)
+		}
+		if want {
+			require.NoError(t, verdicts[i], "event %d of %d", i, len(events))
+		} else {
+			require.ErrorIs(t, verdicts[i], relaysync.ErrSignature, "event %d of %d", i, len(events))
+		}
+	}
+}
+
+// flipBit flips a bit of a range of bytes in hex.
+func flipBit(rng *rand.Rand, text string, from, to int) string {
+	data, _ := hex.DecodeString(text)
+	data[from+rng.IntN(to-from)] ^= 1 << rng.IntN(8)
+	return hex.EncodeToString(data)
+}
+
+// spoil puts a spoilt copy in the place of an event, or of two.
+func spoil(rng *rand.Rand, events []*nostr.Event, at int) {
+	bad := *events[at]
+	other := rng.IntN(len(events))
+	if _, err := hex.DecodeString(bad.Sig); err != nil || len(bad.Sig) != 128 {
+		return // spoilt enough
+	}
+	switch rng.IntN(9) {
+	case 0:
+		bad.Sig = flipBit(rng, bad.Sig, 0, 32)
+	case 1:
+		bad.Sig = flipBit(rng, bad.Sig, 32, 64)
+	case 2:
+		bad.PubKey = flipBit(rng, bad.PubKey, 0, 32)
+	case 3:
+		bad.ID = flipBit(rng, bad.ID, 0, 32)
+	case 4: // swapped signatures
+		swapped := *events[other]
+		bad.Sig, swapped.Sig = swapped.Sig, bad.Sig
+		events[other] = &swapped
+	case 5: // a duplicate
+		events[at] = events[other]
+		return
+	case 6: // negated s
+		var s secp256k1.ModNScalar
+		data, _ := hex.DecodeString(bad.Sig)
+		s.SetByteSlice(data[32:])
+		negated := s.Negate().Bytes()
+		bad.Sig = hex.EncodeToString(append(data[:32], negated[:]...))
+	case 7:
+		texts := []string{"", "zz", strings.Repeat("f", 128), strings.ToUpper(bad.Sig), bad.Sig[:127] + "g", bad.Sig + "00"}
+		bad.Sig = texts[rng.IntN(len(texts))]
+	case 8:
+		cancel(events, at, other)
+		return
+	}
+	events[at] = &bad
+}
+
+// cancel makes two signatures invalid so that their errors add up to zero.
+func cancel(events []*nostr.Event, i, j int) {
+	first, second := *events[i], *events[j]
+	if _, err := hex.DecodeString(second.Sig); err != nil || i == j || len(second.Sig) != 128 {
+		return
+	}
+	shift := func(text string, negative bool) string {
+		data, _ := hex.DecodeString(text)
+		var s, d secp256k1.ModNScalar
+		s.SetByteSlice(data[32:])
+		d.SetInt(12345)
+		if negative {
+			d.Negate()
+		}
+		sum := s.Add(&d).Bytes()
+		return hex.EncodeToString(append(data[:32], sum[:]...))
+	}
+	first.Sig, second.Sig = shift(first.Sig, false), shift(second.Sig, true)
+	events[i], events[j] = &first, &second
+}
+
+// The twin is slow, so untouched events of the pool are judged by it only once.
+func TestAgreesWithSingleChecks(t *testing.T) {
+	const pool, batches = 100, 1000 / thoroughness
+	for _, authors := range []int{7, pool} {
+		rng := rand.New(rand.NewPCG(1, uint64(authors)))
+		all := signedEvents(pool, authors)
+		known := make(map[*nostr.Event]bool)
+		for _, ev := range all {
+			known[ev] = twin(ev)
+			require.True(t, known[ev])
+		}
+		v := New(Config{})
+		for range batches / 2 {
+			size := 1 + rng.IntN(30)
+			if rng.IntN(12) == 0 {
+				size = 1 + rng.IntN(300)
+			}
+			events := make([]*nostr.Event, size)
+			for i := range events {
+				events[i] = all[rng.IntN(pool)]
+			}
+			bad := rng.IntN(4)
+			if rng.IntN(10) == 0 {
+				bad = rng.IntN(size + 1)
+			}
+			for range bad {
+				spoil(rng, events, rng.IntN(size))
+			}
+			if rng.IntN(50) == 0 {
+				for i := range events {
+					spoil(rng, events, i)
+				}
+			}
+			if rng.IntN(2) == 0 {
+				v.account.add(accountMax) // batches are tried
+			}
+			agree(t, v, events, known)
+		}
+	}
+}
+
+func TestAgreesWithCheckSignature(t *testing.T) {
+	events := signedEvents(100, 9)
+	for i := 0; i < len(events); i += 7 {
+		events[i] = flipSig(events[i])
+	}
+	for i, err := range New(Config{}).Verify(events) {
+		ok, checkErr := events[i].CheckSignature()
+		assert.Equal(t, ok && checkErr == nil, err == nil)
+	}
+}
+
+func TestManyEvents(t *testing.T) {
+	events := signedEvents(2*maxBatch+3, 60)
+	v := New(Config{})
+	assert.Zero(t, failures(v.Verify(events)))
+	for _, at := range []int{0, maxBatch - 1, maxBatch, 2*maxBatch + 2} {
+		events[at] = flipSig(events[at])
+	}
+	for i, err := range v.Verify(events) {
+		bad := i == 0 || i == maxBatch-1 || i == maxBatch || i == 2*maxBatch+2
+		assert.Equal(t, bad, err != nil, i)
+	}
+	assert.Empty(t, v.Verify(nil))
+}
+
+func TestRefusesWhatDoesNotParse(t *testing.T) {
+	good := signedEvents(1, 1)[0]
+	const order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"
+	const prime = "fffffffffffffffffffffffffffffffffffffffffffffffffffffffefffffc2f"
+	r, s := good.Sig[:64], good.Sig[64:]
+	tests := map[string]struct {
+		event *nostr.Event
+		want  error
+	}{
+		"nil":             {nil, errNoEvent},
+		"short id":        {&nostr.Event{ID: good.ID[2:], PubKey: good.PubKey, Sig: good.Sig}, errID},
+		"upper-case id":   {&nostr.Event{ID: "AB" + good.ID[2:], PubKey: good.PubKey, Sig: good.Sig}, errID},
+		"odd key":         {&nostr.Event{ID: good.ID, PubKey: good.PubKey[1:], Sig: good.Sig}, errKeyHex},
+		"key not hex":     {&nostr.Event{ID: good.ID, PubKey: "xx" + good.PubKey[2:], Sig: good.Sig}, errKeyHex},
+		"key = p":         {&nostr.Event{ID: good.ID, PubKey: prime, Sig: good.Sig}, errKey},
+		"key off curve":   {&nostr.Event{ID: good.ID, PubKey: strings.Repeat("0", 63) + "5", Sig: good.Sig}, errKey},
+		"long signature":  {&nostr.Event{ID: good.ID, PubKey: good.PubKey, Sig: good.Sig + "00"}, errSigHex},
+		"upper-case sig":  {&nostr.Event{ID: good.ID, PubKey: good.PubKey, Sig: "AB" + good.Sig[2:]}, errSigHex},
+		"r = p":           {&nostr.Event{ID: good.ID, PubKey: good.PubKey, Sig: prime + s}, errR},
+		"r off the curve": {&nostr.Event{ID: good.ID, PubKey: good.PubKey, Sig: strings.Repeat("0", 63) + "5" + s}, errR},
+		"s = order":       {&nostr.Event{ID: good.ID, PubKey: good.PubKey, Sig: r + order}, errS},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			verdicts := New(Config{}).Verify([]*nostr.Event{good, test.event})
+			assert.NoError(t, verdicts[0])
+			assert.ErrorIs(t, verdicts[1], test.want)
+			assert.ErrorIs(t, verdicts[1], relaysync.ErrSignature)
+		})
+	}
+}
+
+// Batch verification with factors that are equal, or that can be guessed, lets
+// through signatures crafted to cancel. The first half of the test shows that these
+// do cancel where the factors are known.
+func TestCancellingSignaturesAreRefused(t *testing.T) {
+	events := signedEvents(16, 4)
+	cancel(events, 3, 11)
+	require.False(t, twin(events[3]))
+
+	naive := New(Config{})
+	naive.random = func(b []byte) {
+		clear(b)
+		for i := 0; i < len(b); i += factorSize {
+			b[i] = 1
+		}
+	}
+	require.Zero(t, failures(naive.Verify(events)), "the pair has to be a real attack")
+
+	v := New(Config{})
+	for range 1 + 40/thoroughness {
+		v.account.add(accountMax)
+		verdicts := v.Verify(events)
+		require.Equal(t, 2, failures(verdicts))
+		require.Error(t, verdicts[3])
+		require.Error(t, verdicts[11])
+	}
+}
+
+// Factors have to be new in each batch, and each part of one: a sender may learn from
+// the time a call takes.
+func TestFactorsAreFresh(t *testing.T) {
+	v := New(Config{})
+	seen := make(map[[factorSize]byte]bool)
+	random, calls := v.random, 0
+	v.random = func(b []byte) {
+		calls++
+		random(b)
+		for ; len(b) > 0; b = b[factorSize:] {
+			factor := [factorSize]byte(b)
+			require.False(t, seen[factor])
+			seen[factor] = true
+		}
+	}
+	events := signedEvents(64, 3)
+	v.Verify(events)
+	v.Verify(events)
+	require.Equal(t, 2, calls)
+	require.Len(t, seen, 128)
+	events[5] = flipSig(events[5])
+	v.Verify(events)
+	require.Greater(t, calls, 3, "parts of the bad batch")
+}
+
+// costOf estimates the cost of all batches tried in a call, from what is asked of
+// random, which tells the size of each.
+func costOf(v *Verifier, events []*nostr.Event, authors int) (batches int) {
+	random := v.random
+	v.random = func(b []byte) {
+		n := len(b) / factorSize
+		batches += batchCost(n, min(n, authors))
+		random(b)
+	}
+	v.Verify(events)
+	v.random = random
+	return batches
+}
+
+// Whatever is bad in a call, its batches cost at most a quarter of the single checks
+// or one attempt; and a stream of bad calls ends up with no attempts at all.
+func TestHostileInputIsBounded(t *testing.T) {
+	const authors = 5
+	for _, size := range []int{16, 64, 200} {
+		events := signedEvents(size, authors)
+		for i := range events {
+			events[i] = flipSig(events[i])
+		}
+		v := New(Config{})
+		first := batchCost(size, authors)
+		v.account.balance = 2*first + first/2
+		start, total := v.account.balance, 0
+		for range 10 { // far more than it can pay for
+			cost := costOf(v, events, authors)
+			total += cost
+			assert.LessOrEqual(t, cost, max(first, size*wasteShare), size)
+		}
+		assert.LessOrEqual(t, total, start)
+		assert.Zero(t, costOf(v, events, authors), "the account is empty")
+		assert.Equal(t, size, failures(v.Verify(events)))
+	}
+}
+
+func TestOneBadEventDoesNotSpoilTheRest(t *testing.T) {
+	events := signedEvents(1024, 5)
+	events[300] = flipSig(events[300])
+	v := New(Config{})
+	cost := costOf(v, events, 5)
+	assert.Less(t, cost, 350*single)
+	assert.Positive(t, v.account.balance)
+}
+
+// A batch that the account never covers would always be checked one by one.
+func TestAccountCoversTheDearestBatch(t *testing.T) {
+	assert.LessOrEqual(t, batchCost(maxBatch, maxBatch), accountMax)
+}
+
+func TestBatchesAreTriedAgain(t *testing.T) {
+	events := signedEvents(64, 5)
+	v := New(Config{})
+	v.account.balance = 0
+	tries := 0
+	for tries < 10 && costOf(v, events, 5) == 0 {
+		tries++
+	}
+	assert.Positive(t, tries)
+	assert.Less(t, tries, 3)
+}
+
+func TestKeysAreBounded(t *testing.T) {
+	for _, size := range []int{-1, 1, 10, 64} {
+		v := New(Config{Keys: size})
+		events := signedEvents(200, 200)
+		for range 2 {
+			assert.Zero(t, failures(v.Verify(events)))
+			assert.LessOrEqual(t, v.keys.len(), max(size, 0))
+		}
+	}
+	v := New(Config{})
+	assert.Equal(t, defaultKeys, v.keys.max)
+	v.Verify(signedEvents(20, 7))
+	assert.Equal(t, 7, v.keys.len())
+}
+
+func TestKeysInUseStay(t *testing.T) {
+	c := keyCache{max: 8}
+	var often, key affine
+	events := signedEvents(100, 100)
+	author := func(i int) *[32]byte {
+		data, err := hex.DecodeString(events[i].PubKey)
+		require.NoError(t, err)
+		return (*[32]byte)(data)
+	}
+	require.True(t, c.lift(&often, author(0)))
+	for i := 1; i < 100; i++ {
+		require.True(t, c.lift(&key, author(i)))
+		require.True(t, c.find(&key, author(0)), i)
+		require.Equal(t, often, key)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	v := New(Config{Keys: 16})
+	events := signedEvents(40, 30)
+	events[17] = flipSig(events[17])
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				verdicts := v.Verify(events)
+				assert.Equal(t, 1, failures(verdicts))
+				assert.Error(t, verdicts[17])
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// FuzzVerify makes a batch of good events, overwrites bytes of some as the input says,
+// and compares with the twin.
+func FuzzVerify(f *testing.F) {
+	good := signedEvents(40, 6)
+	known := make(map[*nostr.Event]bool)
+	for _, ev := range good {
+		known[ev] = true
+	}
+	f.Add([]byte{})
+	f.Add([]byte{0, 1, 2, 3})
+	f.Add([]byte("\x05\x21\x07\xff\x06\x21\x07\x00\x07\x61\x01\x80"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		events := append([]*nostr.Event(nil), good...)
+		for ; len(data) >= 4; data = data[4:] {
+			at := int(data[0]) % len(events)
+			ev := *events[at]
+			raw, err := hex.DecodeString(ev.ID + ev.PubKey + ev.Sig)
+			require.NoError(t, err)
+			place := int(data[1]) % len(raw)
+			switch data[2] % 4 {
+			case 0:
+				raw[place] = data[3]
+			case 1:
+				raw[place] ^= data[3]
+			case 2: // a whole field of another event
+				other, err := hex.DecodeString(good[int(data[3])%len(good)].Sig)
+				require.NoError(t, err)
+				copy(raw[64+place%2*32:], other[:32])
+			case 3: // move 32 bits of s
+				word := raw[len(raw)-4:]
+				binary.BigEndian.PutUint32(word, binary.BigEndian.Uint32(word)+uint32(data[3]))
+			}
+			text := hex.EncodeToString(raw)
+			ev.ID, ev.PubKey, ev.Sig = text[:64], text[64:128], text[128:]
+			events[at] = &ev
+		}
+		agree(t, New(Config{}), events, known)
+	})
+}

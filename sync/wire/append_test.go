@@ -1,0 +1,172 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip77"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+func stamp(n int64) *nostr.Timestamp {
+	t := nostr.Timestamp(n)
+	return &t
+}
+
+func TestAppend(t *testing.T) {
+	event := &nostr.Event{ID: "i", PubKey: "p", CreatedAt: 5, Kind: 22242, Tags: nostr.Tags{{"a", "b"}, {}}, Content: "\"\n", Sig: "s"}
+	const eventJSON = `{"id":"i","pubkey":"p","created_at":5,"kind":22242,"tags":[["a","b"],[]],"content":"\"\n","sig":"s"}`
+	tests := []struct {
+		request wire.Request
+		want    string
+	}{
+		{wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{}}}, `["REQ","1",{}]`},
+		{
+			wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{Kinds: []int{30617, 30618}}, {Kinds: []int{5}, LimitZero: true}}},
+			`["REQ","1",{"kinds":[30617,30618]},{"kinds":[5],"limit":0}]`,
+		},
+		{
+			wire.Request{Type: wire.TypeReq, Sub: "a\"b", Filters: []nostr.Filter{{
+				IDs: []string{"x", "y"}, Authors: []string{"z"}, Since: stamp(0), Until: stamp(7), Limit: 500, Search: "q",
+				Tags: nostr.TagMap{"q": {"3"}, "A": {"1"}, "a": {"2", "\\"}},
+			}}},
+			`["REQ","a\"b",{"ids":["x","y"],"authors":["z"],"since":0,"until":7,"limit":500,"search":"q","#A":["1"],"#a":["2","\\"],"#q":["3"]}]`,
+		},
+		{wire.Request{Type: wire.TypeClose, Sub: "1"}, `["CLOSE","1"]`},
+		{wire.Request{Type: wire.TypePublish, Event: event}, `["EVENT",` + eventJSON + `]`},
+		{wire.Request{Type: wire.TypeAnswer, Event: event}, `["AUTH",` + eventJSON + `]`},
+		{
+			wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{{Kinds: []int{1}}}, Payload: []byte{0x61, 0xab}},
+			`["NEG-OPEN","n",{"kinds":[1]},"61ab"]`,
+		},
+		{wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}}, `["NEG-MSG","n","61"]`},
+		{wire.Request{Type: wire.TypeNegClose, Sub: "n"}, `["NEG-CLOSE","n"]`},
+	}
+	for _, tt := range tests {
+		got, err := wire.Append([]byte("before "), tt.request)
+		require.NoError(t, err)
+		assert.Equal(t, "before "+tt.want, string(got))
+		assert.True(t, json.Valid(got[len("before "):]), tt.want)
+	}
+}
+
+func TestAppendRefuses(t *testing.T) {
+	one := []nostr.Filter{{Kinds: []int{1}}}
+	tests := map[string]wire.Request{
+		"no type":          {},
+		"unknown type":     {Type: 99, Sub: "1"},
+		"no sub":           {Type: wire.TypeClose},
+		"long sub":         {Type: wire.TypeClose, Sub: strings.Repeat("x", 65)},
+		"sub not UTF-8":    {Type: wire.TypeClose, Sub: "\xff"},
+		"REQ, no sub":      {Type: wire.TypeReq, Filters: one},
+		"REQ, no filter":   {Type: wire.TypeReq, Sub: "1"},
+		"NEG, no filter":   {Type: wire.TypeNegOpen, Sub: "1"},
+		"NEG, two filters": {Type: wire.TypeNegOpen, Sub: "1", Filters: append(one, one...)},
+		"EVENT, no event":  {Type: wire.TypePublish},
+		"AUTH, no event":   {Type: wire.TypeAnswer},
+		"limit":            {Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{Limit: -1}}},
+		// Some relays answer an empty list with everything they have.
+		"empty ids":     {Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{IDs: []string{}}}},
+		"empty kinds":   {Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{}, {Kinds: []int{}}}},
+		"empty authors": {Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{Authors: []string{}}}},
+		"empty tag":     {Type: wire.TypeNegOpen, Sub: "1", Filters: []nostr.Filter{{Tags: nostr.TagMap{"a": nil, "b": {"1"}}}}},
+	}
+	for name, request := range tests {
+		got, err := wire.Append([]byte("before"), request)
+		assert.ErrorIs(t, err, wire.ErrRequest, name)
+		assert.Equal(t, "before", string(got), name)
+	}
+}
+
+// Callers pack filters by the length that go-nostr gives them.
+func TestAppendFilterLength(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	values := func() []string {
+		list := make([]string, 1+r.IntN(4))
+		for i := range list {
+			list[i] = randomText(r, r.IntN(20)) + []string{"", "\u2028", "\u2029", "\ufffd", "<&>"}[r.IntN(5)]
+			if r.IntN(10) == 0 {
+				list[i] += "\xff\xc0"
+			}
+		}
+		return list
+	}
+	const frame = len(`["REQ","1",]`)
+	for range 1000 {
+		f := nostr.Filter{}
+		for _, set := range []func(){
+			func() { f.IDs = values() }, func() { f.Authors = values() }, func() { f.Kinds = []int{r.IntN(70000), 1} },
+			func() { f.Since = stamp(r.Int64()) }, func() { f.Until = stamp(-5) }, func() { f.Limit = r.IntN(1000) },
+			func() { f.LimitZero = true }, func() { f.Search = values()[0] }, func() { f.Tags = nostr.TagMap{"a": values(), "e": values()} },
+		} {
+			if r.IntN(2) == 0 {
+				set()
+			}
+		}
+		got, err := wire.Append(nil, wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{f}})
+		require.NoError(t, err)
+		require.True(t, json.Valid(got), "%s", got)
+		require.Equal(t, len(f.String()), len(got)-frame, "%s", got)
+	}
+}
+
+// Equal filters are equal bytes: relays keep indexes by them.
+func TestAppendIsDeterministic(t *testing.T) {
+	request := wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{
+		Tags: nostr.TagMap{"a": {"1"}, "A": {"2"}, "q": {"3"}, "e": {"4"}, "E": {"5"}, "p": {"6"}},
+	}}}
+	want, err := wire.Append(nil, request)
+	require.NoError(t, err)
+	for range 50 {
+		got, err := wire.Append(nil, request)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+	}
+}
+
+// What we write, go-nostr (and so khatru) reads as it was meant.
+func TestAppendIsReadByOthers(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	parser := nostr.NewMessageParser()
+	for range 300 {
+		f := nostr.Filter{
+			IDs: []string{randomHex(r, 64)}, Kinds: []int{1617}, Until: stamp(9), Limit: 3,
+			Tags: nostr.TagMap{"a": {randomText(r, 20), "\u2028"}, "q": {"x"}},
+		}
+		frame, err := wire.Append(nil, wire.Request{Type: wire.TypeReq, Sub: "7", Filters: []nostr.Filter{f, f}})
+		require.NoError(t, err)
+		envelope, err := parser.ParseMessage(string(frame))
+		require.NoError(t, err)
+		require.Equal(t, &nostr.ReqEnvelope{SubscriptionID: "7", Filters: nostr.Filters{f, f}}, envelope)
+
+		frame, err = wire.Append(nil, wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{f}, Payload: []byte{0x61, 1}})
+		require.NoError(t, err)
+		require.Equal(t, &nip77.OpenEnvelope{SubscriptionID: "n", Filter: f, Message: "6101"}, nip77.ParseNegMessage(string(frame)))
+
+		ev := randomEvent(r)
+		ev.ID, ev.PubKey, ev.Sig = randomHex(r, 64), randomHex(r, 64), randomHex(r, 128)
+		frame, err = wire.Append(nil, wire.Request{Type: wire.TypePublish, Event: &ev})
+		require.NoError(t, err)
+		envelope, err = parser.ParseMessage(string(frame))
+		require.NoError(t, err)
+		require.Equal(t, &nostr.EventEnvelope{Event: ev}, envelope)
+	}
+}
+
+// A buffer that is used again is not replaced.
+func TestAppendAllocations(t *testing.T) {
+	request := wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{Kinds: []int{1}, Tags: nostr.TagMap{"a": {"1"}, "q": {"2"}}}}}
+	buf := make([]byte, 0, 4096)
+	allocs := testing.AllocsPerRun(100, func() {
+		if _, err := wire.Append(buf, request); err != nil {
+			t.Error(err)
+		}
+	})
+	assert.LessOrEqual(t, allocs, 2.0) // one for each sorted key with its #
+}

@@ -1,0 +1,254 @@
+package wire
+
+import (
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// What NIP-01 allows an event's numbers to be. Times beyond 2^53 are not the same
+// number to every program that reads them.
+const (
+	maxKind      = 65535
+	maxCreatedAt = 1 << 53
+)
+
+// The fields of an event, as bits.
+const (
+	fieldID = 1 << iota
+	fieldPubKey
+	fieldCreatedAt
+	fieldKind
+	fieldTags
+	fieldContent
+	fieldSig
+	fieldAll = 1<<iota - 1
+)
+
+// span is a part of the collected text of an event.
+type span struct{ start, end int }
+
+// eventParser reads the fields of an event, except for their text.
+type eventParser struct {
+	*parser
+	seen                     int
+	id, pubkey, content, sig span
+	createdAt, kind          int64
+	tags                     int // where the values of the tags start in the text
+}
+
+// collected is the text of an event. All its strings are gathered here first and
+// become parts of one string when their number and length are known, so that an
+// event holds exactly the memory it needs, in four allocations. It is passed on
+// and handed back by value, since what is stored through a pointer would have to
+// live on the heap.
+type collected struct {
+	text   []byte
+	ends   []int // where each value of the tags ends in text
+	counts []int // how many values each tag has
+}
+
+// eventMessage reads the elements of an EVENT.
+func (p *parser) eventMessage(m *Message) error {
+	// Room for an event of common size.
+	var (
+		text   [2048]byte
+		ends   [64]int
+		counts [24]int
+	)
+	c := collected{text[:0], ends[:0], counts[:0]}
+	if rest := len(p.data) - p.pos; rest > len(text) {
+		c.text = make([]byte, 0, min(rest, p.limits.Event+MaxSub))
+	}
+	var err error
+	if c.text, err = p.subInto(c.text); err != nil {
+		return err
+	}
+	sub := span{0, len(c.text)}
+	if err := p.need(); err != nil {
+		return err
+	}
+	e := eventParser{parser: p}
+	if c, err = e.read(c); err != nil {
+		return err
+	}
+	m.Sub, m.Event = e.build(c, sub)
+	return nil
+}
+
+// read reads the event itself.
+func (e *eventParser) read(c collected) (collected, error) {
+	start := e.pos
+	if err := e.enter('{', 1); err != nil {
+		return c, err
+	}
+	for done := e.accept('}'); !done; {
+		var err error
+		if c, err = e.member(c); err != nil {
+			return c, err
+		}
+		if done, err = e.after('}'); err != nil {
+			return c, err
+		}
+	}
+	if e.seen != fieldAll {
+		return c, malformed("event lacks a field")
+	}
+	if e.pos-start > e.limits.Event {
+		return c, malformed("event too large")
+	}
+	return c, nil
+}
+
+// member reads one key of the event and its value.
+func (e *eventParser) member(c collected) (collected, error) {
+	key, err := e.rawString()
+	if err != nil {
+		return c, err
+	}
+	field := eventField(key)
+	if e.seen&field != 0 {
+		// Which of the two counts is up to the reader, so that two programs may
+		// see two different events in the same bytes.
+		return c, malformed("event has a field twice")
+	}
+	e.seen |= field
+	e.space()
+	if !e.accept(':') {
+		return c, malformed("no colon after a key")
+	}
+	e.space()
+	return e.value(field, c)
+}
+
+// eventField returns the bit of a key, 0 for a key that is not of an event.
+func eventField(key []byte) int {
+	switch string(key) {
+	case "id":
+		return fieldID
+	case "pubkey":
+		return fieldPubKey
+	case "created_at":
+		return fieldCreatedAt
+	case "kind":
+		return fieldKind
+	case "tags":
+		return fieldTags
+	case "content":
+		return fieldContent
+	case "sig":
+		return fieldSig
+	}
+	return 0
+}
+
+// value reads the value of a field.
+func (e *eventParser) value(field int, c collected) (collected, error) {
+	var err error
+	start := len(c.text)
+	switch field {
+	case fieldID:
+		c.text, err = e.hexString(c.text, 64)
+		e.id = span{start, len(c.text)}
+	case fieldPubKey:
+		c.text, err = e.hexString(c.text, 64)
+		e.pubkey = span{start, len(c.text)}
+	case fieldCreatedAt:
+		e.createdAt, err = e.integer(maxCreatedAt)
+	case fieldKind:
+		e.kind, err = e.integer(maxKind)
+	case fieldTags:
+		e.tags = start
+		c, err = e.readTags(c)
+	case fieldContent:
+		c.text, err = e.str(c.text)
+		e.content = span{start, len(c.text)}
+	case fieldSig:
+		c.text, err = e.hexString(c.text, 128)
+		e.sig = span{start, len(c.text)}
+	default:
+		err = e.skip(2)
+	}
+	return c, err
+}
+
+// hexString appends a string of exactly n lower-case hex digits to dst.
+func (e *eventParser) hexString(dst []byte, n int) ([]byte, error) {
+	start := len(dst)
+	dst, err := e.str(dst)
+	if err == nil && (len(dst)-start != n || !isLowerHex(dst[start:])) {
+		err = malformed("id, pubkey or sig is not lower-case hex of its length")
+	}
+	return dst, err
+}
+
+func isLowerHex(b []byte) bool {
+	for _, c := range b {
+		if c-'0' >= 10 && c-'a' >= 6 {
+			return false
+		}
+	}
+	return true
+}
+
+// readTags reads the array of tags. A tag may be empty.
+func (e *eventParser) readTags(c collected) (collected, error) {
+	if err := e.enter('[', 2); err != nil {
+		return c, err
+	}
+	for done := e.accept(']'); !done; {
+		if len(c.counts) == e.limits.Tags {
+			return c, malformed("event has too many tags")
+		}
+		var err error
+		if c, err = e.readTag(c); err != nil {
+			return c, err
+		}
+		if done, err = e.after(']'); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (e *eventParser) readTag(c collected) (collected, error) {
+	before := len(c.ends)
+	if err := e.enter('[', 3); err != nil {
+		return c, err
+	}
+	for done := e.accept(']'); !done; {
+		var err error
+		if c.text, err = e.str(c.text); err != nil {
+			return c, err
+		}
+		c.ends = append(c.ends, len(c.text))
+		if done, err = e.after(']'); err != nil {
+			return c, err
+		}
+	}
+	c.counts = append(c.counts, len(c.ends)-before)
+	return c, nil
+}
+
+// build makes the event, and the subscription id, from what was collected.
+func (e *eventParser) build(c collected, sub span) (string, *nostr.Event) {
+	s := string(c.text)
+	values := make([]string, len(c.ends))
+	start := e.tags
+	for i, end := range c.ends {
+		values[i] = s[start:end]
+		start = end
+	}
+	tags := make(nostr.Tags, len(c.counts))
+	for i, n := range c.counts {
+		// The capacity ends with the tag: appending to one must not change the next.
+		tags[i], values = values[:n:n], values[n:]
+	}
+	return s[sub.start:sub.end], &nostr.Event{
+		ID:        s[e.id.start:e.id.end],
+		PubKey:    s[e.pubkey.start:e.pubkey.end],
+		CreatedAt: nostr.Timestamp(e.createdAt),
+		Kind:      int(e.kind),
+		Tags:      tags,
+		Content:   s[e.content.start:e.content.end],
+		Sig:       s[e.sig.start:e.sig.end],
+	}
+}

@@ -1,0 +1,449 @@
+package wire_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// fields of a small valid event, to be changed one at a time.
+func fields() map[string]string {
+	return map[string]string{
+		"id":         `"` + hex64 + `"`,
+		"pubkey":     `"` + hex64 + `"`,
+		"sig":        `"` + hex64 + hex64 + `"`,
+		"created_at": "1700000000",
+		"kind":       "1",
+		"tags":       "[]",
+		"content":    `""`,
+	}
+}
+
+// frameOf writes an EVENT of fields, in the order of names.
+func frameOf(f map[string]string) []byte {
+	var members []string
+	for _, name := range []string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig", "x"} {
+		if v, ok := f[name]; ok {
+			members = append(members, strconv.Quote(name)+":"+v)
+		}
+	}
+	return []byte(`["EVENT","1",{` + strings.Join(members, ",") + `}]`)
+}
+
+func parseWith(name, value string) (wire.Message, error) {
+	f := fields()
+	f[name] = value
+	return wire.Parse(frameOf(f))
+}
+
+func TestParseEvent(t *testing.T) {
+	m, err := wire.Parse([]byte(sample()))
+	require.NoError(t, err)
+	assert.Equal(t, wire.TypeEvent, m.Type)
+	assert.Equal(t, "sub:12", m.Sub)
+	assert.Equal(t, len(sample()), m.Size)
+	assert.Len(t, m.Event.Tags, 8)
+	assert.Equal(t, nostr.Tag{"e", hex64, "wss://relay.example.com", "root"}, m.Event.Tags[5])
+
+	// Surplus elements are ignored.
+	m, err = wire.Parse([]byte(strings.TrimSuffix(sample(), "]") + `,{"relay":[1]},2]`))
+	require.NoError(t, err)
+	assert.Len(t, m.Event.Tags, 8)
+}
+
+func TestParseEventFields(t *testing.T) {
+	good := []struct{ name, value string }{
+		{"created_at", "0"}, {"created_at", "9007199254740992"}, {"created_at", " 1 "},
+		{"kind", "0"}, {"kind", "65535"},
+		{"tags", "[ ]"}, {"tags", "[[]]"}, {"tags", `[["d"]]`}, {"tags", `[ [ "a" , "b" ] , [ ] ]`}, {"tags", `[["",""]]`},
+		{"content", `"\"\\\/\b\f\n\r\t\u0000\u00e9\ud83d\ude00\ufffd"`}, {"content", "\"\u007fé\U0001F600\uFFFD\""},
+		{"x", "1"}, {"x", `{"a":[{"b":[[]]}]}`}, {"x", "\"\xff\\ud800\""}, {"x", "null"},
+	}
+	for _, tt := range good {
+		_, err := parseWith(tt.name, tt.value)
+		assert.NoError(t, err, "%s: %s", tt.name, tt.value)
+	}
+	bad := []struct{ name, value string }{
+		{"created_at", "9007199254740993"}, {"created_at", "-1"}, {"created_at", "-0"}, {"created_at", "1.0"}, {"created_at", "1e3"},
+		{"created_at", `"1"`}, {"created_at", "null"}, {"created_at", "01"}, {"created_at", "00"}, {"created_at", "1x"}, {"created_at", ""},
+		{"created_at", "99999999999999999999999999999999"}, {"created_at", "18446744073709551617"}, {"created_at", "true"},
+		{"kind", "65536"}, {"kind", "-1"}, {"kind", `"1"`}, {"kind", "1.5"}, {"kind", "[1]"},
+		{"id", `"` + hex64[1:] + `"`}, {"id", `"` + hex64 + `0"`}, {"id", `""`}, {"id", "7"}, {"id", "null"},
+		{"id", `"` + strings.ToUpper(hex64) + `"`}, {"id", `"` + hex64[1:] + `g"`}, {"id", `"` + hex64[2:] + `é"`},
+		{"pubkey", `"` + hex64[1:] + `"`}, {"pubkey", `"` + hex64[1:] + `/"`}, {"pubkey", `"` + hex64[1:] + `:"`}, {"pubkey", "[]"},
+		{"sig", `"` + hex64 + `"`}, {"sig", `"` + hex64 + hex64[1:] + "`" + `"`}, {"sig", `"` + hex64 + hex64 + `00"`},
+		{"tags", "null"}, {"tags", "{}"}, {"tags", `["a"]`}, {"tags", `[null]`}, {"tags", `[["a",1]]`}, {"tags", `[["a",null]]`},
+		{"tags", `[["a",["b"]]]`}, {"tags", `[["a",]]`}, {"tags", `[["a"],]`}, {"tags", `[,]`}, {"tags", `[["a" "b"]]`}, {"tags", `[["a"]["b"]]`},
+		{"tags", `[["a"`}, {"tags", `"a"`}, {"tags", "[[\"\xc3\x28\"]]"},
+		{"content", "null"}, {"content", "7"}, {"content", `"\ud83d"`}, {"content", `"\ude00\ud83d"`}, {"content", `"\ud83d\n"`},
+		{"content", `"\a"`}, {"content", `"\u00zz"`}, {"content", "\"a\nb\""}, {"content", "\"\x00\""}, {"content", "\"\x1f\""},
+		{"content", "\"\xff\""}, {"content", "\"\xc0\x80\""}, {"content", "\"\xed\xa0\xbd\xed\xb8\x80\""}, {"content", "\"\xf5\x80\x80\x80\""},
+		{"content", "\"\xe9\""}, {"content", "'a'"},
+		{"x", ""}, {"x", "nul"}, {"x", `{"a"}`}, {"x", "[[[[[[[]]]]]]]"}, {"x", "1,,"},
+	}
+	for _, tt := range bad {
+		m, err := parseWith(tt.name, tt.value)
+		assert.ErrorIs(t, err, wire.ErrMalformed, "%s: %s", tt.name, tt.value)
+		assert.Nil(t, m.Event)
+	}
+	for name := range fields() {
+		f := fields()
+		delete(f, name)
+		_, err := wire.Parse(frameOf(f))
+		assert.ErrorIs(t, err, wire.ErrMalformed, "without %s", name)
+	}
+	for _, event := range []string{"null", "[]", "{}", "7", `"x"`, "{,}", "{"} {
+		_, err := wire.Parse([]byte(`["EVENT","1",` + event + `]`))
+		assert.ErrorIs(t, err, wire.ErrMalformed, event)
+	}
+	for _, frame := range []string{ // the shapes that clients send, or none
+		`["EVENT"]`, `["EVENT",` + strings.TrimPrefix(string(frameOf(fields())), `["EVENT","1",`), `["EVENT","1"]`,
+		strings.Replace(string(frameOf(fields())), `"1"`, `"`+strings.Repeat("s", 65)+`"`, 1),
+	} {
+		_, err := wire.Parse([]byte(frame))
+		assert.ErrorIs(t, err, wire.ErrMalformed, frame)
+	}
+}
+
+// Two programs that take different ones of two equal keys see two events in the
+// same bytes, and only one of them has the id that was checked.
+func TestParseEventDuplicateKeys(t *testing.T) {
+	for name, value := range fields() {
+		for _, spelling := range []string{name, `\u00` + strconv.FormatInt(int64(name[0]), 16) + name[1:]} {
+			frame := strings.Replace(string(frameOf(fields())), "{", `{"`+spelling+`":`+value+",", 1)
+			_, err := wire.Parse([]byte(frame))
+			assert.ErrorIs(t, err, wire.ErrMalformed, frame)
+		}
+	}
+	// Unknown keys may come as often as they like; keys are compared with case.
+	f := fields()
+	f["x"] = `1,"x":2,"ID":3,"Tags":null`
+	_, err := wire.Parse(frameOf(f))
+	assert.NoError(t, err)
+}
+
+func TestParseEventLimits(t *testing.T) {
+	event := func(size int) []byte {
+		f := fields()
+		frame := frameOf(f)
+		overhead := len(`["EVENT","1",`) + 1
+		f["content"] = `"` + strings.Repeat("x", size-(len(frame)-overhead)) + `"`
+		return frameOf(f)
+	}
+	for _, l := range []wire.Limits{{}, {Event: 3000}} {
+		size := 512 << 10
+		if l.Event > 0 {
+			size = l.Event
+		}
+		_, err := l.Parse(event(size))
+		assert.NoError(t, err)
+		_, err = l.Parse(event(size + 1))
+		assert.ErrorIs(t, err, wire.ErrMalformed)
+	}
+	tags := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("[],", n), ",") + "]" }
+	_, err := parseWith("tags", tags(10_000))
+	assert.NoError(t, err)
+	_, err = parseWith("tags", tags(10_001))
+	assert.ErrorIs(t, err, wire.ErrMalformed)
+	f := fields()
+	f["tags"] = tags(3)
+	_, err = wire.Limits{Tags: 3}.Parse(frameOf(f))
+	assert.NoError(t, err)
+	f["tags"] = tags(4)
+	_, err = wire.Limits{Tags: 3}.Parse(frameOf(f))
+	assert.ErrorIs(t, err, wire.ErrMalformed)
+}
+
+// A message owns its memory: the read buffer is used again for the next one.
+func TestParseKeepsNothingOfTheBuffer(t *testing.T) {
+	for _, frame := range []string{
+		sample(), `["CLOSED","sub","reason"]`, `["NOTICE",{"a":"b"}]`, `["AUTH","challenge"]`, `["NEG-MSG","n","616263"]`,
+		`["NEG-ERR","n","reason",5]`, `["OK","` + hex64 + `",true,"reason"]`, `["EOSE","sub",["more"]]`,
+	} {
+		want, err := wire.Parse([]byte(frame))
+		require.NoError(t, err)
+		buf := []byte(frame)
+		got, err := wire.Parse(buf)
+		require.NoError(t, err)
+		assert.Equal(t, frame, string(buf), "the buffer was changed")
+		for i := range buf {
+			buf[i] = 'X'
+		}
+		assert.Equal(t, want, got, frame)
+	}
+}
+
+// Appending to a tag of an event must not write into the next tag.
+func TestParseTagsDoNotOverlap(t *testing.T) {
+	m, err := parseWith("tags", `[["a","1"],[],["b","2"]]`)
+	require.NoError(t, err)
+	_ = append(m.Event.Tags[0], "x")
+	_ = append(m.Event.Tags[1], "y")
+	assert.Equal(t, nostr.Tags{{"a", "1"}, {}, {"b", "2"}}, m.Event.Tags)
+}
+
+func TestParseAllocations(t *testing.T) {
+	frame := []byte(sample())
+	allocs := testing.AllocsPerRun(100, func() {
+		if _, err := wire.Parse(frame); err != nil {
+			t.Error(err)
+		}
+	})
+	assert.LessOrEqual(t, allocs, 4.0)
+}
+
+// Whatever a message is made of, reading it takes memory in proportion to it.
+func TestParseMemory(t *testing.T) {
+	const size = 500_000
+	fill := func(unit string) string { return strings.TrimSuffix(strings.Repeat(unit, size/len(unit)), ",") }
+	f := fields()
+	frames := map[string][]byte{}
+	f["tags"] = "[[" + fill(`"",`) + "]]"
+	frames["values"] = frameOf(f)
+	f["tags"] = "[" + fill(`[],`) + "]"
+	frames["tags"] = frameOf(f)
+	f["tags"] = "[]"
+	f["x"] = "[" + fill("1,") + "]"
+	frames["unknown"] = frameOf(f)
+	delete(f, "x")
+	f["content"] = `"` + fill(`\u00e9`) + `"`
+	frames["escapes"] = frameOf(f)
+	frames["notice"] = []byte(`["NOTICE","` + fill(`\ud83d`) + `"]`)
+	frames["nested"] = []byte(`["NOTICE",` + fill(`[`))
+	frames["payload"] = []byte(`["NEG-MSG","1","` + fill(`00`) + `"]`)
+	frames["hints"] = []byte(`["EOSE","1",[` + fill(`"finish",`) + `]]`)
+	frames["keys"] = []byte(`["EVENT","1",{` + fill(`"\n":1,`) + `}]`)
+	for name, frame := range frames {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		m, _ := wire.Parse(frame)
+		runtime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(24*len(frame)+64<<10), name)
+		runtime.KeepAlive(m)
+	}
+}
+
+// What an event holds afterwards has no slack that a hostile relay could choose.
+func TestParseHoldsWhatItNeeds(t *testing.T) {
+	f := fields()
+	f["x"] = `"` + strings.Repeat("x", 400_000) + `"`
+	frame := frameOf(f)
+	held := make([]wire.Message, 50)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range held {
+		var err error
+		held[i], err = wire.Parse(frame)
+		require.NoError(t, err)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(50*4096))
+	runtime.KeepAlive(held)
+}
+
+// Real announcements and states: ids and signatures are valid only if every
+// character arrives as its author wrote it.
+func TestParseRealEvents(t *testing.T) {
+	file, err := os.Open("testdata/real-events.jsonl")
+	require.NoError(t, err)
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	n := 0
+	for lines.Scan() {
+		m, err := wire.Parse(fmt.Appendf(nil, `["EVENT","1",%s]`, lines.Bytes()))
+		require.NoError(t, err)
+		assert.True(t, m.Event.CheckID())
+		valid, err := m.Event.CheckSignature()
+		assert.NoError(t, err)
+		assert.True(t, valid)
+		n++
+	}
+	require.NoError(t, lines.Err())
+	assert.Equal(t, 8, n)
+}
+
+// Signed events of random text, written by go-nostr, by encoding/json and in any
+// other spelling that JSON allows, all keep their id.
+func TestParseKeepsTheID(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	key := nostr.GeneratePrivateKey()
+	for range 300 {
+		ev := randomEvent(r)
+		require.NoError(t, ev.Sign(key))
+		asMap := map[string]any{
+			"id": ev.ID, "pubkey": ev.PubKey, "created_at": ev.CreatedAt, "kind": ev.Kind, "tags": ev.Tags, "content": ev.Content, "sig": ev.Sig,
+		}
+		standard, err := json.Marshal(asMap)
+		require.NoError(t, err)
+		for _, text := range []string{ev.String(), string(standard), spell(r, &ev, true)} {
+			m, err := wire.Parse([]byte(`["EVENT","1",` + text + `]`))
+			require.NoError(t, err, text)
+			require.Equal(t, ev, *m.Event, text)
+			require.True(t, m.Event.CheckID(), text)
+		}
+	}
+}
+
+// The same bytes are the same event to us, to encoding/json and to go-nostr.
+func TestParseAgreesWithOthers(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		ev := randomEvent(r)
+		ev.ID, ev.PubKey, ev.Sig = randomHex(r, 64), randomHex(r, 64), randomHex(r, 128)
+		// go-nostr's decoder fails on unknown members that are not scalars.
+		unknown := r.IntN(2) == 0
+		text := spell(r, &ev, unknown)
+		m, err := wire.Parse([]byte(`["EVENT","1",` + text + `]`))
+		require.NoError(t, err, text)
+
+		if !unknown {
+			var theirs nostr.Event
+			require.NoError(t, theirs.UnmarshalJSON([]byte(text)), text)
+			require.Equal(t, theirs, *m.Event, text)
+		}
+
+		naive, ok := naiveEvent([]byte(text))
+		require.True(t, ok, text)
+		require.Equal(t, naive, *m.Event, text)
+	}
+}
+
+// naiveEvent reads an event with encoding/json alone. Keys are not looked at for
+// duplicates.
+func naiveEvent(text []byte) (ev nostr.Event, ok bool) {
+	var raw map[string]json.RawMessage
+	if json.Unmarshal(text, &raw) != nil {
+		return ev, false
+	}
+	for name, dst := range map[string]any{
+		"id": &ev.ID, "pubkey": &ev.PubKey, "created_at": &ev.CreatedAt, "kind": &ev.Kind,
+		"tags": (*[][]string)(nil), "content": &ev.Content, "sig": &ev.Sig,
+	} {
+		if raw[name] == nil {
+			return ev, false
+		}
+		if name == "tags" {
+			var tags [][]string
+			if json.Unmarshal(raw[name], &tags) != nil || tags == nil {
+				return ev, false
+			}
+			ev.Tags = nostr.Tags{}
+			for _, tag := range tags {
+				ev.Tags = append(ev.Tags, tag)
+			}
+			continue
+		}
+		if json.Unmarshal(raw[name], dst) != nil {
+			return ev, false
+		}
+	}
+	return ev, true
+}
+
+func randomEvent(r *rand.Rand) nostr.Event {
+	ev := nostr.Event{
+		CreatedAt: nostr.Timestamp(r.Int64N(1 << uint(1+r.IntN(53)))),
+		Kind:      r.IntN(65536),
+		Content:   randomText(r, r.IntN(200)),
+		Tags:      nostr.Tags{},
+	}
+	for range r.IntN(6) {
+		tag := nostr.Tag{}
+		for range r.IntN(5) {
+			tag = append(tag, randomText(r, r.IntN(30)))
+		}
+		ev.Tags = append(ev.Tags, tag)
+	}
+	return ev
+}
+
+func randomHex(r *rand.Rand, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = "0123456789abcdef"[r.IntN(16)]
+	}
+	return string(b)
+}
+
+func randomText(r *rand.Rand, n int) string {
+	var b strings.Builder
+	for range n {
+		switch r.IntN(8) {
+		case 0:
+			b.WriteRune(rune(r.IntN(0x20)))
+		case 1:
+			b.WriteByte(`"\/`[r.IntN(3)])
+		case 2:
+			b.WriteRune(rune(0x80 + r.IntN(0xD800-0x80)))
+		case 3:
+			b.WriteRune(rune(0xE000 + r.IntN(0x110000-0xE000)))
+		default:
+			b.WriteByte(byte(0x20 + r.IntN(0x60)))
+		}
+	}
+	return b.String()
+}
+
+// spell writes an event as JSON with members in any order, any white space, any
+// escapes and, if unknown is set, members that no event has.
+func spell(r *rand.Rand, ev *nostr.Event, unknown bool) string {
+	space := func() string { return []string{"", "", " ", "\n", "\t", " \r\n "}[r.IntN(6)] }
+	var tags []string
+	for _, tag := range ev.Tags {
+		var values []string
+		for _, v := range tag {
+			values = append(values, space()+spellString(r, v)+space())
+		}
+		tags = append(tags, space()+"["+strings.Join(values, ",")+"]"+space())
+	}
+	members := []string{
+		`"id":` + spellString(r, ev.ID), `"pubkey":` + space() + spellString(r, ev.PubKey),
+		`"created_at":` + space() + strconv.FormatInt(int64(ev.CreatedAt), 10) + space(), `"kind"` + space() + ":" + strconv.Itoa(ev.Kind),
+		`"tags":[` + strings.Join(tags, ",") + "]", `"content":` + space() + spellString(r, ev.Content), `"sig":` + spellString(r, ev.Sig),
+	}
+	if unknown {
+		members = append(members, `"ots":{"a":[1.5e-3,true,null,"\ud800"]}`, `"":""`)
+	}
+	r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	return space() + "{" + space() + strings.Join(members, space()+","+space()) + space() + "}" + space()
+}
+
+func spellString(r *rand.Rand, s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range s {
+		short := map[rune]string{'"': `\"`, '\\': `\\`, '/': `\/`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}[c]
+		switch {
+		case short != "" && r.IntN(3) > 0:
+			b.WriteString(short)
+		case c < ' ' || c == '"' || c == '\\' || r.IntN(4) == 0:
+			format := []string{`\u%04x`, `\u%04X`}[r.IntN(2)]
+			if c < 0x10000 {
+				fmt.Fprintf(&b, format, c)
+				continue
+			}
+			high, low := utf16.EncodeRune(c)
+			fmt.Fprintf(&b, format+format, high, low)
+		default:
+			b.WriteRune(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
