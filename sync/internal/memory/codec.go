@@ -1,0 +1,204 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// Kept is what a plan has confirmed on a relay, and up to when that is complete.
+type Kept = plan.Kept
+
+// Value is a value of a filter that a relay chokes on, and is spared until then.
+type Value struct {
+	Tag   string    `json:"tag"`
+	Value string    `json:"value"`
+	Until time.Time `json:"until"`
+}
+
+const (
+	maxHost     = 255         // bytes of a host's name
+	maxSetAside = 1_000       // values per relay
+	maxRecord   = 8 << 10     // bytes of a health record or of facts
+	clockSlack  = time.Minute // by which a clock may have been set back without a word
+
+	codecVersion = 1
+	keptHead     = 1 + 8 + 8
+)
+
+var (
+	errVersion = errors.New("unknown version")
+	errLength  = errors.New("wrong length")
+	errOrder   = errors.New("items are not in order")
+)
+
+// Times are kept in milliseconds, rounded down; 0 is none.
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.BigEndian.AppendUint64(b, 0)
+	}
+	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
+}
+
+// latest is the latest time that can be kept.
+var latest = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+
+func parseTime(b []byte) time.Time {
+	ms := int64(binary.BigEndian.Uint64(b))
+	if ms <= 0 || ms > latest {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func encodeKept(k Kept) []byte {
+	b := make([]byte, 0, keptHead+8*len(k.Items))
+	b = append(b, codecVersion)
+	b = appendTime(b, k.Mark)
+	b = appendTime(b, k.PassAt)
+	for _, it := range k.Items {
+		b = binary.BigEndian.AppendUint64(b, it)
+	}
+	return b
+}
+
+func decodeKept(b []byte) (k Kept, err error) {
+	switch {
+	case len(b) == 0 || b[0] != codecVersion:
+		return k, errVersion
+	case len(b) < keptHead || (len(b)-keptHead)%8 != 0:
+		return k, errLength
+	}
+	k.Mark, k.PassAt = parseTime(b[1:]), parseTime(b[9:])
+	k.Items = make([]uint64, 0, (len(b)-keptHead)/8)
+	for b = b[keptHead:]; len(b) > 0; b = b[8:] {
+		it := binary.BigEndian.Uint64(b)
+		if n := len(k.Items); n > 0 && it <= k.Items[n-1] {
+			return Kept{}, errOrder
+		}
+		k.Items = append(k.Items, it)
+	}
+	return k, nil
+}
+
+// plausible reports whether a Kept may be used now, and corrects what may be
+// corrected. A mark that lies ahead was set by a clock that was wrong: it says
+// nothing of what is complete.
+func plausible(k *Kept, now time.Time) bool {
+	if k.Mark.IsZero() || k.Mark.After(now.Add(clockSlack)) || len(k.Items) == 0 {
+		return false
+	}
+	for _, t := range []*time.Time{&k.Mark, &k.PassAt} {
+		if t.After(now) {
+			*t = now
+		}
+	}
+	return true
+}
+
+// identity tells one encoded Kept from all others.
+func identity(kept []byte) uint64 {
+	sum := sha256.Sum256(kept)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// mark is a newer mark for a Kept. It counts only together with the Kept that it was
+// made for: whatever was written, or not, before a crash, a mark never meets items of
+// another time.
+type mark struct {
+	relay filters.RelayURL
+	at    time.Time
+	of    uint64 // identity
+}
+
+func encodeMarks(marks []mark) []byte {
+	b := []byte{codecVersion}
+	for _, m := range marks {
+		u := m.relay.String()
+		b = binary.BigEndian.AppendUint16(b, uint16(len(u)))
+		b = append(b, u...)
+		b = appendTime(b, m.at)
+		b = binary.BigEndian.AppendUint64(b, m.of)
+	}
+	return b
+}
+
+func decodeMarks(b []byte) (map[filters.RelayURL]mark, error) {
+	if len(b) == 0 || b[0] != codecVersion {
+		return nil, errVersion
+	}
+	out := make(map[filters.RelayURL]mark)
+	for b = b[1:]; len(b) > 0; {
+		if len(b) < 2 {
+			return nil, errLength
+		}
+		n := int(binary.BigEndian.Uint16(b))
+		if len(b) < 2+n+16 {
+			return nil, errLength
+		}
+		u, err := parseURL(string(b[2 : 2+n]))
+		if err != nil {
+			return nil, err
+		}
+		b = b[2+n:]
+		out[u] = mark{relay: u, at: parseTime(b), of: binary.BigEndian.Uint64(b[8:])}
+		b = b[16:]
+	}
+	return out, nil
+}
+
+var errSpelling = errors.New("not the one spelling of a relay URL")
+
+// parseURL takes the one spelling of a relay URL.
+func parseURL(s string) (filters.RelayURL, error) {
+	u, err := filters.ParseRelayURL(s)
+	if err == nil && u.String() != s {
+		err = errSpelling
+	}
+	if err != nil {
+		return filters.RelayURL{}, fmt.Errorf("relay URL: %w", err)
+	}
+	return u, nil
+}
+
+func decodeHealth(b []byte) (r health.Record, err error) {
+	if len(b) > maxRecord {
+		return r, errLength
+	}
+	err = json.Unmarshal(b, &r)
+	return r, err
+}
+
+func decodeFacts(b []byte, now time.Time) (f learned.Facts, err error) {
+	if len(b) > maxRecord {
+		return f, errLength
+	}
+	err = json.Unmarshal(b, &f)
+	f.Clamp(now)
+	return f, err
+}
+
+func decodeSetAside(b []byte, now time.Time) (out []Value, err error) {
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, err
+	}
+	if len(out) > maxSetAside {
+		return nil, errLength
+	}
+	out = slices.DeleteFunc(out, func(v Value) bool { return !v.Until.After(now) })
+	for i := range out {
+		if most := now.Add(learned.Longest).Round(0).UTC(); out[i].Until.After(most) {
+			out[i].Until = most
+		}
+	}
+	return out, nil
+}

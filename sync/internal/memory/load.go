@@ -1,0 +1,212 @@
+package memory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+)
+
+// Loaded is what was kept.
+type Loaded struct {
+	Health   map[filters.RelayURL]health.Record
+	Hosts    map[string]health.Record
+	Facts    map[filters.RelayURL]learned.Facts
+	SetAside map[filters.RelayURL][]Value
+	Kept     []Kept
+	Chunks   map[string][][]byte // by name
+	// Salt goes into the hashes of Kept. It is made when there is none.
+	Salt []byte
+}
+
+// Load reads what was kept. With an error it returns what could be read before. It
+// is called once, before Run and before anything is told. What can't be understood
+// is counted as dropped and removed; what is too old is removed.
+func (m *Memory) Load(ctx context.Context) (Loaded, error) {
+	l := loading{
+		m: m, now: time.Now(), marks: make(map[filters.RelayURL]mark), ids: make(map[filters.RelayURL]uint64),
+		out: Loaded{
+			Health:   make(map[filters.RelayURL]health.Record),
+			Hosts:    make(map[string]health.Record),
+			Facts:    make(map[filters.RelayURL]learned.Facts),
+			SetAside: make(map[filters.RelayURL][]Value),
+			Chunks:   make(map[string][][]byte),
+		},
+	}
+	var err error
+	if m.store != nil {
+		err = l.all(ctx)
+	}
+	l.finish()
+	return l.out, err
+}
+
+type loading struct {
+	m     *Memory
+	now   time.Time
+	out   Loaded
+	marks map[filters.RelayURL]mark
+	ids   map[filters.RelayURL]uint64
+}
+
+func (l *loading) all(ctx context.Context) error {
+	for key, err := range l.m.store.Keys(ctx, prefix) {
+		if err != nil {
+			return fmt.Errorf("reading what was kept: %w", err)
+		}
+		value, version, err := l.m.store.Get(ctx, key)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading what was kept: %w", err)
+		}
+		l.m.written[key] = written{version, maphash.Bytes(l.m.seed, value)}
+		if keep, err := l.one(key, value); err != nil {
+			l.m.cfg.Dropped("memory_unreadable", 1)
+			l.m.cfg.Logger.Warn("something that was kept can't be used", "key", key, "error", err)
+			l.m.remove(key)
+		} else if !keep {
+			l.m.remove(key)
+		}
+	}
+	return nil
+}
+
+// one takes in a value. keep is false if it is of no use any more.
+func (l *loading) one(key string, value []byte) (keep bool, err error) {
+	if len(value) > l.m.cfg.MaxValue {
+		return false, errTooLong
+	}
+	switch key {
+	case marksKey:
+		l.marks, err = decodeMarks(value)
+		return true, err
+	case saltKey:
+		if len(value) != SaltSize {
+			return false, errLength
+		}
+		l.out.Salt = value
+		return true, nil
+	}
+	for p, take := range map[string]func(filters.RelayURL, []byte) (bool, error){
+		healthPrefix: l.health, factsPrefix: l.facts, setAsidePrefix: l.setAside, keptPrefix: l.kept,
+	} {
+		if name, ok := strings.CutPrefix(key, p); ok {
+			u, err := parseURL(name)
+			if err != nil {
+				return false, err
+			}
+			return take(u, value)
+		}
+	}
+	if host, ok := strings.CutPrefix(key, hostPrefix); ok {
+		return l.host(host, value)
+	}
+	if name, ok := strings.CutPrefix(key, chunksPrefix); ok {
+		return true, l.chunk(name, value)
+	}
+	return true, nil // of a later version
+}
+
+func (l *loading) health(u filters.RelayURL, value []byte) (bool, error) {
+	r, keep, err := l.record(value)
+	if keep {
+		l.out.Health[u] = r
+	}
+	return keep, err
+}
+
+func (l *loading) host(host string, value []byte) (bool, error) {
+	if host == "" || len(host) > maxHost {
+		return false, errLength
+	}
+	r, keep, err := l.record(value)
+	if keep {
+		l.out.Hosts[host] = r
+	}
+	return keep, err
+}
+
+func (l *loading) record(value []byte) (r health.Record, keep bool, err error) {
+	r, err = decodeHealth(value)
+	return r, err == nil && l.now.Sub(r.LastAttempt) <= l.m.cfg.Keep, err
+}
+
+func (l *loading) facts(u filters.RelayURL, value []byte) (bool, error) {
+	f, err := decodeFacts(value, l.now)
+	if err != nil || len(f.Known(l.now)) == 0 {
+		return false, err
+	}
+	l.out.Facts[u] = f
+	return true, nil
+}
+
+func (l *loading) setAside(u filters.RelayURL, value []byte) (bool, error) {
+	values, err := decodeSetAside(value, l.now)
+	if err != nil || len(values) == 0 {
+		return false, err
+	}
+	l.out.SetAside[u] = values
+	return true, nil
+}
+
+func (l *loading) kept(u filters.RelayURL, value []byte) (bool, error) {
+	k, err := decodeKept(value)
+	if err != nil {
+		return false, err
+	}
+	k.Relay = u
+	l.out.Kept = append(l.out.Kept, k)
+	l.ids[u] = identity(value)
+	return true, nil
+}
+
+func (l *loading) chunk(name string, value []byte) error {
+	name, number, _ := strings.Cut(name, "/")
+	i, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || i >= maxChunks || name == "" || len(number) != 4 {
+		return errLength
+	}
+	chunks := l.out.Chunks[name]
+	for len(chunks) <= int(i) {
+		chunks = append(chunks, nil)
+	}
+	chunks[i] = value
+	l.out.Chunks[name] = chunks
+	l.m.chunks[name] = len(chunks)
+	return nil
+}
+
+// finish puts together what belongs together. Hashes without their salt mean
+// nothing.
+func (l *loading) finish() {
+	kept := l.out.Kept[:0]
+	for _, k := range l.out.Kept {
+		if newer := l.marks[k.Relay]; newer.of == l.ids[k.Relay] && newer.at.After(k.Mark) {
+			k.Mark = newer.at
+		}
+		if l.out.Salt == nil || !plausible(&k, l.now) || l.now.Sub(k.Mark) > l.m.cfg.Keep {
+			l.m.remove(keptPrefix + k.Relay.String())
+			continue
+		}
+		kept = append(kept, k)
+		l.m.kept[k.Relay] = l.ids[k.Relay]
+	}
+	l.out.Kept = kept
+	if l.out.Salt == nil {
+		salt := make([]byte, SaltSize)
+		_, _ = rand.Read(salt) // never fails
+		l.out.Salt = salt
+		l.m.put(saltKey, func() ([]byte, bool) { return salt, true })
+	}
+}

@@ -1,0 +1,451 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func relay(t testing.TB, n int) filters.RelayURL {
+	t.Helper()
+	u, err := filters.ParseRelayURL(fmt.Sprintf("wss://relay%d.example", n))
+	require.NoError(t, err)
+	return u
+}
+
+// write is one that a store has made.
+type write struct {
+	key   string
+	value []byte
+	gone  bool
+}
+
+// notebook is a store that fails and takes its time when told to, and notes its
+// writes.
+type notebook struct {
+	*state.Memory
+	slow time.Duration
+
+	mu sync.Mutex
+	// guarded by mu
+	writes []write
+	fails  error
+	atOnce int
+	most   int
+}
+
+func newNotebook() *notebook { return &notebook{Memory: state.NewMemory()} }
+
+func (n *notebook) enter() error {
+	n.mu.Lock()
+	n.atOnce++
+	n.most = max(n.most, n.atOnce)
+	err := n.fails
+	n.mu.Unlock()
+	time.Sleep(n.slow)
+	n.mu.Lock()
+	n.atOnce--
+	return err // with the lock held
+}
+
+func (n *notebook) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	err := n.enter()
+	defer n.mu.Unlock()
+	if err != nil {
+		return state.Absent, err
+	}
+	v, err := n.Memory.CompareAndSwap(ctx, key, old, value)
+	if err == nil {
+		n.writes = append(n.writes, write{key, slices.Clone(value), false})
+	}
+	return v, err
+}
+
+func (n *notebook) Delete(ctx context.Context, key string, old state.Version) error {
+	err := n.enter()
+	defer n.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err = n.Memory.Delete(ctx, key, old); err == nil {
+		n.writes = append(n.writes, write{key, nil, true})
+	}
+	return err
+}
+
+func (n *notebook) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fails = err
+}
+
+func (n *notebook) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.writes)
+}
+
+// running returns a Memory that has loaded and runs until the returned function is
+// called.
+func running(t *testing.T, store state.Store, cfg Config) (*Memory, Loaded, func()) {
+	t.Helper()
+	m := New(store, cfg)
+	loaded, err := m.Load(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	go m.Run(ctx)
+	return m, loaded, func() { cancel(); <-m.ended }
+}
+
+func of(u filters.RelayURL, r health.Record) Record {
+	return OfRelay(u, func(filters.RelayURL) (health.Record, bool) { return r, true })
+}
+
+func TestEverythingComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotebook()
+		m, first, stop := running(t, store, Config{})
+		require.Len(t, first.Salt, SaltSize)
+		u, v := relay(t, 1), relay(t, 2)
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		record := health.Record{Failures: 3, LastAttempt: now, LastError: "x"}
+		var facts learned.Facts
+		facts.Learn(learned.MaxFilters, 7, now.Add(time.Hour))
+		m.Health(of(u, record), OfHost("h.example", func(string) (health.Record, bool) { return record, true }))
+		m.Facts(u, facts)
+		m.SetAside(u, []Value{{"e", "poison", now.Add(time.Hour)}, {"e", "past", now.Add(-1)}})
+		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
+		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
+		m.Marks(maps.All(map[filters.RelayURL]time.Time{u: now.Add(time.Minute)}))
+		m.Chunks("rejected", [][]byte{[]byte("a"), []byte("b"), {}})
+		synctest.Wait()
+		require.Zero(t, store.count(), "nobody waits")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		n := store.count()
+		require.Equal(t, 11, n)
+		m.Chunks("rejected", [][]byte{[]byte("a"), []byte("c")})
+		m.Facts(u, facts)
+		require.NoError(t, m.Flush(t.Context()))
+		require.Equal(t, n+2, store.count(), "what is the same is not written again")
+		stop()
+
+		m, got, stop := running(t, store, Config{})
+		require.Equal(t, Loaded{
+			Salt:     first.Salt,
+			Health:   map[filters.RelayURL]health.Record{u: record},
+			Hosts:    map[string]health.Record{"h.example": record},
+			Facts:    map[filters.RelayURL]learned.Facts{u: facts},
+			SetAside: map[filters.RelayURL][]Value{u: {{"e", "poison", now.Add(time.Hour)}}},
+			Kept: []Kept{
+				{Relay: u, Mark: now.Add(time.Minute), PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
+				{Relay: v, Mark: now, Items: []uint64{2}},
+			},
+			Chunks: map[string][][]byte{"rejected": {[]byte("a"), []byte("c")}},
+		}, got)
+		m.Forget(u)
+		m.NothingKept(v)
+		none := func(filters.RelayURL) (health.Record, bool) { return health.Record{}, false }
+		m.Health(OfRelay(u, none), OfHost("h.example", func(string) (health.Record, bool) { return health.Record{}, false }))
+		m.Chunks("rejected", nil)
+		require.NoError(t, m.Flush(t.Context()))
+		stop()
+		_, got, stop = running(t, store, Config{})
+		require.Equal(t, first.Salt, got.Salt)
+		require.Empty(t, got.Health)
+		require.Empty(t, got.Hosts)
+		require.Empty(t, got.Facts)
+		require.Empty(t, got.SetAside)
+		require.Empty(t, got.Kept)
+		require.Empty(t, got.Chunks)
+		stop()
+	})
+}
+
+func TestWithoutAStore(t *testing.T) {
+	m, l, stop := running(t, nil, Config{})
+	require.Len(t, l.Salt, SaltSize)
+	require.NoError(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{})))
+	m.Kept(Kept{Relay: relay(t, 1)})
+	m.Chunks("x", [][]byte{nil})
+	m.Forget(relay(t, 1))
+	require.NoError(t, m.Flush(t.Context()))
+	stop()
+	require.Empty(t, m.queue)
+}
+
+// Who waits is told when it is durable, not before; those who wait together share
+// the wait; and nobody who writes lazily is in the way.
+func TestSaveHealthIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotebook()
+		store.slow = time.Second
+		m, _, stop := running(t, store, Config{Delay: time.Hour})
+		for i := range 1_000 {
+			m.Facts(relay(t, i), learned.Facts{})
+		}
+		begun := time.Now()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				require.NoError(t, m.SaveHealth(t.Context(), of(relay(t, i), health.Record{Failures: i})))
+				_, _, err := store.Get(t.Context(), healthPrefix+relay(t, i).String())
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, time.Since(begun), 2*time.Second)
+		require.LessOrEqual(t, store.most, atOnce)
+		require.Equal(t, 50, store.count())
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, m.SaveHealth(ctx, of(relay(t, 1), health.Record{})), context.DeadlineExceeded)
+		stop()
+		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 2), health.Record{})), errEnded)
+	})
+}
+
+// The record is read when it is written, and many changes are one write.
+func TestNewestWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotebook()
+		m, _, stop := running(t, store, Config{})
+		defer stop()
+		require.NoError(t, m.Flush(t.Context()))
+		n := store.count()
+		var r health.Record
+		for range 100 {
+			r.Attempts++
+			r.LastAttempt = time.Now().UTC()
+			m.Health(OfRelay(relay(t, 1), func(filters.RelayURL) (health.Record, bool) { return r, true }))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, n+1, store.count())
+		_, got, stop2 := running(t, store, Config{})
+		defer stop2()
+		require.Equal(t, r, got.Health[relay(t, 1)])
+	})
+}
+
+func TestStoreThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotebook()
+		dropped := make(map[string]int)
+		m, _, stop := running(t, store, Config{
+			MaxQueue: 5, MaxValue: 100, Dropped: func(reason string, n int) { dropped[reason] += n },
+		})
+		defer stop()
+		full := errors.New("no space left on device")
+		store.fail(full)
+		now := time.Now().UTC()
+		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{LastAttempt: now})), full)
+		m.Kept(Kept{Relay: relay(t, 1), Mark: now, Items: []uint64{1}})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Zero(t, store.count())
+		store.fail(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 3, store.count(), "all of it was written later")
+
+		m.Kept(Kept{Relay: relay(t, 2), Mark: now, Items: make([]uint64, 100)})
+		require.ErrorIs(t, m.Flush(t.Context()), errTooLong)
+		require.Equal(t, map[string]int{"memory_size": 1}, dropped)
+		for i := range 7 {
+			m.Facts(relay(t, i), learned.Facts{})
+		}
+		require.Equal(t, 2, dropped["memory_queue"])
+		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), errFull)
+		require.NoError(t, m.Flush(t.Context()))
+		store.fail(state.ErrFull)
+		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), state.ErrFull)
+		require.Equal(t, 1, dropped["memory_full"])
+	})
+}
+
+// Somebody else wrote under our keys: we had the last word.
+func TestConflict(t *testing.T) {
+	store := newNotebook()
+	m, _, stop := running(t, store, Config{})
+	defer stop()
+	key := healthPrefix + relay(t, 1).String()
+	_, err := store.Memory.CompareAndSwap(t.Context(), key, state.Absent, []byte("other"))
+	require.NoError(t, err)
+	require.NoError(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{Failures: 1})))
+	_, v, err := store.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.NoError(t, store.Memory.Delete(t.Context(), key, v))
+	require.NoError(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{Failures: 2})))
+	value, _, err := store.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Contains(t, string(value), `"failures":2`)
+}
+
+// Whatever was written when the process ended, in whatever order, and whatever write
+// failed: what is loaded has a mark at which exactly these items were confirmed.
+func TestMarkNeverMeetsOtherItems(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, seed))
+			store := newNotebook()
+			m, _, stop := running(t, store, Config{MaxQueue: 4})
+			u, v := relay(t, 1), relay(t, 2)
+			items := make(map[int64][]uint64) // of u, by mark
+			var current []uint64
+			for step := range 40 {
+				now := time.Now()
+				if step == 0 || rng.IntN(2) == 0 {
+					current = nil
+					for it := range uint64(10) {
+						if rng.IntN(2) == 0 {
+							current = append(current, it)
+						}
+					}
+					if len(current) == 0 {
+						m.NothingKept(u)
+					} else {
+						m.Kept(Kept{Relay: u, Mark: now, Items: current})
+					}
+				}
+				items[now.UnixMilli()] = current
+				m.Marks(maps.All(map[filters.RelayURL]time.Time{u: now, v: now}))
+				for range rng.IntN(6) {
+					m.Facts(relay(t, 3+rng.IntN(6)), learned.Facts{})
+				}
+				store.fail(nil)
+				if rng.IntN(3) == 0 {
+					store.fail(errors.New("input/output error"))
+				}
+				time.Sleep(time.Duration(rng.IntN(10_000)) * time.Millisecond)
+			}
+			stop()
+			for n := range len(store.writes) + 1 {
+				s := state.NewMemory()
+				for _, w := range store.writes[:n] {
+					_, old, _ := s.Get(t.Context(), w.key)
+					if w.gone {
+						require.NoError(t, s.Delete(t.Context(), w.key, old))
+						continue
+					}
+					_, err := s.CompareAndSwap(t.Context(), w.key, old, w.value)
+					require.NoError(t, err)
+				}
+				l, err := New(s, Config{}).Load(t.Context())
+				require.NoError(t, err)
+				for _, k := range l.Kept {
+					require.Equal(t, items[k.Mark.UnixMilli()], k.Items)
+				}
+			}
+		})
+	}
+}
+
+// A clock that was wrong: marks from the future are worth nothing, small steps are
+// borne.
+func TestClock(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		mark time.Duration
+		ok   bool
+	}{{-time.Hour, true}, {time.Second, true}, {2 * time.Minute, false}, {time.Hour * 24 * 365, false}} {
+		k := Kept{Mark: now.Add(c.mark), PassAt: now.Add(time.Hour), Items: []uint64{1}}
+		require.Equal(t, c.ok, plausible(&k, now), c.mark)
+		if c.ok {
+			require.False(t, k.Mark.After(now))
+			require.False(t, k.PassAt.After(now))
+		}
+	}
+}
+
+// What nobody has needed for long is removed.
+func TestOldThingsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotebook()
+		m, _, stop := running(t, store, Config{})
+		var f learned.Facts
+		f.Learn(learned.NoNegentropy, 1, time.Now().Add(4*time.Hour))
+		m.Health(of(relay(t, 1), health.Record{LastAttempt: time.Now()}))
+		m.Facts(relay(t, 1), f)
+		m.Kept(Kept{Relay: relay(t, 1), Mark: time.Now(), Items: []uint64{1}})
+		require.NoError(t, m.Flush(t.Context()))
+		stop()
+		time.Sleep(31 * 24 * time.Hour)
+		m, l, stop := running(t, store, Config{})
+		require.Empty(t, l.Health)
+		require.Empty(t, l.Facts)
+		require.Empty(t, l.Kept)
+		require.NoError(t, m.Flush(t.Context()))
+		stop()
+		require.Equal(t, 1, store.Usage().Entries, "the salt")
+	})
+}
+
+// Whatever the store holds is loaded without harm.
+func FuzzLoad(f *testing.F) {
+	now := time.Now()
+	var facts learned.Facts
+	facts.Learn(learned.PageSize, 500, now.Add(time.Hour))
+	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, facts, []Value{{"e", "x", now.Add(time.Hour)}}} {
+		b, _ := encode(v)
+		f.Add("wss://a.example", b)
+	}
+	f.Add("wss://a.example", encodeKept(Kept{Mark: now, Items: []uint64{1, 2}}))
+	u, _ := filters.ParseRelayURL("wss://a.example")
+	f.Add("rejected/0003", encodeMarks([]mark{{u, now, 7}}))
+	f.Add("x", make([]byte, SaltSize))
+	f.Fuzz(func(t *testing.T, name string, value []byte) {
+		store := state.NewMemory()
+		for _, key := range []string{
+			marksKey, saltKey, healthPrefix + name, factsPrefix + name, setAsidePrefix + name, keptPrefix + name,
+			hostPrefix + name, chunksPrefix + name, prefix + name,
+		} {
+			if _, _, err := store.Get(t.Context(), key); err == nil || state.CheckKey(key) != nil {
+				continue
+			}
+			_, err := store.CompareAndSwap(t.Context(), key, state.Absent, value)
+			require.NoError(t, err)
+		}
+		m := New(store, Config{})
+		l, err := m.Load(t.Context())
+		require.NoError(t, err)
+		require.Len(t, l.Salt, SaltSize)
+		tracker, err := health.NewTracker(health.Config{})
+		require.NoError(t, err)
+		for u, r := range l.Health {
+			tracker.Import(u, r)
+		}
+		for _, k := range l.Kept {
+			require.True(t, slices.IsSorted(k.Items))
+			require.False(t, k.Mark.After(time.Now()))
+			again, err := decodeKept(encodeKept(k))
+			require.NoError(t, err)
+			require.Equal(t, k.Items, again.Items)
+		}
+		for _, c := range l.Chunks {
+			require.LessOrEqual(t, len(c), maxChunks)
+		}
+		for _, f := range l.Facts {
+			require.NotEmpty(t, f.Known(time.Now()))
+		}
+		m.Marks(func(yield func(filters.RelayURL, time.Time) bool) {})
+	})
+}

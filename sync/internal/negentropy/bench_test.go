@@ -1,0 +1,115 @@
+package negentropy
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// benchPair makes two sets of n items in random order that differ in d of them,
+// half on either side, scattered.
+func benchPair(n, d int) (a, b []Item) {
+	r := newRand(5)
+	at := func() uint64 { return 1_700_000_000 + r.Uint64N(uint64(n)) }
+	for range n - d/2 {
+		a = append(a, Item{at(), randomID(r)})
+	}
+	b = append(b, a...)
+	for range d / 2 {
+		a = append(a, Item{at(), randomID(r)})
+		b = append(b, Item{at(), randomID(r)})
+	}
+	for _, s := range [][]Item{a, b} {
+		r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+	}
+	return a, b
+}
+
+var benchSizes = []int{100_000, 1_000_000}
+
+func BenchmarkNewSet(b *testing.B) {
+	for _, n := range benchSizes {
+		items, _ := benchPair(n, 0)
+		b.Run(fmt.Sprintf("random/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewSet(items)
+			}
+		})
+		sorted := sortedItems(items)
+		b.Run(fmt.Sprintf("sorted/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewSet(sorted)
+			}
+		})
+		b.Run(fmt.Sprintf("gonostr/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				goNostrVector(items)
+			}
+		})
+	}
+}
+
+// sortedItems are the items in the order of the protocol.
+func sortedItems(items []Item) []Item {
+	s := NewSet(items)
+	sorted := make([]Item, s.Len())
+	for i := range sorted {
+		sorted[i] = Item{s.times[i], s.ids[i]}
+	}
+	return sorted
+}
+
+// BenchmarkReconcile is both sides of a reconciliation, sets made before.
+func BenchmarkReconcile(b *testing.B) {
+	const differences = 10_000
+	for _, n := range benchSizes {
+		ours, theirs := benchPair(n, differences)
+		a, c := NewSet(ours), NewSet(theirs)
+		for _, bench := range []struct {
+			name        string
+			frame, peer int
+		}{{"unlimited", -1, -1}, {"frames", 0, 500_000}} {
+			b.Run(fmt.Sprintf("%s/%d", bench.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				var cost traffic
+				for b.Loop() {
+					s := NewSession(a, Limits{FrameSize: bench.frame})
+					var err error
+					cost, err = reconcile(s, ourPeer(c, bench.peer))
+					require.NoError(b, err)
+					require.Len(b, s.Need(), differences/2)
+					require.Len(b, s.Have(), differences/2)
+				}
+				b.ReportMetric(float64(cost.rounds), "rounds")
+				b.ReportMetric(float64(cost.sent), "sent-B")
+				b.ReportMetric(float64(cost.received), "received-B")
+			})
+		}
+		b.Run(fmt.Sprintf("gonostr/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			ours, theirs := goNostrVector(ours), goNostrVector(theirs)
+			for b.Loop() {
+				need, have, err := goNostrClient(ours, 0, goNostrPeer(theirs, 0))
+				require.NoError(b, err)
+				require.Len(b, need, differences/2)
+				require.Len(b, have, differences/2)
+			}
+		})
+	}
+}
+
+func BenchmarkFingerprint(b *testing.B) {
+	items, _ := benchPair(100_000, 0)
+	s := NewSet(items)
+	for _, n := range []int{16, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				s.fingerprint(0, n-1)
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package negentropy
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// compare takes the peer's list of everything it has in a range, in which we have
+// the items [lo, hi).
+func (s *Session) compare(theirs []byte, lo, hi int) error {
+	if hi-lo <= 64 {
+		return s.compareFew(theirs, lo, hi)
+	}
+	// Only a peer that lists where we would have split comes here. The table has
+	// the size of its list, not of ours.
+	listed := make(map[[idSize]byte]bool, len(theirs)/idSize)
+	for p := theirs; len(p) > 0; p = p[idSize:] {
+		listed[[idSize]byte(p)] = false
+	}
+	for i := lo; i < hi; i++ {
+		if _, ok := listed[s.set.ids[i]]; ok {
+			listed[s.set.ids[i]] = true
+		} else {
+			s.have.add(i)
+		}
+	}
+	for p := theirs; len(p) > 0; p = p[idSize:] {
+		if id := [idSize]byte(p); !listed[id] {
+			if err := s.need.add(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compareFew looks at our ids one after the other, beginning with the one behind
+// the last match: both lists usually have the same order, so that this is nearly
+// always the one that is looked for.
+func (s *Session) compareFew(theirs []byte, lo, hi int) error {
+	ours := s.set.ids[lo:hi]
+	var found uint64
+	for next := 0; len(theirs) > 0; theirs = theirs[idSize:] {
+		id := theirs[:idSize]
+		i := indexFrom(ours, next, id)
+		if i < 0 {
+			if err := s.need.add([idSize]byte(id)); err != nil {
+				return err
+			}
+			continue
+		}
+		found |= 1 << i
+		next = i + 1
+	}
+	for i := range ours {
+		if found&(1<<i) == 0 {
+			s.have.add(lo + i)
+		}
+	}
+	return nil
+}
+
+// indexFrom finds id in ids, looking from index start to the end and then from the
+// beginning.
+func indexFrom(ids [][idSize]byte, start int, id []byte) int {
+	head := binary.NativeEndian.Uint64(id)
+	for k := range ids {
+		i := start + k
+		if i >= len(ids) {
+			i -= len(ids)
+		}
+		if binary.NativeEndian.Uint64(ids[i][:]) == head && bytes.Equal(ids[i][:], id) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,178 @@
+package negentropy
+
+import (
+	"encoding/hex"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A thousand honest pairs with the limits that are used against real relays.
+func TestNegDifferenceIsExact(t *testing.T) {
+	const pairs = 1000
+	frames := []int{60_000, 500_000, 1 << 20, -1}
+	for seed := range uint64(pairs) {
+		r := newRand(seed)
+		size := 1000
+		if seed%20 == 0 {
+			size = 10_000
+		}
+		ours, theirs := randomPair(r, size)
+		frame := frames[r.IntN(len(frames))]
+		cost := requireExact(t, ours, theirs, Limits{}, ourPeer(NewSet(theirs), frame))
+		require.LessOrEqual(t, cost.rounds, 64)
+	}
+}
+
+func TestFrameLimits(t *testing.T) {
+	sizes := []int{1, 4096, 4097, 5000, 10_000, 30_000, 60_000, -1}
+	for i, ourFrame := range sizes {
+		for k, theirFrame := range sizes {
+			r := newRand(uint64(100*i + k))
+			ours, theirs := randomPair(r, 6000)
+			answer := ourPeer(NewSet(theirs), theirFrame)
+			requireExact(t, ours, theirs, Limits{FrameSize: ourFrame, MaxRounds: 2000},
+				func(msg []byte) ([]byte, error) {
+					reply, err := answer(msg)
+					if theirFrame > 0 {
+						require.LessOrEqual(t, len(reply), max(theirFrame, minFrame))
+					}
+					return reply, err
+				})
+		}
+	}
+}
+
+// numbered makes ids that differ in their last bytes only.
+func numbered(n int, at func(int) uint64) []Item {
+	items := make([]Item, n)
+	for i := range items {
+		items[i].CreatedAt = at(i)
+		items[i].ID = [32]byte{0: 0xaa, 30: byte(i >> 8), 31: byte(i)}
+	}
+	return items
+}
+
+func TestDifferenceOfOddSets(t *testing.T) {
+	always := func(at uint64) func(int) uint64 { return func(int) uint64 { return at } }
+	r := newRand(1)
+	var random []Item
+	for range 5000 {
+		random = append(random, Item{1_700_000_000, randomID(r)})
+	}
+	zero, top := numbered(700, always(0)), numbered(700, always(math.MaxUint64-1))
+	half := numbered(700, always(1<<63))
+	span := numbered(700, func(i int) uint64 { return uint64(i) * (math.MaxUint64 / 701) })
+	zeroID := []Item{{}, {CreatedAt: 1}}
+
+	tests := []struct {
+		name         string
+		ours, theirs []Item
+	}{
+		{"both empty", nil, nil},
+		{"ours empty", nil, random},
+		{"theirs empty", random, nil},
+		{"the same", random, random},
+		{"one second", random[:4000], random[1000:]},
+		{"one second, one missing", append(slices.Clone(random[:2500]), random[2501:]...), random},
+		{"long common prefixes", numbered(900, always(5)), numbered(1000, always(5))[50:]},
+		{"created_at 0", zero[:500], zero[100:]},
+		{"created_at 2^63", half[:500], half[100:]},
+		{"the last created_at", top[:500], top[100:]},
+		{"all of time", span[:500], span[100:]},
+		{"0 against 2^63", zero[:100], half[600:]},
+		{"an id of zeros at 0", zeroID[:1], zeroID[1:]},
+		{"everything twice", slices.Repeat(random[:900], 2), slices.Repeat(random[300:1200], 2)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, frame := range []int{-1, 0, minFrame} {
+				l := Limits{FrameSize: frame, MaxRounds: 1000}
+				requireExact(t, tt.ours, tt.theirs, l, ourPeer(NewSet(tt.theirs), frame))
+			}
+		})
+	}
+}
+
+// Elsewhere a reconciliation began with an empty local set every time, so that
+// everything was downloaded at each sync.
+func TestTrapH3_LocalItemsAreNotAskedForAgain(t *testing.T) {
+	r := newRand(3)
+	_, theirs := randomPair(r, 0)
+	for range 5000 {
+		theirs = append(theirs, Item{1_700_000_000 + r.Uint64N(1e6), randomID(r)})
+	}
+	peer := ourPeer(NewSet(theirs), 0)
+
+	first := NewSession(NewSet(nil), Limits{})
+	_, err := reconcile(first, peer)
+	require.NoError(t, err)
+	require.Len(t, first.Need(), 5000)
+
+	again := NewSession(NewSet(theirs), Limits{})
+	cost, err := reconcile(again, peer)
+	require.NoError(t, err)
+	require.Empty(t, again.Need())
+	require.Empty(t, again.Have())
+	require.Equal(t, 1, cost.rounds)
+	require.Less(t, cost.sent+cost.received, 500)
+}
+
+func TestSetIsOrderedAndWithoutDoubles(t *testing.T) {
+	a, b := Item{2, [32]byte{1}}, Item{2, [32]byte{2}}
+	c, d := Item{1, [32]byte{9}}, Item{math.MaxUint64, [32]byte{3}}
+	in := []Item{b, a, d, b, c, a, d}
+	kept := slices.Clone(in)
+	s := NewSet(in)
+	require.Equal(t, kept, in, "the caller's slice is left alone")
+	require.Equal(t, 3, s.Len(), "the reserved timestamp is left out")
+	require.Equal(t, []uint64{1, 2, 2}, s.times)
+	require.Equal(t, [][32]byte{c.ID, a.ID, b.ID}, s.ids)
+	require.Equal(t, s, NewSet([]Item{c, a, b}))
+}
+
+// The naive twin of fingerprint and search.
+func TestSetAgainstNaive(t *testing.T) {
+	for seed := range uint64(40) {
+		r := newRand(seed)
+		items, _ := randomPair(r, 120)
+		s := NewSet(items)
+		slices.SortFunc(items, Item.compare)
+		items = slices.Compact(items)
+		require.Equal(t, len(items), s.Len())
+		for range 50 {
+			lo := r.IntN(s.Len() + 1)
+			hi := lo + r.IntN(s.Len()+1-lo)
+			require.Equal(t, NewSet(items[lo:hi]).fingerprint(0, hi-lo), s.fingerprint(lo, hi))
+
+			b := bound{time: 1_700_000_000 + r.Uint64N(300), id: randomID(r), size: 32}
+			if s.Len() > 0 && r.IntN(2) == 0 {
+				it := items[r.IntN(s.Len())]
+				b = bound{time: it.CreatedAt, id: it.ID, size: 32}
+			}
+			want := lo
+			for want < s.Len() && items[want].compare(Item{b.time, b.id}) < 0 {
+				want++
+			}
+			require.Equal(t, want, s.search(lo, &b))
+		}
+		for i := 1; i < s.Len(); i++ {
+			b := s.boundAt(i)
+			require.Equal(t, i, s.search(0, &b))
+			require.LessOrEqual(t, b.size, 32)
+		}
+	}
+}
+
+// One mismatched byte in every place must be seen.
+func TestFingerprintSeesEveryByte(t *testing.T) {
+	base := NewSet(numbered(20, func(i int) uint64 { return uint64(i) })).fingerprint(0, 20)
+	for k := range 32 {
+		items := numbered(20, func(i int) uint64 { return uint64(i) })
+		items[13].ID[k] ^= 0x80
+		other := NewSet(items).fingerprint(0, 20)
+		require.NotEqual(t, hex.EncodeToString(base[:]), hex.EncodeToString(other[:]), k)
+	}
+}

@@ -1,0 +1,215 @@
+package negentropy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// message concatenates hex, spaces ignored.
+func message(t *testing.T, parts ...string) []byte {
+	t.Helper()
+	return unhex(t, strings.ReplaceAll(strings.Join(parts, ""), " ", ""))
+}
+
+const fp16 = "000102030405060708090a0b0c0d0e0f"
+
+var brokenMessages = []struct{ name, hex, want string }{
+	{"empty", "", "empty message"},
+	{"not a version", "11", "isn't a version"},
+	{"text", "5b", "isn't a version"},
+	{"timestamp cut short", "61 80", "timestamp cut short"},
+	{"timestamp of eleven digits", "61 80 80 80 80 80 80 80 80 80 80 01 00 00", "timestamp overflows"},
+	{"timestamp of 65 bits", "61 82 80 80 80 80 80 80 80 80 00 00 00", "timestamp overflows"},
+	{"endless digits", "61" + strings.Repeat("ff", 40), "timestamp overflows"},
+	{"offsets that overflow", "61 81ffffffffffffffff7e 00 00  05 00 00", "timestamp overflows"},
+	{"the reserved timestamp", "61 81ffffffffffffffff7f 00 00  02 00 00", "timestamp overflows"},
+	{"no prefix length", "61 05", "length of an id prefix cut short"},
+	{"prefix of 33 bytes", "61 05 21" + strings.Repeat("00", 40), "id prefix of 33 bytes"},
+	{"prefix of 2^64-1 bytes", "61 05 81ffffffffffffffff7f", "id prefix of 18446744073709551615 bytes"},
+	{"prefix cut short", "61 05 20 0102", "id prefix cut short"},
+	{"infinity with a prefix", "61 00 01 ff 00", "id prefix of 1 bytes"},
+	{"no mode", "61 05 00", "mode cut short"},
+	{"unknown mode", "61 05 00 03", "unknown mode 3"},
+	{"mode of 2^63", "61 05 00 81808080808080808000", "unknown mode"},
+	{"fingerprint cut short", "61 00 00 01" + fp16[:30], "fingerprint cut short"},
+	{"no count", "61 00 00 02", "number of ids cut short"},
+	{"an id cut short", "61 00 00 02 01" + strings.Repeat("ab", 31), "1 ids in 31 bytes"},
+	{"a count of 2^27", "61 00 00 02 c0808000", "134217728 ids in 0 bytes"},
+	{"a count of 2^64-1", "61 00 00 02 81ffffffffffffffff7f", "18446744073709551615 ids in 0 bytes"},
+	{"a count that times 32 is 0", "61 00 00 02 888080808080808000", "ids in 0 bytes"},
+	{"a bound twice", "61 05 00 00  01 00 00", "bounds don't increase"},
+	{"the beginning", "61 01 00 00", "bounds don't increase"},
+	{"a smaller prefix", "61 05 02 0102 00  01 02 0101 00", "bounds don't increase"},
+	{"the same prefix with zeros", "61 05 01 01 00  01 02 0100 00", "bounds don't increase"},
+	{"a finite bound after infinity", "61 00 00 00  01 00 00", "timestamp overflows"},
+	{"ids beyond infinity", "61 00 00 00  00 00 02 01" + strings.Repeat("ab", 32), "ids beyond infinity"},
+	{"infinity three times", "61 00 00 00  00 00 00  00 00 00", "3 bytes after the last range"},
+	{"trailing byte", "61 00 00 00  00 00 00  07", "1 bytes after the last range"},
+	{"broken after good ranges", "61 02 00 01" + fp16 + "05 00 02 00 00 00 09", "unknown mode 9"},
+}
+
+func TestBrokenMessages(t *testing.T) {
+	set := NewSet(numbered(100, func(i int) uint64 { return uint64(i) }))
+	for _, tt := range brokenMessages {
+		t.Run(tt.name, func(t *testing.T) {
+			msg := message(t, tt.hex)
+			reply, err := Answer(set, msg, 0)
+			require.ErrorIs(t, err, ErrProtocol)
+			require.ErrorContains(t, err, tt.want)
+			require.Nil(t, reply)
+
+			s := NewSession(set, Limits{})
+			_, err = s.Open()
+			require.NoError(t, err)
+			reply, done, err := s.Step(msg)
+			require.ErrorIs(t, err, ErrProtocol)
+			require.ErrorContains(t, err, tt.want)
+			require.Nil(t, reply)
+			require.False(t, done)
+		})
+	}
+}
+
+// What is odd but allowed, or what honest peers do write.
+func TestOddMessages(t *testing.T) {
+	set := NewSet(numbered(100, func(i int) uint64 { return uint64(i) }))
+	for name, hex := range map[string]string{
+		"nothing":                             "61",
+		"only a skip":                         "61 05 00 00",
+		"a skip to infinity":                  "61 00 00 00",
+		"a count with leading zeros":          "61 00 00 02 80 80 00",
+		"the last timestamp":                  "61 81ffffffffffffffff7f 00 00",
+		"a fingerprint of nothing at the end": "61 00 00 00  00 00 01" + fp16,
+	} {
+		reply, err := Answer(set, message(t, hex), 0)
+		require.NoError(t, err, name)
+		require.NotEmpty(t, reply, name)
+		s := NewSession(set, Limits{})
+		_, err = s.Open()
+		require.NoError(t, err)
+		_, done, err := s.Step(message(t, hex))
+		require.NoError(t, err, name)
+		require.True(t, done, name)
+	}
+}
+
+// The reference implementation ends a frame that is filled exactly by the last id
+// list with the fingerprint of nothing, from infinity to infinity.
+func TestFrameFilledByTheLastList(t *testing.T) {
+	items := numbered(3, func(i int) uint64 { return uint64(i) })
+	s := NewSession(NewSet(nil), Limits{})
+	_, err := s.Open()
+	require.NoError(t, err)
+	msg := message(t, "61 00 00 02 03")
+	for _, it := range items {
+		msg = append(msg, it.ID[:]...)
+	}
+	nothing := NewSet(nil).fingerprint(0, 0)
+	msg = append(append(msg, 0, 0, 1), nothing[:]...)
+	reply, done, err := s.Step(msg)
+	require.NoError(t, err)
+	require.Nil(t, reply)
+	require.True(t, done)
+	require.Len(t, s.Need(), 3)
+}
+
+func TestOtherVersion(t *testing.T) {
+	set := NewSet(nil)
+	reply, err := Answer(set, []byte{0x62, 1, 2, 3}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []byte{0x61}, reply, "the version that we speak")
+
+	s := NewSession(set, Limits{})
+	_, err = s.Open()
+	require.NoError(t, err)
+	_, _, err = s.Step([]byte{0x60})
+	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorContains(t, err, "other version 0")
+}
+
+func TestVarintAgainstNaive(t *testing.T) {
+	r := newRand(1)
+	for range 20_000 {
+		v := r.Uint64() >> r.UintN(64)
+		naive := []byte{byte(v & 0x7f)}
+		for rest := v >> 7; rest > 0; rest >>= 7 {
+			naive = append([]byte{byte(rest) | 0x80}, naive...)
+		}
+		require.Equal(t, naive, appendVarint(nil, v))
+		d := reader{rest: append(naive, 0xff)}
+		got, err := d.varint("number")
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+		require.Len(t, d.rest, 1)
+	}
+}
+
+// What the writer writes, the reader reads, with the bounds where they were.
+func TestWriterAndReaderAgree(t *testing.T) {
+	for seed := range uint64(200) {
+		r := newRand(seed)
+		items, _ := randomPair(r, 400)
+		if r.IntN(2) == 0 {
+			for i := range items {
+				items[i].CreatedAt = r.Uint64N(math.MaxUint64)
+			}
+		}
+		set := NewSet(items)
+		w := newWriter(set, -1)
+		type piece struct {
+			hi int
+			m  mode
+		}
+		var pieces []piece
+		for w.at < set.Len() {
+			hi := w.at + 1 + r.IntN(set.Len()-w.at)
+			upper := bound{time: infinity}
+			if hi < set.Len() {
+				upper = set.boundAt(hi)
+			}
+			p := piece{hi, mode(r.IntN(3))}
+			switch p.m {
+			case modeSkip:
+				w.settle(hi, &upper)
+				if n := len(pieces); n > 0 && pieces[n-1].m == modeSkip {
+					pieces = pieces[:n-1]
+				}
+			case modeFingerprint:
+				require.True(t, w.digest(hi, &upper))
+			case modeIDs:
+				require.True(t, w.list(hi, &upper))
+			}
+			pieces = append(pieces, p)
+		}
+		if n := len(pieces); n > 0 && pieces[n-1].m == modeSkip {
+			pieces = pieces[:n-1]
+		}
+		d, at := reader{rest: w.out[1:]}, 0
+		for _, p := range pieces {
+			sec, ok, err := d.next()
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, p.m, sec.mode)
+			hi := set.search(at, &sec.upper)
+			require.Equal(t, p.hi, hi)
+			switch p.m {
+			case modeFingerprint:
+				fp := set.fingerprint(at, hi)
+				require.Equal(t, fp[:], sec.fingerprint)
+			case modeIDs:
+				var ids bytes.Buffer
+				require.NoError(t, binary.Write(&ids, binary.BigEndian, set.ids[at:hi]))
+				require.Equal(t, ids.Bytes(), sec.ids)
+			}
+			at = hi
+		}
+		_, ok, err := d.next()
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+}

@@ -1,0 +1,123 @@
+package negentropy
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// between is the naive twin of Set.Between.
+func between(items []Item, since, until uint64) (out []Item) {
+	for _, it := range items {
+		if it.CreatedAt >= since && it.CreatedAt <= until {
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+func TestBetweenAgainstNaive(t *testing.T) {
+	for seed := range uint64(60) {
+		r := newRand(seed)
+		items, _ := randomPair(r, 150)
+		whole := NewSet(items)
+		for range 20 {
+			since, until := 1_700_000_000+r.Uint64N(300), 1_700_000_000+r.Uint64N(300)
+			switch r.IntN(4) {
+			case 0:
+				since = 0
+			case 1:
+				until = math.MaxUint64 - uint64(r.IntN(3))
+			}
+			part, want := whole.Between(since, until), NewSet(between(items, since, until))
+			require.Equal(t, len(want.ids), part.Len())
+			if part.Len() == 0 {
+				continue
+			}
+			require.Equal(t, want.ids, part.ids)
+			require.Equal(t, want.times, part.times)
+			require.Equal(t, want.Time(0), part.Time(0))
+			lo := r.IntN(part.Len())
+			hi := lo + r.IntN(part.Len()-lo+1)
+			require.Equal(t, want.fingerprint(lo, hi), part.fingerprint(lo, hi))
+			// a part of a part
+			mid := part.Time(part.Len() / 2)
+			require.Equal(t, NewSet(between(items, max(since, mid), until)).ids, part.Between(mid, until).ids)
+		}
+	}
+}
+
+func TestPartsReconcile(t *testing.T) {
+	for seed := range uint64(100) {
+		r := newRand(seed)
+		ours, theirs := randomPair(r, 1_000)
+		since := 1_700_000_000 + r.Uint64N(1_000)
+		until := since + r.Uint64N(2_000)
+		s := NewSession(NewSet(ours).Between(since, until), Limits{})
+		_, err := reconcile(s, ourPeer(NewSet(theirs).Between(since, until), 0))
+		require.NoError(t, err)
+		a, b := between(ours, since, until), between(theirs, since, until)
+		require.Equal(t, without(b, a), nilIfEmpty(sortIDs(s.Need())))
+		require.Equal(t, NewSet(b).Len(), s.TheirLen())
+		oldest, shared := uint64(math.MaxUint64), false
+		for _, it := range a {
+			if slices.Contains(b, it) {
+				oldest, shared = min(oldest, it.CreatedAt), true
+			}
+		}
+		at, ok := s.OldestShared()
+		require.Equal(t, shared, ok)
+		require.True(t, !ok || at == oldest)
+	}
+}
+
+// What lies before Settled is known or in Need, whenever a session ends.
+func TestSettled(t *testing.T) {
+	cut := 0
+	for seed := range uint64(200) {
+		r := newRand(seed)
+		ours, theirs := randomPair(r, 4_000)
+		s := NewSession(NewSet(ours), Limits{FrameSize: 4096, MaxRounds: 1 + r.IntN(12)})
+		require.Zero(t, s.Settled())
+		_, err := reconcile(s, ourPeer(NewSet(theirs), 4096))
+		if err == nil {
+			continue
+		}
+		require.True(t, errors.Is(err, ErrRounds))
+		if s.Settled() > 0 {
+			cut++
+		}
+		need := s.Need()
+		for _, id := range without(between(theirs, 0, max(s.Settled(), 1)-1), ours) {
+			require.True(t, slices.Contains(need, id), "seed %d: an id from before %d", seed, s.Settled())
+		}
+	}
+	require.Greater(t, cut, 10)
+}
+
+// A peer that has more differences than one session takes is done with in several,
+// each of which begins where the one before ended.
+func TestSessionsOneAfterAnother(t *testing.T) {
+	ours, theirs := benchPair(20_000, 8_000)
+	set, peer := NewSet(ours), NewSet(theirs)
+	found := make(map[[32]byte]bool)
+	for from, sessions := uint64(0), 1; ; sessions++ {
+		require.LessOrEqual(t, sessions, 20)
+		s := NewSession(set.Between(from, infinity), Limits{FrameSize: 10_000, MaxRounds: 12})
+		_, err := reconcile(s, ourPeer(peer.Between(from, infinity), 10_000))
+		for _, id := range s.Need() {
+			found[id] = true
+		}
+		if err == nil {
+			require.Greater(t, sessions, 1)
+			break
+		}
+		require.ErrorIs(t, err, ErrRounds)
+		require.Greater(t, s.Settled(), from, "it gets on")
+		from = s.Settled()
+	}
+	require.Len(t, found, len(without(theirs, ours)))
+}

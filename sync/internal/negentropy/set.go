@@ -1,0 +1,225 @@
+package negentropy
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// infinity is the timestamp that the protocol reserves for the end of everything.
+const infinity = math.MaxUint64
+
+// stride is how many ids there are between two stored sums. A fingerprint adds at
+// most 2*(stride-1) ids to the difference of two sums, which costs less than the
+// SHA-256 that follows; the sums cost 32/stride bytes an id.
+const stride = 8
+
+// Item is one element of a set: an event's id and its created_at.
+//
+// CreatedAt is in seconds. The whole range of 64 bits but the last value can be
+// reconciled by this package; peers written with go-nostr panic from 2^56 on, so
+// leave items out that no honest event can have.
+type Item struct {
+	CreatedAt uint64
+	ID        [32]byte
+}
+
+// compare is the order of the protocol: by time, then by the bytes of the id.
+func (it Item) compare(other Item) int {
+	if c := cmp.Compare(it.CreatedAt, other.CreatedAt); c != 0 {
+		return c
+	}
+	return bytes.Compare(it.ID[:], other.ID[:])
+}
+
+// Set is a sealed, ordered set of items. It never changes once made, so any number
+// of sessions may use it at the same time. It holds about 44 bytes an item.
+type Set struct {
+	times []uint64
+	ids   [][32]byte
+	from  int        // index of ids[0] in all
+	all   [][32]byte // ids of the set that this one is a part of
+	sums  []sum      // sums[k] is the sum of all[:k*stride]
+}
+
+// NewSet makes the set of the given items. Order doesn't matter and an item given
+// twice counts once. An item with the timestamp 2^64-1 is left out: the protocol
+// has no way to name it. The slice is neither kept nor changed; items already in
+// order (time, then id, ascending) take a fraction of the time.
+func NewSet(items []Item) *Set {
+	s := &Set{
+		times: make([]uint64, 0, len(items)),
+		ids:   make([][32]byte, 0, len(items)),
+		sums:  make([]sum, 1, len(items)/stride+1),
+	}
+	if slices.IsSortedFunc(items, Item.compare) {
+		for i := range items {
+			s.append(&items[i])
+		}
+	} else {
+		for _, k := range sortedKeys(items) {
+			s.append(&items[k.index])
+		}
+	}
+	s.all = s.ids
+	return s
+}
+
+// Between returns the part of the set from the second since to the second until,
+// both inclusive. It shares all memory with the set.
+func (s *Set) Between(since, until uint64) *Set {
+	lo := s.search(0, &bound{time: since})
+	hi := lo
+	if until >= since {
+		hi = s.Len()
+		if until < infinity-1 {
+			hi = s.search(lo, &bound{time: until + 1})
+		}
+	}
+	return &Set{times: s.times[lo:hi], ids: s.ids[lo:hi], from: s.from + lo, all: s.all, sums: s.sums}
+}
+
+// Time returns the created_at of item i in the order of the set, from 0 to Len-1.
+func (s *Set) Time(i int) uint64 { return s.times[i] }
+
+// append adds the next item in order, unless it is there or can't be.
+func (s *Set) append(it *Item) {
+	n := len(s.ids)
+	if it.CreatedAt == infinity || (n > 0 && s.times[n-1] == it.CreatedAt && s.ids[n-1] == it.ID) {
+		return
+	}
+	s.times = append(s.times, it.CreatedAt)
+	s.ids = append(s.ids, it.ID)
+	if n++; n%stride == 0 {
+		total := s.sums[len(s.sums)-1]
+		for i := n - stride; i < n; i++ {
+			total.add(&s.ids[i])
+		}
+		s.sums = append(s.sums, total)
+	}
+}
+
+// sortKey stands for an item while sorting: it is smaller, and two numbers decide
+// nearly every comparison.
+type sortKey struct {
+	time, head uint64
+	index      int
+}
+
+func sortedKeys(items []Item) []sortKey {
+	keys := make([]sortKey, len(items))
+	for i := range items {
+		keys[i] = sortKey{items[i].CreatedAt, binary.BigEndian.Uint64(items[i].ID[:]), i}
+	}
+	slices.SortFunc(keys, func(a, b sortKey) int {
+		switch {
+		case a.time != b.time:
+			return cmp.Compare(a.time, b.time)
+		case a.head != b.head:
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(items[a.index].ID[8:], items[b.index].ID[8:])
+	})
+	return keys
+}
+
+// Len is the number of items in the set.
+func (s *Set) Len() int { return len(s.ids) }
+
+// search returns the first index in [from, Len] whose item isn't below b. The
+// ranges of a message come in order and are often small, so the search gallops
+// from where the last one ended.
+func (s *Set) search(from int, b *bound) int {
+	n := s.Len()
+	if b.time == infinity {
+		return n
+	}
+	lo, hi, step := from, from, 1
+	for hi < n && s.below(hi, b) {
+		lo = hi + 1
+		hi += step
+		step *= 2
+	}
+	hi = min(hi, n)
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		if s.below(mid, b) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// below reports whether item i comes before the bound.
+func (s *Set) below(i int, b *bound) bool {
+	if s.times[i] != b.time {
+		return s.times[i] < b.time
+	}
+	return bytes.Compare(s.ids[i][:], b.id[:]) < 0
+}
+
+// boundAt returns the shortest bound that separates item i from item i-1.
+func (s *Set) boundAt(i int) bound {
+	b := bound{time: s.times[i]}
+	if s.times[i-1] != s.times[i] {
+		return b
+	}
+	prev, cur := &s.ids[i-1], &s.ids[i]
+	for b.size < 32 {
+		k := b.size
+		b.id[k] = cur[k]
+		b.size++
+		if prev[k] != cur[k] {
+			break
+		}
+	}
+	return b
+}
+
+// fingerprint is the digest of the items [lo, hi), in time that doesn't depend on
+// their number.
+func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
+	total, before := s.sumTo(hi), s.sumTo(lo)
+	total.sub(&before)
+
+	var buf [32 + maxVarint]byte
+	for i, word := range total {
+		binary.LittleEndian.PutUint64(buf[8*i:], word)
+	}
+	digest := sha256.Sum256(appendVarint(buf[:32], uint64(hi-lo)))
+	copy(fp[:], digest[:])
+	return fp
+}
+
+// sumTo is the sum of ids[:n], and of what lies before the part.
+func (s *Set) sumTo(n int) sum {
+	n += s.from
+	total := s.sums[n/stride]
+	for i := n - n%stride; i < n; i++ {
+		total.add(&s.all[i])
+	}
+	return total
+}
+
+// sum is a number mod 2^256, least significant word first.
+type sum [4]uint64
+
+func (a *sum) add(id *[32]byte) {
+	var carry uint64
+	for i := range a {
+		a[i], carry = bits.Add64(a[i], binary.LittleEndian.Uint64(id[8*i:]), carry)
+	}
+}
+
+func (a *sum) sub(b *sum) {
+	var borrow uint64
+	for i := range a {
+		a[i], borrow = bits.Sub64(a[i], b[i], borrow)
+	}
+}

@@ -1,0 +1,54 @@
+package plan
+
+import (
+	"math"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// A relay may lie in NIP-77: say that both have the same, and hold something back.
+// So with each pass one window of the past is fetched by pages for one group of
+// items, drawn at random: who lies often is found out soon, for next to no traffic.
+const (
+	auditNewest = time.Hour                // a window ends so long ago at least
+	auditOldest = 3 * 365 * 24 * time.Hour // and at most
+	auditLeast  = 24 * time.Hour           // how long it is, or an eighth of its age if that is more
+)
+
+// startAudit starts the audit that is due.
+func (p *Plan) startAudit(r *relay, now time.Time) {
+	r.auditDue = false
+	items := make([]Item, 0, len(r.items))
+	for it, st := range r.items {
+		if st == confirmed {
+			items = append(items, it)
+		}
+	}
+	groups := p.groups(items, nil)
+	if len(groups) == 0 {
+		return
+	}
+	g := groups[p.rng.IntN(len(groups))]
+	since, until := p.auditWindow(now)
+	qs, roles := p.queries(r, p.itemFilters(g.items), since, nil)
+	if len(qs) == 0 {
+		return
+	}
+	for i := range qs {
+		qs[i].NoNegentropy = true
+		qs[i].Filter = filters.Between(qs[i].Filter, &since, &until, 0)
+	}
+	p.start(r, &batch{kind: Audit, roles: roles}, qs, now)
+}
+
+// auditWindow draws a window: of any age alike on a logarithmic scale, since most of
+// what there is is recent.
+func (p *Plan) auditWindow(now time.Time) (since, until nostr.Timestamp) {
+	ages := math.Log(float64(auditOldest) / float64(auditNewest))
+	age := time.Duration(float64(auditNewest) * math.Exp(p.rng.Float64()*ages))
+	end := now.Add(-age)
+	return nostr.Timestamp(end.Add(-max(auditLeast, age/8)).Unix()), nostr.Timestamp(end.Unix())
+}

@@ -1,0 +1,303 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// onConnected starts a connection: as if for the first time when the last one is
+// long gone, else just with what may have been missed.
+func (p *Plan) onConnected(now time.Time, in Connected) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.connecting {
+		return
+	}
+	p.dialEnded(r)
+	p.connected[r] = struct{}{}
+	r.connected, r.failed = true, false
+	r.connectedAt = now
+	r.limits = in.Limits
+	r.live = liveState{}
+	r.live.reset()
+	for it := range r.items {
+		r.live.missing = append(r.live.missing, it)
+	}
+	p.reconnectKept(r, now)
+	if r.aliveAt.IsZero() || now.Sub(r.aliveAt) > p.cfg.QuickReconnect {
+		if !r.aliveAt.IsZero() {
+			p.emit(Reset{Relay: r.url})
+		}
+		p.startFull(r, now)
+	} else {
+		p.missedSince(r, r.aliveAt)
+		p.queueCatchUp(r)
+	}
+	r.aliveAt = now
+	p.nameHomeless()
+}
+
+func (p *Plan) startFull(r *relay, now time.Time) {
+	r.forget()
+	p.passStarted(r, now)
+}
+
+// startDaily has everything fetched again that is confirmed, on the standing
+// connection: live subscriptions and what is in flight stay.
+func (p *Plan) startDaily(r *relay, now time.Time) {
+	p.emit(Reset{Relay: r.url, Daily: true})
+	r.gaps, r.failures, r.queue = 0, 0, nil
+	r.unparkAll()
+	mark := &cursors{daily: true}
+	for it, st := range r.items {
+		if st == confirmed {
+			r.resume[it] = mark
+			r.set(it, todo)
+		}
+	}
+	p.passStarted(r, now)
+}
+
+// passStarted sets the time of the next pass. It is drawn anew each time, so that
+// neither the relays of one server nor the servers of one relay fall into step.
+func (p *Plan) passStarted(r *relay, now time.Time) {
+	r.authorsAsked = 0
+	r.passAt, r.keptDirty = now, true
+	r.auditDue = r.reconciles
+	p.sweepNext(r, p.cfg.SweepRoots)
+	if len(p.authors) <= p.cfg.AuthorsPerPass {
+		r.authorsAt = 0 // all have their turn, those who come later at the end
+	}
+	r.dailyAt = p.nextPass(now)
+}
+
+// nextPass returns when a pass is due if the last one began at passAt.
+func (p *Plan) nextPass(passAt time.Time) time.Time {
+	spread := p.cfg.DailyMax - p.cfg.DailyMin
+	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
+}
+
+// longer lengthens what is periodic, or waited for, by up to a tenth at random, so
+// that the servers that lost the same relay do not come back in step.
+func (p *Plan) longer(d time.Duration) time.Duration {
+	return d + time.Duration(p.rng.Int64N(int64(d)/10+1))
+}
+
+func (p *Plan) onDialFailed(in DialFailed) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.connecting {
+		return
+	}
+	p.dialEnded(r)
+	p.leaveUnproven(r)
+	r.failed = true
+	r.retryAt, r.good = in.RetryAt, in.Good
+}
+
+// onLost ends a connection. What was in flight is todo again and keeps its place.
+func (p *Plan) onLost(in Lost) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.connected {
+		return
+	}
+	r.retryAt, r.good = in.RetryAt, in.Good
+	p.disconnected(r, in.Cursors, in.AliveAt)
+}
+
+// disconnected ends a connection that was last known to stand at aliveAt.
+func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Time) {
+	p.markLost(r, aliveAt)
+	delete(p.connected, r)
+	p.leaveUnproven(r)
+	r.connected = false
+	r.aliveAt = aliveAt
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches))) {
+		b := r.batches[id]
+		switch {
+		case b.kind == NamedIDs:
+			r.namedLost(b)
+		case b.sweep != nil:
+			r.sweep.chunks = append(r.sweep.chunks, *b.sweep)
+		default:
+			p.giveUp(r, b, got[id])
+			r.giveBackAuthors(b)
+		}
+	}
+	clear(r.batches)
+	r.behind = 0
+	if r.live.poll != nil {
+		p.missedSince(r, r.live.poll.oldest())
+	}
+	r.unparkAll()
+	r.queue, r.catchQueue, r.catchRunning = nil, nil, 0
+	r.live.reset()
+}
+
+// giveUp makes the items of a batch todo again, with the progress it had made.
+func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
+	if b.kind != History && b.kind != DailyHistory {
+		return
+	}
+	byOld := make(map[*cursors]*cursors)
+	for _, it := range b.items {
+		if r.items[it] != inFlight {
+			continue
+		}
+		old := r.resume[it]
+		merged, ok := byOld[old]
+		if !ok {
+			merged = merge(old, b.roles, got, b.kind == DailyHistory)
+			byOld[old] = merged
+		}
+		if merged == nil {
+			delete(r.resume, it)
+		} else {
+			r.resume[it] = merged
+		}
+		r.set(it, todo)
+	}
+}
+
+// queueCatchUp queues the search for what may have been missed: for everything
+// that is confirmed, and for everything of which a part was fetched already. The
+// rest will be fetched from the start anyway.
+func (p *Plan) queueCatchUp(r *relay) {
+	var items []Item
+	for it, st := range r.items {
+		if st == confirmed || st == inFlight || r.resume[it] != nil {
+			items = append(items, it)
+		}
+	}
+	r.catchQueue = p.groups(items, nil)
+	r.missed = false
+	r.parked = slices.DeleteFunc(r.parked, func(k parking) bool { return k.catchUp })
+	if len(items) == 0 && r.catchRunning == 0 {
+		r.catchSince = 0
+	}
+}
+
+// dispatch starts batches: first what may have been missed, then what is asked for
+// by name, then the difference, then what comes up again and again.
+func (p *Plan) dispatch(r *relay, now time.Time) {
+	if now.Before(r.coolUntil) {
+		return
+	}
+	for len(r.batches) < p.cfg.MaxBatches {
+		switch {
+		case len(r.catchQueue) > 0:
+			g := r.catchQueue[0]
+			r.catchQueue = r.catchQueue[1:]
+			p.startRecent(r, g.items, now)
+		case r.pollDue(now):
+			p.startPoll(r, now)
+		case r.namedDue(now):
+			p.startNamed(r, now)
+		case len(r.todo) > 0:
+			p.startHistory(r, now)
+		case len(r.sweep.chunks) > 0 && !now.Before(r.sweep.retryAt):
+			p.startSweep(r, now)
+		case r.auditDue && !r.busy():
+			p.startAudit(r, now)
+		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.authorsRetry):
+			p.startDeletions(r, now)
+		default:
+			return
+		}
+	}
+}
+
+// startHistory starts the next batch of the difference.
+func (p *Plan) startHistory(r *relay, now time.Time) {
+	if len(r.queue) == 0 {
+		items := make([]Item, 0, len(r.todo))
+		for it := range r.todo {
+			items = append(items, it)
+		}
+		r.queue = p.groups(items, r.resume)
+	}
+	g := r.queue[0]
+	r.queue = r.queue[1:]
+	items := slices.DeleteFunc(g.items, func(it Item) bool {
+		_, ok := r.todo[it]
+		return !ok || r.resume[it] != g.resume
+	})
+	if len(items) == 0 {
+		return
+	}
+	kind := History
+	if g.resume != nil && g.resume.daily {
+		kind = DailyHistory
+	}
+	qs, roles := p.queries(r, p.itemFilters(items), 0, g.resume)
+	for _, it := range items {
+		r.set(it, inFlight)
+	}
+	if len(qs) == 0 {
+		p.confirm(r, items, false)
+		return
+	}
+	p.start(r, &batch{kind: kind, items: items, roles: roles}, qs, now)
+}
+
+func (p *Plan) startRecent(r *relay, items []Item, now time.Time) {
+	items = slices.DeleteFunc(items, func(it Item) bool { return r.items[it] == 0 })
+	qs, roles := p.queries(r, p.itemFilters(items), r.catchSince, nil)
+	if len(qs) == 0 {
+		p.caughtUp(r)
+		return
+	}
+	r.catchRunning++
+	p.start(r, &batch{kind: Recent, items: items, roles: roles}, qs, now)
+}
+
+// authorsDue is how many authors a relay is to be asked about now. At each pass it
+// is asked about a part of them, each once; the rest have their turn at a later one.
+func (p *Plan) authorsDue(r *relay) int {
+	return min(len(p.authors)-r.authorsAsked, p.cfg.AuthorsPerPass-r.authorsAsked)
+}
+
+func (p *Plan) startDeletions(r *relay, now time.Time) {
+	n := p.authorsDue(r)
+	b := &batch{kind: Deletions, authors: n, authorsAt: r.authorsAt}
+	authors := make([]filters.PubKey, n)
+	for i := range authors {
+		if r.authorsAt >= len(p.authors) {
+			r.authorsAt = 0
+		}
+		authors[i] = p.authors[r.authorsAt]
+		r.authorsAt++
+	}
+	r.authorsAsked += n
+	r.authorsRetry = time.Time{}
+	var qs []Query
+	qs, b.roles = p.queries(r, filters.Deletions(authors), 0, nil)
+	p.start(r, b, qs, now)
+}
+
+// giveBackAuthors has the authors of a batch asked about again.
+func (r *relay) giveBackAuthors(b *batch) {
+	if b.kind == Deletions {
+		r.authorsAsked = max(0, r.authorsAsked-b.authors)
+		r.authorsAt = b.authorsAt
+	}
+}
+
+// graceAfterDeadline is for whoever fetches a batch to say at its deadline how far
+// it got, before it is given up here.
+const graceAfterDeadline = time.Minute
+
+func (p *Plan) start(r *relay, b *batch, qs []Query, now time.Time) {
+	p.lastBatch++
+	deadline := now.Add(p.cfg.BatchTimeout)
+	b.begun = now
+	if b.background() {
+		r.behind++
+	}
+	b.deadline = deadline.Add(graceAfterDeadline)
+	r.batches[p.lastBatch] = b
+	p.emit(Start{Relay: r.url, Epoch: r.epoch, Batch: Batch{
+		ID: p.lastBatch, Kind: b.kind, Items: len(b.items), Queries: qs, Deadline: deadline,
+	}})
+}

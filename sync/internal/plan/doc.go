@@ -1,0 +1,23 @@
+// Package plan decides what to ask of which relay, and when. It is a pure state
+// machine: [Plan.Step] takes what happened and the time, changes its own state
+// and returns [Effect] values for the caller to carry out. It has no clock, no
+// goroutine and does no I/O, so that a run can be repeated exactly.
+//
+// Its state is the four facts of the design:
+//
+//	want        which repository is followed on which relays, with its root events
+//	in flight   relay -> batches that are being fetched
+//	confirmed   relay -> what was fetched once and is only followed live now
+//	live        relay -> the filters of the standing subscriptions
+//
+// and one rule, applied per relay and nowhere else: what is asked for next is
+// want - in flight - confirmed. The difference is kept up to date as the facts
+// change, so that a change in one repository costs work in proportion to that
+// change.
+//
+// What a relay has no room for live is followed by its kinds or polled, whichever
+// costs less ([LiveMethod]); root events beyond those tracked are asked about in
+// rotation. What is confirmed can be taken over a restart: [Plan.Kept], [Restore].
+//
+// A Plan is not safe for concurrent use; the event loop of the SyncManager owns it.
+package plan

@@ -1,0 +1,153 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// onDone takes in the end of a batch.
+func (p *Plan) onDone(now time.Time, in Done) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil {
+		return
+	}
+	b, ok := r.batches[in.Batch]
+	if !ok {
+		return
+	}
+	delete(r.batches, in.Batch)
+	p.end(r, b, in, now)
+}
+
+func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
+	if b.background() {
+		r.behind--
+	}
+	if b.kind == Recent && b.poll == nil {
+		r.catchRunning--
+	}
+	if in.Result >= Failed {
+		p.failed(r, b, in, now)
+		return
+	}
+	r.failures = 0
+	p.leaveUnproven(r)
+	r.reconciles = r.reconciles || in.Reconciled
+	if in.Result == Gaps {
+		r.gaps++
+	}
+	switch {
+	case b.poll != nil:
+		b.poll.running, b.poll.since = false, b.begun
+	case b.kind == Recent:
+		p.caughtUp(r)
+	case b.kind == NamedIDs:
+		p.namedDone(r, b)
+	case b.kind == History, b.kind == DailyHistory:
+		p.confirm(r, b.items, in.Result == Gaps)
+	}
+}
+
+// failed has what a batch did not bring asked for again: after a while that grows
+// with each failure, or after the longest at once if the relay won't have it.
+func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
+	r.failures++
+	until := now.Add(p.retryAfter(r.failures))
+	if in.Result == Refused {
+		until = now.Add(p.longer(p.cfg.RetryMax))
+	}
+	switch {
+	case b.poll != nil:
+		b.poll.running = false
+		if r.live.poll != nil && until.After(r.live.poll.at) {
+			r.live.poll.at = until
+		}
+	case b.sweep != nil:
+		r.sweepFailed(b.sweep, until)
+	case b.kind == Recent:
+		r.parked = append(r.parked, parking{until: until, items: b.items, catchUp: true})
+	case b.kind == History, b.kind == DailyHistory:
+		p.giveUp(r, b, in.Cursors)
+		r.park(slices.DeleteFunc(b.items, func(it Item) bool { return r.items[it] != todo }), until)
+	case b.kind == Deletions:
+		r.giveBackAuthors(b)
+		r.authorsRetry = until
+	case b.kind == NamedIDs:
+		p.namedFailed(r, b, until, in.Result == Refused)
+	}
+}
+
+// retryAfter is how long to wait after so many failures in a row.
+func (p *Plan) retryAfter(failures int) time.Duration {
+	d := p.cfg.RetryBase
+	for range failures - 1 {
+		if d *= 2; d >= p.cfg.RetryMax {
+			d = p.cfg.RetryMax
+			break
+		}
+	}
+	return p.longer(d)
+}
+
+// confirm moves items from in flight to confirmed.
+func (p *Plan) confirm(r *relay, items []Item, gaps bool) {
+	n := 0
+	for _, it := range items {
+		if r.items[it] == inFlight {
+			r.set(it, confirmed)
+			n++
+		}
+	}
+	if n > 0 {
+		p.emit(Confirmed{Relay: r.url, Items: n, Gaps: gaps})
+	}
+}
+
+// caughtUp forgets what may have been missed once all parts were fetched.
+func (p *Plan) caughtUp(r *relay) {
+	if !r.catching() && !r.missed {
+		r.catchSince = 0
+	}
+}
+
+// expire ends batches that were given up on: nothing stays in flight for ever.
+func (p *Plan) expire(r *relay, now time.Time) {
+	var late []BatchID
+	for id, b := range r.batches {
+		if !now.Before(b.deadline) {
+			late = append(late, id)
+		}
+	}
+	slices.Sort(late)
+	for _, id := range late {
+		b := r.batches[id]
+		delete(r.batches, id)
+		p.emit(Cancel{Relay: r.url, Epoch: r.epoch, Batch: id})
+		p.end(r, b, Done{Result: Failed}, now)
+	}
+}
+
+// onLiveClosed notes that a subscription is gone: everything is subscribed anew
+// after a while that grows with each refusal, and what was missed caught up with.
+func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil {
+		return
+	}
+	n, ok := r.live.subs[in.Live]
+	if !ok {
+		return
+	}
+	delete(r.live.subs, in.Live)
+	r.live.filters -= n
+	r.live.stale = true
+	r.closedFor(in)
+	if !now.Before(r.live.retryAt) { // else it belongs to the refusal before
+		if now.Sub(r.live.retryAt) > p.cfg.RetryMax {
+			r.live.refused = 0
+		}
+		r.live.refused++
+		r.live.retryAt = now.Add(p.retryAfter(r.live.refused))
+	}
+	p.missedSince(r, now)
+}

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+const (
+	namedChunk    = 250   // ids in one query; what every known store answers in full
+	maxNamedTries = 3     // before an id is dropped
+	maxUnserved   = 1_000 // ids asked of others at once
+	maxAsked      = 2     // others
+)
+
+// named is what is to be fetched from a relay by id. It survives connections.
+type named struct {
+	queue   []namedID
+	known   map[filters.EventID]struct{} // waiting or in flight
+	retryAt time.Time
+}
+
+type namedID struct {
+	id    filters.EventID
+	tries int
+}
+
+func (p *Plan) onNamed(in Named) {
+	if r, ok := p.relays[in.Relay]; ok {
+		p.name(r, in.IDs)
+		return
+	}
+	p.nameAnywhere(in.IDs)
+}
+
+// nameAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
+// those relays of which most is wanted, or the next one that is connected.
+func (p *Plan) nameAnywhere(ids []filters.EventID) {
+	if len(p.connected) == 0 {
+		room := min(len(ids), max(0, p.cfg.MaxNamed-len(p.homeless)))
+		p.homeless = append(p.homeless, ids[:room]...)
+		p.droppedNamed(len(ids) - room)
+		return
+	}
+	relays := make([]*relay, 0, len(p.connected))
+	for r := range p.connected {
+		relays = append(relays, r)
+	}
+	slices.SortFunc(relays, func(a, b *relay) int {
+		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), compareURL(a.url, b.url))
+	})
+	for _, r := range relays[:min(maxAsked, len(relays))] {
+		p.name(r, ids)
+	}
+}
+
+// nameHomeless asks for what waits for a connection, now that there is one.
+func (p *Plan) nameHomeless() {
+	if ids := p.homeless; len(ids) > 0 {
+		p.homeless = nil
+		p.nameAnywhere(ids)
+	}
+}
+
+// name queues ids for a relay, as far as there is room.
+func (p *Plan) name(r *relay, ids []filters.EventID) {
+	if r.named == nil {
+		r.named = &named{known: make(map[filters.EventID]struct{})}
+	}
+	dropped := 0
+	for _, id := range ids {
+		if _, ok := r.named.known[id]; ok {
+			continue
+		}
+		if len(r.named.known) >= p.cfg.MaxNamed {
+			dropped++
+			continue
+		}
+		r.named.known[id] = struct{}{}
+		r.named.queue = append(r.named.queue, namedID{id: id})
+	}
+	p.droppedNamed(dropped)
+	r.named.endIfEmpty(r)
+	p.touch(r)
+}
+
+// endIfEmpty lets go of a queue that holds nothing.
+func (n *named) endIfEmpty(r *relay) {
+	if len(n.known) == 0 {
+		r.named = nil
+	}
+}
+
+func (p *Plan) droppedNamed(n int) {
+	if n > 0 {
+		p.emit(Dropped{Reason: "named", Count: n})
+	}
+}
+
+// dropNamed has others asked for what a relay that is forgotten will not be.
+func (p *Plan) dropNamed(r *relay) {
+	if r.named == nil {
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(r.named.known), filters.EventID.Compare)
+	r.named = nil
+	p.nameAnywhere(ids)
+}
+
+// namedDue reports whether there are ids to ask for now.
+func (r *relay) namedDue(now time.Time) bool {
+	return r.named != nil && len(r.named.queue) > 0 && !now.Before(r.named.retryAt)
+}
+
+func (p *Plan) startNamed(r *relay, now time.Time) {
+	n := r.named
+	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(namedChunk, len(n.queue))])}
+	n.queue = slices.Delete(n.queue, 0, len(b.named))
+	n.retryAt = time.Time{}
+	ids := make([]filters.EventID, len(b.named))
+	for i, id := range b.named {
+		ids[i] = id.id
+	}
+	fs := filters.ByID(ids, namedChunk)
+	for i := range fs {
+		fs[i].Limit = 0
+	}
+	var qs []Query
+	if qs, b.roles = p.queries(r, fs, 0, nil); len(qs) == 0 {
+		p.namedDone(r, b)
+		return
+	}
+	for i := range qs {
+		qs[i].NoNegentropy = true
+	}
+	p.start(r, b, qs, now)
+}
+
+// namedDone forgets the ids of a batch: what the relay has of them is here.
+func (p *Plan) namedDone(r *relay, b *batch) {
+	for _, id := range b.named {
+		delete(r.named.known, id.id)
+	}
+	r.named.endIfEmpty(r)
+}
+
+// namedFailed has the ids of a batch asked for again, a few times.
+func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, final bool) {
+	dropped := 0
+	for _, id := range b.named {
+		if id.tries++; final || id.tries >= maxNamedTries {
+			delete(r.named.known, id.id)
+			dropped++
+			continue
+		}
+		r.named.queue = append(r.named.queue, id)
+	}
+	r.named.retryAt = until
+	r.named.endIfEmpty(r)
+	p.droppedNamed(dropped)
+}
+
+// namedLost gives back what was in flight when the connection ended.
+func (r *relay) namedLost(b *batch) {
+	r.named.queue = append(slices.Clone(b.named), r.named.queue...)
+	r.named.retryAt = time.Time{}
+}
+
+// onUnserved asks other connected relays for what one has announced and not served:
+// those that have most repositories in common with it.
+func (p *Plan) onUnserved(in Unserved) {
+	r, ok := p.relays[in.Relay]
+	if !ok {
+		return
+	}
+	common := make(map[*relay]int)
+	for it := range r.items {
+		if in := &p.want.infos[it]; in.kind == itemRepo {
+			for _, o := range in.repo.relays {
+				if o != r && o.connected {
+					common[o]++
+				}
+			}
+		}
+	}
+	others := make([]*relay, 0, len(common))
+	for o := range common {
+		others = append(others, o)
+	}
+	slices.SortFunc(others, func(a, b *relay) int {
+		return cmp.Or(cmp.Compare(common[b], common[a]), compareURL(a.url, b.url))
+	})
+	ids := in.IDs[:min(maxUnserved, len(in.IDs))]
+	if p.droppedNamed(len(in.IDs) - len(ids)); len(ids) == 0 {
+		return
+	}
+	for _, o := range others[:min(maxAsked, len(others))] {
+		p.name(o, ids)
+	}
+}

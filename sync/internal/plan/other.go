@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// LiveMethod is how what is new on a relay gets here.
+type LiveMethod uint8
+
+// The methods.
+const (
+	// LiveAll: everything is followed by standing subscriptions.
+	LiveAll LiveMethod = iota
+	// LiveKinds: for what finds no room in them, one filter without tags brings all
+	// events of the kinds of NIP-34, those of strangers too.
+	LiveKinds
+	// LivePolling: what finds no room is asked for in rotation.
+	LivePolling
+)
+
+// String returns "live", "live+kinds" or "live+polling".
+func (m LiveMethod) String() string {
+	return [...]string{"live", "live+kinds", "live+polling"}[m]
+}
+
+func (l *liveState) method() LiveMethod {
+	switch {
+	case l.kinds != 0:
+		return LiveKinds
+	case l.poll != nil:
+		return LivePolling
+	}
+	return LiveAll
+}
+
+// prefersKinds reports whether the kinds are followed, and not polling, if so many
+// filters find no room. A filter costs a request each time it is polled, with what
+// came since the last time but one; twenty of them in ten minutes are a request every
+// half minute. The filter of kinds costs no request, but brings all that strangers
+// write to the relay about their repositories, and nothing of other kinds before the
+// next daily pass: a relay on which more than a subscription's worth of ours finds no
+// room is a hub, and most of what is written to it is ours.
+func (p *Plan) prefersKinds(r *relay, left int) bool { return left > p.cfg.PollFilters && !r.noKinds }
+
+// turnsToKinds reports whether so many more filters make polling the dearer way.
+func (p *Plan) turnsToKinds(r *relay, added int) bool {
+	return r.live.kinds == 0 && p.prefersKinds(r, r.live.unfollowed+added)
+}
+
+// leftOver counts the filters of the requests beyond the first most.
+func leftOver(reqs [][]nostr.Filter, most int) (n int) {
+	for _, fs := range reqs[min(most, len(reqs)):] {
+		n += len(fs)
+	}
+	return n
+}
+
+// liveRoom is how many standing subscriptions the relay takes.
+func (r *relay) liveRoom() int {
+	most := r.limits.LiveSubscriptions()
+	if r.liveMost > 0 {
+		most = min(most, r.liveMost)
+	}
+	return most
+}
+
+// closedFor learns from the reason why a subscription was closed, which is no longer
+// among those that stand.
+func (r *relay) closedFor(in LiveClosed) {
+	switch in.Why {
+	case wire.RefusalTooManySubs:
+		// One of those that stand is left to history: if they are all that the relay
+		// takes, nothing could be fetched any more.
+		stood := max(1, len(r.live.subs)-1)
+		if r.liveMost == 0 || stood < r.liveMost {
+			r.liveMost = stood
+		}
+	case wire.RefusalRateLimited, wire.RefusalAuthRequired:
+	default:
+		if in.Live == r.live.kinds {
+			r.noKinds = true
+		}
+	}
+	if in.Live == r.live.kinds {
+		r.live.kinds = 0
+	}
+}
+
+// onLimitsChanged fits what is followed into other limits, if it does not fit any
+// more or there may be room now for what had none.
+func (p *Plan) onLimitsChanged(in LimitsChanged) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.connected || r.limits == in.Limits {
+		return
+	}
+	old := r.limits
+	r.limits = in.Limits
+	if in.Limits.MaxMessage < old.MaxMessage || r.live.unfollowed+r.live.tooLarge > 0 || len(r.live.subs) > r.liveRoom() {
+		r.live.stale = true
+	}
+	for _, n := range r.live.subs {
+		if n > in.Limits.MaxFilters {
+			r.live.stale = true
+		}
+	}
+}
+
+// polling asks for items in rotation.
+type polling struct {
+	groups []*pollGroup
+	next   int
+	at     time.Time // of the next poll
+}
+
+// pollGroup is a chunk of items that are asked for together.
+type pollGroup struct {
+	items   []Item
+	since   time.Time // what they had before is here
+	running bool
+}
+
+// oldest returns up to when all groups are complete.
+func (l *polling) oldest() time.Time {
+	oldest := l.groups[0].since
+	for _, g := range l.groups[1:] {
+		if g.since.Before(oldest) {
+			oldest = g.since
+		}
+	}
+	return oldest
+}
+
+// followOtherwise follows what these requests would have: the kinds do, or it is
+// polled from now on.
+func (p *Plan) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
+	items := make(map[Item]struct{})
+	for _, fs := range reqs {
+		r.live.unfollowed += len(fs)
+		for _, f := range fs {
+			p.itemsOf(f, items)
+		}
+	}
+	if !kinds {
+		p.poll(r, slices.Collect(maps.Keys(items)), now)
+	}
+}
+
+// itemsOf adds the items that a filter asks for.
+func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}) {
+	if len(f.Tags) == 0 {
+		items[Layer1] = struct{}{}
+	}
+	for _, values := range f.Tags {
+		for _, v := range values {
+			if id, err := filters.ParseEventID(v); err == nil {
+				if it, ok := p.want.roots[id]; ok {
+					items[it] = struct{}{}
+				}
+			} else if _, ref, err := filters.ParseAddress(v); err == nil {
+				if repo, ok := p.want.repos[ref]; ok {
+					items[repo.item] = struct{}{}
+				}
+			}
+		}
+	}
+}
+
+// poll has these items polled, and no others.
+func (p *Plan) poll(r *relay, items []Item, now time.Time) {
+	r.live.poll = &polling{}
+	for _, g := range p.groups(items, nil) {
+		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, since: now})
+	}
+	r.live.poll.at = now.Add(p.pollAfter(r))
+}
+
+// alsoPoll has items polled besides those that are, if any are. They were wanted
+// just now: their history will bring what they have.
+func (p *Plan) alsoPoll(r *relay, items []Item, now time.Time) {
+	l := r.live.poll
+	if l == nil {
+		return
+	}
+	last := l.groups[len(l.groups)-1]
+	for _, g := range p.groups(items, nil) {
+		kind := p.want.infos[g.items[0]].kind
+		if kind == p.want.infos[last.items[0]].kind && len(last.items)+len(g.items) <= filters.MaxValues {
+			last.items = append(last.items, g.items...)
+			continue
+		}
+		l.groups = append(l.groups, &pollGroup{items: g.items, since: now})
+	}
+}
+
+// pollAfter is how long to wait between two polls: each group has its turn at least
+// once in PollEvery.
+func (p *Plan) pollAfter(r *relay) time.Duration {
+	return p.longer(p.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
+}
+
+func (r *relay) pollDue(now time.Time) bool {
+	return r.live.poll != nil && !now.Before(r.live.poll.at)
+}
+
+// startPoll asks for what is new of the next group. Items whose history is still to
+// be fetched are left out. A full round also asks about some of the root events in
+// rotation.
+func (p *Plan) startPoll(r *relay, now time.Time) {
+	l := r.live.poll
+	g := l.groups[l.next]
+	if l.next++; l.next == len(l.groups) {
+		l.next = 0
+		p.sweepNext(r, filters.MaxValues)
+	}
+	l.at = now.Add(p.pollAfter(r))
+	if g.running {
+		return
+	}
+	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
+		st := r.items[it]
+		return st == 0 || st == todo && r.resume[it] == nil
+	})
+	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
+	qs, roles := p.queries(r, p.itemFilters(items), since, nil)
+	if len(qs) == 0 {
+		g.since = now
+		return
+	}
+	g.running = true
+	p.start(r, &batch{kind: Recent, items: items, roles: roles, poll: g}, qs, now)
+}

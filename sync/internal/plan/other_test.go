@@ -1,0 +1,214 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// realHub is a relay as large as relay.ngit.dev: 2,530 repositories and 6,407 root
+// events.
+func realHub(u filters.RelayURL) Snapshot {
+	var c Snapshot
+	for i := range 2530 {
+		ref := filters.RepoRef{Owner: pubKey(i % 743), Identifier: fmt.Sprintf("repo-%d", i)}
+		c.Repos = append(c.Repos, RepoChange{Ref: ref, Relays: []filters.RelayURL{u}, Level: LevelFull})
+	}
+	for i := range 6407 {
+		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []filters.RepoRef{c.Repos[i%2530].Ref}, CreatedAt: nostr.Timestamp(i)})
+	}
+	return c
+}
+
+// A whole hub is followed by 18 subscriptions of a relay that takes 20, of 20 filters
+// and 128 KiB.
+func TestPromiseP28_HubFits(t *testing.T) {
+	c := defaults()
+	c.MaxBatches = 1000
+	p, u := newPlan(c), relayURL(t, "hub")
+	p.Step(start, realHub(u))
+	limits := Limits{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
+	lives := only[OpenLive](effects)
+	bytes, values := 0, make(map[string]bool)
+	for _, l := range lives {
+		size := 0
+		for _, f := range l.Filters {
+			size += filters.Size(f)
+		}
+		request, err := json.Marshal(l.Filters)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(request)+len(`["REQ","",`)+64, 128<<10)
+		assert.LessOrEqual(t, len(l.Filters), 20)
+		bytes += size
+		for key := range keysOf(l.Filters...) {
+			values[key] = true
+		}
+	}
+	st := p.Status()[0]
+	t.Logf("%d subscriptions, %d filters, %d bytes", st.LiveSubs, st.LiveFilters, bytes)
+	assert.LessOrEqual(t, len(lives), 18)
+	assert.Greater(t, bytes, 1_500_000)
+	assert.Zero(t, st.Unfollowed)
+	assert.Equal(t, LiveAll, st.LiveMethod)
+	assert.Len(t, values, 1+5*2530+3*6407)
+}
+
+// On a relay that takes five subscriptions the rest of the hub is followed by its
+// kinds; if it does not take that filter, by polling, each group within ten minutes.
+func TestPromiseP28_HubThatTakesFew(t *testing.T) {
+	c := defaults()
+	c.MaxBatches = 1000
+	p, u := newPlan(c), relayURL(t, "hub")
+	hub := realHub(u)
+	p.Step(start, hub)
+	limits := Limits{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
+	lives := only[OpenLive](effects)
+	settle(p, start, u, effects)
+
+	now := start.Add(time.Second)
+	for _, l := range lives[5:] {
+		p.Step(now, LiveClosed{Relay: u, Epoch: 1, Live: l.Live, Why: wire.RefusalTooManySubs})
+	}
+	now = now.Add(time.Minute)
+	effects = p.Step(now, Tick{})
+	lives = only[OpenLive](effects)
+	require.Len(t, lives, 4, "one of five is left to history")
+	st := p.Status()[0]
+	assert.Equal(t, LiveKinds, st.LiveMethod)
+	assert.Greater(t, st.LiveFilters, 65)
+	assert.Greater(t, st.Unfollowed, 150)
+	assert.Equal(t, "kinds(12) layer1", showFilters(lives[0].Filters[:2]))
+	settle(p, now, u, effects)
+
+	// What comes later is followed, too, without a new subscription.
+	effects = p.Step(now, Changes{Roots: []RootChange{{ID: rootID(9_000_000), Repos: []filters.RepoRef{hub.Repos[0].Ref}}}})
+	assert.Empty(t, only[OpenLive](effects))
+	assert.Equal(t, 1, settle(p, now, u, effects))
+
+	p.Step(now, LiveClosed{Relay: u, Epoch: 1, Live: lives[0].Live, Why: wire.RefusalBadRequest})
+	now = now.Add(2 * time.Minute)
+	settle(p, now, u, p.Step(now, Tick{}))
+	st = p.Status()[0]
+	assert.Equal(t, LivePolling, st.LiveMethod)
+	assert.Equal(t, Live, st.Phase)
+	polled := make(map[string]bool)
+	for end := now.Add(10 * time.Minute); ; {
+		at, _ := p.NextWake()
+		if at.After(end) {
+			break
+		}
+		now = at
+		effects = p.Step(now, Tick{})
+		assert.Empty(t, only[OpenLive](effects))
+		for _, s := range only[Start](effects) {
+			assert.Equal(t, Recent, s.Batch.Kind)
+			for _, q := range s.Batch.Queries {
+				for key := range keysOf(q.Filter) {
+					polled[key] = true
+				}
+			}
+		}
+		settle(p, now, u, effects)
+	}
+	for _, g := range p.relays[u].live.poll.groups {
+		for key := range keysOf(p.itemFilters(g.items)...) {
+			require.True(t, polled[key], key)
+		}
+	}
+	assert.Greater(t, len(polled), 10_000)
+}
+
+// A subscription of a relay that takes next to none is the one for announcements.
+func TestLayer1ComesFirst(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
+	lives := only[OpenLive](effects)
+	require.Len(t, lives, 1)
+	assert.Equal(t, "layer1", showFilters(lives[0].Filters))
+}
+
+// P37: with nine of ten relays dead, an honest one that comes back is dialed at
+// once, however many attempts are under way.
+func TestPromiseP37_DeadRelays(t *testing.T) {
+	p, all := newPlan(defaults()), urls(t, 100)
+	for i, u := range all {
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+	}
+	honest, now := all[:10], start
+	dead := func(u filters.RelayURL) bool { return !slices.Contains(honest, u) }
+	for range 1000 { // dials that fail take ten seconds
+		now = now.Add(time.Second)
+		p.Step(now, Tick{})
+		for _, u := range all {
+			switch r := p.relays[u]; {
+			case r.connecting && !dead(u):
+				settle(p, now, u, connect(t, p, now, u))
+			case r.connecting && now.Unix()%10 == 0:
+				p.Step(now, DialFailed{Relay: u, Epoch: r.epoch, RetryAt: now.Add(20 * time.Second)})
+			}
+		}
+		assert.LessOrEqual(t, p.dialingUnproven, 8)
+	}
+	require.Equal(t, 8, p.dialing, "the dead take all the attempts that are for them")
+	for _, u := range honest {
+		r := p.relays[u]
+		require.True(t, r.connected)
+		effects := p.Step(now, Lost{Relay: u, Epoch: r.epoch, AliveAt: now, RetryAt: now, Good: true})
+		require.Len(t, only[Dial](effects), 1)
+		require.Equal(t, u, only[Dial](effects)[0].Relay)
+		connect(t, p, now, u)
+	}
+}
+
+// P37: relays that take a connection and never answer anything do not hold all of
+// them, and give way to others that wait after a while.
+func TestPromiseP37_SilentRelays(t *testing.T) {
+	c := defaults()
+	c.MaxDials, c.MaxConnections = 100, 8
+	p, all := newPlan(c), urls(t, 20)
+	for i, u := range all {
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+	}
+	good := all[19]
+	connectAll := func(now time.Time) (n int) {
+		for _, u := range all {
+			if r := p.relays[u]; r.connecting {
+				connect(t, p, now, u)
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 6, connectAll(start))
+	assert.Len(t, p.connected, 6)
+	// a bootstrap relay is dialed at once
+	p.Step(start, Bootstrap{Relay: good})
+	p.Step(start, DialFailed{Relay: good, Epoch: p.relays[good].epoch, RetryAt: start})
+	require.True(t, p.relays[good].connecting)
+	settle(p, start, good, connect(t, p, start, good))
+	// the silent ones take turns
+	now, met := start, make(map[filters.RelayURL]bool)
+	for range 60 {
+		now = now.Add(time.Minute)
+		p.Step(now, Tick{})
+		connectAll(now)
+		for r := range p.connected {
+			met[r.url] = true
+		}
+		assert.LessOrEqual(t, p.unproven, 6)
+	}
+	assert.Len(t, met, 20)
+	assert.True(t, p.relays[good].connected)
+}

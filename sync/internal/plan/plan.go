@@ -1,0 +1,267 @@
+package plan
+
+import (
+	"container/list"
+	"math/rand/v2"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Config holds the constants of a [Plan]. All of them must be set.
+type Config struct {
+	MaxDials       int           // connection attempts at once
+	MaxConnections int           // connections, attempts included
+	MaxRelays      int           // relays known
+	MaxRoots       int           // root events followed per repository
+	MaxAuthors     int           // authors whose deletions are asked for
+	AuthorsPerPass int           // of these, at each pass over history
+	MaxBatches     int           // batches at once per relay
+	RebuildFilters int           // live filters of a relay before a rebuild is considered
+	BatchTimeout   time.Duration // for a batch in all
+	Overlap        time.Duration // how far a catch-up reaches back behind the last sign of life
+	QuickReconnect time.Duration // a connection lost for longer is as good as new
+	DailyMin       time.Duration // between two passes over history, drawn at random
+	DailyMax       time.Duration
+	RetryBase      time.Duration // before a failed batch is tried again, doubling
+	RetryMax       time.Duration
+	PollEvery      time.Duration // each item that finds no room live is asked for at least so often
+	PollFilters    int           // more filters without room than these are followed by their kinds
+	MaxNamed       int           // ids waiting to be fetched by name, per relay
+	SweepRoots     int           // root events in rotation that a relay is asked about at each pass
+	// Salt goes into the hashes of [Kept]: what is on disk says nothing to strangers,
+	// and nobody can make two items collide on purpose.
+	Salt []byte
+}
+
+// Plan is the state of the machine. Make one with [New].
+type Plan struct {
+	cfg    Config
+	rng    *rand.Rand
+	want   want
+	relays map[filters.RelayURL]*relay
+
+	dialing         int
+	dialingUnproven int // of them
+	unproven        int // attempts and connections of relays that never answered
+	connected       map[*relay]struct{}
+	refused         bool // a relay was not made known since there were too many
+
+	dialGood, dialNew, dialFailed list.List // of *relay: wait for their turn to be dialed
+
+	authors   []filters.PubKey
+	authorSet map[filters.PubKey]struct{}
+
+	restored   map[filters.RelayURL]*restored // relays that are not known yet
+	restoredAt time.Time
+	changed    map[filters.RelayURL]struct{} // since the last Kept
+	settledAt  time.Time
+	homeless   []filters.EventID // to be asked for by id, of the next connection
+
+	lastEpoch uint64
+	lastBatch BatchID
+	lastLive  LiveID
+
+	timers  timers
+	dirty   []*relay
+	effects []Effect
+}
+
+// New returns a plan that wants nothing. rng spreads what is periodic, and draws
+// the samples of the audit; the plan owns it.
+func New(cfg Config, rng *rand.Rand) *Plan {
+	return &Plan{
+		cfg:       cfg,
+		rng:       rng,
+		want:      newWant(),
+		relays:    make(map[filters.RelayURL]*relay),
+		connected: make(map[*relay]struct{}),
+		authorSet: make(map[filters.PubKey]struct{}),
+		changed:   make(map[filters.RelayURL]struct{}),
+	}
+}
+
+// Step takes in what happened at now and returns what is to be done about it, in
+// order. now must not go back.
+func (p *Plan) Step(now time.Time, in Input) []Effect {
+	switch in := in.(type) {
+	case Bootstrap:
+		if r := p.relayOf(in.Relay); r != nil {
+			r.bootstrap = true
+			p.leaveQueue(r) // for a better one
+			p.touch(r)
+		}
+	case Changes:
+		p.change(in)
+	case Snapshot:
+		p.replace(in)
+	case Connected:
+		p.onConnected(now, in)
+	case DialFailed:
+		p.onDialFailed(in)
+	case Lost:
+		p.onLost(in)
+	case Done:
+		p.onDone(now, in)
+	case LiveClosed:
+		p.onLiveClosed(now, in)
+	case LimitsChanged:
+		p.onLimitsChanged(in)
+	case RateLimited:
+		if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
+			r.coolUntil = in.Until
+		}
+	case Named:
+		p.onNamed(in)
+	case Unserved:
+		p.onUnserved(in)
+	case Authors:
+		p.addAuthors(in)
+	case Restore:
+		p.restore(now, in)
+	case Settled:
+		p.onSettled(now, in)
+	case ClockJumped:
+		p.onClockJumped(in)
+	case Tick:
+		for r := range p.timers.due(now) {
+			p.touch(r)
+		}
+	}
+	for len(p.dirty) > 0 {
+		r := p.dirty[0]
+		p.dirty = p.dirty[1:]
+		r.dirty = false
+		if !r.gone {
+			p.act(r, now)
+		}
+	}
+	p.dial(now)
+	out := p.effects
+	p.effects = nil
+	return out
+}
+
+// NextWake returns when the next Tick is due; false if nothing is waited for.
+func (p *Plan) NextWake() (time.Time, bool) { return p.timers.next() }
+
+func (p *Plan) emit(e Effect) { p.effects = append(p.effects, e) }
+
+// touch has act look at the relay at the end of the step.
+func (p *Plan) touch(r *relay) {
+	if !r.dirty {
+		r.dirty = true
+		p.dirty = append(p.dirty, r)
+	}
+}
+
+// relayOf returns the relay, making it known; nil if there are too many.
+func (p *Plan) relayOf(u filters.RelayURL) *relay {
+	if r, ok := p.relays[u]; ok {
+		return r
+	}
+	if len(p.relays) >= p.cfg.MaxRelays {
+		p.emit(Dropped{Reason: "relays", Count: 1})
+		p.refused = true
+		return nil
+	}
+	r := &relay{
+		url:     u,
+		items:   make(map[Item]status),
+		todo:    make(map[Item]struct{}),
+		resume:  make(map[Item]*cursors),
+		batches: make(map[BatchID]*batch),
+	}
+	r.live.reset()
+	r.add(Layer1, itemLayer1)
+	p.relays[u] = r
+	p.recall(r)
+	p.touch(r)
+	return r
+}
+
+// current returns the relay if epoch is that of its connection, else nil.
+func (p *Plan) current(u filters.RelayURL, epoch uint64) *relay {
+	r, ok := p.relays[u]
+	if !ok || r.epoch != epoch || !(r.connecting || r.connected) {
+		return nil
+	}
+	p.touch(r)
+	return r
+}
+
+// act does what is due for one relay and sets its next timer.
+func (p *Plan) act(r *relay, now time.Time) {
+	if r.listedBy == 0 && !r.bootstrap {
+		p.forget(r)
+		return
+	}
+	if !r.connected {
+		p.actDisconnected(r, now)
+		return
+	}
+	p.expire(r, now)
+	r.unpark(now)
+	if !r.dailyAt.IsZero() && !now.Before(r.dailyAt) {
+		p.startDaily(r, now)
+	}
+	p.follow(r, now)
+	p.dispatch(r, now)
+	p.arm(r, now)
+}
+
+// forget ends what there is with a relay that nothing is wanted of.
+func (p *Plan) forget(r *relay) {
+	if r.connecting || r.connected {
+		p.emit(Hangup{Relay: r.url, Epoch: r.epoch})
+	}
+	switch {
+	case r.connecting:
+		p.dialEnded(r)
+	case r.connected:
+		delete(p.connected, r)
+	}
+	p.leaveUnproven(r)
+	p.dropNamed(r)
+	p.changed[r.url] = struct{}{}
+	r.gone = true
+	p.leaveQueue(r)
+	p.timers.set(r, time.Time{})
+	delete(p.relays, r.url)
+	p.emit(Forget{Relay: r.url})
+	if p.refused {
+		p.refused = false
+		p.emit(Incomplete{})
+	}
+}
+
+// arm sets the timer for the next thing that becomes due on a connection.
+func (p *Plan) arm(r *relay, now time.Time) {
+	var next time.Time
+	consider := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	consider(r.dailyAt)
+	for _, b := range r.batches {
+		consider(b.deadline)
+	}
+	for _, k := range r.parked {
+		consider(k.until)
+	}
+	consider(r.live.retryAt)
+	if !r.live.postponed.IsZero() {
+		consider(r.live.postponed.Add(mostPostponed))
+	}
+	consider(r.coolUntil)
+	consider(r.authorsRetry)
+	if r.live.poll != nil {
+		consider(r.live.poll.at)
+	}
+	if r.named != nil {
+		consider(r.named.retryAt)
+	}
+	consider(r.sweep.retryAt)
+	p.timers.set(r, next)
+}

@@ -1,0 +1,286 @@
+package plan
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Phase is where a relay is in its life cycle. The values are those of the metric
+// ngit_sync_relay_connected.
+type Phase uint8
+
+// The phases.
+const (
+	Disconnected Phase = iota
+	Connecting
+	Syncing
+	Live
+	LiveWithGaps
+)
+
+// String returns the name of the phase.
+func (p Phase) String() string {
+	return [...]string{"disconnected", "connecting", "syncing", "live", "live with gaps"}[p]
+}
+
+// status is what one relay's item is: todo is the difference
+// want - in flight - confirmed, the other two are its terms. An item that a relay
+// has no status for is not wanted of it.
+type status uint8
+
+const (
+	todo status = iota + 1
+	inFlight
+	confirmed
+	statuses // how many there are
+)
+
+// relay is what is known of one relay.
+type relay struct {
+	url       filters.RelayURL
+	bootstrap bool
+	listedBy  int // repositories that list it, whatever their level
+
+	// Life cycle.
+	connecting, connected bool
+	epoch                 uint64        // of the last dial; what comes from an earlier one is ignored
+	turn                  *list.Element // place in a dial queue, nil if it waits in none
+	good                  bool          // it is known to work: dialed first
+	failed                bool          // the last attempt did
+	connectedAt           time.Time
+	retryAt               time.Time
+	aliveAt               time.Time // when it was last known alive, zero before the first connection
+	coolUntil             time.Time // rate limited: no new requests before
+	dailyAt               time.Time
+	passAt                time.Time // when the last full pass began
+	limits                Limits
+	unproven              bool              // an attempt or connection, and it never answered
+	examples              []filters.RepoRef // a few that list it
+
+	// What survives a restart.
+	restored  *restored // until the first connection
+	mark      time.Time // everything confirmed was complete and durable then
+	keptDirty bool      // something else than the mark has changed
+
+	// What experience taught.
+	liveMost   int  // standing subscriptions that it takes; 0: as many as limits say
+	noKinds    bool // it refused the filter of kinds without tags
+	reconciles bool // it was reconciled with
+
+	// The facts about items. todo is the subset of items with that status.
+	items    map[Item]status
+	todo     map[Item]struct{} // those not parked
+	ofKind   [itemKinds]int
+	ofStatus [statuses]int
+	resume   map[Item]*cursors // where the paging of a todo item had got to
+	queue    []group           // todo items as they will be asked for
+
+	batches  map[BatchID]*batch
+	behind   int // of them in the background
+	parked   []parking
+	failures int // batches that failed in a row
+	gaps     int // batches of this pass that were completed with gaps
+
+	catchSince   nostr.Timestamp // what is newer may have been missed; 0: nothing
+	missed       bool            // more was missed than the catch-up under way looks for
+	catchQueue   []group         // parts of the catch-up that have yet to start
+	catchRunning int
+	authorsAt    int       // rotation over the authors whose deletions are asked for
+	authorsAsked int       // of them, in this pass
+	authorsRetry time.Time // asking for them failed: not before
+
+	named    *named // nil: nothing
+	sweep    sweep
+	auditDue bool
+
+	live liveState
+
+	dirty, gone bool
+	wakeAt      time.Time // its timer
+	wakeIndex   int       // its place in the heap of timers, from 1; 0: none is set
+}
+
+// parking holds items back whose batch failed, so that a relay that fails is not
+// asked the same again at once.
+type parking struct {
+	until   time.Time
+	items   []Item
+	catchUp bool // they are confirmed; what is parked is a part of a catch-up
+}
+
+func (r *relay) phase() Phase {
+	switch {
+	case r.connecting:
+		return Connecting
+	case !r.connected:
+		return Disconnected
+	case len(r.parked) > 0 || r.gaps > 0 || !r.authorsRetry.IsZero() || r.missed:
+		return LiveWithGaps
+	case r.busy() || len(r.catchQueue) > 0 || r.named != nil:
+		return Syncing
+	}
+	return Live
+}
+
+// busy reports whether the difference is being fetched, or something by name.
+func (r *relay) busy() bool { return len(r.todo) > 0 || len(r.batches) > r.behind }
+
+// add makes an item a target.
+func (r *relay) add(it Item, kind itemKind) {
+	if _, ok := r.items[it]; ok {
+		return
+	}
+	r.ofKind[kind]++
+	r.ofStatus[todo]++
+	r.items[it] = todo
+	r.todo[it] = struct{}{}
+	if r.connected { // else everything will be missing
+		r.live.missing = append(r.live.missing, it)
+	}
+}
+
+// remove makes an item no target any more. A batch that is fetching it goes on
+// without it: by its end the item may be wanted anew, or its number stand for
+// something else.
+func (r *relay) remove(it Item, kind itemKind) {
+	if r.untarget(it, kind) {
+		r.live.stale = true
+	}
+}
+
+// idleValues is how many displaced root events may still be followed before what is
+// followed is rebuilt.
+const idleValues = filters.MaxValues
+
+// displace makes a root event no target since there are newer ones. That happens
+// with each new one, so its live filter stays for a while.
+func (r *relay) displace(it Item) {
+	if !r.untarget(it, itemRoot) {
+		return
+	}
+	r.live.missing = slices.DeleteFunc(r.live.missing, func(o Item) bool { return o == it })
+	if r.live.idle++; r.live.idle > idleValues {
+		r.live.stale = true
+	}
+}
+
+// untarget forgets an item and reports whether it was one.
+func (r *relay) untarget(it Item, kind itemKind) bool {
+	st, ok := r.items[it]
+	if !ok {
+		return false
+	}
+	r.keptDirty = r.keptDirty || st == confirmed
+	r.ofKind[kind]--
+	r.ofStatus[st]--
+	delete(r.items, it)
+	r.noTodo(it)
+	delete(r.resume, it)
+	if st == inFlight {
+		for _, b := range r.batches {
+			b.items = slices.DeleteFunc(b.items, func(o Item) bool { return o == it })
+		}
+	}
+	return true
+}
+
+// set moves an item that is still a target from one status to another.
+func (r *relay) set(it Item, to status) {
+	from, ok := r.items[it]
+	if !ok || from == to {
+		return
+	}
+	r.keptDirty = r.keptDirty || from == confirmed || to == confirmed
+	r.ofStatus[from]--
+	r.ofStatus[to]++
+	r.noTodo(it)
+	switch to {
+	case todo:
+		r.todo[it] = struct{}{}
+	case confirmed:
+		delete(r.resume, it)
+	}
+	r.items[it] = to
+}
+
+// noTodo takes an item out of todo. A map keeps the room that it once took, and at
+// the start everything is todo; so an empty one is replaced.
+func (r *relay) noTodo(it Item) {
+	if _, ok := r.todo[it]; !ok {
+		return
+	}
+	delete(r.todo, it)
+	if len(r.todo) == 0 {
+		r.todo = make(map[Item]struct{})
+	}
+}
+
+// park makes items todo, but not before until.
+func (r *relay) park(items []Item, until time.Time) {
+	for _, it := range items {
+		r.set(it, todo)
+		r.noTodo(it)
+	}
+	r.parked = append(r.parked, parking{until: until, items: items})
+}
+
+// unpark lets go what was parked until now.
+func (r *relay) unpark(now time.Time) {
+	kept := r.parked[:0]
+	for _, p := range r.parked {
+		switch {
+		case now.Before(p.until):
+			kept = append(kept, p)
+		case p.catchUp:
+			r.catchQueue = append(r.catchQueue, group{items: p.items})
+		default:
+			for _, it := range p.items {
+				if r.items[it] == todo {
+					r.todo[it] = struct{}{}
+				}
+			}
+		}
+	}
+	r.parked = kept
+}
+
+// unparkAll lets go everything that is parked.
+func (r *relay) unparkAll() {
+	for i := range r.parked {
+		r.parked[i].until = time.Time{}
+	}
+	r.unpark(time.Time{})
+}
+
+// catching reports whether a catch-up is not finished.
+func (r *relay) catching() bool {
+	if r.catchRunning > 0 || len(r.catchQueue) > 0 {
+		return true
+	}
+	for _, p := range r.parked {
+		if p.catchUp {
+			return true
+		}
+	}
+	return false
+}
+
+// forget makes every item todo from the start: nothing is confirmed, nothing in
+// flight, no paging is resumed.
+func (r *relay) forget() {
+	clear(r.batches)
+	r.behind = 0
+	clear(r.resume)
+	r.queue, r.parked = nil, nil
+	r.gaps, r.failures = 0, 0
+	r.catchSince, r.missed, r.catchQueue, r.catchRunning = 0, false, nil, 0
+	for it := range r.items {
+		r.set(it, todo)
+		r.todo[it] = struct{}{}
+	}
+}

@@ -1,0 +1,274 @@
+package plan
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// A repository with more root events than are followed has the newest of them
+// tracked: they are items like any other. The rest is known by id only, and at each
+// pass a relay is asked about another slice of it.
+
+// restPerRoot bounds the rest: so many times the number of those tracked.
+const restPerRoot = 10
+
+// rootTime cuts a created_at to what is kept of it.
+func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
+
+// compareRoots orders root events from old to new.
+func compareRoots(at, otherAt uint32, id, other filters.EventID) int {
+	switch {
+	case at < otherAt:
+		return -1
+	case at > otherAt:
+		return 1
+	}
+	return id.Compare(other)
+}
+
+// addRoot makes a root event one of a repository's: tracked, or one of the rest.
+func (p *Plan) addRoot(c RootChange, r *repo) {
+	at := rootTime(c.CreatedAt)
+	if it, ok := p.want.roots[c.ID]; ok && p.want.belongs(it, r) {
+		return
+	}
+	if _, ok := r.rest[c.ID]; ok {
+		return
+	}
+	if len(r.roots) < p.cfg.MaxRoots {
+		p.track(c.ID, at, r)
+		return
+	}
+	h := p.oldestOf(r)
+	if h.Len() == 0 {
+		p.rest(c.ID, at, r)
+		return
+	}
+	oldest := p.want.infos[h.items[0]]
+	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
+		p.rest(c.ID, at, r)
+		return
+	}
+	it := heap.Pop(h).(Item)
+	r.oldest = h.items
+	p.displace(it, r)
+	p.rest(oldest.root, oldest.at, r)
+	p.track(c.ID, at, r)
+}
+
+// track makes a root event an item of the relays of its repository.
+func (p *Plan) track(id filters.EventID, at uint32, r *repo) {
+	it, isNew := p.want.addRoot(id, at, r)
+	if !isNew {
+		return
+	}
+	if r.oldest != nil {
+		h := &rootHeap{want: &p.want, items: r.oldest}
+		heap.Push(h, it)
+		r.oldest = h.items
+	}
+	if r.level != LevelFull {
+		return
+	}
+	for _, rel := range r.relays {
+		rel.add(it, itemRoot)
+		p.touch(rel)
+	}
+}
+
+// displace stops the tracking of a root event for a repository. Its live filters may
+// stay until something else has them rebuilt.
+func (p *Plan) displace(it Item, r *repo) {
+	gone := p.want.untrack(it, r)
+	for _, rel := range r.relays {
+		if gone || !p.want.isTarget(it, rel) {
+			rel.displace(it)
+			p.touch(rel)
+		}
+	}
+	if gone {
+		p.want.release(it)
+	}
+}
+
+// rest takes note of a root event that is not tracked.
+func (p *Plan) rest(id filters.EventID, at uint32, r *repo) {
+	if len(r.rest) >= restPerRoot*p.cfg.MaxRoots {
+		p.emit(Dropped{Reason: "roots", Count: 1})
+		return
+	}
+	if r.rest == nil {
+		r.rest = make(map[filters.EventID]uint32)
+		p.want.resting[r] = struct{}{}
+	}
+	r.rest[id] = at
+}
+
+// dropRest forgets a root event of the rest of any repository.
+func (p *Plan) dropRest(id filters.EventID) {
+	var repos []*repo
+	for r := range p.want.resting {
+		if _, ok := r.rest[id]; ok {
+			repos = append(repos, r)
+		}
+	}
+	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
+	for _, r := range repos {
+		p.unrest(id, r)
+		p.want.drop(r)
+	}
+}
+
+func (p *Plan) unrest(id filters.EventID, r *repo) {
+	if delete(r.rest, id); len(r.rest) == 0 {
+		r.rest = nil
+		delete(p.want.resting, r)
+	}
+}
+
+// refill tracks the newest of the rest where there is room again.
+func (p *Plan) refill(r *repo) {
+	for len(r.roots) < p.cfg.MaxRoots && len(r.rest) > 0 {
+		var newest filters.EventID
+		var newestAt uint32
+		for id, at := range r.rest {
+			if compareRoots(newestAt, at, newest, id) < 0 {
+				newest, newestAt = id, at
+			}
+		}
+		p.unrest(newest, r)
+		p.track(newest, newestAt, r)
+	}
+}
+
+// oldestOf returns the heap of a repository's tracked root events.
+func (p *Plan) oldestOf(r *repo) *rootHeap {
+	h := &rootHeap{want: &p.want, items: r.oldest}
+	if h.items == nil {
+		h.items = make([]Item, 0, len(r.roots))
+		for it := range r.roots {
+			h.items = append(h.items, it)
+		}
+		heap.Init(h)
+		r.oldest = h.items
+	}
+	return h
+}
+
+// rootHeap orders root events from old to new.
+type rootHeap struct {
+	want  *want
+	items []Item
+}
+
+func (h *rootHeap) Len() int { return len(h.items) }
+func (h *rootHeap) Less(i, j int) bool {
+	a, b := &h.want.infos[h.items[i]], &h.want.infos[h.items[j]]
+	return compareRoots(a.at, b.at, a.root, b.root) < 0
+}
+func (h *rootHeap) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }
+func (h *rootHeap) Push(x any)    { h.items = append(h.items, x.(Item)) }
+func (h *rootHeap) Pop() any {
+	last := len(h.items) - 1
+	it := h.items[last]
+	h.items = h.items[:last]
+	return it
+}
+
+// sweep is where a relay is in the rotation over the rest.
+type sweep struct {
+	repo    filters.RepoRef // the last one asked about was id of repo
+	id      filters.EventID
+	chunks  []sweepChunk // to be asked about in this pass
+	retryAt time.Time
+}
+
+type sweepChunk struct {
+	ids   []filters.EventID
+	tries int
+}
+
+// maxSweepTries is how often a chunk is asked about before it has to wait for its
+// next turn.
+const maxSweepTries = 3
+
+// sweepNext queues the next n root events of the rotation.
+func (p *Plan) sweepNext(r *relay, n int) {
+	if len(p.want.resting) == 0 || len(r.sweep.chunks) > 0 {
+		return
+	}
+	var repos []*repo
+	for repo := range p.want.resting {
+		if repo.follows(r) {
+			repos = append(repos, repo)
+		}
+	}
+	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
+	// From the last one to the end, then from the start.
+	var before, after []sweepAt
+	for _, repo := range repos {
+		for _, id := range sortedBy(repo.rest, filters.EventID.Compare) {
+			at := sweepAt{repo.ref, id}
+			if at.compare(sweepAt{r.sweep.repo, r.sweep.id}) <= 0 {
+				before = append(before, at)
+			} else {
+				after = append(after, at)
+			}
+		}
+	}
+	turn := append(after, before...)
+	turn = turn[:min(n, len(turn))]
+	for chunk := range slices.Chunk(turn, filters.MaxValues) {
+		c := sweepChunk{ids: make([]filters.EventID, len(chunk))}
+		for i, at := range chunk {
+			c.ids[i] = at.id
+			r.sweep.repo, r.sweep.id = at.repo, at.id
+		}
+		r.sweep.chunks = append(r.sweep.chunks, c)
+	}
+}
+
+type sweepAt struct {
+	repo filters.RepoRef
+	id   filters.EventID
+}
+
+func (a sweepAt) compare(b sweepAt) int {
+	if c := a.repo.Compare(b.repo); c != 0 {
+		return c
+	}
+	return a.id.Compare(b.id)
+}
+
+func (p *Plan) startSweep(r *relay, now time.Time) {
+	c := r.sweep.chunks[0]
+	r.sweep.chunks = r.sweep.chunks[1:]
+	r.sweep.retryAt = time.Time{}
+	qs, roles := p.queries(r, filters.Roots(c.ids), 0, nil)
+	if len(qs) > 0 {
+		p.start(r, &batch{kind: History, roles: roles, sweep: &c}, qs, now)
+	}
+}
+
+// sweepFailed has a chunk asked about again, a few times.
+func (r *relay) sweepFailed(c *sweepChunk, until time.Time) {
+	if c.tries++; c.tries < maxSweepTries {
+		r.sweep.chunks = append(r.sweep.chunks, *c)
+		r.sweep.retryAt = until
+	}
+}
+
+// RootsInRotation returns how many root events are not followed but asked about in
+// turn.
+func (p *Plan) RootsInRotation() (n int) {
+	for r := range p.want.resting {
+		n += len(r.rest)
+	}
+	return n
+}

@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// change applies what a batch window brought: repositories first, since root
+// events mean nothing without them.
+func (p *Plan) change(in Changes) {
+	for _, c := range in.Repos {
+		p.setRepo(c)
+	}
+	for _, c := range in.Roots {
+		p.setRoot(c)
+	}
+}
+
+// replace makes in all there is to want.
+func (p *Plan) replace(in Snapshot) {
+	repos := make(map[filters.RepoRef]struct{}, len(in.Repos))
+	for _, c := range in.Repos {
+		repos[c.Ref] = struct{}{}
+	}
+	roots := make(map[filters.EventID]struct{}, len(in.Roots))
+	for _, c := range in.Roots {
+		roots[c.ID] = struct{}{}
+	}
+	p.change(Changes(in))
+	known := make(map[filters.EventID]struct{}, len(p.want.roots))
+	for id := range p.want.roots {
+		known[id] = struct{}{}
+	}
+	for r := range p.want.resting {
+		for id := range r.rest {
+			known[id] = struct{}{}
+		}
+	}
+	for _, id := range sortedBy(known, filters.EventID.Compare) {
+		if _, ok := roots[id]; !ok {
+			p.setRoot(RootChange{ID: id})
+		}
+	}
+	for _, ref := range sortedBy(p.want.repos, filters.RepoRef.Compare) {
+		if _, ok := repos[ref]; !ok {
+			p.setRepo(RepoChange{Ref: ref})
+		}
+	}
+}
+
+// sortedBy returns the keys of m in order: what is done for each of them must not
+// depend on the order of a map.
+func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
+	return slices.SortedFunc(maps.Keys(m), compare)
+}
+
+// setRepo makes the want of one repository what c says, and changes the targets
+// of just the relays that it concerns.
+func (p *Plan) setRepo(c RepoChange) {
+	if c.Level == LevelNone {
+		c.Relays = nil
+		if _, known := p.want.repos[c.Ref]; !known {
+			return
+		}
+	}
+	r := p.want.repoOf(c.Ref)
+	before, level := r.relays, r.level
+	after := make([]*relay, 0, len(c.Relays))
+	for _, u := range c.Relays {
+		if rel := p.relayOf(u); rel != nil && !slices.Contains(after, rel) {
+			after = append(after, rel)
+		}
+	}
+	r.relays, r.level = after, c.Level
+	for _, rel := range after {
+		if !slices.Contains(before, rel) {
+			p.lists(r, rel)
+		}
+		if r.level == LevelFull && (level != LevelFull || !slices.Contains(before, rel)) {
+			p.follows(r, rel)
+		}
+	}
+	for _, rel := range before {
+		gone := !slices.Contains(after, rel)
+		if gone {
+			p.unlists(r, rel)
+			p.touch(rel)
+		}
+		if level == LevelFull && (gone || r.level != LevelFull) {
+			p.unfollows(r, rel)
+		}
+	}
+	p.want.drop(r)
+}
+
+// follows makes a repository and its root events targets of a relay.
+func (p *Plan) follows(r *repo, rel *relay) {
+	rel.add(r.item, itemRepo)
+	for it := range r.roots {
+		rel.add(it, itemRoot)
+	}
+	p.touch(rel)
+}
+
+// unfollows undoes follows, but for root events that another repository wants.
+func (p *Plan) unfollows(r *repo, rel *relay) {
+	rel.remove(r.item, itemRepo)
+	for it := range r.roots {
+		if !p.want.isTarget(it, rel) {
+			rel.remove(it, itemRoot)
+		}
+	}
+	p.touch(rel)
+}
+
+// setRoot sets the repositories of a root event. An event never loses one of its
+// tags, so they only grow until it is gone. They are kept for repositories that
+// are not wanted (any more), which may be wanted again.
+func (p *Plan) setRoot(c RootChange) {
+	if len(c.Repos) == 0 {
+		p.dropRoot(c.ID)
+		return
+	}
+	for _, ref := range c.Repos {
+		if r, known := p.want.repos[ref]; known {
+			p.addRoot(c, r)
+		}
+	}
+}
+
+func (p *Plan) dropRoot(id filters.EventID) {
+	p.dropRest(id)
+	it, repos := p.want.dropRoot(id)
+	if repos == nil {
+		return
+	}
+	for _, r := range repos {
+		for _, rel := range r.relays {
+			rel.remove(it, itemRoot)
+			p.touch(rel)
+		}
+	}
+	p.want.release(it)
+	for _, r := range repos {
+		p.refill(r)
+		p.want.drop(r)
+	}
+}
+
+func (p *Plan) addAuthors(in Authors) {
+	dropped := 0
+	for _, a := range in {
+		if _, ok := p.authorSet[a]; ok {
+			continue
+		}
+		if len(p.authors) >= p.cfg.MaxAuthors {
+			dropped++
+			continue
+		}
+		p.authorSet[a] = struct{}{}
+		p.authors = append(p.authors, a)
+	}
+	for _, u := range sortedBy(p.relays, compareURL) {
+		if r := p.relays[u]; r.connected {
+			p.touch(r)
+		}
+	}
+	if dropped > 0 {
+		p.emit(Dropped{Reason: "authors", Count: dropped})
+	}
+}

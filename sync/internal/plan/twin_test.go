@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWorlds plays random histories against relays, a shell and a want-state that
+// are computed naively, and lets each come to an end.
+func TestWorlds(t *testing.T) {
+	daily, crowded, resumed := 0, 0, 0
+	methods := make(map[LiveMethod]int)
+	for seed := range uint64(60) {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 300})
+		t.Cleanup(func() { dump(t, w, seed) })
+		w.run()
+		w.finish()
+		if w.daily {
+			daily++
+		}
+		crowded += len(w.crowded)
+		resumed += w.resumed
+		for m, n := range w.methods {
+			methods[m] += n
+		}
+		w.log = nil
+	}
+	t.Logf("relays without room: %d, histories with a daily pass: %d, resumed after a restart: %d, methods: %v", crowded, daily, resumed, methods)
+	require.Less(t, crowded, 180, "too many relays had no room")
+	require.Less(t, daily, 30, "too many histories were repaired by a daily pass")
+}
+
+// TestCalmWorlds is the same with short times and no overlap, so that an event that
+// nobody looks for is not found by chance, and with many restarts.
+func TestCalmWorlds(t *testing.T) {
+	seeds, resumed := 60, 0
+	if testing.Short() {
+		seeds = 30
+	}
+	methods := make(map[LiveMethod]int)
+	for seed := range uint64(seeds) {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 9)), 300})
+		w.calm = true
+		w.plan.cfg.Overlap, w.plan.cfg.PollFilters = 0, 4
+		for range 6 {
+			w.step(w.changes())
+		}
+		t.Cleanup(func() { dump(t, w, seed) })
+		w.run()
+		w.finish()
+		require.False(t, w.daily)
+		resumed += w.resumed
+		for m, n := range w.methods {
+			methods[m] += n
+		}
+		w.log = nil
+	}
+	t.Logf("resumed after a restart: %d, methods: %v", resumed, methods)
+	require.Greater(t, resumed, seeds/4)
+	require.Len(t, methods, 3)
+}
+
+func dump(t *testing.T, w *world, seed uint64) {
+	if t.Failed() && len(w.log) > 0 {
+		t.Logf("seed %d", seed)
+		for _, l := range w.log[max(0, len(w.log)-200):] {
+			t.Log(l)
+		}
+	}
+}
+
+// TestDeterminism: the same inputs give the same effects, whatever order maps have.
+func TestDeterminism(t *testing.T) {
+	var first []string
+	for i := range 100 {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(7, 7)), 150})
+		w.unchecked = true
+		w.run()
+		if i == 0 {
+			first = w.log
+			require.Greater(t, len(first), 200)
+		}
+		require.Equal(t, first, w.log)
+	}
+}
+
+func FuzzPlan(f *testing.F) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		data := make([]byte, 600)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 4000 {
+			data = data[:4000]
+		}
+		w := newWorld(t, &byteSource{data})
+		w.run()
+		w.finish()
+	})
+}

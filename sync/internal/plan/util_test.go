@@ -1,0 +1,104 @@
+package plan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// start is the time 0 of all tests.
+var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// defaults is what the SyncManager uses.
+func defaults() Config {
+	return Config{
+		MaxDials: 10, MaxConnections: 256, MaxRelays: 50_000, MaxRoots: 5_000,
+		MaxAuthors: 10_000, AuthorsPerPass: 1_000, MaxBatches: 4, RebuildFilters: 70,
+		BatchTimeout: 30 * time.Minute, Overlap: 15 * time.Minute, QuickReconnect: 15 * time.Minute,
+		DailyMin: 23 * time.Hour, DailyMax: 25 * time.Hour,
+		RetryBase: 30 * time.Second, RetryMax: time.Hour,
+		PollEvery: 10 * time.Minute, PollFilters: 20, MaxNamed: 10_000, SweepRoots: 5_000,
+		Salt: []byte("salt"),
+	}
+}
+
+var usual = Limits{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+
+func newPlan(c Config) *Plan { return New(c, rand.New(rand.NewPCG(1, 2))) }
+
+func relayURL(t testing.TB, name string) filters.RelayURL {
+	t.Helper()
+	u, err := filters.ParseRelayURL("wss://" + name + ".example")
+	require.NoError(t, err)
+	return u
+}
+
+func repoRef(name string) filters.RepoRef {
+	return filters.RepoRef{Owner: filters.PubKey{1}, Identifier: name}
+}
+
+func rootID(n int) (id filters.EventID) {
+	binary.BigEndian.PutUint32(id[:], uint32(n)+1)
+	return id
+}
+
+func pubKey(n int) (k filters.PubKey) {
+	binary.BigEndian.PutUint32(k[:], uint32(n)+1)
+	return k
+}
+
+// full is a change that makes repo wanted, with these roots.
+func full(repo filters.RepoRef, relays []filters.RelayURL, roots ...int) Changes {
+	c := Changes{Repos: []RepoChange{{Ref: repo, Relays: relays, Level: LevelFull}}}
+	for _, n := range roots {
+		c.Roots = append(c.Roots, RootChange{ID: rootID(n), Repos: []filters.RepoRef{repo}})
+	}
+	return c
+}
+
+// only returns the effects of one type.
+func only[T Effect](effects []Effect) (out []T) {
+	for _, e := range effects {
+		if e, ok := e.(T); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// connect takes a relay that is being dialed to a connection.
+func connect(t testing.TB, p *Plan, now time.Time, u filters.RelayURL) []Effect {
+	t.Helper()
+	r := p.relays[u]
+	require.NotNil(t, r)
+	require.True(t, r.connecting, "%s is not being dialed", u)
+	return p.Step(now, Connected{Relay: u, Epoch: r.epoch, Limits: usual})
+}
+
+// settle ends all batches of a relay, as they come, and returns how many there were.
+func settle(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (n int) {
+	queue := only[Start](effects)
+	for len(queue) > 0 {
+		b := queue[0]
+		queue = queue[1:]
+		n++
+		queue = append(queue, only[Start](p.Step(now, Done{Relay: u, Epoch: b.Epoch, Batch: b.Batch.ID}))...)
+	}
+	return n
+}
+
+// urls returns n relay URLs.
+func urls(t testing.TB, n int) []filters.RelayURL {
+	t.Helper()
+	out := make([]filters.RelayURL, n)
+	for i := range out {
+		out[i] = relayURL(t, fmt.Sprintf("r%d", i))
+	}
+	return out
+}

@@ -1,0 +1,193 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Level says how much of a repository is wanted.
+type Level uint8
+
+const (
+	// LevelNone: nothing; the repository is gone.
+	LevelNone Level = iota
+	// LevelStateOnly: its relays are asked for announcements and states, but not
+	// for what tags it: its announcement is not accepted yet.
+	LevelStateOnly
+	// LevelFull: everything.
+	LevelFull
+)
+
+// Item is one thing wanted of a relay: layer 1, a repository or a root event. It
+// is a small number that stands for the address or id, because each of them is
+// known to many relays at once.
+type Item uint32
+
+// Layer1 is the item for announcements and states. Every relay has it.
+const Layer1 Item = 0
+
+type itemKind uint8
+
+const (
+	itemFree itemKind = iota
+	itemLayer1
+	itemRepo
+	itemRoot
+	itemKinds // how many there are
+)
+
+// info is what is known of an Item.
+type info struct {
+	kind itemKind
+	root filters.EventID
+	at   uint32 // of a root event: its created_at, cut to what fits
+	repo *repo
+}
+
+// repo is the want-state of a repository.
+type repo struct {
+	ref    filters.RepoRef
+	item   Item
+	level  Level
+	relays []*relay
+	roots  map[Item]struct{}
+
+	// Where there are more root events than are followed:
+	rest   map[filters.EventID]uint32 // the older ones, with their created_at
+	oldest []Item                     // heap of roots, oldest first; nil if it is not known
+}
+
+// want is the first of the four facts. It interns items and tells which of them
+// are targets of which relay.
+type want struct {
+	infos  []info
+	hashes []uint64         // of infos, as far as anyone asked; 0: not known
+	other  map[Item][]*repo // of root events that belong to more than one
+	free   []Item
+	repos  map[filters.RepoRef]*repo
+	roots  map[filters.EventID]Item
+	// resting are the repositories with a rest.
+	resting map[*repo]struct{}
+}
+
+func newWant() want {
+	return want{
+		infos: []info{{kind: itemLayer1}},
+		other: make(map[Item][]*repo),
+		repos: make(map[filters.RepoRef]*repo),
+		roots: make(map[filters.EventID]Item),
+
+		resting: make(map[*repo]struct{}),
+	}
+}
+
+func (w *want) intern(in info) Item {
+	if n := len(w.free); n > 0 {
+		it := w.free[n-1]
+		w.free = w.free[:n-1]
+		w.infos[it] = in
+		return it
+	}
+	w.infos = append(w.infos, in)
+	return Item(len(w.infos) - 1)
+}
+
+func (w *want) release(it Item) {
+	w.infos[it] = info{}
+	if int(it) < len(w.hashes) {
+		w.hashes[it] = 0
+	}
+	delete(w.other, it)
+	w.free = append(w.free, it)
+}
+
+// repoOf returns the entry of ref, making one that wants nothing if there is none.
+func (w *want) repoOf(ref filters.RepoRef) *repo {
+	if r, ok := w.repos[ref]; ok {
+		return r
+	}
+	r := &repo{ref: ref}
+	r.item = w.intern(info{kind: itemRepo, repo: r})
+	w.repos[ref] = r
+	return r
+}
+
+// drop removes an entry that wants nothing and has no root events.
+func (w *want) drop(r *repo) {
+	if r.level == LevelNone && len(r.roots)+len(r.rest) == 0 {
+		delete(w.repos, r.ref)
+		w.release(r.item)
+	}
+}
+
+// follows reports whether the repository makes its items targets of rel.
+func (r *repo) follows(rel *relay) bool {
+	return r.level == LevelFull && slices.Contains(r.relays, rel)
+}
+
+// isTarget reports whether a root event is wanted of rel by any repository.
+func (w *want) isTarget(it Item, rel *relay) bool {
+	return w.infos[it].repo.follows(rel) ||
+		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
+}
+
+// belongs reports whether a root event is known to tag r.
+func (w *want) belongs(it Item, r *repo) bool {
+	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
+}
+
+// addRoot makes a root event one of r's and reports whether that is news.
+func (w *want) addRoot(id filters.EventID, at uint32, r *repo) (Item, bool) {
+	it, ok := w.roots[id]
+	if !ok {
+		it = w.intern(info{kind: itemRoot, root: id, at: at, repo: r})
+		w.roots[id] = it
+	} else if w.belongs(it, r) {
+		return it, false
+	} else {
+		w.other[it] = append(w.other[it], r)
+	}
+	if r.roots == nil {
+		r.roots = make(map[Item]struct{})
+	}
+	r.roots[it] = struct{}{}
+	return it, true
+}
+
+// dropRoot forgets a root event and returns the repositories it belonged to.
+func (w *want) dropRoot(id filters.EventID) (Item, []*repo) {
+	it, ok := w.roots[id]
+	if !ok {
+		return 0, nil
+	}
+	repos := append([]*repo{w.infos[it].repo}, w.other[it]...)
+	for _, r := range repos {
+		delete(r.roots, it)
+		r.oldest = nil
+	}
+	delete(w.roots, id)
+	return it, repos
+}
+
+// untrack takes a root event from one of its repositories and reports whether it
+// has no other.
+func (w *want) untrack(it Item, r *repo) (alone bool) {
+	delete(r.roots, it)
+	in := &w.infos[it]
+	others := w.other[it]
+	switch {
+	case len(others) == 0:
+		delete(w.roots, in.root)
+		return true
+	case in.repo == r:
+		in.repo = others[0]
+		others = others[1:]
+	default:
+		others = slices.DeleteFunc(others, func(o *repo) bool { return o == r })
+	}
+	if w.other[it] = others; len(others) == 0 {
+		delete(w.other, it)
+	}
+	return false
+}

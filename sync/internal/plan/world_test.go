@@ -1,0 +1,310 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// world drives a plan with inputs drawn from a source, plays the shell and the
+// relays, and checks after each step that plan and world agree. What is wanted it
+// computes anew each time, from scratch.
+type world struct {
+	t    testing.TB
+	src  source
+	plan *Plan
+	now  time.Time
+	urls []filters.RelayURL
+	log  []string
+
+	repos     map[filters.RepoRef]RepoChange
+	roots     map[filters.EventID]map[filters.RepoRef]bool
+	bootstrap map[filters.RelayURL]bool
+
+	conns  map[filters.RelayURL]*worldConn
+	missed map[filters.RelayURL]map[string][]int64 // key -> times of events that we don't have
+
+	crowded   map[filters.RelayURL]bool
+	lastEpoch uint64
+	lastBatch BatchID
+	lastLive  LiveID
+	unchecked bool // no invariants: another test does that
+	daily     bool // a daily pass has hidden what was missed
+
+	kept     []Kept // what a crash would leave
+	restarts int
+	methods  map[LiveMethod]int // seen
+	resumed  int                // first connections after restarts that went on where the mark was
+	calm     bool               // short times, no overlap: what is forgotten shows
+}
+
+// worldConn is what a relay sees of us.
+type worldConn struct {
+	epoch     uint64
+	connected bool
+	limits    Limits
+	live      map[LiveID]map[string]bool
+	batches   map[BatchID]worldBatch
+}
+
+type worldBatch struct {
+	Batch
+	at int64
+}
+
+// source yields numbers below n. done: there are no more.
+type source interface {
+	n(n int) int
+	done() bool
+}
+
+type randSource struct {
+	*rand.Rand
+	left int
+}
+
+func (s *randSource) n(n int) int { return s.IntN(n) }
+func (s *randSource) done() bool  { s.left--; return s.left < 0 }
+
+type byteSource struct{ data []byte }
+
+func (s *byteSource) n(n int) int {
+	if len(s.data) == 0 {
+		return 0
+	}
+	b := s.data[0]
+	s.data = s.data[1:]
+	return int(b) % n
+}
+func (s *byteSource) done() bool { return len(s.data) == 0 }
+
+func newWorld(t testing.TB, src source) *world {
+	c := defaults()
+	c.MaxDials, c.MaxConnections, c.RebuildFilters, c.MaxBatches = 2, 4, 6, 2
+	c.AuthorsPerPass, c.MaxRoots, c.SweepRoots, c.MaxNamed = 3, 3, 2, 5
+	return &world{
+		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),
+		repos:     make(map[filters.RepoRef]RepoChange),
+		roots:     make(map[filters.EventID]map[filters.RepoRef]bool),
+		bootstrap: make(map[filters.RelayURL]bool),
+		conns:     make(map[filters.RelayURL]*worldConn),
+		missed:    make(map[filters.RelayURL]map[string][]int64),
+		crowded:   make(map[filters.RelayURL]bool),
+		methods:   make(map[LiveMethod]int),
+	}
+}
+
+// run feeds inputs until the source ends.
+func (w *world) run() {
+	for !w.src.done() {
+		w.input()
+	}
+}
+
+func (w *world) input() {
+	if w.calm {
+		w.calmInput()
+		return
+	}
+	w.now = w.now.Add([]time.Duration{0, time.Second, 0, 40 * time.Second, 0, 3 * time.Minute, 0, 20 * time.Minute}[w.src.n(8)])
+	switch w.src.n(20) {
+	case 0, 1:
+		w.step(w.changes())
+	case 2:
+		if w.src.n(4) == 0 {
+			w.step(w.snapshot())
+		}
+	case 3:
+		w.step(Bootstrap{Relay: w.url()})
+	case 4, 5:
+		w.dialed()
+	case 6:
+		w.lose()
+	case 7, 8, 9:
+		w.done()
+	case 10:
+		w.closeLive()
+	case 11:
+		u := w.url()
+		w.step(RateLimited{Relay: u, Epoch: w.epoch(u), Until: w.now.Add(time.Duration(w.src.n(90)) * time.Second)})
+	case 12:
+		w.step(Authors{pubKey(w.src.n(10)), pubKey(w.src.n(10))})
+	case 13:
+		w.stale()
+	case 14:
+		w.wake()
+	case 15, 16:
+		w.publish()
+	default:
+		w.more()
+	}
+}
+
+func (w *world) url() filters.RelayURL { return w.urls[w.src.n(len(w.urls))] }
+
+// epoch returns the epoch of a relay's connection, sometimes a wrong one.
+func (w *world) epoch(u filters.RelayURL) uint64 {
+	if c := w.conns[u]; c != nil && w.src.n(10) > 0 {
+		return c.epoch
+	}
+	return uint64(w.src.n(5))
+}
+
+func (w *world) changes() (c Changes) {
+	for range w.src.n(3) {
+		rc := RepoChange{Ref: repoRef(fmt.Sprint(w.src.n(8))), Level: []Level{LevelFull, LevelFull, LevelStateOnly, LevelNone}[w.src.n(4)]}
+		for range w.src.n(4) {
+			rc.Relays = append(rc.Relays, w.url())
+		}
+		c.Repos = append(c.Repos, rc)
+	}
+	for range w.src.n(4) {
+		n := w.src.n(30)
+		rc := RootChange{ID: rootID(n), CreatedAt: createdAt(rootID(n))}
+		for range w.src.n(3) {
+			rc.Repos = append(rc.Repos, repoRef(fmt.Sprint(w.src.n(8))))
+		}
+		c.Roots = append(c.Roots, rc)
+	}
+	return c
+}
+
+// snapshot keeps a part of what is wanted, and adds to it.
+func (w *world) snapshot() Snapshot {
+	c := w.changes()
+	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), filters.RepoRef.Compare) {
+		if w.src.n(3) > 0 {
+			c.Repos = append(c.Repos, w.repos[ref])
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(w.roots), filters.EventID.Compare) {
+		if w.src.n(3) > 0 {
+			c.Roots = append(c.Roots, w.rootChange(id))
+		}
+	}
+	return Snapshot(c)
+}
+
+func (w *world) dialed() {
+	for _, u := range w.urls {
+		if c := w.conns[u]; c != nil && !c.connected {
+			if w.src.n(3) == 0 {
+				w.step(DialFailed{Relay: u, Epoch: w.epoch(u), RetryAt: w.now.Add(time.Duration(1+w.src.n(200)) * time.Second), Good: w.src.n(2) == 0})
+			} else {
+				w.step(Connected{Relay: u, Epoch: w.epoch(u), Limits: w.limits()})
+			}
+			return
+		}
+	}
+}
+
+// connection returns one that stands, nil if there is none.
+func (w *world) connection() (filters.RelayURL, *worldConn) {
+	first := w.src.n(len(w.urls))
+	for i := range w.urls {
+		u := w.urls[(first+i)%len(w.urls)]
+		if c := w.conns[u]; c != nil && c.connected {
+			return u, c
+		}
+	}
+	return filters.RelayURL{}, nil
+}
+
+func (w *world) lose() {
+	u, c := w.connection()
+	if c == nil {
+		return
+	}
+	in := Lost{Relay: u, Epoch: w.epoch(u), AliveAt: w.now.Add(-time.Duration(w.src.n(60)) * time.Second), RetryAt: w.now.Add(time.Duration(1+w.src.n(100)) * time.Second)}
+	in.Cursors = make(map[BatchID][]Cursor)
+	for _, id := range slices.Sorted(maps.Keys(c.batches)) {
+		if w.src.n(4) > 0 {
+			in.Cursors[id] = w.cursors(c.batches[id])
+		}
+	}
+	w.step(in)
+}
+
+func (w *world) done() {
+	u, c := w.connection()
+	if c == nil || len(c.batches) == 0 {
+		return
+	}
+	ids := slices.Sorted(maps.Keys(c.batches))
+	id := ids[w.src.n(len(ids))]
+	in := Done{Relay: u, Epoch: w.epoch(u), Batch: id, Result: []Result{Complete, Complete, Gaps, Failed, Refused}[w.src.n(5)]}
+	in.Reconciled = w.src.n(2) == 0
+	if in.Result >= Failed && w.src.n(5) > 0 {
+		in.Cursors = w.cursors(c.batches[id])
+	}
+	w.step(in)
+}
+
+// cursors says how far the queries of a batch got: nowhere, to a time, to the end.
+func (w *world) cursors(b worldBatch) (out []Cursor) {
+	for _, q := range b.Queries {
+		at := b.at
+		if q.Until != 0 {
+			at = q.Until
+		}
+		out = append(out, []Cursor{Cursor(q.Until), CursorDone, Cursor(at - int64(w.src.n(1000)))}[w.src.n(3)])
+	}
+	return out
+}
+
+func (w *world) closeLive() {
+	if u, c := w.connection(); c != nil && len(c.live) > 0 {
+		ids := slices.Sorted(maps.Keys(c.live))
+		w.step(LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()})
+	}
+}
+
+// stale feeds what comes too late, or of a relay that is not known.
+func (w *world) stale() {
+	u, e := w.url(), uint64(w.src.n(int(w.lastEpoch)+2))
+	if c := w.conns[u]; c != nil && c.epoch == e {
+		return
+	}
+	w.step([]Input{
+		Connected{Relay: u, Epoch: e, Limits: usual}, DialFailed{Relay: u, Epoch: e}, Lost{Relay: u, Epoch: e},
+		Done{Relay: u, Epoch: e, Batch: w.lastBatch}, LiveClosed{Relay: u, Epoch: e, Live: w.lastLive},
+		RateLimited{Relay: u, Epoch: e, Until: w.now.Add(time.Hour)},
+	}[w.src.n(6)])
+}
+
+// wake lets the time of the next tick come.
+func (w *world) wake() {
+	at, ok := w.plan.NextWake()
+	if !ok {
+		return
+	}
+	if at.After(w.now) {
+		w.now = at
+	}
+	w.step(Tick{})
+	next, ok := w.plan.NextWake()
+	require.True(w.t, !ok || next.After(w.now), "a busy loop: woken at %s for %s", clock(w.now), clock(next))
+}
+
+// step hands an input to the plan and to the model, and checks what comes of it.
+func (w *world) step(in Input) {
+	w.before(in)
+	effects := w.plan.Step(w.now, in)
+	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
+	for _, e := range effects {
+		w.note("> " + show(e))
+		w.perform(e)
+	}
+	if !w.unchecked {
+		w.check()
+	}
+}
+
+func (w *world) note(line string) { w.log = append(w.log, line) }

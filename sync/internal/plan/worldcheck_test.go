@@ -1,0 +1,201 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// check compares plan and world.
+func (w *world) check() {
+	p, t := w.plan, w.t
+	dialing, connected := 0, 0
+	for _, u := range w.urls {
+		r, wanted := p.relays[u], w.wanted(u)
+		require.Equal(t, wanted != nil, r != nil, "%s known", short(u))
+		if r == nil {
+			require.Nil(t, w.conns[u])
+			continue
+		}
+		sameKeys(t, wanted, keysOf(p.itemFilters(slices.Collect(maps.Keys(r.items)))...), "D3: targets of "+short(u))
+		c := w.conns[u]
+		require.Equal(t, c != nil && !c.connected, r.connecting)
+		require.Equal(t, c != nil && c.connected, r.connected)
+		w.checkFacts(r)
+		if c == nil || !c.connected {
+			require.Empty(t, r.batches)
+			require.Zero(t, r.ofStatus[inFlight], "in flight on no connection")
+			require.Zero(t, r.catchRunning)
+			require.True(t, r.connecting || r.turn != nil || r.wakeIndex > 0, "T1: never tried again")
+		} else {
+			w.checkConnected(r, c, wanted)
+		}
+		if r.connecting {
+			dialing++
+		}
+		if r.connected {
+			connected++
+		}
+	}
+	w.checkUnproven()
+	require.Equal(t, dialing, p.dialing)
+	require.Len(t, p.connected, connected)
+	require.LessOrEqual(t, dialing, p.cfg.MaxDials)
+	require.LessOrEqual(t, dialing+connected, p.cfg.MaxConnections)
+	for i, r := range p.timers.heap {
+		w.must(i+1 == r.wakeIndex && !r.gone, "broken heap of timers")
+	}
+	require.Empty(t, p.dirty)
+}
+
+// checkFacts checks that todo, in flight, parked and confirmed share out the items.
+func (w *world) checkFacts(r *relay) {
+	t := w.t
+	var count [statuses]int
+	parked := make(map[Item]bool)
+	for _, k := range r.parked {
+		for _, it := range k.items {
+			parked[it] = parked[it] || !k.catchUp
+		}
+	}
+	flying := make(map[Item]int)
+	for _, b := range r.batches {
+		for _, it := range b.items {
+			if b.kind == History || b.kind == DailyHistory {
+				flying[it]++
+			}
+		}
+	}
+	for it, st := range r.items {
+		count[st]++
+		_, isTodo := r.todo[it]
+		if st == todo {
+			w.must(isTodo || parked[it], "neither asked for nor parked")
+		} else {
+			w.must(!isTodo, "asked for a second time")
+		}
+		if st == inFlight {
+			w.must(flying[it] == 1, "D5: in flight in several batches, or in none")
+			delete(flying, it)
+		}
+		w.must(st != confirmed || r.resume[it] == nil, "confirmed, but a part of it is to be fetched")
+	}
+	require.Empty(t, flying, "batches have items that are not in flight")
+	require.Equal(t, count, r.ofStatus)
+	require.LessOrEqual(t, len(r.todo), count[todo])
+	for it := range r.resume {
+		require.Contains(t, r.items, it)
+	}
+	listed := 0
+	for _, rc := range w.repos {
+		if slices.Contains(rc.Relays, r.url) {
+			listed++
+		}
+	}
+	require.Equal(t, listed, r.listedBy)
+}
+
+func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
+	t, p := w.t, w.plan
+	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.batches)))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), slices.Collect(maps.Keys(r.live.subs)))
+	w.methods[r.live.method()]++
+	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
+	for id, b := range r.batches {
+		require.True(t, r.wakeIndex > 0 && !r.wakeAt.After(b.deadline), "T6: nothing ends batch %d", id)
+	}
+	cooling := w.now.Before(r.coolUntil)
+	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.wakeAt.After(w.now) {
+		require.Empty(t, r.todo, "T4: not asked for")
+		require.Empty(t, r.catchQueue)
+	}
+	if cooling || w.now.Before(r.live.retryAt) {
+		return
+	}
+	if r.wakeIndex > 0 && !r.wakeAt.After(w.now) {
+		return // its tick is due
+	}
+	if !r.live.postponed.IsZero() {
+		require.Less(t, w.now.Sub(r.live.postponed), mostPostponed)
+		require.NotZero(t, len(r.todo)+len(r.batches), "what is it put off for?")
+		return
+	}
+	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
+	if r.liveMost > 0 {
+		require.LessOrEqual(t, len(c.live), r.liveMost)
+	}
+	require.Empty(t, r.live.missing)
+	covered := make(map[string]bool)
+	for _, keys := range c.live {
+		maps.Copy(covered, keys)
+	}
+	if r.live.unfollowed > 0 {
+		w.crowded[r.url] = true
+		w.checkOther(r, wanted, covered)
+		return
+	}
+	if r.live.idle > 0 {
+		maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
+	}
+	sameKeys(t, wanted, covered, "followed of "+short(r.url))
+}
+
+// must is require.True without its cost: it is called a million times.
+func (w *world) must(ok bool, what string) {
+	if !ok {
+		require.Fail(w.t, what)
+	}
+}
+
+func sameKeys(t testing.TB, want, got map[string]bool, what string) {
+	if !maps.Equal(want, got) {
+		require.Equal(t, want, got, what)
+	}
+}
+
+// finish lets everything end well, and checks that nothing was missed for good.
+func (w *world) finish() {
+	end := w.now.Add(6 * time.Hour)
+	for range 5000 {
+		progress := false
+		for _, u := range w.urls {
+			c := w.conns[u]
+			if c == nil {
+				continue
+			}
+			if !c.connected {
+				w.step(Connected{Relay: u, Epoch: c.epoch, Limits: usual})
+				progress = true
+				continue
+			}
+			for _, id := range slices.Sorted(maps.Keys(c.batches)) {
+				w.step(Done{Relay: u, Epoch: c.epoch, Batch: id})
+				progress = true
+			}
+		}
+		if progress {
+			continue
+		}
+		at, ok := w.plan.NextWake()
+		if !ok || at.After(end) {
+			break
+		}
+		w.wake()
+	}
+	for _, u := range w.urls {
+		c := w.conns[u]
+		if c == nil {
+			continue // no place for it
+		}
+		r := w.plan.relays[u]
+		require.Equal(w.t, len(r.items), r.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Zero(w.t, r.catchSince)
+		require.Nil(w.t, r.named, "named but not asked for")
+		for key := range w.wanted(u) {
+			require.Empty(w.t, w.missed[u][key], "T8: %s: events of %s missed for good", short(u), key)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// before takes over into the model what an input says.
+func (w *world) before(in Input) {
+	switch in := in.(type) {
+	case Changes:
+		w.wantChanges(in)
+	case Snapshot:
+		w.wantChanges(Changes(in))
+		for id := range w.roots {
+			if !slices.ContainsFunc(in.Roots, func(c RootChange) bool { return c.ID == id }) {
+				w.wantRoot(RootChange{ID: id})
+			}
+		}
+		for ref := range w.repos {
+			if !slices.ContainsFunc(in.Repos, func(c RepoChange) bool { return c.Ref == ref }) {
+				w.wantRepo(RepoChange{Ref: ref})
+			}
+		}
+	case Bootstrap:
+		w.bootstrap[in.Relay] = true
+	case Connected:
+		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+			c.connected, c.limits = true, in.Limits
+			if k := w.plan.relays[in.Relay].restored; k != nil && w.now.Sub(k.mark) <= w.plan.cfg.QuickReconnect && len(k.items) > 1 {
+				w.resumed++
+			}
+		}
+	case DialFailed:
+		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+			delete(w.conns, in.Relay)
+		}
+	case Lost:
+		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+			for id, got := range in.Cursors {
+				w.fetched(in.Relay, c.batches[id], got)
+			}
+			delete(w.conns, in.Relay)
+		}
+	case Done:
+		c := w.conns[in.Relay]
+		if c == nil || c.epoch != in.Epoch {
+			return
+		}
+		b := c.batches[in.Batch]
+		delete(c.batches, in.Batch)
+		if in.Result >= Failed {
+			w.fetched(in.Relay, b, in.Cursors)
+			return
+		}
+		w.fetched(in.Relay, b, slices.Repeat([]Cursor{CursorDone}, len(b.Queries)))
+	case LiveClosed:
+		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+			delete(c.live, in.Live)
+		}
+	}
+}
+
+func (w *world) wantChanges(c Changes) {
+	for _, rc := range c.Repos {
+		w.wantRepo(rc)
+	}
+	for _, rc := range c.Roots {
+		w.wantRoot(rc)
+	}
+}
+
+// wantRepo keeps a repository that is not wanted as long as it has root events.
+func (w *world) wantRepo(rc RepoChange) {
+	if _, known := w.repos[rc.Ref]; known || rc.Level != LevelNone {
+		if rc.Level == LevelNone {
+			rc.Relays = nil
+		}
+		w.repos[rc.Ref] = rc
+	}
+	w.dropRepos()
+}
+
+func (w *world) wantRoot(rc RootChange) {
+	if len(rc.Repos) == 0 {
+		delete(w.roots, rc.ID)
+		w.dropRepos()
+		return
+	}
+	for _, ref := range rc.Repos {
+		if _, known := w.repos[ref]; known {
+			if w.roots[rc.ID] == nil {
+				w.roots[rc.ID] = make(map[filters.RepoRef]bool)
+			}
+			w.roots[rc.ID][ref] = true
+		}
+	}
+}
+
+func (w *world) dropRepos() {
+	used := make(map[filters.RepoRef]bool)
+	for _, refs := range w.roots {
+		maps.Copy(used, refs)
+	}
+	maps.DeleteFunc(w.repos, func(ref filters.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone && !used[ref] })
+}
+
+// wanted computes from scratch what is wanted of a relay: for each value of a
+// filter a key. nil if the relay is not wanted at all.
+func (w *world) wanted(u filters.RelayURL) map[string]bool {
+	listed := w.bootstrap[u]
+	keys := map[string]bool{"layer1": true}
+	for ref, rc := range w.repos {
+		if !slices.Contains(rc.Relays, u) {
+			continue
+		}
+		listed = true
+		if rc.Level != LevelFull {
+			continue
+		}
+		for _, tag := range []string{"a", "A", "q"} {
+			keys[tag+" "+ref.String()] = true
+		}
+		keys["5a "+ref.Address(filters.KindAnnouncement)] = true
+		keys["5a "+ref.Address(filters.KindState)] = true
+		for _, id := range w.tracked(ref) {
+			for _, tag := range []string{"e", "E", "q"} {
+				keys[tag+" "+id.String()] = true
+			}
+		}
+	}
+	if !listed {
+		return nil
+	}
+	return keys
+}
+
+// keysOf returns the keys that filters ask for.
+func keysOf(fs ...nostr.Filter) map[string]bool {
+	keys := make(map[string]bool)
+	for _, f := range fs {
+		r := roleOf(f)
+		for _, v := range f.Tags[r.tag] {
+			if r.deletion {
+				keys["5a "+v] = true
+			} else {
+				keys[r.tag+" "+v] = true
+			}
+		}
+		if r.tag == "" && len(f.Kinds) == 2 {
+			keys["layer1"] = true
+		}
+		if r.tag == "" && len(f.Kinds) > 2 {
+			keys["kinds"] = true
+		}
+	}
+	return keys
+}
+
+// publish has a relay get an event. We have it if a live subscription brings it.
+func (w *world) publish() {
+	u := w.url()
+	keys := w.wanted(u)
+	if keys == nil {
+		return
+	}
+	sorted := slices.Sorted(maps.Keys(keys))
+	key := sorted[w.src.n(len(sorted))]
+	if c := w.conns[u]; c != nil && c.connected {
+		for _, covered := range c.live {
+			if covered[key] || covered["kinds"] {
+				return
+			}
+		}
+	}
+	if w.missed[u] == nil {
+		w.missed[u] = make(map[string][]int64)
+	}
+	w.missed[u][key] = append(w.missed[u][key], w.now.Unix())
+	w.note(fmt.Sprintf("%s event %s %s", clock(w.now), short(u), key))
+}
+
+// fetched takes off what a batch brought.
+func (w *world) fetched(u filters.RelayURL, b worldBatch, got []Cursor) {
+	for i, q := range b.Queries {
+		if i >= len(got) || got[i] == CursorStart {
+			continue
+		}
+		until, since := b.at, int64(0)
+		if q.Until != 0 {
+			until = min(until, q.Until)
+		}
+		if q.Filter.Since != nil {
+			since = int64(*q.Filter.Since)
+		}
+		if q.Filter.Until != nil {
+			until = min(until, int64(*q.Filter.Until))
+		}
+		if got[i] != CursorDone {
+			since = max(since, int64(got[i])+1)
+		}
+		for key := range keysOf(q.Filter) {
+			if len(w.missed[u][key]) == 0 {
+				continue
+			}
+			w.missed[u][key] = slices.DeleteFunc(w.missed[u][key], func(at int64) bool { return since <= at && at <= until })
+		}
+	}
+}
+
+// perform checks an effect against what the world knows, and does it.
+func (w *world) perform(e Effect) {
+	t := w.t
+	conn := func(u filters.RelayURL, epoch uint64) *worldConn {
+		c := w.conns[u]
+		require.True(t, c != nil && c.connected && c.epoch == epoch, "effect without connection: %s", show(e))
+		return c
+	}
+	switch e := e.(type) {
+	case Dial:
+		require.Nil(t, w.conns[e.Relay])
+		require.Greater(t, e.Epoch, w.lastEpoch)
+		w.lastEpoch = e.Epoch
+		w.conns[e.Relay] = &worldConn{epoch: e.Epoch, live: make(map[LiveID]map[string]bool), batches: make(map[BatchID]worldBatch)}
+	case Hangup:
+		require.NotNil(t, w.conns[e.Relay])
+		require.Equal(t, e.Epoch, w.conns[e.Relay].epoch)
+		delete(w.conns, e.Relay)
+	case Forget:
+		require.Nil(t, w.wanted(e.Relay), "T2: forgotten though wanted")
+		delete(w.missed, e.Relay)
+	case OpenLive:
+		c := conn(e.Relay, e.Epoch)
+		require.Greater(t, e.Live, w.lastLive)
+		w.lastLive = e.Live
+		require.LessOrEqual(t, len(e.Filters), c.limits.MaxFilters)
+		for _, f := range e.Filters {
+			require.False(t, filters.Empty(f))
+			require.True(t, f.LimitZero)
+		}
+		c.live[e.Live] = keysOf(e.Filters...)
+		w.missNothingLive(e.Relay)
+	case CloseLive:
+		delete(conn(e.Relay, e.Epoch).live, e.Live)
+	case Start:
+		c := conn(e.Relay, e.Epoch)
+		require.Greater(t, e.Batch.ID, w.lastBatch)
+		w.lastBatch = e.Batch.ID
+		require.NotEmpty(t, e.Batch.Queries)
+		require.Equal(t, w.now.Add(w.plan.cfg.BatchTimeout), e.Batch.Deadline)
+		for _, q := range e.Batch.Queries {
+			require.LessOrEqual(t, filters.Size(q.Filter), c.limits.MaxMessage/2)
+			require.Equal(t, e.Batch.Kind == Recent || e.Batch.Kind == Audit, q.Filter.Since != nil)
+			if e.Batch.Kind == Recent {
+				require.Greater(t, int64(*q.Filter.Since), start.Add(-time.Hour).Unix(), "T7")
+			}
+		}
+		c.batches[e.Batch.ID] = worldBatch{e.Batch, w.now.Unix()}
+	case Cancel:
+		c := conn(e.Relay, e.Epoch)
+		require.Contains(t, c.batches, e.Batch)
+		delete(c.batches, e.Batch)
+	case Reset:
+		w.daily = w.daily || e.Daily
+	}
+}
+
+func (w *world) missNothingLive(u filters.RelayURL) {
+	require.LessOrEqual(w.t, len(w.conns[u].live), 60, "T9: live subscriptions accumulate")
+}

@@ -1,0 +1,13 @@
+// Package session is the conversation with one relay over one connection: which
+// request goes out when, what an answer means, when a silence has lasted too long.
+// Like package plan it is a pure state machine. The methods of [Session] take what
+// happened and the time and return [Action] values; the caller does the I/O.
+//
+// Two primitives are kept apart. Live subscriptions (limit 0) are opened before
+// history and stay. A query of a batch fetches history once: by reconciliation
+// (NIP-77) where the relay offers it, else by pages.
+//
+// Requests are opened one after the other, each when the one before got its first
+// answer, so that a NOTICE, which names no request, can be told to belong to one.
+// Subscription ids are never used twice.
+package session

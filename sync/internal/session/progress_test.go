@@ -1,0 +1,26 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// What only we have is counted in full and told up to a bound.
+func TestReportCompared(t *testing.T) {
+	var r Report
+	ids := make([][32]byte, 700)
+	for i := range ids {
+		ids[i] = eventID(i)
+	}
+	r.compared(ids)
+	r.compared(ids)
+	r.compared(nil)
+	r.compared(ids)
+	require.Equal(t, 4, r.Reconciled)
+	require.Equal(t, 2_100, r.LackingAll)
+	require.Len(t, r.Lacking, MaxLacking)
+	require.Equal(t, filters.EventID(ids[0]), r.Lacking[700])
+}

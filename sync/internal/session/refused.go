@@ -1,0 +1,183 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// refused deals with a request that the relay did not want, or ended. tell means
+// that the relay may still have it open.
+func (s *Session) refused(now time.Time, x *sub, why wire.Refusal, text string, tell bool) {
+	first := s.opening == x // nothing was sent after it
+	s.answered(x)
+	if x.kind == subProbe {
+		s.probeRefused(now, x, why, text, tell)
+		return
+	}
+	if slices.ContainsFunc(s.closing, func(c closing) bool { return c.sub == x }) {
+		s.drop(x, tell) // nobody wants it any more
+		return
+	}
+	// What a live subscription should have brought since has to be caught up with:
+	// the plan opens it again and sees to that.
+	missed := x.kind == subLive && !first
+	if !s.cured(now, x, why, text, tell, missed) {
+		s.final(x, why, text, tell)
+	}
+}
+
+// cured does what can be done for a request to be answered yet; false if nothing
+// can. With missed it is not repeated here.
+func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, tell, missed bool) bool {
+	switch why {
+	case wire.RefusalRateLimited:
+		s.cool(now, text)
+		if !missed {
+			s.again(x, tell)
+		}
+		return !missed
+	case wire.RefusalTooManySubs:
+		return s.tooMany(x, text, tell)
+	case wire.RefusalAuthRequired:
+		if !s.mayAuthenticate(now, x) {
+			return false
+		}
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalBadRequest:
+		if x.kind == subIDs {
+			return s.fewerIDs(x, tell)
+		}
+		if s.outdated(x) || s.remedy(x, why, text) {
+			break
+		}
+		if why == wire.RefusalBadRequest && x.openAt != 0 {
+			break
+		}
+		if why != wire.RefusalBadRequest || !x.triable() {
+			return false
+		}
+		x.missed, x.refusal = missed, text
+		s.unsend(x, tell)
+		s.held = append(s.held, x)
+		s.nextTrial()
+		return true
+	default:
+		return false
+	}
+	switch {
+	case missed:
+		s.final(x, wire.RefusalOther, text, tell)
+	case why == wire.RefusalAuthRequired:
+		x.toAuth = true
+		s.again(x, tell)
+	default:
+		s.relearned(x, tell)
+	}
+	return true
+}
+
+// final gives a request up.
+func (s *Session) final(x *sub, why wire.Refusal, text string, tell bool) {
+	switch why {
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds:
+		why = wire.RefusalBadRequest
+	}
+	switch x.kind {
+	case subLive:
+		live := x.live
+		s.drop(x, tell)
+		for _, part := range slices.Clone(s.lives[live]) {
+			s.drop(part, true)
+		}
+		s.do(LiveClosed{Live: live, Reason: text, Why: why})
+	case subNeg:
+		s.negRefused(x, why, text)
+	default:
+		result := plan.Failed
+		switch why {
+		case wire.RefusalAuthRequired, wire.RefusalRestricted, wire.RefusalBadRequest:
+			result = plan.Refused
+		}
+		s.giveUp(x, result, text, tell)
+	}
+}
+
+// tooMany deals with a request for which the relay had no room. What is open shows
+// how many it takes.
+func (s *Session) tooMany(x *sub, text string, tell bool) bool {
+	if x.kind == subNeg {
+		return false
+	}
+	open := 0
+	for _, y := range s.subs {
+		if y != x && y.kind != subNeg {
+			open++
+		}
+	}
+	s.learn(learned.MaxSubscriptions, open, text)
+	if n := s.terms.MaxSubscriptions; n > 0 {
+		s.cfg.Historic = min(s.cfg.Historic, plan.Limits{MaxSubscriptions: n}.Historic())
+	}
+	if x.kind == subLive {
+		return false
+	}
+	s.cfg.Historic = max(1, min(s.cfg.Historic, s.historic-1))
+	if s.historic > 1 {
+		s.again(x, tell)
+		return true
+	}
+	return false
+}
+
+// fewerIDs asks for events by id in smaller chunks.
+func (s *Session) fewerIDs(x *sub, tell bool) bool {
+	n := len(x.filters[0].IDs)
+	if n < 2 {
+		return false
+	}
+	s.cfg.IDChunk = min(s.cfg.IDChunk, n/2)
+	s.drop(x, tell)
+	x.q.chunks--
+	x.q.todo = append(slices.SortedFunc(maps.Keys(x.want), filters.EventID.Compare), x.q.todo...)
+	s.moreIDs(x.q)
+	return true
+}
+
+// suspectAll notes a complaint that can't be told to belong to any request: an
+// answer that is empty may be no answer.
+func (s *Session) suspectAll() {
+	for _, x := range s.subs {
+		if x.kind != subLive && x.events == 0 {
+			x.noticed = true
+		}
+	}
+}
+
+// Unsent takes back a request that is larger than what may be sent.
+func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Action {
+	x, ok := s.subs[id]
+	switch {
+	case !ok:
+	case x.kind == subNeg:
+		s.drop(x, false)
+		s.byPages(x.q)
+	default:
+		s.answered(x)
+		smaller := s.learn(learned.MaxMessage, max(leastMessage, min(size, s.terms.MaxMessage)/2), reason)
+		switch {
+		case x.kind == subIDs && s.fewerIDs(x, false):
+		case x.kind == subProbe:
+			s.probeFailed(x, reason, false)
+		case smaller && x.kind != subIDs:
+			s.relearned(x, false)
+		default:
+			s.final(x, wire.RefusalBadRequest, reason, false)
+		}
+	}
+	return s.flush(now)
+}

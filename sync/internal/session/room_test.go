@@ -1,0 +1,125 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// narrow is a session with a relay that takes five subscriptions; a request is out of
+// the way as soon as it is sent.
+func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([]Action)) {
+	t.Helper()
+	c := defaults()
+	c.Terms.NoNegentropy, c.Terms.MaxSubscriptions, c.Historic = true, 5, 4
+	s, open = New(c), make(map[string]wire.Request)
+	take = func(actions []Action) {
+		for _, a := range only[Send](actions) {
+			switch a.Request.Type {
+			case wire.TypeReq:
+				open[a.Request.Sub] = a.Request
+			case wire.TypeClose:
+				delete(open, a.Request.Sub)
+			}
+			require.LessOrEqual(t, len(open), 5)
+		}
+	}
+	return s, open, take
+}
+
+// opened lets time pass until nothing waits for an answer to what was sent last.
+func opened(s *Session, take func([]Action)) {
+	for range 20 {
+		at, ok := s.NextWake()
+		if !ok || s.opening == nil {
+			return
+		}
+		take(s.Tick(at))
+	}
+}
+
+// Live subscriptions and history share what the relay takes: together they went over
+// it when the former took what had been left for the latter.
+func TestLiveAndHistoryShareRoom(t *testing.T) {
+	s, open, take := narrow(t)
+	take(s.Fetch(start, batchOf(1, plan.History, tagging("a"), tagging("b"), tagging("c"), tagging("d"), tagging("e"))))
+	opened(s, take)
+	assert.Len(t, open, 4)
+	for i := range 3 {
+		take(s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging(fmt.Sprint(i)))}))
+		opened(s, take)
+	}
+	assert.Len(t, open, 5, "one live subscription found room, two wait for pages to end")
+	// What ends makes room for those that are live, not for more history.
+	lives := func() (n int) {
+		for sub := range open {
+			if sub[0] == 'l' {
+				n++
+			}
+		}
+		return n
+	}
+	for range 2 {
+		for sub := range open {
+			if sub[0] == 'r' {
+				delete(open, sub)
+				take(s.Receive(start, closed(sub, "error: no")))
+				break
+			}
+		}
+		opened(s, take)
+		assert.Len(t, open, 5)
+	}
+	assert.Equal(t, 3, lives())
+}
+
+// A relay that takes no more than is live still gets one page at a time, and decides.
+func TestHistoryIsNotStarved(t *testing.T) {
+	s, open, take := narrow(t)
+	for i := range 5 {
+		take(s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging(fmt.Sprint(i)))}))
+		opened(s, take)
+	}
+	require.Len(t, open, 5)
+	clear(open)
+	take(s.Fetch(start, batchOf(1, plan.History, tagging("a"), tagging("b"))))
+	opened(s, take)
+	assert.Len(t, open, 1)
+}
+
+// What must be fetched by pages is not reconciled.
+func TestNoNegentropyForAudits(t *testing.T) {
+	s := New(defaults())
+	b := batchOf(1, plan.Audit, tagging("x"))
+	b.Queries[0].NoNegentropy = true
+	assert.Equal(t, wire.TypeReq, sent(t, s.Fetch(start, b)).Type)
+}
+
+// Ids that do not come are reported, but not without bound.
+func TestReportOfUnservedIsBounded(t *testing.T) {
+	s, b := New(defaults()), &batch{}
+	for i := range 3 {
+		q := &query{b: b}
+		for k := range 400 {
+			q.unserved = append(q.unserved, eventID(1000*i+k))
+		}
+		s.countUnserved(q)
+	}
+	assert.Len(t, b.report.Unserved, maxUnserved)
+	assert.Equal(t, 1_200, b.report.Missing)
+}
+
+// The reason for which a subscription ended reaches the plan.
+func TestLiveClosedSaysWhy(t *testing.T) {
+	s := New(defaults())
+	r := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
+	a := one[LiveClosed](t, s.Receive(start, closed(r.Sub, "ERROR: too many concurrent REQs")))
+	assert.Equal(t, wire.RefusalTooManySubs, a.Why)
+}

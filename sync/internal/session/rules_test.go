@@ -1,0 +1,189 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// rules are what the relay of a world refuses, for ever.
+type rules struct {
+	kindless bool
+	values   int // more in one list
+	filters  int // more in one request
+	ids      int // more in one request
+	poison   string
+	auth     authRule
+	unsaid   bool // it does not say why
+	notice   bool // it does not say what
+
+	authed, challenged bool
+}
+
+type authRule int
+
+const (
+	authFree authRule = iota
+	authAsked
+	authFails
+	authRules
+)
+
+func drawRules(src source) rules {
+	r := rules{unsaid: src.n(2) == 0, notice: src.n(3) == 0}
+	if src.n(2) > 0 {
+		return r
+	}
+	r.kindless = src.n(3) == 0
+	if src.n(3) == 0 {
+		r.values = 1 + src.n(4)
+	}
+	if src.n(3) == 0 {
+		r.filters = 1 + src.n(3)
+	}
+	if src.n(3) == 0 {
+		r.ids = 1 + src.n(4)
+	}
+	if src.n(3) == 0 {
+		r.poison = "z"
+	}
+	if src.n(3) == 0 {
+		r.auth = authRule(src.n(int(authRules)))
+	}
+	return r
+}
+
+// someFilter asks for some roots, each once.
+func (w *world) someFilter() nostr.Filter {
+	from := w.src.n(len(roots))
+	n := 1 + w.src.n(len(roots))
+	f := nostr.Filter{Tags: nostr.TagMap{"e": {}}}
+	for i := range n {
+		f.Tags["e"] = append(f.Tags["e"], roots[(from+i)%len(roots)])
+	}
+	return f
+}
+
+// refusal says why a request is refused, "" if it is not.
+func (r *rules) refusal(req wire.Request) string {
+	if r.filters > 0 && len(req.Filters) > r.filters {
+		return "bad req: too many filters"
+	}
+	for _, f := range req.Filters {
+		switch {
+		case r.ids > 0 && len(f.IDs) > r.ids:
+			return "too many ids"
+		case f.IDs != nil:
+		case r.kindless && kindless(f):
+			return "blocked: an author must be specified to get their kind:1 notes"
+		case r.values > 0 && len(f.Tags["e"]) > r.values:
+			return "too many tag values"
+		case r.poison != "" && slices.Contains(f.Tags["e"], r.poison):
+			return "bad req: filter item too large"
+		}
+	}
+	return ""
+}
+
+// refuses has a request refused that is against the rules.
+func (w *world) refuses(req wire.Request) bool {
+	r := &w.rules
+	if r.auth != authFree && !r.authed {
+		if !r.challenged {
+			r.challenged = true
+			w.say(wire.Message{Type: wire.TypeAuth, Text: "challenge"})
+		}
+		w.refuseWith(req, "auth-required: who are you?", r.notice)
+		return true
+	}
+	text := r.refusal(req)
+	if text == "" {
+		return false
+	}
+	if r.unsaid {
+		text = "invalid: no"
+	}
+	w.refuseWith(req, text, r.notice)
+	return true
+}
+
+func (w *world) refuseWith(req wire.Request, text string, byNotice bool) {
+	switch {
+	case req.Type == wire.TypeNegOpen:
+		w.say(wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: text})
+	case byNotice:
+		w.say(notice(text), eose(req.Sub))
+	default:
+		delete(w.open, req.Sub)
+		w.say(closed(req.Sub, text))
+	}
+}
+
+// sign has our key answer at its leisure.
+func (w *world) sign() {
+	fails := w.src.n(5) == 0 && !w.calm
+	w.answers = append(w.answers, func() []Action {
+		if fails {
+			return w.s.Signed(w.now, nil, errors.New("no key"))
+		}
+		return w.s.Signed(w.now, event(7777, 0, ""), nil)
+	})
+}
+
+func (w *world) authenticated(req wire.Request) {
+	require.False(w.t, w.rules.authed, "P10: a second AUTH")
+	w.rules.authed = w.rules.auth == authAsked
+	id, err := filters.ParseEventID(req.Event.ID)
+	require.NoError(w.t, err)
+	if w.calm || w.src.n(5) > 0 {
+		w.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: w.rules.authed})
+	}
+}
+
+// Whatever well-behaved relays refuse, what they would give in another form is
+// fetched, in a bounded number of requests.
+func TestWorldsOfRules(t *testing.T) {
+	refused := 0
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 7)), 0})
+			w.calm, w.s.cfg.Auth = true, true
+			for id := range w.hidden {
+				w.hidden[id] = false
+			}
+			if w.kind == refusesSilently || w.kind == negBroken {
+				w.kind = offersNeg
+			}
+			w.follow()
+			w.follow()
+			for range 3 {
+				w.fetch()
+			}
+			w.finish()
+			hopeless := w.rules.auth == authFails
+			for _, r := range w.results {
+				if hopeless {
+					require.Equal(t, plan.Refused, r)
+				} else {
+					require.Less(t, r, plan.Failed, "%+v", w.rules)
+				}
+				refused += int(r / plan.Failed)
+			}
+			require.Less(t, len(w.used), 1_000)
+			if len(w.lives) > 0 && !hopeless {
+				live, _, _ := w.s.Open()
+				require.NotZero(t, live+len(w.s.aside))
+			}
+		})
+	}
+	t.Logf("%d batches refused", refused)
+}

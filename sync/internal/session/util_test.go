@@ -1,0 +1,118 @@
+package session
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// start is the time 0 of all tests.
+var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// defaults is what the SyncManager uses, but for smaller pages.
+func defaults() Config {
+	return Config{
+		Historic: 8, Reconciling: 2, PageLimit: 10, MaxPage: 100, IDChunk: 4,
+		NegFrame: 30_000, NegRounds: 64, NegIDs: 1000,
+		Terms:       Terms{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20},
+		OpenTimeout: 2 * time.Second, FirstNeg: 10 * time.Second, NegTimeout: 2 * time.Minute,
+		IdleTimeout: 30 * time.Second, TotalTimeout: 5 * time.Minute,
+		Cooldown: 65 * time.Second, GapAge: time.Minute, MaxStrikes: 3,
+	}
+}
+
+func eventID(n int) (id filters.EventID) {
+	binary.BigEndian.PutUint32(id[:], uint32(n)+1)
+	return id
+}
+
+func number(id filters.EventID) int { return int(binary.BigEndian.Uint32(id[:])) - 1 }
+
+// event makes event n of second at (after start), which tags root.
+func event(n int, at time.Duration, root string) *nostr.Event {
+	ev := &nostr.Event{
+		ID: eventID(n).String(), PubKey: strings.Repeat("ab", 32), Kind: 1,
+		CreatedAt: nostr.Timestamp(start.Add(at).Unix()), Sig: strings.Repeat("cd", 64),
+	}
+	if root != "" {
+		ev.Tags = nostr.Tags{{"e", root}}
+	}
+	return ev
+}
+
+// tagging is the filter of events that tag root.
+func tagging(root string) nostr.Filter { return nostr.Filter{Tags: nostr.TagMap{"e": {root}}} }
+
+// batchOf makes a batch of these filters.
+func batchOf(id plan.BatchID, kind plan.Kind, fs ...nostr.Filter) plan.Batch {
+	b := plan.Batch{ID: id, Kind: kind, Items: len(fs), Deadline: start.Add(30 * time.Minute)}
+	for _, f := range fs {
+		b.Queries = append(b.Queries, plan.Query{Filter: f})
+	}
+	return b
+}
+
+func only[T Action](actions []Action) (out []T) {
+	for _, a := range actions {
+		if a, ok := a.(T); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// one returns the only action of a type.
+func one[T Action](t testing.TB, actions []Action) T {
+	t.Helper()
+	found := only[T](actions)
+	require.Len(t, found, 1, "%v", actions)
+	return found[0]
+}
+
+// sent returns the only request sent.
+func sent(t testing.TB, actions []Action) wire.Request {
+	t.Helper()
+	return one[Send](t, actions).Request
+}
+
+func eventMsg(sub string, ev *nostr.Event) wire.Message {
+	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev, Size: 100}
+}
+
+func eose(sub string) wire.Message { return wire.Message{Type: wire.TypeEOSE, Sub: sub} }
+
+func closed(sub, text string) wire.Message {
+	return wire.Message{Type: wire.TypeClosed, Sub: sub, Text: text}
+}
+
+func notice(text string) wire.Message { return wire.Message{Type: wire.TypeNotice, Text: text} }
+
+// setOf is a set for reconciliation.
+func setOf(events ...*nostr.Event) *negentropy.Set {
+	items := make([]negentropy.Item, len(events))
+	for i, ev := range events {
+		id, err := filters.ParseEventID(ev.ID)
+		if err != nil {
+			panic(err)
+		}
+		items[i] = negentropy.Item{CreatedAt: uint64(ev.CreatedAt), ID: id}
+	}
+	return negentropy.NewSet(items)
+}
+
+// negReply is a relay's answer to our NEG-OPEN that has these events.
+func negReply(t testing.TB, r wire.Request, events ...*nostr.Event) wire.Message {
+	t.Helper()
+	reply, err := negentropy.Answer(setOf(events...), r.Payload, 4096)
+	require.NoError(t, err)
+	return wire.Message{Type: wire.TypeNegMsg, Sub: r.Sub, Payload: reply}
+}

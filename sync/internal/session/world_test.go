@@ -1,0 +1,457 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// world is a relay, our store and the shell around a session, all drawn from a
+// source of choices. What it has it may give, refuse, delay, repeat or keep back; but
+// what it sends is true.
+type world struct {
+	t   testing.TB
+	src source
+	s   *Session
+	now time.Time
+	log []string
+
+	events  []*nostr.Event // of the relay, newest first
+	hidden  map[string]bool
+	held    map[string]bool // ids that we have, from elsewhere
+	cap     int
+	kind    relayKind
+	rules   rules                   // what it refuses
+	calm    bool                    // it behaves from now on
+	repeats bool                    // it sent a page twice in one answer: its real size is not known
+	asked   map[string]nostr.Filter // by NEG-OPEN
+
+	out     []wire.Message // on its way to us
+	answers []func() []Action
+
+	used    map[string]bool
+	open    map[string]bool // historic REQs
+	last    string          // opened last, and not answered
+	openAt  time.Time
+	cool    time.Time
+	limit   int
+	batches map[plan.BatchID]*worldBatch
+	lives   map[plan.LiveID]bool
+	nextID  plan.BatchID
+	results []plan.Result
+	dones   []Done
+	sent    map[wire.RequestType]int
+
+	// of tests that build a world on purpose
+	refuse                   func(r wire.Request) bool
+	rewrite                  func(f nostr.Filter) nostr.Filter
+	negMax, negCap, negFrame int
+}
+
+type worldBatch struct {
+	plan.Batch
+	got  map[string]bool
+	held map[string]bool // what we had when it began
+}
+
+// relayKind is how a relay deals with NIP-77.
+type relayKind int
+
+const (
+	offersNeg relayKind = iota
+	refusesNegErr
+	refusesNotice
+	refusesSilently
+	negTooLarge
+	negBroken
+	relayKinds
+)
+
+// source yields numbers below n. done: there are no more.
+type source interface {
+	n(n int) int
+	done() bool
+}
+
+type randSource struct {
+	*rand.Rand
+	left int
+}
+
+func (s *randSource) n(n int) int { return s.IntN(n) }
+func (s *randSource) done() bool  { s.left--; return s.left < 0 }
+
+type byteSource struct{ data []byte }
+
+func (s *byteSource) n(n int) int {
+	if len(s.data) == 0 {
+		return 0
+	}
+	b := s.data[0]
+	s.data = s.data[1:]
+	return int(b) % n
+}
+func (s *byteSource) done() bool { return len(s.data) == 0 }
+
+var roots = []string{"u", "v", "w", "x", "y", "z"}
+
+func newWorld(t testing.TB, src source) *world {
+	c := defaults()
+	c.Terms.NoNegentropy = src.n(3) == 0
+	c.Historic = 1 + src.n(4)
+	c.PageLimit = 5 + src.n(20)
+	c.Reconciling = 1 + src.n(2)
+	w := &world{
+		t: t, src: src, s: New(c), now: start, limit: c.Historic,
+		cap: 5 + src.n(20), kind: relayKind(src.n(int(relayKinds))),
+		negMax: 8, negFrame: 4096,
+		hidden: make(map[string]bool), held: make(map[string]bool), asked: make(map[string]nostr.Filter), sent: make(map[wire.RequestType]int),
+		used: make(map[string]bool), open: make(map[string]bool),
+		batches: make(map[plan.BatchID]*worldBatch), lives: make(map[plan.LiveID]bool),
+	}
+	w.rules = drawRules(src)
+	w.s.cfg.Auth = src.n(3) > 0
+	at, dense := time.Duration(0), 1+src.n(2)*60
+	for n := range src.n(250) {
+		// several in one second, sometimes more than a page
+		if src.n(dense+2) == 0 {
+			at -= time.Duration(src.n(100)) * time.Second
+		}
+		ev := event(n, at-time.Hour, roots[src.n(len(roots))])
+		ev.Kind = 1111
+		w.events = append(w.events, ev)
+		w.hidden[ev.ID] = src.n(15) == 0
+		w.held[ev.ID] = src.n(4) == 0
+	}
+	slices.SortStableFunc(w.events, func(a, b *nostr.Event) int {
+		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return w
+}
+
+func (w *world) run() {
+	for !w.src.done() {
+		if slices.ContainsFunc(w.out, isNotice) {
+			w.deliver()
+			continue
+		}
+		w.now = w.now.Add([]time.Duration{0, 0, 10 * time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second}[w.src.n(6)])
+		switch w.src.n(12) {
+		case 0, 1:
+			w.fetch()
+		case 2:
+			w.follow()
+		case 3:
+			w.tick()
+		case 4:
+			w.odd()
+		case 5:
+			w.answer()
+		default:
+			w.deliver()
+		}
+	}
+}
+
+// finish has the relay behave and everything end.
+func (w *world) finish() {
+	w.calm = true
+	for range 200_000 {
+		switch {
+		case len(w.out) > 0:
+			w.deliver()
+		case len(w.answers) > 0:
+			w.answer()
+		default:
+			at, ok := w.s.NextWake()
+			if !ok {
+				w.ended()
+				return
+			}
+			w.now = maxTime(w.now, at)
+			w.tick()
+		}
+	}
+	require.Fail(w.t, "it does not end")
+}
+
+func (w *world) ended() {
+	t, s := w.t, w.s
+	require.Empty(t, w.batches, "batches without an end")
+	require.Empty(t, s.batches)
+	require.Empty(t, s.queries)
+	require.Empty(t, s.waiting)
+	require.Empty(t, s.negQueue)
+	require.Empty(t, s.closing)
+	require.Empty(t, s.held)
+	require.Nil(t, s.trial)
+	require.Zero(t, s.historic)
+	require.Zero(t, s.negActive)
+	require.Empty(t, w.open)
+	for _, x := range s.subs {
+		require.Equal(t, subLive, x.kind)
+	}
+	require.Empty(t, s.Cursors())
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (w *world) fetch() {
+	if len(w.batches) >= 5 {
+		return
+	}
+	w.nextID++
+	b := &worldBatch{got: make(map[string]bool), held: maps.Clone(w.held)}
+	b.ID, b.Deadline = w.nextID, w.now.Add(30*time.Minute)
+	b.Kind = []plan.Kind{plan.History, plan.History, plan.DailyHistory, plan.Recent, plan.Deletions}[w.src.n(5)]
+	for range w.src.n(4) {
+		q := plan.Query{Filter: w.someFilter()}
+		if b.Kind == plan.Recent {
+			since := nostr.Timestamp(start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix())
+			q.Filter.Since = &since
+		} else if w.src.n(4) == 0 {
+			q.Until = start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix()
+		}
+		b.Queries = append(b.Queries, q)
+	}
+	w.batches[b.ID] = b
+	w.do("fetch", w.s.Fetch(w.now, b.Batch))
+}
+
+func (w *world) follow() {
+	w.nextID++
+	id := plan.LiveID(w.nextID)
+	if w.src.n(3) > 0 && len(w.lives) < 4 {
+		w.lives[id] = true
+		fs := make([]nostr.Filter, 1+w.src.n(4))
+		for i := range fs {
+			fs[i] = filters.Live(w.someFilter())
+		}
+		w.do("follow", w.s.Follow(w.now, id, fs))
+		return
+	}
+	if ids := slices.Sorted(maps.Keys(w.lives)); len(ids) > 0 {
+		id = ids[w.src.n(len(ids))]
+		delete(w.lives, id)
+		w.do("unfollow", w.s.Unfollow(w.now, id))
+	}
+}
+
+func (w *world) tick() {
+	w.do("tick", w.s.Tick(w.now))
+	next, ok := w.s.NextWake()
+	require.True(w.t, !ok || next.After(w.now), "a busy loop: woken at %s for %s", clock(w.now), clock(next))
+}
+
+// odd is what happens outside of the conversation, and what a relay says unasked.
+func (w *world) odd() {
+	ids := slices.Sorted(maps.Keys(w.batches))
+	switch w.src.n(8) {
+	case 0:
+		if len(ids) > 0 && w.src.n(3) == 0 {
+			id := ids[w.src.n(len(ids))]
+			delete(w.batches, id)
+			w.do("abandon", w.s.Abandon(w.now, id))
+		}
+	case 1:
+		w.s.Excuse(time.Duration(w.src.n(5)) * time.Second)
+	case 2:
+		w.s.Cursors()
+	case 3:
+		w.out = append(w.out, notice([]string{"hello", "rate-limited: slow", "negentropy disabled", "too many filters", "error: what"}[w.src.n(5)]))
+	case 4:
+		w.do("forged", w.s.Forged(w.now, "bad signature"))
+	case 5:
+		w.out = append(w.out, eose(w.anySub()))
+	case 6:
+		w.out = append(w.out, closed(w.anySub(), "error: made up"))
+	case 7:
+		w.out = append(w.out, wire.Message{Type: wire.TypeNegMsg, Sub: w.anySub(), Payload: []byte{0x61, 1, 2, 3}},
+			wire.Message{Type: wire.TypeNegErr, Sub: w.anySub(), Text: "closed: x"}, wire.Message{Type: wire.TypeOK})
+	}
+}
+
+// anySub names a subscription that never was or is over. What a relay says of one
+// that is open counts as its answer.
+func (w *world) anySub() string {
+	ids := []string{"made up", "", "r", "r99999"}
+	for _, id := range slices.Sorted(maps.Keys(w.used)) {
+		if w.s.subs[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids[w.src.n(len(ids))]
+}
+
+// answer is our store answering one question, at its leisure.
+func (w *world) answer() {
+	if len(w.answers) > 0 {
+		f := w.answers[0]
+		w.answers = w.answers[1:]
+		w.do("store", f())
+	}
+}
+
+func (w *world) do(what string, actions []Action) {
+	w.log = append(w.log, clock(w.now)+" "+what)
+	for _, a := range actions {
+		w.log = append(w.log, "> "+show(a))
+		w.perform(a)
+	}
+	require.GreaterOrEqual(w.t, w.s.negActive, 0)
+	require.GreaterOrEqual(w.t, w.s.historic, 0)
+	require.LessOrEqual(w.t, w.s.negActive, w.s.cfg.Reconciling)
+}
+
+func (w *world) perform(a Action) {
+	switch a := a.(type) {
+	case Send:
+		w.send(a.Request)
+	case Deliver:
+		require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID }))
+		if a.Batch != 0 {
+			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
+			w.batches[a.Batch].got[a.Event.ID] = true
+		}
+	case LoadSet:
+		filter, id := a.Filter, a.Query
+		bad := w.src.n(8) == 0
+		w.answers = append(w.answers, func() []Action {
+			if bad {
+				return w.s.SetLoaded(w.now, id, nil, errors.New("store failed"))
+			}
+			return w.s.SetLoaded(w.now, id, setOf(w.matching(filter, func(ev *nostr.Event) bool { return w.held[ev.ID] })...), nil)
+		})
+	case Missing:
+		bad := w.src.n(10) == 0 && !w.calm
+		w.answers = append(w.answers, func() []Action {
+			if bad {
+				return w.s.Checked(w.now, a.Query, nil, errors.New("store failed"))
+			}
+			need := slices.DeleteFunc(slices.Clone(a.IDs), func(id filters.EventID) bool { return w.held[id.String()] })
+			return w.s.Checked(w.now, a.Query, need, nil)
+		})
+	case Done:
+		w.done(a)
+	case Authenticate:
+		w.sign()
+	case RateLimited:
+		require.True(w.t, a.Until.After(w.cool))
+		w.cool = a.Until
+	case LiveClosed:
+		delete(w.lives, a.Live)
+	}
+}
+
+// done checks that a batch that is complete has everything that the relay has.
+func (w *world) done(a Done) {
+	b := w.batches[a.Batch]
+	require.NotNil(w.t, b, "a batch ended twice")
+	delete(w.batches, a.Batch)
+	if len(b.Queries) > 0 {
+		w.results = append(w.results, a.Result)
+	}
+	w.dones = append(w.dones, a)
+	require.Len(w.t, a.Cursors, len(b.Queries))
+	require.Equal(w.t, a.Result >= plan.Failed, a.Report.Err != "", "H6: %q", a.Report.Err)
+	for i, q := range b.Queries {
+		if a.Result < plan.Failed {
+			require.Equal(w.t, plan.CursorDone, a.Cursors[i])
+		}
+		if a.Result == plan.Gaps || a.Cursors[i] == plan.CursorStart {
+			continue
+		}
+		for _, ev := range w.matching(q.Filter, func(*nostr.Event) bool { return true }) {
+			at := int64(ev.CreatedAt)
+			if q.Until != 0 && at > q.Until || a.Cursors[i] != plan.CursorDone && at <= int64(a.Cursors[i]) {
+				continue
+			}
+			if a.Result >= plan.Failed {
+				continue // some other query of the batch may have had gaps in this one's place
+			}
+			if w.repeats && w.dense(q.Filter, ev.CreatedAt) {
+				continue
+			}
+			require.True(w.t, b.got[ev.ID] || b.held[ev.ID], "%s is missing from a complete batch", ev.ID)
+		}
+	}
+}
+
+// TestWorlds plays random relays and interleavings to their end.
+func TestWorlds(t *testing.T) {
+	var complete, gaps, failed int
+	for seed := range uint64(150) {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 400})
+		t.Cleanup(func() {
+			if t.Failed() && len(w.log) > 0 {
+				t.Logf("seed %d\n%s", seed, strings.Join(w.log[max(0, len(w.log)-150):], "\n"))
+			}
+		})
+		w.run()
+		w.finish()
+		for _, l := range w.log {
+			switch {
+			case !strings.HasPrefix(l, "> done"):
+			case strings.Contains(l, " complete "):
+				complete++
+			case strings.Contains(l, " gaps "):
+				gaps++
+			default:
+				failed++
+			}
+		}
+		w.log = nil
+	}
+	t.Logf("batches: %d complete, %d with gaps, %d failed", complete, gaps, failed)
+	require.Greater(t, complete, 500)
+	require.Greater(t, gaps, 30)
+	require.Greater(t, failed, 300)
+}
+
+func TestDeterminism(t *testing.T) {
+	var first []string
+	for i := range 50 {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(9, 9)), 400})
+		w.run()
+		if i == 0 {
+			first = w.log
+		}
+		require.Equal(t, first, w.log)
+	}
+}
+
+func FuzzSession(f *testing.F) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		data := make([]byte, 1200)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 5000 {
+			data = data[:5000]
+		}
+		w := newWorld(t, &byteSource{data})
+		w.run()
+		w.finish()
+	})
+}
