@@ -1,0 +1,249 @@
+package sync_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var (
+	anyOrderSeeds = flag.Int("anyorder.seeds", 500, "sets of events that are delivered in random orders; a tenth with -short")
+	anyOrderFrom  = flag.Uint64("anyorder.from", 1, "first seed of the sets")
+)
+
+// anyOrders is in how many orders each set is delivered.
+const anyOrders = 6
+
+// TestAnyOrder delivers sets of events in random orders, splits and repetitions and
+// compares what the stores hold in the end.
+func TestAnyOrder(t *testing.T) {
+	seeds := *anyOrderSeeds
+	if testing.Short() {
+		seeds /= 10
+	}
+	stored := 0
+	for i := range uint64(seeds) {
+		seed := *anyOrderFrom + i
+		synctest.Test(t, func(t *testing.T) {
+			scene := newScene(seed)
+			var first []string
+			for n := range uint64(anyOrders) {
+				got := scene.deliver(t, rand.New(rand.NewPCG(seed, n)))
+				if n == 0 {
+					first = got
+				}
+				require.Equal(t, first, got, "seed %d, order %d\n%s", seed, n, scene)
+			}
+			stored += len(first)
+		})
+	}
+	t.Logf("%d sets in %d orders, %d events stored on average", seeds, anyOrders, stored/max(1, seeds))
+}
+
+// scene is a set of events that have to do with each other.
+type scene struct {
+	rng    *rand.Rand
+	keys   []*relaytest.Key
+	events []*nostr.Event
+	names  map[string]string
+	roots  []*nostr.Event
+	talk   []*nostr.Event // what may be answered
+}
+
+func newScene(seed uint64) *scene {
+	s := &scene{rng: rand.New(rand.NewPCG(seed, 29)), names: make(map[string]string)}
+	for i := range 4 {
+		s.keys = append(s.keys, relaytest.NewCheapKey(fmt.Sprint("key ", i)))
+	}
+	s.announce()
+	for range 5 {
+		s.state()
+	}
+	for range 4 {
+		s.root()
+	}
+	for range 7 {
+		s.comment()
+	}
+	for range 3 {
+		root := s.roots[s.rng.IntN(len(s.roots))]
+		s.add("status", s.key(), 1630+s.rng.IntN(4), nostr.Tag{"e", root.ID}, nostr.Tag{"a", s.ref().String()})
+	}
+	for range 6 {
+		s.deletion()
+	}
+	for range s.rng.IntN(3) {
+		relay := []string{"wss://" + us, "ALL_RELAYS", "wss://elsewhere.example"}[s.rng.IntN(3)]
+		s.add("vanish", s.key(), filters.KindVanish, nostr.Tag{"relay", relay})
+	}
+	return s
+}
+
+func (s *scene) key() *relaytest.Key { return s.keys[s.rng.IntN(len(s.keys))] }
+
+// ref is one of few repositories.
+func (s *scene) ref() filters.RepoRef {
+	return s.keys[s.rng.IntN(3)].Ref([]string{"x", "a:b"}[s.rng.IntN(2)])
+}
+
+func (s *scene) time() nostr.Timestamp { return at(time.Duration(60-s.rng.IntN(12)) * time.Minute) }
+
+func (s *scene) add(name string, key *relaytest.Key, kind int, tags ...nostr.Tag) *nostr.Event {
+	return s.addAt(s.time(), name, key, kind, tags...)
+}
+
+func (s *scene) addAt(at nostr.Timestamp, name string, key *relaytest.Key, kind int, tags ...nostr.Tag) *nostr.Event {
+	ev := key.Event(at, kind, fmt.Sprint(name, " ", len(s.events)), tags...)
+	if _, again := s.names[ev.ID]; !again {
+		s.names[ev.ID] = fmt.Sprint(name, " ", len(s.events))
+		s.events = append(s.events, ev)
+	}
+	return ev
+}
+
+func (s *scene) announce() {
+	for range 5 {
+		ref := s.ref()
+		owner := s.keys[slices.IndexFunc(s.keys, func(k *relaytest.Key) bool { return k.PubKey() == ref.Owner })]
+		host := us
+		if s.rng.IntN(3) == 0 {
+			host = "elsewhere.example"
+		}
+		tags := []nostr.Tag{
+			{"d", ref.Identifier}, {"relays", "wss://" + host}, {"clone", owner.CloneURL("wss://"+host, ref.Identifier)},
+			{"maintainers", s.key().Hex()},
+		}
+		s.add("announcement on "+host, owner, filters.KindAnnouncement, tags...)
+	}
+}
+
+func (s *scene) state() {
+	ref := s.ref()
+	s.add("state", s.key(), filters.KindState, nostr.Tag{"d", ref.Identifier}, nostr.Tag{"refs/heads/main", strings.Repeat("a", 40)})
+}
+
+func (s *scene) root() {
+	tags := []nostr.Tag{{"a", s.ref().String()}}
+	switch s.rng.IntN(5) {
+	case 0:
+		tags = append(tags, nostr.Tag{"a", s.ref().String()})
+	case 1:
+		tags = append(tags, nostr.Tag{"expiration", fmt.Sprint(at(time.Duration(s.rng.IntN(2)*200-100) * time.Hour))})
+	}
+	ev := s.add("root", s.key(), []int{1617, 1618, 1621}[s.rng.IntN(3)], tags...)
+	s.roots, s.talk = append(s.roots, ev), append(s.talk, ev)
+}
+
+func (s *scene) comment() {
+	root, parent := s.roots[s.rng.IntN(len(s.roots))], s.talk[s.rng.IntN(len(s.talk))]
+	switch s.rng.IntN(4) {
+	case 0: // says only what it answers, and is not answered
+		s.add("short reply", s.key(), 1111, nostr.Tag{"e", parent.ID})
+	case 1:
+		s.add("update", s.key(), 1619, nostr.Tag{"E", root.ID})
+	default:
+		s.talk = append(s.talk, s.add("comment", s.key(), 1111, nostr.Tag{"E", root.ID}, nostr.Tag{"e", parent.ID}))
+	}
+}
+
+// deletion names something, mostly of its author's; it is not older than that.
+func (s *scene) deletion() {
+	target := s.events[s.rng.IntN(len(s.events))]
+	author := s.key()
+	for _, k := range s.keys {
+		if k.Hex() == target.PubKey && s.rng.IntN(5) > 0 {
+			author = k
+		}
+	}
+	tag := nostr.Tag{"e", target.ID}
+	if nostr.IsAddressableKind(target.Kind) && s.rng.IntN(2) == 0 {
+		tag = nostr.Tag{"a", fmt.Sprintf("%d:%s:%s", target.Kind, target.PubKey, target.Tags.GetD())}
+	}
+	tags := []nostr.Tag{tag}
+	if s.rng.IntN(4) == 0 {
+		if other := s.events[s.rng.IntN(len(s.events))]; other.CreatedAt <= target.CreatedAt {
+			tags = append(tags, nostr.Tag{"e", other.ID})
+		}
+	}
+	s.addAt(target.CreatedAt+nostr.Timestamp(s.rng.IntN(400)), "deletion", author, filters.KindDeletion, tags...)
+}
+
+// String lists the events for a test that failed.
+func (s *scene) String() string {
+	text := s.names
+	var out strings.Builder
+	for _, ev := range s.events {
+		fmt.Fprintf(&out, "%s: %s.. by %.4s at %d %s\n", text[ev.ID], ev.ID[:6], ev.PubKey, ev.CreatedAt, ev.Tags)
+	}
+	return out.String()
+}
+
+// deliver has the events go through the pipeline in a random order, in batches,
+// several times, and returns what is stored in the end.
+func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	store := memstore.New(memstore.WithIdentity(identity))
+	// Little room, so that some of what waits is left by its id only.
+	m, err := relaysync.New(store, relaytest.NewNetwork(), identity, relaysync.Config{
+		Verifier: relaytest.CheapVerifier{}, Waiting: 1 + rng.IntN(20),
+	})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var wanted []filters.EventID
+	m.OnRefetch(func(_ filters.RelayURL, ids []filters.EventID) {
+		mu.Lock()
+		defer mu.Unlock()
+		wanted = append(wanted, ids...)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.RunPipeline(ctx)
+	}()
+	order := append(slices.Clone(s.events), s.events[:rng.IntN(len(s.events))]...)
+	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	for _, ev := range order {
+		require.NoError(t, m.Submit(ctx, ev, relaysync.Source{Kind: relaysync.CatchUp, Relay: relayURL(t, "wss://a.example")}))
+		switch rng.IntN(6) {
+		case 0, 1:
+			synctest.Wait()
+		case 2:
+			time.Sleep(time.Duration(rng.IntN(150)) * time.Second) // what is whole may not be any more
+		}
+	}
+	for synctest.Wait(); len(wanted) > 0; synctest.Wait() {
+		ids := wanted
+		wanted = nil
+		for _, id := range ids {
+			i := slices.IndexFunc(s.events, func(ev *nostr.Event) bool { return ev.ID == id.String() })
+			require.NoError(t, m.Submit(ctx, s.events[i], relaysync.Source{Kind: relaysync.CatchUp}))
+		}
+	}
+	cancel()
+	<-ended
+	var got []string
+	for ev, err := range store.Events(t.Context(), nostr.Filter{}) {
+		require.NoError(t, err)
+		got = append(got, s.names[ev.ID])
+	}
+	slices.Sort(got)
+	return got
+}

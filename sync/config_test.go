@@ -1,0 +1,87 @@
+package sync_test
+
+import (
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+func TestNewNamesEveryBadField(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	_, err = relaysync.New(nil, nil, nip34.Identity{}, relaysync.Config{
+		BatchWindow: -1, DailyMin: 2 * time.Hour, DailyMax: time.Hour, RetryBase: time.Hour, RetryMax: time.Minute,
+		MaxDials: -1, InFlight: 1, WaitingBytes: -1, Workers: -2,
+		Health:    health.Config{BaseBackoff: -1},
+		Bootstrap: []filters.RelayURL{{}, relayURL(t, "ws://plain.example")},
+	})
+	require.ErrorIs(t, err, relaysync.ErrConfig)
+	for _, name := range []string{
+		"store", "transport", "identity", "BatchWindow", "DailyMax", "RetryMax", "MaxDials", "InFlight",
+		"WaitingBytes", "Workers", "Health", "Bootstrap", "ws://plain.example",
+	} {
+		require.ErrorContains(t, err, name)
+	}
+	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{
+		Bootstrap: []filters.RelayURL{relayURL(t, "wss://GRASP.example/")},
+	})
+	require.ErrorContains(t, err, "our own relay")
+	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{})
+	require.NoError(t, err)
+}
+
+// A field that is negative, and not refused, is one that nobody looks at.
+func TestEveryConfigFieldIsValidated(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	for i := range reflect.TypeFor[relaysync.Config]().NumField() {
+		field := reflect.TypeFor[relaysync.Config]().Field(i)
+		if !field.Type.ConvertibleTo(reflect.TypeFor[int64]()) {
+			continue
+		}
+		t.Run(field.Name, func(t *testing.T) {
+			var cfg relaysync.Config
+			reflect.ValueOf(&cfg).Elem().Field(i).SetInt(-1)
+			_, err := relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, cfg)
+			require.ErrorIs(t, err, relaysync.ErrConfig)
+			require.ErrorContains(t, err, field.Name)
+		})
+	}
+}
+
+func TestRunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, relaytest.NewNetwork(), memstore.New(), relaysync.Config{})
+		synctest.Wait()
+		require.ErrorIs(t, r.manager.Run(t.Context()), relaysync.ErrRunning)
+		r.stop()
+	})
+}
+
+// Starting and stopping at any moment leaves nothing behind: a bubble ends only
+// when all of its goroutines have.
+func TestStartStop(t *testing.T) {
+	for i := range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			net.Add("wss://a.example", relaytest.Behavior{Latency: 50 * time.Millisecond})
+			net.Add("wss://b.example", relaytest.Behavior{NoAnswer: true})
+			r, owner := hosted(t, net, relaysync.Config{BatchWindow: time.Millisecond}, "a.example", "b.example")
+			net.Relay(relayURL(t, "wss://a.example")).Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+			time.Sleep(time.Duration(i) * 7 * time.Millisecond)
+			began := time.Now()
+			r.stop()
+			require.Less(t, time.Since(began), 5*time.Second)
+		})
+	}
+}

@@ -1,0 +1,490 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+const (
+	frameQueue  = 16               // messages read ahead of their handling
+	frameBytes  = 64 << 10         // after so many bytes read ahead nothing is read
+	settleLimit = 10 * time.Second // for events on their way when a connection ends
+)
+
+// conn is one connection, or the attempt at one. Its goroutine owns the session;
+// others reach it through the mailbox, which never blocks them.
+type conn struct {
+	m     *SyncManager
+	url   filters.RelayURL
+	epoch uint64
+	stats *relayStats
+
+	mailbox mailbox[command]
+	ahead   atomic.Int64  // bytes of messages read ahead
+	room    chan struct{} // one slot: some were taken
+	signs   signs
+	ctx     context.Context // of the connection, ended by hangup
+	hangup  context.CancelFunc
+
+	// owned by the goroutine
+	conn    Conn
+	session *session.Session
+	stalled time.Duration // spent waiting for our own store since the last look
+	batches map[plan.BatchID]*fetching
+	repeats repeats
+	dropped uint64 // bytes that the Transport dropped, as far as they were charged
+	live    *token // of the events on live subscriptions; nothing waits for it
+	ended   error
+
+	believes  believes
+	large     string // request of which it is not known whether it is too large
+	largeSize int
+	largeAt   time.Time
+}
+
+// command has the session told something.
+type command func(s *session.Session, now time.Time) []session.Action
+
+// mailbox is a queue whose senders never wait. What goes in is bounded by what
+// its owner asked for.
+type mailbox[T any] struct {
+	mu    sync.Mutex
+	items []T // guarded by mu
+	wake  chan struct{}
+}
+
+func newMailbox[T any]() mailbox[T] { return mailbox[T]{wake: make(chan struct{}, 1)} }
+
+func (b *mailbox[T]) put(item T) {
+	b.mu.Lock()
+	b.items = append(b.items, item)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *mailbox[T]) take() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	items := b.items
+	b.items = nil
+	return items
+}
+
+func newConn(ctx context.Context, m *SyncManager, u filters.RelayURL, epoch uint64, stats *relayStats) *conn {
+	c := &conn{
+		m: m, url: u, epoch: epoch, stats: stats,
+		mailbox: newMailbox[command](),
+		batches: make(map[plan.BatchID]*fetching),
+		live:    newToken(),
+		room:    make(chan struct{}, 1),
+	}
+	c.ctx, c.hangup = context.WithCancel(ctx)
+	return c
+}
+
+// run dials, converses until the connection ends, and reports both to the loop.
+func (c *conn) run() {
+	defer c.hangup()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+
+	if err := c.m.remember.beforeDial(c.ctx, c.url); err != nil {
+		c.m.post(dialFailed{conn: c, err: err})
+		return
+	}
+	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.ConnectTimeout)
+	nc, err := c.dial(dialing)
+	stop()
+	if err != nil {
+		c.m.post(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		return
+	}
+	c.conn = nc
+	c.signs.heard()
+	if err := c.contain(c.begin); err != nil {
+		c.m.post(dialFailed{conn: c, err: err})
+		c.close()
+		return
+	}
+	frames := make(chan wire.Message, frameQueue)
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		if err := c.contain(func() { c.receive(frames, failed) }); err != nil {
+			failed <- err
+		}
+	})
+	if err := c.contain(func() { c.converse(frames, failed) }); err != nil {
+		c.end(err)
+	}
+	c.judgeCut(time.Now())
+	c.hangup()
+	c.close()
+	c.report()
+}
+
+// begin makes the session.
+func (c *conn) begin() {
+	c.awaitInfo()
+	info := c.conn.Info()
+	c.believes.info = info
+	c.current(time.Now())
+	limits := c.believes.limits
+	c.session = session.New(c.m.sessionConfig(c.stats, c.believes.terms, limits, info))
+	c.m.post(connected{conn: c, limits: limits, info: info})
+}
+
+func (c *conn) close() {
+	err := c.contain(func() {
+		if err := c.conn.Close(); err != nil {
+			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
+		}
+	})
+	if err != nil {
+		c.end(err)
+	}
+}
+
+var errNoConn = errors.New("the Transport gave no connection")
+
+func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
+	if p := c.contain(func() { nc, err = c.m.transport.Dial(ctx, c.url) }); p != nil {
+		return nil, p
+	}
+	if err == nil && nc == nil {
+		err = errNoConn
+	}
+	return nc, err
+}
+
+// infoWait is how long a relay's NIP-11 document is waited for: with it the first
+// requests are the right ones, without it careful ones.
+const infoWait = 2 * time.Second
+
+func (c *conn) awaitInfo() {
+	a, ok := c.conn.(InfoAwaiter)
+	if !ok {
+		return
+	}
+	timer := time.NewTimer(infoWait)
+	defer timer.Stop()
+	select {
+	case <-a.InfoKnown():
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+}
+
+// receive reads messages ahead, as far as the queue has room.
+func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
+	for {
+		for c.ahead.Load() >= frameBytes {
+			select {
+			case <-c.room:
+			case <-c.ctx.Done():
+				failed <- c.ctx.Err()
+				return
+			}
+		}
+		c.signs.reading()
+		msg, err := c.conn.Receive(c.ctx)
+		if err != nil {
+			c.signs.lost()
+			failed <- err
+			return
+		}
+		c.signs.heard()
+		if msg.Type == wire.TypeEvent && msg.Event == nil {
+			continue
+		}
+		c.ahead.Add(int64(msg.Size))
+		select {
+		case frames <- msg:
+		case <-c.ctx.Done():
+			failed <- c.ctx.Err()
+			return
+		}
+	}
+}
+
+// converse is the conversation; it returns when the connection is of no more use.
+func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for c.ended == nil {
+		var due <-chan time.Time
+		if at, ok := c.session.NextWake(); ok {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		select {
+		case msg := <-frames:
+			c.take(msg)
+		case <-c.mailbox.wake:
+			for _, cmd := range c.mailbox.take() {
+				c.perform(cmd(c.session, time.Now()))
+			}
+		case <-due:
+			// What has arrived counts before what has not.
+			for len(frames) > 0 && c.ended == nil {
+				c.take(<-frames)
+			}
+			c.perform(c.session.Tick(time.Now()))
+		case err := <-failed:
+			for len(frames) > 0 && c.ended == nil {
+				c.take(<-frames)
+			}
+			c.end(err)
+		case <-c.ctx.Done():
+			c.end(c.ctx.Err())
+		}
+	}
+}
+
+func (c *conn) end(err error) {
+	if c.ended == nil {
+		c.ended = err
+	}
+}
+
+func (c *conn) take(msg wire.Message) {
+	// Only what has gone into the pipeline makes room for more.
+	defer func() {
+		c.ahead.Add(-int64(msg.Size))
+		select {
+		case c.room <- struct{}{}:
+		default:
+		}
+	}()
+	c.stats.bytes.Add(uint64(msg.Size))
+	c.stats.messages.Add(1)
+	c.answered(msg.Sub)
+	actions := c.session.Receive(time.Now(), msg)
+	c.charge(msg, actions)
+	c.perform(actions)
+	c.stats.progress(c.session.Progress())
+	if c.stalled > 0 {
+		c.session.Excuse(c.stalled)
+		c.stalled = 0
+	}
+}
+
+// perform does what the session wants done.
+func (c *conn) perform(actions []session.Action) {
+	for len(actions) > 0 && c.ended == nil {
+		a := actions[0]
+		actions = actions[1:]
+		switch a := a.(type) {
+		case session.Send:
+			start := time.Now()
+			actions = append(actions, c.send(a.Request)...)
+			// A relay that did not read has not been asked yet.
+			c.session.Excuse(time.Since(start))
+		case session.Deliver:
+			c.deliver(a)
+		case session.LoadSet:
+			c.loadSet(a)
+		case session.Missing:
+			c.missing(a)
+		case session.Done:
+			c.done(a)
+		case session.LiveClosed:
+			c.refusedLive(a.Reason)
+			if a.Why != wire.RefusalOther {
+				c.stats.failed(clean(a.Reason))
+			}
+			c.m.post(planInput{plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why}})
+		case session.RateLimited:
+			c.m.post(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.mayLog(c.url, classRateLimit)})
+		case session.Learned:
+			c.learn(a)
+		case session.SetAside:
+			c.setAside(a.Value)
+		case session.Authenticate:
+			c.authenticate(a.Challenge)
+		case session.Notice:
+			c.notice(a.Text)
+		case session.Strike:
+			c.strike(a)
+		}
+	}
+}
+
+func (c *conn) strike(a session.Strike) {
+	c.stats.strikes.Add(1)
+	if c.m.mayLog(c.url, classHostile) {
+		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, clean(a.Reason))
+	}
+	if a.Last {
+		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
+	}
+}
+
+// errHostile ends a connection whose relay proved hostile.
+var errHostile = errors.New("hostile relay")
+
+// notice logs what a relay says, at most once a minute.
+func (c *conn) notice(text string) {
+	if c.m.mayLog(c.url, classNotice) {
+		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, clean(text))
+	}
+}
+
+// deliver hands an event to the pipeline. The time that takes is not the relay's.
+func (c *conn) deliver(a session.Deliver) {
+	d := delivery{event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, src: Source{Relay: c.url, Kind: Live}}
+	if a.Batch != 0 {
+		f, ok := c.batches[a.Batch]
+		if !ok {
+			return
+		}
+		d.token = f.token
+		d.src.Kind = CatchUp
+		switch a.Kind {
+		case plan.DailyHistory:
+			d.src.Kind = Daily
+		case plan.Audit: // reconciling should have brought it
+			d.src.Kind, d.gap = Daily, true
+		}
+	}
+	c.stats.events.Add(1)
+	start := time.Now()
+	if err := c.m.ingest.submit(c.ctx, d); err != nil {
+		c.end(err)
+	}
+	c.stalled += time.Since(start)
+}
+
+// loadSet and missing ask the Store on a goroutine of their own; the session
+// allows few of them.
+func (c *conn) loadSet(a session.LoadSet) {
+	c.ask(func(ctx context.Context) command {
+		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+		defer cancel()
+		set, err := c.m.sets.load(ctx, a.Filter)
+		if err != nil {
+			c.m.cfg.Logger.Warn("pages are used since our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
+		}
+		return func(s *session.Session, now time.Time) []session.Action {
+			return s.SetLoaded(now, a.Query, set, err)
+		}
+	})
+}
+
+func (c *conn) missing(a session.Missing) {
+	c.ask(func(ctx context.Context) command {
+		ids, err := c.m.ingest.needed(ctx, a.IDs)
+		return func(s *session.Session, now time.Time) []session.Action {
+			return s.Checked(now, a.Query, ids, err)
+		}
+	})
+}
+
+func (c *conn) ask(question func(context.Context) command) {
+	ctx := c.ctx
+	c.m.wg.Go(func() {
+		if err := c.contain(func() { c.mailbox.put(question(ctx)) }); err != nil {
+			c.stop(err)
+		}
+	})
+}
+
+func (c *conn) follow(id plan.LiveID, fs []nostr.Filter) {
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Follow(now, id, fs) })
+}
+
+func (c *conn) unfollow(id plan.LiveID) {
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Unfollow(now, id) })
+}
+
+// fetch starts a batch.
+func (c *conn) fetch(b plan.Batch) {
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
+		c.batches[b.ID] = &fetching{batch: b, token: newToken(), since: now}
+		c.outgrow(now)
+		return s.Fetch(now, b)
+	})
+}
+
+// fetching is a batch under way.
+type fetching struct {
+	batch plan.Batch
+	token *token
+	since time.Time
+}
+
+// done has the end of a batch reported once all of its events are settled.
+func (c *conn) done(a session.Done) {
+	f, ok := c.batches[a.Batch]
+	if !ok {
+		return
+	}
+	delete(c.batches, a.Batch)
+	c.compared(a.Report)
+	f.token.finish(func() {
+		c.m.post(batchDone{conn: c, fetching: f, done: a})
+	})
+}
+
+// abandon ends a batch that the plan has given up on.
+func (c *conn) abandon(id plan.BatchID) {
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
+		delete(c.batches, id)
+		return s.Abandon(now, id)
+	})
+}
+
+// report tells the loop that the connection has ended. It waits a moment for the
+// events on their way: how far a batch got counts only as far as it is saved.
+func (c *conn) report() {
+	var cursors map[plan.BatchID][]plan.Cursor // none, if the session is what broke
+	if err := c.contain(func() { cursors = c.session.Cursors() }); err != nil {
+		c.end(err)
+	}
+	settled := make(chan struct{}, len(c.batches))
+	for _, f := range c.batches {
+		f.token.finish(func() { settled <- struct{}{} })
+	}
+	timer := time.NewTimer(settleLimit)
+	defer timer.Stop()
+	late := false
+	for range c.batches {
+		if late {
+			break
+		}
+		select {
+		case <-settled:
+		case <-timer.C:
+			late = true
+		case <-c.m.ingest.ended: // nobody is interested any more
+			late = true
+		}
+	}
+	for id, f := range c.batches {
+		if late || f.token.failed.Load() {
+			delete(cursors, id)
+		}
+	}
+	c.m.post(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: c.signs.lastAlive()})
+}
+
+// forged counts an event whose id or signature was wrong.
+func (c *conn) forged(reason string) {
+	c.m.counters.forged.Add(1)
+	c.spend(allowance.Forgery(c.m.cfg.Unproductive))
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
+}

@@ -1,0 +1,113 @@
+package sync
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// counters are the totals over all relays. The zero value is ready.
+type counters struct {
+	received, duplicates, verified, failed, held, forged atomic.Uint64
+
+	observer *observer // set by New, read-only; nil: none
+
+	sources [Daily + 1]atomic.Uint64  // newly stored, by source
+	results [Failed + 1]atomic.Uint64 // by what the Store did
+
+	mu sync.Mutex
+	// guarded by mu
+	rejected map[string]uint64 // by reason; a policy's reasons are constants
+	dropped  map[string]uint64 // by bound
+	panics   map[string]uint64 // by whose code it was
+	learned  map[string]uint64 // by name of the fact
+}
+
+func (c *counters) outcome(k SourceKind, r Result) {
+	c.results[r].Add(1)
+	if r == Stored && int(k) < len(c.sources) {
+		c.sources[k].Add(1)
+	}
+}
+
+// maxReasons bounds the reasons told apart, should a policy make them up.
+const maxReasons = 100
+
+func (c *counters) reject(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.rejected[reason]; !ok && len(c.rejected) >= maxReasons {
+		reason = "other"
+	}
+	increase(&c.rejected, reason, 1)
+}
+
+func (c *counters) drop(reason string, n int) {
+	if n == 0 {
+		return
+	}
+	if reason != dropObservations {
+		c.observer.observe(Dropped{Reason: reason, Count: n})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	increase(&c.dropped, reason, n)
+}
+
+// learnedFact counts what relays teach; the names are few and ours.
+func (c *counters) learnedFact(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	increase(&c.learned, name, 1)
+}
+
+// recovered, deferred, turns a panic of the embedder's code into an error, and
+// counts it.
+func (c *counters) recovered(err *error, whose string) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	*err = fmt.Errorf("%s panicked: %s", whose, clean(fmt.Sprint(p)))
+	c.panicked(whose)
+}
+
+// panicked counts a panic that was contained, by whose code it was.
+func (c *counters) panicked(whose string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	increase(&c.panics, whose, 1)
+}
+
+func increase(m *map[string]uint64, key string, n int) {
+	if *m == nil {
+		*m = make(map[string]uint64)
+	}
+	(*m)[key] += uint64(n)
+}
+
+// bySource counts what was newly stored by the way it came.
+func (c *counters) bySource() map[string]uint64 {
+	out := make(map[string]uint64, len(c.sources))
+	for k := range c.sources {
+		out[SourceKind(k).String()] = c.sources[k].Load()
+	}
+	return out
+}
+
+// reasons fills in what is counted by name.
+func (c *counters) reasons(s *EventStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range []struct {
+		to   *map[string]uint64
+		from map[string]uint64
+	}{{&s.Rejected, c.rejected}, {&s.Dropped, c.dropped}, {&s.Panics, c.panics}, {&s.Learned, c.learned}} {
+		*m.to = make(map[string]uint64, len(m.from))
+		maps.Copy(*m.to, m.from)
+	}
+}

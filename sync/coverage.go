@@ -1,0 +1,212 @@
+package sync
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/session"
+)
+
+// Bounds of what is remembered per relay of what it lacks and what it had.
+const (
+	lackingIDs    = 2_048 // events that it lacks, in one pass
+	coverageRepos = 1_024 // repositories counted apart
+	lookupRefs    = 16    // repositories that one event counts for
+)
+
+// peerLacksEvery is the least time between two warnings about one relay.
+const peerLacksEvery = 24 * time.Hour
+
+// coverage is both counts of reconciliation with one relay, per repository. The zero
+// value is empty.
+type coverage struct {
+	mu sync.Mutex
+	// guarded by mu
+	comparedAt time.Time                // the last reconciliation ended, zero: none did
+	seen       map[filters.EventID]bool // that it lacks, this pass
+	lacks      map[filters.RepoRef]int  // events, this pass
+	lacksAll   int                      // events that count for any repository
+	had        map[filters.RepoRef]int  // that we missed, since the start
+	looking    int                      // look-ups under way
+	toldAt     time.Time                // of the last warning
+}
+
+// begin starts a pass: what it lacks is counted anew.
+func (c *coverage) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen, c.lacks, c.lacksAll = nil, nil, 0
+}
+
+// missed counts an event that the relay had and we missed.
+func (c *coverage) missed(refs []filters.RepoRef) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ref := range refs {
+		countRepo(&c.had, ref)
+	}
+}
+
+func countRepo(m *map[filters.RepoRef]int, ref filters.RepoRef) {
+	if _, ok := (*m)[ref]; ok || len(*m) < coverageRepos {
+		put(m, ref, (*m)[ref]+1)
+	}
+}
+
+// fresh notes a reconciliation and returns those of the ids that were not counted
+// in this pass, as far as there is room.
+func (c *coverage) fresh(ids []filters.EventID, now time.Time) []filters.EventID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.comparedAt = now
+	var out []filters.EventID
+	for _, id := range ids {
+		if len(c.seen) >= lackingIDs {
+			break
+		}
+		if !c.seen[id] {
+			put(&c.seen, id, true)
+			out = append(out, id)
+		}
+	}
+	if len(out) > 0 {
+		c.looking++
+	}
+	return out
+}
+
+// counted takes in what a look-up found: for each event the repositories for which
+// the relay should have it.
+func (c *coverage) counted(events [][]filters.RepoRef) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looking--
+	for _, refs := range events {
+		c.lacksAll++
+		for _, ref := range refs {
+			countRepo(&c.lacks, ref)
+		}
+	}
+}
+
+// worst returns the repository of which the relay lacks most, if it is time to say
+// so and nothing is being looked up.
+func (c *coverage) worst(now time.Time) (ref filters.RepoRef, count, repos int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looking > 0 || len(c.lacks) == 0 || (!c.toldAt.IsZero() && now.Sub(c.toldAt) < peerLacksEvery) {
+		return ref, 0, 0
+	}
+	c.toldAt = now
+	for _, r := range slices.SortedFunc(maps.Keys(c.lacks), filters.RepoRef.Compare) {
+		if c.lacks[r] > count {
+			ref, count = r, c.lacks[r]
+		}
+	}
+	return ref, count, len(c.lacks)
+}
+
+// of returns the counts of one repository.
+func (c *coverage) of(ref filters.RepoRef) (lacks, had int, comparedAt time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lacks[ref], c.had[ref], c.comparedAt
+}
+
+func (c *coverage) fill(r *RelayStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.Lacks, r.ComparedAt = c.lacksAll, c.comparedAt
+}
+
+// lacking is what a look-up found of one connection.
+type lacking struct {
+	conn   *conn
+	events [][]filters.RepoRef
+}
+
+// compared has found out to which repositories the events belong that a relay was
+// found to lack.
+func (c *conn) compared(r session.Report) {
+	if r.Reconciled == 0 {
+		return
+	}
+	ids := c.stats.coverage.fresh(r.Lacking, time.Now())
+	if len(ids) == 0 {
+		return
+	}
+	c.m.wg.Go(func() {
+		events, err := c.m.lookUp(c.ctx, c.url, ids)
+		if err != nil && c.ctx.Err() == nil {
+			c.m.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
+		}
+		c.m.post(lacking{conn: c, events: events})
+	})
+}
+
+// lookUp returns, for each of the events that a relay should have, the repositories
+// that list it.
+func (m *SyncManager) lookUp(ctx context.Context, u filters.RelayURL, ids []filters.EventID) (out [][]filters.RepoRef, err error) {
+	defer m.counters.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
+	defer cancel()
+	for _, f := range filters.ByID(ids, saveBatch) {
+		f.Limit = 0
+		for ev, err := range m.store.Events(ctx, f) {
+			if err != nil {
+				return out, err
+			}
+			refs := slices.DeleteFunc(m.index.reposOf(ev), func(ref filters.RepoRef) bool {
+				a := m.index.announcement(ref)
+				return a == nil || !slices.Contains(a.Relays, u)
+			})
+			if len(refs) > 0 {
+				out = append(out, refs)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (l *loop) onLacking(msg lacking) { msg.conn.stats.coverage.counted(msg.events) }
+
+// peerLacks warns of what a relay that was compared to its end lacks.
+func (l *loop) peerLacks(u filters.RelayURL, st *relayStats, now time.Time) {
+	ref, count, repos := st.coverage.worst(now)
+	if count == 0 {
+		return
+	}
+	l.m.cfg.Logger.Warn("peer lacks events that we have", keyRelay, u.String(),
+		"repo", clean(ref.String()), "count", count, "repos", repos)
+	l.m.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
+}
+
+// reposOf returns the repositories that an event belongs to, at most 16: its own, if
+// it is an announcement or a state, those that it tags, and those of the patches,
+// pull requests and issues that it tags.
+func (x *index) reposOf(ev *nostr.Event) []filters.RepoRef {
+	refs := nip34.RepoRefs(ev)
+	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
+		if owner, err := filters.ParsePubKey(ev.PubKey); err == nil {
+			refs = append(refs, filters.RepoRef{Owner: owner, Identifier: ev.Tags.GetD()})
+		}
+	}
+	ids := nip34.EventRefs(ev)
+	x.mu.RLock()
+	for _, id := range ids {
+		if root, ok := x.tables.roots[id]; ok {
+			refs = append(refs, root.refs()...)
+		}
+	}
+	x.mu.RUnlock()
+	slices.SortFunc(refs, filters.RepoRef.Compare)
+	refs = slices.Compact(refs)
+	return refs[:min(len(refs), lookupRefs)]
+}

@@ -1,0 +1,147 @@
+package sync
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Dependency is something an event may wait for. Comparable.
+type Dependency struct {
+	what   dependencyKind
+	id     filters.EventID
+	author filters.PubKey
+	text   string
+}
+
+type dependencyKind uint8
+
+// The numbers are kept in what survives restarts.
+const (
+	onEvent dependencyKind = iota + 1
+	onMention
+	onRepo
+	onIdentifier
+	onMaintainer
+	onAuthor
+	onVanish
+	onAddress // a deletion of another version; text is the address
+)
+
+// OnEvent is fulfilled by the event with this id.
+func OnEvent(id filters.EventID) Dependency { return Dependency{what: onEvent, id: id} }
+
+// OnMention is fulfilled by an event that tags this id (e, E or q).
+func OnMention(id filters.EventID) Dependency { return Dependency{what: onMention, id: id} }
+
+// OnRepo is fulfilled by an announcement of this repository, or its deletion by the
+// owner.
+func OnRepo(ref filters.RepoRef) Dependency {
+	return Dependency{what: onRepo, author: ref.Owner, text: ref.Identifier}
+}
+
+// OnIdentifier is fulfilled by any announcement with this identifier.
+func OnIdentifier(identifier string) Dependency {
+	return Dependency{what: onIdentifier, text: identifier}
+}
+
+// OnMaintainer is fulfilled by an announcement with this identifier that is by the
+// author or lists them as maintainer.
+func OnMaintainer(identifier string, author filters.PubKey) Dependency {
+	return Dependency{what: onMaintainer, author: author, text: identifier}
+}
+
+// OnAuthor is fulfilled by any event of this author.
+func OnAuthor(author filters.PubKey) Dependency { return Dependency{what: onAuthor, author: author} }
+
+// OnVanish is fulfilled by a request to vanish of this author (NIP-62).
+func OnVanish(author filters.PubKey) Dependency { return Dependency{what: onVanish, author: author} }
+
+// depKey stands for a dependency where many are remembered. Two that share a key
+// cost a second look.
+type depKey uint64
+
+func (d Dependency) key() depKey {
+	buf := make([]byte, 0, 128)
+	buf = append(buf, byte(d.what))
+	buf = append(buf, d.id[:]...)
+	buf = append(buf, d.author[:]...)
+	sum := sha256.Sum256(append(buf, d.text...))
+	return depKey(binary.BigEndian.Uint64(sum[:]))
+}
+
+func keysOf(deps []Dependency) []depKey {
+	keys := make([]depKey, 0, len(deps))
+	for _, d := range deps[:min(len(deps), maxDependencies)] {
+		if k := d.key(); !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// addressKey is what older versions of an event wait for; false for kinds that have
+// none.
+func addressKey(ev *nostr.Event) (depKey, bool) {
+	c, ok := nip34.CoordinatesOf(ev)
+	if !ok {
+		return 0, false
+	}
+	return Dependency{what: onAddress, text: c.String()}.key(), true
+}
+
+// maxFulfilled bounds what one event has others judged again for.
+const maxFulfilled = 1_000
+
+// fulfils returns what events may have waited for that ev was accepted, and if it
+// is stored now, for that.
+func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
+	id, err := filters.ParseEventID(ev.ID)
+	author, err2 := filters.ParsePubKey(ev.PubKey)
+	if err != nil || err2 != nil {
+		return nil
+	}
+	add := func(d Dependency) {
+		if len(keys) < maxFulfilled {
+			keys = append(keys, d.key())
+		}
+	}
+	add(OnEvent(id))
+	switch ev.Kind {
+	case filters.KindAnnouncement:
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			add(OnRepo(a.Ref))
+			add(OnIdentifier(a.Ref.Identifier))
+			add(OnMaintainer(a.Ref.Identifier, author))
+			for _, m := range a.Maintainers {
+				add(OnMaintainer(a.Ref.Identifier, m))
+			}
+		}
+	case filters.KindDeletion:
+		ids, addresses := nip34.ParseDeletion(ev)
+		for _, a := range addresses {
+			if ref, ok := a.Repo(); ok && a.PubKey == author && a.Kind == filters.KindAnnouncement {
+				add(OnRepo(ref))
+			}
+		}
+		for _, target := range ids {
+			add(OnEvent(target))
+		}
+	case filters.KindVanish:
+		add(OnVanish(author))
+	}
+	if stored {
+		add(OnAuthor(author))
+	}
+	if ev.Kind != filters.KindDeletion {
+		for _, other := range nip34.EventRefs(ev) {
+			add(OnMention(other))
+		}
+	}
+	return keys
+}

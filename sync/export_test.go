@@ -1,0 +1,32 @@
+package sync
+
+import (
+	"context"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Submit has an event go the way of one that a relay sent.
+func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src Source) error {
+	t := newToken()
+	t.ended = func() {}
+	return m.ingest.submit(ctx, delivery{event: ev, src: src, size: 500, token: t})
+}
+
+// RunPipeline is Run without relays.
+func (m *SyncManager) RunPipeline(ctx context.Context) { m.ingest.run(ctx) }
+
+// OnRefetch sets who is told what is to be asked for by its id.
+func (m *SyncManager) OnRefetch(f func(filters.RelayURL, []filters.EventID)) { m.ingest.refetch = f }
+
+// Verified is how many signatures were checked.
+func (m *SyncManager) Verified() uint64 { return m.counters.verified.Load() }
+
+// Dropped is how many of something a bound dropped.
+func (m *SyncManager) Dropped(reason string) uint64 {
+	var s EventStatus
+	m.counters.reasons(&s)
+	return s.Dropped[reason]
+}

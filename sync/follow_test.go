@@ -1,0 +1,76 @@
+package sync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// P27: what a relay announces and does not serve is asked of another one that hosts
+// the same repository, and not over and over.
+func TestPromiseP27_UnservedAskedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{LyingNegentropy: 3})
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
+		defer r.stop()
+		a.Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+		asked := func() (n int) {
+			for _, req := range b.Requests(wire.TypeReq) {
+				for _, f := range req.Request.Filters {
+					n += len(f.IDs)
+				}
+			}
+			return n
+		}
+		after(10 * time.Minute)
+		first := asked()
+		require.GreaterOrEqual(t, first, 3)
+		after(3 * time.Hour)
+		require.Equal(t, first, asked())
+		require.Equal(t, "live", r.relay("wss://b.example").Phase)
+	})
+}
+
+// P28: a relay that takes five subscriptions is followed in full all the same, and
+// goes on being fetched from.
+func TestPromiseP28_FewSubscriptions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{MaxSubs: 5, MaxFilters: 3, Info: wire.Info{MaxFilters: 3}})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		var issues []*nostr.Event
+		for i := range 450 {
+			issues = append(issues, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		a.Publish(issues...)
+		after(20 * time.Minute)
+		require.True(t, r.relay("wss://a.example").Synced)
+		var comments []*nostr.Event
+		for i, issue := range issues {
+			if i%10 == 0 {
+				comments = append(comments, owner.Comment(at(0), issue, "now"))
+			}
+		}
+		a.Publish(comments...)
+		after(15 * time.Minute)
+		for _, c := range comments {
+			require.True(t, r.has(c))
+		}
+		s := r.relay("wss://a.example")
+		require.NotZero(t, s.Unfollowed)
+		require.LessOrEqual(t, s.LiveSubscriptions, 4)
+		requests := len(a.Requests(wire.TypeReq))
+		after(time.Hour)
+		require.Less(t, len(a.Requests(wire.TypeReq))-requests, 300, "it is asked over and over")
+	})
+}

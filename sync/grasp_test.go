@@ -1,0 +1,410 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// twinView is a View made of literals that counts what reads the Store.
+type twinView struct {
+	anns      []*nip34.Announcement
+	roots     []int
+	events    map[filters.EventID]*nostr.Event
+	mentioned []int
+	reads     int
+	fail      error
+}
+
+func (v *twinView) Announcements(identifier string) (same []*nip34.Announcement) {
+	for _, a := range v.anns {
+		if a.Ref.Identifier == identifier {
+			same = append(same, a)
+		}
+	}
+	return same
+}
+
+func (v *twinView) Announced(ref filters.RepoRef) bool {
+	for _, a := range v.anns {
+		if a.Ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *twinView) Root(id filters.EventID) bool {
+	for _, n := range v.roots {
+		if testID(n) == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *twinView) Event(_ context.Context, id filters.EventID) (*nostr.Event, error) {
+	v.reads++
+	return v.events[id], v.fail
+}
+
+func (v *twinView) Mentioned(_ context.Context, id filters.EventID) (bool, error) {
+	v.reads++
+	for _, n := range v.mentioned {
+		if testID(n) == id {
+			return true, v.fail
+		}
+	}
+	return false, v.fail
+}
+
+func (v *twinView) Maintained(identifier string, author filters.PubKey) bool {
+	return nip34.Maintains(author, v.Announcements(identifier))
+}
+
+func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error) {
+	v.reads++
+	for _, ev := range v.events {
+		if ev.PubKey == author.String() {
+			return true, v.fail
+		}
+	}
+	return false, v.fail
+}
+
+func (v *twinView) Gone(_ context.Context, id filters.EventID, author filters.PubKey) (bool, error) {
+	v.reads++
+	return id == testID(80) && author == testKey(6), v.fail
+}
+
+// announce adds an accepted announcement.
+func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
+	a := &nip34.Announcement{Ref: testRepo(owner, identifier)}
+	for _, m := range maintainers {
+		a.Maintainers = append(a.Maintainers, testKey(m))
+	}
+	v.anns = append(v.anns, a)
+}
+
+func (v *twinView) store(events ...*nostr.Event) {
+	for _, ev := range events {
+		id, err := filters.ParseEventID(ev.ID)
+		if err != nil {
+			panic(err)
+		}
+		v.events[id] = ev
+	}
+}
+
+// graspView is what most tests find: repository 1/x with maintainer 2, whose own
+// announcement lists 3, and repository 4/a:b; root event 50; comment 60 by 6, a
+// deletion 61 by 6, announcement 62 of 1/x; 70 is mentioned.
+func graspView() *twinView {
+	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[filters.EventID]*nostr.Event)}
+	v.announce(1, "x", 2)
+	v.announce(2, "x", 3, 1)
+	v.announce(4, "a:b")
+	v.store(testEvent(50, 1621, 5, 1, tagRepo(testRepo(1, "x"))), testEvent(60, 1111, 6, 1),
+		testEvent(61, filters.KindDeletion, 6, 1), testAnnouncement(62, 1, "x", 1, ""),
+		testAnnouncement(63, 8, "foreign", 1, ""), testEvent(64, 30617, 1, 1))
+	return v
+}
+
+const graspHost = "grasp.example"
+
+func graspPolicy(t *testing.T, specs ...string) *GRASPPolicy {
+	t.Helper()
+	us, err := nip34.ParseIdentity(specs...)
+	require.NoError(t, err)
+	return NewGRASPPolicy(us)
+}
+
+// judge asks as for an event that came by sync, and checks what every verdict has.
+func judge(t *testing.T, ev *nostr.Event, v View) Verdict {
+	t.Helper()
+	verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{Kind: CatchUp}, v)
+	require.NoError(t, err)
+	require.Equal(t, verdict.Decision == Reject, verdict.Reason != "")
+	require.NotEqual(t, Accept == verdict.Decision, verdict.Decision == Depend || verdict.Decision == Reject)
+	require.False(t, verdict.Decision == Depend && len(verdict.DependsOn) == 0)
+	require.LessOrEqual(t, len(verdict.DependsOn), 16)
+	return verdict
+}
+
+func state(author int, identifier string, tags ...nostr.Tag) *nostr.Event {
+	return testEvent(90, filters.KindState, author, 1, append(nostr.Tags{{"d", identifier}}, tags...)...)
+}
+
+// related is an event of a kind that no rule names.
+func related(tags ...nostr.Tag) *nostr.Event { return testEvent(91, 1111, 9, 1, tags...) }
+
+func deletion(author int, tags ...nostr.Tag) *nostr.Event {
+	return testEvent(92, filters.KindDeletion, author, 1, tags...)
+}
+
+func vanish(author int, relay string) *nostr.Event {
+	return testEvent(93, filters.KindVanish, author, 1, nostr.Tag{"relay", relay})
+}
+
+func TestGRASPPolicy(t *testing.T) {
+	x, stateX := testRepo(1, "x"), nostr.Tag{"a", testRepo(1, "x").Address(filters.KindState)}
+	stranger := testRepo(9, "x")
+	for name, c := range map[string]struct {
+		ev   *nostr.Event
+		want Decision
+		on   []Dependency
+	}{
+		"state by the owner":                 {state(1, "x"), Accept, nil},
+		"state by a maintainer":              {state(2, "x"), Accept, nil},
+		"state by a maintainer's maintainer": {state(3, "x"), Accept, nil},
+		"state with a colon":                 {state(4, "a:b"), Accept, nil},
+		"state by a stranger":                {state(9, "x"), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+		"state by another's maintainer":      {state(2, "a:b"), Depend, []Dependency{OnMaintainer("a:b", testKey(2))}},
+		"state with the identifier cut":      {state(4, "a"), Depend, []Dependency{OnMaintainer("a", testKey(4))}},
+		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+		"state without identifier":           {testEvent(90, 30618, 1, 1), Reject, nil},
+		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), Reject, nil},
+
+		"patch of a repository":                 {testEvent(91, 1617, 9, 1, tagRepo(x)), Accept, nil},
+		"pull request of a repository":          {testEvent(91, 1618, 9, 1, tagRepo(x)), Accept, nil},
+		"issue of a repository":                 {testEvent(91, 1621, 9, 1, tagRepo(x)), Accept, nil},
+		"issue of an unknown repository":        {testEvent(91, 1621, 9, 1, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger)}},
+		"issue of both":                         {testEvent(91, 1621, 9, 1, tagRepo(stranger), tagRepo(x)), Accept, nil},
+		"issue of none":                         {testEvent(91, 1621, 9, 1), Reject, nil},
+		"update of a pull request":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(50).String()}), Accept, nil},
+		"update of an unknown one":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(51).String()}), Depend, []Dependency{OnEvent(testID(51))}},
+		"A tag":                                 {related(nostr.Tag{"A", x.String()}), Accept, nil},
+		"q tag of a repository":                 {related(nostr.Tag{"q", x.String()}), Accept, nil},
+		"tag of its state":                      {related(stateX), Accept, nil},
+		"r tag":                                 {related(nostr.Tag{"r", x.String()}), Reject, nil},
+		"e tag":                                 {related(tagEvent(50)), Accept, nil},
+		"E tag":                                 {related(nostr.Tag{"E", testID(50).String()}), Accept, nil},
+		"q tag of an issue":                     {related(nostr.Tag{"q", testID(50).String()}), Accept, nil},
+		"e tag of an announcement":              {related(tagEvent(62)), Accept, nil},
+		"e tag of a foreign announcement":       {related(tagEvent(63)), Depend, []Dependency{OnRepo(testRepo(8, "foreign"))}},
+		"e tag of a broken announcement":        {related(tagEvent(64)), Reject, nil},
+		"e tag of a comment":                    {related(tagEvent(60)), Reject, nil},
+		"unknown repository and event":          {related(tagEvent(51), tagRepo(stranger), tagEvent(51)), Depend, []Dependency{OnRepo(stranger), OnEvent(testID(51))}},
+		"announcement and state, unknown":       {related(tagRepo(stranger), nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnRepo(stranger)}},
+		"known comment, unknown event":          {related(tagEvent(60), tagEvent(51)), Depend, []Dependency{OnEvent(testID(51))}},
+		"a late tag counts":                     {related(tagEvent(51), tagEvent(60), nostr.Tag{"p", "x"}, tagEvent(50)), Accept, nil},
+		"an article's address":                  {related(nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), Reject, nil},
+		"nothing":                               {related(), Reject, nil},
+		"malformed tags":                        {related(nostr.Tag{}, nil, nostr.Tag{"a"}, nostr.Tag{"e", "x"}, nostr.Tag{"q", ":::"}), Reject, nil},
+		"mentioned":                             {testEvent(70, 1, 9, 1), Accept, nil},
+		"mentioned though it could wait":        {testEvent(70, 1, 9, 1, tagEvent(51)), Accept, nil},
+		"mentioned, but a foreign announcement": {testAnnouncement(70, 9, "x", 1, ""), Reject, nil},
+		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+
+		"deletion by the owner":             {deletion(1, tagRepo(x)), Accept, nil},
+		"deletion of somebody's repository": {deletion(2, tagRepo(x)), Reject, nil},
+		"deletion of a state by its author": {deletion(1, stateX), Accept, nil},
+		"deletion of a maintainer's state":  {deletion(3, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, nil},
+		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger)}},
+		"deletion of one's comment":         {deletion(6, tagEvent(60)), Accept, nil},
+		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), Reject, nil},
+		"deletion of an unknown event":      {deletion(6, tagEvent(51)), Depend, []Dependency{OnVanish(testKey(6)), OnEvent(testID(51))}},
+		"deletion, foreign and unknown":     {deletion(7, tagEvent(60), tagEvent(51)), Depend, []Dependency{OnVanish(testKey(7)), OnEvent(testID(60)), OnEvent(testID(51))}},
+		"deletion, foreign and own":         {deletion(6, tagEvent(50), tagRepo(x), tagEvent(60)), Accept, nil},
+		"deletion of a deletion":            {deletion(6, tagEvent(61)), Reject, nil},
+		"deletion of what one has deleted":  {deletion(6, tagEvent(80)), Accept, nil},
+		"deletion of what is gone":          {deletion(7, tagEvent(80)), Depend, []Dependency{OnVanish(testKey(7)), OnEvent(testID(80))}},
+		"vanishing from us":                 {vanish(6, "wss://grasp.example"), Accept, nil},
+		"vanishing from everywhere":         {vanish(5, "ALL_RELAYS"), Accept, nil},
+		"vanishing from elsewhere":          {vanish(6, "wss://elsewhere.example"), Reject, nil},
+		"vanishing of a stranger":           {vanish(77, "ALL_RELAYS"), Depend, []Dependency{OnAuthor(testKey(77))}},
+		"deletion of nothing":               {deletion(6), Reject, nil},
+		"deletion by E and A tags":          {deletion(1, nostr.Tag{"A", x.String()}, nostr.Tag{"E", testID(62).String()}), Reject, nil},
+		"deletion of an announcement by id": {deletion(1, tagEvent(62)), Accept, nil},
+		"deletion of a profile":             {deletion(6, nostr.Tag{"a", "0:" + testKey(6).String() + ":"}), Reject, nil},
+		"deletion that is mentioned":        {testEvent(70, 5, 7, 1, tagEvent(60)), Reject, nil},
+
+		"ephemeral":                         {testEvent(91, 20001, 9, 1, tagRepo(x)), Reject, nil},
+		"authentication":                    {testEvent(91, 22242, 9, 1, tagRepo(x)), Reject, nil},
+		"last ephemeral kind":               {testEvent(91, 29999, 9, 1, tagRepo(x)), Reject, nil},
+		"first kind after":                  {testEvent(91, 30000, 9, 1, tagRepo(x)), Accept, nil},
+		"protected":                         {related(tagRepo(x), nostr.Tag{"-"}), Reject, nil},
+		"protected state":                   {state(1, "x", nostr.Tag{"-"}), Reject, nil},
+		"protected deletion":                {deletion(1, tagRepo(x), nostr.Tag{"-"}), Reject, nil},
+		"malformed id":                      {&nostr.Event{Kind: 1, ID: "x", PubKey: testKey(1).String(), Tags: nostr.Tags{tagRepo(x)}}, Reject, nil},
+		"expired, which is not ours to see": {related(tagRepo(x), nostr.Tag{"expiration", "1"}), Accept, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verdict := judge(t, c.ev, graspView())
+			assert.Equal(t, c.want, verdict.Decision)
+			var on []Dependency
+			for _, d := range verdict.DependsOn {
+				if d.what != onMention && verdict.Decision == Depend {
+					on = append(on, d)
+				}
+			}
+			assert.Equal(t, c.on, on)
+		})
+	}
+}
+
+// listing makes an announcement of "x" by key 1.
+func listing(t *testing.T, relay, clone string) *nostr.Event {
+	t.Helper()
+	return testEvent(90, filters.KindAnnouncement, 1, 1, nostr.Tag{"d", "x"},
+		nostr.Tag{"relays", "wss://elsewhere.example", relay}, nostr.Tag{"clone", clone})
+}
+
+// Substring tests of the own name took evil-x.org for x.org, and servers on one
+// host for each other.
+func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
+	path := "/" + nip34.NPub(testKey(1)) + "/x.git"
+	for name, c := range map[string]struct {
+		us, relay, clone string
+		want             Decision
+	}{
+		"both":             {"x.org", "wss://x.org", "https://x.org" + path, Accept},
+		"other spelling":   {"x.org", "X.ORG:443/", "https://X.org." + path + "/", Accept},
+		"relay only":       {"x.org", "wss://x.org", "https://y.org" + path, Reject},
+		"clone only":       {"x.org", "wss://y.org", "https://x.org" + path, Reject},
+		"longer name":      {"x.org", "wss://evil-x.org", "https://evil-x.org" + path, Reject},
+		"as a subdomain":   {"x.org", "wss://x.org.evil.net", "https://x.org.evil.net" + path, Reject},
+		"in the path":      {"x.org", "wss://evil.net/x.org", "https://evil.net/x.org" + path, Reject},
+		"same host":        {"127.0.0.1:7001", "ws://127.0.0.1:7002", "http://127.0.0.1:7002" + path, Reject},
+		"our port":         {"127.0.0.1:7001", "ws://127.0.0.1:7001", "http://127.0.0.1:7001" + path, Accept},
+		"another's clone":  {"x.org", "wss://x.org", "https://x.org" + strings.Replace(path, "x.git", "y.git", 1), Reject},
+		"without the npub": {"x.org", "wss://x.org", "https://x.org/x.git", Reject},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := listing(t, c.relay, c.clone)
+			p := graspPolicy(t, c.us)
+			verdict, err := p.Judge(t.Context(), ev, Source{}, &twinView{})
+			require.NoError(t, err)
+			assert.Equal(t, c.want, verdict.Decision)
+			a, err := nip34.ParseAnnouncement(ev)
+			require.NoError(t, err)
+			assert.Equal(t, c.want == Accept, p.Lists(a))
+		})
+	}
+	verdict := judge(t, testEvent(90, filters.KindAnnouncement, 1, 1, nostr.Tag{"d"}), graspView())
+	assert.Equal(t, reasonInvalid, verdict.Reason)
+	assert.Equal(t, Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
+}
+
+// A client of ours may publish what only its author may publish.
+func TestGRASPPolicyProtectedFromTheAuthor(t *testing.T) {
+	ev := related(tagRepo(testRepo(1, "x")), nostr.Tag{"-"})
+	for kind, want := range map[SourceKind]Decision{Direct: Accept, Live: Reject, CatchUp: Reject, Daily: Reject} {
+		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{Kind: kind}, graspView())
+		require.NoError(t, err)
+		assert.Equal(t, want, verdict.Decision, kind)
+	}
+}
+
+func TestGRASPPolicyFailsWithTheView(t *testing.T) {
+	v := graspView()
+	v.fail = errors.New("disk gone")
+	for _, ev := range []*nostr.Event{related(tagEvent(51)), related(), deletion(6, tagEvent(60))} {
+		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{}, v)
+		require.ErrorIs(t, err, v.fail)
+		assert.Zero(t, verdict, "an error is no verdict")
+	}
+}
+
+// An event may name thousands of others; what that costs the Store is bounded.
+func TestGRASPPolicyBoundsWork(t *testing.T) {
+	var ids, repos, mixed nostr.Tags
+	for i := range 10_000 {
+		ids = append(ids, tagEvent(1000+i))
+		repos = append(repos, tagRepo(testRepo(1000+i, "x")))
+		mixed = append(mixed, []nostr.Tag{{}, {"d"}, {"a"}, {"e"}, tagEvent(1000 + i), {"q", fmt.Sprint(i)}}[i%6])
+	}
+	for name, ev := range map[string]*nostr.Event{
+		"ids": related(ids...), "repositories": related(repos...), "mixed": related(mixed...),
+		"deleted ids": deletion(9, ids...), "deleted repositories": deletion(1000, repos...),
+		"deletion, mixed": deletion(9, mixed...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := graspView()
+			verdict := judge(t, ev, v)
+			assert.Equal(t, Depend, verdict.Decision)
+			assert.LessOrEqual(t, v.reads, 2*maxLookups+1)
+			if name != "deleted repositories" {
+				assert.Len(t, verdict.DependsOn, maxDependencies)
+			}
+		})
+	}
+	assert.Equal(t, Accept, judge(t, related(append(ids, tagEvent(50))...), graspView()).Decision,
+		"what is in memory is found behind any number of tags")
+}
+
+// A maintainer's state came before the owner's announcement, was remembered as
+// rejected, and stayed away for a week. It waits for what will let it in.
+func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
+	v := &twinView{}
+	ev := state(2, "x")
+	verdict := judge(t, ev, v)
+	require.Equal(t, Depend, verdict.Decision)
+	assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(2)), "any owner's announcement may list the author")
+	v.announce(1, "x", 7)
+	assert.Equal(t, Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
+	v.anns = nil
+	v.announce(1, "x", 7, 2)
+	assert.Equal(t, Accept, judge(t, ev, v).Decision)
+}
+
+// Relays answer newest first: comment, issue, announcement. Each is let in once
+// that came which it depends on, and the deletion of one once its target is here.
+func TestGRASPPolicyNewestFirst(t *testing.T) {
+	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true })
+	store, ok := x.store.(*twinStore)
+	require.True(t, ok)
+	announcement := testAnnouncement(1, 1, "x", 1, "")
+	issue := testEvent(2, 1621, 2, 2, tagRepo(testRepo(1, "x")))
+	comment := testEvent(3, 1111, 3, 3, nostr.Tag{"E", issue.ID})
+	gone := testEvent(4, filters.KindDeletion, 3, 4, nostr.Tag{"e", comment.ID})
+
+	assert.Equal(t, []Dependency{OnVanish(testKey(3)), OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
+	assert.Equal(t, []Dependency{OnMention(testID(3)), OnEvent(testID(2))}, judge(t, comment, x).DependsOn)
+	assert.Equal(t, []Dependency{OnMention(testID(2)), OnRepo(testRepo(1, "x"))}, judge(t, issue, x).DependsOn)
+	for _, ev := range []*nostr.Event{announcement, issue, comment, gone} {
+		if ev != announcement {
+			require.Equal(t, Accept, judge(t, ev, x).Decision, ev.Kind)
+		}
+		require.True(t, store.save(ev))
+		x.stored(ev)
+	}
+	assert.Equal(t, Reject, judge(t, testEvent(5, 7, 9, 5, nostr.Tag{"e", gone.ID}), x).Decision)
+
+	quoted := testEvent(9, 1, 9, 1)
+	assert.Equal(t, Reject, judge(t, quoted, x).Decision)
+	require.True(t, store.save(testEvent(6, 1111, 3, 6, tagRepo(testRepo(1, "x")), nostr.Tag{"q", quoted.ID})))
+	assert.Equal(t, Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
+}
+
+// 1,000 maintainers, cycles and one-sided listings give the same answer as the
+// sets themselves.
+func TestGRASPPolicyMaintainers(t *testing.T) {
+	v := &twinView{}
+	for i := range 1000 {
+		v.announce(i, "x", (i+1)%1000, 5000+i)
+	}
+	for _, author := range []int{0, 999, 5000, 5999} {
+		assert.Equal(t, Accept, judge(t, state(author, "x"), v).Decision, author)
+	}
+	assert.Equal(t, Depend, judge(t, state(6000, "x"), v).Decision)
+	assert.Equal(t, Depend, judge(t, state(0, "y"), v).Decision)
+	v = &twinView{}
+	v.announce(1, "x", 2)
+	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision, "listed by the owner, and silent")
+	v = &twinView{}
+	v.announce(2, "x", 1)
+	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision, "an owner of its own repository")
+	v.anns[0].Ref.Identifier = "y"
+	assert.Equal(t, Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
+}

@@ -1,0 +1,105 @@
+package sync_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// keeper is a policy that holds announcements, and the states of those that it holds.
+type keeper struct {
+	relaysync.Policy
+	held []*nip34.Announcement
+	all  map[string]bool
+}
+
+func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	switch ev.Kind {
+	case filters.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil || !k.Lists(a) {
+			return relaysync.Verdict{Decision: relaysync.Reject}, err
+		}
+		k.held = append(k.held, a)
+	case filters.KindState:
+		s, err := nip34.ParseState(ev)
+		if err != nil {
+			return relaysync.Verdict{Decision: relaysync.Reject}, nil //nolint:nilerr // the verdict says it
+		}
+		if !nip34.Maintains(s.Ref.Owner, k.held) {
+			return relaysync.Verdict{Decision: relaysync.Depend, DependsOn: []relaysync.Dependency{
+				relaysync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
+		}
+	default:
+		return k.Policy.Judge(ctx, ev, src, view)
+	}
+	k.all[ev.ID] = true
+	return relaysync.Verdict{Decision: relaysync.Hold}, nil
+}
+
+func (k *keeper) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+
+func (k *keeper) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(yield func(*nip34.Announcement, error) bool) {
+		for _, a := range k.held {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+func newKeeper(t *testing.T) *keeper {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	return &keeper{Policy: relaysync.NewGRASPPolicy(identity), all: make(map[string]bool)}
+}
+
+// Relays answer newest first: a state comes before its announcement, and is judged
+// again once that is held.
+func TestStateBeforeAHeldAnnouncement(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		bob := relaytest.NewCheapKey("bob")
+		ann, state := bob.Hosted(at(time.Hour), "held", us, "a.example"), bob.State(at(time.Minute), "held", nil, "")
+		a.Publish(ann, state)
+		policy := newKeeper(t)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		require.True(t, policy.all[ann.ID])
+		require.True(t, policy.all[state.ID])
+		require.Zero(t, r.manager.Status().Events.Waiting)
+	})
+}
+
+// What was held before a restart is followed after it, without anybody sending it
+// again.
+func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		bob := relaytest.NewCheapKey("bob")
+		ann, err := nip34.ParseAnnouncement(bob.Hosted(at(time.Hour), "held", us, "b.example"))
+		require.NoError(t, err)
+		policy := newKeeper(t)
+		policy.held = append(policy.held, ann)
+		state := bob.State(at(time.Minute), "held", nil, "")
+		b.Publish(state)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy})
+		defer r.stop()
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		require.True(t, policy.all[state.ID])
+	})
+}

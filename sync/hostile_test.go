@@ -1,0 +1,233 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What work costs in the tests that measure: simulated time knows no CPU.
+const (
+	verifyCost = 190 * time.Microsecond // of one signature
+	saveCost   = time.Millisecond       // of one call
+)
+
+// diary is a Store that takes its time and notes when events came.
+type diary struct {
+	relaysync.Store
+	cost time.Duration
+
+	mu    sync.Mutex
+	at    map[string]time.Time // by id, guarded by mu
+	twice []string             // saved though they were there, guarded by mu
+}
+
+func newDiary(cost time.Duration) *diary {
+	return &diary{Store: memstore.New(), cost: cost, at: make(map[string]time.Time)}
+}
+
+func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if d.cost > 0 {
+		time.Sleep(d.cost)
+	}
+	out, err := d.Store.Save(ctx, events)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, o := range out {
+		id := events[i].Event.ID
+		if _, here := d.at[id]; here || o.Result == relaysync.Duplicate {
+			if o.Result == relaysync.Stored || o.Result == relaysync.Duplicate {
+				d.twice = append(d.twice, id)
+			}
+		}
+		if o.Result == relaysync.Stored {
+			d.at[id] = time.Now()
+		}
+	}
+	return out, err
+}
+
+// when returns when an event was stored.
+func (d *diary) when(ev *nostr.Event) (time.Time, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, ok := d.at[ev.ID]
+	return t, ok
+}
+
+func (d *diary) savedTwice() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.twice)
+}
+
+// costly is a Verifier that takes as long as real signatures do.
+type costly struct{ relaytest.CheapVerifier }
+
+func (v costly) Verify(events []*nostr.Event) []error {
+	time.Sleep(time.Duration(len(events)) * verifyCost)
+	return v.CheapVerifier.Verify(events)
+}
+
+// speed is how fast honest relays are followed.
+type speed struct {
+	first   time.Duration // from the start until all that they had is stored
+	live    time.Duration // from published to stored, the median
+	slowest time.Duration // the slowest of these: live subscriptions are rebuilt at times
+}
+
+const honestRelays, honestEvents = 5, 40
+
+// beside measures the speed beside an odd relay, or alone if there is none, and
+// checks that the odd one is contained.
+func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
+	net := relaytest.NewNetwork()
+	owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
+	var honest []*relaytest.Relay
+	hosts := []string{us}
+	for i := range honestRelays {
+		hosts = append(hosts, fmt.Sprintf("honest%d.example", i))
+		honest = append(honest, net.Add("wss://"+hosts[i+1], relaytest.Behavior{Latency: 20 * time.Millisecond}))
+	}
+	allowed := make(map[string]bool)
+	var strange *relaytest.Relay
+	if behavior != nil {
+		hosts = append(hosts, "odd.example")
+		strange = net.Add("wss://odd.example", *behavior)
+	}
+	announcement := owner.Hosted(at(24*time.Hour), "repo", hosts...)
+	var here []*nostr.Event
+	for i := range honestRelays * honestEvents {
+		ev := owner.Issue(at(time.Duration(i+1)*time.Minute), owner.Ref("repo"), fmt.Sprint("here", i))
+		here = append(here, ev)
+		honest[i%honestRelays].Publish(ev)
+	}
+	for _, ev := range append(slices.Clone(here), announcement) {
+		allowed[ev.ID] = true
+	}
+	if strange != nil {
+		for i := range 30 {
+			ev := owner.Issue(at(time.Duration(i+1)*time.Minute), owner.Ref("repo"), fmt.Sprint("there", i))
+			allowed[ev.ID] = true
+			strange.Publish(ev, here[i], stranger.Deletion(at(0), here[i]),
+				stranger.Event(at(0), 1, fmt.Sprint("foreign", i)))
+		}
+		strange.Publish(stranger.Hosted(at(0), "foreign", "elsewhere.example"))
+	}
+
+	store := newDiary(saveCost)
+	first := &rig{t: t, store: store}
+	first.save(announcement)
+	began := time.Now()
+	r := start(t, net, store, relaysync.Config{Verifier: costly{}, Workers: 2})
+	after(time.Minute)
+	for _, ev := range here {
+		when, ok := store.when(ev)
+		require.True(t, ok, "an honest relay was not synced")
+		s.first = max(s.first, when.Sub(began))
+	}
+	var live []time.Duration
+	for i := range 4 * honestRelays {
+		ev := owner.Comment(at(0), here[i], "live")
+		allowed[ev.ID] = true
+		published := time.Now()
+		honest[i%honestRelays].Publish(ev)
+		after(5 * time.Second)
+		when, ok := store.when(ev)
+		require.True(t, ok, "a live event of an honest relay did not come")
+		live = append(live, when.Sub(published))
+	}
+	slices.Sort(live)
+	s.live, s.slowest = live[len(live)/2], live[len(live)-1]
+	after(10 * time.Minute)
+	for _, rel := range honest {
+		require.Equal(t, uint64(1), r.relay(rel.URL().String()).Connects)
+		require.Empty(t, rel.Violations())
+	}
+	if strange != nil {
+		require.Less(t, len(strange.Requests()), 2000, "it is not hammered")
+		require.Less(t, len(strange.Dials()), 40)
+	}
+	ending := time.Now()
+	r.stop()
+	require.Less(t, time.Since(ending), 5*time.Second)
+	for ev, err := range store.Events(t.Context(), nostr.Filter{}) {
+		require.NoError(t, err)
+		require.True(t, allowed[ev.ID], "foreign event %s", ev)
+	}
+	require.Empty(t, store.savedTwice())
+	return s
+}
+
+// Whatever one relay does, it is contained: the honest ones beside it are synced in
+// the time that they take without it, nothing foreign enters, and Run ends in time.
+// Times are simulated, and so exact; checking signatures and saving take time.
+func TestOddRelaysAreContained(t *testing.T) {
+	var alone speed
+	bubble(t, func(t *testing.T) { alone = beside(t, nil) })
+	wild := temper{pace: 10 * time.Millisecond, bulk: 1000}
+	// The behaviors are made in the bubbles: they may hold what belongs to one.
+	var names []string
+	bubble(t, func(*testing.T) { names = slices.Sorted(maps.Keys(zoo(wild))) })
+	speeds := make(map[string]speed)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := zoo(wild)[name]
+				s := beside(t, &b)
+				speeds[name] = s
+				// A first sync takes an eighth of a second; in which order goroutines run
+				// makes a difference of tens of milliseconds.
+				const slack = 150 * time.Millisecond
+				require.LessOrEqual(t, s.first, alone.first*3/2+slack, "the first sync of the honest relays")
+				require.LessOrEqual(t, s.live, alone.live*3/2+slack, "live events of the honest relays")
+				require.Less(t, s.slowest, time.Second)
+			})
+		})
+	}
+	row := func(name string, s speed) {
+		t.Logf("%-32s %12v %6.2f %12v %6.2f %12v", name, s.first, ratio(s.first, alone.first), s.live, ratio(s.live, alone.live), s.slowest)
+	}
+	t.Logf("%-32s %12s %6s %12s %6s %12s", "relay", "first sync", "ratio", "live", "ratio", "slowest")
+	row("(none)", alone)
+	worst := speed{}
+	for _, name := range slices.Sorted(maps.Keys(speeds)) {
+		s := speeds[name]
+		worst = speed{max(worst.first, s.first), max(worst.live, s.live), max(worst.slowest, s.slowest)}
+		row(name, s)
+	}
+	row(fmt.Sprintf("worst of %d", len(speeds)), worst)
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// While a relay did not read, a REQ waited to be sent; the time counted as the
+// relay's, and the next REQ followed at once: nobody could have told whose a NOTICE
+// is.
+func TestRelayThatDoesNotReadIsNotHurried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Latency: 50 * time.Millisecond, Negentropy: relaytest.NegNotice})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(2 * time.Minute)
+		a.Update(func(b *relaytest.Behavior) { b.StopReading = true })
+		r.save(owner.Issue(at(0), owner.Ref("repo"), "x"))
+		after(20 * time.Second)
+		a.Update(func(b *relaytest.Behavior) { b.StopReading = false })
+		after(time.Minute)
+		require.Empty(t, a.Violations())
+		require.Equal(t, 1, len(a.Dials()))
+	})
+}

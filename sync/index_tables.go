@@ -1,0 +1,404 @@
+package sync
+
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// indexChange says what a change of the index was: facts as they are now.
+type indexChange struct {
+	// The announcement by which a repository is ours now, nil if it is not.
+	repos map[filters.RepoRef]*nip34.Announcement
+	// The repositories that a root event tags, whether ours or not; nil if it is
+	// gone. A repository that becomes ours comes with all of its root events.
+	roots map[filters.EventID][]filters.RepoRef
+}
+
+func (c *indexChange) empty() bool { return len(c.repos) == 0 && len(c.roots) == 0 }
+
+// merge adds a change that happened after c.
+func (c *indexChange) merge(later indexChange) {
+	for ref, a := range later.repos {
+		c.setRepo(ref, a)
+	}
+	for id, refs := range later.roots {
+		c.setRoot(id, refs)
+	}
+}
+
+// setRepo and setRoot do nothing on a nil indexChange, for callers that do not want
+// to know.
+func (c *indexChange) setRepo(ref filters.RepoRef, a *nip34.Announcement) {
+	if c != nil {
+		put(&c.repos, ref, a)
+	}
+}
+
+func (c *indexChange) setRoot(id filters.EventID, refs []filters.RepoRef) {
+	if c != nil {
+		put(&c.roots, id, refs)
+	}
+}
+
+// put sets an entry of a map that may be nil still.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
+
+// indexTables is the memory of an index.
+type indexTables struct {
+	repos map[filters.RepoRef]*indexRepo   // announced, or tagged by a root event
+	named map[string][]*nip34.Announcement // ours by identifier; elements never change
+	byID  map[filters.EventID]*indexRepo   // by the id of the newest announcement
+	roots map[filters.EventID]indexRoot
+	// What was deleted lately, for what is reported later than its deletion: the
+	// time up to which announcements are gone, and single ids.
+	ended    recent[filters.RepoRef, nostr.Timestamp]
+	erased   recent[authored, struct{}]
+	vanished recent[filters.PubKey, nostr.Timestamp]
+	// What was once accepted: repositories, and maintainers of ours.
+	known      recent[filters.RepoRef, struct{}]
+	maintained recent[maintainer, struct{}]
+	past       *rejected // gets what is forgotten; nil: nobody wants to know
+}
+
+// maintainer is an author whose states count for an identifier.
+type maintainer struct {
+	identifier string
+	author     filters.PubKey
+}
+
+type indexRepo struct {
+	ref    filters.RepoRef
+	newest nip34.Version       // of its announcement, ours or not; zero: none is here
+	ann    *nip34.Announcement // nil: not ours
+	roots  map[filters.EventID]struct{}
+	alone  []*indexRepo // just itself: what most root events tag
+}
+
+// indexRoot is kept small, there are many.
+type indexRoot struct {
+	author unique.Handle[filters.PubKey]
+	at     nostr.Timestamp
+	repos  *[]*indexRepo
+}
+
+func (r indexRoot) refs() []filters.RepoRef {
+	refs := make([]filters.RepoRef, len(*r.repos))
+	for i, repo := range *r.repos {
+		refs[i] = repo.ref
+	}
+	return refs
+}
+
+// authored is an id as its supposed author names it.
+type authored struct {
+	id     filters.EventID
+	author filters.PubKey
+}
+
+func newIndexTables() *indexTables {
+	return &indexTables{
+		repos: make(map[filters.RepoRef]*indexRepo),
+		named: make(map[string][]*nip34.Announcement),
+		byID:  make(map[filters.EventID]*indexRepo),
+		roots: make(map[filters.EventID]indexRoot),
+		known: recent[filters.RepoRef, struct{}]{most: maxKnown}, maintained: recent[maintainer, struct{}]{most: maxKnown},
+	}
+}
+
+// note remembers who was made a maintainer, and that the repository was known.
+func (t *indexTables) note(a *nip34.Announcement, listed bool) {
+	t.known.set(a.Ref, struct{}{})
+	if !listed {
+		return
+	}
+	t.maintained.set(maintainer{a.Ref.Identifier, a.Ref.Owner}, struct{}{})
+	for _, m := range a.Maintainers {
+		t.maintained.set(maintainer{a.Ref.Identifier, m}, struct{}{})
+	}
+}
+
+// announced reports whether the repository is or was announced.
+func (t *indexTables) announced(ref filters.RepoRef) bool {
+	if t.announcement(ref) != nil {
+		return true
+	}
+	_, was := t.known.get(ref)
+	return was
+}
+
+// inherit takes over what was once known.
+func (t *indexTables) inherit(before *indexTables) {
+	for ref := range t.known.values {
+		before.known.set(ref, struct{}{})
+	}
+	for m := range t.maintained.values {
+		before.maintained.set(m, struct{}{})
+	}
+	t.known, t.maintained = before.known, before.maintained
+}
+
+// repo returns the entry of ref, making one if there is none.
+func (t *indexTables) repo(ref filters.RepoRef) *indexRepo {
+	if r, ok := t.repos[ref]; ok {
+		return r
+	}
+	r := &indexRepo{ref: cloneRef(ref)}
+	r.alone = []*indexRepo{r}
+	t.repos[r.ref] = r
+	return r
+}
+
+// announce takes in a version of an announcement; the newest one counts, whether
+// it makes the repository ours or not.
+func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
+	t.note(a, listed)
+	if until, ok := t.vanished.get(a.Ref.Owner); ok && a.CreatedAt <= until {
+		return
+	}
+	if until, ok := t.ended.get(a.Ref); ok && a.CreatedAt <= until {
+		return
+	}
+	if _, ok := t.erased.get(authored{a.ID, a.Ref.Owner}); ok {
+		return
+	}
+	r := t.repo(a.Ref)
+	if r.newest != (nip34.Version{}) && !nip34.Newer(a.Version(), r.newest) {
+		return
+	}
+	if listed {
+		t.set(r, a.Version(), a, c)
+	} else {
+		t.set(r, a.Version(), nil, c)
+	}
+}
+
+// end executes a deletion of a repository's announcements up to a time.
+func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, c *indexChange) {
+	t.known.set(cloneRef(ref), struct{}{})
+	if before, ok := t.ended.get(ref); !ok || until > before {
+		t.ended.set(cloneRef(ref), until)
+	}
+	if r := t.repos[ref]; r != nil && r.newest.CreatedAt <= until {
+		t.set(r, nip34.Version{}, nil, c)
+	}
+}
+
+// set makes v the newest announcement of a repository, and a the one by which it
+// is ours.
+func (t *indexTables) set(r *indexRepo, v nip34.Version, a *nip34.Announcement, c *indexChange) {
+	if r.newest != (nip34.Version{}) && r.newest != v {
+		t.past.was(r.newest.ID, r.ref.Owner, fateAccepted|fateRoot, nil)
+	}
+	delete(t.byID, r.newest.ID)
+	if r.newest = v; v != (nip34.Version{}) {
+		t.byID[v.ID] = r
+	}
+	before := r.ann
+	r.ann = a
+	if before != nil || a != nil {
+		t.rename(r.ref.Identifier, before, a)
+		c.setRepo(r.ref, a)
+	}
+	if before == nil && a != nil {
+		t.report(r, c)
+	}
+	t.release(r)
+}
+
+// rename replaces one announcement of an identifier by another; either may be nil.
+// Readers may hold the slice, so what is in it stays as it is.
+func (t *indexTables) rename(identifier string, before, after *nip34.Announcement) {
+	same := t.named[identifier]
+	if before != nil {
+		same = slices.DeleteFunc(slices.Clone(same), func(a *nip34.Announcement) bool { return a == before })
+	}
+	if after != nil {
+		same = append(same, after)
+	}
+	if t.named[identifier] = same; len(same) == 0 {
+		delete(t.named, identifier)
+	}
+}
+
+// report adds the root events of a repository to a change.
+func (t *indexTables) report(r *indexRepo, c *indexChange) {
+	for id := range r.roots {
+		c.setRoot(id, t.roots[id].refs())
+	}
+}
+
+// release forgets a repository that nothing is known of.
+func (t *indexTables) release(r *indexRepo) {
+	if r.newest == (nip34.Version{}) && len(r.roots) == 0 {
+		delete(t.repos, r.ref)
+	}
+}
+
+func (t *indexTables) addRoot(
+	id filters.EventID, author filters.PubKey, at nostr.Timestamp, refs []filters.RepoRef, c *indexChange,
+) {
+	_, known := t.roots[id]
+	_, erased := t.erased.get(authored{id, author})
+	until, vanished := t.vanished.get(author)
+	if known || erased || (vanished && at <= until) {
+		return
+	}
+	repos := make([]*indexRepo, len(refs))
+	for i, ref := range refs {
+		repos[i] = t.repo(ref)
+		put(&repos[i].roots, id, struct{}{})
+	}
+	root := indexRoot{unique.Make(author), at, &repos}
+	if len(repos) == 1 {
+		root.repos = &repos[0].alone
+	}
+	t.roots[id] = root
+	c.setRoot(id, root.refs())
+}
+
+// erase executes the deletion of an id by somebody who says that it is theirs.
+func (t *indexTables) erase(id filters.EventID, author filters.PubKey, c *indexChange) {
+	t.erased.set(authored{id, author}, struct{}{})
+	root, isRoot := t.roots[id]
+	repo, isRepo := t.byID[id]
+	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
+		t.forget(id, c)
+	}
+}
+
+// vanish executes an author's request to vanish.
+func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *indexChange) {
+	if before, ok := t.vanished.get(author); !ok || until > before {
+		t.vanished.set(author, until)
+	}
+	for ref, r := range t.repos {
+		if ref.Owner == author && r.newest != (nip34.Version{}) && r.newest.CreatedAt <= until {
+			t.set(r, nip34.Version{}, nil, c)
+		}
+	}
+	for id, root := range t.roots {
+		if root.at <= until && root.author.Value() == author {
+			t.forget(id, c)
+		}
+	}
+}
+
+// forget drops an announcement or a root event.
+func (t *indexTables) forget(id filters.EventID, c *indexChange) {
+	if r, ok := t.byID[id]; ok {
+		t.set(r, nip34.Version{}, nil, c)
+	}
+	root, ok := t.roots[id]
+	if !ok {
+		return
+	}
+	delete(t.roots, id)
+	t.pass(id, root)
+	for _, r := range *root.repos {
+		delete(r.roots, id)
+		t.release(r)
+	}
+	c.setRoot(id, nil)
+}
+
+// pass has it remembered that a root event was here. One that was only mentioned by
+// others is of interest once a repository of its is announced.
+func (t *indexTables) pass(id filters.EventID, root indexRoot) {
+	var unknown []depKey
+	for _, r := range *root.repos {
+		if t.announced(r.ref) {
+			t.past.was(id, root.author.Value(), fateAccepted|fateRoot, nil)
+			return
+		}
+		unknown = append(unknown, OnRepo(r.ref).key())
+	}
+	t.past.was(id, root.author.Value(), fateAccepted, unknown)
+}
+
+// difference returns what turns t into now.
+func (t *indexTables) difference(now *indexTables) (c indexChange) {
+	for ref, r := range now.repos {
+		before := t.announcement(ref)
+		if r.ann == nil || (before != nil && before.ID == r.ann.ID) {
+			continue
+		}
+		c.setRepo(ref, r.ann)
+		if before == nil {
+			now.report(r, &c)
+		}
+	}
+	for ref := range t.repos {
+		if t.announcement(ref) != nil && now.announcement(ref) == nil {
+			c.setRepo(ref, nil)
+		}
+	}
+	for id, root := range now.roots {
+		if _, ok := t.roots[id]; !ok {
+			c.setRoot(id, root.refs())
+		}
+	}
+	for id := range t.roots {
+		if _, ok := now.roots[id]; !ok {
+			c.setRoot(id, nil)
+		}
+	}
+	return c
+}
+
+func (t *indexTables) announcement(ref filters.RepoRef) *nip34.Announcement {
+	if r := t.repos[ref]; r != nil {
+		return r.ann
+	}
+	return nil
+}
+
+func cloneRef(ref filters.RepoRef) filters.RepoRef {
+	ref.Identifier = strings.Clone(ref.Identifier)
+	return ref
+}
+
+const (
+	maxRecent = 1024    // how many entries a recent keeps that says nothing else
+	maxKnown  = 100_000 // repositories and maintainers that were here once
+)
+
+// recent is a map that forgets its oldest keys.
+type recent[K comparable, V any] struct {
+	most   int // 0 means maxRecent
+	values map[K]V
+	order  []K // a ring once it is full
+	oldest int
+}
+
+func (r *recent[K, V]) get(k K) (V, bool) {
+	v, ok := r.values[k]
+	return v, ok
+}
+
+func (r *recent[K, V]) set(k K, v V) {
+	if _, ok := r.values[k]; !ok {
+		most := r.most
+		if most == 0 {
+			most = maxRecent
+		}
+		if len(r.order) < most {
+			r.order = append(r.order, k)
+		} else {
+			delete(r.values, r.order[r.oldest])
+			r.order[r.oldest] = k
+			r.oldest = (r.oldest + 1) % maxRecent
+		}
+	}
+	put(&r.values, k, v)
+}

@@ -1,0 +1,390 @@
+package sync
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// After every single event, and after removals and rebuilds, the index must hold
+// what a scan of all events says, and the changes must lead there.
+func TestIndexAgainstNaiveTwin(t *testing.T) {
+	anything := func(int) bool { return true }
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		store := &twinStore{}
+		x, mirror := newIndex(store, listsByName), newFacts()
+		for _, ev := range history(rnd, 60, anything) {
+			switch {
+			case len(store.events) > 0 && rnd.IntN(20) == 0:
+				mirror.apply(t, x.removed(store.remove(rnd.IntN(len(store.events)))))
+			case rnd.IntN(20) == 0:
+				s, err := x.scan(t.Context())
+				require.NoError(t, err)
+				c, ok := x.replaceAll(s)
+				require.True(t, ok)
+				require.True(t, c.empty(), "nothing was wrong before")
+			}
+			if store.save(ev) {
+				mirror.apply(t, x.stored(ev))
+			}
+			x.check(t, store, mirror)
+		}
+	}
+}
+
+// Concurrent writers report what they stored in any order; a deletion that is
+// reported before its target, or a replacement before what it replaced, must not
+// bring back what is gone (D3).
+func TestTrapD3_OrderOfReports(t *testing.T) {
+	notAnnouncements := func(kind int) bool { return kind != filters.KindAnnouncement }
+	for seed := range uint64(120) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		store := &twinStore{}
+		saved := slices.DeleteFunc(history(rnd, 40, notAnnouncements), func(ev *nostr.Event) bool { return !store.save(ev) })
+		x, mirror := newIndex(store, listsByName), newFacts()
+		for _, i := range rnd.Perm(len(saved)) {
+			mirror.apply(t, x.stored(saved[i]))
+		}
+		x.check(t, store, mirror)
+	}
+}
+
+// merged changes must lead to the same as one after the other.
+func TestIndexChangeMerge(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		store := &twinStore{}
+		x, mirror := newIndex(store, listsByName), newFacts()
+		var merged indexChange
+		require.True(t, merged.empty())
+		for _, ev := range history(rnd, 40, func(int) bool { return true }) {
+			if store.save(ev) {
+				merged.merge(x.stored(ev))
+			}
+		}
+		mirror.apply(t, merged)
+		x.check(t, store, mirror)
+	}
+}
+
+// What happens while the Store is scanned must be neither lost nor undone.
+func TestIndexScanWhileChanging(t *testing.T) {
+	for seed := range uint64(80) {
+		rnd := rand.New(rand.NewPCG(seed, 4))
+		store := &twinStore{}
+		x, mirror := newIndex(store, listsByName), newFacts()
+		events := history(rnd, 80, func(int) bool { return true })
+		for i, ev := range events[:40] {
+			if store.save(ev) && i%2 == 0 { // the rest is news to the scan
+				mirror.apply(t, x.stored(ev))
+			}
+		}
+		store.during = func() {
+			for _, ev := range events[40:] {
+				if store.save(ev) {
+					mirror.apply(t, x.stored(ev))
+				}
+				if rnd.IntN(10) == 0 {
+					mirror.apply(t, x.removed(store.remove(rnd.IntN(len(store.events)))))
+				}
+			}
+		}
+		s, err := x.scan(t.Context())
+		require.NoError(t, err)
+		c, ok := x.replaceAll(s)
+		require.True(t, ok)
+		mirror.apply(t, c)
+		x.check(t, store, mirror)
+	}
+}
+
+func TestIndexFirstScan(t *testing.T) {
+	store := &twinStore{}
+	for i := range 10 {
+		store.save(testAnnouncement(i, i, "x", 1, "ours"))
+		store.save(testEvent(100+i, 1621, 99, 1, tagRepo(testRepo(i, "x"))))
+	}
+	x := newIndex(store, listsByName)
+	s, err := x.scan(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, x.Announcements("x"), "scanning changes nothing")
+	c, ok := x.replaceAll(s)
+	require.True(t, ok)
+	assert.Len(t, c.repos, 10)
+	assert.Len(t, c.roots, 10)
+	x.check(t, store, x.facts())
+
+	// Moderation that reached no feed is found by the next scan.
+	store.events = store.events[4:]
+	s, err = x.scan(t.Context())
+	require.NoError(t, err)
+	c, ok = x.replaceAll(s)
+	require.True(t, ok)
+	assert.Equal(t, map[filters.RepoRef]*nip34.Announcement{testRepo(0, "x"): nil, testRepo(1, "x"): nil}, c.repos)
+	assert.Equal(t, map[filters.EventID][]filters.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
+}
+
+func TestIndexUselessSnapshots(t *testing.T) {
+	store := &twinStore{}
+	x := newIndex(store, listsByName)
+	_, ok := x.replaceAll(nil)
+	assert.False(t, ok)
+
+	first, err := x.scan(t.Context())
+	require.NoError(t, err)
+	second, err := x.scan(t.Context())
+	require.NoError(t, err)
+	_, ok = x.replaceAll(first)
+	assert.False(t, ok, "its journal has ended")
+	_, ok = x.replaceAll(second)
+	assert.True(t, ok)
+	_, ok = x.replaceAll(second)
+	assert.False(t, ok, "used before")
+
+	store.fail = errors.New("disk gone")
+	store.save(testAnnouncement(1, 1, "x", 1, "ours"))
+	_, err = x.scan(t.Context())
+	require.ErrorIs(t, err, store.fail)
+	assert.Nil(t, x.pending, "no journal is written any more")
+	store.fail = nil
+
+	s, err := x.scan(t.Context())
+	require.NoError(t, err)
+	for range maxJournal + 1 {
+		s.note(func(*indexTables, *indexChange) {})
+	}
+	_, ok = x.replaceAll(s)
+	assert.False(t, ok, "the journal is bounded")
+	assert.Nil(t, x.announcement(testRepo(1, "x")))
+}
+
+func TestIndexLookups(t *testing.T) {
+	store := &twinStore{}
+	x := newIndex(store, listsByName)
+	for i, name := range []string{"e", "E", "q", "p"} {
+		store.save(testEvent(i, 1, 1, 1, nostr.Tag{name, testID(100 + i).String()}))
+	}
+	for i := range 5 {
+		mentioned, err := x.Mentioned(t.Context(), testID(100+i))
+		require.NoError(t, err)
+		assert.Equal(t, i < 3, mentioned, i)
+	}
+	ev, err := x.Event(t.Context(), testID(2))
+	require.NoError(t, err)
+	assert.Same(t, store.events[2], ev)
+	ev, err = x.Event(t.Context(), testID(9))
+	require.NoError(t, err)
+	assert.Nil(t, ev)
+
+	store.fail = errors.New("disk gone")
+	_, err = x.Event(t.Context(), testID(9))
+	require.ErrorIs(t, err, store.fail)
+	_, err = x.Mentioned(t.Context(), testID(9))
+	require.ErrorIs(t, err, store.fail)
+	mentioned, err := x.Mentioned(t.Context(), testID(100))
+	require.NoError(t, err, "the first hit is enough")
+	assert.True(t, mentioned)
+}
+
+func TestIndexIgnoresMalformedEvents(t *testing.T) {
+	x := newIndex(&twinStore{}, listsByName)
+	root := testEvent(1, 1621, 1, 1, tagRepo(testRepo(1, "x")))
+	deletion := testEvent(2, filters.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
+	for _, ev := range []*nostr.Event{root, deletion, testAnnouncement(3, 1, "x", 1, "ours")} {
+		for _, change := range []func(*nostr.Event){
+			func(ev *nostr.Event) { ev.ID = "x" },
+			func(ev *nostr.Event) { ev.PubKey = "x" },
+			func(ev *nostr.Event) { ev.Tags = nostr.Tags{{}, nil, {"d"}, {"a"}, {"e", ""}} },
+		} {
+			bad := *ev
+			change(&bad)
+			assert.NotPanics(t, func() {
+				c := x.stored(&bad)
+				assert.True(t, c.empty())
+				c = x.removed(&bad)
+				assert.True(t, c.empty())
+			})
+		}
+	}
+	x.check(t, &twinStore{}, newFacts())
+}
+
+// A deletion by somebody else, or of a newer version, has no effect.
+func TestIndexDeletions(t *testing.T) {
+	root := testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")))
+	for name, c := range map[string]struct {
+		deletion   *nostr.Event
+		repo, root bool // are gone
+	}{
+		"address by the owner":        {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "x"))), true, false},
+		"address in the same second":  {testEvent(5, 5, 1, 6, tagRepo(testRepo(1, "x"))), true, false},
+		"address of an older version": {testEvent(5, 5, 1, 5, tagRepo(testRepo(1, "x"))), false, false},
+		"address by a stranger":       {testEvent(5, 5, 3, 7, tagRepo(testRepo(1, "x"))), false, false},
+		"address of the state":        {testEvent(5, 5, 1, 7, nostr.Tag{"a", testRepo(1, "x").Address(30618)}), false, false},
+		"another identifier":          {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "xy"))), false, false},
+		"id by the owner":             {testEvent(5, 5, 1, 1, tagEvent(1)), true, false},
+		"id by a stranger":            {testEvent(5, 5, 2, 7, tagEvent(1)), false, false},
+		"root by its author":          {testEvent(5, 5, 2, 1, tagEvent(10)), false, true},
+		"root by the owner":           {testEvent(5, 5, 1, 7, tagEvent(10)), false, false},
+		"both, by E and A tags":       {testEvent(5, 5, 1, 7, nostr.Tag{"E", testID(1).String()}, nostr.Tag{"A", testRepo(1, "x").String()}), false, false},
+	} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s early=%t", name, early), func(t *testing.T) {
+				x := newIndex(&twinStore{}, listsByName)
+				events := []*nostr.Event{testAnnouncement(1, 1, "x", 6, "ours"), root, c.deletion}
+				if early {
+					slices.Reverse(events)
+				}
+				for _, ev := range events {
+					x.stored(ev)
+				}
+				assert.Equal(t, !c.repo, x.announcement(testRepo(1, "x")) != nil)
+				assert.Equal(t, !c.root && !c.repo, x.follows(testID(10)))
+				assert.Equal(t, !c.root, changes(x.tables.roots, testID(10)))
+			})
+		}
+	}
+}
+
+// What an announcement that is gone had, comes back with its successor.
+func TestIndexRootsComeWithTheirRepository(t *testing.T) {
+	x := newIndex(&twinStore{}, listsByName)
+	c := x.stored(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y"))))
+	assert.Equal(t, []filters.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.roots[testID(10)])
+	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
+	c = x.stored(testAnnouncement(1, 1, "x", 1, "ours"))
+	assert.Contains(t, c.roots, testID(10))
+	assert.True(t, x.Root(testID(10)))
+	c = x.stored(testAnnouncement(2, 1, "x", 2, "ours too"))
+	assert.Len(t, c.repos, 1)
+	assert.Empty(t, c.roots, "a new version is no new repository")
+	c = x.stored(testAnnouncement(3, 1, "x", 3, "foreign"))
+	assert.Contains(t, c.repos, testRepo(1, "x"))
+	assert.Nil(t, c.repos[testRepo(1, "x")])
+	assert.False(t, x.follows(testID(10)))
+	c = x.stored(testAnnouncement(4, 1, "x", 4, "ours"))
+	assert.Contains(t, c.roots, testID(10))
+}
+
+// Readers keep what they were given, whatever is stored meanwhile.
+func TestIndexConcurrentUse(t *testing.T) {
+	store := &twinStore{}
+	x := newIndex(store, listsByName)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				seen := make(map[filters.PubKey]struct{})
+				for _, a := range x.Announcements("x") {
+					if !assert.NotNil(t, a) || !assert.NotContains(t, seen, a.Ref.Owner) {
+						return
+					}
+					seen[a.Ref.Owner] = struct{}{}
+				}
+				x.Announced(testRepo(3, "x"))
+				x.Root(testID(10_003))
+			}
+		})
+	}
+	rnd := rand.New(rand.NewPCG(9, 9))
+	for i := range 2000 {
+		name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
+		x.stored(testAnnouncement(i, rnd.IntN(8), "x", nostr.Timestamp(i), name))
+		x.stored(testEvent(10_000+i, 1621, 1, 1, tagRepo(testRepo(rnd.IntN(8), "x"))))
+		if i%100 == 0 {
+			s, err := x.scan(t.Context())
+			require.NoError(t, err)
+			x.replaceAll(s)
+		}
+	}
+	close(stop)
+	readers.Wait()
+}
+
+func TestRecentForgetsTheOldest(t *testing.T) {
+	var r recent[int, int]
+	for i := range 3 * maxRecent {
+		r.set(i, i)
+		r.set(i, -i)
+	}
+	assert.Len(t, r.values, maxRecent)
+	assert.Len(t, r.order, maxRecent)
+	_, ok := r.get(2*maxRecent - 1)
+	assert.False(t, ok)
+	for i := 2 * maxRecent; i < 3*maxRecent; i++ {
+		v, ok := r.get(i)
+		require.True(t, ok)
+		require.Equal(t, -i, v)
+	}
+}
+
+// Deletions that are remembered for late reports are bounded.
+func TestIndexForgetsTombstones(t *testing.T) {
+	x := newIndex(&twinStore{}, listsByName)
+	ev := testEvent(1, filters.KindDeletion, 1, 1)
+	for i := range 10_000 {
+		ev.Tags = append(ev.Tags, tagEvent(i), tagRepo(testRepo(1, fmt.Sprint(i))))
+	}
+	x.stored(ev)
+	assert.Len(t, x.tables.erased.values, maxRecent)
+	assert.Len(t, x.tables.ended.values, maxRecent)
+	x.check(t, &twinStore{}, newFacts())
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// 50,000 root events of 1,000 repositories are what SPEC 11 aims at.
+func TestIndexMemory(t *testing.T) {
+	const roots, repos, budget = 50_000, 1000, 7 << 20
+	x := newIndex(&twinStore{}, listsByName)
+	before := heap()
+	for i := range roots {
+		n := i % repos
+		x.stored(testEvent(i, filters.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
+			nostr.Tag{"subject", strings.Repeat("x", 300)}))
+	}
+	used := int64(heap()) - int64(before)
+	t.Logf("%d bytes, %d for each root event", used, used/roots)
+	assert.Less(t, used, int64(budget))
+	assert.Len(t, x.tables.roots, roots)
+	runtime.KeepAlive(x)
+}
+
+func BenchmarkIndexStoredRoot(b *testing.B) {
+	x := newIndex(&twinStore{}, listsByName)
+	events := make([]*nostr.Event, 10_000)
+	for i := range events {
+		events[i] = testEvent(i, filters.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
+	}
+	for i := 0; b.Loop(); i++ {
+		if i%len(events) == 0 {
+			x = newIndex(&twinStore{}, listsByName)
+		}
+		x.stored(events[i%len(events)])
+	}
+}

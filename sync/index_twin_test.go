@@ -1,0 +1,298 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+func testKey(n int) (k filters.PubKey) {
+	for i := range 4 {
+		k[31-i] = byte((n + 1) >> (8 * i))
+	}
+	return k
+}
+
+func testID(n int) filters.EventID { return filters.EventID(testKey(n)) }
+
+func testRepo(owner int, identifier string) filters.RepoRef {
+	return filters.RepoRef{Owner: testKey(owner), Identifier: identifier}
+}
+
+func testEvent(n, kind, author int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
+	return &nostr.Event{ID: testID(n).String(), Kind: kind, PubKey: testKey(author).String(), CreatedAt: at, Tags: tags}
+}
+
+// testAnnouncement is one of ours for listsByName, unless it is named "foreign".
+func testAnnouncement(n, author int, identifier string, at nostr.Timestamp, name string) *nostr.Event {
+	return testEvent(n, filters.KindAnnouncement, author, at, nostr.Tag{"d", identifier}, nostr.Tag{"name", name})
+}
+
+func listsByName(a *nip34.Announcement) bool { return a.Name != "foreign" }
+
+func tagRepo(ref filters.RepoRef) nostr.Tag { return nostr.Tag{"a", ref.String()} }
+
+func tagEvent(n int) nostr.Tag { return nostr.Tag{"e", testID(n).String()} }
+
+// twinStore is a Store as simple as can be: a list and the rules of NIP-01 and
+// NIP-09.
+type twinStore struct {
+	mu     sync.Mutex
+	events []*nostr.Event
+	dels   []*nostr.Event
+	fail   error
+	// during is called while Events is under way, after the first one.
+	during func()
+}
+
+func (s *twinStore) covered(ev *nostr.Event) bool {
+	return slices.ContainsFunc(s.dels, func(d *nostr.Event) bool {
+		if d.PubKey != ev.PubKey || ev.Kind == filters.KindDeletion {
+			return false
+		}
+		ids, addresses := nip34.ParseDeletion(d)
+		return slices.ContainsFunc(ids, func(id filters.EventID) bool { return id.String() == ev.ID }) ||
+			slices.ContainsFunc(addresses, func(a nip34.Address) bool {
+				return a.PubKey.String() == ev.PubKey && a.Kind == ev.Kind && a.Identifier == ev.Tags.GetD() &&
+					nostr.IsAddressableKind(ev.Kind) && ev.CreatedAt <= d.CreatedAt
+			})
+	})
+}
+
+// save reports whether the event was stored.
+func (s *twinStore) save(ev *nostr.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.covered(ev) || slices.ContainsFunc(s.events, func(old *nostr.Event) bool { return old.ID == ev.ID }) {
+		return false
+	}
+	if nostr.IsAddressableKind(ev.Kind) {
+		for i, old := range s.events {
+			if old.Kind == ev.Kind && old.PubKey == ev.PubKey && old.Tags.GetD() == ev.Tags.GetD() {
+				if old.CreatedAt > ev.CreatedAt || (old.CreatedAt == ev.CreatedAt && old.ID < ev.ID) {
+					return false
+				}
+				s.events = slices.Delete(s.events, i, i+1)
+				break
+			}
+		}
+	}
+	s.events = append(s.events, ev)
+	if ev.Kind == filters.KindDeletion {
+		s.dels = append(s.dels, ev)
+		s.events = slices.DeleteFunc(s.events, s.covered)
+	}
+	return true
+}
+
+func (s *twinStore) remove(i int) *nostr.Event {
+	ev := s.events[i]
+	s.events = slices.Delete(s.events, i, i+1)
+	return ev
+}
+
+func (s *twinStore) matching(f nostr.Filter) []*nostr.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.events), func(ev *nostr.Event) bool { return !f.Matches(ev) })
+}
+
+func (s *twinStore) Save(context.Context, []Incoming) ([]Outcome, error) {
+	return nil, errors.New("the index saves nothing")
+}
+
+func (s *twinStore) Has(context.Context, []filters.EventID) ([]bool, error) {
+	return nil, errors.New("the index has its own ways")
+}
+
+func (s *twinStore) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.covered(ev), nil
+}
+
+func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[Stamp, error] {
+	return func(yield func(Stamp, error) bool) {
+		for ev, err := range s.Events(ctx, f) {
+			stamp := Stamp{}
+			if err == nil {
+				id, bad := filters.ParseEventID(ev.ID)
+				stamp, err = Stamp{ev.CreatedAt, id}, bad
+			}
+			if !yield(stamp, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		for i, ev := range s.matching(f) {
+			if i == 1 && s.during != nil {
+				s.during()
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if s.fail != nil {
+			yield(nil, s.fail)
+		}
+	}
+}
+
+// facts is what an index holds, written plainly.
+type facts struct {
+	Repos map[filters.RepoRef]filters.EventID
+	Roots map[filters.EventID][]filters.RepoRef
+}
+
+func newFacts() facts {
+	return facts{make(map[filters.RepoRef]filters.EventID), make(map[filters.EventID][]filters.RepoRef)}
+}
+
+// facts reads from the events what the index should hold, and which repositories
+// have an announcement, ours or not.
+func (s *twinStore) facts() (f facts, announced map[filters.RepoRef]struct{}) {
+	f, announced = newFacts(), make(map[filters.RepoRef]struct{})
+	for _, ev := range s.matching(nostr.Filter{}) {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			announced[a.Ref] = struct{}{}
+			if listsByName(a) {
+				f.Repos[a.Ref] = a.ID
+			}
+		}
+		id, err := filters.ParseEventID(ev.ID)
+		if refs := nip34.RootRefs(ev); err == nil && len(refs) > 0 {
+			f.Roots[id] = refs
+		}
+	}
+	return f, announced
+}
+
+// facts reads what it does hold.
+func (x *index) facts() facts {
+	f := newFacts()
+	for ref, r := range x.tables.repos {
+		if r.ann != nil {
+			f.Repos[ref] = r.ann.ID
+		}
+	}
+	for id, root := range x.tables.roots {
+		f.Roots[id] = root.refs()
+	}
+	return f
+}
+
+// apply does to the facts what a change says, as a plan would.
+func (f facts) apply(t *testing.T, c indexChange) {
+	for ref, a := range c.repos {
+		if a == nil {
+			delete(f.Repos, ref)
+			continue
+		}
+		require.Equal(t, ref, a.Ref)
+		require.Nil(t, a.Event, "the event's memory is not kept")
+		if _, known := f.Repos[ref]; !known {
+			for id, refs := range f.Roots {
+				if slices.Contains(refs, ref) && !changes(c.roots, id) {
+					require.Fail(t, "a repository came without its root events", "%s", id)
+				}
+			}
+		}
+		f.Repos[ref] = a.ID
+	}
+	for id, refs := range c.roots {
+		if refs == nil {
+			delete(f.Roots, id)
+		} else {
+			f.Roots[id] = refs
+		}
+	}
+}
+
+func changes[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// follows reports whether a root event tags a repository that is ours now.
+func (x *index) follows(id filters.EventID) bool {
+	root, ok := x.tables.roots[id]
+	return ok && slices.ContainsFunc(root.refs(), func(ref filters.RepoRef) bool { return x.announcement(ref) != nil })
+}
+
+// check compares every answer of the index, its tables, and what a plan was told
+// with the events that are stored.
+func (x *index) check(t *testing.T, store *twinStore, told facts) {
+	t.Helper()
+	want, announced := store.facts()
+	require.Equal(t, want, x.facts())
+	require.Equal(t, want, told)
+	named := make(map[string][]filters.EventID)
+	for ref, id := range want.Repos {
+		require.True(t, x.Announced(ref))
+		named[ref.Identifier] = append(named[ref.Identifier], id)
+	}
+	for identifier, ids := range named {
+		var got []filters.EventID
+		for _, a := range x.Announcements(identifier) {
+			got = append(got, a.ID)
+		}
+		require.ElementsMatch(t, ids, got)
+	}
+	require.Len(t, x.tables.named, len(named))
+	require.Len(t, x.tables.byID, len(announced))
+	for id, refs := range want.Roots {
+		ours := false
+		for _, ref := range refs {
+			ours = ours || changes(want.Repos, ref)
+			announced[ref] = struct{}{}
+		}
+		require.Equal(t, ours, x.follows(id))
+		require.True(t, x.Root(id) || !ours)
+	}
+	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
+}
+
+// history makes events of few authors and identifiers, so that they meet often.
+func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
+	var events []*nostr.Event
+	ref := func() filters.RepoRef { return testRepo(rnd.IntN(3), []string{"x", "y:z"}[rnd.IntN(2)]) }
+	for i := range n {
+		at := nostr.Timestamp(rnd.IntN(6))
+		author := rnd.IntN(3)
+		switch r := ref(); rnd.IntN(6) {
+		case 0, 1:
+			name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
+			events = append(events, testAnnouncement(i, author, r.Identifier, at, name))
+		case 2, 3:
+			ev := testEvent(i, []int{1617, 1618, 1619, 1621, 1}[rnd.IntN(5)], author, at)
+			for range rnd.IntN(3) {
+				ev.Tags = append(ev.Tags, tagRepo(ref()))
+			}
+			events = append(events, ev)
+		case 4:
+			events = append(events, testEvent(i, filters.KindDeletion, author, at, tagRepo(r)))
+		case 5:
+			target := rnd.IntN(n)
+			if target < i && byID(events[target].Kind) {
+				events = append(events, testEvent(i, filters.KindDeletion, author, at, tagEvent(target)))
+				continue
+			}
+			events = append(events, testEvent(i, 1, author, at))
+		}
+	}
+	return events
+}

@@ -1,0 +1,462 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nbd-wtf/go-nostr"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+const (
+	verifyBatch = 64  // events given to the Verifier at once
+	saveBatch   = 256 // events given to the Store at once
+)
+
+// ingest is the way of an event from a relay into the Store:
+//
+//	known? -> id -> bytes in flight -> workers: stored? signature -> writer: policy -> Store
+//
+// Each step is bounded and waits for the next, so that a slow Store slows the
+// reading of relays.
+type ingest struct {
+	cfg      Config
+	store    Store
+	policy   Policy
+	view     View
+	feed     *feed
+	known    *known
+	rejected *rejected
+	counters *counters
+	// refetch has ids asked for by id, of the relay that had them (zero: any); nil if
+	// they must wait for the next pass. It never blocks. Set before run.
+	refetch  func(relay filters.RelayURL, ids []filters.EventID)
+	observer *observer
+
+	bytes    *semaphore.Weighted
+	toVerify chan *job
+	toSave   chan *job
+	wake     chan struct{} // one slot: fulfilled has something
+	ended    chan struct{} // closed when run ends
+
+	mu sync.Mutex
+	// guarded by mu
+	inFlight  map[copyKey]*job
+	coming    map[filters.EventID]int // jobs in flight, by the id of their event
+	fulfilled []depKey                // by events that did not come through here
+	overrun   bool                    // fulfilled was full: judge all that waits
+
+	unsettled atomic.Int64 // events in the pipeline
+	waiting   atomic.Int64 // events that wait whole
+
+	retries retries // owned by the writer
+}
+
+// copyKey is the same for two deliveries of which one needs to be looked at. The
+// id stands for everything but the signature, once it was recomputed.
+type copyKey struct {
+	id  filters.EventID
+	sig string
+}
+
+// job is an event in the pipeline.
+type job struct {
+	key      copyKey
+	incoming Incoming
+	gap      bool
+	size     int64
+	tokens   []*token // guarded by ingest.mu: of everyone who delivered a copy
+	from     *conn    // who delivered the first; nil if revived
+	revived  bool     // it has waited in the pool and was settled then
+	attempts int      // to judge and save it, while others could be saved
+	tries    int      // all of them
+	works    uint64   // retries.works at the last one
+}
+
+func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *counters) *ingest {
+	return &ingest{
+		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
+		known:    newKnown(cfg.Remembered),
+		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes),
+		bytes:    semaphore.NewWeighted(cfg.InFlight),
+		toVerify: make(chan *job, 2*verifyBatch),
+		toSave:   make(chan *job, 2*saveBatch),
+		wake:     make(chan struct{}, 1),
+		ended:    make(chan struct{}),
+		inFlight: make(map[copyKey]*job),
+		coming:   make(map[filters.EventID]int),
+	}
+}
+
+// delivery is an event as a connection hands it over.
+type delivery struct {
+	event *nostr.Event
+	src   Source
+	gap   bool
+	size  int
+	token *token
+	from  *conn
+}
+
+// submit takes an event in. It blocks while the pipeline is full, and returns an
+// error only if ctx ends.
+func (g *ingest) submit(ctx context.Context, d delivery) error {
+	g.counters.received.Add(1)
+	id, err := filters.ParseEventID(d.event.ID)
+	if err != nil {
+		d.from.forged("malformed id")
+		return nil //nolint:nilerr // it is the relay's error, not ours
+	}
+	if g.dealtWith(id) {
+		g.counters.duplicates.Add(1)
+		return nil
+	}
+	if !d.event.CheckID() {
+		d.from.forged("id does not match the event")
+		return nil
+	}
+	j := &job{
+		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
+		incoming: Incoming{Event: d.event, Source: d.src},
+		size:     min(int64(d.size)+512, g.cfg.InFlight),
+	}
+	if err := g.bytes.Acquire(ctx, j.size); err != nil {
+		return err
+	}
+	d.token.hold()
+	if !g.enter(j) {
+		g.bytes.Release(j.size)
+		g.counters.duplicates.Add(1)
+		return nil
+	}
+	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
+		g.counters.duplicates.Add(1)
+		g.settled(j, true)
+		return nil
+	}
+	// From here on others may count on this copy, so that it goes its way even if
+	// the connection it came by ends.
+	select {
+	case g.toVerify <- j:
+	case <-g.ended:
+		g.settled(j, false)
+	}
+	return nil
+}
+
+// dealtWith reports whether an event needs no second look.
+func (g *ingest) dealtWith(id filters.EventID) bool {
+	return g.known.has(id) || g.rejected.has(id)
+}
+
+// met reports whether an event came, or is coming, by sync.
+func (g *ingest) met(id filters.EventID) bool {
+	if g.dealtWith(id) {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.coming[id] > 0
+}
+
+// enter makes j the copy that is looked at, or has an earlier one speak for it.
+func (g *ingest) enter(j *job) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if first, ok := g.inFlight[j.key]; ok {
+		first.tokens = append(first.tokens, j.tokens...)
+		return false
+	}
+	g.inFlight[j.key] = j
+	g.coming[j.key.id]++
+	g.unsettled.Add(1)
+	return true
+}
+
+// leave ends a job. ok is false if its event was lost to a failure of ours.
+func (g *ingest) leave(j *job, ok bool) {
+	g.mu.Lock()
+	delete(g.inFlight, j.key)
+	if g.coming[j.key.id]--; g.coming[j.key.id] == 0 {
+		delete(g.coming, j.key.id)
+	}
+	tokens := j.tokens
+	g.mu.Unlock()
+	for _, t := range tokens {
+		t.settle(ok)
+	}
+	g.unsettled.Add(-1)
+}
+
+// settled ends a job that went through the whole pipeline.
+func (g *ingest) settled(j *job, ok bool) {
+	g.bytes.Release(j.size)
+	g.leave(j, ok)
+}
+
+// run works until ctx ends.
+func (g *ingest) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range g.cfg.Workers {
+		wg.Go(func() { g.verifyLoop(ctx) })
+	}
+	wg.Go(func() { g.writeLoop(ctx) })
+	wg.Wait()
+	close(g.ended)
+	g.drain()
+}
+
+// drain settles what was on its way when the pipeline stopped.
+func (g *ingest) drain() {
+	for {
+		select {
+		case j := <-g.toVerify:
+			g.settled(j, false)
+		case j := <-g.toSave:
+			g.settled(j, false)
+		default:
+			return
+		}
+	}
+}
+
+// gather waits for a job and takes along what else is there.
+func gather(ctx context.Context, from <-chan *job, most int) []*job {
+	jobs := make([]*job, 0, most)
+	select {
+	case j := <-from:
+		jobs = append(jobs, j)
+	case <-ctx.Done():
+		return nil
+	}
+	return more(from, jobs, most)
+}
+
+func more(from <-chan *job, jobs []*job, most int) []*job {
+	for len(jobs) < most {
+		select {
+		case j := <-from:
+			jobs = append(jobs, j)
+		default:
+			return jobs
+		}
+	}
+	return jobs
+}
+
+// verifyLoop is one worker: what is not stored yet has its signature checked.
+func (g *ingest) verifyLoop(ctx context.Context) {
+	for {
+		jobs := gather(ctx, g.toVerify, verifyBatch)
+		if jobs == nil {
+			return
+		}
+		jobs = g.unstored(ctx, jobs)
+		events := make([]*nostr.Event, len(jobs))
+		for i, j := range jobs {
+			events[i] = j.incoming.Event
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		verdicts, err := g.verify(events)
+		if err != nil {
+			g.cfg.Logger.Warn("verifier failed", keyErr, err)
+		}
+		for i, j := range jobs {
+			switch {
+			case err != nil:
+				g.lost(j)
+			case errors.Is(verdicts[i], ErrSignature):
+				j.from.forged("signature does not match")
+				g.settled(j, true)
+			case verdicts[i] != nil:
+				g.cfg.Logger.Warn("verifier failed", keyErr, verdicts[i])
+				g.lost(j)
+			default:
+				select {
+				case g.toSave <- j:
+				case <-ctx.Done():
+					g.settled(j, false)
+				}
+			}
+		}
+	}
+}
+
+// verify asks the Verifier. An error is ours, and says nothing about the events.
+func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
+	defer g.counters.recovered(&err, "verifier")
+	verdicts = g.cfg.Verifier.Verify(events)
+	if len(verdicts) != len(events) {
+		return nil, fmt.Errorf("%d verdicts on %d events", len(verdicts), len(events))
+	}
+	g.counters.verified.Add(uint64(len(events)))
+	return verdicts, nil
+}
+
+// lost ends a job whose event could not be dealt with. The batch that brought it is
+// repeated; a live event is asked for by its id.
+func (g *ingest) lost(j *job) {
+	g.counters.failed.Add(1)
+	g.settled(j, false)
+	if j.incoming.Source.Kind == Live {
+		g.again(j.incoming.Source.Relay, []filters.EventID{j.key.id})
+	}
+}
+
+// again has events asked for.
+func (g *ingest) again(relay filters.RelayURL, ids []filters.EventID) {
+	if g.refetch != nil && len(ids) > 0 {
+		g.refetch(relay, ids)
+	}
+}
+
+// has asks the Store which ids it has.
+func (g *ingest) has(ctx context.Context, ids []filters.EventID) (has []bool, err error) {
+	defer g.counters.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	defer cancel()
+	has, err = g.store.Has(ctx, ids)
+	if err == nil && len(has) != len(ids) {
+		err = fmt.Errorf("%d answers on %d ids", len(has), len(ids))
+	}
+	return has, err
+}
+
+// unstored settles the jobs whose events the Store has, and returns the others. If
+// the Store can't tell, all are worth a look.
+func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
+	ids := make([]filters.EventID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.key.id
+	}
+	has, err := g.has(ctx, ids)
+	if err != nil {
+		return jobs
+	}
+	kept := jobs[:0]
+	for i, j := range jobs {
+		if has[i] {
+			g.known.add(j.key.id)
+			g.counters.duplicates.Add(1)
+			g.settled(j, true)
+			continue
+		}
+		kept = append(kept, j)
+	}
+	return kept
+}
+
+// needed returns those of ids that are neither known nor stored.
+func (g *ingest) needed(ctx context.Context, ids []filters.EventID) ([]filters.EventID, error) {
+	var out []filters.EventID
+	for len(ids) > 0 {
+		n := min(saveBatch, len(ids))
+		chunk := make([]filters.EventID, 0, n)
+		for _, id := range ids[:n] {
+			if !g.dealtWith(id) {
+				chunk = append(chunk, id)
+			}
+		}
+		ids = ids[n:]
+		has, err := g.has(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("asking what is stored: %w", err)
+		}
+		for i, id := range chunk {
+			if !has[i] {
+				out = append(out, id)
+			}
+		}
+	}
+	return out, nil
+}
+
+// fulfil takes note of an event that was stored without the writer, and has it judge
+// again what waits for that.
+func (g *ingest) fulfil(ev *nostr.Event) {
+	g.remember(ev)
+	g.wakeFor(g.fulfils(ev, true))
+}
+
+// wakeFor has the writer judge again what waits for any of keys.
+func (g *ingest) wakeFor(keys []depKey) {
+	g.mu.Lock()
+	if len(g.fulfilled) < g.cfg.FeedQueue {
+		g.fulfilled = append(g.fulfilled, keys...)
+	} else {
+		g.overrun = true
+	}
+	g.mu.Unlock()
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (g *ingest) takeFulfilled() (keys []depKey, all bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keys, all = g.fulfilled, g.overrun
+	g.fulfilled, g.overrun = nil, false
+	return keys, all
+}
+
+// discovered has judged again what waits for what a scan of the Store has found.
+func (g *ingest) discovered(c indexChange) {
+	var keys []depKey
+	for ref, a := range c.repos {
+		if a == nil {
+			continue
+		}
+		keys = append(keys, OnRepo(ref).key(), OnIdentifier(ref.Identifier).key(), OnEvent(a.ID).key(),
+			OnMaintainer(ref.Identifier, ref.Owner).key(), OnAuthor(ref.Owner).key())
+		for _, m := range a.Maintainers {
+			keys = append(keys, OnMaintainer(ref.Identifier, m).key())
+		}
+	}
+	for id, refs := range c.roots {
+		if len(refs) > 0 {
+			keys = append(keys, OnEvent(id).key())
+		}
+	}
+	g.wakeFor(keys)
+}
+
+// awaited adds to keys what a stored event fulfils and something waits for.
+func (g *ingest) awaited(ev *nostr.Event, keys map[depKey]struct{}) {
+	if g.rejected.idle() {
+		return
+	}
+	for _, k := range fulfils(ev, true) {
+		if g.rejected.awaits(k) {
+			keys[k] = struct{}{}
+		}
+	}
+}
+
+// recalled goes on with what an earlier process had remembered: with what waits for
+// keys, which may have been stored when that process ended or after, and with what it
+// wanted and did not get.
+func (g *ingest) recalled(keys map[depKey]struct{}) {
+	g.wakeFor(slices.Collect(maps.Keys(keys)))
+	for relay, ids := range g.rejected.wanted() {
+		g.again(relay, ids)
+	}
+}
+
+// removed remembers an event that our relay has removed: it must not come back.
+func (g *ingest) removed(ev *nostr.Event) {
+	if id, err := filters.ParseEventID(ev.ID); err == nil {
+		g.known.add(id)
+		g.note(note{incoming: Incoming{Event: ev}, id: id, flags: g.fateOf(ev)})
+	}
+}

@@ -1,0 +1,195 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// An older version of a replaceable event was counted as stored, and broadcast.
+func TestTrapH9_OlderVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		newer := owner.State(at(time.Hour), "repo", map[string]string{"refs/heads/main": strings.Repeat("a", 40)}, "")
+		older := owner.State(at(2*time.Hour), "repo", nil, "")
+		r.save(newer)
+		after(time.Minute)
+		stored := r.manager.Status().Events.Stored
+		a.Publish(older)
+		after(time.Minute)
+		require.False(t, r.has(older))
+		require.True(t, r.has(newer))
+		require.Equal(t, stored, r.manager.Status().Events.Stored)
+		require.Equal(t, uint64(1), r.manager.Status().Events.Superseded)
+	})
+}
+
+// countingVerifier counts the signatures it checks.
+type countingVerifier struct{ n atomic.Int64 }
+
+func (v *countingVerifier) Verify(events []*nostr.Event) []error {
+	v.n.Add(int64(len(events)))
+	return relaytest.CheapVerifier{}.Verify(events)
+}
+
+// The same event from n relays had its signature checked n times.
+func TestTrapH10_OneCheckPerEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var hosts []string
+		var relays []*relaytest.Relay
+		for i := range 8 {
+			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
+			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{Negentropy: relaytest.NegNotice}))
+		}
+		verifier := &countingVerifier{}
+		r, owner := hosted(t, net, relaysync.Config{Verifier: verifier}, hosts...)
+		defer r.stop()
+		for i := range 50 {
+			issue := owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i))
+			for _, rel := range relays {
+				rel.Publish(issue)
+			}
+		}
+		foreign := owner.Hosted(at(time.Hour), "foreign", "elsewhere.example")
+		for _, rel := range relays {
+			rel.Publish(foreign)
+		}
+		after(5 * time.Minute)
+		require.Equal(t, uint64(50), r.manager.Status().Events.Stored)
+		require.Equal(t, int64(51), verifier.n.Load())
+	})
+}
+
+// A forged copy that comes first must not shadow the real event, and counts
+// against the relay that sent it.
+func TestForgedCopyComesFirst(t *testing.T) {
+	for _, f := range []relaytest.Forgery{relaytest.ForgeSignature, relaytest.ForgeContent, relaytest.ForgeID} {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			liar := net.Add("wss://liar.example", relaytest.Behavior{Forge: f, Negentropy: relaytest.NegNotice})
+			honest := net.Add("wss://honest.example", relaytest.Behavior{Latency: time.Second, Negentropy: relaytest.NegNotice})
+			r, owner := hosted(t, net, relaysync.Config{}, "liar.example", "honest.example")
+			defer r.stop()
+			var issues []*nostr.Event
+			for i := range 20 {
+				issues = append(issues, owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+			}
+			liar.Publish(issues...)
+			honest.Publish(issues...)
+			after(5 * time.Minute)
+			for _, ev := range issues {
+				require.True(t, r.has(ev))
+			}
+			require.NotZero(t, r.manager.Status().Events.Forged)
+			require.Equal(t, "disconnected", r.relay("wss://liar.example").Phase)
+			require.Greater(t, time.Until(r.relay("wss://liar.example").NextAttempt), 50*time.Minute)
+			require.Equal(t, "live", r.relay("wss://honest.example").Phase)
+		})
+	}
+}
+
+// badAnswers is a policy and verifier that at first gives no valid answer.
+type badAnswers struct {
+	relaysync.Policy
+	relaysync.Verifier
+	verdict                relaysync.Verdict
+	judgements, signatures atomic.Int32
+}
+
+func (b *badAnswers) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	if b.judgements.Add(-1) >= 0 {
+		return b.verdict, nil
+	}
+	return b.Policy.Judge(ctx, ev, src, view)
+}
+
+func (b *badAnswers) Verify(events []*nostr.Event) []error {
+	if b.signatures.Add(-1) >= 0 {
+		return nil
+	}
+	return b.Verifier.Verify(events)
+}
+
+// What the embedder's code gets wrong is neither a verdict on the event nor a proof
+// against the relay.
+func TestInvalidAnswers(t *testing.T) {
+	for name, b := range map[string]*badAnswers{
+		"no decision":        {},
+		"depends on nothing": {verdict: relaysync.Verdict{Decision: relaysync.Depend}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				identity, err := nip34.ParseIdentity(us)
+				require.NoError(t, err)
+				b.Policy, b.Verifier = relaysync.NewGRASPPolicy(identity), relaytest.CheapVerifier{}
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				r, owner := hosted(t, net, relaysync.Config{Policy: b, Verifier: b}, "a.example")
+				defer r.stop()
+				after(time.Minute)
+				b.judgements.Store(1)
+				b.signatures.Store(1)
+				issue := owner.Issue(at(time.Minute), owner.Ref("repo"), "x")
+				a.Publish(issue)
+				a.Cut() // what the verifier dropped comes with the next catch-up
+				after(5 * time.Minute)
+				require.True(t, r.has(issue))
+				require.Zero(t, r.relay("wss://a.example").Strikes)
+			})
+		})
+	}
+}
+
+// What moderation removed came back with the next pass.
+func TestRemovedStaysAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		spam := owner.Issue(at(time.Hour), owner.Ref("repo"), "spam")
+		r.manager.Removed(spam) // it was here before, and nobody met it since
+		a.Publish(spam)
+		after(30 * time.Hour)
+		require.False(t, r.has(spam))
+	})
+}
+
+// Before the store was read nothing can be judged.
+func TestJudgeBeforeTheScan(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us))
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		m, err := relaysync.New(r.store, relaytest.NewNetwork(), identity, relaysync.Config{})
+		require.NoError(t, err)
+		_, err = m.Judge(t.Context(), issue)
+		require.ErrorIs(t, err, relaysync.ErrNotReady)
+		r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{})
+		defer r.stop()
+		synctest.Wait()
+		v, err := r.manager.Judge(t.Context(), issue)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Accept, v.Decision)
+	})
+}

@@ -1,0 +1,138 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// resources counts goroutines and, where the system tells, open descriptors.
+func resources() (goroutines, descriptors int) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err == nil {
+		descriptors = len(entries)
+	}
+	return runtime.NumGoroutine(), descriptors
+}
+
+// Whoever starts and stops a manager again and again ends with what there was.
+func TestLeakStartStop(t *testing.T) {
+	net := relaytest.NewNetwork()
+	modes := []relaytest.Behavior{{}, {NoAnswer: true}, {StopReading: true}, {Down: true}, {NeverEOSE: true}}
+	hosts := []string{us}
+	for i, b := range modes {
+		hosts = append(hosts, fmt.Sprintf("r%d.example", i))
+		net.Add("wss://"+hosts[i+1], b)
+	}
+	owner := relaytest.NewCheapKey("owner")
+	store := memstore.New()
+	(&rig{t: t, store: store}).save(owner.Hosted(at(time.Hour), "repo", hosts...))
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	cycle := func(i int) {
+		m, err := relaysync.New(store, net, identity, relaysync.Config{Verifier: relaytest.CheapVerifier{}, BatchWindow: time.Millisecond})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = m.Run(ctx)
+		}()
+		for range i % 20 { // stopped at whatever it is doing by then
+			runtime.Gosched()
+		}
+		m.Stored(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+		cancel()
+		began := time.Now()
+		<-ended
+		require.Less(t, time.Since(began), 5*time.Second)
+	}
+	cycle(0)
+	goroutines, descriptors := resources()
+	for i := range 200 {
+		cycle(i)
+	}
+	after, open := resources()
+	require.LessOrEqual(t, after, goroutines)
+	require.LessOrEqual(t, open, descriptors)
+	for _, r := range net.Relays() {
+		require.Zero(t, r.Connections().Open)
+	}
+}
+
+// 2,000 reconnects leave one connection, and as many goroutines as before.
+func TestLeakReconnects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var relays []*relaytest.Relay
+		var hosts []string
+		for i := range 20 {
+			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
+			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{Latency: time.Millisecond}))
+		}
+		r, _ := hosted(t, net, relaysync.Config{}, hosts[:15]...)
+		owner := relaytest.NewCheapKey("owner")
+		r.save(owner.Hosted(at(time.Hour), "two", append([]string{us}, hosts[15:]...)...))
+		after(2 * time.Minute)
+		before := runtime.NumGoroutine()
+		for range 100 {
+			for _, rel := range relays {
+				rel.Cut()
+			}
+			after(2 * time.Minute)
+		}
+		dials := 0
+		for _, rel := range relays {
+			dials += len(rel.Dials())
+			require.Equal(t, 1, rel.Connections().Open)
+			require.Empty(t, rel.Violations())
+		}
+		require.GreaterOrEqual(t, dials, 2000)
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+		r.stop()
+	})
+}
+
+// Run ends in time under 200 relays that hang in every way there is, and nothing of
+// theirs remains: the bubble would not end.
+func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		hung := []relaytest.Behavior{
+			{NoAnswer: true}, {StopReading: true}, {NeverEOSE: true, Negentropy: relaytest.NegSilent},
+			{Latency: time.Hour}, {DialDelay: 9 * time.Second}, {BytesPerSecond: 1}, {EndlessEvents: time.Millisecond},
+		}
+		r := &rig{t: t, store: memstore.New()}
+		for i := range 20 {
+			owner := relaytest.NewCheapKey(fmt.Sprint("owner", i))
+			hosts := []string{us}
+			for j := range 10 {
+				n := i*10 + j
+				hosts = append(hosts, fmt.Sprintf("r%d.example", n))
+				rel := net.Add("wss://"+hosts[j+1], hung[n%len(hung)])
+				rel.Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+			}
+			r.save(owner.Hosted(at(time.Hour), "repo", hosts...))
+		}
+		for _, patience := range []time.Duration{0, time.Second, 15 * time.Second, 3 * time.Minute} {
+			r = start(t, net, r.store, relaysync.Config{MaxDials: 50})
+			after(patience)
+			began := time.Now()
+			r.stop()
+			require.LessOrEqual(t, time.Since(began), 5*time.Second, patience)
+			for _, rel := range net.Relays() {
+				require.Zero(t, rel.Connections().Open)
+			}
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// capture is a slog.Handler that keeps everything.
+type capture struct {
+	shared *captured
+	attrs  []slog.Attr
+}
+
+type captured struct {
+	mu      sync.Mutex
+	records []logged // guarded by mu
+}
+
+type logged struct {
+	level slog.Level
+	msg   string
+	at    time.Time
+	attrs map[string]string
+}
+
+func newCapture() *capture { return &capture{shared: &captured{}} }
+
+func (c *capture) logger() *slog.Logger                     { return slog.New(c) }
+func (c *capture) Enabled(context.Context, slog.Level) bool { return true }
+func (c *capture) WithGroup(string) slog.Handler            { return c }
+func (c *capture) WithAttrs(as []slog.Attr) slog.Handler {
+	return &capture{shared: c.shared, attrs: append(c.attrs[:len(c.attrs):len(c.attrs)], as...)}
+}
+
+func (c *capture) Handle(_ context.Context, r slog.Record) error {
+	l := logged{level: r.Level, msg: r.Message, at: time.Now(), attrs: make(map[string]string)}
+	for _, a := range c.attrs {
+		l.attrs[a.Key] = a.Value.String()
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		l.attrs[a.Key] = a.Value.String()
+		return true
+	})
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	c.shared.records = append(c.shared.records, l)
+	return nil
+}
+
+func (c *capture) find(msg string) (out []logged) {
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	for _, l := range c.shared.records {
+		if l.msg == msg {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Each situation is logged at the level, and with the keys, that operators expect.
+func TestLogLevels(t *testing.T) {
+	type situation struct {
+		name  string
+		msg   string
+		level slog.Level
+		keys  []string
+		times int // exactly; 0: at least once
+		play  func(t *testing.T, net *relaytest.Network, cfg relaysync.Config)
+	}
+	play := func(b relaytest.Behavior, d time.Duration) func(*testing.T, *relaytest.Network, relaysync.Config) {
+		return func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
+			net.Add("wss://a.example", b)
+			r, _ := hosted(t, net, cfg, "a.example")
+			after(d)
+			r.stop()
+		}
+	}
+	gap := func(found time.Duration) func(*testing.T, *relaytest.Network, relaysync.Config) {
+		return func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) { playGap(t, net, cfg, found).stop() }
+	}
+	for _, s := range []situation{
+		{"live event", "live event", slog.LevelDebug, []string{"relay", "event"}, 1,
+			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				r, owner := hosted(t, net, cfg, "a.example")
+				after(time.Minute)
+				a.Publish(owner.Issue(at(0), owner.Ref("repo"), "x"))
+				after(time.Minute)
+				r.stop()
+			}},
+		{"catch-up found a gap", "catch-up found an event that was missed", slog.LevelWarn, []string{"relay", "event"}, 1, gap(0)},
+		{"daily found a gap", "daily pass found an event that was missed", slog.LevelError, []string{"relay", "event"}, 1, gap(26 * time.Hour)},
+		{"connected", "connected", slog.LevelInfo, []string{"relay"}, 1, play(relaytest.Behavior{}, time.Minute)},
+		{"connection failed", "connection failed", slog.LevelWarn, []string{"relay", "attempt", "backoff", "error"}, 1,
+			play(relaytest.Behavior{Down: true}, 4*time.Second)},
+		{"relay dead", "relay dead", slog.LevelError, []string{"relay", "attempt", "since"}, 1,
+			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
+		{"batch confirmed", "batch confirmed", slog.LevelInfo, []string{"relay", "items"}, 0, play(relaytest.Behavior{}, time.Minute)},
+		{"confirmed state forgotten", "confirmed state forgotten", slog.LevelInfo, []string{"relay", "daily"}, 1,
+			play(relaytest.Behavior{}, 26*time.Hour)},
+		{"attempt skipped by backoff", "attempt skipped by backoff", slog.LevelDebug, []string{"relay", "backoff"}, 0,
+			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
+				net.Add("wss://a.example", relaytest.Behavior{Down: true})
+				r, owner := hosted(t, net, cfg, "a.example")
+				after(20 * time.Minute)
+				r.save(owner.Hosted(at(time.Minute), "repo", us))
+				after(time.Minute)
+				r.save(owner.Hosted(at(0), "repo", us, "a.example"))
+				after(30 * time.Second)
+				r.stop()
+			}},
+		{"peer lacks events", "peer lacks events that we have", slog.LevelWarn, []string{"relay", "repo", "count"}, 1,
+			play(relaytest.Behavior{}, 20*time.Hour)},
+		{"fetching failed", "fetching history failed", slog.LevelWarn, []string{"relay", "items", "error"}, 0,
+			play(relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegNotice}, time.Minute)},
+		{"rate limit", "relay limits us", slog.LevelWarn, []string{"relay", "reason"}, 1,
+			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
+		{"learned", "relay taught a limit", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
+			play(relaytest.Behavior{Negentropy: relaytest.NegNotice}, time.Minute)},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				logs := newCapture()
+				s.play(t, relaytest.NewNetwork(), relaysync.Config{Logger: logs.logger()})
+				lines := logs.find(s.msg)
+				require.NotEmpty(t, lines)
+				if s.times > 0 {
+					require.Len(t, lines, s.times)
+				}
+				for _, l := range lines {
+					require.Equal(t, s.level, l.level)
+					for _, key := range s.keys {
+						require.NotEmpty(t, l.attrs[key], key)
+					}
+				}
+			})
+		})
+	}
+}
+
+// playGap has a relay lose a live event. The daily pass finds it, after found; or,
+// if that is 0, the history of another repository that it tags as well.
+func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found time.Duration) *rig {
+	t.Helper()
+	a := net.Add("wss://a.example", relaytest.Behavior{})
+	r, owner := hosted(t, net, cfg, "a.example")
+	after(10 * time.Minute)
+	silently(a, owner.Event(at(0), 1621, "missed", []string{"a", owner.Ref("repo").String()}, []string{"a", owner.Ref("other").String()}))
+	after(5 * time.Minute)
+	if found > 0 {
+		after(found)
+		return r
+	}
+	r.save(owner.Hosted(at(0), "other", us, "a.example"))
+	after(time.Minute)
+	return r
+}
+
+// Logs were full of what strangers write: in colours, in lines of any length, as
+// fast as they could.
+func TestPromiseP11_RemoteText(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		evil := "\x1b[31mred\nlevel=ERROR msg=forged \u202etxt.exe " + strings.Repeat("\x01", 500) + strings.Repeat("x", 5000)
+		var hosts []string
+		var relays []*relaytest.Relay
+		for i := range 5 { // one host, many relays
+			hosts = append(hosts, fmt.Sprintf("a.example:%d", 8000+i))
+			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{
+				NoticeThenEOSE: func(wire.Request) string { return evil }, Negentropy: relaytest.NegNotice, NegText: "error: bad message " + evil,
+			}))
+		}
+		down := net.Add("wss://down.example", relaytest.Behavior{DialError: errors.New(evil)})
+		logs := newCapture()
+		r, _ := hosted(t, net, relaysync.Config{Logger: logs.logger()}, append(hosts, "down.example")...)
+		for range 60 {
+			after(time.Second)
+			for _, rel := range relays {
+				rel.Broadcast(wire.Message{Type: wire.TypeNotice, Text: evil[:300]})
+			}
+		}
+		after(5 * time.Minute)
+		r.stop()
+		require.NotEmpty(t, down.Dials())
+		last := make(map[string]time.Time)
+		with := 0
+		for _, l := range logs.shared.records {
+			for _, key := range []string{"error", "reason"} {
+				text, ok := l.attrs[key]
+				if !ok {
+					continue
+				}
+				require.LessOrEqual(t, len(text), 300, l.msg)
+				for _, r := range text {
+					require.False(t, r < ' ' || r == 0x7f || r == 0x202e, "%s: %q", l.msg, text)
+				}
+				if !strings.Contains(text, "red") {
+					continue
+				}
+				with++
+				host, _, _ := strings.Cut(strings.TrimPrefix(l.attrs["relay"], "wss://"), ":")
+				if at, ok := last[l.msg+host]; ok {
+					require.GreaterOrEqual(t, l.at.Sub(at), time.Minute, l.msg)
+				}
+				last[l.msg+host] = l.at
+			}
+		}
+		require.Greater(t, with, 3)
+		require.Contains(t, r.relay("wss://down.example").LastError, "red")
+		require.NotContains(t, r.relay("wss://down.example").LastError, "\x1b")
+	})
+}

@@ -1,0 +1,480 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
+)
+
+const (
+	statusLeast = 100 * time.Millisecond // between two snapshots
+	statusEvery = time.Second
+	statusMost  = time.Minute      // the health of relays changes by itself
+	rescanRetry = 10 * time.Second // after the Store could not be read
+)
+
+// loop is the one goroutine that owns the plan. It waits for what happens, lets the
+// plan decide, and has connections do what it decided; it does no I/O itself.
+type loop struct {
+	m     *SyncManager
+	plan  *plan.Plan
+	conns map[filters.RelayURL]*conn
+	stats map[filters.RelayURL]*relayStats
+
+	labels  int                                     // relays with metrics of their own
+	gone    RelayStatus                             // counts of forgotten relays without
+	goneAny bool                                    // there were any
+	held    map[filters.RepoRef]*nip34.Announcement // held back by the policy
+	rng     *rand.Rand
+	keeper  keeper // what is confirmed; nil: nothing is kept of it
+
+	scanning bool
+	started  bool             // the first scan has succeeded
+	window   <-chan time.Time // open batch window, nil if none
+	rescanAt time.Time        // zero: none is due
+
+	// What is published again only when it may have changed: an idle server has
+	// better things to do.
+	changed      bool
+	publishedFor uint64 // events received by then
+
+	settledAt time.Time // the last Settled
+	clockAt   time.Time // when the clock was last looked at
+}
+
+func newLoop(m *SyncManager) loop {
+	return loop{
+		m: m, rng: newRand(),
+		plan:  plan.New(m.planConfig(), newRand()),
+		conns: make(map[filters.RelayURL]*conn),
+		stats: make(map[filters.RelayURL]*relayStats),
+		held:  make(map[filters.RepoRef]*nip34.Announcement),
+	}
+}
+
+func (l *loop) run(ctx context.Context) {
+	status := time.NewTicker(statusEvery)
+	defer status.Stop()
+	wake := time.NewTimer(time.Hour)
+	defer wake.Stop()
+	keep := time.NewTicker(keepEvery)
+	defer keep.Stop()
+	l.keeper = l.plan
+	l.step(ctx, plan.Restore{Relays: l.m.remember.kept})
+	l.scan(ctx)
+	for {
+		var due <-chan time.Time
+		if at, ok := l.nextWake(); ok {
+			wake.Reset(time.Until(at))
+			due = wake.C
+		}
+		select {
+		case <-ctx.Done():
+			for u := range l.conns {
+				l.m.health.Closed(u)
+			}
+			l.publish(time.Now())
+			return
+		case <-l.m.inbox.wake:
+			l.changed = true
+			for _, msg := range l.m.inbox.take() {
+				l.handle(ctx, msg)
+			}
+			if now := time.Now(); now.Sub(l.m.snapshot.Load().At) >= statusLeast {
+				l.publish(now)
+			}
+		case <-l.m.feed.wake:
+			l.changed = true
+			if l.window == nil && l.started {
+				l.window = time.After(l.m.cfg.BatchWindow)
+			}
+		case <-l.window:
+			l.window, l.changed = nil, true
+			l.closeWindow(ctx)
+		case <-due:
+			l.tick(ctx)
+		case <-keep.C:
+			l.keep(ctx)
+		case now := <-status.C:
+			l.watchClock(ctx, time.Now())
+			l.settle(ctx, time.Now())
+			l.publish(now)
+		}
+	}
+}
+
+func (l *loop) nextWake() (time.Time, bool) {
+	at, ok := l.plan.NextWake()
+	if !l.rescanAt.IsZero() && (!ok || l.rescanAt.Before(at)) {
+		return l.rescanAt, true
+	}
+	return at, ok
+}
+
+func (l *loop) tick(ctx context.Context) {
+	now := time.Now()
+	if !l.rescanAt.IsZero() && !now.Before(l.rescanAt) {
+		l.scan(ctx)
+	}
+	l.step(ctx, plan.Tick{})
+}
+
+// step has the plan decide about in, and does what it decides.
+func (l *loop) step(ctx context.Context, in plan.Input) {
+	l.changed = true
+	for _, e := range l.plan.Step(time.Now(), in) {
+		l.perform(ctx, e)
+	}
+}
+
+// scan reads from the Store what is wanted: at the start, and daily, since what is
+// removed by moderation or expiry reaches no feed.
+func (l *loop) scan(ctx context.Context) {
+	l.rescanAt = time.Time{}
+	if l.scanning {
+		return
+	}
+	l.scanning = true
+	m := l.m
+	m.wg.Go(func() {
+		first, waited := !m.ready.Load(), make(map[depKey]struct{})
+		snap, err := m.index.scan(ctx)
+		if err == nil {
+			var show func(*nostr.Event)
+			if first {
+				show = func(ev *nostr.Event) { m.ingest.awaited(ev, waited) }
+			}
+			err = m.scanAuthors(ctx, show)
+		}
+		if err != nil {
+			m.post(scanned{err: err})
+			return
+		}
+		change, ok := m.feed.replaceAll(snap)
+		if !ok {
+			m.post(scanned{err: errScanOvertaken})
+			return
+		}
+		if !m.ready.Swap(true) {
+			close(m.readable)
+		}
+		m.post(scanned{})
+		// What is asked for is asked of relays, which the plan knows from now on.
+		if first {
+			m.ingest.recalled(waited)
+		}
+		m.ingest.discovered(change)
+	})
+}
+
+// scanAuthors finds out who wrote what we store: their deletions are asked for. It
+// shows what it reads, all there is, if there is somebody to show it to.
+func (m *SyncManager) scanAuthors(ctx context.Context, show func(*nostr.Event)) (err error) {
+	defer m.counters.recovered(&err, "store")
+	seen := make(map[filters.PubKey]struct{})
+	for ev, err := range m.store.Events(ctx, nostr.Filter{Kinds: filters.Kinds()}) {
+		if err != nil {
+			return fmt.Errorf("scanning authors: %w", err)
+		}
+		if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
+			if _, known := seen[a]; known || len(seen) < maxAuthors {
+				seen[a] = struct{}{}
+			}
+		}
+		if show != nil {
+			show(ev)
+		} else if len(seen) >= maxAuthors {
+			break
+		}
+	}
+	authors := slices.SortedFunc(maps.Keys(seen), filters.PubKey.Compare)
+	m.post(planInput{plan.Authors(authors)})
+	return nil
+}
+
+var errScanOvertaken = errors.New("too much changed while the store was read")
+
+func (l *loop) onScanned(ctx context.Context, msg scanned) {
+	l.scanning = false
+	if msg.err != nil {
+		if ctx.Err() == nil {
+			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+		}
+		l.rescanAt = time.Now().Add(rescanRetry)
+		return
+	}
+	l.rescanAt = time.Now().Add(l.m.cfg.DailyMin + rand.N(l.m.cfg.DailyMax-l.m.cfg.DailyMin+1))
+	if !l.started {
+		l.started = true
+		for _, u := range l.m.cfg.Bootstrap {
+			l.step(ctx, plan.Bootstrap{Relay: u})
+		}
+	}
+	l.window = nil
+	l.closeWindow(ctx)
+}
+
+// closeWindow acts on what the own feed has brought.
+func (l *loop) closeWindow(ctx context.Context) {
+	b := l.m.feed.take()
+	l.hold(&b)
+	if len(b.authors) > 0 {
+		l.step(ctx, plan.Authors(b.authors))
+	}
+	if !b.all {
+		l.step(ctx, l.changes(b.change))
+		return
+	}
+	for ref := range l.held {
+		if _, announced := b.change.repos[ref]; !announced {
+			b.change.setRepo(ref, nil)
+		}
+	}
+	l.step(ctx, plan.Snapshot(l.changes(b.change)))
+}
+
+// hold brings what the policy holds back up to date.
+func (l *loop) hold(b *feedBatch) {
+	changed := func(ref filters.RepoRef) {
+		if _, also := b.change.repos[ref]; !also {
+			b.change.setRepo(ref, l.m.index.announcement(ref))
+		}
+	}
+	for ref, a := range b.held {
+		l.held[ref] = a
+		changed(ref)
+	}
+	for _, a := range b.unheld {
+		if h := l.held[a.Ref]; h != nil && h.ID == a.ID {
+			delete(l.held, a.Ref)
+			changed(a.Ref)
+		}
+	}
+}
+
+// changes turns what the index says into what the plan wants to know.
+func (l *loop) changes(c indexChange) plan.Changes {
+	var out plan.Changes
+	for ref, a := range c.repos {
+		change := plan.RepoChange{Ref: ref}
+		if a != nil {
+			change.Level = plan.LevelFull
+			delete(l.held, ref)
+		} else if a = l.held[ref]; a != nil {
+			change.Level = plan.LevelStateOnly
+		}
+		if a != nil {
+			change.Relays = l.usable(a.Relays)
+			l.m.counters.drop("relays_listed", a.DroppedRelays)
+		}
+		out.Repos = append(out.Repos, change)
+	}
+	for id, refs := range c.roots {
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
+	}
+	return out
+}
+
+// usable leaves out our own relay and those that may not be connected to.
+func (l *loop) usable(urls []filters.RelayURL) []filters.RelayURL {
+	out := make([]filters.RelayURL, 0, len(urls))
+	plaintext := 0
+	for _, u := range urls {
+		switch {
+		case l.m.identity.IsRelay(u), u == l.m.cfg.OwnRelay:
+		case u.Plaintext() && !l.m.cfg.AllowPlaintext:
+			plaintext++
+		default:
+			out = append(out, u)
+		}
+	}
+	l.m.counters.drop("plaintext", plaintext)
+	return out
+}
+
+// handle takes in what a connection or a scan reports.
+func (l *loop) handle(ctx context.Context, msg any) {
+	switch msg := msg.(type) {
+	case scanned:
+		l.onScanned(ctx, msg)
+	case planInput:
+		l.step(ctx, msg.in)
+	case asked:
+		msg.answer(l)
+	case lacking:
+		l.onLacking(msg)
+	case connected:
+		l.onConnected(ctx, msg)
+	case dialFailed:
+		l.onDialFailed(ctx, msg)
+	case lost:
+		l.onLost(ctx, msg)
+	case batchDone:
+		l.onBatchDone(ctx, msg)
+	case rateLimited:
+		if l.conns[msg.conn.url] == msg.conn {
+			l.m.health.RateLimited(msg.conn.url)
+			l.m.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
+			if msg.log {
+				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, clean(msg.reason))
+			}
+		}
+		l.step(ctx, plan.RateLimited{Relay: msg.conn.url, Epoch: msg.conn.epoch, Until: msg.until})
+	}
+}
+
+func (l *loop) onConnected(ctx context.Context, msg connected) {
+	c := msg.conn
+	if l.conns[c.url] == c {
+		l.m.health.Connected(c.url)
+		l.m.remember.health(c.url)
+		c.stats.connected(time.Now(), msg.info)
+		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
+		l.m.observe(RelayConnected{Relay: c.url})
+	}
+	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
+}
+
+func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
+	c := msg.conn
+	if l.conns[c.url] != c || ctx.Err() != nil {
+		return
+	}
+	delete(l.conns, c.url)
+	if errors.Is(msg.err, errUnsaved) {
+		l.step(ctx, plan.DialFailed{
+			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url), Good: l.m.health.KnownGood(c.url),
+		})
+		return
+	}
+	l.m.health.Failed(c.url, msg.err)
+	l.m.remember.health(c.url)
+	c.stats.failed(clean(msg.err.Error()))
+	l.failure(c, msg.err)
+	l.step(ctx, plan.DialFailed{
+		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
+	})
+}
+
+func (l *loop) onLost(ctx context.Context, msg lost) {
+	c := msg.conn
+	if l.conns[c.url] != c || ctx.Err() != nil {
+		return
+	}
+	delete(l.conns, c.url)
+	if errors.Is(msg.err, errHostile) || errors.Is(msg.err, errUnproductive) {
+		l.m.health.Hostile(c.url)
+		l.m.observe(RelayHostile{Relay: c.url})
+	} else {
+		l.m.health.Lost(c.url, msg.err)
+	}
+	l.m.remember.relay(c.url, c.stats)
+	c.stats.failed(clean(msg.err.Error()))
+	l.connectionLost(c, msg.err)
+	l.step(ctx, plan.Lost{
+		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
+		RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
+	})
+}
+
+func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
+	c, result, cursors := msg.conn, msg.done.Result, msg.done.Cursors
+	if msg.token.failed.Load() {
+		// Something that came could not be saved: how far the pages got says
+		// nothing about what we have.
+		result, cursors = plan.Failed, nil
+	}
+	c.stats.batch(msg.done.Report, time.Now())
+	l.batchEnded(msg, result)
+	l.step(ctx, plan.Done{
+		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: result, Cursors: cursors,
+		Reconciled: msg.done.Report.Method&session.Negent != 0,
+	})
+	if ids := msg.done.Report.Unserved; len(ids) > 0 {
+		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
+	}
+}
+
+// perform does what the plan wants done.
+func (l *loop) perform(ctx context.Context, e plan.Effect) {
+	switch e := e.(type) {
+	case plan.Dial:
+		l.dial(ctx, e)
+	case plan.Hangup:
+		l.hangup(e.Relay, e.Epoch)
+	case plan.Forget:
+		l.forget(e.Relay)
+	case plan.OpenLive:
+		if c := l.conn(e.Relay, e.Epoch); c != nil {
+			c.follow(e.Live, e.Filters)
+		}
+	case plan.CloseLive:
+		if c := l.conn(e.Relay, e.Epoch); c != nil {
+			c.unfollow(e.Live)
+		}
+	case plan.Start:
+		if c := l.conn(e.Relay, e.Epoch); c != nil {
+			c.fetch(e.Batch)
+		}
+	case plan.Cancel:
+		if c := l.conn(e.Relay, e.Epoch); c != nil {
+			c.abandon(e.Batch)
+		}
+	case plan.Confirmed:
+		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
+	case plan.Reset:
+		l.m.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
+		l.passStarted(e)
+	case plan.Incomplete:
+		l.m.feed.tellAll()
+	case plan.Dropped:
+		l.m.counters.drop(e.Reason, e.Count)
+	}
+}
+
+func (l *loop) conn(u filters.RelayURL, epoch uint64) *conn {
+	if c := l.conns[u]; c != nil && c.epoch == epoch {
+		return c
+	}
+	return nil
+}
+
+func (l *loop) dial(ctx context.Context, e plan.Dial) {
+	if at := l.m.health.NextAttempt(e.Relay); at.After(time.Now()) {
+		// A relay that was forgotten and is listed again keeps its backoff.
+		l.m.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
+		l.m.post(planInput{plan.DialFailed{
+			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at, Good: l.m.health.KnownGood(e.Relay),
+		}})
+		return
+	}
+	stats := l.stats[e.Relay]
+	if stats == nil {
+		stats = l.m.remember.stats(e.Relay)
+		l.stats[e.Relay] = stats
+	}
+	l.m.health.Attempt(e.Relay)
+	c := newConn(ctx, l.m, e.Relay, e.Epoch, stats)
+	l.conns[e.Relay] = c
+	l.m.wg.Go(c.run)
+}
+
+func (l *loop) hangup(u filters.RelayURL, epoch uint64) {
+	if c := l.conn(u, epoch); c != nil {
+		c.hangup()
+		delete(l.conns, u)
+		l.m.health.Closed(u)
+		l.m.remember.health(u)
+	}
+}

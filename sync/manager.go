@@ -1,0 +1,325 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// ErrNotReady is returned by Judge as long as it is not known what the Store holds.
+var ErrNotReady = errors.New("the store has not been read yet")
+
+// ErrRunning is returned by a second call of Run.
+var ErrRunning = errors.New("already run")
+
+// SyncManager keeps one relay in sync. Make one with [New]. All methods may be
+// called concurrently.
+type SyncManager struct {
+	// set by New, read-only
+	cfg       Config
+	store     Store
+	transport Transport
+	identity  nip34.Identity
+	index     *index
+	feed      *feed
+	ingest    *ingest
+	sets      *sets
+	health    *health.RelayHealthTracker
+	counters  *counters
+	inbox     mailbox[any]
+	remember  *remember
+	observer  *observer
+	says      says
+	own       ownFeed
+	ended     chan struct{} // closed when Run ends
+	readable  chan struct{} // closed when ready
+
+	ran      atomic.Bool
+	ready    atomic.Bool // the Store was read once
+	wg       sync.WaitGroup
+	snapshot atomic.Pointer[Status]
+
+	loop loop // owned by Run
+}
+
+// New returns a manager for the relay that is reached as identity and keeps its
+// events in store. It starts nothing. The error wraps [ErrConfig] and names every
+// argument and field that can't be used.
+func New(store Store, transport Transport, identity nip34.Identity, cfg Config) (*SyncManager, error) {
+	cfg = cfg.withDefaults()
+	var errs []error
+	if store == nil {
+		errs = append(errs, errors.New("store is nil"))
+	}
+	if transport == nil {
+		errs = append(errs, errors.New("transport is nil"))
+	}
+	if identity.IsZero() {
+		errs = append(errs, errors.New("identity is empty: nothing could list us"))
+	}
+	for _, u := range cfg.Bootstrap {
+		if !u.IsZero() && (identity.IsRelay(u) || u == cfg.OwnRelay) {
+			errs = append(errs, fmt.Errorf("Bootstrap names our own relay, %s", u))
+		}
+	}
+	if err := cfg.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	tracker, err := health.NewTracker(cfg.Health)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("Health: %w", err))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
+	}
+	if cfg.OwnTransport == nil {
+		cfg.OwnTransport = transport
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = NewGRASPPolicy(identity)
+	}
+	m := &SyncManager{
+		cfg: cfg, store: store, transport: transport, identity: identity,
+		health: tracker, counters: &counters{}, inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
+	}
+	m.index = newIndex(store, cfg.Policy.Lists)
+	m.feed = newFeed(m.index, cfg.FeedQueue)
+	m.sets = newSets(store, cfg.Policy, cfg.MaxSet)
+	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
+	m.index.us, m.sets.rejected = identity, m.ingest.rejected
+	m.index.counters, m.sets.counters = m.counters, m.counters
+	m.index.past, m.index.tables.past = m.ingest.rejected, m.ingest.rejected
+	m.ingest.refetch = func(relay filters.RelayURL, ids []filters.EventID) {
+		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})
+	}
+	m.remember = newRemember(m)
+	m.observer = newObserver(cfg, m.counters)
+	m.counters.observer, m.ingest.observer = m.observer, m.observer
+	m.snapshot.Store(&Status{})
+	return m, nil
+}
+
+// Run syncs until ctx ends. It first reads from the Store what there is to sync,
+// trying again while that fails. It returns the cause of ctx's end; [ErrRunning]
+// if it was called before.
+func (m *SyncManager) Run(ctx context.Context) error {
+	if m.ran.Swap(true) {
+		return ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.wg.Go(func() { m.ingest.run(ctx) })
+	m.wg.Go(func() { m.observer.run(ctx) })
+	m.wg.Go(func() { m.followOwn(ctx) })
+	end := m.remember.start(ctx)
+	m.followHeld(ctx)
+	m.loop = newLoop(m)
+	m.loop.run(ctx)
+	m.wg.Wait()
+	m.loop.keepAll()
+	end()
+	close(m.ended)
+	return context.Cause(ctx)
+}
+
+// followHeld begins to follow what the Policy has held since before our start.
+func (m *SyncManager) followHeld(ctx context.Context) {
+	holder, ok := m.ingest.policy.(AnnouncementHolder)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
+	defer cancel()
+	err := func() (err error) {
+		defer m.counters.recovered(&err, "policy")
+		for a, err := range holder.HeldAnnouncements(ctx) {
+			if err != nil {
+				return err
+			}
+			m.feed.hold(a)
+		}
+		return nil
+	}()
+	if err != nil {
+		m.cfg.Logger.Warn("held announcements could not be read", keyErr, err)
+	}
+}
+
+// Stored reports an event that a client submitted and that our relay has stored:
+// the own feed. It never blocks. Events that we saved ourselves need not, but may
+// be reported; so may superseded ones.
+func (m *SyncManager) Stored(event *nostr.Event) {
+	if id, err := filters.ParseEventID(event.ID); err == nil && !m.ingest.met(id) {
+		m.counters.sources[Direct].Add(1)
+	}
+	m.feed.stored(event)
+	m.ingest.fulfil(event)
+}
+
+// Removed reports an event that our relay has removed other than by storing a
+// deletion or a newer version: by moderation, by expiry, or because what a [Policy]
+// held will not be released. It never blocks. The event does not come back through
+// sync as long as its id is remembered.
+func (m *SyncManager) Removed(event *nostr.Event) {
+	m.ingest.removed(event)
+	m.feed.removed(event)
+}
+
+// Judge asks the Policy about an event that a client submits, with our view of
+// what there is. Its id and signature must have been verified. Until Run has read
+// the Store once it returns [ErrNotReady].
+func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, error) {
+	if !m.ready.Load() {
+		return Verdict{}, ErrNotReady
+	}
+	v, err := m.ingest.verdict(ctx, Incoming{Event: event})
+	if err == nil && v.Decision == Accept && m.ingest.expired(event) {
+		v = reject(reasonExpired)
+	}
+	if err == nil && v.Decision == Hold && event.Kind == filters.KindAnnouncement {
+		if a, perr := nip34.ParseAnnouncement(event); perr == nil {
+			m.feed.hold(a)
+			m.ingest.wakeFor(m.ingest.fulfils(event, false))
+		}
+	}
+	return v, err
+}
+
+// Status returns what is known of all relays, as of at most a second ago while
+// anything happens, and a minute while nothing does.
+func (m *SyncManager) Status() Status { return *m.snapshot.Load() }
+
+func (m *SyncManager) post(msg any) { m.inbox.put(msg) }
+
+// What connections tell the loop.
+type (
+	connected struct {
+		conn   *conn
+		limits plan.Limits
+		info   wire.Info
+	}
+	dialFailed struct {
+		conn *conn
+		err  error
+	}
+	lost struct {
+		conn    *conn
+		err     error
+		cursors map[plan.BatchID][]plan.Cursor
+		aliveAt time.Time
+	}
+	batchDone struct {
+		conn *conn
+		*fetching
+		done session.Done
+	}
+	rateLimited struct {
+		conn   *conn
+		until  time.Time
+		reason string
+		log    bool
+	}
+	planInput struct{ in plan.Input }
+	asked     struct{ answer func(l *loop) }
+	scanned   struct{ err error }
+)
+
+// What a relay is taken to allow where it says nothing.
+const (
+	defaultMessage       = 64 << 10
+	defaultFilters       = 20
+	defaultSubscriptions = 20
+)
+
+// limitsOf turns a NIP-11 document into limits. What it says is bounded from both
+// sides: these documents are often wrong.
+func limitsOf(info wire.Info) plan.Limits {
+	l := plan.Limits{MaxMessage: defaultMessage, MaxFilters: defaultFilters, MaxSubscriptions: defaultSubscriptions}
+	if n := info.MaxMessageLength; n > 0 {
+		l.MaxMessage = min(max(n, 4<<10), 128<<10)
+	}
+	if n := info.MaxFilters; n > 0 {
+		l.MaxFilters = min(n, 100)
+	}
+	if n := info.MaxSubscriptions; n > 0 {
+		l.MaxSubscriptions = min(max(n, 2), 200)
+	}
+	return l
+}
+
+// maxAuthors bounds the authors whose deletions are asked for.
+const maxAuthors = 10_000
+
+const (
+	pageLimit = 500     // asked for; the cap of most relays
+	maxPage   = 50_000  // taken, whatever was asked for
+	idChunk   = 250     // ids in one request; what every known store answers in full
+	negFrame  = 30_000  // 60,000 in hex
+	negIDs    = 200_000 // wanted from one reconciliation
+)
+
+func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limits plan.Limits, info wire.Info) session.Config {
+	now := time.Now()
+	facts, aside := stats.learned(now)
+	c := session.Config{
+		Historic: limits.Historic(), Reconciling: 2,
+		PageLimit: pageLimit, MaxPage: maxPage, IDChunk: idChunk,
+		NegFrame: min(negFrame, limits.MaxMessage/4), NegRounds: 64, NegIDs: negIDs,
+		Terms: terms, SetAside: aside, PageSize: facts.Value(learned.PageSize, now),
+		Auth:        m.cfg.Signer != nil,
+		OpenTimeout: 2 * time.Second,
+		FirstNeg:    10 * time.Second, NegTimeout: 2 * time.Minute,
+		IdleTimeout: m.cfg.IdleTimeout, TotalTimeout: m.cfg.TotalTimeout,
+		Cooldown: m.cfg.Health.RateLimit, GapAge: time.Minute, MaxStrikes: 3,
+	}
+	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
+	if terms.MaxValues > 0 {
+		c.IDChunk = min(c.IDChunk, terms.MaxValues)
+	}
+	if n := info.MaxLimit; n > 0 {
+		c.PageLimit = min(n, 2*pageLimit)
+		c.IDChunk = min(n, c.IDChunk)
+	}
+	return c
+}
+
+func (m *SyncManager) planConfig() plan.Config {
+	return plan.Config{
+		Salt:     m.remember.salt,
+		MaxDials: m.cfg.MaxDials, MaxConnections: m.cfg.MaxConnections,
+		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
+		MaxAuthors: maxAuthors, AuthorsPerPass: 1_000,
+		MaxBatches: m.cfg.MaxBatches, RebuildFilters: 70,
+		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
+		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
+		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,
+		PollEvery: 10 * time.Minute, PollFilters: 20, MaxNamed: 10_000, SweepRoots: m.cfg.MaxRootsPerRepo,
+	}
+}
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
+
+// The keys of log records.
+const (
+	keyRelay   = "relay"
+	keyErr     = "error"
+	keyReason  = "reason"
+	keyEvent   = "event"
+	keyAttempt = "attempt"
+	keyBackoff = "backoff"
+	keyItems   = "items"
+)

@@ -1,0 +1,198 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// index finds the entries that have a value.
+type index[K comparable] map[K]map[filters.EventID]*entry
+
+func (x index[K]) add(key K, e *entry) {
+	set := x[key]
+	if set == nil {
+		set = make(map[filters.EventID]*entry, 1)
+		x[key] = set
+	}
+	set[e.stamp.ID] = e
+}
+
+// remove drops sets that become empty, so that the index does not outgrow the
+// events.
+func (x index[K]) remove(key K, e *entry) {
+	set := x[key]
+	delete(set, e.stamp.ID)
+	if len(set) == 0 {
+		delete(x, key)
+	}
+}
+
+// candidates yields the entries that have any of some values. An entry with two of
+// them is yielded twice.
+type candidates struct {
+	size int
+	all  func(yield func(*entry) bool)
+}
+
+func lookUp[K comparable](x index[K], keys []K) candidates {
+	size := 0
+	for _, k := range keys {
+		size += len(x[k])
+	}
+	return candidates{size, func(yield func(*entry) bool) {
+		for _, k := range keys {
+			for _, e := range x[k] {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}}
+}
+
+// narrowest returns the shortest list of entries that holds every match; it needs
+// mu for reading.
+func (s *Store) narrowest(f nostr.Filter) candidates {
+	best := candidates{len(s.events), maps.Values(s.events)}
+	consider := func(c candidates) {
+		if c.size < best.size {
+			best = c
+		}
+	}
+	if f.IDs != nil {
+		consider(s.lookUpIDs(f.IDs))
+	}
+	if f.Authors != nil {
+		consider(lookUp(s.authors, f.Authors))
+	}
+	if f.Kinds != nil {
+		consider(lookUp(s.kinds, f.Kinds))
+	}
+	for name, values := range f.Tags {
+		keys := make([]tag, len(values))
+		for i, v := range values {
+			keys[i] = tag{name, v}
+		}
+		if values != nil {
+			consider(lookUp(s.tags, keys))
+		}
+	}
+	return best
+}
+
+func (s *Store) lookUpIDs(ids []string) candidates {
+	var found []*entry
+	for _, text := range ids {
+		id, err := filters.ParseEventID(text)
+		if e := s.events[id]; err == nil && e != nil {
+			found = append(found, e)
+		}
+	}
+	return candidates{len(found), slices.Values(found)}
+}
+
+// matches yields each entry that matches, or an error as the last pair. The lock
+// is not held while it yields.
+func (s *Store) matches(ctx context.Context, f nostr.Filter) iter.Seq2[*entry, error] {
+	return func(yield func(*entry, error) bool) {
+		found, err := s.collect(ctx, f)
+		for i, e := range found {
+			if i%checkEvery == 0 && ctx.Err() != nil {
+				err = fmt.Errorf("reading events: %w", ctx.Err())
+				break
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+func (s *Store) collect(ctx context.Context, f nostr.Filter) ([]*entry, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("reading events: %w", err)
+	}
+	wanted := compile(f)
+	source := s.narrowest(f)
+	var found []*entry
+	seen := make(map[filters.EventID]struct{})
+	for e := range source.all {
+		if _, ok := seen[e.stamp.ID]; ok || !wanted.match(e.event) {
+			continue
+		}
+		seen[e.stamp.ID] = struct{}{}
+		found = append(found, e)
+	}
+	return found, nil
+}
+
+// matcher is a filter with its lists as sets. A nil set asks for nothing, an empty
+// one for the impossible, as in [nostr.Filter.Matches].
+type matcher struct {
+	ids, authors map[string]struct{}
+	kinds        map[int]struct{}
+	tags         map[string]map[string]struct{}
+	since, until *nostr.Timestamp
+}
+
+func compile(f nostr.Filter) matcher {
+	m := matcher{
+		ids: set(f.IDs), authors: set(f.Authors), kinds: set(f.Kinds),
+		tags:  make(map[string]map[string]struct{}, len(f.Tags)),
+		since: f.Since, until: f.Until,
+	}
+	for name, values := range f.Tags {
+		if values != nil {
+			m.tags[name] = set(values)
+		}
+	}
+	return m
+}
+
+func set[K comparable](keys []K) map[K]struct{} {
+	if keys == nil {
+		return nil
+	}
+	s := make(map[K]struct{}, len(keys))
+	for _, k := range keys {
+		s[k] = struct{}{}
+	}
+	return s
+}
+
+func (m matcher) match(e *nostr.Event) bool {
+	if m.since != nil && e.CreatedAt < *m.since || m.until != nil && e.CreatedAt > *m.until {
+		return false
+	}
+	if !allows(m.ids, e.ID) || !allows(m.authors, e.PubKey) || !allows(m.kinds, e.Kind) {
+		return false
+	}
+	for name, values := range m.tags {
+		if !slices.ContainsFunc(e.Tags, func(t nostr.Tag) bool {
+			return len(t) >= 2 && t[0] == name && allows(values, t[1])
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func allows[K comparable](s map[K]struct{}, key K) bool {
+	if s == nil {
+		return true
+	}
+	_, ok := s[key]
+	return ok
+}

@@ -1,0 +1,301 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Sentinels that the Err of a refused event wraps.
+var (
+	// ErrEphemeral is the reason for events of kinds that are never stored.
+	ErrEphemeral = errors.New("ephemeral event")
+	// ErrMalformed is the reason for events that are nil, or whose id or author is
+	// not 64 lower-case hex digits.
+	ErrMalformed = errors.New("malformed event")
+)
+
+// checkEvery is how many events are gone through between two looks at the context.
+const checkEvery = 256
+
+// Store is an in-memory [relaysync.Store]. Use [New].
+type Store struct {
+	us nip34.Identity // read-only
+	mu sync.RWMutex
+
+	// guarded by mu
+	events    map[filters.EventID]*entry
+	addresses map[nip34.Coordinates]*entry // the one version that is kept
+	authors   index[string]
+	kinds     index[int]
+	tags      index[tag]
+	tombs     *nip34.Tombstones
+}
+
+var _ relaysync.Store = (*Store)(nil)
+
+// entry is a stored event with what was parsed of it.
+type entry struct {
+	event *nostr.Event
+	stamp relaysync.Stamp
+}
+
+// tag is what tag filters look for: the name and the first value.
+type tag struct{ name, value string }
+
+// Option is something about a [Store] that may be set.
+type Option func(*Store)
+
+// WithIdentity says as which service the Store's relay is reached. Requests to
+// vanish (NIP-62) are executed if they name it; without it only those that name all
+// relays are.
+func WithIdentity(us nip34.Identity) Option {
+	return func(s *Store) { s.us = us }
+}
+
+// New returns an empty Store.
+func New(options ...Option) *Store {
+	s := &Store{
+		events:    make(map[filters.EventID]*entry),
+		addresses: make(map[nip34.Coordinates]*entry),
+		authors:   make(index[string]),
+		kinds:     make(index[int]),
+		tags:      make(index[tag]),
+	}
+	for _, set := range options {
+		set(s)
+	}
+	s.tombs = nip34.NewTombstones(s.us)
+	return s
+}
+
+// Len returns the number of events stored.
+func (s *Store) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.events)
+}
+
+// Save implements [relaysync.Store]. The only error is that of a cancelled
+// context, and then nothing was stored.
+func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	outcomes := make([]relaysync.Outcome, len(events))
+	for i, in := range events {
+		outcomes[i] = s.save(in.Event)
+	}
+	return outcomes, nil
+}
+
+// save needs mu.
+func (s *Store) save(event *nostr.Event) relaysync.Outcome {
+	e, err := newEntry(event)
+	if err != nil {
+		return relaysync.Outcome{Result: relaysync.Refused, Err: err}
+	}
+	if _, ok := s.events[e.stamp.ID]; ok {
+		return relaysync.Outcome{Result: relaysync.Duplicate}
+	}
+	if s.tombs.Cover(event) {
+		return relaysync.Outcome{Result: relaysync.Deleted}
+	}
+	if addr, ok := nip34.CoordinatesOf(event); ok {
+		if old := s.addresses[addr]; old != nil {
+			if !newer(e.stamp, old.stamp) {
+				return relaysync.Outcome{Result: relaysync.Superseded}
+			}
+			s.remove(old)
+		}
+	}
+	s.insert(e)
+	s.execute(event)
+	return relaysync.Outcome{Result: relaysync.Stored}
+}
+
+func newEntry(event *nostr.Event) (*entry, error) {
+	if event == nil {
+		return nil, fmt.Errorf("%w: nil", ErrMalformed)
+	}
+	id, err := filters.ParseEventID(event.ID)
+	if err != nil {
+		return nil, fmt.Errorf("%w: id: %w", ErrMalformed, err)
+	}
+	if _, err := filters.ParsePubKey(event.PubKey); err != nil {
+		return nil, fmt.Errorf("%w: author: %w", ErrMalformed, err)
+	}
+	if nostr.IsEphemeralKind(event.Kind) {
+		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)
+	}
+	return &entry{event: event, stamp: relaysync.Stamp{CreatedAt: event.CreatedAt, ID: id}}, nil
+}
+
+// newer reports whether version a replaces version b: the later one, and at equal
+// times the one with the lower id (NIP-01).
+func newer(a, b relaysync.Stamp) bool {
+	if a.CreatedAt != b.CreatedAt {
+		return a.CreatedAt > b.CreatedAt
+	}
+	return a.ID.Compare(b.ID) < 0
+}
+
+// execute removes what a deletion names, or everything by who vanishes; it needs
+// mu. The tombstones are kept for what comes later.
+func (s *Store) execute(event *nostr.Event) {
+	if s.us.Vanishes(event) {
+		s.vanish(event)
+		return
+	}
+	ids, at := nip34.Deletes(event)
+	s.tombs.Add(event)
+	for _, id := range ids {
+		if e := s.events[id]; e != nil && s.tombs.Cover(e.event) {
+			s.remove(e)
+		}
+	}
+	for _, c := range at {
+		if e := s.addresses[c]; e != nil && s.tombs.Cover(e.event) {
+			s.remove(e)
+		}
+	}
+}
+
+// vanish needs mu.
+func (s *Store) vanish(request *nostr.Event) {
+	s.tombs.Add(request)
+	deletions := false
+	for _, e := range s.authors[request.PubKey] {
+		if s.tombs.Cover(e.event) {
+			s.remove(e)
+			deletions = deletions || e.event.Kind == filters.KindDeletion
+		}
+	}
+	if deletions {
+		s.bury()
+	}
+}
+
+// bury makes the tombstones those of the deletions that are here; it needs mu.
+func (s *Store) bury() {
+	s.tombs = nip34.NewTombstones(s.us)
+	for _, kind := range []int{filters.KindDeletion, filters.KindVanish} {
+		for _, e := range s.kinds[kind] {
+			s.tombs.Add(e.event)
+		}
+	}
+}
+
+// insert needs mu.
+func (s *Store) insert(e *entry) {
+	s.events[e.stamp.ID] = e
+	if addr, ok := nip34.CoordinatesOf(e.event); ok {
+		s.addresses[addr] = e
+	}
+	s.authors.add(e.event.PubKey, e)
+	s.kinds.add(e.event.Kind, e)
+	for _, t := range e.event.Tags {
+		if len(t) >= 2 {
+			s.tags.add(tag{t[0], t[1]}, e)
+		}
+	}
+}
+
+// remove needs mu.
+func (s *Store) remove(e *entry) {
+	delete(s.events, e.stamp.ID)
+	if addr, ok := nip34.CoordinatesOf(e.event); ok && s.addresses[addr] == e {
+		delete(s.addresses, addr)
+	}
+	s.authors.remove(e.event.PubKey, e)
+	s.kinds.remove(e.event.Kind, e)
+	for _, t := range e.event.Tags {
+		if len(t) >= 2 {
+			s.tags.remove(tag{t[0], t[1]}, e)
+		}
+	}
+}
+
+// Remove takes an event out as moderation or expiry would, without a tombstone,
+// and reports whether it was here. Without its event a deletion no longer covers
+// anything.
+func (s *Store) Remove(id filters.EventID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.events[id]
+	if e == nil {
+		return false
+	}
+	s.remove(e)
+	if e.event.Kind == filters.KindDeletion || e.event.Kind == filters.KindVanish {
+		s.bury()
+	}
+	return true
+}
+
+// Has implements [relaysync.Store].
+func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("looking up ids: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	has := make([]bool, len(ids))
+	for i, id := range ids {
+		_, has[i] = s.events[id]
+	}
+	return has, nil
+}
+
+// Deleted implements [relaysync.Store].
+func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("looking up deletions: %w", err)
+	}
+	if event == nil {
+		return false, nil
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.tombs.Cover(event), nil
+}
+
+// Stamps implements [relaysync.Store].
+func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+	return func(yield func(relaysync.Stamp, error) bool) {
+		for e, err := range s.matches(ctx, filter) {
+			if err != nil {
+				yield(relaysync.Stamp{}, err)
+				return
+			}
+			if !yield(e.stamp, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Events implements [relaysync.Store].
+func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		for e, err := range s.matches(ctx, filter) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(e.event, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/storetest"
+)
+
+const start nostr.Timestamp = 1_700_000_000
+
+var alice = strings.Repeat("a1", 32)
+
+var serial int
+
+func event(kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
+	serial++
+	e := &nostr.Event{PubKey: alice, Kind: kind, CreatedAt: at, Tags: tags, Content: fmt.Sprint(serial)}
+	e.ID = e.GetID()
+	return e
+}
+
+func save(t testing.TB, s *memstore.Store, events ...*nostr.Event) []relaysync.Outcome {
+	t.Helper()
+	in := make([]relaysync.Incoming, len(events))
+	for i, e := range events {
+		in[i] = relaysync.Incoming{Event: e}
+	}
+	outcomes, err := s.Save(t.Context(), in)
+	require.NoError(t, err)
+	return outcomes
+}
+
+func idOf(t testing.TB, e *nostr.Event) filters.EventID {
+	t.Helper()
+	id, err := filters.ParseEventID(e.ID)
+	require.NoError(t, err)
+	return id
+}
+
+func TestSuite(t *testing.T) {
+	storetest.Run(t, func(*testing.T) relaysync.Store { return memstore.New() })
+}
+
+func TestRefused(t *testing.T) {
+	s := memstore.New()
+	badID, badAuthor := event(1, start), event(1, start)
+	badID.ID, badAuthor.PubKey = strings.ToUpper(badID.ID), "alice"
+	outcomes := save(t, s, nil, badID, badAuthor, event(20000, start))
+	for i, want := range []error{memstore.ErrMalformed, memstore.ErrMalformed, memstore.ErrMalformed, memstore.ErrEphemeral} {
+		assert.Equal(t, relaysync.Refused, outcomes[i].Result)
+		assert.ErrorIs(t, outcomes[i].Err, want)
+	}
+	assert.Zero(t, s.Len())
+	deleted, err := s.Deleted(t.Context(), nil)
+	require.NoError(t, err)
+	assert.False(t, deleted)
+}
+
+func TestRemove(t *testing.T) {
+	s := memstore.New()
+	one, two := event(1, start, nostr.Tag{"t", "x"}), event(30617, start, nostr.Tag{"d", "repo"})
+	deletion := event(5, start, nostr.Tag{"e", one.ID})
+	other := event(5, start, nostr.Tag{"e", two.ID})
+	save(t, s, one, deletion, other)
+	assert.False(t, s.Remove(idOf(t, one)), "deleted already")
+	assert.True(t, s.Remove(idOf(t, deletion)))
+	outcomes := save(t, s, one, two)
+	assert.Equal(t, relaysync.Stored, outcomes[0].Result, "without its event a deletion covers nothing")
+	assert.Equal(t, relaysync.Deleted, outcomes[1].Result)
+	assert.True(t, s.Remove(idOf(t, one)))
+	assert.Equal(t, relaysync.Stored, save(t, s, one)[0].Result, "no tombstone")
+	assert.Equal(t, 2, s.Len())
+}
+
+// D4: an identifier with colons was cut short at the first one, and a deletion of
+// its address hit another repository.
+func TestTrapD4_ColonsInIdentifiers(t *testing.T) {
+	s := memstore.New()
+	short, long := event(30617, start, nostr.Tag{"d", "a"}), event(30617, start, nostr.Tag{"d", "a:b:c"})
+	save(t, s, short, long, event(5, start, nostr.Tag{"a", "30617:" + alice + ":a:b:c"}))
+	has, err := s.Has(t.Context(), []filters.EventID{idOf(t, short), idOf(t, long)})
+	require.NoError(t, err)
+	assert.Equal(t, []bool{true, false}, has)
+}
+
+// H9: an older version was counted as stored, and broadcast.
+func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
+	s := memstore.New()
+	d := nostr.Tag{"d", "repo"}
+	outcomes := save(t, s, event(30617, start+1, d), event(30617, start, d))
+	assert.Equal(t, relaysync.Stored, outcomes[0].Result)
+	assert.Equal(t, relaysync.Superseded, outcomes[1].Result)
+}
+
+// Tags that name nothing are passed over.
+func TestOddDeletions(t *testing.T) {
+	s := memstore.New()
+	one, repo := event(1, start), event(30617, start, nostr.Tag{"d", "x"})
+	save(t, s, one, repo, event(5, start, nostr.Tag{}, nostr.Tag{"e"}, nostr.Tag{"e", "x"}, nostr.Tag{"a", "x"},
+		nostr.Tag{"a", "30617:" + alice}, nostr.Tag{"a", "030617:" + alice + ":x"}, nostr.Tag{"a", "x:" + alice + ":x"},
+		nostr.Tag{"a", "30617:" + strings.Repeat("b0", 32) + ":x"}, nostr.Tag{"k", "1"}))
+	assert.Equal(t, 3, s.Len())
+}
+
+// A Store finds what a naive loop over Filter.Matches finds.
+func TestNaiveTwin(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		s := memstore.New()
+		var events []*nostr.Event
+		value := func() string { return fmt.Sprint("v", r.IntN(4)) }
+		for range 40 {
+			var tags nostr.Tags
+			for range r.IntN(4) {
+				tags = append(tags, nostr.Tag{[]string{"a", "t", "e"}[r.IntN(3)], value()}[:1+r.IntN(2)])
+			}
+			events = append(events, event(1+r.IntN(2), start+nostr.Timestamp(r.IntN(5)), tags...))
+		}
+		save(t, s, events...)
+		some := func(n int) []string {
+			list := []string{}
+			for range r.IntN(n) {
+				list = append(list, value())
+			}
+			return list
+		}
+		for range 30 {
+			var f nostr.Filter
+			if r.IntN(2) == 0 {
+				f.Kinds = []int{1, 2, 3}[:r.IntN(4)]
+			}
+			if r.IntN(3) == 0 {
+				f.IDs = []string{events[r.IntN(40)].ID, events[r.IntN(40)].ID, "x"}[:r.IntN(4)]
+			}
+			if r.IntN(4) == 0 {
+				f.Authors = []string{alice, "x"}[:r.IntN(3)]
+			}
+			if r.IntN(2) == 0 {
+				f.Tags = nostr.TagMap{"a": some(4), "t": some(4), "e": nil}
+			}
+			if r.IntN(3) == 0 {
+				at := start + nostr.Timestamp(r.IntN(6))
+				f.Since = &at
+			}
+			var want, got []string
+			for _, e := range events {
+				if f.Matches(e) {
+					want = append(want, e.ID)
+				}
+			}
+			for e, err := range s.Events(context.Background(), f) {
+				require.NoError(t, err)
+				got = append(got, e.ID)
+			}
+			require.ElementsMatch(t, want, got, "%s", f)
+		}
+	}
+}
+
+// A request to vanish is executed by the service that it names, and no other; once
+// it is gone it covers nothing.
+func TestVanishNamesUs(t *testing.T) {
+	us, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	note := &nostr.Event{ID: strings.Repeat("1", 64), PubKey: alice, Kind: 1, CreatedAt: start}
+	request := &nostr.Event{
+		ID: strings.Repeat("2", 64), PubKey: alice, Kind: filters.KindVanish, CreatedAt: start,
+		Tags: nostr.Tags{{"relay", "wss://GRASP.example/"}},
+	}
+	id, err := filters.ParseEventID(request.ID)
+	require.NoError(t, err)
+	for _, s := range []*memstore.Store{memstore.New(memstore.WithIdentity(us)), memstore.New()} {
+		want := relaysync.Deleted
+		if _, err := s.Save(t.Context(), []relaysync.Incoming{{Event: note}, {Event: request}}); err != nil || s.Len() == 2 {
+			want = relaysync.Duplicate
+		}
+		got, err := s.Save(t.Context(), []relaysync.Incoming{{Event: note}})
+		require.NoError(t, err)
+		require.Equal(t, want, got[0].Result)
+		require.Equal(t, want == relaysync.Deleted, s.Len() == 1)
+		require.True(t, s.Remove(id))
+		covered, err := s.Deleted(t.Context(), note)
+		require.NoError(t, err)
+		require.False(t, covered)
+	}
+}

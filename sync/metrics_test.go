@@ -1,0 +1,227 @@
+package sync_test
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"context"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+func TestMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		net.Add("wss://b.example", relaytest.Behavior{Down: true})
+		owner := relaytest.NewCheapKey("owner")
+		a.Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
+		defer r.stop()
+		after(62 * time.Second)
+		require.NoError(t, testutil.CollectAndCompare(r.manager.Collector(), strings.NewReader(`
+# HELP ngit_sync_relay_connected 0 disconnected, 1 connecting, 2 syncing, 3 connected, 4 connected with historic failures.
+# TYPE ngit_sync_relay_connected gauge
+ngit_sync_relay_connected{relay="wss://a.example"} 3
+ngit_sync_relay_connected{relay="wss://b.example"} 0
+# HELP ngit_sync_relay_status 1 healthy, 2 disconnected, 3 degraded, 4 dead, 5 rate limited.
+# TYPE ngit_sync_relay_status gauge
+ngit_sync_relay_status{relay="wss://a.example"} 1
+ngit_sync_relay_status{relay="wss://b.example"} 3
+# HELP ngit_sync_events_total Events newly stored, by the way they came.
+# TYPE ngit_sync_events_total counter
+ngit_sync_events_total{source="catchup"} 1
+ngit_sync_events_total{source="daily"} 0
+ngit_sync_events_total{source="direct"} 0
+ngit_sync_events_total{source="live"} 0
+# HELP ngit_sync_events_synced_total Events newly stored by sync.
+# TYPE ngit_sync_events_synced_total counter
+ngit_sync_events_synced_total 1
+`), "ngit_sync_relay_connected", "ngit_sync_relay_status", "ngit_sync_events_total", "ngit_sync_events_synced_total"))
+
+		problems, err := testutil.CollectAndLint(r.manager.Collector())
+		require.NoError(t, err)
+		for _, p := range problems {
+			require.Contains(t, []string{
+				"ngit_sync_relays_tracked_total", "ngit_sync_relays_connected_total", "ngit_sync_relays_dead_total",
+			}, p.Metric, p.Text)
+		}
+	})
+}
+
+// Labels that strangers control grew without bound, and a forgotten relay left its
+// series behind.
+func TestTrapS3_Labels(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var hosts []string
+		for i := range 10 {
+			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
+			net.Add("wss://"+hosts[i], relaytest.Behavior{Down: true})
+		}
+		r, owner := hosted(t, net, relaysync.Config{MaxLabels: 3}, hosts...)
+		defer r.stop()
+		after(time.Minute)
+		labels := relayLabels(t, r.manager.Collector())
+		require.Len(t, labels, 4)
+		require.Contains(t, labels, "other")
+		r.save(owner.Hosted(at(0), "repo", us, "r0.example"))
+		after(time.Minute)
+		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector()))
+	})
+}
+
+func relayLabels(t *testing.T, c prometheus.Collector) map[string]bool {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	out := make(map[string]bool)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "relay" {
+					out[l.GetValue()] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// countingStore counts the sets that are read from it.
+type countingStore struct {
+	relaysync.Store
+	layer1 int
+}
+
+func (s *countingStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+	if len(f.Kinds) == 2 && f.Kinds[0] == filters.KindAnnouncement {
+		s.layer1++
+	}
+	return s.Store.Stamps(ctx, f)
+}
+
+// The set of all ids was copied for each sync of each relay.
+func TestTrapS1_OneSetForManyRelays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var hosts []string
+		for i := range 10 {
+			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
+			net.Add("wss://"+hosts[i], relaytest.Behavior{})
+		}
+		owner := relaytest.NewCheapKey("owner")
+		store := &countingStore{Store: memstore.New()}
+		r := &rig{t: t, store: store}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
+		r = start(t, net, store, relaysync.Config{})
+		after(20 * time.Second)
+		r.stop()
+		require.Equal(t, 1, store.layer1)
+	})
+}
+
+// Logs held full lists of ids, and whatever a relay wrote.
+func TestTrapS4_LogLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log bytes.Buffer
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{
+			Negentropy: relaytest.NegNotice,
+			NegText:    "error: bad message \x1b[31m" + strings.Repeat("x", 5000),
+		})
+		cfg := relaysync.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		r, owner := hosted(t, net, cfg, "a.example")
+		for i := range 300 {
+			a.Publish(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		after(time.Minute)
+		r.stop()
+		require.NotEmpty(t, log.String())
+		for line := range strings.Lines(log.String()) {
+			require.Less(t, len(line), 1000)
+			require.NotContains(t, line, "\x1b")
+			require.NotContains(t, line, `\u001b`)
+		}
+	})
+}
+
+// Every metric, with all that can be counted, is what promlint wants, but for three
+// gauges whose names dashboards know.
+func TestMetricsLint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		cfg := relaysync.Config{ObserveQueue: 1, Observe: func(relaysync.Observation) { panic("no") }, MaxLabels: 1}
+		r := playGap(t, net, cfg, 26*time.Hour)
+		defer r.stop()
+		owner := relaytest.NewCheapKey("owner")
+		r.save(owner.Hosted(at(0), "more", us, "b.example"))
+		after(time.Minute)
+		for i := range 100 {
+			net.Relay(relayURL(t, "wss://b.example")).Publish(owner.Hosted(at(0), fmt.Sprint(i), "elsewhere.example"))
+		}
+		after(time.Minute)
+
+		c := r.manager.Collector()
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP ngit_sync_gap_events_total Events found by history that a live subscription should have brought.
+# TYPE ngit_sync_gap_events_total counter
+ngit_sync_gap_events_total{relay="other"} 0
+ngit_sync_gap_events_total{relay="wss://a.example"} 1
+# HELP ngit_sync_lasting_gap_events_total Of these, found by the daily pass only.
+# TYPE ngit_sync_lasting_gap_events_total counter
+ngit_sync_lasting_gap_events_total{relay="other"} 0
+ngit_sync_lasting_gap_events_total{relay="wss://a.example"} 1
+# HELP ngit_sync_learned_total Facts that relays taught about themselves.
+# TYPE ngit_sync_learned_total counter
+ngit_sync_learned_total{fact="no_negentropy"} 1
+`), "ngit_sync_gap_events_total", "ngit_sync_lasting_gap_events_total", "ngit_sync_learned_total"))
+
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(c)
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		series := make(map[string]int)
+		for _, f := range families {
+			series[f.GetName()] = len(f.GetMetric())
+		}
+		for _, name := range []string{
+			"relay_connected", "relay_status", "relay_failures", "connection_attempts_total", "events_total",
+			"events_synced_total", "gap_events_total", "lasting_gap_events_total", "relays_tracked_total",
+			"relays_connected_total", "relays_dead_total", "disconnects_total", "reconnects_total", "dropped_total",
+			"panics_total", "learned_total", "events_rejected_total", "events_in_flight", "events_waiting",
+			"relay_lacking_events", "relay_uptime_ratio",
+		} {
+			require.Positive(t, series["ngit_sync_"+name], name)
+			delete(series, "ngit_sync_"+name)
+		}
+		require.Empty(t, series)
+		require.Positive(t, r.manager.Status().Events.Dropped["observations"])
+
+		problems, err := testutil.CollectAndLint(c)
+		require.NoError(t, err)
+		kept := make(map[string]bool)
+		for _, p := range problems {
+			kept[p.Metric] = true
+		}
+		require.Equal(t, map[string]bool{
+			"ngit_sync_relays_tracked_total": true, "ngit_sync_relays_connected_total": true, "ngit_sync_relays_dead_total": true,
+		}, kept)
+	})
+}

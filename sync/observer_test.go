@@ -1,0 +1,179 @@
+package sync_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// watched keeps what an observer was told.
+type watched struct {
+	mu  sync.Mutex
+	all []relaysync.Observation // guarded by mu
+}
+
+func (w *watched) observe(o relaysync.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, o)
+}
+
+func (w *watched) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = nil
+}
+
+func (w *watched) len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.all)
+}
+
+func seen[T relaysync.Observation](w *watched) (out []T) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.all {
+		if o, ok := o.(T); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func TestObserver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		b := net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		c := net.Add("wss://c.example", relaytest.Behavior{DialError: errors.New("no route")})
+		var w watched
+		owner := relaytest.NewCheapKey("owner")
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		foreign := owner.Hosted(at(time.Hour), "foreign", "elsewhere.example")
+		a.Publish(issue, foreign)
+		r, _ := hosted(t, net, relaysync.Config{Observe: w.observe}, "a.example", "b.example", "c.example")
+		after(time.Minute)
+		require.ElementsMatch(t, []relaysync.RelayConnected{{Relay: a.URL()}, {Relay: b.URL()}}, seen[relaysync.RelayConnected](&w))
+		failed := seen[relaysync.RelayFailed](&w)
+		require.GreaterOrEqual(t, len(failed), 3)
+		require.Equal(t, c.URL(), failed[0].Relay)
+		require.Equal(t, 1, failed[0].Attempt)
+		require.Equal(t, 2, failed[1].Attempt)
+		require.InDelta(t, 5.25, failed[0].Backoff.Seconds(), 0.26)
+		require.ErrorContains(t, failed[0].Err, "no route")
+		require.Equal(t, []relaysync.RelayLearned{{Relay: b.URL(), Fact: "no_negentropy", Value: 1}}, seen[relaysync.RelayLearned](&w))
+		require.Equal(t, []relaysync.EventStored{{
+			Event: issue, Source: relaysync.Source{Kind: relaysync.CatchUp, Relay: a.URL()},
+		}}, seen[relaysync.EventStored](&w))
+		rejected := seen[relaysync.EventRejected](&w)
+		require.Len(t, rejected, 1)
+		require.Equal(t, foreign.ID, rejected[0].ID.String())
+		require.NotEmpty(t, rejected[0].Reason)
+		require.Len(t, seen[relaysync.RelaySynced](&w), 2)
+		for _, done := range seen[relaysync.BatchConfirmed](&w) {
+			if done.Relay == a.URL() && done.Kind == "history" {
+				require.Equal(t, "NIP-77", done.Method)
+				require.Positive(t, done.Items)
+			}
+		}
+
+		a.Cut()
+		after(20 * time.Minute)
+		require.Len(t, seen[relaysync.RelayLost](&w), 1)
+		w.forget()
+		after(26 * time.Hour)
+		require.Len(t, seen[relaysync.PassStarted](&w), 2)
+		require.True(t, seen[relaysync.PassStarted](&w)[0].Daily)
+		require.Len(t, seen[relaysync.RelayDead](&w), 1, "once, not at each attempt")
+
+		r.save(owner.Hosted(at(0), "repo", us, "a.example", "b.example"))
+		after(time.Minute)
+		require.Equal(t, []relaysync.RelayForgotten{{Relay: c.URL()}}, seen[relaysync.RelayForgotten](&w))
+		r.stop()
+		told := w.len()
+		require.Error(t, r.manager.Run(t.Context()))
+		after(time.Hour)
+		require.Equal(t, told, w.len(), "nothing is told after Run")
+	})
+}
+
+// Whoever is told takes its time: sync goes on, and what it misses is counted.
+func TestPromiseP40_SlowObserver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		var told atomic.Int64
+		cfg := relaysync.Config{ObserveQueue: 5, Observe: func(relaysync.Observation) {
+			told.Add(1)
+			time.Sleep(time.Hour)
+		}}
+		r, owner := hosted(t, net, cfg, "a.example")
+		var issues []*nostr.Event
+		for i := range 50 {
+			issues = append(issues, owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		a.Publish(issues...)
+		after(time.Minute)
+		for _, ev := range issues {
+			require.True(t, r.has(ev))
+		}
+		require.Equal(t, int64(1), told.Load())
+		dropped := r.manager.Status().Events.Dropped["observations"]
+		require.GreaterOrEqual(t, dropped, uint64(45))
+		r.stop() // waits for the call under way
+	})
+}
+
+func TestObserverPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		logs := newCapture()
+		r, owner := hosted(t, net, relaysync.Config{Logger: logs.logger(), Observe: func(relaysync.Observation) { panic("\x1b[31mboom") }}, "a.example")
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		a.Publish(issue)
+		after(time.Minute)
+		require.True(t, r.has(issue))
+		require.Positive(t, r.manager.Status().Events.Panics["observer"])
+		require.NotEmpty(t, logs.find("observer failed"))
+		require.NotContains(t, fmt.Sprint(logs.find("observer failed")[0].attrs), "\x1b")
+		r.stop()
+	})
+}
+
+// What an observer is told may lead to any question about the manager.
+func TestObserverAsks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		var r *rig
+		ready := make(chan struct{})
+		var statuses []relaysync.RepoStatus
+		cfg := relaysync.Config{Observe: func(o relaysync.Observation) {
+			if _, ok := o.(relaysync.RelaySynced); ok {
+				<-ready
+				s, err := r.manager.RepoStatus(t.Context(), relaytest.NewCheapKey("owner").Ref("repo"))
+				require.NoError(t, err)
+				statuses = append(statuses, s)
+			}
+		}}
+		r, _ = hosted(t, net, cfg, "a.example")
+		close(ready)
+		after(time.Minute)
+		require.NotEmpty(t, statuses)
+		r.stop()
+		_, err := r.manager.RepoStatus(t.Context(), filters.RepoRef{})
+		require.ErrorIs(t, err, relaysync.ErrNotRunning)
+	})
+}

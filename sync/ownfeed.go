@@ -1,0 +1,244 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/ownfeed"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// OwnFeedStatus is how the subscription to [Config.OwnRelay] is doing.
+type OwnFeedStatus struct {
+	URL       filters.RelayURL `json:"url"`
+	Connected bool             `json:"connected"`
+	Complete  bool             `json:"complete"` // all that is stored was read once
+	Events    uint64           `json:"events"`   // that came, copies included
+	Readings  uint64           `json:"readings"` // that reached their end
+	Losses    uint64           `json:"losses"`   // of the connection
+	LastError string           `json:"last_error"`
+}
+
+// The times of the own feed.
+const (
+	ownBackoff    = time.Second // after a first failure, doubling
+	ownBackoffMax = time.Minute
+	ownHeld       = time.Minute // a connection that held so long was a good one
+	ownRecheck    = 15 * time.Minute
+)
+
+// ownFeed is what is known of it. The zero value is one that is not used.
+type ownFeed struct {
+	mu sync.Mutex
+	s  *OwnFeedStatus // guarded by mu; nil: there is none
+}
+
+func (o *ownFeed) update(change func(s *OwnFeedStatus)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.s == nil {
+		o.s = &OwnFeedStatus{}
+	}
+	change(o.s)
+}
+
+func (o *ownFeed) status() *OwnFeedStatus {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.s == nil {
+		return nil
+	}
+	s := *o.s
+	return &s
+}
+
+// followOwn reads our own relay, and follows it until ctx ends, if it is a separate
+// process.
+func (m *SyncManager) followOwn(ctx context.Context) {
+	if m.cfg.OwnRelay.IsZero() {
+		return
+	}
+	m.own.update(func(s *OwnFeedStatus) { s.URL = m.cfg.OwnRelay })
+	select { // what came before the first scan would be lost to it
+	case <-m.readable:
+	case <-ctx.Done():
+		return
+	}
+	f := ownfeed.New(ownfeed.Config{
+		Overlap: m.cfg.Overlap, Recheck: ownRecheck, Idle: m.cfg.IdleTimeout, Total: m.cfg.TotalTimeout,
+		PageLimit: pageLimit, MaxPage: maxPage,
+	})
+	backoff := ownBackoff
+	for {
+		began := time.Now()
+		err := m.converseOwn(ctx, f)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) >= ownHeld {
+			backoff = ownBackoff
+		}
+		m.ownLost(err, backoff)
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+			return
+		}
+		backoff = min(2*backoff, ownBackoffMax)
+	}
+}
+
+func (m *SyncManager) ownLost(err error, backoff time.Duration) {
+	text := clean(err.Error())
+	m.own.update(func(s *OwnFeedStatus) {
+		s.Losses++
+		s.Connected, s.LastError = false, text
+	})
+	m.cfg.Logger.Warn("own feed ended", keyRelay, m.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
+	m.observe(OwnFeedLost{Err: err, Backoff: backoff})
+}
+
+// converseOwn is one connection to our own relay.
+func (m *SyncManager) converseOwn(ctx context.Context, f *ownfeed.Feed) error {
+	c, err := m.dialOwn(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		stop()
+		_ = c.Close() // it has ended, or we want it to
+		wg.Wait()
+	}()
+	own := &ownConn{m: m, conn: c, feed: f}
+	defer func() { f.Lost(own.alive) }()
+	messages, failed := make(chan wire.Message), make(chan error, 1)
+	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
+	return own.converse(ctx, messages, failed)
+}
+
+func (m *SyncManager) dialOwn(ctx context.Context) (c Conn, err error) {
+	defer m.counters.recovered(&err, "transport")
+	ctx, stop := context.WithTimeout(ctx, m.cfg.ConnectTimeout)
+	defer stop()
+	c, err = m.cfg.OwnTransport.Dial(ctx, m.cfg.OwnRelay)
+	if err == nil && c == nil {
+		err = errNoConn
+	}
+	return c, err
+}
+
+func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
+	for {
+		msg, err := c.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- msg:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ownConn is owned by the goroutine of followOwn.
+type ownConn struct {
+	m     *SyncManager
+	conn  Conn
+	feed  *ownfeed.Feed
+	alive time.Time // of the last message, zero before
+}
+
+func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, failed <-chan error) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	if err := o.do(ctx, o.feed.Connected(time.Now())); err != nil {
+		return err
+	}
+	for {
+		var due <-chan time.Time
+		if at, ok := o.feed.NextWake(); ok {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		var r ownfeed.Result
+		select {
+		case msg := <-messages:
+			if o.alive.IsZero() {
+				o.m.own.update(func(s *OwnFeedStatus) { s.Connected = true })
+			}
+			o.alive = time.Now()
+			if msg.Type == wire.TypeEvent && msg.Event == nil {
+				continue
+			}
+			r = o.feed.Receive(o.alive, msg)
+		case <-due:
+			r = o.feed.Tick(time.Now())
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := o.do(ctx, r); err != nil {
+			return err
+		}
+	}
+}
+
+// errOwnID is said of events of our own relay that have another's id.
+var errOwnID = errors.New("own relay gave an event whose id is wrong")
+
+// do does what the feed says.
+func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if r.Event != nil {
+		if !r.Event.CheckID() {
+			return errOwnID
+		}
+		o.m.own.update(func(s *OwnFeedStatus) { s.Events++ })
+		o.m.ownEvent(r.Event, r.Live)
+	}
+	for _, req := range r.Send {
+		if err := o.conn.Send(ctx, req); err != nil {
+			return fmt.Errorf("sending: %w", err)
+		}
+	}
+	if r.Read {
+		o.m.ownRead(r)
+	}
+	return nil
+}
+
+// ownEvent takes in an event of our own relay. Whether one that was read is a new
+// one nobody knows, so only live ones are counted as submitted.
+func (m *SyncManager) ownEvent(ev *nostr.Event, live bool) {
+	if live {
+		m.Stored(ev)
+		return
+	}
+	m.feed.stored(ev)
+	m.ingest.fulfil(ev)
+}
+
+func (m *SyncManager) ownRead(r ownfeed.Result) {
+	m.own.update(func(s *OwnFeedStatus) {
+		s.Readings++
+		s.Complete, s.LastError = true, ""
+	})
+	m.cfg.Logger.Debug("own relay was read", keyRelay, m.cfg.OwnRelay.String(), "events", r.Events)
+	if r.Gaps > 0 {
+		m.counters.drop("own_feed_seconds", r.Gaps)
+		m.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, m.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
+	}
+	m.observe(OwnFeedRead{Events: r.Events})
+}

@@ -1,0 +1,193 @@
+package sync_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+const ownURL = "wss://internal.example"
+
+// follower starts a manager whose own relay is another process. Its Store is left
+// empty, so that all it knows comes by the own feed.
+func follower(t *testing.T, net *relaytest.Network, cfg relaysync.Config) *rig {
+	t.Helper()
+	cfg.OwnRelay = relayURL(t, ownURL)
+	return start(t, net, memstore.New(), cfg)
+}
+
+// The own feed was capped at 500 events by the relay's default limit.
+func TestTrapT11_OwnFeedReadsToItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{Cap: 500, DefaultLimit: 500})
+		net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		own.Publish(owner.Hosted(at(10_000*time.Hour), "repo", us, "a.example")) // the oldest of all
+		for i := range 1_700 {
+			own.Publish(owner.Issue(at(time.Duration(i)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		var w watched
+		r := follower(t, net, relaysync.Config{Observe: w.observe})
+		defer r.stop()
+		after(time.Minute)
+		s := r.manager.Status()
+		require.Equal(t, 1, s.Repos)
+		require.Equal(t, 1_700, s.Roots)
+		require.Equal(t, "live", r.relay("wss://a.example").Phase)
+		require.True(t, s.OwnFeed.Complete)
+		require.True(t, s.OwnFeed.Connected)
+		require.Len(t, seen[relaysync.OwnFeedRead](&w), 1)
+		require.InDelta(t, 1_701, seen[relaysync.OwnFeedRead](&w)[0].Events, 5, "pages overlap by one")
+		require.Zero(t, s.Events.Sources["direct"], "nobody submitted what was there before")
+
+		own.Publish(owner.Hosted(at(0), "new", us, "a.example"))
+		after(time.Minute)
+		require.Equal(t, 2, r.manager.Status().Repos)
+		require.Equal(t, uint64(1), r.manager.Status().Events.Sources["direct"])
+		require.Empty(t, own.Violations())
+		require.Len(t, r.manager.Status().Relays, 1, "our own relay is never synced from")
+	})
+}
+
+// The own feed ended, in whatever way, and nothing restarted it.
+func TestTrapT11_OwnFeedEnds(t *testing.T) {
+	owner := relaytest.NewCheapKey("owner")
+	mute := false // the relay acts as if a subscription stood
+	for _, end := range []struct {
+		name  string
+		end   func(own *relaytest.Relay)
+		found time.Duration
+	}{
+		{"connection cut", func(own *relaytest.Relay) { own.Cut() }, 20 * time.Second},
+		{"closed", func(own *relaytest.Relay) {
+			own.Broadcast(wire.Message{Type: wire.TypeClosed, Sub: "own1", Text: "error: you are too slow"})
+		}, 20 * time.Second},
+		{"down for hours", func(own *relaytest.Relay) {
+			own.SetDown(true)
+			after(5 * time.Hour)
+			own.SetDown(false)
+		}, 2 * time.Minute},
+		{"silently", func(*relaytest.Relay) { mute = true }, 16 * time.Minute},
+		{"cut again and again", func(own *relaytest.Relay) {
+			own.Update(func(b *relaytest.Behavior) { b.CutAfter, b.Cuts = 3, 5 })
+			own.Cut()
+		}, 2 * time.Minute},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				mute = false
+				net := relaytest.NewNetwork()
+				own := net.Add(ownURL, relaytest.Behavior{})
+				net.Add("wss://a.example", relaytest.Behavior{})
+				own.Publish(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+				r := follower(t, net, relaysync.Config{})
+				defer r.stop()
+				after(20 * time.Minute)
+				require.Equal(t, 1, r.manager.Status().Repos)
+				end.end(own)
+				later := owner.Hosted(at(time.Second), "later", us, "a.example")
+				if mute {
+					silently(own, later)
+				} else {
+					own.Publish(later)
+				}
+				after(end.found)
+				require.Equal(t, 2, r.manager.Status().Repos)
+				own.Publish(owner.Hosted(at(0), "live", us, "a.example"))
+				after(time.Minute)
+				require.Equal(t, 3, r.manager.Status().Repos, "and it is followed again")
+				if !mute {
+					require.Positive(t, r.manager.Status().OwnFeed.Losses)
+				}
+			})
+		})
+	}
+}
+
+// A relay that is down, refuses or answers nonsense is come back to, with a bounded
+// backoff; Run ends all the same.
+func TestOwnFeedOddRelays(t *testing.T) {
+	for name, b := range map[string]relaytest.Behavior{
+		"down":       {DialError: errors.New("no route to host \x1b[31m")},
+		"no answer":  {NoAnswer: true},
+		"never EOSE": {NeverEOSE: true},
+		"closed":     {ClosedReason: func(wire.Request) string { return "auth-required: who are you?" }},
+		"endless":    {EndlessEvents: time.Second},
+		"notice":     {NoticeThenEOSE: func(wire.Request) string { return "error: database is locked" }},
+		"forged":     {Forge: relaytest.ForgeContent},
+		"stops":      {StopReading: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				own := net.Add(ownURL, b)
+				owner := relaytest.NewCheapKey("owner")
+				own.Publish(owner.Hosted(at(24*time.Hour), "repo", us))
+				logs := newCapture()
+				r := follower(t, net, relaysync.Config{Logger: logs.logger()})
+				after(3 * time.Hour)
+				s := r.manager.Status()
+				require.NotNil(t, s.OwnFeed)
+				require.False(t, s.OwnFeed.Complete)
+				require.False(t, s.Synced, "who knows what there is to sync")
+				require.NotContains(t, s.OwnFeed.LastError, "\x1b")
+				if !b.StopReading { // its Send blocks until the transport gives up
+					require.NotEmpty(t, s.OwnFeed.LastError)
+					require.Greater(t, len(own.Dials()), 20)
+				}
+				require.Less(t, len(own.Dials()), 200)
+				began := time.Now()
+				r.stop()
+				require.Less(t, time.Since(began), 5*time.Second)
+			})
+		})
+	}
+}
+
+// What we saved ourselves comes back by the own feed, and is no client's.
+func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{})
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
+		own.Publish(ann)
+		r := follower(t, net, relaysync.Config{})
+		defer r.stop()
+		r.save(ann)
+		after(time.Minute)
+		issue := owner.Issue(at(0), owner.Ref("repo"), "x")
+		a.Publish(issue)
+		after(time.Second)
+		require.True(t, r.has(issue))
+		own.Publish(issue) // as the Store would have done
+		after(time.Minute)
+		require.LessOrEqual(t, r.manager.Status().Events.Sources["direct"], uint64(1), "at most the announcement, that was saved by hand")
+		own.Publish(owner.Deletion(at(0), ann))
+		after(time.Minute)
+		require.Zero(t, r.manager.Status().Repos)
+		require.Empty(t, r.manager.Status().Relays)
+	})
+}
+
+func TestOwnRelayIsNotBootstrap(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{
+		OwnRelay: relayURL(t, ownURL), Bootstrap: []filters.RelayURL{relayURL(t, ownURL)},
+	})
+	require.ErrorIs(t, err, relaysync.ErrConfig)
+	require.ErrorContains(t, err, "our own relay")
+}

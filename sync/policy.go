@@ -1,0 +1,110 @@
+package sync
+
+import (
+	"context"
+	"iter"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Policy decides which events our relay has. Events that come by sync and events
+// that clients submit go through the same Policy, told apart only by src.
+//
+// Judge may be called concurrently. The event's id and signature were verified;
+// it must not be changed. Judge must not block on the network. An error is no
+// verdict: the event counts as failed and will be fetched again.
+//
+// Lists reports whether the announcement makes its repository one of ours: only
+// listed repositories are followed. It must be a pure function of the announcement.
+type Policy interface {
+	Judge(ctx context.Context, event *nostr.Event, src Source, view View) (Verdict, error)
+	Lists(a *nip34.Announcement) bool
+}
+
+// Holder is a [Policy] that holds events back. What it holds, and has made
+// durable before it answered [Hold], counts as known when relays are reconciled.
+// Held returns the stamps of all held events that match the filter, in any order.
+type Holder interface {
+	Held(ctx context.Context, filter nostr.Filter) ([]Stamp, error)
+}
+
+// AnnouncementHolder is a [Holder] that tells, when Run begins, which announcements it
+// has kept from before: they are followed, as those are that it answers [Hold] to.
+// An error is the last pair; then the rest is followed once it comes again.
+type AnnouncementHolder interface {
+	Holder
+	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
+}
+
+// View is what a [Policy] may ask about the events that we have. Safe for
+// concurrent use. It may lag behind the Store by the events that are being saved
+// at this moment; what was found missing is judged again when it arrives.
+//
+// Verdicts must not depend on the order in which events arrive. So some methods tell
+// what is or was: an event that was accepted and has been replaced, deleted or made
+// to vanish since counts as well, as long as it is remembered.
+type View interface {
+	Past
+	// Announcements returns the accepted announcements with this identifier, of
+	// whichever owner, in no particular order: those that are here now. They must
+	// not be changed; their Event is nil.
+	Announcements(identifier string) []*nip34.Announcement
+	// Event returns the stored event with this id, nil if there is none.
+	Event(ctx context.Context, id filters.EventID) (*nostr.Event, error)
+	// Mentioned reports whether an event that is or was here tags id (e, E or q),
+	// deletions aside.
+	Mentioned(ctx context.Context, id filters.EventID) (bool, error)
+	// Wrote reports whether an event of this author is stored.
+	Wrote(ctx context.Context, author filters.PubKey) (bool, error)
+	// Gone reports whether the event with this id is not here although this author
+	// may have written it: it was accepted once, or a stored deletion or request to
+	// vanish of theirs covers it.
+	Gone(ctx context.Context, id filters.EventID, author filters.PubKey) (bool, error)
+}
+
+// Past is what a [View] tells of what is or was here. It reads no Store.
+type Past interface {
+	// Announced reports whether an announcement of the repository is or was
+	// accepted, by which it need not be ours any more.
+	Announced(ref filters.RepoRef) bool
+	// Maintained reports whether the author is or was a maintainer: the owner of an
+	// accepted announcement with this identifier that makes its repository ours, or
+	// listed by one.
+	Maintained(identifier string, author filters.PubKey) bool
+	// Root reports whether id is or was an accepted patch, pull request or issue, or
+	// was an accepted announcement.
+	Root(id filters.EventID) bool
+}
+
+// Verdict is the answer of a [Policy].
+type Verdict struct {
+	Decision Decision
+	// Reason for Reject, in the words of an OK message (NIP-01), such as
+	// "blocked: not a repository of ours". A constant text: it is logged.
+	Reason string
+	// DependsOn names what Depend waits for; any one of them is enough to judge
+	// again. With Reject it names what would have the event judged anew. At most 16
+	// count.
+	DependsOn []Dependency
+}
+
+// Decision is the kind of a [Verdict]. The zero Decision is not a valid answer.
+type Decision uint8
+
+// The answers of a Policy.
+const (
+	// Accept: it is saved.
+	Accept Decision = iota + 1
+	// Hold: the Policy keeps it, durably, until something else is here. It is not
+	// saved, and not asked for again.
+	Hold
+	// Reject: it is not for us.
+	Reject
+	// Depend: it can't be judged before something that we do not have yet. It
+	// waits as long as there is room, and is judged again when that arrives; where
+	// there was no room it is then asked for again.
+	Depend
+)

@@ -1,0 +1,128 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// fullFor is a state that has no room for some keys.
+type fullFor struct {
+	*state.Memory
+	prefix string
+}
+
+func (f *fullFor) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if strings.HasPrefix(key, f.prefix) {
+		return state.Absent, errors.New("no space left on device")
+	}
+	return f.Memory.CompareAndSwap(ctx, key, old, value)
+}
+
+// A mark says that everything was dealt with: it must not outlive the ids of what was
+// received by then and waits for something.
+func TestNoMarkWithoutTheIdsOfWhatWaits(t *testing.T) {
+	for prefix, marks := range map[string]bool{"sync/chunks/rejected/": false, "sync/chunks/other/": true} {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			a := net.Add("wss://a.example", relaytest.Behavior{})
+			later := relaytest.NewCheapKey("later")
+			a.Publish(later.State(at(24*time.Hour), "later", map[string]string{"refs/heads/main": strings.Repeat("a", 40)}, "refs/heads/main"))
+			kept := &fullFor{state.NewMemory(), prefix}
+			r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+			after(5 * time.Minute)
+			require.Equal(t, int64(1), r.manager.Status().Events.Waiting)
+			found := 0
+			count := func() {
+				for key, err := range kept.Keys(t.Context(), "sync/") {
+					require.NoError(t, err)
+					if strings.HasPrefix(key, "sync/kept/") || strings.HasPrefix(key, "sync/marks") {
+						found++
+					}
+				}
+			}
+			count()
+			r.stop()
+			count()
+			require.Equal(t, marks, found > 0)
+		})
+	}
+}
+
+// What waits when we end, and what it waits for is stored before we are back, by us or
+// by somebody else.
+func TestTrapH8_StoredMeanwhile(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			a := net.Add("wss://a.example", relaytest.Behavior{})
+			later := relaytest.NewCheapKey("later")
+			waits := later.State(at(24*time.Hour), "later", map[string]string{"refs/heads/main": strings.Repeat("a", 40)}, "refs/heads/main")
+			a.Publish(waits)
+			kept := state.NewMemory()
+			r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+			after(5 * time.Minute)
+			require.False(t, r.has(waits))
+			found := kept
+			if killed {
+				found = copied(t, kept)
+			}
+			r.stop()
+			r.manager = nil
+			r.save(later.Hosted(at(25*time.Hour), "later", us, "a.example"))
+			r = r.again(relaysync.Config{State: found})
+			defer r.stop()
+			after(2 * time.Minute)
+			require.True(t, r.has(waits))
+		})
+	}
+}
+
+// The only relay was down, and everything was said to be synced.
+func TestNothingReachedIsNotSynced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(3 * time.Minute)
+		require.Positive(t, r.relay("wss://a.example").Failures)
+		require.False(t, r.manager.Status().Synced)
+		a.SetDown(false)
+		after(10 * time.Minute)
+		require.True(t, r.manager.Status().Synced)
+	})
+}
+
+// A batch that the relay will not answer to us was told as one that brought all.
+func TestRefusedBatchIsNoSuccess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{Auth: relaytest.AuthRequired})
+		confirmed, failed := 0, 0
+		r := &rig{t: t, store: memstore.New()}
+		owner := relaytest.NewCheapKey("owner")
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r = start(t, net, r.store, relaysync.Config{Observe: func(o relaysync.Observation) {
+			switch o.(type) {
+			case relaysync.BatchConfirmed:
+				confirmed++
+			case relaysync.BatchFailed:
+				failed++
+			}
+		}})
+		after(10 * time.Minute)
+		r.stop()
+		require.Zero(t, confirmed)
+		require.Positive(t, failed)
+	})
+}

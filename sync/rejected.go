@@ -1,0 +1,323 @@
+package sync
+
+import (
+	"container/list"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+const (
+	rememberFor  = 7 * 24 * time.Hour // an id
+	keepWholeFor = 2 * time.Minute    // a rejected event
+	maxRelayTab  = 1<<16 - 1          // relays told apart in memory
+
+	noTime nostr.Timestamp = -1 // of an event of which only the id is known
+)
+
+// rejected remembers verified events that the Store does not have, or no longer
+// has: what the policy rejected, what waits for something, what was superseded or
+// deleted. Ids that were only claimed never get here: a forged copy must not shadow
+// the real event.
+//
+// What waits is kept whole while there is room, what was rejected for two minutes;
+// the id, the time and what the event depended on are kept for a week. When that
+// arrives, whole events are judged again, and the others are forgotten and asked for
+// again. It is bounded; the oldest go first.
+//
+// An event that was accepted once is remembered as such, whatever became of it: what
+// refers to it is judged as if it were still here, so that the order in which things
+// arrive does not decide.
+type rejected struct {
+	mu sync.Mutex
+	// guarded by mu
+	most   int
+	seq    uint64
+	places uint64    // given out
+	order  list.List // of *remembered, oldest first
+	byID   map[filters.EventID]*list.Element
+	byDep  map[depKey]*depLink
+	wait   holding // what waits
+	fresh  holding // what was rejected a moment ago
+	relays relayTable
+}
+
+// remembered is kept small, there are many.
+type remembered struct {
+	id        filters.EventID
+	author    uint64          // the end of the key
+	createdAt nostr.Timestamp // noTime if it is not known
+	seen      int64           // Unix seconds
+	place     uint64          // counts up along the order
+	deps      []depLink
+	whole     *list.Element // of *waitingEvent in one of the holdings, nil if only this is left
+	kind      int32
+	relay     uint16 // in the table
+	flags     fate
+}
+
+// fate says what is known of an event besides that it is not here.
+type fate uint8
+
+const (
+	fateAccepted fate = 1 << iota // the policy accepted it once
+	fateRoot                      // and it is something to refer to: an announcement or a root event
+	fateAsked                     // it was forgotten but for the above, and is wanted again
+	fateJudged                    // it is being judged again: should we end before that does, it is wanted again
+)
+
+// waitingEvent is a whole event.
+type waitingEvent struct {
+	incoming Incoming
+	id       filters.EventID
+	size     int64
+	since    time.Time
+	seq      uint64 // of arrival
+	entry    *remembered
+	in       *holding
+}
+
+// holding is a bounded queue of whole events.
+type holding struct {
+	queue     list.List // of *waitingEvent, oldest first
+	bytes     int64
+	most      int
+	mostBytes int64
+}
+
+// depLink is one dependency of one event, in the ring of all that have it.
+type depLink struct {
+	key        depKey
+	prev, next *depLink
+	of         *remembered
+}
+
+func newRejected(most, waiting int, waitingBytes int64) *rejected {
+	return &rejected{
+		most:  max(1, most),
+		byID:  make(map[filters.EventID]*list.Element),
+		byDep: make(map[depKey]*depLink),
+		wait:  holding{most: waiting, mostBytes: waitingBytes},
+		fresh: holding{most: waiting, mostBytes: waitingBytes / 4},
+	}
+}
+
+// relayTable gives relays small numbers. 0 is no relay.
+type relayTable struct {
+	urls    []filters.RelayURL
+	numbers map[filters.RelayURL]uint16
+}
+
+func (t *relayTable) number(u filters.RelayURL) uint16 {
+	if u.IsZero() {
+		return 0
+	}
+	if n, ok := t.numbers[u]; ok {
+		return n
+	}
+	if len(t.urls) >= maxRelayTab {
+		return 0
+	}
+	t.urls = append(t.urls, u)
+	n := uint16(len(t.urls)) //nolint:gosec // bounded
+	put(&t.numbers, u, n)
+	return n
+}
+
+func (t *relayTable) url(n uint16) filters.RelayURL {
+	if n == 0 || int(n) > len(t.urls) {
+		return filters.RelayURL{}
+	}
+	return t.urls[n-1]
+}
+
+func shortKey(k filters.PubKey) uint64 { return binary.BigEndian.Uint64(k[24:]) }
+
+// note is what is to be remembered of an event.
+type note struct {
+	incoming Incoming
+	id       filters.EventID
+	size     int64
+	deps     []depKey
+	flags    fate
+	waits    bool // keep it whole as long as there is room
+	fresh    bool // keep it whole for a moment
+}
+
+// dropped counts what bounds took.
+type dropped struct{ waiting, fresh, remembered int }
+
+// add remembers an event. What it was said to have been once it stays.
+func (r *rejected) add(n note) (d dropped) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ev, now := n.incoming.Event, time.Now()
+	e := r.entry(n.id, now)
+	e.createdAt, e.kind = ev.CreatedAt, int32(ev.Kind) //nolint:gosec // a kind that does not fit matches no filter
+	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
+		e.author = shortKey(author)
+	}
+	e.relay = r.relays.number(n.incoming.Source.Relay)
+	e.flags = e.flags&^(fateAsked|fateJudged) | n.flags
+	r.release1(e)
+	r.link(e, n.deps)
+	if n.waits || n.fresh {
+		in := &r.wait
+		if n.fresh {
+			in = &r.fresh
+		}
+		r.seq++
+		e.whole = in.queue.PushBack(&waitingEvent{
+			incoming: n.incoming, id: n.id, size: n.size, since: now, seq: r.seq, entry: e, in: in,
+		})
+		in.bytes += n.size
+	}
+	return r.shrink(now)
+}
+
+// entry returns the entry of an id as the youngest one, making it if need be.
+func (r *rejected) entry(id filters.EventID, now time.Time) *remembered {
+	if el, ok := r.byID[id]; ok {
+		r.order.MoveToBack(el)
+		e := entryOf(el)
+		e.seen, e.place = now.Unix(), r.nextPlace()
+		return e
+	}
+	e := &remembered{id: id, createdAt: noTime, seen: now.Unix(), place: r.nextPlace()}
+	r.byID[id] = r.order.PushBack(e)
+	return e
+}
+
+func (r *rejected) nextPlace() uint64 {
+	r.places++
+	return r.places - 1
+}
+
+func entryOf(el *list.Element) *remembered {
+	e, _ := el.Value.(*remembered)
+	return e
+}
+
+func wholeOf(el *list.Element) *waitingEvent {
+	w, _ := el.Value.(*waitingEvent)
+	return w
+}
+
+// was remembers that an event was accepted once that is being forgotten elsewhere,
+// and what would make it one to refer to.
+func (r *rejected) was(id filters.EventID, author filters.PubKey, flags fate, keys []depKey) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if el, ok := r.byID[id]; ok {
+		e := entryOf(el)
+		e.flags |= flags
+		if len(e.deps) == 0 {
+			r.link(e, keys)
+		}
+		return
+	}
+	e := r.entry(id, time.Now())
+	e.author, e.flags = shortKey(author), flags
+	r.link(e, keys)
+	r.shrink(time.Now())
+}
+
+// link makes an entry wait for keys.
+func (r *rejected) link(e *remembered, keys []depKey) {
+	e.deps = make([]depLink, len(keys))
+	for i, k := range keys {
+		d := &e.deps[i]
+		*d = depLink{key: k, of: e}
+		if first := r.byDep[k]; first != nil {
+			d.prev, d.next = first.prev, first
+			first.prev.next, first.prev = d, d
+		} else {
+			d.prev, d.next = d, d
+			r.byDep[k] = d
+		}
+	}
+}
+
+// release1 makes an entry wait for nothing and takes its event from it.
+func (r *rejected) release1(e *remembered) *waitingEvent {
+	for i := range e.deps {
+		d := &e.deps[i]
+		switch {
+		case d.next == d:
+			delete(r.byDep, d.key)
+		case r.byDep[d.key] == d:
+			r.byDep[d.key] = d.next
+		}
+		d.prev.next, d.next.prev = d.next, d.prev
+	}
+	e.deps = nil
+	return r.unhold(e)
+}
+
+// unhold leaves of a whole event only the entry.
+func (r *rejected) unhold(e *remembered) *waitingEvent {
+	if e.whole == nil {
+		return nil
+	}
+	w := wholeOf(e.whole)
+	w.in.queue.Remove(e.whole)
+	w.in.bytes -= w.size
+	e.whole = nil
+	return w
+}
+
+func (r *rejected) remove(el *list.Element) {
+	e := entryOf(el)
+	r.release1(e)
+	r.order.Remove(el)
+	delete(r.byID, e.id)
+}
+
+// shrink keeps the bounds.
+func (r *rejected) shrink(now time.Time) (d dropped) {
+	for el := r.fresh.queue.Front(); el != nil; el = r.fresh.queue.Front() {
+		old := now.Sub(wholeOf(el).since) >= keepWholeFor
+		if !old && r.fresh.queue.Len() <= r.fresh.most && r.fresh.bytes <= r.fresh.mostBytes {
+			break
+		}
+		r.unhold(wholeOf(el).entry)
+		if !old {
+			d.fresh++
+		}
+	}
+	for r.wait.queue.Len() > r.wait.most || r.wait.bytes > r.wait.mostBytes {
+		r.unhold(wholeOf(r.wait.queue.Front()).entry)
+		d.waiting++
+	}
+	for el := r.order.Front(); el != nil; el = r.order.Front() {
+		old := entryOf(el).old(now)
+		if !old && r.order.Len() <= r.most {
+			break
+		}
+		r.remove(el)
+		if !old {
+			d.remembered++
+		}
+	}
+	return d
+}
+
+func (e *remembered) old(now time.Time) bool {
+	return now.Unix()-e.seen > int64(rememberFor/time.Second)
+}
+
+// get returns the entry of an id, nil if there is none.
+func (r *rejected) get(id filters.EventID) *remembered {
+	el, ok := r.byID[id]
+	if !ok || entryOf(el).old(time.Now()) {
+		return nil
+	}
+	return entryOf(el)
+}

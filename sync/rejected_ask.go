@@ -1,0 +1,218 @@
+package sync
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// has reports whether an event needs no second look.
+func (r *rejected) has(id filters.EventID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	return e != nil && e.flags&fateAsked == 0
+}
+
+// root reports whether an event was an accepted announcement or root event.
+func (r *rejected) root(id filters.EventID) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	return e != nil && e.flags&fateRoot != 0
+}
+
+// accepted reports whether an event by this author was accepted once.
+func (r *rejected) accepted(id filters.EventID, author filters.PubKey) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	return e != nil && e.flags&fateAccepted != 0 && e.author == shortKey(author)
+}
+
+// forget has an event looked at again. That it was accepted once stays known.
+func (r *rejected) forget(id filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	el, ok := r.byID[id]
+	if !ok {
+		return
+	}
+	if e := entryOf(el); e.flags&fateAccepted != 0 {
+		r.release1(e)
+		e.flags = e.flags&^fateJudged | fateAsked
+		return
+	}
+	r.remove(el)
+}
+
+// stored takes note that an event is in the Store now.
+func (r *rejected) stored(id filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	el, ok := r.byID[id]
+	switch {
+	case !ok:
+	case entryOf(el).flags&fateAccepted == 0:
+		r.remove(el)
+	default:
+		entryOf(el).flags &^= fateJudged
+	}
+}
+
+// arrived returns what depends on any of the keys: whole events in the order in
+// which they came, and the ids of the others by the relay that brought them, which
+// count as forgotten.
+func (r *rejected) arrived(keys []depKey) (whole []*waitingEvent, ask map[filters.RelayURL][]filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shrink(time.Now())
+	for _, k := range keys {
+		for _, e := range r.waitingFor(k) {
+			if e.whole != nil {
+				whole = append(whole, r.release1(e))
+				e.flags |= fateJudged
+			} else if e.flags&fateAsked == 0 {
+				e.flags |= fateAsked
+				u := r.relays.url(e.relay)
+				put(&ask, u, append(ask[u], e.id))
+			}
+		}
+	}
+	sortWaiting(whole)
+	return whole, ask
+}
+
+// waitingFor returns the entries that wait for a key.
+func (r *rejected) waitingFor(k depKey) (all []*remembered) {
+	first := r.byDep[k]
+	for d := first; d != nil; {
+		all = append(all, d.of)
+		if d = d.next; d == first {
+			break
+		}
+	}
+	return all
+}
+
+// idle reports whether nothing waits for anything.
+func (r *rejected) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byDep) == 0
+}
+
+// awaits reports whether something waits for a key.
+func (r *rejected) awaits(k depKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byDep[k] != nil
+}
+
+// wanted returns the ids that an earlier process wanted again and did not get, by the
+// relay that had them.
+func (r *rejected) wanted() (ask map[filters.RelayURL][]filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		if e := entryOf(el); e.flags&fateAsked != 0 {
+			u := r.relays.url(e.relay)
+			put(&ask, u, append(ask[u], e.id))
+		}
+	}
+	return ask
+}
+
+// here takes note that an event is stored after all.
+func (r *rejected) here(id filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if el, ok := r.byID[id]; ok {
+		entryOf(el).flags &^= fateAsked
+	}
+}
+
+func sortWaiting(whole []*waitingEvent) {
+	slices.SortFunc(whole, func(a, b *waitingEvent) int { return cmp.Compare(a.seq, b.seq) })
+}
+
+// anything returns all whole events that wait for something, and forgets the others
+// that do: it is not known what has arrived.
+func (r *rejected) anything() (whole []*waitingEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		e := entryOf(el)
+		if len(e.deps) == 0 || e.flags&fateAccepted != 0 {
+			continue
+		}
+		if w := r.release1(e); w != nil {
+			whole = append(whole, w)
+			e.flags |= fateJudged
+		} else {
+			e.flags |= fateAsked
+		}
+	}
+	sortWaiting(whole)
+	return whole
+}
+
+// addressesOf returns the keys of the replaceable events among ids that this author
+// wrote.
+func (r *rejected) addressesOf(ids []filters.EventID, author filters.PubKey) (keys []depKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		e := r.get(id)
+		if e == nil || e.author != shortKey(author) {
+			continue
+		}
+		for _, d := range e.deps {
+			keys = append(keys, d.key)
+		}
+	}
+	return keys
+}
+
+// waiting is how many events wait whole.
+func (r *rejected) waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wait.queue.Len()
+}
+
+// stamps returns what is known to match a filter: of filters that name nothing but
+// kinds and a time everything remembered, of others what is still whole.
+func (r *rejected) stamps(f nostr.Filter) (out []Stamp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	simple := f.IDs == nil && f.Authors == nil && len(f.Tags) == 0
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		e := entryOf(el)
+		if e.flags&fateAsked != 0 || e.createdAt < 0 || e.old(now) {
+			continue
+		}
+		var match bool
+		switch {
+		case e.whole != nil:
+			match = f.Matches(wholeOf(e.whole).incoming.Event)
+		case simple:
+			match = f.Matches(&nostr.Event{Kind: int(e.kind), CreatedAt: e.createdAt})
+		}
+		if match {
+			out = append(out, Stamp{CreatedAt: e.createdAt, ID: e.id})
+		}
+	}
+	return out
+}

@@ -1,0 +1,232 @@
+package sync
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+func testNote(n int, deps ...Dependency) note {
+	u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n%3))
+	if err != nil {
+		panic(err)
+	}
+	return note{
+		incoming: Incoming{Event: testEvent(n, filters.KindState, n, nostr.Timestamp(n)), Source: Source{Kind: Live, Relay: u}},
+		id:       testID(n), size: 100, deps: keysOf(deps),
+	}
+}
+
+func waits(n note) note {
+	n.waits = true
+	return n
+}
+
+func fresh(n note) note {
+	n.fresh = true
+	return n
+}
+
+// consistent checks the tables against each other.
+func (r *rejected) consistent(t *testing.T) {
+	t.Helper()
+	require.Len(t, r.byID, r.order.Len())
+	links, whole := 0, 0
+	var size int64
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		e := entryOf(el)
+		links += len(e.deps)
+		if e.whole != nil {
+			whole++
+			size += wholeOf(e.whole).size
+		}
+	}
+	rings := 0
+	for k := range r.byDep {
+		for _, e := range r.waitingFor(k) {
+			require.Contains(t, r.byID, e.id)
+			rings++
+		}
+	}
+	require.Equal(t, links, rings)
+	require.Equal(t, whole, r.wait.queue.Len()+r.fresh.queue.Len())
+	require.Equal(t, size, r.wait.bytes+r.fresh.bytes)
+}
+
+func TestRejectedBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRejected(10, 3, 800)
+		var total dropped
+		for i := range 15 {
+			d := r.add(waits(testNote(i, OnRepo(testRepo(i%2, "x")))))
+			total.waiting += d.waiting
+			total.remembered += d.remembered
+			r.consistent(t)
+		}
+		require.Equal(t, dropped{waiting: 12, remembered: 5}, total)
+		require.Equal(t, 3, r.waiting())
+		require.False(t, r.has(testID(4)))
+		require.True(t, r.has(testID(5)))
+		for i := range 4 {
+			total.fresh += r.add(fresh(testNote(20+i, OnEvent(testID(99))))).fresh
+			r.consistent(t)
+		}
+		require.Equal(t, 2, total.fresh, "200 bytes for what was rejected")
+
+		whole, ask := r.arrived(keysOf([]Dependency{OnRepo(testRepo(0, "x"))}))
+		r.consistent(t)
+		require.Len(t, whole, 2)
+		require.Equal(t, []filters.EventID{testID(12), testID(14)}, []filters.EventID{whole[0].id, whole[1].id})
+		require.Len(t, ask, 1)
+		require.Equal(t, []filters.EventID{testID(10)}, ask[r.relays.url(2)])
+		require.False(t, r.has(testID(10)), "it is wanted")
+		require.True(t, r.has(testID(12)), "it is being judged")
+		_, again := r.arrived(keysOf([]Dependency{OnRepo(testRepo(0, "x"))}))
+		require.Empty(t, again, "it is asked for once")
+
+		time.Sleep(3 * time.Minute)
+		whole, ask = r.arrived(keysOf([]Dependency{OnEvent(testID(99))}))
+		require.Empty(t, whole)
+		require.Len(t, ask, 3)
+		r.consistent(t)
+		time.Sleep(8 * 24 * time.Hour)
+		require.False(t, r.has(testID(12)))
+		r.add(testNote(50))
+		require.Equal(t, 1, r.order.Len())
+		r.consistent(t)
+	})
+}
+
+// What was accepted once stays known when it is forgotten, stored or asked for.
+func TestRejectedPast(t *testing.T) {
+	r := newRejected(100, 3, 1<<20)
+	n := testNote(1)
+	n.flags = fateAccepted | fateRoot
+	r.add(n)
+	r.was(testID(2), testKey(2), fateAccepted, keysOf([]Dependency{OnRepo(testRepo(1, "x"))}))
+	r.was(testID(1), testKey(1), fateAccepted, keysOf([]Dependency{OnRepo(testRepo(1, "x"))}))
+	for _, forget := range []func(filters.EventID){r.forget, r.stored, r.here} {
+		require.True(t, r.accepted(testID(1), testKey(1)) && r.root(testID(1)))
+		require.False(t, r.accepted(testID(1), testKey(2)), "somebody else's")
+		require.True(t, r.accepted(testID(2), testKey(2)))
+		require.False(t, r.root(testID(2)))
+		forget(testID(1))
+		forget(testID(99))
+		r.consistent(t)
+	}
+	r.add(testNote(3))
+	require.True(t, r.has(testID(3)))
+	r.forget(testID(3))
+	require.False(t, r.has(testID(3)))
+	var nobody *rejected
+	nobody.was(testID(1), testKey(1), fateRoot, nil)
+	require.False(t, nobody.root(testID(1)) || nobody.accepted(testID(1), testKey(1)))
+}
+
+func TestRejectedStamps(t *testing.T) {
+	r := newRejected(100, 1, 1<<20)
+	r.add(waits(testNote(1)))
+	r.add(waits(testNote(2)))
+	r.was(testID(3), testKey(3), fateRoot, nil)
+	kinds := nostr.Filter{Kinds: []int{filters.KindAnnouncement, filters.KindState}}
+	require.Equal(t, []Stamp{{1, testID(1)}, {2, testID(2)}}, r.stamps(kinds))
+	two := nostr.Timestamp(2)
+	kinds.Since = &two
+	require.Equal(t, []Stamp{{2, testID(2)}}, r.stamps(kinds))
+	require.Equal(t, []Stamp{{2, testID(2)}}, r.stamps(nostr.Filter{Authors: []string{testKey(1).String(), testKey(2).String()}}),
+		"of the other not enough is left to tell")
+	require.Empty(t, r.stamps(nostr.Filter{Kinds: []int{1}}))
+}
+
+// When it is not known what has arrived, everything that waits is looked at.
+func TestRejectedAnything(t *testing.T) {
+	r := newRejected(100, 1, 1<<20)
+	r.add(waits(testNote(1, OnEvent(testID(9)))))
+	r.add(waits(testNote(2, OnEvent(testID(8)))))
+	r.add(testNote(3))
+	whole := r.anything()
+	require.Len(t, whole, 1)
+	require.Equal(t, testID(2), whole[0].id)
+	require.False(t, r.has(testID(1)))
+	require.True(t, r.has(testID(3)))
+	r.consistent(t)
+}
+
+func TestRejectedSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRejected(5000, 10, 1<<20)
+		for i := range 2500 {
+			n := testNote(i, OnRepo(testRepo(i, "x")), OnMention(testID(i)))
+			n.flags = fate(i % 8)
+			r.add(n)
+		}
+		r.was(testID(9999), testKey(1), fateAccepted, nil)
+		time.Sleep(time.Hour)
+		chunks := r.export()
+		require.Len(t, chunks, 3)
+		back := newRejected(5000, 10, 1<<20)
+		for _, c := range chunks {
+			require.Less(t, len(c), 100*chunkEntries)
+			_, err := back.restore(c)
+			require.NoError(t, err)
+			_, err = back.restore(c) // twice is no harm
+			require.NoError(t, err)
+		}
+		back.consistent(t)
+		require.Equal(t, chunks, back.export())
+		_, ask := back.arrived(keysOf([]Dependency{OnMention(testID(8))}))
+		require.Equal(t, map[filters.RelayURL][]filters.EventID{back.relays.url(3): {testID(8)}}, ask)
+
+		small := newRejected(10, 10, 1<<20)
+		d, err := small.restore(chunks[0])
+		require.NoError(t, err)
+		require.Equal(t, 990, d.remembered)
+		time.Sleep(7 * 24 * time.Hour)
+		old := newRejected(10, 10, 1<<20)
+		_, err = old.restore(chunks[0])
+		require.NoError(t, err)
+		require.Zero(t, old.order.Len())
+		for _, bad := range [][]byte{nil, {}, {2}, {1}, {1, 200}, {1, 1, 5, 'x'}, bytes.Repeat([]byte{1}, maxChunk+1), chunks[0][:500]} {
+			_, err := old.restore(bad)
+			require.ErrorIs(t, err, errChunk)
+		}
+	})
+}
+
+// Whatever is on the disk, restoring it ends in an error or in tables that agree.
+func FuzzRejected(f *testing.F) {
+	r := newRejected(100, 10, 1<<20)
+	r.add(testNote(1, OnRepo(testRepo(1, "x"))))
+	r.add(testNote(2))
+	f.Add(r.export()[0])
+	f.Add([]byte{1, 0})
+	f.Fuzz(func(t *testing.T, chunk []byte) {
+		r := newRejected(100, 10, 1<<20)
+		if _, err := r.restore(chunk); err != nil {
+			return
+		}
+		r.consistent(t)
+		for _, c := range r.export() {
+			if _, err := newRejected(100, 10, 1<<20).restore(c); err != nil {
+				t.Fatal("what was read can't be read again", err)
+			}
+		}
+	})
+}
+
+func BenchmarkRejected(b *testing.B) {
+	for range b.N {
+		r := newRejected(200_000, 10, 1<<20)
+		for i := range 200_000 {
+			r.add(testNote(i, OnRepo(testRepo(i, "x"))))
+		}
+	}
+	b.ReportAllocs()
+}

@@ -1,0 +1,202 @@
+package relaytest
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// record is a stored event with what is worth computing once.
+type record struct {
+	ev        *nostr.Event
+	size      int          // bytes of its JSON
+	forged    *nostr.Event // made when first needed
+	forgedHow Forgery
+	gone      bool
+}
+
+// archive is what a relay stores, under the rules of NIP-01 and NIP-09. It has no
+// lock of its own.
+type archive struct {
+	byID    map[string]*record
+	current map[string]*record   // address -> newest version
+	byTag   map[string][]*record // name + value; may hold what is gone
+	byKind  map[int][]*record    // may hold what is gone
+	deleted map[string]nostr.Timestamp
+	sorted  []*record // all of byID in order, nil if not known
+}
+
+func newArchive() *archive {
+	return &archive{
+		byID:    make(map[string]*record),
+		current: make(map[string]*record),
+		byTag:   make(map[string][]*record),
+		byKind:  make(map[int][]*record),
+		deleted: make(map[string]nostr.Timestamp),
+	}
+}
+
+// order is newest first, at equal times lowest id first (NIP-01).
+func order(a, b *nostr.Event) int {
+	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(a.ID, b.ID))
+}
+
+func orderRecords(a, b *record) int { return order(a.ev, b.ev) }
+
+// address returns what the versions of a replaceable or addressable event have in
+// common, "" for other events.
+func address(ev *nostr.Event) string {
+	prefix := strconv.Itoa(ev.Kind) + ":" + ev.PubKey + ":"
+	switch k := ev.Kind; {
+	case k == 0 || k == 3 || 10000 <= k && k < 20000:
+		return prefix
+	case 30000 <= k && k < 40000:
+		return prefix + ev.Tags.GetD()
+	}
+	return ""
+}
+
+func ephemeral(kind int) bool { return 20000 <= kind && kind < 30000 }
+
+// add stores ev and executes it if it is a deletion. It returns nil and the words
+// of an OK if ev is not stored.
+func (a *archive) add(ev *nostr.Event) (*record, string) {
+	if a.byID[ev.ID] != nil {
+		return nil, "duplicate: already have this event"
+	}
+	addr := address(ev)
+	if a.covered(ev, addr) {
+		return nil, "blocked: this event was deleted"
+	}
+	rec := &record{ev: ev, size: len(ev.String())}
+	if ephemeral(ev.Kind) {
+		return rec, ""
+	}
+	if addr != "" {
+		if old := a.current[addr]; old != nil {
+			if order(old.ev, ev) < 0 {
+				return nil, "duplicate: have a newer event"
+			}
+			a.drop(old)
+		}
+		a.current[addr] = rec
+	}
+	a.byID[ev.ID] = rec
+	a.byKind[ev.Kind] = append(a.byKind[ev.Kind], rec)
+	for _, tag := range ev.Tags {
+		if indexed(tag) {
+			a.byTag[tag[0]+tag[1]] = append(a.byTag[tag[0]+tag[1]], rec)
+		}
+	}
+	a.sorted = nil
+	if ev.Kind == nostr.KindDeletion {
+		a.execute(ev)
+	}
+	return rec, ""
+}
+
+// covered reports whether a deletion that is known covers ev.
+func (a *archive) covered(ev *nostr.Event, addr string) bool {
+	if ev.Kind == nostr.KindDeletion {
+		return false
+	}
+	if _, ok := a.deleted[ev.PubKey+ev.ID]; ok {
+		return true
+	}
+	until, ok := a.deleted[addr]
+	return ok && addr != "" && ev.CreatedAt <= until
+}
+
+func (a *archive) execute(deletion *nostr.Event) {
+	for _, tag := range deletion.Tags {
+		if len(tag) < 2 {
+			continue
+		}
+		switch tag[0] {
+		case "e":
+			a.deleted[deletion.PubKey+tag[1]] = deletion.CreatedAt
+			if rec := a.byID[tag[1]]; rec != nil && a.covered(rec.ev, address(rec.ev)) {
+				a.drop(rec)
+			}
+		case "a":
+			parts := strings.SplitN(tag[1], ":", 3)
+			if len(parts) < 3 || parts[1] != deletion.PubKey {
+				continue
+			}
+			a.deleted[tag[1]] = max(a.deleted[tag[1]], deletion.CreatedAt)
+			if rec := a.current[tag[1]]; rec != nil && a.covered(rec.ev, tag[1]) {
+				a.drop(rec)
+			}
+		}
+	}
+}
+
+// drop forgets a record; a deletion that was dropped stays in force.
+func (a *archive) drop(rec *record) {
+	rec.gone = true
+	delete(a.byID, rec.ev.ID)
+	if addr := address(rec.ev); addr != "" && a.current[addr] == rec {
+		delete(a.current, addr)
+	}
+	a.sorted = nil
+}
+
+// all returns every record in order. The slice belongs to the archive.
+func (a *archive) all() []*record {
+	if a.sorted == nil {
+		a.sorted = make([]*record, 0, len(a.byID))
+		for _, rec := range a.byID {
+			a.sorted = append(a.sorted, rec)
+		}
+		slices.SortFunc(a.sorted, orderRecords)
+	}
+	return a.sorted
+}
+
+// query returns all records that match, in order; limit is not looked at.
+func (a *archive) query(f nostr.Filter) []*record {
+	m := newMatcher(f)
+	var found []*record
+	candidates, inOrder := a.candidates(f)
+	for _, rec := range candidates {
+		if !rec.gone && m.match(rec.ev) {
+			found = append(found, rec)
+		}
+	}
+	if !inOrder {
+		slices.SortFunc(found, orderRecords)
+		found = slices.Compact(found)
+	}
+	return found
+}
+
+// candidates returns a short list that has everything that can match.
+func (a *archive) candidates(f nostr.Filter) (list []*record, inOrder bool) {
+	if f.IDs != nil {
+		for _, id := range f.IDs {
+			if rec := a.byID[id]; rec != nil {
+				list = append(list, rec)
+			}
+		}
+		return list, false
+	}
+	for name, values := range f.Tags {
+		if values == nil {
+			continue
+		}
+		for _, v := range values {
+			list = append(list, a.byTag[name+v]...)
+		}
+		return list, false
+	}
+	if f.Kinds != nil && len(f.Kinds) < len(a.byKind) {
+		for _, k := range f.Kinds {
+			list = append(list, a.byKind[k]...)
+		}
+		return list, false
+	}
+	return a.all(), true
+}

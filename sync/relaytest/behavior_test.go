@@ -1,0 +1,493 @@
+package relaytest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// TestAnswers runs one REQ against a relay with the events 1 to 5.
+func TestAnswers(t *testing.T) {
+	say := func(text string) func(wire.Request) string {
+		return func(wire.Request) string { return text }
+	}
+	tagged := nostr.Filter{Tags: nostr.TagMap{"a": {"x", "yy"}, "e": {"z"}}}
+	for _, test := range []struct {
+		name string
+		b    relaytest.Behavior
+		f    []nostr.Filter
+		want string
+	}{
+		{"honest", relaytest.Behavior{}, nil, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE"},
+		{"cap", relaytest.Behavior{Cap: 2}, nil, "s1 5|s1 4|s1 EOSE"},
+		{"cap above limit", relaytest.Behavior{Cap: 2}, []nostr.Filter{limit(1)}, "s1 5|s1 EOSE"},
+		{"cap below limit", relaytest.Behavior{Cap: 2}, []nostr.Filter{limit(4)}, "s1 5|s1 4|s1 EOSE"},
+		{"cap of each filter", relaytest.Behavior{Cap: 1}, []nostr.Filter{limit(3), {Until: ts(3)}}, "s1 5|s1 3|s1 EOSE"},
+		{"default limit", relaytest.Behavior{DefaultLimit: 1}, nil, "s1 5|s1 EOSE"},
+		{"default limit overridden", relaytest.Behavior{DefaultLimit: 1}, []nostr.Filter{limit(2)}, "s1 5|s1 4|s1 EOSE"},
+		{"ignores limit", relaytest.Behavior{IgnoreLimit: true, Cap: 3}, []nostr.Filter{limit(1)}, "s1 5|s1 4|s1 3|s1 EOSE"},
+		{"ignores until", relaytest.Behavior{IgnoreUntil: true, Cap: 1}, []nostr.Filter{{Until: ts(2)}}, "s1 5|s1 EOSE"},
+		{"wrong order", relaytest.Behavior{WrongOrder: true, Cap: 2}, nil, "s1 4|s1 5|s1 EOSE"},
+		{"limit 0 returns stored", relaytest.Behavior{LimitZeroReturnsStored: true}, []nostr.Filter{limit(0)}, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE"},
+		{"never EOSE", relaytest.Behavior{NeverEOSE: true, Cap: 1}, nil, "s1 5"},
+		{"hint finish", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(5)}, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE finish"},
+		{"hint more", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(1)}, "s1 5|s1 EOSE more"},
+		{"hint live", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(0)}, "s1 EOSE finish"},
+		{"unasked", relaytest.Behavior{UnaskedEvents: 2, Cap: 1}, []nostr.Filter{{Until: ts(4), Since: ts(4)}}, "s1 5|s1 3|s1 4|s1 EOSE"},
+		{"unasked made up", relaytest.Behavior{UnaskedEvents: 1, Cap: 1}, nil, "s1 nobody asked, 0|s1 5|s1 EOSE"},
+		{"closed", relaytest.Behavior{ClosedReason: say("error: no")}, nil, "s1 CLOSED error: no"},
+		{"not closed", relaytest.Behavior{ClosedReason: say(""), Cap: 1}, nil, "s1 5|s1 EOSE"},
+		{"events after CLOSED", relaytest.Behavior{ClosedReason: say("error: no"), EventsAfterClosed: true, Cap: 1}, nil, "s1 CLOSED error: no|s1 5|s1 EOSE"},
+		{"notice", relaytest.Behavior{NoticeInstead: say("ERROR: what?")}, nil, "NOTICE ERROR: what?"},
+		{"notice and EOSE", relaytest.Behavior{NoticeThenEOSE: say("oops")}, nil, "NOTICE oops|s1 EOSE"},
+		{"no notice", relaytest.Behavior{NoticeThenEOSE: say(""), NoticeInstead: say(""), Cap: 1}, nil, "s1 5|s1 EOSE"},
+		{"closed as notice", relaytest.Behavior{ClosedReason: say("error: no"), RefuseByNotice: true}, nil, "NOTICE ERROR: error: no"},
+		{"max filters", relaytest.Behavior{MaxFilters: 1}, []nostr.Filter{kind1, kind1}, "s1 CLOSED bad req: too many filters"},
+		{"kindless", relaytest.Behavior{RefuseKindless: true}, []nostr.Filter{kind1, tagged}, "s1 CLOSED blocked: an author must be specified to get their kind:1 notes"},
+		{"not kindless", relaytest.Behavior{RefuseKindless: true, Cap: 1}, nil, "s1 5|s1 EOSE"},
+		{"kindless with ids", relaytest.Behavior{RefuseKindless: true}, []nostr.Filter{{IDs: []string{alice.Event(3, 1, "3").ID}}}, "s1 3|s1 EOSE"},
+		{"value too long", relaytest.Behavior{RefuseValueOver: 1}, []nostr.Filter{tagged}, "s1 CLOSED bad req: filter item too large"},
+		{"value not too long", relaytest.Behavior{RefuseValueOver: 2}, []nostr.Filter{tagged}, "s1 EOSE"},
+		{"tag names", relaytest.Behavior{RefuseTagNamesOver: 1}, []nostr.Filter{tagged}, "s1 CLOSED bad req: too many tags in filter"},
+		{"tag values", relaytest.Behavior{RefuseTagValuesOver: 1}, []nostr.Filter{tagged}, "NOTICE too many tag values|s1 EOSE"},
+		{"auth required", relaytest.Behavior{Auth: relaytest.AuthRequired}, nil, "AUTH challenge-1|s1 CLOSED auth-required: all requests must be authenticated"},
+		{"auth offered", relaytest.Behavior{Auth: relaytest.AuthOffered, Cap: 1}, nil, "AUTH challenge-1|s1 5|s1 EOSE"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := relay(test.b)
+				r.Publish(notes(alice, 1, 5)...)
+				c := connect(t, r)
+				if test.f == nil {
+					test.f = []nostr.Filter{kind1}
+				}
+				c.req(test.f...)
+				assert.Equal(t, strings.Split(test.want, "|"), c.rest())
+			})
+		})
+	}
+}
+
+func TestEventsAfterClosedGoOnLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{EventsAfterClosed: true, MaxFilters: 1})
+		c := connect(t, r)
+		c.req(kind1, kind1)
+		c.script(2)
+		r.Publish(notes(alice, 1, 1)...)
+		assert.Equal(t, []string{"s1 1"}, c.rest())
+	})
+}
+
+func TestTooManySubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{MaxSubs: 2})
+		c := connect(t, r)
+		for range 3 {
+			c.req(limit(0))
+		}
+		assert.Equal(t, []string{"s1 EOSE", "s2 EOSE", "NOTICE ERROR: too many concurrent REQs"}, c.script(3))
+		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
+		c.req(limit(0))
+		c.send(wire.Request{Type: wire.TypeReq, Sub: "s2", Filters: []nostr.Filter{kind1}}) // replaces
+		assert.Equal(t, []string{"s4 EOSE", "s2 EOSE"}, c.script(2))
+		for _, id := range []string{"a", "b", "c"} {
+			c.send(wire.Request{Type: wire.TypeNegOpen, Sub: id, Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
+		}
+		assert.Equal(t, []string{"a NEG-MSG 61", "b NEG-MSG 61", "NOTICE ERROR: too many concurrent NEG requests"}, c.script(3))
+		c.send(wire.Request{Type: wire.TypeNegClose, Sub: "a"})
+		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "d", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
+		assert.Equal(t, []string{"d NEG-MSG 61"}, c.rest())
+	})
+}
+
+func TestRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{RateLimit: 2})
+		c := connect(t, r)
+		c.req(kind1)
+		time.Sleep(30 * time.Second)
+		c.req(kind1)
+		for range 5 {
+			c.req(limit(0)) // free
+		}
+		c.script(7)
+		c.req(kind1)
+		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
+		assert.Equal(t, []string{"s8 CLOSED rate-limited: slow down, please", "n NEG-ERR rate-limited: slow down, please 0"}, c.script(2))
+		r.Update(func(b *relaytest.Behavior) { b.RateLimitNotice = true })
+		c.req(kind1)
+		assert.Equal(t, []string{"NOTICE rate-limited: slow down, please"}, c.script(1))
+		time.Sleep(30 * time.Second) // the first one is a minute old
+		c.req(kind1)
+		c.req(kind1)
+		assert.Equal(t, []string{"s10 EOSE", "NOTICE rate-limited: slow down, please"}, c.rest())
+	})
+}
+
+func TestTiming(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		b    relaytest.Behavior
+		want []time.Duration // of 3 events and EOSE
+	}{
+		{"at once", relaytest.Behavior{}, []time.Duration{0, 0, 0, 0}},
+		{"latency", relaytest.Behavior{Latency: time.Second}, []time.Duration{time.Second, time.Second, time.Second, time.Second}},
+		{"delay", relaytest.Behavior{MessageDelay: time.Second}, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}},
+		{"drip", relaytest.Behavior{Drip: time.Minute, Latency: time.Second}, []time.Duration{time.Second, 61 * time.Second, 121 * time.Second, 181 * time.Second}},
+		{"bytes", relaytest.Behavior{BytesPerSecond: 1}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := relay(test.b)
+				r.Publish(notes(alice, 1, 3)...)
+				c := connect(t, r)
+				start := time.Now()
+				c.req(kind1)
+				var got, want []time.Duration
+				var sum time.Duration
+				for range 4 {
+					m := c.receive()
+					got = append(got, since(start))
+					want = append(want, sum)
+					sum += time.Duration(m.Size) * time.Second
+				}
+				if test.want != nil {
+					want = test.want
+				}
+				assert.Equal(t, want, got)
+			})
+		})
+	}
+}
+
+func TestLatencyOfLiveEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{Latency: time.Second})
+		c := connect(t, r)
+		c.req(limit(0))
+		c.receive()
+		start := time.Now()
+		r.Publish(notes(alice, 1, 1)...)
+		c.receive()
+		assert.Equal(t, time.Second, since(start))
+	})
+}
+
+// A drip must not hold up other subscriptions.
+func TestDripBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{Drip: time.Hour})
+		r.Publish(notes(alice, 1, 3)...)
+		c := connect(t, r)
+		c.req(kind1)
+		c.req(limit(0))
+		assert.Equal(t, []string{"s1 3", "s2 EOSE", "s1 2"}, c.script(3))
+	})
+}
+
+func TestEndlessEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{EndlessEvents: time.Second})
+		c := connect(t, r)
+		start := time.Now()
+		f := nostr.Filter{Kinds: []int{1621}, Tags: nostr.TagMap{"a": {"x", "y"}}, Since: ts(100), Until: ts(105)}
+		c.req(f)
+		seen := map[string]bool{}
+		for range 10 {
+			m := c.receive()
+			require.True(t, f.Matches(m.Event), "%v", m.Event)
+			ok, err := m.Event.CheckSignature()
+			require.NoError(t, err)
+			assert.True(t, ok && m.Event.CheckID())
+			seen[m.Event.ID] = true
+		}
+		assert.Len(t, seen, 10)
+		assert.Equal(t, 9*time.Second, since(start))
+		r.Update(func(b *relaytest.Behavior) {
+			b.Endless = func(n int, _ nostr.Filter) *nostr.Event { return notes(alice, n, 1)[0] }
+		})
+		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
+		c.req(kind1)
+		assert.Equal(t, []string{"s2 0", "s2 1"}, c.script(2))
+	})
+}
+
+func TestForgeries(t *testing.T) {
+	for _, key := range []*relaytest.Key{alice, relaytest.NewKey("alice")} {
+		ev := key.Event(1, 1, "x")
+		valid := func(ev *nostr.Event) bool {
+			if key == alice {
+				return relaytest.CheapVerifier{}.Verify([]*nostr.Event{ev})[0] == nil
+			}
+			ok, err := ev.CheckSignature()
+			return ok && err == nil
+		}
+		for _, test := range []struct {
+			name          string
+			forge         relaytest.Forgery
+			idOK, sigOK   bool
+			sameAuthor    bool
+			contentIsReal bool
+		}{
+			{"signature", relaytest.ForgeSignature, true, false, true, true},
+			{"content", relaytest.ForgeContent, false, false, true, false},
+			{"id", relaytest.ForgeID, false, true, false, false},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := relay(relaytest.Behavior{Forge: test.forge})
+					r.Publish(ev)
+					c := connect(t, r)
+					for range 2 {
+						c.req(kind1)
+						m := c.receive().Event
+						assert.Equal(t, ev.ID, m.ID)
+						assert.Len(t, m.Sig, 128)
+						assert.Equal(t, test.idOK, m.CheckID())
+						assert.Equal(t, test.sigOK, valid(m))
+						assert.Equal(t, test.sameAuthor, m.PubKey == ev.PubKey)
+						assert.Equal(t, test.contentIsReal, m.Content == ev.Content)
+						c.receive()
+					}
+					r.Update(func(b *relaytest.Behavior) { b.ForgeFirst = true })
+					c.req(limit(1))
+					assert.NotEqual(t, ev, c.receive().Event)
+					assert.Equal(t, ev, c.receive().Event)
+				})
+			})
+		}
+	}
+}
+
+func TestCutting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{CutAfter: 2, Cuts: 2})
+		r.Publish(notes(alice, 1, 3)...)
+		for i := range 3 {
+			c := connect(t, r)
+			c.req(kind1)
+			want := []string{"s1 3", "s1 2", "END"}
+			if i == 2 { // enough cuts
+				want = []string{"s1 3", "s1 2", "s1 1", "s1 EOSE"}
+			}
+			assert.Equal(t, want, c.rest())
+		}
+		assert.Zero(t, r.Connections().Open)
+
+		c := connect(t, r)
+		r.SetDown(true)
+		_, err := c.Receive(t.Context())
+		require.ErrorIs(t, err, relaysync.ErrClosed)
+		_, err = r.Dial(t.Context())
+		require.ErrorIs(t, err, relaytest.ErrDown)
+		assert.True(t, r.Behavior().Down)
+		r.SetDown(false)
+		connect(t, r)
+	})
+}
+
+func TestCutUnblocksReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{})
+		c := connect(t, r)
+		time.AfterFunc(time.Minute, r.Cut)
+		start := time.Now()
+		_, err := c.Receive(t.Context())
+		require.ErrorIs(t, err, relaysync.ErrClosed)
+		assert.Equal(t, time.Minute, since(start))
+		<-c.Done()
+		require.ErrorIs(t, c.Send(t.Context(), wire.Request{Type: wire.TypeClose, Sub: "x"}), relaysync.ErrClosed)
+	})
+}
+
+func TestMessageTooLargeForTheRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{MaxMessage: 100})
+		c := connect(t, r)
+		c.req(kind1)
+		c.receive()
+		c.req(nostr.Filter{Search: strings.Repeat("x", 100)})
+		assert.Equal(t, []string{"END"}, c.rest())
+	})
+}
+
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{MaxBacklog: 1000})
+		c := connect(t, r)
+		c.req(limit(0))
+		c.receive()
+		r.Publish(notes(alice, 1, 1)...)
+		c.receive()
+		r.Publish(notes(alice, 2, 1)...)
+		assert.Equal(t, 1, r.Connections().Open)
+		r.Publish(notes(alice, 3, 10)...)
+		_, err := c.Receive(t.Context())
+		require.ErrorContains(t, err, "slow reader")
+	})
+}
+
+func TestSendBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{StopReading: true})
+		c := connect(t, r)
+		time.AfterFunc(time.Minute, func() {
+			r.Update(func(b *relaytest.Behavior) { b.StopReading = false })
+		})
+		start := time.Now()
+		c.req(kind1)
+		assert.Equal(t, time.Minute, since(start))
+		assert.Equal(t, []string{"s1 EOSE"}, c.script(1))
+
+		// Nor does a relay read on whose answers nobody reads.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		n := 0
+		for ; ; n++ {
+			if err := c.Send(ctx, wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{kind1}}); err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				break
+			}
+			c.send(wire.Request{Type: wire.TypePublish, Event: notes(alice, n, 1)[0]})
+		}
+		assert.Less(t, n, 1000)
+	})
+}
+
+func TestLateListen(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := relay(relaytest.Behavior{LateListen: late})
+			c := connect(t, r)
+			c.req(kind1)
+			c.req(limit(0))
+			r.Publish(notes(alice, 1, 1)...)
+			want := []string{"s1 EOSE", "s2 EOSE", "s1 1", "s2 1"}
+			if late {
+				want = []string{"s1 EOSE", "s2 EOSE", "s2 1"}
+			}
+			assert.Equal(t, want, c.script(len(want)))
+			r.Publish(notes(alice, 2, 1)...)
+			assert.Equal(t, []string{"s1 2", "s2 2"}, c.rest())
+		})
+	}
+}
+
+func TestLateEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{LateEvents: 2})
+		r.Publish(notes(alice, 1, 9)...)
+		c := connect(t, r)
+		c.req(kind1)
+		c.req(limit(0))
+		c.script(1)
+		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
+		assert.Equal(t, []string{"s1 8", "s1 7", "s2 EOSE"}, c.rest())
+	})
+}
+
+func TestInterleave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{Interleave: true})
+		r.Publish(notes(alice, 1, 3)...)
+		c := connect(t, r)
+		c.req(kind1)
+		c.req(limit(1))
+		assert.Equal(t, []string{"s1 3", "s2 3", "s1 2", "s2 EOSE", "s1 1", "s1 EOSE"}, c.rest())
+	})
+}
+
+func TestAuth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{Auth: relaytest.AuthRequired})
+		c := connect(t, r)
+		challenge := c.receive().Text
+		auth := func(kind int, tags ...nostr.Tag) {
+			c.send(wire.Request{Type: wire.TypeAnswer, Event: alice.Event(1, kind, "", tags...)})
+		}
+		auth(1)
+		auth(22242, nostr.Tag{"challenge", "wrong"}, nostr.Tag{"relay", "wss://a.example"})
+		auth(22242, nostr.Tag{"challenge", challenge}, nostr.Tag{"relay", "wss://b.example"})
+		assert.Equal(t, []string{"OK false invalid: kind", "OK false invalid: challenge", "OK false invalid: relay"}, c.script(3))
+		forged := *alice.Event(1, 22242, "", nostr.Tag{"challenge", challenge}, nostr.Tag{"relay", "wss://a.example"})
+		forged.Content = "x"
+		c.send(wire.Request{Type: wire.TypeAnswer, Event: &forged})
+		c.req(kind1)
+		assert.Equal(t, []string{"OK false invalid: id or signature", "s1 CLOSED auth-required: all requests must be authenticated"}, c.script(2))
+		auth(22242, nostr.Tag{"challenge", challenge}, nostr.Tag{"relay", "wss://A.example/"})
+		c.req(kind1)
+		assert.Equal(t, []string{"OK true ", "s2 EOSE"}, c.script(2))
+		assert.Empty(t, r.Violations())
+		r.Update(func(b *relaytest.Behavior) { b.Auth = relaytest.AuthRestricted })
+		c.req(kind1)
+		assert.Equal(t, []string{"s3 CLOSED restricted: not on the list"}, c.rest())
+	})
+}
+
+func TestScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		notice := func(s string) wire.Message { return wire.Message{Type: wire.TypeNotice, Text: s} }
+		r := relay(relaytest.Behavior{
+			OnConnect: func(c *relaytest.ConnScript) {
+				c.Send(notice("welcome"))
+				c.Send()
+			},
+			Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
+				switch req.Sub {
+				case "s1":
+					c.SendAfter(time.Minute, notice("later"))
+					c.Raw([]byte(`["EVENT","`))
+					c.Answer(req)
+					return true
+				case "s2":
+					return false
+				}
+				assert.Equal(t, 1, c.Conn())
+				c.Relay().Publish(notes(alice, 7, 1)...)
+				c.CutAfter(time.Hour)
+				return true
+			},
+		})
+		r.Publish(notes(alice, 1, 1)...)
+		c := connect(t, r)
+		start := time.Now()
+		c.req(kind1)
+		c.req(kind1)
+		assert.Equal(t, []string{"NOTICE welcome", "s1 1", "s1 EOSE", "s2 1", "s2 EOSE", "NOTICE later"}, c.script(6))
+		assert.Equal(t, time.Minute, since(start))
+		c.req(kind1)
+		r.Broadcast(notice("to all"))
+		assert.Equal(t, []string{"s1 7", "s2 7", "NOTICE to all"}, c.script(3))
+		_, err := c.Receive(t.Context())
+		require.ErrorIs(t, err, relaysync.ErrClosed)
+		assert.Equal(t, time.Minute+time.Hour, since(start))
+		r.Broadcast(notice("nobody there"))
+	})
+}
+
+func TestScriptOutlivesConnection(t *testing.T) {
+	var script *relaytest.ConnScript
+	r := relay(relaytest.Behavior{OnConnect: func(c *relaytest.ConnScript) { script = c }})
+	c := connect(t, r)
+	script.Cut()
+	_, err := c.Receive(t.Context())
+	require.ErrorIs(t, err, relaysync.ErrClosed)
+	script.Send(wire.Message{Type: wire.TypeNotice})
+	script.Answer(wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{kind1}})
+	script.Answer(wire.Request{Type: wire.TypeNegOpen, Sub: "x", Filters: []nostr.Filter{kind1}})
+	script.Answer(wire.Request{Type: wire.TypeNegSend, Sub: "x"})
+	script.Answer(wire.Request{Type: wire.TypeClose, Sub: "x"})
+	script.Answer(wire.Request{Type: wire.TypeNegClose, Sub: "x"})
+	assert.Empty(t, r.Subscriptions())
+}

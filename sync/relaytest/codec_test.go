@@ -1,0 +1,156 @@
+package relaytest
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+func codecRequests() []wire.Request {
+	key := NewKey("codec")
+	since, until := nostr.Timestamp(10), nostr.Timestamp(20)
+	odd := nostr.Filter{
+		IDs: []string{key.Hex()}, Kinds: []int{1, 30617}, Authors: []string{key.Hex()},
+		Tags: nostr.TagMap{"a": {"x:y", "ü\"\\\n", "<&>"}}, Since: &since, Until: &until, Limit: 7,
+	}
+	return []wire.Request{
+		{Type: wire.TypeReq, Sub: "a", Filters: []nostr.Filter{odd, {LimitZero: true}, {}}},
+		{Type: wire.TypeReq, Sub: "ä\"<\\", Filters: []nostr.Filter{odd}},
+		{Type: wire.TypeClose, Sub: "a"},
+		{Type: wire.TypePublish, Event: key.Event(5, 1, "hello\n\"<ö>", nostr.Tag{"t", "x"}, nostr.Tag{})},
+		{Type: wire.TypeAnswer, Event: key.Event(5, nostr.KindClientAuthentication, "")},
+		{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{{Kinds: []int{1}}}, Payload: []byte{0x61, 1, 2}},
+		{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}},
+		{Type: wire.TypeNegClose, Sub: "n"},
+	}
+}
+
+// What the client's encoder writes is what the relay reads, and has the size that
+// a relay without a socket counts.
+func TestRequestsAgainstTheClientsEncoder(t *testing.T) {
+	for _, req := range codecRequests() {
+		text, err := wire.Append(nil, req)
+		require.NoError(t, err)
+		assert.Equal(t, len(text), requestSize(req), "%s", text)
+		got, err := decode(text)
+		require.NoError(t, err, "%s", text)
+		assert.Equal(t, req.Type, got.Type)
+		assert.Equal(t, req.Sub, got.Sub)
+		assert.Equal(t, req.Event, got.Event)
+		assert.Equal(t, req.Payload, got.Payload)
+		require.Len(t, got.Filters, len(req.Filters))
+		for i := range req.Filters {
+			assert.True(t, nostr.FilterEqual(req.Filters[i], got.Filters[i]), "%v %v", req.Filters[i], got.Filters[i])
+		}
+	}
+}
+
+// What the relay writes is what the client's parser reads.
+func TestMessagesAgainstTheClientsParser(t *testing.T) {
+	ev := NewKey("codec").Event(5, 1, "hello\n\"<ö>\x01", nostr.Tag{"t", "x"}, nostr.Tag{"a", ""})
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(t, err)
+	for _, m := range []wire.Message{
+		{Type: wire.TypeEvent, Sub: "ä\"", Event: ev},
+		{Type: wire.TypeEOSE, Sub: "x"},
+		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintFinish},
+		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintMore},
+		{Type: wire.TypeClosed, Sub: "x", Text: "error: <\"ö\">"},
+		{Type: wire.TypeNotice, Text: "hello\n"},
+		{Type: wire.TypeOK, ID: id, Accepted: true},
+		{Type: wire.TypeOK, ID: id, Text: "no"},
+		{Type: wire.TypeAuth, Text: "c"},
+		{Type: wire.TypeNegMsg, Sub: "n", Payload: []byte{0x61, 255}},
+		{Type: wire.TypeNegErr, Sub: "n", Text: "closed: x"},
+		{Type: wire.TypeNegErr, Sub: "n", Text: "blocked: x", Max: 12},
+	} {
+		for _, negError := range []bool{false, true} {
+			f := frame{msg: m, negError: negError}
+			text := encode(f)
+			got, err := wire.Parse(text)
+			require.NoError(t, err, "%s", text)
+			m.Size = len(text)
+			assert.Equal(t, m, got)
+			assert.Equal(t, m.Size, f.size())
+		}
+	}
+	assert.Contains(t, string(encode(frame{msg: wire.Message{Type: wire.TypeNegErr}, negError: true})), `["NEG-ERROR",`)
+	assert.True(t, json.Valid(encode(frame{})), "a message that is none is still JSON")
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for _, text := range []string{
+		``, `{}`, `[]`, `["REQ"]`, `[1,2]`, `["REQ",1]`, `["FOO","x"]`, `["EVENT",1]`, `["AUTH","x"]`, `["REQ","x",1]`,
+		`["NEG-OPEN","x",{}]`, `["NEG-OPEN","x",1,"61"]`, `["NEG-OPEN","x",{},61]`, `["NEG-OPEN","x",{},"6"]`,
+		`["NEG-MSG","x"]`, `["NEG-MSG","x","zz"]`,
+	} {
+		_, err := decode([]byte(text))
+		assert.ErrorIs(t, err, errMalformed, "%s", text)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	r := New("wss://a.example", Behavior{Negentropy: NegError})
+	c, err := r.Dial(t.Context())
+	require.NoError(t, err)
+	for _, step := range []struct{ in, out string }{
+		{`["REQ","x",{"limit":0}]`, `["EOSE","x"]`},
+		{`["NEG-OPEN","n",{},"61"]`, `["NEG-ERROR","n","negentropy is not supported here"]`},
+		{`what?`, `["NOTICE","ERROR: bad msg: malformed: not an array with two elements"]`},
+	} {
+		require.NoError(t, c.SendText(t.Context(), []byte(step.in)))
+		got, err := c.ReceiveText(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, step.out, string(got))
+	}
+	require.Len(t, r.Violations(), 1)
+	assert.Equal(t, ViolationMalformed, r.Violations()[0].Kind)
+	(&ConnScript{conn: c}).Raw([]byte("raw"))
+	got, err := c.ReceiveText(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "raw", string(got))
+	require.NoError(t, c.Close())
+	_, err = c.ReceiveText(t.Context())
+	require.Error(t, err)
+	require.Error(t, c.SendText(t.Context(), []byte(`["CLOSE","x"]`)))
+}
+
+// FuzzSendText throws any text at a relay.
+func FuzzSendText(f *testing.F) {
+	for _, req := range codecRequests() {
+		if text, err := wire.Append(nil, req); err == nil {
+			f.Add(text)
+		}
+	}
+	f.Add([]byte(`["EVENT","`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := New("wss://a.example", Behavior{})
+		r.Publish(NewCheapKey("fuzz").Event(1, 1, "x", nostr.Tag{"d"}))
+		c, err := r.Dial(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		require.NoError(t, c.SendText(t.Context(), text))
+		for {
+			f, _, ok := c.take(time.Now())
+			if !ok {
+				break
+			}
+			require.True(t, json.Valid(encode(f)))
+		}
+	})
+}
+
+// The example of NIP-19.
+func TestNpub(t *testing.T) {
+	public, err := filters.ParsePubKey("7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e")
+	require.NoError(t, err)
+	k := &Key{public: public}
+	assert.Equal(t, "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg", k.Npub())
+}

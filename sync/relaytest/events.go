@@ -1,0 +1,150 @@
+package relaytest
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Kinds of NIP-34 and NIP-22 that package filters does not name.
+const (
+	kindPullRequestUpdate = 1619
+	kindComment           = 1111
+)
+
+// Event signs any event.
+func (k *Key) Event(at nostr.Timestamp, kind int, content string, tags ...nostr.Tag) *nostr.Event {
+	ev := &nostr.Event{CreatedAt: at, Kind: kind, Content: content, Tags: tags}
+	k.Sign(ev)
+	return ev
+}
+
+// Announcement announces a repository (30617) with these relays, clone URLs and
+// maintainers.
+func (k *Key) Announcement(at nostr.Timestamp, identifier string, relays, clones []string, maintainers ...*Key) *nostr.Event {
+	tags := nostr.Tags{{"d", identifier}, {"name", identifier}}
+	tags = appendTag(tags, "relays", relays)
+	tags = appendTag(tags, "clone", clones)
+	var names []string
+	for _, m := range maintainers {
+		names = append(names, m.hex)
+	}
+	tags = appendTag(tags, "maintainers", names)
+	return k.Event(at, filters.KindAnnouncement, "", tags...)
+}
+
+// Hosted announces a repository that lives on GRASP servers: each host, such as
+// "grasp.example", is listed as wss relay and as https clone URL. What has a
+// scheme, such as "ws://127.0.0.1:7334", is listed under it (and http).
+func (k *Key) Hosted(at nostr.Timestamp, identifier string, hosts ...string) *nostr.Event {
+	relays := make([]string, len(hosts))
+	clones := make([]string, len(hosts))
+	for i, h := range hosts {
+		relays[i] = h
+		if u, err := url.Parse(h); err != nil || u.Scheme == "" || u.Host == "" {
+			relays[i] = "wss://" + h
+		}
+		clones[i] = k.CloneURL(relays[i], identifier)
+	}
+	return k.Announcement(at, identifier, relays, clones)
+}
+
+// CloneURL returns the clone URL that the repository has on the GRASP server with
+// this relay URL.
+func (k *Key) CloneURL(relay, identifier string) string {
+	base, err := url.Parse(relay)
+	if err != nil {
+		return ""
+	}
+	base.Scheme = map[string]string{"ws": "http", "wss": "https"}[base.Scheme]
+	return base.String() + "/" + k.Npub() + "/" + url.PathEscape(identifier) + ".git"
+}
+
+// State publishes the refs of a repository (30618), such as "refs/heads/main" and
+// the commit it is at, and the branch that HEAD is, "" for none.
+func (k *Key) State(at nostr.Timestamp, identifier string, refs map[string]string, head string) *nostr.Event {
+	tags := nostr.Tags{{"d", identifier}}
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		tags = append(tags, nostr.Tag{name, refs[name]})
+	}
+	if head != "" {
+		tags = append(tags, nostr.Tag{"HEAD", "ref: refs/heads/" + head})
+	}
+	return k.Event(at, filters.KindState, "", tags...)
+}
+
+// Issue opens an issue (1621).
+func (k *Key) Issue(at nostr.Timestamp, repo filters.RepoRef, subject string) *nostr.Event {
+	return k.root(at, filters.KindIssue, repo, subject)
+}
+
+// Patch sends a patch (1617).
+func (k *Key) Patch(at nostr.Timestamp, repo filters.RepoRef, subject string) *nostr.Event {
+	return k.root(at, filters.KindPatch, repo, subject, nostr.Tag{"t", "root"})
+}
+
+// PullRequest opens a pull request (1618) for a commit that the clone URLs have.
+func (k *Key) PullRequest(at nostr.Timestamp, repo filters.RepoRef, subject, commit string, clones ...string) *nostr.Event {
+	tags := appendTag(nostr.Tags{{"c", commit}}, "clone", clones)
+	return k.root(at, filters.KindPullRequest, repo, subject, tags...)
+}
+
+func (k *Key) root(at nostr.Timestamp, kind int, repo filters.RepoRef, subject string, more ...nostr.Tag) *nostr.Event {
+	tags := nostr.Tags{{"a", repo.String()}, {"p", repo.Owner.String()}, {"subject", subject}}
+	return k.Event(at, kind, subject, append(tags, more...)...)
+}
+
+// PullRequestUpdate moves the tip of a pull request (1619).
+func (k *Key) PullRequestUpdate(at nostr.Timestamp, pr *nostr.Event, commit string, clones ...string) *nostr.Event {
+	tags := nostr.Tags{{"E", pr.ID}, {"P", pr.PubKey}, {"c", commit}}
+	if a := tagValue(pr, "a"); a != "" {
+		tags = append(tags, nostr.Tag{"a", a})
+	}
+	return k.Event(at, kindPullRequestUpdate, "", appendTag(tags, "clone", clones)...)
+}
+
+// Comment answers a root event (1111, NIP-22).
+func (k *Key) Comment(at nostr.Timestamp, root *nostr.Event, text string) *nostr.Event {
+	kind := strconv.Itoa(root.Kind)
+	return k.Event(at, kindComment, text,
+		nostr.Tag{"E", root.ID}, nostr.Tag{"K", kind}, nostr.Tag{"P", root.PubKey},
+		nostr.Tag{"e", root.ID}, nostr.Tag{"k", kind}, nostr.Tag{"p", root.PubKey})
+}
+
+// Status sets the status of a root event: 1630 open, 1631 applied, 1632 closed,
+// 1633 draft.
+func (k *Key) Status(at nostr.Timestamp, kind int, root *nostr.Event) *nostr.Event {
+	tags := nostr.Tags{{"e", root.ID, "", "root"}, {"p", root.PubKey}}
+	if a := tagValue(root, "a"); a != "" {
+		tags = append(tags, nostr.Tag{"a", a})
+	}
+	return k.Event(at, kind, "", tags...)
+}
+
+// Deletion asks to delete events (5, NIP-09): addressable ones by their address,
+// all others by id.
+func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event {
+	var tags nostr.Tags
+	for _, ev := range targets {
+		if addr := address(ev); addr != "" {
+			tags = append(tags, nostr.Tag{"a", addr})
+		} else {
+			tags = append(tags, nostr.Tag{"e", ev.ID})
+		}
+		tags = append(tags, nostr.Tag{"k", strconv.Itoa(ev.Kind)})
+	}
+	return k.Event(at, filters.KindDeletion, "", tags...)
+}
+
+// appendTag adds a tag with several values, if there are any.
+func appendTag(tags nostr.Tags, name string, values []string) nostr.Tags {
+	if len(values) == 0 {
+		return tags
+	}
+	return append(tags, append(nostr.Tag{name}, values...))
+}

@@ -1,0 +1,313 @@
+package relaytest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+var alice = relaytest.NewCheapKey("alice")
+
+func TestStoredEventsNewestFirst(t *testing.T) {
+	r := relay(relaytest.Behavior{})
+	same := []*nostr.Event{alice.Event(5, 1, "a"), alice.Event(5, 1, "b"), alice.Event(5, 1, "c")}
+	r.Publish(notes(alice, 1, 3)...)
+	r.Publish(same...)
+	r.Publish(alice.Event(9, 2, "other kind"))
+	c := connect(t, r)
+	c.req(kind1)
+	var got []*nostr.Event
+	for {
+		m := c.receive()
+		if m.Type == wire.TypeEOSE {
+			break
+		}
+		got = append(got, m.Event)
+	}
+	require.Len(t, got, 6)
+	for i := range got[1:] {
+		a, b := got[i], got[i+1]
+		ordered := a.CreatedAt > b.CreatedAt || a.CreatedAt == b.CreatedAt && a.ID < b.ID
+		assert.True(t, ordered, "%d", i)
+	}
+}
+
+func TestSinceUntilInclusiveAndLimit(t *testing.T) {
+	r := relay(relaytest.Behavior{})
+	r.Publish(notes(alice, 1, 9)...)
+	for _, test := range []struct {
+		name string
+		f    nostr.Filter
+		want []string
+	}{
+		{"since", nostr.Filter{Since: ts(8)}, []string{"s1 9", "s1 8", "s1 EOSE"}},
+		{"until", nostr.Filter{Until: ts(2)}, []string{"s1 2", "s1 1", "s1 EOSE"}},
+		{"both", nostr.Filter{Since: ts(4), Until: ts(4)}, []string{"s1 4", "s1 EOSE"}},
+		{"limit", limit(2), []string{"s1 9", "s1 8", "s1 EOSE"}},
+		{"limit 0", limit(0), []string{"s1 EOSE"}},
+		{"empty list", nostr.Filter{Kinds: []int{}}, []string{"s1 EOSE"}},
+		{"ids", nostr.Filter{IDs: []string{alice.Event(3, 1, "3").ID}}, []string{"s1 3", "s1 EOSE"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := connect(t, r)
+			c.req(test.f)
+			assert.Equal(t, test.want, c.script(len(test.want)))
+		})
+	}
+}
+
+func TestSeveralFiltersOneEOSE(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{})
+		r.Publish(notes(alice, 1, 3)...)
+		c := connect(t, r)
+		c.req(limit(1), nostr.Filter{Until: ts(1)}, limit(2), limit(0))
+		assert.Equal(t, []string{"s1 3", "s1 1", "s1 2", "s1 EOSE"}, c.rest())
+	})
+}
+
+func TestLiveEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{})
+		r.Publish(notes(alice, 1, 1)...)
+		c := connect(t, r)
+		c.req(kind1)
+		c.req(limit(0), nostr.Filter{Kinds: []int{2}, LimitZero: true})
+		assert.Equal(t, []string{"s1 1", "s1 EOSE", "s2 EOSE"}, c.script(3))
+		r.Publish(notes(alice, 2, 1)...)
+		r.Publish(notes(alice, 2, 1)...) // a duplicate is no news
+		r.Publish(alice.Event(3, 3, "unwanted"), alice.Event(3, 2, "two"))
+		assert.Equal(t, []string{"s1 2", "s2 2", "s2 two"}, c.script(3))
+		c.send(wire.Request{Type: wire.TypeClose, Sub: "s2"})
+		r.Publish(notes(alice, 4, 1)...)
+		assert.Equal(t, []string{"s1 4"}, c.rest())
+	})
+}
+
+func TestCloseDropsWhatIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{})
+		r.Publish(notes(alice, 1, 100)...)
+		c := connect(t, r)
+		c.req(kind1)
+		c.script(3)
+		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
+		assert.Empty(t, c.rest())
+	})
+}
+
+func TestReplaceable(t *testing.T) {
+	state := func(at nostr.Timestamp, text string) *nostr.Event {
+		return alice.Event(at, 30618, text, nostr.Tag{"d", "x"})
+	}
+	a, b := state(5, "a"), state(5, "b")
+	low, high := a, b
+	if low.ID > high.ID {
+		low, high = b, a
+	}
+	for _, test := range []struct {
+		name string
+		in   []*nostr.Event
+		want *nostr.Event
+	}{
+		{"newer wins", []*nostr.Event{state(1, "old"), state(2, "new")}, state(2, "new")},
+		{"older is refused", []*nostr.Event{state(2, "new"), state(1, "old")}, state(2, "new")},
+		{"tie, low last", []*nostr.Event{high, low}, low},
+		{"tie, low first", []*nostr.Event{low, high}, low},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := relay(relaytest.Behavior{})
+			r.Publish(test.in...)
+			require.Len(t, r.Events(), 1)
+			assert.Equal(t, test.want.ID, r.Events()[0].ID)
+		})
+	}
+	r := relay(relaytest.Behavior{})
+	r.Publish(state(1, ""), alice.Event(1, 30618, "", nostr.Tag{"d", "y"}), alice.Event(1, 10002, ""), alice.Event(2, 0, ""))
+	assert.Len(t, r.Events(), 4, "other addresses are other events")
+	assert.Zero(t, r.Publish(alice.Event(1, 0, "")))
+	assert.Equal(t, 1, r.Publish(alice.Event(2, 20001, "")), "broadcast")
+	assert.Len(t, r.Events(), 4, "ephemeral events are not stored")
+}
+
+func TestDeletion(t *testing.T) {
+	bob := relaytest.NewCheapKey("bob")
+	issue := alice.Issue(10, alice.Ref("x"), "issue")
+	repo := alice.Hosted(20, "a:b", "grasp.example")
+	newer := alice.Hosted(21, "a:b", "grasp.example")
+	deletion := alice.Deletion(20, issue, repo)
+	for _, order := range [][]*nostr.Event{
+		{issue, repo, deletion, newer},
+		{deletion, issue, repo, newer},
+		{newer, deletion, issue, repo},
+		{bob.Deletion(20, issue, repo), alice.Deletion(5, deletion), repo, newer, issue, deletion},
+	} {
+		r := relay(relaytest.Behavior{})
+		r.Publish(order...)
+		assert.Empty(t, r.Query(nostr.Filter{Kinds: []int{1621}}))
+		left := r.Query(nostr.Filter{Kinds: []int{30617}})
+		require.Len(t, left, 1)
+		assert.Equal(t, newer.ID, left[0].ID)
+		assert.NotEmpty(t, r.Query(nostr.Filter{IDs: []string{deletion.ID}}), "deletions stay")
+	}
+	r := relay(relaytest.Behavior{})
+	r.Publish(issue, repo, bob.Deletion(20, issue, repo))
+	assert.Len(t, r.Events(), 3, "only the author deletes")
+	r.Remove(issue.ID, "unknown")
+	assert.Len(t, r.Events(), 2)
+	assert.Equal(t, 1, r.Publish(issue), "what is merely lost may come back")
+}
+
+func TestPublishedByClient(t *testing.T) {
+	r := relay(relaytest.Behavior{})
+	c := connect(t, r)
+	real, forged := relaytest.NewKey("real").Event(1, 1, "real"), *alice.Event(1, 1, "x")
+	forged.Content = "y"
+	unsigned := alice.Event(1, 1, "z")
+	bad := *unsigned
+	bad.Sig = real.Sig
+	lying := *unsigned // a valid signature over another id
+	lying.ID = alice.Event(1, 1, "w").ID
+	for _, ev := range []*nostr.Event{real, real, &forged, &bad, &lying, unsigned, alice.Deletion(2, unsigned), unsigned} {
+		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
+	}
+	assert.Equal(t, []string{
+		"OK true ", "OK false duplicate: already have this event", "OK false invalid: id or signature",
+		"OK false invalid: id or signature", "OK false invalid: id or signature",
+		"OK true ", "OK true ", "OK false blocked: this event was deleted",
+	}, c.script(8))
+	c.send(wire.Request{Type: wire.TypePublish, Event: &nostr.Event{ID: "short"}})
+}
+
+func TestNetwork(t *testing.T) {
+	net := relaytest.NewNetwork()
+	b := net.Add("WSS://b.example:443/", relaytest.Behavior{})
+	a := net.Add("a.example", relaytest.Behavior{Down: true})
+	assert.Equal(t, []*relaytest.Relay{a, b}, net.Relays())
+	assert.Same(t, b, net.Relay(b.URL()))
+	assert.Panics(t, func() { net.Add("wss://b.example", relaytest.Behavior{}) })
+	assert.Panics(t, func() { net.Add("https://b.example", relaytest.Behavior{}) })
+
+	c, err := net.Dial(t.Context(), b.URL())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	c2, err := net.Dial(t.Context(), a.URL())
+	require.ErrorIs(t, err, relaytest.ErrDown)
+	assert.Nil(t, c2, "a nil pointer in an interface is not nil")
+	nowhere, err := filters.ParseRelayURL("wss://nowhere.example")
+	require.NoError(t, err)
+	_, err = net.Dial(t.Context(), nowhere)
+	require.ErrorIs(t, err, relaytest.ErrNoRelay)
+	assert.Equal(t, []filters.RelayURL{nowhere}, net.Misdials())
+
+	require.NoError(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "x"}))
+	assert.Len(t, net.Violations(), 1)
+}
+
+func TestDialing(t *testing.T) {
+	boom := errors.New("boom")
+	for _, test := range []struct {
+		name string
+		b    relaytest.Behavior
+		err  error
+		took time.Duration
+	}{
+		{"honest", relaytest.Behavior{}, nil, 0},
+		{"down", relaytest.Behavior{Down: true}, relaytest.ErrDown, 0},
+		{"error", relaytest.Behavior{DialError: boom}, boom, 0},
+		{"forbidden", relaytest.Behavior{DialError: relaysync.ErrForbidden}, relaysync.ErrForbidden, 0},
+		{"slow", relaytest.Behavior{DialDelay: 3 * time.Second}, nil, 3 * time.Second},
+		{"slow error", relaytest.Behavior{DialDelay: time.Second, Down: true}, relaytest.ErrDown, time.Second},
+		{"too slow", relaytest.Behavior{DialDelay: time.Hour}, context.DeadlineExceeded, 10 * time.Second},
+		{"no answer", relaytest.Behavior{NoAnswer: true}, context.DeadlineExceeded, 10 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				r := relay(test.b)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				c, err := r.Dial(ctx)
+				require.ErrorIs(t, err, test.err)
+				assert.Equal(t, test.took, since(start))
+				n := relaytest.Connections{Dials: 1}
+				if err != nil {
+					n.Failed = 1
+				} else {
+					n.Open = 1
+				}
+				assert.Equal(t, n, r.Connections())
+				dials := r.Dials()
+				require.Len(t, dials, 1)
+				assert.Equal(t, start, dials[0].At)
+				assert.Equal(t, test.took, dials[0].Took)
+				assert.ErrorIs(t, dials[0].Err, test.err)
+				if c != nil {
+					require.NoError(t, c.Close())
+				}
+				assert.Zero(t, r.Connections().Open)
+			})
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := relay(relaytest.Behavior{}).Dial(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestInspection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		info := wire.Info{Name: "a", NIPs: []int{1, 77}, MaxMessageLength: 1000}
+		r := relay(relaytest.Behavior{Info: info})
+		r.Publish(notes(alice, 1, 2)...)
+		start := time.Now()
+		one, two := connect(t, r), connect(t, r)
+		assert.Equal(t, info, one.Info())
+		one.Info().NIPs[0] = 99
+		assert.Equal(t, info, one.Info())
+		time.Sleep(time.Second)
+		mine := nostr.Filter{Kinds: []int{1}}
+		two.req(mine)
+		mine.Kinds[0] = 2 // it is the client's again
+		one.req(limit(0))
+		subs := r.Subscriptions()
+		require.Len(t, subs, 2)
+		assert.Equal(t, 1, subs[0].Conn)
+		assert.Equal(t, relaytest.Subscription{
+			Conn: 2, ID: "s1", Filters: []nostr.Filter{kind1}, Opened: start.Add(time.Second), Stored: true,
+		}, subs[1])
+		m := two.receive()
+		two.script(2)
+		assert.False(t, r.Subscriptions()[1].Stored)
+		seen := r.Requests()
+		require.Len(t, seen, 2)
+		assert.Equal(t, 2, seen[0].Conn)
+		assert.Equal(t, start.Add(time.Second), seen[0].At)
+		assert.Equal(t, len(`["REQ","s1",{"kinds":[1]}]`), seen[0].Size)
+		assert.Empty(t, r.Requests(wire.TypeClose))
+		assert.Len(t, r.Requests(wire.TypeReq, wire.TypeClose), 2)
+		sent := r.Traffic()
+		assert.Equal(t, 3, sent.MessagesSent)
+		assert.Equal(t, 2, sent.EventsSent)
+		assert.Equal(t, 2, sent.MessagesReceived)
+		assert.Equal(t, int64(2*m.Size+len(`["EOSE","s1"]`)), sent.BytesSent)
+		assert.Equal(t, int64(seen[0].Size+seen[1].Size), sent.BytesReceived)
+		assert.Equal(t, len(`["EVENT","s1",`+m.Event.String()+`]`), m.Size)
+		require.NoError(t, one.Close())
+		require.NoError(t, two.Close())
+		assert.Empty(t, r.Subscriptions())
+		assert.Equal(t, relaytest.Connections{Dials: 2}, r.Connections())
+		assert.Empty(t, r.Violations())
+	})
+}

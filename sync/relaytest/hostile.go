@@ -1,0 +1,112 @@
+package relaytest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// serve makes the frames in which a record goes out. relay.mu is held.
+func (r *Relay) serve(sub string, rec *record) []frame {
+	b := &r.behavior
+	genuine := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: rec.ev}, eventSize: rec.size}
+	if b.Forge == ForgeNone {
+		return []frame{genuine}
+	}
+	forged := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: forge(rec, b.Forge)}}
+	if b.ForgeFirst {
+		return []frame{forged, genuine}
+	}
+	return []frame{forged}
+}
+
+// forge makes a false copy of an event under its id.
+func forge(rec *record, how Forgery) *nostr.Event {
+	if rec.forged != nil && rec.forgedHow == how {
+		return rec.forged
+	}
+	ev := clone(rec.ev)
+	switch how {
+	case ForgeSignature:
+		// Still a signature by its form, and of nothing.
+		sig := []byte(ev.Sig)
+		slices.Reverse(sig)
+		ev.Sig = string(sig)
+	case ForgeContent:
+		ev.Content += " (forged)"
+	case ForgeID:
+		key := NewKey("forger")
+		if cheap(rec.ev) {
+			key = NewCheapKey("forger")
+		}
+		ev.Content += " (forged)"
+		key.Sign(ev)
+		ev.ID = rec.ev.ID
+	}
+	rec.forged, rec.forgedHow = ev, how
+	return ev
+}
+
+// unasked makes frames of events that the subscription did not ask for, of those
+// that are stored as far as they go. relay.mu is held.
+func (r *Relay) unasked(s *subscription, n int) []frame {
+	var frames []frame
+	add := func(ev *nostr.Event) {
+		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeEvent, Sub: s.id, Event: ev}})
+	}
+	if n == 0 {
+		return nil
+	}
+	for _, rec := range r.store.all() {
+		if len(frames) == n {
+			return frames
+		}
+		if !s.match(rec.ev) {
+			add(rec.ev)
+		}
+	}
+	for len(frames) < n {
+		add(r.stranger().Event(1_700_000_000, 39_001, fmt.Sprintf("nobody asked, %d", len(frames))))
+	}
+	return frames
+}
+
+// madeUp makes an event that matches the first filter as far as kinds, times and
+// tags go. relay.mu is held.
+func (r *Relay) madeUp(s *subscription, n int) frame {
+	f := s.filters[0]
+	var ev *nostr.Event
+	if r.behavior.Endless != nil {
+		ev = r.behavior.Endless(n, f)
+	} else {
+		at, kind := nostr.Timestamp(1_700_000_000-n), 1
+		if f.Until != nil {
+			at = *f.Until - nostr.Timestamp(n)
+		}
+		if f.Since != nil {
+			at = max(at, *f.Since)
+		}
+		if len(f.Kinds) > 0 {
+			kind = f.Kinds[0]
+		}
+		tags := nostr.Tags{{"d", fmt.Sprintf("endless-%d", n)}}
+		for _, name := range sortedKeys(f.Tags) {
+			if values := f.Tags[name]; len(values) > 0 {
+				tags = append(tags, nostr.Tag{name, values[0]})
+			}
+		}
+		ev = r.stranger().Event(at, kind, fmt.Sprintf("made up, %d", n), tags...)
+	}
+	return frame{msg: wire.Message{Type: wire.TypeEvent, Sub: s.id, Event: ev}}
+}
+
+// stranger signs what the relay makes up. relay.mu is held.
+func (r *Relay) stranger() *Key {
+	if r.made == nil {
+		r.made = NewKey("made up by " + r.url.String())
+	}
+	return r.made
+}

@@ -1,0 +1,183 @@
+package relaytest_test
+
+import (
+	"encoding/hex"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+func items(events ...*nostr.Event) []negentropy.Item {
+	var all []negentropy.Item
+	for _, ev := range events {
+		item := negentropy.Item{CreatedAt: uint64(ev.CreatedAt)}
+		_, _ = hex.Decode(item.ID[:], []byte(ev.ID))
+		all = append(all, item)
+	}
+	return all
+}
+
+// reconcile runs a session to its end, and returns the ids that only the relay has.
+func reconcile(c *client, sub string, f nostr.Filter, ours []negentropy.Item) []string {
+	c.Helper()
+	s := negentropy.NewSession(negentropy.NewSet(ours), negentropy.Limits{FrameSize: 4096})
+	msg, err := s.Open()
+	require.NoError(c, err)
+	req := wire.Request{Type: wire.TypeNegOpen, Sub: sub, Filters: []nostr.Filter{f}, Payload: msg}
+	for {
+		c.send(req)
+		m := c.receive()
+		require.Equal(c, wire.TypeNegMsg, m.Type, "%v", m)
+		require.Equal(c, sub, m.Sub)
+		reply, done, err := s.Step(m.Payload)
+		require.NoError(c, err)
+		if done {
+			break
+		}
+		req = wire.Request{Type: wire.TypeNegSend, Sub: sub, Payload: reply}
+	}
+	c.send(wire.Request{Type: wire.TypeNegClose, Sub: sub})
+	var need []string
+	for _, id := range s.Need() {
+		need = append(need, hex.EncodeToString(id[:]))
+	}
+	slices.Sort(need)
+	return need
+}
+
+func TestNegentropy(t *testing.T) {
+	r := relay(relaytest.Behavior{NegFrame: 4096})
+	theirs := notes(alice, 1, 2000)
+	r.Publish(theirs...)
+	r.Publish(alice.Event(1, 2, "other kind"))
+	c := connect(t, r)
+	var want []string
+	var ours []*nostr.Event
+	for i, ev := range theirs {
+		if i%10 == 3 {
+			want = append(want, ev.ID)
+		} else {
+			ours = append(ours, ev)
+		}
+	}
+	slices.Sort(want)
+	// The limit means nothing here.
+	assert.Equal(t, want, reconcile(c, "a", limit(5), items(ours...)))
+	assert.Equal(t, []string{theirs[3].ID}, reconcile(c, "b", nostr.Filter{Kinds: []int{1}, Since: ts(4), Until: ts(5)}, items(theirs[4])))
+	assert.Empty(t, reconcile(c, "c", kind1, items(theirs...)))
+	assert.Empty(t, r.Violations())
+}
+
+func TestNegentropyRefused(t *testing.T) {
+	endless := "n NEG-MSG 610000019caadec79615b2ac6eb10c7351cc42fe"
+	for _, test := range []struct {
+		name string
+		b    relaytest.Behavior
+		want []string
+	}{
+		{"notice", relaytest.Behavior{Negentropy: relaytest.NegNotice}, []string{"NOTICE ERROR: bad msg: negentropy disabled"}},
+		{"own text", relaytest.Behavior{Negentropy: relaytest.NegNotice, NegText: "what?"}, []string{"NOTICE what?"}},
+		{"NEG-ERR", relaytest.Behavior{Negentropy: relaytest.NegErr}, []string{"n NEG-ERR error: negentropy disabled 0"}},
+		{"NEG-ERROR", relaytest.Behavior{Negentropy: relaytest.NegError}, []string{"n NEG-ERR negentropy is not supported here 0"}},
+		{"CLOSED", relaytest.Behavior{Negentropy: relaytest.NegClosed}, []string{"n CLOSED unsupported: NIP-77"}},
+		{"silent", relaytest.Behavior{Negentropy: relaytest.NegSilent}, nil},
+		{"garbage", relaytest.Behavior{Negentropy: relaytest.NegGarbage}, []string{"n NEG-MSG 61ffffffffffffffffffffff7f"}},
+		{"huge list", relaytest.Behavior{Negentropy: relaytest.NegHugeList}, []string{"n NEG-MSG 61000002c0808000"}},
+		{"endless", relaytest.Behavior{Negentropy: relaytest.NegEndless}, []string{endless}},
+		{"blocked", relaytest.Behavior{NegMax: 2}, []string{"n NEG-ERR blocked: too many query results 2"}},
+		{"not blocked", relaytest.Behavior{NegMax: 3}, []string{"n NEG-MSG 61"}},
+		{"auth", relaytest.Behavior{Auth: relaytest.AuthRequired}, []string{"AUTH challenge-1", "n NEG-ERR auth-required: all requests must be authenticated 0"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := relay(test.b)
+				r.Publish(notes(alice, 1, 3)...)
+				c := connect(t, r)
+				c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
+				assert.Equal(t, test.want, c.rest())
+			})
+		})
+	}
+}
+
+// What a hostile relay answers must be taken for what it is by the client's side.
+func TestNegentropyHostileAnswers(t *testing.T) {
+	for mode, want := range map[relaytest.NegMode]error{
+		relaytest.NegGarbage:  negentropy.ErrProtocol,
+		relaytest.NegHugeList: negentropy.ErrProtocol,
+		relaytest.NegEndless:  negentropy.ErrRounds,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			r := relay(relaytest.Behavior{Negentropy: mode})
+			c := connect(t, r)
+			s := negentropy.NewSession(negentropy.NewSet(items(notes(alice, 1, 100)...)), negentropy.Limits{})
+			msg, err := s.Open()
+			require.NoError(t, err)
+			c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: msg})
+			for range 200 {
+				reply, done, err := s.Step(c.receive().Payload)
+				if err != nil {
+					require.ErrorIs(t, err, want)
+					return
+				}
+				require.False(t, done)
+				c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: reply})
+			}
+			require.Fail(t, "the session went on for ever")
+		})
+	}
+}
+
+func TestLyingNegentropy(t *testing.T) {
+	r := relay(relaytest.Behavior{LyingNegentropy: 3})
+	real := notes(alice, 1000, 2)
+	r.Publish(real...)
+	c := connect(t, r)
+	for _, f := range []nostr.Filter{kind1, {Since: ts(999), Until: ts(2000)}, {Since: ts(1_800_000_000)}} {
+		lies := reconcile(c, "n", f, items(real...))
+		require.Len(t, lies, 3)
+		assert.Empty(t, r.Query(nostr.Filter{IDs: lies}))
+	}
+}
+
+func TestNegentropySessionLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Behavior{NegTimeout: 7 * time.Second, NegRounds: 3})
+		c := connect(t, r)
+		step := func() string {
+			c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}})
+			return render(c.receive())
+		}
+		open := func() string {
+			c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
+			return render(c.receive())
+		}
+		const ok, gone = "n NEG-MSG 61", "n NEG-ERR closed: unknown subscription handle 0"
+		assert.Equal(t, gone, step())
+		assert.Equal(t, ok, open())
+		time.Sleep(7 * time.Second)
+		assert.Equal(t, ok, step())
+		time.Sleep(8 * time.Second)
+		assert.Equal(t, gone, step())
+		assert.Equal(t, ok, open())
+		assert.Equal(t, []string{ok, ok, gone}, []string{step(), step(), step()})
+		assert.Equal(t, ok, open())
+		c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x60, 1}})
+		_ = c.receive()
+		c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61, 0xff}})
+		assert.Equal(t, "n NEG-ERR PROTOCOL-ERROR 0", render(c.receive()))
+		assert.Equal(t, gone, step())
+		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "m", Payload: []byte{0x61}})
+		c.send(wire.Request{Type: wire.TypeNegClose, Sub: "n"})
+		assert.Empty(t, c.rest())
+	})
+}

@@ -1,0 +1,111 @@
+package relaytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Sentinels of a failed dial.
+var (
+	// ErrNoRelay is returned by [Network.Dial] for a URL that has no relay.
+	ErrNoRelay = errors.New("no such relay")
+	// ErrDown is returned by Dial for a relay that is down.
+	ErrDown = errors.New("relay is down")
+)
+
+var _ relaysync.Transport = (*Network)(nil)
+
+// Network is a set of relays that can be reached by their URLs. It is a
+// [relaysync.Transport].
+type Network struct {
+	mu     sync.Mutex
+	relays map[filters.RelayURL]*Relay // guarded by mu
+	lost   []filters.RelayURL          // guarded by mu
+}
+
+// NewNetwork returns a network without relays.
+func NewNetwork() *Network {
+	return &Network{relays: make(map[filters.RelayURL]*Relay)}
+}
+
+// Add adds a relay. It panics if url is no relay URL or has a relay already:
+// either is a mistake of the test.
+func (n *Network) Add(url string, b Behavior) *Relay {
+	r := New(url, b)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.relays[r.url] != nil {
+		panic(fmt.Sprintf("relaytest: %s was added twice", r.url))
+	}
+	n.relays[r.url] = r
+	return r
+}
+
+// Relay returns the relay that is reached by url, nil if there is none.
+func (n *Network) Relay(url filters.RelayURL) *Relay {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.relays[url]
+}
+
+// Relays returns all relays, ordered by URL.
+func (n *Network) Relays() []*Relay {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*Relay, 0, len(n.relays))
+	for _, r := range n.relays {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *Relay) int { return compareURL(a.url, b.url) })
+	return all
+}
+
+// Dial connects to a relay. The error wraps [ErrNoRelay] where there is none.
+func (n *Network) Dial(ctx context.Context, url filters.RelayURL) (relaysync.Conn, error) {
+	n.mu.Lock()
+	r := n.relays[url]
+	if r == nil && len(n.lost) < maxRecords {
+		n.lost = append(n.lost, url)
+	}
+	n.mu.Unlock()
+	if r == nil {
+		return nil, fmt.Errorf("dial %s: %w", url, ErrNoRelay)
+	}
+	c, err := r.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Misdials returns the URLs without a relay that were dialed, in order.
+func (n *Network) Misdials() []filters.RelayURL {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lost)
+}
+
+// Violations returns what the clients of all relays did wrong.
+func (n *Network) Violations() []Violation {
+	var all []Violation
+	for _, r := range n.Relays() {
+		all = append(all, r.Violations()...)
+	}
+	return all
+}
+
+func compareURL(a, b filters.RelayURL) int {
+	switch x, y := a.String(), b.String(); {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,178 @@
+package relaytest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// maxUnread is how many answers may wait for the client to read before Send
+// blocks.
+const maxUnread = 256
+
+// frame is one message on its way to the client.
+type frame struct {
+	msg       wire.Message
+	eventSize int // bytes of the event's JSON, 0 if not known
+	// raw, if set, goes over a real socket instead of msg, byte by byte. Without a
+	// socket it is dropped, as malformed messages are.
+	raw []byte
+	// negError spells NEG-ERR the other way.
+	negError bool
+	// cut ends the connection in place of a message.
+	cut bool
+	// sent is called, under the relay's lock, when the client gets the message.
+	sent func()
+}
+
+// answer is a sequence of frames that go out in order: what is in frames, then
+// what more gives, until that has nothing left.
+type answer struct {
+	sub    string // belongs to this subscription, "" to none
+	frames []frame
+	more   func() (frame, bool) // nil if there is nothing else; called under the relay's lock
+	due    time.Time            // the next frame goes out at this time
+	gap    time.Duration        // between two frames
+	live   int                  // bytes that count as backlog
+	last   int                  // cut short after so many frames, if > 0
+}
+
+// pop takes the next frame.
+func (a *answer) pop() (frame, bool) {
+	if len(a.frames) > 0 {
+		f := a.frames[0]
+		a.frames = a.frames[1:]
+		return f, true
+	}
+	if a.more == nil {
+		return frame{}, false
+	}
+	return a.more()
+}
+
+// take returns the next message if one may go out now; otherwise for how long to
+// wait, 0 for until something changes. The empty frame means: cut.
+func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := &r.behavior
+	if b.CutAfter > 0 && c.delivered >= b.CutAfter && (b.Cuts == 0 || r.cuts < b.Cuts) {
+		r.cuts++
+		return frame{cut: true}, 0, true
+	}
+	for {
+		i, due := c.ready(now)
+		if i < 0 {
+			return frame{}, max(0, due.Sub(now)), false
+		}
+		if now.Before(c.linkFree) {
+			return frame{}, c.linkFree.Sub(now), false
+		}
+		if f, ok = c.next(i); !ok {
+			continue
+		}
+		if !f.cut {
+			c.account(&f, now)
+		}
+		return f, 0, true
+	}
+}
+
+// ready returns the first answer of the queue that may go on now, or when the
+// first one may, which is not after now if the queue is empty.
+func (c *Conn) ready(now time.Time) (i int, due time.Time) {
+	for i, a := range c.queue {
+		if !a.due.After(now) {
+			return i, a.due
+		}
+		if due.IsZero() || a.due.Before(due) {
+			due = a.due
+		}
+	}
+	if due.IsZero() {
+		due = now
+	}
+	return -1, due
+}
+
+// next takes one frame of an answer, and the answer off the queue when it is done.
+func (c *Conn) next(i int) (frame, bool) {
+	a := c.queue[i]
+	f, ok := a.pop()
+	if ok && a.last > 0 {
+		if a.last--; a.last == 0 {
+			a.frames, a.more = nil, nil
+		}
+	}
+	if !ok || (len(a.frames) == 0 && a.more == nil) {
+		c.unqueue(i)
+		return f, ok
+	}
+	a.due = a.due.Add(a.gap)
+	if c.relay.behavior.Interleave {
+		c.queue = append(slices.Delete(c.queue, i, i+1), a)
+	}
+	return f, ok
+}
+
+func (c *Conn) unqueue(i int) {
+	a := c.queue[i]
+	c.backlog -= a.live
+	if a.live == 0 {
+		c.unread--
+	}
+	if i == 0 {
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+	} else {
+		c.queue = slices.Delete(c.queue, i, i+1)
+	}
+	signal(c.room)
+}
+
+// push queues an answer. relay.mu is held; the caller stirs afterwards.
+func (c *Conn) push(a *answer) {
+	if c.closed {
+		return
+	}
+	c.queue = append(c.queue, a)
+	c.backlog += a.live
+	if a.live == 0 {
+		c.unread++
+	}
+}
+
+// account books a frame that goes out now.
+func (c *Conn) account(f *frame, now time.Time) {
+	b := &c.relay.behavior
+	f.msg.Size = f.size()
+	if f.sent != nil {
+		f.sent()
+	}
+	if f.msg.Sub == c.asking || f.msg.Type == wire.TypeNotice {
+		c.asking = ""
+	}
+	c.delivered++
+	t := &c.relay.traffic
+	t.MessagesSent++
+	t.BytesSent += int64(f.msg.Size)
+	if f.msg.Type == wire.TypeEvent {
+		t.EventsSent++
+		f.msg.Event = clone(f.msg.Event)
+	}
+	pause := b.MessageDelay
+	if b.BytesPerSecond > 0 {
+		onWire := time.Duration(float64(f.msg.Size) / float64(b.BytesPerSecond) * float64(time.Second))
+		pause = max(pause, onWire)
+	}
+	c.linkFree = now.Add(pause)
+}
+
+// behind returns how many bytes of live events wait.
+func (c *Conn) behind() int {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	return c.backlog
+}

@@ -1,0 +1,199 @@
+// Package relayserver serves a [relaytest.Relay] over a real socket: websocket and
+// NIP-11 document at any path of a loopback address. What the relay's Behavior
+// says happens on the wire, byte by byte.
+//
+//	hub := relaytest.New("wss://hub.example", relaytest.Behavior{Cap: 100})
+//	server, err := relayserver.Start(hub)
+//	...
+//	defer server.Close()
+//	... connect to server.URL() ...
+package relayserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Server serves one relay. It is an [http.Handler] as well, for those who bring
+// their own listener.
+type Server struct {
+	relay *relaytest.Relay
+	url   filters.RelayURL
+	http  *http.Server
+	stop  chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	closed  bool           // guarded by mu
+	running sync.WaitGroup // added to under mu while not closed
+}
+
+// Start serves the relay at a free port of 127.0.0.1.
+func Start(r *relaytest.Relay) (*Server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	s := New(r)
+	s.url, err = filters.ParseRelayURL("ws://" + l.Addr().String())
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("own address: %w", err)
+	}
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	s.running.Go(func() {
+		// Always an error: it says that Close was called.
+		_ = s.http.Serve(l)
+	})
+	return s, nil
+}
+
+// New returns a handler for the relay that listens nowhere.
+func New(r *relaytest.Relay) *Server {
+	return &Server{relay: r, stop: make(chan struct{})}
+}
+
+// URL returns where the relay is served, the zero value after New.
+func (s *Server) URL() filters.RelayURL { return s.url }
+
+// Close ends all connections and waits until nothing runs any more.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	if s.http != nil {
+		_ = s.http.Close()
+	}
+	s.running.Wait()
+}
+
+// ServeHTTP answers with the NIP-11 document or upgrades to a websocket.
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		http.Error(w, "closed", http.StatusServiceUnavailable)
+		return
+	}
+	s.running.Add(2)
+	s.mu.Unlock()
+	defer s.running.Done()
+
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	go func() {
+		defer s.running.Done()
+		select {
+		case <-s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if strings.Contains(req.Header.Get("Accept"), "application/nostr+json") {
+		s.inform(ctx, w)
+		return
+	}
+	conn, err := s.relay.Dial(ctx)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return // Accept has answered
+	}
+	relay(ctx, ws, conn)
+}
+
+// relay moves texts both ways until either side ends.
+func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
+	ws.SetReadLimit(-1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		select {
+		case <-conn.Done():
+		case <-ctx.Done():
+			_ = conn.Close()
+		}
+		// Unblocks reading and writing; a relay that cuts sends no close frame.
+		_ = ws.CloseNow()
+	})
+	wg.Go(func() {
+		defer func() { _ = conn.Close() }()
+		for {
+			_, text, err := ws.Read(ctx)
+			if err != nil || conn.SendText(ctx, text) != nil {
+				return
+			}
+		}
+	})
+	defer func() { _ = conn.Close() }()
+	for {
+		text, err := conn.ReceiveText(ctx)
+		if err != nil || ws.Write(ctx, websocket.MessageText, text) != nil {
+			return
+		}
+	}
+}
+
+// inform answers with the NIP-11 document.
+func (s *Server) inform(ctx context.Context, w http.ResponseWriter) {
+	b := s.relay.Behavior()
+	if b.InfoDelay > 0 {
+		timer := time.NewTimer(b.InfoDelay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/nostr+json")
+	text := b.InfoDocument
+	if text == "" {
+		text = document(b)
+	}
+	_, _ = w.Write([]byte(text))
+}
+
+func document(b relaytest.Behavior) string {
+	limits := map[string]any{}
+	for name, n := range map[string]int{
+		"max_message_length": b.Info.MaxMessageLength,
+		"max_subscriptions":  b.Info.MaxSubscriptions,
+		"max_filters":        b.Info.MaxFilters,
+		"max_limit":          b.Info.MaxLimit,
+		"max_subid_length":   b.Info.MaxSubIDLength,
+	} {
+		if n > 0 {
+			limits[name] = n
+		}
+	}
+	if b.Info.AuthRequired {
+		limits["auth_required"] = true
+	}
+	doc := map[string]any{"name": b.Info.Name, "software": b.Info.Software, "limitation": limits}
+	if len(b.Info.NIPs) > 0 {
+		doc["supported_nips"] = b.Info.NIPs
+	}
+	text, err := json.Marshal(doc)
+	if err != nil { // made of strings and numbers only
+		return "{}"
+	}
+	return string(text)
+}

@@ -1,0 +1,112 @@
+package relaytest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// Setup gives a Transport that is to be tested, a relay, and the URL by which the
+// Transport reaches it. What it starts it ends through t.Cleanup. Package
+// relayserver puts the relay on a real socket.
+type Setup func(t *testing.T) (relaysync.Transport, filters.RelayURL, *Relay)
+
+// patience is how long the suite waits for what should happen at once.
+const patience = time.Minute
+
+// RunTransport checks that a Transport keeps the promises of
+// [relaysync.Transport] and [relaysync.Conn]. It can't be used in a bubble of
+// testing/synctest. That no goroutine is left is for the caller to check, with
+// goleak in TestMain.
+func RunTransport(t *testing.T, setup Setup) {
+	t.Helper()
+	for _, check := range []struct {
+		name string
+		run  func(s *suite)
+	}{
+		{"messages come in order", checkOrder},
+		{"every kind of message", checkMessages},
+		{"every kind of request", checkRequests},
+		{"live events", checkLive},
+		{"messages belong to the caller", checkOwnership},
+		{"malformed messages are dropped", checkMalformed},
+		{"Close unblocks Receive", checkCloseReceive},
+		{"Close unblocks Send", checkCloseSend},
+		{"Close again", checkCloseAgain},
+		{"cut by the relay", checkCut},
+		{"dial ends with its context", checkDialContext},
+		{"dial of a relay that is down", checkDialDown},
+		{"dial context bounds only the dial", checkDialContextOver},
+		{"concurrent dials", checkDials},
+		{"Receive ends with its context", checkReceiveContext},
+		{"Send ends with its context", checkSendContext},
+		{"too large a message", checkTooLarge},
+		{"back-pressure", checkBackPressure},
+	} {
+		t.Run(check.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			t.Cleanup(cancel)
+			s := &suite{T: t, ctx: ctx}
+			s.transport, s.url, s.relay = setup(t)
+			check.run(s)
+		})
+	}
+}
+
+type suite struct {
+	*testing.T
+	ctx       context.Context //nolint:containedctx // of one check, as T is
+	transport relaysync.Transport
+	url       filters.RelayURL
+	relay     *Relay
+}
+
+func (s *suite) dial() relaysync.Conn {
+	s.Helper()
+	c, err := s.transport.Dial(s.ctx, s.url)
+	require.NoError(s, err, "dial")
+	s.Cleanup(func() { assert.NoError(s, c.Close(), "close") })
+	return c
+}
+
+func (s *suite) send(c relaysync.Conn, req wire.Request) {
+	s.Helper()
+	require.NoError(s, c.Send(s.ctx, req), "send")
+}
+
+func (s *suite) receive(c relaysync.Conn) wire.Message {
+	s.Helper()
+	m, err := c.Receive(s.ctx)
+	require.NoError(s, err, "receive")
+	return m
+}
+
+// background runs f and returns a function that waits for its error.
+func (s *suite) background(f func() error) (wait func() error) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error {
+		s.Helper()
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case err := <-done:
+			return err
+		case <-timer.C:
+			require.Fail(s, "blocked for too long")
+			return nil
+		}
+	}
+}
+
+func (s *suite) eventually(what string, f func() bool) {
+	s.Helper()
+	require.Eventually(s, f, patience, 2*time.Millisecond, what)
+}

@@ -1,0 +1,215 @@
+package relaytest
+
+import (
+	"context"
+	"encoding/base64"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+func checkCloseReceive(s *suite) {
+	c := s.dial()
+	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	require.NoError(s, c.Close())
+	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
+	s.eventually("the relay still sees the connection", func() bool { return s.relay.Connections().Open == 0 })
+}
+
+// flood sends until Send fails, and tells when a call takes long.
+func (s *suite) flood(ctx context.Context, c relaysync.Conn) (blocked chan struct{}, wait func() error) {
+	s.relay.Update(func(b *Behavior) { b.StopReading = true })
+	big := NewCheapKey("flood").Event(1, 1, strings.Repeat("x", 200<<10))
+	sent := make(chan struct{}, 1)
+	blocked = make(chan struct{})
+	wait = s.background(func() error {
+		for {
+			if err := c.Send(ctx, wire.Request{Type: wire.TypePublish, Event: big}); err != nil {
+				return err
+			}
+			select {
+			case sent <- struct{}{}:
+			default:
+			}
+		}
+	})
+	go func() {
+		defer close(blocked)
+		for {
+			timer := time.NewTimer(200 * time.Millisecond)
+			select {
+			case <-sent:
+				timer.Stop()
+			case <-timer.C:
+				return
+			}
+		}
+	}()
+	return blocked, wait
+}
+
+func checkCloseSend(s *suite) {
+	c := s.dial()
+	blocked, wait := s.flood(s.ctx, c)
+	<-blocked
+	require.NoError(s, c.Close())
+	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
+}
+
+func checkSendContext(s *suite) {
+	c := s.dial()
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	blocked, wait := s.flood(ctx, c)
+	<-blocked
+	cancel()
+	assert.Error(s, wait())
+	assert.Error(s, c.Send(s.ctx, reqAll("x")), "the first error is final")
+}
+
+func checkCloseAgain(s *suite) {
+	c := s.dial()
+	for range 3 {
+		require.NoError(s, c.Close())
+	}
+	_, err := c.Receive(s.ctx)
+	require.ErrorIs(s, err, relaysync.ErrClosed)
+	require.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
+}
+
+func checkCut(s *suite) {
+	c := s.dial()
+	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	s.eventually("not connected", func() bool { return s.relay.Connections().Open == 1 })
+	s.relay.Cut()
+	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
+	_, err := c.Receive(s.ctx)
+	require.ErrorIs(s, err, relaysync.ErrClosed, "the first error is final")
+	s.eventually("Send goes on after Receive has failed", func() bool {
+		return c.Send(s.ctx, reqAll("x")) != nil
+	})
+	assert.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
+}
+
+func checkDialContext(s *suite) {
+	s.relay.Update(func(b *Behavior) { b.NoAnswer = true })
+	ctx, cancel := context.WithCancel(s.ctx)
+	wait := s.background(func() error {
+		c, err := s.transport.Dial(ctx, s.url)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	cancel()
+	assert.ErrorIs(s, wait(), context.Canceled)
+
+	ctx, cancel = context.WithTimeout(s.ctx, 50*time.Millisecond)
+	defer cancel()
+	wait = s.background(func() error { _, err := s.transport.Dial(ctx, s.url); return err })
+	assert.ErrorIs(s, wait(), context.DeadlineExceeded)
+}
+
+func checkDialDown(s *suite) {
+	s.relay.SetDown(true)
+	c, err := s.transport.Dial(s.ctx, s.url)
+	require.Error(s, err)
+	assert.Nil(s, c)
+	s.relay.SetDown(false)
+	s.dial()
+}
+
+func checkDialContextOver(s *suite) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	c, err := s.transport.Dial(ctx, s.url)
+	cancel()
+	require.NoError(s, err)
+	defer func() { assert.NoError(s, c.Close()) }()
+	s.send(c, reqAll("x"))
+	assert.Equal(s, wire.TypeEOSE, s.receive(c).Type)
+}
+
+func checkDials(s *suite) {
+	const n = 8
+	waits := make([]func() error, n)
+	for i := range waits {
+		waits[i] = s.background(func() error {
+			c, err := s.transport.Dial(s.ctx, s.url)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			if err := c.Send(s.ctx, reqAll("x")); err != nil {
+				return err
+			}
+			_, err = c.Receive(s.ctx)
+			return err
+		})
+	}
+	for _, wait := range waits {
+		assert.NoError(s, wait())
+	}
+	s.eventually("connections stay open", func() bool { return s.relay.Connections().Open == 0 })
+}
+
+func checkReceiveContext(s *suite) {
+	c := s.dial()
+	ctx, cancel := context.WithCancel(s.ctx)
+	wait := s.background(func() error { _, err := c.Receive(ctx); return err })
+	cancel()
+	assert.Error(s, wait())
+	_, err := c.Receive(s.ctx)
+	assert.Error(s, err, "the first error is final")
+}
+
+func checkTooLarge(s *suite) {
+	s.relay.Update(func(b *Behavior) { b.Info.MaxMessageLength = 10_000 })
+	c := s.dial()
+	s.eventually("what the relay says of itself is not known", func() bool {
+		return c.Info().MaxMessageLength == 10_000
+	})
+	big := NewCheapKey("large").Event(1, 1, strings.Repeat("x", 10_000))
+	err := c.Send(s.ctx, wire.Request{Type: wire.TypePublish, Event: big})
+	require.ErrorIs(s, err, relaysync.ErrMessageTooLarge)
+	s.send(c, reqAll("x"))
+	assert.Equal(s, wire.TypeEOSE, s.receive(c).Type, "the connection took harm")
+	for _, r := range s.relay.Requests() {
+		assert.NotEqual(s, wire.TypePublish, r.Type, "it was sent all the same")
+	}
+}
+
+func checkBackPressure(s *suite) {
+	key := NewCheapKey("pressure")
+	// 19 MB that can't be compressed much: more than sockets hold.
+	const n, size = 48, 300_000
+	random := rand.NewChaCha8([32]byte{1})
+	noise := make([]byte, size)
+	for i := range n {
+		_, _ = random.Read(noise) // never fails
+		s.relay.Publish(key.Event(nostr.Timestamp(i), 1, base64.StdEncoding.EncodeToString(noise)))
+	}
+	c := s.dial()
+	s.send(c, reqAll("x"))
+	s.eventually("the request did not arrive", func() bool { return len(s.relay.Requests()) == 1 })
+	last, since := -1, time.Now()
+	s.eventually("the relay never stops sending", func() bool {
+		if now := s.relay.Traffic().EventsSent; now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
+	assert.Less(s, last, n, "all was read though nobody received")
+	for i := n - 1; i >= 0; i-- {
+		m := s.receive(c)
+		require.Equal(s, wire.TypeEvent, m.Type)
+		require.Equal(s, nostr.Timestamp(i), m.Event.CreatedAt)
+	}
+	assert.Equal(s, wire.TypeEOSE, s.receive(c).Type)
+}

@@ -1,0 +1,330 @@
+package sync
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/memory"
+	"github.com/graspsync/graspsync/sync/internal/session"
+)
+
+const (
+	keepEvery = time.Minute     // between two times that what changes all the time is kept
+	lastWords = 2 * time.Second // for keeping things at the end, in two steps
+	notDialed = time.Minute     // before a relay is tried again that was not dialed for our own reasons
+)
+
+// Keeper is what a [Transport] may be besides: something that has things of its own
+// to keep over a restart, such as what it counts of addresses. Both methods may be
+// called while it is in use, Import before it is.
+type Keeper interface {
+	// Export returns what is to be kept, in chunks that mean something to the
+	// Transport only. It is called about once a minute; chunks that are as they were
+	// are not written again. The manager does not change them.
+	Export() [][]byte
+	// Import takes over what an earlier process exported. A chunk that was lost is
+	// nil; anything else may be damaged as well.
+	Import(chunks [][]byte)
+}
+
+const rejectedName = "rejected"
+
+// rejectedKeeper keeps what is remembered of events that are not here.
+type rejectedKeeper struct{ m *SyncManager }
+
+// Export implements [Keeper].
+func (k rejectedKeeper) Export() [][]byte { return k.m.ingest.rejected.export() }
+
+// Import implements [Keeper].
+func (k rejectedKeeper) Import(chunks [][]byte) {
+	d, err := k.m.ingest.rejected.restoreAll(chunks)
+	if err != nil {
+		k.m.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
+	}
+	k.m.counters.drop("remembered", d.remembered)
+}
+
+// keeper is the plan's side: what is confirmed, and up to when that is complete.
+type keeper interface {
+	// Changed returns the relays of which Kept has something else than before.
+	Changed() []filters.RelayURL
+	// Kept returns what there is of these relays.
+	Kept(only ...filters.RelayURL) []memory.Kept
+	// Marks returns the marks of all relays.
+	Marks() iter.Seq2[filters.RelayURL, time.Time]
+}
+
+// remember has what is learned survive a restart. Without a Store it does nothing.
+type remember struct {
+	m       *SyncManager
+	on      bool
+	memory  *memory.Memory
+	keepers map[string]memory.Exporter // set by New, read-only
+	salt    []byte                     // set by recall, read-only after that
+
+	// owned by Run and its loop
+	busy    bool // exporting
+	pending pending
+	facts   map[filters.RelayURL]learned.Facts // of relays that nobody has listed yet
+	aside   map[filters.RelayURL][]memory.Value
+	kept    []memory.Kept
+}
+
+func newRemember(m *SyncManager) *remember {
+	r := &remember{
+		m: m, on: m.cfg.State != nil, keepers: make(map[string]memory.Exporter),
+		memory: memory.New(m.cfg.State, memory.Config{
+			Timeout: m.cfg.StoreTimeout, Logger: m.cfg.Logger, Dropped: m.counters.drop,
+		}),
+	}
+	r.keepers[rejectedName] = rejectedKeeper{m}
+	if k, ok := m.transport.(Keeper); ok {
+		r.keepers["transport"] = k
+	}
+	return r
+}
+
+// start takes in what was kept and begins to keep. What it returns ends that; it
+// must be called when nothing happens any more.
+func (r *remember) start(ctx context.Context) (end func()) {
+	r.recall(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { r.memory.Run(ctx) })
+	return func() {
+		last, stop := context.WithTimeout(ctx, lastWords)
+		defer stop()
+		if err := r.memory.Flush(last); err != nil {
+			r.m.cfg.Logger.Error("not all that is to survive a restart could be written", keyErr, err)
+		}
+		cancel()
+		wg.Wait()
+	}
+}
+
+func (r *remember) recall(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.StoreTimeout)
+	defer cancel()
+	loaded, err := r.memory.Load(ctx)
+	if err != nil {
+		r.m.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
+	}
+	for u, record := range loaded.Health {
+		r.m.health.Import(u, record)
+	}
+	for host, record := range loaded.Hosts {
+		r.m.health.ImportHost(host, record)
+	}
+	for name, k := range r.keepers {
+		if chunks := loaded.Chunks[name]; chunks != nil {
+			k.Import(chunks)
+		}
+	}
+	r.salt, r.facts, r.aside, r.kept = loaded.Salt, loaded.Facts, loaded.SetAside, loaded.Kept
+}
+
+// stats returns what an earlier process learned about a relay, to go on from.
+func (r *remember) stats(u filters.RelayURL) *relayStats {
+	s := &relayStats{facts: r.facts[u], allowance: allowance.New(r.m.cfg.Unproductive)}
+	for _, v := range r.aside[u] {
+		s.setAside(session.Value{Tag: v.Tag, Value: v.Value}, v.Until)
+	}
+	delete(r.facts, u)
+	delete(r.aside, u)
+	return s
+}
+
+// health has the record of a relay kept, soon.
+func (r *remember) health(u filters.RelayURL) {
+	if r.on {
+		r.memory.Health(r.records(u)...)
+	}
+}
+
+func (r *remember) records(u filters.RelayURL) []memory.Record {
+	records := []memory.Record{memory.OfRelay(u, r.m.health.Export)}
+	if host := health.Host(u); host != "" {
+		records = append(records, memory.OfHost(host, r.m.health.ExportHost))
+	}
+	return records
+}
+
+// errUnsaved says why a relay was not dialed.
+var errUnsaved = errors.New("the attempt could not be saved")
+
+// beforeDial makes the attempt durable that is about to be made: should we not
+// outlive it, the next process must not repeat it at once. Where that fails, only
+// relays that are known to be some are dialed: to them it does no harm.
+func (r *remember) beforeDial(ctx context.Context, u filters.RelayURL) error {
+	if !r.on {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.StoreTimeout)
+	defer cancel()
+	err := r.memory.SaveHealth(ctx, r.records(u)...)
+	if err != nil && !r.m.health.KnownGood(u) {
+		return fmt.Errorf("%w: %w", errUnsaved, err)
+	}
+	return nil
+}
+
+// relay has all that is known of a relay kept.
+func (r *remember) relay(u filters.RelayURL, s *relayStats) {
+	if !r.on {
+		return
+	}
+	r.health(u)
+	if s != nil {
+		if f := s.allFacts(); f != (learned.Facts{}) {
+			r.memory.Facts(u, f)
+		}
+		if aside := s.allAside(); len(aside) > 0 {
+			r.memory.SetAside(u, aside)
+		}
+	}
+}
+
+// forget drops what there is of a relay that nobody wants any more. What the tracker
+// remembers of it is kept.
+func (r *remember) forget(u filters.RelayURL) {
+	if r.on {
+		r.memory.Forget(u)
+		delete(r.pending.kept, u)
+		delete(r.pending.marks, u)
+		r.health(u)
+	}
+}
+
+// pending is what the plan has confirmed that may be kept once all is durable that it
+// rests on. What was received and waits for something counts as dealt with: the memory
+// of rejected events must have its id first.
+type pending struct {
+	kept  map[filters.RelayURL]*memory.Kept // nil: nothing any more
+	marks map[filters.RelayURL]time.Time
+}
+
+// capture takes in what the plan has confirmed by now. All of it is stored: a batch
+// ends when its events are saved.
+func (p *pending) capture(k keeper) {
+	if k == nil {
+		return
+	}
+	if changed := k.Changed(); len(changed) > 0 {
+		for _, u := range changed {
+			put(&p.kept, u, nil)
+		}
+		for _, kept := range k.Kept(changed...) {
+			put(&p.kept, kept.Relay, &kept)
+		}
+	}
+	p.marks = maps.Collect(k.Marks())
+}
+
+// confirmed keeps what was captured.
+func (r *remember) confirmed() {
+	for u, kept := range r.pending.kept {
+		if kept == nil {
+			r.memory.NothingKept(u)
+		} else {
+			r.memory.Kept(*kept)
+		}
+	}
+	r.memory.Marks(maps.All(r.pending.marks))
+	r.pending = pending{}
+}
+
+// export returns when what others export is durable, as of now or later. It takes a
+// while.
+func (r *remember) export(ctx context.Context) error {
+	var first error
+	for name, k := range r.keepers {
+		if err := r.memory.SaveChunks(ctx, name, k.Export()); err != nil && first == nil && name == rejectedName {
+			first = err
+		}
+	}
+	return first
+}
+
+// keep keeps what changes all the time, once in a while.
+func (l *loop) keep(ctx context.Context) {
+	r := l.m.remember
+	if !r.on {
+		return
+	}
+	for u := range l.conns {
+		r.relay(u, l.stats[u])
+	}
+	if r.busy {
+		return
+	}
+	r.busy = true
+	r.pending.capture(l.keeper)
+	l.m.wg.Go(func() {
+		err := r.export(ctx)
+		l.m.post(asked{func(*loop) {
+			if r.busy = false; err == nil {
+				r.confirmed()
+			}
+		}})
+	})
+}
+
+// keepAll keeps everything, at the end.
+func (l *loop) keepAll() {
+	r := l.m.remember
+	if !r.on {
+		return
+	}
+	for u, s := range l.stats {
+		r.relay(u, s)
+	}
+	r.pending.capture(l.keeper)
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	if r.export(ctx) == nil {
+		r.confirmed()
+	}
+}
+
+// notSaved has a relay tried again later that was not dialed.
+func (l *loop) notSaved(u filters.RelayURL) (retryAt time.Time) {
+	l.m.health.Closed(u)
+	retryAt = time.Now().Add(notDialed)
+	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
+		return at
+	}
+	return retryAt
+}
+
+// allFacts returns everything that was learned.
+func (s *relayStats) allFacts() learned.Facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.facts
+}
+
+// allAside returns the values that the relay chokes on.
+func (s *relayStats) allAside() []memory.Value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]memory.Value, 0, len(s.aside))
+	for v, until := range s.aside {
+		out = append(out, memory.Value{Tag: v.Tag, Value: v.Value, Until: until})
+	}
+	slices.SortFunc(out, func(a, b memory.Value) int {
+		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Value, b.Value))
+	})
+	return out
+}

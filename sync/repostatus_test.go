@@ -1,0 +1,192 @@
+package sync_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Both counts of reconciliation, per repository and relay: what it had that we
+// missed, and what we have that it lacks.
+func TestRepoStatusCoverage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		b := net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		owner := relaytest.NewCheapKey("owner")
+		ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example")
+		unrelated := owner.Hosted(at(24*time.Hour), "unrelated", us, "b.example") // a need not have it
+		r := &rig{t: t, store: memstore.New()}
+		r.save(ann, unrelated)
+		var issues []*nostr.Event
+		for i := range 10 {
+			issues = append(issues, owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+			comment := owner.Comment(at(30*time.Minute), issues[i], "c")
+			r.save(issues[i], comment)
+			a.Publish(ann)
+			if i < 6 {
+				a.Publish(issues[i], comment)
+			}
+		}
+		r = start(t, net, r.store, relaysync.Config{})
+		defer r.stop()
+		after(5 * time.Minute)
+		silently(a, owner.Issue(at(time.Minute), owner.Ref("repo"), "missed"))
+
+		s, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
+		require.NoError(t, err)
+		require.Equal(t, "full", s.Level)
+		require.Equal(t, 10, s.Roots)
+		require.Equal(t, 22, s.Wanted, "the repository and its roots, of two relays")
+		require.Equal(t, 22, s.Confirmed)
+		require.Zero(t, s.InFlight)
+		require.Equal(t, 20, s.Ours)
+		require.Len(t, s.Relays, 2)
+		onA, onB := s.Relays[0], s.Relays[1]
+		if onA.URL != a.URL() {
+			onA, onB = onB, onA
+		}
+		require.Equal(t, 8, onA.Lacks, "4 issues and 4 comments")
+		require.InDelta(t, 0.6, onA.Coverage, 1e-9)
+		require.False(t, onA.ComparedAt.IsZero())
+		require.True(t, onA.Live)
+		require.Equal(t, 11, onA.Confirmed)
+		require.Equal(t, b.URL(), onB.URL)
+		require.True(t, onB.ComparedAt.IsZero(), "nobody knows without NIP-77")
+		require.Zero(t, onB.Coverage)
+
+		a.Publish(issues[9]) // somebody brings it one of them
+		after(26 * time.Hour)
+		s, err = r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Relays[0].Missed+s.Relays[1].Missed)
+		relay := r.relay("wss://a.example")
+		require.Equal(t, 7, relay.Lacks, "counted anew by each pass")
+		require.Equal(t, uint64(1), relay.Gaps)
+		require.Equal(t, uint64(1), relay.Lasting)
+
+		var all []filters.RepoRef
+		for s, err := range r.manager.Repositories(t.Context()) {
+			require.NoError(t, err)
+			all = append(all, s.Ref)
+		}
+		require.ElementsMatch(t, []filters.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, all)
+		_, err = r.manager.RepoStatus(t.Context(), owner.Ref("none"))
+		require.ErrorIs(t, err, relaysync.ErrUnknownRepo)
+	})
+}
+
+func TestRepoStatusBeforeAndAfterRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("the client is gone")
+		cancel(gone)
+		for _, err := range r.manager.Repositories(ctx) {
+			if err != nil {
+				require.ErrorIs(t, err, gone)
+			}
+		}
+		after(time.Minute)
+		r.stop()
+		for s, err := range r.manager.Repositories(t.Context()) {
+			require.ErrorIs(t, err, relaysync.ErrNotRunning)
+			require.Zero(t, s)
+		}
+		_, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
+		require.ErrorIs(t, err, relaysync.ErrNotRunning)
+	})
+}
+
+// What is shown of a relay says why it is followed, how, and how it did.
+func TestRelayStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Cap: 20})
+		boot := net.Add("wss://boot.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		for i := range 5 {
+			r.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), us, "a.example"))
+		}
+		for i := range 30 {
+			a.Publish(owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo1"), fmt.Sprint(i)))
+		}
+		r = start(t, net, r.store, relaysync.Config{Bootstrap: []filters.RelayURL{boot.URL()}})
+		defer r.stop()
+		after(10 * time.Minute)
+		a.Cut()
+		after(10 * time.Minute)
+		s := r.relay("wss://a.example")
+		require.Equal(t, 5, s.Repos)
+		require.Len(t, s.Examples, 3)
+		require.False(t, s.Bootstrap)
+		require.Equal(t, "live", s.Following)
+		require.Equal(t, map[string]int{"no_negentropy": 1, "page_size": 20}, s.Learned)
+		require.Equal(t, "REQ", s.Method)
+		require.Equal(t, uint64(2), s.Attempts)
+		require.Equal(t, uint64(1), s.Disconnects)
+		require.Equal(t, uint64(1), s.Reconnects)
+		require.Greater(t, s.UptimeShare, 0.99)
+		require.LessOrEqual(t, s.UptimeShare, 1.0)
+		require.Equal(t, s.Wanted, s.Confirmed)
+		require.Zero(t, s.Batches+s.Queries+s.Requests+s.Reconciling+s.Parked)
+		require.True(t, r.relay("wss://boot.example").Bootstrap)
+
+		for i := range 4 { // the examples are replaced as long as there are others
+			r.save(owner.Hosted(at(time.Hour), fmt.Sprint("repo", i), us))
+			after(time.Minute)
+			s = r.relay("wss://a.example")
+			require.Equal(t, 4-i, s.Repos)
+			require.Len(t, s.Examples, min(3, 4-i))
+			require.NotContains(t, s.Examples, owner.Ref(fmt.Sprint("repo", i)))
+		}
+		text, err := json.Marshal(r.manager.Status())
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"examples":["`+owner.Ref("repo4").String()+`"]`)
+		var back relaysync.Status
+		require.NoError(t, json.Unmarshal(text, &back))
+		require.Equal(t, s.Examples, back.Relays[0].Examples)
+	})
+}
+
+// What is under way is shown while it is.
+func TestRelayStatusProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Drip: 100 * time.Millisecond})
+		owner := relaytest.NewCheapKey("owner")
+		for i := range 300 {
+			a.Publish(owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(15 * time.Second)
+		s := r.relay("wss://a.example")
+		require.Equal(t, "syncing", s.Phase)
+		require.Positive(t, s.Batches)
+		require.Positive(t, s.Queries)
+		require.Positive(t, s.Requests)
+		require.Positive(t, s.InFlight)
+		a.SetDown(true)
+		after(15 * time.Second)
+		s = r.relay("wss://a.example")
+		require.Zero(t, s.Batches+s.Queries+s.Requests)
+		require.Empty(t, s.Following)
+		require.NotEmpty(t, s.LastError)
+		require.False(t, s.NextAttempt.IsZero())
+	})
+}

@@ -1,0 +1,282 @@
+package sync_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// copied is what a state holds at this moment: what a process finds that was started
+// after another one was killed.
+func copied(t *testing.T, from state.Store) *state.Memory {
+	t.Helper()
+	to := state.NewMemory()
+	for key, err := range from.Keys(t.Context(), "") {
+		require.NoError(t, err)
+		value, _, err := from.Get(t.Context(), key)
+		require.NoError(t, err)
+		_, err = to.CompareAndSwap(t.Context(), key, state.Absent, value)
+		require.NoError(t, err)
+	}
+	return to
+}
+
+// again starts a manager on the store and network of one that has ended.
+func (r *rig) again(cfg relaysync.Config) *rig { return start(r.t, r.net, r.store, cfg) }
+
+// A restart dialed every relay at once, whatever backoff it was in.
+func TestTrapS5_BackoffSurvivesARestart(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
+				kept := state.NewMemory()
+				r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+				after(30 * time.Minute)
+				next, failures := r.relay("wss://a.example").NextAttempt, r.relay("wss://a.example").Failures
+				require.Greater(t, failures, 5)
+				dials := len(a.Dials())
+				found := kept
+				if killed {
+					found = copied(t, kept)
+				}
+				r.stop()
+				r = r.again(relaysync.Config{State: found})
+				defer r.stop()
+				after(time.Until(next) - time.Second)
+				require.Len(t, a.Dials(), dials)
+				require.Equal(t, failures, r.relay("wss://a.example").Failures)
+				after(time.Minute)
+				require.Len(t, a.Dials(), dials+1)
+			})
+		})
+	}
+}
+
+// A process that is killed again and again, a moment after it has begun to dial, was
+// a weapon against whom it dialed.
+func TestPromiseP15_CrashLoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{NoAnswer: true})
+		good := net.Add("wss://b.example", relaytest.Behavior{})
+		kept := state.NewMemory()
+		r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example")
+		begun := time.Now()
+		for time.Since(begun) < time.Hour {
+			after(10 * time.Second)
+			found := copied(t, kept)
+			r.stop()
+			kept = found
+			r = r.again(relaysync.Config{State: kept})
+		}
+		r.stop()
+		t.Logf("dials in an hour of 360 restarts: %d without an answer, %d with", len(a.Dials()), len(good.Dials()))
+		require.LessOrEqual(t, len(a.Dials()), 12, "each time it failed")
+		require.LessOrEqual(t, len(good.Dials()), 62, "one a minute")
+		last := time.Time{}
+		for _, d := range good.Dials() {
+			require.GreaterOrEqual(t, d.At.Sub(last), time.Minute)
+			last = d.At
+		}
+	})
+}
+
+// watchful looks at the state when a relay is dialed.
+type watchful struct {
+	*relaytest.Network
+	dial func(u filters.RelayURL)
+}
+
+func (w watchful) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+	w.dial(u)
+	return w.Network.Dial(ctx, u)
+}
+
+// Should we not outlive the dial, it has been accounted for.
+func TestPromiseP15_SavedBeforeTheDial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{Down: true})
+		kept := state.NewMemory()
+		dials := 0
+		transport := watchful{net, func(u filters.RelayURL) {
+			dials++
+			value, _, err := kept.Get(t.Context(), "sync/health/"+u.String())
+			require.NoError(t, err)
+			var record health.Record
+			require.NoError(t, json.Unmarshal(value, &record))
+			require.True(t, record.Dialing)
+			require.Equal(t, uint64(dials), record.Attempts)
+		}}
+		r, _ := hostedOver(t, net, transport, relaysync.Config{State: kept}, "a.example")
+		after(time.Hour)
+		r.stop()
+		require.Greater(t, dials, 5)
+	})
+}
+
+// brokenState fails while it is told to.
+type brokenState struct {
+	*state.Memory
+	fails atomic.Bool
+	hangs bool
+}
+
+func (b *brokenState) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+	if b.hangs {
+		<-ctx.Done()
+		return nil, state.Absent, ctx.Err()
+	}
+	return b.Memory.Get(ctx, key)
+}
+
+func (b *brokenState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if b.fails.Load() {
+		return state.Absent, errors.New("no space left on device")
+	}
+	return b.Memory.CompareAndSwap(ctx, key, old, value)
+}
+
+// What can't be accounted for is not done to strangers; to relays that are known to
+// be some it is. All goes on when there is room again.
+func TestStateThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		good := net.Add("wss://a.example", relaytest.Behavior{})
+		unknown := net.Add("wss://b.example", relaytest.Behavior{Down: true})
+		kept := &brokenState{Memory: state.NewMemory()}
+		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+		after(10 * time.Minute)
+		require.True(t, r.relay("wss://a.example").Synced)
+		kept.fails.Store(true)
+		r.save(owner.Hosted(at(time.Hour), "other", us, "a.example", "b.example"))
+		good.SetDown(true)
+		after(time.Minute)
+		good.SetDown(false)
+		issue := owner.Issue(at(0), owner.Ref("repo"), "x")
+		good.Publish(issue)
+		after(5 * time.Minute)
+		require.True(t, r.has(issue))
+		require.Empty(t, unknown.Dials())
+		unknown.SetDown(false)
+		kept.fails.Store(false)
+		after(2 * time.Minute)
+		require.Len(t, unknown.Dials(), 1)
+		require.Equal(t, 0, r.relay("wss://b.example").Failures, "it was not its fault")
+		r.stop()
+	})
+}
+
+// A state that does not answer costs a moment at the start and some at the end, and
+// no more.
+func TestStateThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		kept := &brokenState{Memory: state.NewMemory(), hangs: true}
+		_, err := kept.CompareAndSwap(t.Context(), "sync/salt", state.Absent, make([]byte, 16))
+		require.NoError(t, err)
+		r, _ := hosted(t, net, relaysync.Config{State: kept, StoreTimeout: 10 * time.Second}, "a.example")
+		after(time.Minute)
+		require.True(t, r.relay("wss://a.example").Synced)
+		begun := time.Now()
+		r.stop()
+		require.Less(t, time.Since(begun), 5*time.Second)
+	})
+}
+
+// A relay that had shown that it does not offer NIP-77 was asked for it again after
+// each restart.
+func TestTrapS5_LearnedSurvivesARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		kept := state.NewMemory()
+		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+		a.Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+		after(5 * time.Minute)
+		asked := len(a.Requests(wire.TypeNegOpen))
+		require.Positive(t, asked)
+		for range 3 {
+			found := copied(t, kept)
+			r.stop()
+			kept = found
+			r = r.again(relaysync.Config{State: kept})
+			after(5 * time.Minute)
+			require.True(t, r.relay("wss://a.example").Synced)
+			require.Len(t, a.Requests(wire.TypeNegOpen), asked)
+		}
+		r.stop()
+		after(4 * time.Hour)
+		r = r.again(relaysync.Config{State: kept})
+		after(5 * time.Minute)
+		require.Greater(t, len(a.Requests(wire.TypeNegOpen)), asked, "it is not believed for ever")
+		r.stop()
+	})
+}
+
+// A relay that is not listed any more leaves nothing behind.
+func TestForgottenRelayLeavesTheState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		kept := state.NewMemory()
+		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+		after(3 * time.Minute)
+		require.Greater(t, kept.Usage().Entries, 2)
+		r.save(owner.Hosted(at(time.Hour), "repo", us))
+		after(3 * time.Minute)
+		for key, err := range kept.Keys(t.Context(), "") {
+			require.NoError(t, err)
+			if !strings.HasPrefix(key, "sync/host/") { // to list it anew must not make it a new one
+				require.NotContains(t, key, "a.example")
+			}
+		}
+		r.stop()
+	})
+}
+
+// keepingNetwork is a Transport with something of its own to keep.
+type keepingNetwork struct {
+	*relaytest.Network
+	n        byte
+	imported [][]byte
+}
+
+func (k *keepingNetwork) Export() [][]byte       { k.n++; return [][]byte{{k.n}, []byte("same")} }
+func (k *keepingNetwork) Import(chunks [][]byte) { k.imported = chunks }
+
+func TestTransportKeepsThings(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		kept := state.NewMemory()
+		first := &keepingNetwork{Network: relaytest.NewNetwork()}
+		r, _ := hostedOver(t, first.Network, first, relaysync.Config{State: kept})
+		after(90 * time.Second)
+		found := copied(t, kept)
+		r.stop()
+		require.Nil(t, first.imported)
+		for n, s := range map[byte]state.Store{1: found, 2: kept} {
+			second := &keepingNetwork{Network: relaytest.NewNetwork()}
+			r, _ = hostedOver(t, second.Network, second, relaysync.Config{State: s})
+			after(time.Second)
+			require.Equal(t, [][]byte{{n}, []byte("same")}, second.imported)
+			r.stop()
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package sync_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+const us = "grasp.example"
+
+// rig is a manager over relays and a store in memory. All of it lives in one
+// synctest bubble.
+type rig struct {
+	t       *testing.T
+	net     *relaytest.Network
+	store   relaysync.Store
+	manager *relaysync.SyncManager
+	stop    func()
+}
+
+func start(t *testing.T, net *relaytest.Network, store relaysync.Store, cfg relaysync.Config) *rig {
+	t.Helper()
+	return startOver(t, net, net, store, cfg)
+}
+
+func startOver(t *testing.T, net *relaytest.Network, transport relaysync.Transport, store relaysync.Store, cfg relaysync.Config) *rig {
+	t.Helper()
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	if cfg.Verifier == nil {
+		cfg.Verifier = relaytest.CheapVerifier{}
+	}
+	m, err := relaysync.New(store, transport, identity, cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.Run(ctx)
+	}()
+	r := &rig{t: t, net: net, store: store, manager: m}
+	r.stop = func() {
+		cancel()
+		<-ended
+		require.Zero(t, m.Status().Events.Panics["connection"], "a panic is contained, but always a bug")
+	}
+	return r
+}
+
+// save stores events as our relay does for its clients.
+func (r *rig) save(events ...*nostr.Event) {
+	r.t.Helper()
+	for _, ev := range events {
+		out, err := r.store.Save(r.t.Context(), []relaysync.Incoming{{Event: ev}})
+		require.NoError(r.t, err)
+		require.Equal(r.t, relaysync.Stored, out[0].Result)
+		if r.manager != nil {
+			r.manager.Stored(ev)
+		}
+	}
+}
+
+func (r *rig) has(ev *nostr.Event) bool {
+	r.t.Helper()
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(r.t, err)
+	has, err := r.store.Has(r.t.Context(), []filters.EventID{id})
+	require.NoError(r.t, err)
+	return has[0]
+}
+
+func relayURL(t *testing.T, s string) filters.RelayURL {
+	t.Helper()
+	u, err := filters.ParseRelayURL(s)
+	require.NoError(t, err)
+	return u
+}
+
+func at(ago time.Duration) nostr.Timestamp { return nostr.Timestamp(time.Now().Add(-ago).Unix()) }
+
+// bubble runs f in a synctest bubble.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// hosted starts a manager that knows one repository on the given relays, and
+// returns it with the repository's owner.
+func hosted(t *testing.T, net *relaytest.Network, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
+	t.Helper()
+	owner := relaytest.NewCheapKey("owner")
+	r := &rig{t: t, store: memstore.New()}
+	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
+	return start(t, net, r.store, cfg), owner
+}
+
+// hostedOver is hosted with a transport that does more than the network.
+func hostedOver(t *testing.T, net *relaytest.Network, transport relaysync.Transport, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
+	t.Helper()
+	owner := relaytest.NewCheapKey("owner")
+	r := &rig{t: t, store: memstore.New()}
+	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
+	return startOver(t, net, transport, r.store, cfg), owner
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (r *rig) relay(url string) relaysync.RelayStatus {
+	r.t.Helper()
+	for _, s := range r.manager.Status().Relays {
+		if s.URL == relayURL(r.t, url) {
+			return s
+		}
+	}
+	r.t.Fatalf("%s is not known", url)
+	return relaysync.RelayStatus{}
+}

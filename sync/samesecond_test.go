@@ -1,0 +1,131 @@
+package sync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// TestSameSecond has a relay with 5,000 events of one second, more than a page of
+// it holds. Whatever can't be had is counted as a full second, the relay is "live
+// with gaps" then, and nothing is asked for over and over.
+func TestSameSecond(t *testing.T) {
+	const events = 5_000
+	for _, spread := range []bool{true, false} {
+		for _, neg := range []bool{true, false} {
+			for _, limit := range []int{20, 100, 500} {
+				t.Run(fmt.Sprintf("spread=%t/nip77=%t/cap=%d", spread, neg, limit), func(t *testing.T) {
+					bubble(t, func(t *testing.T) { sameSecond(t, events, limit, neg, spread) })
+				})
+			}
+		}
+	}
+}
+
+func sameSecond(t *testing.T, events, limit int, neg, spread bool) {
+	net := relaytest.NewNetwork()
+	b := relaytest.Behavior{Cap: limit, Latency: 20 * time.Millisecond}
+	if !neg {
+		b.Negentropy = relaytest.NegNotice
+	}
+	a := net.Add("wss://a.example", b)
+	owner := relaytest.NewCheapKey("owner")
+	authors, repos := []*relaytest.Key{owner}, 1
+	if spread {
+		repos = 10
+		for i := range 9 {
+			authors = append(authors, relaytest.NewCheapKey(fmt.Sprint("author", i)))
+		}
+	}
+	r := &rig{t: t, store: memstore.New()}
+	for i := range repos {
+		r.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), us, "a.example"))
+	}
+	second := at(6 * time.Hour)
+	var all []*nostr.Event
+	for n := range events {
+		ref := owner.Ref(fmt.Sprint("repo", n%repos))
+		who := authors[n/repos%len(authors)]
+		switch {
+		case spread && n%3 == 0:
+			all = append(all, who.Patch(second, ref, fmt.Sprint("patch ", n)))
+		case spread && n%3 == 1:
+			all = append(all, who.PullRequest(second, ref, fmt.Sprint("pull ", n), fmt.Sprintf("%040x", n)))
+		default:
+			all = append(all, who.Issue(second, ref, fmt.Sprint("issue ", n)))
+		}
+	}
+	below := owner.Issue(second-100, owner.Ref("repo0"), "below")
+	a.Publish(append(all, below)...)
+	r = start(t, net, r.store, relaysync.Config{MaxRootsPerRepo: 20})
+	defer r.stop()
+	after(10 * time.Minute)
+
+	missed := 0
+	for _, ev := range all {
+		if !r.has(ev) {
+			missed++
+		}
+	}
+	requests := len(a.Requests(wire.TypeReq, wire.TypeNegOpen, wire.TypeNegSend))
+	s := r.relay("wss://a.example")
+	t.Logf("missed %d, full_seconds %d, %s; %d requests in all, least pages %d; %d events received, %d there",
+		missed, s.Seconds, s.Phase, requests, events/limit, s.Events, events+1)
+	require.True(t, r.has(below), "what is below a full second is fetched")
+	require.Empty(t, net.Violations())
+	if missed > 0 {
+		require.NotZero(t, s.Seconds, "silently missed")
+		require.Equal(t, "live with gaps", s.Phase)
+	}
+	if neg {
+		require.Zero(t, missed)
+		require.Zero(t, s.Seconds)
+	}
+	after(2 * time.Hour)
+	require.Equal(t, requests, len(a.Requests(wire.TypeReq, wire.TypeNegOpen, wire.TypeNegSend)), "it loops")
+}
+
+// What a relay got in one second while the connection was gone is asked for by pages
+// first; the second is reconciled then.
+func TestSameSecondWhileAway(t *testing.T) {
+	for _, limit := range []int{20, 500} {
+		t.Run(fmt.Sprint("cap=", limit), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{Cap: limit})
+				r, owner := hosted(t, net, relaysync.Config{MaxRootsPerRepo: 20}, "a.example")
+				defer r.stop()
+				after(10 * time.Minute)
+				a.SetDown(true)
+				after(5 * time.Minute)
+				var all []*nostr.Event
+				for n := range 2_000 {
+					all = append(all, owner.Issue(at(2*time.Minute), owner.Ref("repo"), fmt.Sprint(n)))
+				}
+				a.Publish(all...)
+				a.SetDown(false)
+				after(30 * time.Minute)
+				missed := 0
+				for _, ev := range all {
+					if !r.has(ev) {
+						missed++
+					}
+				}
+				s := r.relay("wss://a.example")
+				t.Logf("missed %d, full_seconds %d, %s, %s; %d requests", missed, s.Seconds, s.Phase, s.Method, len(a.Requests()))
+				require.Zero(t, missed)
+				require.Zero(t, s.Seconds)
+				require.Equal(t, "live", s.Phase)
+				require.Empty(t, net.Violations())
+			})
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+)
+
+const (
+	setAge   = 30 * time.Second // how long a loaded set may be used
+	setLoads = 4                // sets loaded at once
+
+	maxSetTime = 1 << 53 // created_at of events in a set, seconds
+)
+
+var errSetTooLarge = errors.New("more events than are reconciled at once")
+
+// sets loads what we have for a filter. Many relays are asked for the same filter
+// at the same time, so a loaded set is shared for a while; what it lacks by then is
+// found out before anything is fetched.
+type sets struct {
+	store    Store
+	counters *counters // nil: panics are contained but not counted
+	holder   Holder    // nil if the policy holds nothing
+	// rejected is what is known and not here; it counts as ours, or relays would be
+	// asked for it again at each reconciliation.
+	rejected *rejected
+	most     int
+	places   chan struct{}
+
+	mu     sync.Mutex
+	loaded map[string]*loading // guarded by mu; by the filter's JSON
+}
+
+type loading struct {
+	done chan struct{}
+	at   time.Time
+	set  *negentropy.Set
+	err  error
+}
+
+func newSets(store Store, policy Policy, most int) *sets {
+	s := &sets{store: store, most: most, places: make(chan struct{}, setLoads), loaded: make(map[string]*loading)}
+	s.holder, _ = policy.(Holder)
+	return s
+}
+
+// load returns the set of a filter.
+func (s *sets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
+	key := f.String()
+	s.mu.Lock()
+	now := time.Now()
+	for k, l := range s.loaded {
+		if now.Sub(l.at) > setAge {
+			delete(s.loaded, k)
+		}
+	}
+	l, ok := s.loaded[key]
+	if !ok {
+		l = &loading{done: make(chan struct{}), at: now}
+		s.loaded[key] = l
+	}
+	s.mu.Unlock()
+	if !ok {
+		l.set, l.err = s.read(ctx, f)
+		close(l.done)
+		if l.err != nil {
+			s.mu.Lock()
+			delete(s.loaded, key)
+			s.mu.Unlock()
+		}
+	}
+	select {
+	case <-l.done:
+		return l.set, l.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {
+	defer s.counters.recovered(&err, "store or policy")
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var items []negentropy.Item
+	add := func(st Stamp) error {
+		if len(items) >= s.most {
+			return errSetTooLarge
+		}
+		if st.CreatedAt < 0 || st.CreatedAt > maxSetTime {
+			return nil // some peers crash on such times; what is left out is known all the same
+		}
+		items = append(items, negentropy.Item{CreatedAt: uint64(st.CreatedAt), ID: st.ID})
+		return nil
+	}
+	for st, err := range s.store.Stamps(ctx, f) {
+		if err == nil {
+			err = add(st)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading what is stored: %w", err)
+		}
+	}
+	if s.holder != nil {
+		held, err := s.holder.Held(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("reading what is held: %w", err)
+		}
+		for _, st := range held {
+			if err := add(st); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if s.rejected != nil {
+		for _, st := range s.rejected.stamps(f) {
+			if err := add(st); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return negentropy.NewSet(items), nil
+}

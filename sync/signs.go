@@ -1,0 +1,50 @@
+package sync
+
+import (
+	"sync"
+	"time"
+)
+
+// aliveSlack is within which a [Conn] that is read from notices that its relay is
+// gone.
+const aliveSlack = time.Minute
+
+// signs remembers the signs of life of a relay. A relay that was not read from,
+// because our store was slow or our machine asleep, may have been gone for all of
+// that time.
+type signs struct {
+	mu sync.Mutex
+	// guarded by mu
+	heardAt   time.Time // the last message, or that it let us connect
+	readingAt time.Time // since when we have been reading without one
+	lostAt    time.Time
+}
+
+func (s *signs) heard() { s.note(&s.heardAt) }
+
+func (s *signs) reading() { s.note(&s.readingAt) }
+
+func (s *signs) lost() { s.note(&s.lostAt) }
+
+func (s *signs) note(t *time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*t = time.Now()
+}
+
+// lastAlive returns a time at which the relay was surely there: a minute before it
+// was lost if we had been reading then, else when it last said something.
+func (s *signs) lastAlive() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lostAt.IsZero() {
+		s.lostAt = time.Now() // we ended it
+	}
+	alive := s.lostAt.Add(-aliveSlack)
+	// A suspended machine shows in the wall clock only.
+	slept := s.lostAt.Round(0).Sub(s.readingAt.Round(0)) - s.lostAt.Sub(s.readingAt)
+	if s.readingAt.After(alive) || slept > aliveSlack {
+		return s.heardAt
+	}
+	return alive
+}

@@ -1,0 +1,240 @@
+package sync_test
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var (
+	simSeeds     = flag.Int("sim.seeds", 20, "seeds of the simulation; a fifth with -short")
+	simFrom      = flag.Uint64("sim.from", 1, "first seed of the simulation")
+	simTraitList = flag.String("sim.traits", "", `traits of honest relays: "all", "none" or names, separated by semicolons; default: those that are on`)
+)
+
+const (
+	simLimit   = 60 * time.Hour                // after the faults, for everything
+	simBackoff = 66 * time.Minute              // the longest wait of a relay that is not dead
+	simDay     = 26*time.Hour + 24*time.Minute // the longest of a dead one, and between two passes
+)
+
+// wantedTraits reads -sim.traits.
+func wantedTraits(tr trait) bool {
+	switch list := *simTraitList; list {
+	case "":
+		return tr.on
+	case "all", "none":
+		return list == "all"
+	default:
+		return slices.Contains(strings.Split(list, ";"), tr.name)
+	}
+}
+
+// TestSimulation runs a manager against twenty relays, six of them hostile and the
+// others failing at random, lifts the faults, and compares what the store holds with
+// the model. A bubble fails on a goroutine that is left behind.
+func TestSimulation(t *testing.T) {
+	seeds := *simSeeds
+	if testing.Short() {
+		seeds /= 5
+	}
+	var mu sync.Mutex
+	var healing [3][]time.Duration
+	events := 0
+	t.Run("seeds", func(t *testing.T) {
+		for i := range uint64(seeds) {
+			seed := *simFrom + i
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					healed, n := simulate(t, seed)
+					mu.Lock()
+					defer mu.Unlock()
+					events += n
+					for d := range healing {
+						healing[d] = append(healing[d], healed[d])
+					}
+				})
+			})
+		}
+	})
+	if t.Failed() || len(healing[0]) == 0 {
+		return
+	}
+	t.Logf("%d seeds, %d events", seeds, events)
+	limit := [3]time.Duration{2 * simBackoff, 2 * simDay, 2 * simDay}
+	for d, name := range []string{"what waits for a backoff", "what may wait for the daily pass", "what only a dead relay has"} {
+		all := healing[d]
+		slices.Sort(all)
+		p99 := all[(len(all)*99+99)/100-1]
+		t.Logf("healed, %s: median %v, p99 %v, worst %v", name, all[len(all)/2], p99, all[len(all)-1])
+		require.LessOrEqual(t, p99, limit[d], name)
+	}
+}
+
+// The world of a seed, and all that happens in it, is always the same.
+func TestSimulationReplays(t *testing.T) {
+	for seed := range uint64(20) {
+		var traces [2]string
+		for i := range traces {
+			synctest.Test(t, func(*testing.T) { traces[i] = newWorld(seed, wantedTraits).trace() })
+		}
+		require.Equal(t, traces[0], traces[1], seed)
+	}
+}
+
+// simRun is a simulation under way.
+type simRun struct {
+	t     *testing.T
+	w     *world
+	store *diary
+	cfg   relaysync.Config
+	seed  []*nostr.Event // in the Store at the start
+	rig   *rig
+}
+
+// forget gives the manager a new memory, if it can have one.
+func (run *simRun) forget() {
+	f := reflect.ValueOf(&run.cfg).Elem().FieldByName("State")
+	if simState && f.IsValid() {
+		f.Set(reflect.ValueOf(state.NewMemory()))
+	}
+}
+
+func (run *simRun) begin() {
+	if run.rig == nil {
+		run.rig = start(run.t, run.w.net, run.store, run.cfg)
+	}
+}
+
+func (run *simRun) stop() {
+	if run.rig == nil {
+		return
+	}
+	began := time.Now()
+	run.rig.stop()
+	run.rig = nil
+	require.LessOrEqual(run.t, time.Since(began), 5*time.Second)
+}
+
+// simulate returns how long after the end of the faults the last event of each
+// kind came, and how many there are.
+func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events int) {
+	w := newWorld(seed, wantedTraits)
+	run := &simRun{t: t, w: w, store: newDiary(0)}
+	run.cfg.Workers = 2
+	if testing.Verbose() && *simSeeds == 1 {
+		run.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	run.forget()
+	for _, s := range w.script {
+		if s.at > 0 && run.rig == nil && run.seed != nil {
+			(&rig{t: t, store: run.store}).save(run.seed...)
+			run.seed = nil
+			run.begin()
+		}
+		if d := time.Until(w.start.Add(s.at)); d > 0 {
+			time.Sleep(d)
+		}
+		s.do(run)
+	}
+	run.begin()
+	lifted := w.start.Add(w.end)
+	missing := run.converge(lifted)
+	run.stop()
+
+	for _, ev := range w.model.wanted() {
+		if when, ok := run.store.when(ev); ok {
+			d := w.model.delay(ev)
+			if after := when.Sub(lifted); after > healed[d] {
+				healed[d] = after
+				if d == simPrompt && after > 2*simBackoff {
+					t.Logf("late: %v after the faults: %s", after, w.where(ev.ID))
+				}
+			}
+		}
+		events++
+	}
+	var foreign []string
+	for ev, err := range run.store.Events(t.Context(), nostr.Filter{}) {
+		require.NoError(t, err)
+		if w.model.foreign(ev.ID) {
+			foreign = append(foreign, ev.ID)
+		}
+	}
+	for _, id := range append(slices.Clone(missing), foreign...) {
+		t.Logf("%v", w.where(id))
+	}
+	if len(missing)+len(foreign) > 0 {
+		t.Log(strings.Join(w.about, "\n"))
+	}
+	assert.Empty(t, missing, "lost")
+	assert.Empty(t, foreign, "foreign")
+	assert.Empty(t, run.store.savedTwice(), "saved twice")
+	for i, r := range w.relays {
+		v := slices.DeleteFunc(r.Violations(), func(v relaytest.Violation) bool {
+			// A hostile relay may say that it closed what it goes on counting.
+			return r.hostile && v.Kind == relaytest.ViolationManySubs || !simLateLimit && v.Kind == relaytest.ViolationCoolDown
+		})
+		if len(v) > 0 {
+			assert.Fail(t, "violations", "%d by a client of %s, the first after %v: %v", len(v), w.about[i], v[0].At.Sub(w.start), v[0])
+		}
+	}
+	return healed, events
+}
+
+// converge waits until everything is here that should be, and nothing that should
+// not, and returns what is missing when that took too long. What was deleted may come
+// as late as the rest, so that it does not look before every relay was reached.
+func (run *simRun) converge(lifted time.Time) []string {
+	has := func(id string) bool { return run.rig.has(&nostr.Event{ID: id}) }
+	var missing, gone []string
+	for _, ev := range run.w.model.all {
+		switch {
+		case run.w.model.foreign(ev.ID):
+			gone = append(gone, ev.ID)
+		case !run.w.model.optional(ev):
+			missing = append(missing, ev.ID)
+		}
+	}
+	for time.Since(lifted) < simLimit {
+		missing = slices.DeleteFunc(missing, has)
+		if len(missing) == 0 && time.Since(lifted) > 2*simBackoff && !slices.ContainsFunc(gone, has) {
+			break
+		}
+		after(time.Minute)
+	}
+	return missing
+}
+
+// where says which relays have an event, for a test that failed.
+func (w *world) where(id string) string {
+	found := make(map[string]int)
+	var what string
+	for _, rel := range w.relays {
+		for range rel.Query(nostr.Filter{Tags: nostr.TagMap{"e": {id}}}) {
+			found["deleted on "+rel.URL().String()]++
+		}
+		for _, ev := range rel.Query(nostr.Filter{IDs: []string{id}}) {
+			found[rel.URL().String()]++
+			what = fmt.Sprint(ev.Kind, " ", ev.CreatedAt.Time().Sub(w.start), " ", ev.Tags)
+		}
+	}
+	return fmt.Sprint(id, " ", what, " on ", slices.Sorted(maps.Keys(found)))
+}

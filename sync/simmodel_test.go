@@ -1,0 +1,156 @@
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// simModel is what must be in the store: of all that was published the newest
+// versions of what is ours, without what its author deleted.
+type simModel struct {
+	newest  map[string]*nostr.Event // by id, or by address if addressable
+	all     map[string]*nostr.Event
+	deleted map[string]bool            // ids
+	before  map[string]nostr.Timestamp // addresses, deleted up to then
+
+	owners      map[string]string          // identifier -> owner
+	maintainers map[string]map[string]bool // identifier -> whose states count
+	late        map[string]bool            // may take until the daily pass
+	holders     map[string][]*simRelay     // honest relays that were given it
+}
+
+func newSimModel() simModel {
+	return simModel{
+		newest: make(map[string]*nostr.Event), all: make(map[string]*nostr.Event),
+		deleted: make(map[string]bool), before: make(map[string]nostr.Timestamp),
+		owners: make(map[string]string), maintainers: make(map[string]map[string]bool),
+		late: make(map[string]bool), holders: make(map[string][]*simRelay),
+	}
+}
+
+func addressOf(ev *nostr.Event) string {
+	return fmt.Sprint(ev.Kind, ":", ev.PubKey, ":", ev.Tags.GetD())
+}
+
+func (m *simModel) publish(ev *nostr.Event) {
+	m.all[ev.ID] = ev
+	key := ev.ID
+	if nostr.IsAddressableKind(ev.Kind) {
+		key = addressOf(ev)
+	}
+	old, ok := m.newest[key]
+	if !ok || ev.CreatedAt > old.CreatedAt || (ev.CreatedAt == old.CreatedAt && ev.ID < old.ID) {
+		m.newest[key] = ev
+	}
+	if ev.Kind == filters.KindDeletion {
+		for tag := range ev.Tags.FindAll("e") {
+			m.deleted[tag[1]] = true
+		}
+		for tag := range ev.Tags.FindAll("a") {
+			m.before[tag[1]] = max(m.before[tag[1]], ev.CreatedAt)
+		}
+	}
+}
+
+// maintain takes down whose states of a repository count.
+func (m *simModel) maintain(r *simRepo) {
+	set := map[string]bool{r.owner.Hex(): true}
+	for _, k := range r.maintainers {
+		set[k.Hex()] = true
+	}
+	m.owners[r.name], m.maintainers[r.name] = r.owner.Hex(), set
+}
+
+// gone reports whether the author of an event deleted it.
+func (m *simModel) gone(ev *nostr.Event) bool {
+	if m.deleted[ev.ID] {
+		return true
+	}
+	until, ok := m.before[addressOf(ev)]
+	return ok && nostr.IsAddressableKind(ev.Kind) && ev.CreatedAt <= until
+}
+
+// optional reports whether it is up to the order of things whether an event is
+// here: a state of somebody who is no longer a maintainer, and a deletion whose
+// target was gone from everywhere before it was seen.
+func (m *simModel) optional(ev *nostr.Event) bool {
+	switch ev.Kind {
+	case filters.KindDeletion:
+		return true
+	case filters.KindState:
+		identifier := ev.Tags.GetD()
+		return !m.maintainers[identifier][ev.PubKey] || !simReexamined && m.owners[identifier] != ev.PubKey
+	}
+	return false
+}
+
+// wanted are the events that must be here in the end.
+func (m *simModel) wanted() []*nostr.Event {
+	var out []*nostr.Event
+	for _, ev := range m.newest {
+		if !m.gone(ev) && !m.optional(ev) {
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+// foreign reports whether an event must not be here in the end.
+func (m *simModel) foreign(id string) bool {
+	ev := m.all[id]
+	if ev == nil {
+		return true
+	}
+	if m.optional(ev) {
+		return false
+	}
+	return m.gone(ev) || nostr.IsAddressableKind(ev.Kind) && m.newest[addressOf(ev)].ID != id
+}
+
+func (m *simModel) ids() []string {
+	var out []string
+	for _, ev := range m.wanted() {
+		out = append(out, ev.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// delay says what an event may wait for, besides a backoff: of its own, and with what
+// it belongs to.
+func (m *simModel) delay(ev *nostr.Event) simDelay {
+	d := simPrompt
+	holders := m.holders[ev.ID]
+	switch {
+	case len(holders) > 0 && !slices.ContainsFunc(holders, func(r *simRelay) bool { return !r.dead }):
+		return simDead
+	case m.late[ev.ID] || ev.Kind == filters.KindState && m.owners[ev.Tags.GetD()] != ev.PubKey:
+		d = simDaily
+	}
+	for _, tag := range ev.Tags {
+		switch {
+		case tag[0] == "E" && m.all[tag[1]] != nil:
+			d = max(d, m.delay(m.all[tag[1]]))
+		case tag[0] == "a" && m.newest[tag[1]] != nil:
+			d = max(d, m.delay(m.newest[tag[1]]))
+		case tag[0] == "d" && ev.Kind == filters.KindState:
+			if a := m.newest[fmt.Sprint(filters.KindAnnouncement, ":", m.owners[tag[1]], ":", tag[1])]; a != nil {
+				d = max(d, m.delay(a))
+			}
+		}
+	}
+	return d
+}
+
+// simDelay is what an event may wait for.
+type simDelay uint8
+
+const (
+	simPrompt simDelay = iota // a backoff
+	simDaily                  // the daily pass
+	simDead                   // the daily attempt at a dead relay
+)

@@ -1,0 +1,98 @@
+package sync_test
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// trait is something that an honest relay may be like, for good.
+type trait struct {
+	name string
+	on   bool // the library is to cope with it; see -sim.traits
+	set  func(rng *rand.Rand, b *relaytest.Behavior)
+}
+
+// simTraits are drawn from by the generator.
+var simTraits = []trait{
+	{"page of 5 to 45", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.Cap = 5 + rng.IntN(40) }},
+	{"page of 5", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Cap = 5 }},
+	{"default limit", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.DefaultLimit = 10 }},
+	{"hints", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Hints = true }},
+	{"wrong order", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.WrongOrder = true }},
+	{"interleaves", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Interleave = true }},
+	{"late events", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.LateEvents = 3 }},
+	{"listens late", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.LateListen = true }},
+	{"limit 0 returns stored", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.LimitZeroReturnsStored = true }},
+	{"slow link", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.BytesPerSecond = 20_000 }},
+	{"rate limit", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.RateLimit = 5 + rng.IntN(20) }},
+	{"rate limit by NOTICE", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.RateLimit, b.RateLimitNotice = 5+rng.IntN(20), true }},
+	{"small messages, says so", true, func(_ *rand.Rand, b *relaytest.Behavior) {
+		b.Info.MaxMessageLength, b.MaxMessage = 8<<10, 8<<10
+	}},
+	{"few filters, says so", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Info.MaxFilters, b.MaxFilters = 4, 4 }},
+	{"few subscriptions, says so", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Info.MaxSubscriptions, b.MaxSubs = 6, 6 }},
+	{"forgets NEG sessions", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.NegRounds, b.NegFrame = 1, 4096 }},
+	{"few filters", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.MaxFilters = 1 + rng.IntN(8) }},
+	{"few filters, by NOTICE", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.MaxFilters, b.RefuseByNotice = 1+rng.IntN(8), true }},
+	{"few subscriptions", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.MaxSubs = 4 + rng.IntN(6) }},
+	{"few tag values", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.RefuseTagValuesOver = 10 + rng.IntN(40) }},
+	{"no filters without kinds", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.RefuseKindless = true }},
+	{"few records to reconcile", true, func(rng *rand.Rand, b *relaytest.Behavior) {
+		b.Negentropy, b.NegMax = relaytest.NegOn, 3+rng.IntN(50)
+	}},
+	{"small messages", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.MaxMessage = 16 << 10 }},
+	{"offers authentication", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Auth = relaytest.AuthOffered }},
+}
+
+// Other things that happen in a simulation, each of which may be switched off.
+const (
+	simFuture      = true // events dated further ahead than is accepted, which time catches up with
+	simSecond      = true // more events in a second than a page holds
+	simState       = true // restarts with a memory, once Config has one
+	simFailedQuery = true // a NOTICE and EOSE instead of events is a failure, to ids as well
+	simLateLimit   = true // "rate-limited" counts, though the request that it answers was given up
+	simReexamined  = true // states of those who become maintainers later: needs the memory of what was rejected
+	simLongDown    = true // a relay is down for more than a day
+)
+
+// fault is something that goes wrong with an honest relay for a while.
+type fault struct {
+	name     string
+	min, max time.Duration
+	set      func(b *relaytest.Behavior)
+	cut      bool // connections end as well
+}
+
+const simCut = 7 // messages until a connection that is cut again and again is cut
+
+var simFaults = []fault{
+	{"restarts", 5 * time.Second, time.Minute, func(b *relaytest.Behavior) { b.Down = true }, true},
+	{"is down", 5 * time.Minute, 4 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true},
+	{"can't be reached", 10 * time.Minute, 6 * time.Hour, func(b *relaytest.Behavior) { b.NoAnswer = true }, true},
+	{"resets", time.Minute, 20 * time.Minute, func(b *relaytest.Behavior) { b.CutAfter = simCut }, false},
+	{"loses a connection", time.Second, time.Second, func(*relaytest.Behavior) {}, true},
+	{"stalls", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Latency = 45 * time.Second }, false},
+	{"is slow", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.BytesPerSecond = 1000 }, false},
+	{"forgets EOSE", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.NeverEOSE = true }, false},
+	{"does not read", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.StopReading = true }, false},
+	{"limits the rate", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.RateLimit = 2 }, false},
+	{"refuses", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.ClosedReason = refuse("error: out of order") }, false},
+	{"loses its database", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) {
+		if !simFailedQuery && b.Negentropy == relaytest.NegOn {
+			return
+		}
+		b.NoticeThenEOSE = func(req wire.Request) string {
+			if req.Filters[0].LimitZero {
+				return ""
+			}
+			return "error: database"
+		}
+	}, false},
+	{"forges", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Forge, b.ForgeFirst = relaytest.ForgeContent, true }, false},
+}
+
+// longDown is the fault after which a relay counts as dead.
+var longDown = fault{"is down for a day", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true}

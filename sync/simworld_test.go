@@ -1,0 +1,464 @@
+package sync_test
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+const (
+	simRelays  = 20
+	simHostile = 6
+	simRepos   = 12
+	simAnchors = 3 // repositories that our relay knows at the start, and that never move
+	simKeys    = 8
+	simActs    = 150 // events before the start, and while things go wrong
+)
+
+// world is everything that exists in a simulation, and the script of what happens
+// in it: a pure function of the seed.
+type world struct {
+	rng    *rand.Rand
+	start  time.Time
+	net    *relaytest.Network
+	relays []*simRelay
+	keys   []*simKey
+	repos  []*simRepo
+	model  simModel
+
+	script []simStep
+	clock  time.Duration // of the script, since start
+	end    time.Duration // when the faults are lifted
+	about  []string      // who is who, for a test that failed
+}
+
+type simRelay struct {
+	*relaytest.Relay
+	base    relaytest.Behavior
+	hostile bool
+	faults  map[string]fault
+	busy    time.Duration // until then something is wrong with it
+	dead    bool          // was down for so long that it counts as dead
+}
+
+// simKey is an author, whose clock may be wrong.
+type simKey struct {
+	*relaytest.Key
+	off time.Duration
+}
+
+type simRepo struct {
+	owner       *simKey
+	name        string
+	relays      []*simRelay
+	ours        bool
+	maintainers []*relaytest.Key
+	announced   nostr.Timestamp
+	announcers  []*simRelay // have some version of the announcement
+	roots       []*nostr.Event
+	state       *nostr.Event // the owner's latest
+	events      []*nostr.Event
+}
+
+// simStep is something that happens.
+type simStep struct {
+	at   time.Duration
+	what string
+	do   func(*simRun)
+}
+
+func newWorld(seed uint64, wanted func(trait) bool) *world {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), start: time.Now(), net: relaytest.NewNetwork(), model: newSimModel()}
+	for i := range simKeys {
+		k := &simKey{Key: relaytest.NewCheapKey(fmt.Sprint(seed, "/", i))}
+		switch w.rng.IntN(4) {
+		case 0:
+			k.off = time.Duration(w.rng.IntN(14)) * time.Minute
+		case 1:
+			k.off = -time.Duration(w.rng.IntN(72*60)) * time.Minute
+		}
+		w.keys = append(w.keys, k)
+	}
+	w.populate(wanted)
+	for i := range simRepos {
+		w.addRepo(i)
+	}
+	for range simActs {
+		w.act()
+	}
+	for range simActs {
+		w.pass(time.Duration(w.rng.ExpFloat64() * float64(2*time.Minute)))
+		if w.rng.IntN(50) == 0 {
+			w.pass(time.Duration(w.rng.IntN(300)) * time.Minute)
+		}
+		w.disturb()
+		w.act()
+		if w.rng.IntN(40) == 0 {
+			w.restart()
+		}
+	}
+	if simLongDown && w.rng.IntN(4) == 0 {
+		w.dayOff()
+	}
+	w.end = w.clock
+	for i := range w.script { // all faults end by then
+		w.script[i].at = min(w.script[i].at, w.end)
+	}
+	slices.SortStableFunc(w.script, func(a, b simStep) int { return cmp.Compare(a.at, b.at) })
+	return w
+}
+
+// populate adds the relays, honest and hostile.
+func (w *world) populate(wanted func(trait) bool) {
+	cages := zoo(temper{pace: 3 * time.Second, bulk: 60})
+	names := slices.Sorted(maps.Keys(cages))
+	w.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	var traits []trait
+	for _, tr := range simTraits {
+		if wanted(tr) {
+			traits = append(traits, tr)
+		}
+	}
+	for i := range simRelays {
+		r := &simRelay{hostile: i < simHostile, faults: make(map[string]fault)}
+		about := "hostile"
+		if r.hostile {
+			r.base = cages[names[i]]
+			about += ": " + names[i]
+		} else {
+			r.base, about = w.honest(traits)
+		}
+		r.Relay = w.net.Add(fmt.Sprintf("wss://r%d.example", i), r.base)
+		w.relays = append(w.relays, r)
+		w.about = append(w.about, fmt.Sprint(r.URL(), " is ", about))
+	}
+}
+
+// honest makes an honest relay with up to two traits.
+func (w *world) honest(traits []trait) (relaytest.Behavior, string) {
+	modes := []relaytest.NegMode{relaytest.NegOn, relaytest.NegOn, relaytest.NegNotice, relaytest.NegErr, relaytest.NegError, relaytest.NegClosed, relaytest.NegSilent}
+	b := relaytest.Behavior{
+		Latency:    time.Duration(w.rng.IntN(300)) * time.Millisecond,
+		Negentropy: modes[w.rng.IntN(len(modes))],
+	}
+	about := fmt.Sprint("honest: ", b.Latency, ", NIP-77 ", b.Negentropy)
+	for range w.rng.IntN(3) {
+		if len(traits) > 0 {
+			tr := traits[w.rng.IntN(len(traits))]
+			tr.set(w.rng, &b)
+			about += ", " + tr.name
+		}
+	}
+	return b, about
+}
+
+func (w *world) pass(d time.Duration) { w.clock += d }
+
+// now is the time of the script, as an author's clock has it.
+func (w *world) now(k *simKey) nostr.Timestamp {
+	return nostr.Timestamp(w.start.Add(w.clock + k.off).Unix())
+}
+
+// then is now, or up to ten minutes before.
+func (w *world) then(k *simKey) nostr.Timestamp { return w.now(k) - nostr.Timestamp(w.rng.IntN(600)) }
+
+func (w *world) step(what string, do func(*simRun)) {
+	w.script = append(w.script, simStep{at: w.clock, what: what, do: do})
+}
+
+// pick returns n relays, at least one of them honest.
+func (w *world) pick(n int) []*simRelay {
+	for {
+		out := slices.Clone(w.relays)
+		w.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+		if out = out[:n]; slices.ContainsFunc(out, func(r *simRelay) bool { return !r.hostile }) {
+			return out
+		}
+	}
+}
+
+func firstHonest(relays []*simRelay) *simRelay {
+	return relays[slices.IndexFunc(relays, func(r *simRelay) bool { return !r.hostile })]
+}
+
+// put has relays get an event.
+func (w *world) put(ev *nostr.Event, relays ...*simRelay) {
+	what := "event " + ev.ID
+	for _, r := range relays {
+		what += " " + r.URL().String()
+	}
+	w.step(what, func(*simRun) {
+		for _, r := range relays {
+			r.Publish(ev)
+		}
+	})
+}
+
+// publish sends an event to some of the relays of its repository, an honest one
+// among them.
+func (w *world) publish(r *simRepo, ev *nostr.Event) {
+	to := []*simRelay{firstHonest(r.relays)}
+	if w.rng.IntN(2) == 0 { // not always to the same
+		to = nil
+		for _, i := range w.rng.Perm(len(r.relays)) {
+			if len(to) == 0 || w.rng.IntN(2) == 0 {
+				to = append(to, r.relays[i])
+			}
+		}
+		if h := firstHonest(r.relays); !slices.ContainsFunc(to, func(r *simRelay) bool { return !r.hostile }) {
+			to = append(to, h)
+		}
+	}
+	r.events = append(r.events, ev)
+	if r.ours {
+		w.model.publish(ev)
+		w.note(ev, to)
+	}
+	w.put(ev, to...)
+}
+
+// note says how soon an event can be expected: what is dated before the time that
+// a quick reconnect looks at, or too far ahead, and what only relays have that count
+// as dead, comes later than the rest.
+func (w *world) note(ev *nostr.Event, to []*simRelay) {
+	ahead := ev.CreatedAt.Time().Sub(w.start.Add(w.clock))
+	if ahead < -12*time.Minute || ahead > 14*time.Minute {
+		w.model.late[ev.ID] = true
+	}
+	for _, r := range to {
+		if !r.hostile {
+			w.model.holders[ev.ID] = append(w.model.holders[ev.ID], r)
+		}
+	}
+}
+
+func (w *world) addRepo(i int) {
+	r := &simRepo{
+		owner: w.keys[w.rng.IntN(len(w.keys))], name: fmt.Sprintf("repo:%d", i),
+		relays: w.pick(1 + w.rng.IntN(5)), ours: i < simAnchors || w.rng.IntN(5) > 0,
+	}
+	w.repos = append(w.repos, r)
+	r.announced = w.then(r.owner) - 3600
+	w.announce(r)
+}
+
+// announce publishes a version of a repository's announcement where those who know
+// an earlier one, and those who know an anchor, will find it.
+func (w *world) announce(r *simRepo) {
+	hosts := []string{us}
+	if !r.ours {
+		hosts[0] = "elsewhere.example"
+	}
+	for _, rel := range r.relays {
+		hosts = append(hosts, rel.URL().String())
+	}
+	clones := make([]string, len(hosts))
+	urls := make([]string, len(hosts))
+	for i, h := range hosts {
+		urls[i] = h
+		if i == 0 {
+			urls[i] = "wss://" + h
+		}
+		clones[i] = r.owner.CloneURL(urls[i], r.name)
+	}
+	if r.announced++; w.clock > 0 {
+		r.announced = max(r.announced, w.now(r.owner))
+	}
+	ev := r.owner.Announcement(r.announced, r.name, urls, clones, r.maintainers...)
+	if r.ours {
+		w.model.publish(ev)
+		w.model.maintain(r)
+	}
+	anchor := w.repos[min(len(w.repos)-1, w.rng.IntN(simAnchors))]
+	for _, rel := range append([]*simRelay{firstHonest(anchor.relays)}, r.relays...) {
+		if !slices.Contains(r.announcers, rel) && (!rel.hostile || w.rng.IntN(2) == 0) {
+			r.announcers = append(r.announcers, rel)
+		}
+	}
+	w.note(ev, r.announcers)
+	if w.clock == 0 && len(w.repos) <= simAnchors {
+		w.step("here "+ev.ID, func(run *simRun) { run.seed = append(run.seed, ev) })
+	}
+	w.put(ev, slices.Clone(r.announcers)...)
+}
+
+// act publishes something about a repository.
+func (w *world) act() {
+	r := w.repos[w.rng.IntN(len(w.repos))]
+	author := w.keys[w.rng.IntN(len(w.keys))]
+	text := fmt.Sprint(w.rng.Uint64())
+	switch k := w.rng.IntN(100); {
+	case k < 25 || len(r.roots) == 0:
+		issue := author.Issue(w.then(author), r.owner.Ref(r.name), text)
+		r.roots = append(r.roots, issue)
+		w.publish(r, issue)
+	case k < 65:
+		w.publish(r, author.Comment(w.then(author), r.roots[w.rng.IntN(len(r.roots))], text))
+	case k < 73:
+		comment := author.Comment(w.then(author), r.roots[w.rng.IntN(len(r.roots))], text)
+		w.publish(r, comment)
+		w.publish(r, author.Deletion(comment.CreatedAt+1, comment))
+	case k < 75:
+		root := author.Patch(w.then(author), r.owner.Ref(r.name), text) // nobody comments on it
+		w.publish(r, root)
+		w.publish(r, author.Deletion(root.CreatedAt+1, root))
+	case k < 85:
+		r.state = r.owner.State(w.then(r.owner), r.name, map[string]string{"refs/heads/main": fmt.Sprintf("%040x", w.rng.Uint64())}, "refs/heads/main")
+		w.publish(r, r.state)
+	case k < 86 && r.state != nil:
+		w.publish(r, r.owner.Deletion(r.state.CreatedAt, r.state))
+	case k < 91:
+		w.publish(r, author.State(w.then(author), r.name, map[string]string{"refs/heads/x": fmt.Sprintf("%040x", w.rng.Uint64())}, ""))
+	case k < 94 && slices.Index(w.repos, r) >= simAnchors:
+		w.changeMaintainers(r)
+	case k < 97 && slices.Index(w.repos, r) >= simAnchors && w.clock > 0:
+		w.move(r)
+	case k < 98 && simFuture:
+		w.publish(r, author.Comment(nostr.Timestamp(w.start.Add(w.clock).Unix())+1200+nostr.Timestamp(w.rng.IntN(2400)), r.roots[0], text))
+	case k < 99 && simSecond:
+		when := w.then(author)
+		for i := range burst(r.relays) {
+			w.publish(r, author.Comment(when, r.roots[0], fmt.Sprint(text, i)))
+		}
+	default:
+		w.refused(r, author, text)
+	}
+}
+
+// burst is how many events of one second can be told apart by what all relays offer:
+// one more than a page is the limit of REQ, if all else is the same.
+func burst(relays []*simRelay) int {
+	n := 30
+	for _, r := range relays {
+		if b := r.base; !r.hostile && (b.Cap > 0 || b.DefaultLimit > 0) && (b.Negentropy != relaytest.NegOn || b.NegMax > 0) {
+			n = min(n, max(b.Cap, b.DefaultLimit)-1)
+		}
+	}
+	return n
+}
+
+// refused publishes what must never be taken.
+func (w *world) refused(r *simRepo, author *simKey, text string) {
+	ref := r.owner.Ref(r.name).String()
+	for _, ev := range []*nostr.Event{
+		author.Event(w.then(author), filters.KindIssue, text, nostr.Tag{"a", ref}, nostr.Tag{"-"}),
+		author.Event(w.then(author), 20_001, text, nostr.Tag{"a", ref}),
+		author.Event(w.then(author), 1, text),
+	} {
+		w.put(ev, r.relays...)
+	}
+}
+
+func (w *world) changeMaintainers(r *simRepo) {
+	r.maintainers = nil
+	for _, k := range w.keys {
+		if k != r.owner && w.rng.IntN(4) == 0 {
+			r.maintainers = append(r.maintainers, k.Key)
+		}
+	}
+	w.announce(r)
+}
+
+// move has a repository live elsewhere from now on; all that it has goes with it.
+func (w *world) move(r *simRepo) {
+	r.relays = w.pick(1 + w.rng.IntN(5))
+	w.announce(r)
+	to := firstHonest(r.relays)
+	for _, ev := range r.events {
+		w.model.late[ev.ID] = true
+		w.model.holders[ev.ID] = []*simRelay{to}
+		w.put(ev, to)
+	}
+}
+
+// disturb lets something go wrong with an honest relay for a while.
+func (w *world) disturb() {
+	r := w.relays[w.rng.IntN(len(w.relays))]
+	f := simFaults[w.rng.IntN(len(simFaults))]
+	d := f.min + time.Duration(w.rng.Int64N(int64(f.max-f.min)+1))
+	if r.hostile || w.clock < r.busy {
+		return
+	}
+	w.suffer(r, f, d)
+}
+
+// suffer schedules a fault and its end.
+func (w *world) suffer(r *simRelay, f fault, d time.Duration) {
+	r.busy = w.clock + d
+	w.step(fmt.Sprint(r.URL(), " ", f.name), func(*simRun) {
+		r.faults[f.name] = f
+		r.apply()
+		if f.cut {
+			r.Cut()
+		}
+	})
+	w.script = append(w.script, simStep{at: w.clock + d, what: fmt.Sprint(r.URL(), " no longer ", f.name), do: func(*simRun) {
+		delete(r.faults, f.name)
+		r.apply()
+	}})
+}
+
+func (r *simRelay) apply() {
+	r.Update(func(b *relaytest.Behavior) {
+		*b = r.base
+		for _, name := range slices.Sorted(maps.Keys(r.faults)) {
+			r.faults[name].set(b)
+		}
+	})
+}
+
+// dayOff takes an honest relay down for more than a day, in which some is published.
+func (w *world) dayOff() {
+	r := firstHonest(w.pick(simRelays))
+	w.pass(max(0, r.busy-w.clock) + time.Minute)
+	d := longDown.min + time.Duration(w.rng.Int64N(int64(longDown.max-longDown.min)))
+	r.dead = true
+	w.suffer(r, longDown, d)
+	for range 10 {
+		w.pass(d / 10)
+		w.act()
+	}
+}
+
+// restart has the manager start anew, with the same Store.
+func (w *world) restart() {
+	pause := time.Duration(0)
+	switch w.rng.IntN(3) {
+	case 0:
+		pause = time.Duration(w.rng.IntN(120)) * time.Second
+	case 1:
+		pause = time.Duration(w.rng.IntN(300)) * time.Minute
+	}
+	remembers := w.rng.IntN(3) > 0
+	w.step(fmt.Sprint("restart after ", pause, ", remembers: ", remembers), func(run *simRun) {
+		run.stop()
+		if !remembers {
+			run.forget()
+		}
+	})
+	at := w.clock + pause
+	w.script = append(w.script, simStep{at: at, what: "start", do: func(run *simRun) { run.begin() }})
+	w.clock = at
+}
+
+// trace is the script in one line.
+func (w *world) trace() string {
+	h := sha256.New()
+	for _, s := range w.script {
+		fmt.Fprintln(h, s.at, s.what)
+	}
+	for _, id := range w.model.ids() {
+		fmt.Fprintln(h, id)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,92 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// badStore saves nothing while it is down, and never anything together with poison.
+type badStore struct {
+	relaysync.Store
+	down   atomic.Bool
+	poison string
+}
+
+func (b *badStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if b.down.Load() || slices.ContainsFunc(events, func(in relaysync.Incoming) bool { return in.Event.ID == b.poison }) {
+		return nil, errors.New("disk I/O error")
+	}
+	return b.Store.Save(ctx, events)
+}
+
+// A disk that was full for an hour lost, until the next day, everything that had come
+// in that time.
+func TestStoreDownForHoursLosesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &badStore{Store: memstore.New()}
+		p := newPipeline(t, store, relaysync.Config{})
+		owner := relaytest.NewCheapKey("owner")
+		p.bring(owner.Hosted(at(time.Hour), "repo", us))
+		store.down.Store(true)
+		var events []*nostr.Event
+		for i := range 10 {
+			events = append(events, owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		p.bring(events...)
+		after(6 * time.Hour)
+		require.Zero(t, p.m.Dropped("unsaved"))
+		store.down.Store(false)
+		after(5 * time.Minute)
+		for _, ev := range events {
+			require.True(t, p.has(ev))
+		}
+	})
+}
+
+// One event that the Store can't stand took those with it that were saved together
+// with it, or waited with it.
+func TestOneEventThatCannotBeSaved(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			store := &badStore{Store: memstore.New()}
+			p := newPipeline(t, store, relaysync.Config{})
+			owner := relaytest.NewCheapKey("owner")
+			p.bring(owner.Hosted(at(time.Hour), "repo", us))
+			store.down.Store(true)
+			var events []*nostr.Event
+			for i := range 10 {
+				events = append(events, owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+			}
+			store.poison = events[3].ID
+			p.bring(events...)
+			after(time.Minute)
+			store.down.Store(false)
+			after(30 * time.Minute)
+			for i, ev := range events {
+				require.Equal(t, i != 3, p.has(ev))
+			}
+			given := 25 * time.Hour
+			if others {
+				given = 2 * time.Hour
+				for i := range 60 {
+					p.bring(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("later", i)))
+					after(2 * time.Minute)
+				}
+			}
+			after(given)
+			require.Equal(t, uint64(1), p.m.Dropped("unsaved"))
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// subject is a Store with the questions that the checks ask of it.
+type subject struct {
+	relaysync.Store
+	ctx context.Context
+}
+
+// save saves one event and checks what became of it.
+func (s subject) save(e *nostr.Event, want relaysync.Result) error {
+	return s.saveAll([]*nostr.Event{e}, want)
+}
+
+// saveAll saves one batch and checks what became of each event. A single wanted
+// result is that of all.
+func (s subject) saveAll(events []*nostr.Event, want ...relaysync.Result) error {
+	got, err := s.Save(s.ctx, incoming(events...))
+	if err != nil {
+		return fmt.Errorf("Save: %w", err)
+	}
+	if len(got) != len(events) {
+		return fmt.Errorf("Save of %d events gave %d outcomes", len(events), len(got))
+	}
+	for i, o := range got {
+		w := want[min(i, len(want)-1)]
+		if o.Result != w {
+			return fmt.Errorf("Save of %s: %s (%v), want %s", describe(events[i]), o.Result, o.Err, w)
+		}
+		if failed := w == relaysync.Refused || w == relaysync.Failed; failed != (o.Err != nil) {
+			return fmt.Errorf("Save of %s: %s with error %v", describe(events[i]), o.Result, o.Err)
+		}
+	}
+	return nil
+}
+
+// deliver saves events in batches of one to five and does not look at the
+// outcomes beyond their being answers.
+func (s subject) deliver(g *gen, events []*nostr.Event) error {
+	for len(events) > 0 {
+		n := min(1+g.IntN(5), len(events))
+		got, err := s.Save(s.ctx, incoming(events[:n]...))
+		if err != nil || len(got) != n {
+			return fmt.Errorf("Save of %d events: %d outcomes, %v", n, len(got), err)
+		}
+		for i, o := range got {
+			if o.Result == 0 || o.Result == relaysync.Failed {
+				return fmt.Errorf("Save of %s: %s (%v)", describe(events[i]), o.Result, o.Err)
+			}
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
+// fill saves events that are all new.
+func (s subject) fill(events []*nostr.Event) error {
+	for batch := range slices.Chunk(events, 500) {
+		if err := s.saveAll(batch, relaysync.Stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holds checks that, of all, exactly want is stored, as Has and as ids filters see
+// it, and that Deleted agrees with the deletions among all.
+func (s subject) holds(all, want []*nostr.Event) error {
+	ids := make([]filters.EventID, len(all))
+	texts := make([]string, len(all))
+	for i, e := range all {
+		ids[i], texts[i] = idOf(e), e.ID
+	}
+	has, err := s.Has(s.ctx, ids)
+	if err != nil || len(has) != len(ids) {
+		return fmt.Errorf("Has of %d ids: %d answers, %v", len(ids), len(has), err)
+	}
+	for i, e := range all {
+		if wanted := slices.ContainsFunc(want, sameID(e)); has[i] != wanted {
+			return fmt.Errorf("Has of %s: %t, want %t", describe(e), has[i], wanted)
+		}
+		if err := s.deleted(e, covered(e, all)); err != nil {
+			return err
+		}
+	}
+	return s.finds(nostr.Filter{IDs: texts}, want)
+}
+
+func (s subject) deleted(e *nostr.Event, want bool) error {
+	got, err := s.Deleted(s.ctx, e)
+	if err != nil || got != want {
+		return fmt.Errorf("Deleted of %s: %t, %v, want %t", describe(e), got, err, want)
+	}
+	return nil
+}
+
+// finds checks that a filter gives exactly want, from Stamps and from Events.
+func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
+	wanted := make(map[filters.EventID]*nostr.Event, len(want))
+	for _, e := range want {
+		wanted[idOf(e)] = e
+	}
+	stamps, err := s.stamps(f)
+	if err == nil {
+		err = compare(stamps, wanted)
+	}
+	if err != nil {
+		return fmt.Errorf("Stamps of %s: %w", brief(f), err)
+	}
+	events, err := s.events(f)
+	if err == nil {
+		err = compare(events, wanted)
+	}
+	if err != nil {
+		return fmt.Errorf("Events of %s: %w", brief(f), err)
+	}
+	return nil
+}
+
+func (s subject) stamps(f nostr.Filter) ([]relaysync.Stamp, error) {
+	var stamps []relaysync.Stamp
+	var failure error
+	for stamp, err := range s.Stamps(s.ctx, f) {
+		if failure != nil {
+			return nil, errors.New("a pair follows an error")
+		}
+		if failure = err; err == nil {
+			stamps = append(stamps, stamp)
+		}
+	}
+	return stamps, failure
+}
+
+// events returns the stamps of the events that a filter gives.
+func (s subject) events(f nostr.Filter) ([]relaysync.Stamp, error) {
+	var stamps []relaysync.Stamp
+	var failure error
+	for e, err := range s.Events(s.ctx, f) {
+		if failure != nil {
+			return nil, errors.New("a pair follows an error")
+		}
+		if failure = err; err == nil {
+			stamps = append(stamps, relaysync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)})
+		}
+	}
+	return stamps, failure
+}
+
+func compare(got []relaysync.Stamp, wanted map[filters.EventID]*nostr.Event) error {
+	seen := make(map[filters.EventID]bool, len(got))
+	for _, stamp := range got {
+		e := wanted[stamp.ID]
+		switch {
+		case e == nil:
+			return fmt.Errorf("%s is not wanted", stamp.ID)
+		case seen[stamp.ID]:
+			return fmt.Errorf("%s comes twice", describe(e))
+		case stamp.CreatedAt != e.CreatedAt:
+			return fmt.Errorf("%s has the time %d", describe(e), stamp.CreatedAt)
+		}
+		seen[stamp.ID] = true
+	}
+	if len(seen) < len(wanted) {
+		return fmt.Errorf("%d of %d are missing", len(wanted)-len(seen), len(wanted))
+	}
+	return nil
+}
+
+// matching is the naive twin of a filter.
+func matching(events []*nostr.Event, f nostr.Filter) []*nostr.Event {
+	var found []*nostr.Event
+	for _, e := range events {
+		if f.Matches(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func sameID(e *nostr.Event) func(*nostr.Event) bool {
+	return func(o *nostr.Event) bool { return o.ID == e.ID }
+}
+
+// idOf needs an event of the suite's own, or one that is compared with one.
+func idOf(e *nostr.Event) filters.EventID {
+	id, err := filters.ParseEventID(e.ID)
+	if err != nil {
+		return filters.EventID{}
+	}
+	return id
+}
+
+func describe(e *nostr.Event) string {
+	return fmt.Sprintf("%.8s (kind %d, time %+d)", e.ID, e.Kind, e.CreatedAt-start)
+}
+
+// brief returns a filter as text of a bounded length.
+func brief(f nostr.Filter) string {
+	text := f.String()
+	if len(text) > 200 {
+		text = text[:200] + "..."
+	}
+	return text
+}

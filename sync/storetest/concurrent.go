@@ -1,0 +1,166 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// checkCancelled: a cancelled context is an error of every method, and an
+// iteration during which it is cancelled is complete or ends with the error.
+func checkCancelled(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(30)
+	events := make([]*nostr.Event, 2500)
+	for i := range events {
+		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i%5))
+	}
+	if err := s.fill(events); err != nil {
+		return err
+	}
+	if err := cancelledIteration(ctx, store, len(events)); err != nil {
+		return err
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	s.ctx = gone
+	_, errSave := s.Save(gone, incoming(g.event(g.key(), 1, start)))
+	_, errHas := s.Has(gone, []filters.EventID{idOf(events[0])})
+	_, errStamps := s.stamps(nostr.Filter{})
+	_, errEvents := s.events(nostr.Filter{})
+	_, errDeleted := s.Deleted(gone, events[0])
+	for name, err := range map[string]error{
+		"Save": errSave, "Has": errHas, "Stamps": errStamps, "Events": errEvents, "Deleted": errDeleted,
+	} {
+		if !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%s with a cancelled context: %v", name, err)
+		}
+	}
+	return nil
+}
+
+func cancelledIteration(ctx context.Context, store relaysync.Store, want int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	var last error
+	for _, err := range store.Stamps(ctx, nostr.Filter{}) {
+		if last != nil {
+			return errors.New("Stamps: a pair follows an error")
+		}
+		if last = err; err == nil {
+			n++
+		}
+		cancel()
+	}
+	if last == nil && n != want {
+		return fmt.Errorf("Stamps, cancelled while read: %d of %d without an error", n, want)
+	}
+	return nil
+}
+
+// checkEarlyBreak: leaving an iteration early leaves nothing behind.
+func checkEarlyBreak(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(31)
+	events := make([]*nostr.Event, 600)
+	for i := range events {
+		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i))
+	}
+	if err := s.fill(events); err != nil {
+		return err
+	}
+	const rounds = 60
+	before := runtime.NumGoroutine()
+	for range rounds {
+		for range store.Stamps(ctx, nostr.Filter{Kinds: []int{1}}) {
+			break
+		}
+		for range store.Events(ctx, nostr.Filter{}) {
+			break
+		}
+	}
+	if err := settles(ctx, before+rounds); err != nil {
+		return err
+	}
+	late := g.event(g.key(), 1, start)
+	if err := s.save(late, stored); err != nil {
+		return err
+	}
+	return s.finds(nostr.Filter{}, append(events, late))
+}
+
+// settles waits until fewer than limit goroutines are left.
+func settles(ctx context.Context, limit int) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(3 * time.Second)
+	defer deadline.Stop()
+	for {
+		if runtime.NumGoroutine() < limit {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
+			return fmt.Errorf("%d goroutines are left after iterations that ended early", runtime.NumGoroutine())
+		}
+	}
+}
+
+// checkConcurrent: what several save at once, each in an order of its own, gives
+// what the model says, while others read.
+func checkConcurrent(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(32)
+	var events []*nostr.Event
+	for range 12 {
+		events = append(events, scene(g, false)...)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var writers, readers sync.WaitGroup
+	errs := make(chan error, 8)
+	for n := range 5 {
+		writers.Go(func() {
+			g := newGen(uint64(40 + n))
+			errs <- s.deliver(g, shuffled(g, events))
+		})
+	}
+	for range 2 {
+		readers.Go(func() { errs <- s.readUntil(ctx, events) })
+	}
+	writers.Wait()
+	cancel()
+	readers.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return s.holds(events, model(events))
+}
+
+// readUntil reads until the context is cancelled. What it finds changes all the
+// time, so only errors count.
+func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
+	for i := 0; ctx.Err() == nil; i++ {
+		e := events[i%len(events)]
+		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
+		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
+		_, errHas := s.Has(s.ctx, []filters.EventID{idOf(e)})
+		_, errDeleted := s.Deleted(s.ctx, e)
+		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
+			return fmt.Errorf("reading while others save: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func checkDeletionByID(ctx context.Context, store relaysync.Store) error {
+	g := newGen(7)
+	a, b := g.key(), g.key()
+	one, two, three := g.event(a, 1, start), g.event(a, kindIssue, start), g.event(a, 1, start+100)
+	ann := g.event(a, kindAnnouncement, start, nostr.Tag{"d", "repo"})
+	theirs := g.event(b, 1, start)
+	return play(ctx, store,
+		step{one, stored}, step{theirs, stored}, step{ann, stored},
+		step{g.deletion(b, start+9, one.ID, two.ID), stored}, // not the author
+		step{one, duplicate}, step{two, stored},
+		step{g.deletion(a, start+9, one.ID, theirs.ID, ann.ID), stored},
+		step{one, deleted}, step{theirs, duplicate}, step{ann, deleted}, step{two, duplicate},
+		step{g.deletion(a, start+1, three.ID), stored}, // an id is deleted whatever its time
+		step{three, deleted}, step{three, deleted},
+		step{g.deletion(a, start, two.ID, two.ID, "nonsense", strings.ToUpper(theirs.ID)), stored},
+		step{two, deleted})
+}
+
+func checkDeletionByAddress(ctx context.Context, store relaysync.Store) error {
+	g := newGen(8)
+	var steps []step
+	for i, id := range []string{"repo", "a:b", ":", "repo-cli", strings.Repeat("long", 40)} {
+		a, d := g.key(), nostr.Tag{"d", id}
+		addr := address(kindAnnouncement, a, id)
+		v := make([]*nostr.Event, 6)
+		for n := range v {
+			v[n] = g.event(a, kindAnnouncement, start+nostr.Timestamp(n), d)
+		}
+		other := g.event(a, kindAnnouncement, start, nostr.Tag{"d", id + "x"})
+		state := g.event(a, 30618, start, d)
+		steps = append(steps, step{v[2], stored}, step{other, stored}, step{state, stored},
+			step{g.deletion(g.key(), start+9, addr), stored}, // not the author
+			step{g.deletion(a, start+1, addr), stored},       // older than what is there
+			step{v[1], deleted}, step{v[2], duplicate},       //
+			step{g.deletion(a, start+2, addr), stored}, // as old as what is there
+			step{v[2], deleted}, step{v[0], deleted},   //
+			step{v[4], stored}, step{g.deletion(a, start, addr), stored}, // an older deletion changes nothing
+			step{v[5], stored}, step{v[4], superseded})
+		if i == 0 { // before anything of that address is there
+			c := g.key()
+			steps = append(steps,
+				step{g.deletion(c, start+1, address(10002, c, ""), address(kindAnnouncement, c, "")), stored},
+				step{g.event(c, 10002, start+1), deleted}, step{g.event(c, 10002, start+2), stored},
+				step{g.event(c, kindAnnouncement, start, nostr.Tag{"d"}), deleted},
+				step{g.event(c, 1, start), stored})
+		}
+	}
+	return play(ctx, store, steps...)
+}
+
+func checkDeletionOfDeletion(ctx context.Context, store relaysync.Store) error {
+	g := newGen(9)
+	a := g.key()
+	target := g.event(a, 1, start)
+	first := g.deletion(a, start, target.ID)
+	second := g.deletion(a, start, first.ID, address(5, a, ""))
+	early := g.deletion(a, start, second.ID)
+	return play(ctx, store, step{early, stored}, step{target, stored}, step{first, stored},
+		step{second, stored}, step{target, deleted}, step{first, duplicate}, step{second, duplicate})
+}
+
+// checkDeletionInBatch has a deletion and what it names in one batch.
+func checkDeletionInBatch(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(10)
+	a, d := g.key(), nostr.Tag{"d", "repo"}
+	one, two := g.event(a, 1, start), g.event(a, 1, start)
+	v1, v2 := g.event(a, kindAnnouncement, start, d), g.event(a, kindAnnouncement, start+9, d)
+	batch := []*nostr.Event{
+		one, v1, g.deletion(a, start+5, one.ID, two.ID, address(kindAnnouncement, a, "repo")),
+		one, two, v1, v2, g.deletion(a, start+6, address(kindAnnouncement, a, "repo")), v2,
+	}
+	err := s.saveAll(batch, stored, stored, stored, deleted, deleted, deleted, stored, stored, duplicate)
+	if err != nil {
+		return err
+	}
+	return s.holds(batch, model(batch))
+}
+
+// scene is what one author, and another who meddles, may have published.
+func scene(g *gen, versionsByID bool) []*nostr.Event {
+	a, b := g.key(), g.key()
+	var events []*nostr.Event
+	at := func() nostr.Timestamp { return start + nostr.Timestamp(g.IntN(6)) }
+	for range 3 {
+		events = append(events, g.event(a, 1, at()), g.event(b, kindIssue, at()))
+	}
+	regular := len(events)
+	for range 5 {
+		events = append(events, g.event(a, kindAnnouncement, at(), nostr.Tag{"d", "repo"}),
+			g.event(a, 10002, at()))
+	}
+	named := events[:regular]
+	if versionsByID {
+		named = events
+	}
+	for range 4 {
+		author, owner := a, a
+		if g.IntN(3) == 0 {
+			author = b
+		}
+		switch g.IntN(3) {
+		case 0:
+			events = append(events, g.deletion(author, at(), address(kindAnnouncement, owner, "repo")))
+		case 1:
+			events = append(events, g.deletion(author, at(), address(10002, owner, ""), named[g.IntN(len(named))].ID))
+		case 2:
+			events = append(events, g.deletion(author, at(), named[g.IntN(len(named))].ID))
+		}
+	}
+	return events
+}
+
+func shuffled(g *gen, events []*nostr.Event) []*nostr.Event {
+	all := append([]*nostr.Event{}, events...)
+	for range 5 { // duplicates
+		all = append(all, events[g.IntN(len(events))])
+	}
+	g.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// checkOrder: the content depends on what was saved, not on the order. Every
+// round has authors of its own, so that one Store is enough.
+func checkOrder(ctx context.Context, store relaysync.Store) error {
+	s := subject{store, ctx}
+	for round := range uint64(60) {
+		g := newGen(100 + round)
+		events := scene(g, false)
+		if err := s.deliver(g, shuffled(g, events)); err != nil {
+			return err
+		}
+		if err := s.holds(events, model(events)); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+// checkRedelivery: where a deletion names the newest version by its id, an older
+// one may have been replaced before; it comes back when it is delivered again.
+func checkRedelivery(ctx context.Context, store relaysync.Store) error {
+	s := subject{store, ctx}
+	for round := range uint64(60) {
+		g := newGen(1000 + round)
+		events := scene(g, true)
+		for range 2 {
+			if err := s.deliver(g, shuffled(g, events)); err != nil {
+				return err
+			}
+		}
+		if err := s.holds(events, model(events)); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}

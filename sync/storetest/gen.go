@@ -1,0 +1,88 @@
+package storetest
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// start is the time of the oldest events of the suite.
+const start nostr.Timestamp = 1_700_000_000
+
+const (
+	kindAnnouncement = 30617
+	kindIssue        = 1621
+	kindComment      = 1111
+)
+
+// gen makes events. The same seed gives the same events.
+type gen struct {
+	*rand.Rand
+	serial int
+}
+
+func newGen(seed uint64) *gen { return &gen{Rand: rand.New(rand.NewPCG(seed, 34))} }
+
+// key returns a new author.
+func (g *gen) key() string { return g.hex(32) }
+
+func (g *gen) hex(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(g.Uint32())
+	}
+	return hex.EncodeToString(b)
+}
+
+// event returns an event that is unlike any other.
+func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
+	g.serial++
+	if tags == nil {
+		tags = nostr.Tags{}
+	}
+	e := &nostr.Event{
+		PubKey: author, Kind: kind, CreatedAt: at, Tags: tags,
+		Content: fmt.Sprint("event ", g.serial), Sig: strings.Repeat("0", 128),
+	}
+	e.ID = e.GetID()
+	return e
+}
+
+// tie returns n events that differ in nothing but their content, lowest id first.
+func (g *gen) tie(n int, author string, kind int, tags ...nostr.Tag) []*nostr.Event {
+	events := make([]*nostr.Event, n)
+	for i := range events {
+		events[i] = g.event(author, kind, start, tags...)
+	}
+	sortByID(events)
+	return events
+}
+
+// deletion returns a kind 5 that names ids and addresses.
+func (g *gen) deletion(author string, at nostr.Timestamp, named ...string) *nostr.Event {
+	tags := make(nostr.Tags, len(named))
+	for i, n := range named {
+		tags[i] = nostr.Tag{"e", n}
+		if strings.Contains(n, ":") {
+			tags[i][0] = "a"
+		}
+	}
+	return g.event(author, nostr.KindDeletion, at, tags...)
+}
+
+func address(kind int, author, identifier string) string {
+	return fmt.Sprintf("%d:%s:%s", kind, author, identifier)
+}
+
+func incoming(events ...*nostr.Event) []relaysync.Incoming {
+	in := make([]relaysync.Incoming, len(events))
+	for i, e := range events {
+		in[i] = relaysync.Incoming{Event: e, Source: relaysync.Source{Kind: relaysync.CatchUp}}
+	}
+	return in
+}

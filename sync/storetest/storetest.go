@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Run checks the Store that open returns. Open is called once for each check and
+// returns an empty Store each time; what it needs to close it registers with
+// t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
+	t.Helper()
+	for _, c := range checks() {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.run(t.Context(), open(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// check is one part of the suite. It returns what is wrong with the Store.
+type check struct {
+	name string
+	run  func(ctx context.Context, s relaysync.Store) error
+}
+
+func checks() []check {
+	return []check{
+		{"regular", checkRegular},
+		{"refused", checkRefused},
+		{"batch", checkBatch},
+		{"versions", checkVersions},
+		{"ties", checkTies},
+		{"identifiers", checkIdentifiers},
+		{"deletion_by_id", checkDeletionByID},
+		{"deletion_by_address", checkDeletionByAddress},
+		{"deletion_of_deletion", checkDeletionOfDeletion},
+		{"deletion_in_batch", checkDeletionInBatch},
+		{"vanish", checkVanish},
+		{"vanish_in_batch", checkVanishInBatch},
+		{"vanish_order", checkVanishOrder},
+		{"order", checkOrder},
+		{"redelivery", checkRedelivery},
+		{"has", checkHas},
+		{"complete", checkComplete},
+		{"full_second", checkFullSecond},
+		{"many_values", checkManyValues},
+		{"similar_values", checkSimilarValues},
+		{"boundaries", checkBoundaries},
+		{"content", checkContent},
+		{"cancelled", checkCancelled},
+		{"early_break", checkEarlyBreak},
+		{"concurrent", checkConcurrent},
+	}
+}

@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRun(t *testing.T) {
+	Run(t, func(*testing.T) relaysync.Store { return memstore.New() })
+}
+
+// broken is a right Store with one thing wrong.
+type broken struct {
+	*memstore.Store
+	save    func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error)
+	has     func(s *memstore.Store, ids []filters.EventID) ([]bool, error)
+	filter  func(f nostr.Filter) nostr.Filter
+	events  func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error])
+	deleted func(s *memstore.Store, e *nostr.Event) (bool, error)
+}
+
+func (b broken) Save(ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if b.save != nil {
+		return b.save(b.Store, ctx, in)
+	}
+	return b.Store.Save(ctx, in)
+}
+
+func (b broken) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+	if b.has != nil {
+		return b.has(b.Store, ids)
+	}
+	return b.Store.Has(ctx, ids)
+}
+
+func (b broken) Deleted(ctx context.Context, e *nostr.Event) (bool, error) {
+	if b.deleted != nil {
+		return b.deleted(b.Store, e)
+	}
+	return b.Store.Deleted(ctx, e)
+}
+
+func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	if b.filter != nil {
+		f = b.filter(f)
+	}
+	all := b.Store.Events(ctx, f)
+	if b.events == nil {
+		return all
+	}
+	return func(yield func(*nostr.Event, error) bool) { b.events(yield, all) }
+}
+
+func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+	return func(yield func(relaysync.Stamp, error) bool) {
+		for e, err := range b.Events(ctx, f) {
+			if err != nil {
+				yield(relaysync.Stamp{}, err)
+				return
+			}
+			if !yield(relaysync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// each saves one event after the other with a rule of its own; nil means the right
+// way.
+func each(rule func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome) func(
+	*memstore.Store, context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	return func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+		out := make([]relaysync.Outcome, 0, len(in))
+		for i := range in {
+			if o := rule(s, in[i].Event); o != nil {
+				out = append(out, *o)
+				continue
+			}
+			o, err := s.Save(ctx, in[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, o...)
+		}
+		return out, nil
+	}
+}
+
+func firstN(n int) func(func(*nostr.Event, error) bool, iter.Seq2[*nostr.Event, error]) {
+	return func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		i := 0
+		for e, err := range all {
+			if i++; i > n || !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// museum holds the Stores that are wrong in ways that have been seen.
+func museum(release <-chan struct{}) map[string]broken {
+	ctx := context.Background()
+	seen := map[string]string{}
+	return map[string]broken{
+		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+			in = slices.Clone(in)
+			for i, e := range in {
+				if e.Event.Kind == filters.KindVanish {
+					blank := *e.Event
+					blank.Tags = nil
+					in[i].Event = &blank
+				}
+			}
+			return s.Save(ctx, in)
+		}},
+		"answers end at 500":   {events: firstN(500)},
+		"answers end at 1,000": {events: firstN(1000)},
+		"answers end at 2,000": {events: firstN(2000)},
+		"since is exclusive": {filter: func(f nostr.Filter) nostr.Filter {
+			if f.Since != nil {
+				since := *f.Since + 1
+				f.Since = &since
+			}
+			return f
+		}},
+		"until is exclusive": {filter: func(f nostr.Filter) nostr.Filter {
+			if f.Until != nil {
+				until := *f.Until - 1
+				f.Until = &until
+			}
+			return f
+		}},
+		"100 tag values at most": {filter: func(f nostr.Filter) nostr.Filter {
+			tags := nostr.TagMap{}
+			for name, values := range f.Tags {
+				tags[name] = values[:min(len(values), 100)]
+			}
+			f.Tags = tags
+			return f
+		}},
+		"tags are told by their values": {filter: func(f nostr.Filter) nostr.Filter {
+			if v, ok := f.Tags["A"]; ok {
+				f.Tags = nostr.TagMap{"a": v}
+			}
+			return f
+		}},
+		"long tag values are not found": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+			for e, err := range all {
+				if e != nil && len(e.Tags) > 0 && len(e.Tags[0]) > 1 && len(e.Tags[0][1]) > 100 {
+					continue
+				}
+				if !yield(e, err) {
+					return
+				}
+			}
+		}},
+		"events come twice": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+			for e, err := range all {
+				for range 2 {
+					if !yield(e, err) {
+						return
+					}
+				}
+			}
+		}},
+		"an error is swallowed": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+			for e, err := range all {
+				if err != nil || !yield(e, nil) {
+					return
+				}
+			}
+		}},
+		"goes on after an error": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+			for e, err := range all {
+				if !yield(e, err) || err != nil && !yield(nil, err) {
+					return
+				}
+			}
+		}},
+		"breaking out leaks": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+			for e, err := range all {
+				if !yield(e, err) {
+					go func() { <-release }()
+					return
+				}
+			}
+		}},
+		"ties go to the highest id": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if nostr.IsRegularKind(e.Kind) {
+				return nil
+			}
+			key := fmt.Sprint(modelKey(e), e.CreatedAt)
+			if first, ok := seen[key]; ok && e.ID < first {
+				return &relaysync.Outcome{Result: superseded}
+			}
+			seen[key] = e.ID
+			return nil
+		})},
+		"superseded versions count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			o, _ := s.Save(ctx, incoming(e))
+			if o[0].Result == superseded {
+				o[0].Result = stored
+			}
+			return &o[0]
+		})},
+		"deletions are not executed": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if e.Kind != nostr.KindDeletion {
+				return nil
+			}
+			c := *e
+			c.Tags = nil
+			o, _ := s.Save(ctx, incoming(&c))
+			return &o[0]
+		})},
+		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if e.Kind == nostr.KindDeletion {
+				for _, t := range e.Tags {
+					if id, err := filters.ParseEventID(t[1]); err == nil {
+						s.Remove(id)
+					}
+				}
+			}
+			return nil
+		})},
+		"no tombstones": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			o, _ := s.Save(ctx, incoming(e))
+			if o[0].Result == deleted {
+				o[0].Result = stored
+			}
+			return &o[0]
+		})},
+		"deleted goes by the address alone": {deleted: func(s *memstore.Store, e *nostr.Event) (bool, error) {
+			c := *e
+			c.CreatedAt = start
+			return s.Deleted(ctx, &c)
+		}},
+		"ephemeral events are stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if nostr.IsEphemeralKind(e.Kind) {
+				return &relaysync.Outcome{Result: stored}
+			}
+			return nil
+		})},
+		"refused without a reason": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			o, _ := s.Save(ctx, incoming(e))
+			o[0].Err = nil
+			return &o[0]
+		})},
+		"duplicates count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			o, _ := s.Save(ctx, incoming(e))
+			if o[0].Result == duplicate {
+				o[0].Result = stored
+			}
+			return &o[0]
+		})},
+		"an outcome is missing": {save: func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+			o, err := s.Save(ctx, in)
+			return o[:max(0, len(o)-1)], err
+		}},
+		"deletions can be deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if e.Kind == nostr.KindDeletion {
+				for _, t := range e.Tags {
+					if id, err := filters.ParseEventID(t[1]); err == nil {
+						for d, err := range s.Events(ctx, nostr.Filter{IDs: []string{t[1]}, Kinds: []int{5}}) {
+							if err == nil && d.PubKey == e.PubKey {
+								s.Remove(id)
+							}
+						}
+					}
+				}
+			}
+			return nil
+		})},
+		"has says yes": {has: func(_ *memstore.Store, ids []filters.EventID) ([]bool, error) {
+			has := make([]bool, len(ids))
+			for i := range has {
+				has[i] = true
+			}
+			return has, nil
+		}},
+		"has looks up 500 ids": {has: func(s *memstore.Store, ids []filters.EventID) ([]bool, error) {
+			has, err := s.Has(ctx, ids[:min(len(ids), 500)])
+			return append(has, make([]bool, len(ids)-len(has))...), err
+		}},
+		"has ignores the context": {has: func(s *memstore.Store, ids []filters.EventID) ([]bool, error) {
+			return s.Has(ctx, ids)
+		}},
+		"content is cut": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			c := *e
+			c.Content = c.Content[:min(len(c.Content), math.MaxInt16)]
+			o, _ := s.Save(ctx, incoming(&c))
+			return &o[0]
+		})},
+		"saving fails now and then": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+			if e.ID[0] == '0' {
+				return &relaysync.Outcome{Result: relaysync.Failed, Err: errors.New("conflict")}
+			}
+			return nil
+		})},
+	}
+}
+
+// Every Store of the museum is found out by at least one check.
+func TestMuseum(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	for name, b := range museum(release) {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range checks() {
+				b.Store = memstore.New()
+				if err := c.run(t.Context(), b); err != nil {
+					t.Logf("%s: %v", c.name, err)
+					return
+				}
+			}
+			assert.Fail(t, "no check found anything wrong")
+		})
+	}
+}

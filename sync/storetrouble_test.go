@@ -1,0 +1,194 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// slowStore takes its time.
+type slowStore struct {
+	relaysync.Store
+	delay time.Duration
+}
+
+func (s slowStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	time.Sleep(s.delay)
+	return s.Store.Save(ctx, events)
+}
+
+// "Wait 6 s and look again" decided that sync was complete; here a slow store
+// keeps it from being so.
+func TestTrapT12_SyncedIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		comment := owner.Comment(at(time.Hour), issue, "y")
+		a.Publish(issue, comment)
+		r = start(t, net, slowStore{r.store, 20 * time.Second}, relaysync.Config{})
+		defer r.stop()
+		for range 300 {
+			after(time.Second)
+			if r.manager.Status().Synced {
+				break
+			}
+		}
+		require.True(t, r.manager.Status().Synced)
+		require.True(t, r.has(comment))
+	})
+}
+
+// failing is a store that fails as long as it is told to.
+type failing struct {
+	relaysync.Store
+	broken atomic.Bool
+}
+
+var errBroken = errors.New("disk full")
+
+func (s *failing) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if s.broken.Load() {
+		return nil, errBroken
+	}
+	return s.Store.Save(ctx, events)
+}
+
+// A store that fails is not a refusal: what it could not take is fetched again.
+func TestFailingStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		store := &failing{Store: memstore.New()}
+		r := &rig{t: t, store: store}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		store.broken.Store(true)
+		var issues []*nostr.Event
+		for i := range 30 {
+			issues = append(issues, owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		a.Publish(issues...)
+		r = start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(10 * time.Minute)
+		require.NotZero(t, r.manager.Status().Events.Failed)
+		require.False(t, r.manager.Status().Synced)
+		store.broken.Store(false)
+		after(5 * time.Minute)
+		for _, ev := range issues {
+			require.True(t, r.has(ev))
+		}
+		require.Equal(t, uint64(1), r.relay("wss://a.example").Connects)
+	})
+}
+
+// once fails the next Save, before or after it took effect.
+type once struct {
+	relaysync.Store
+	before, after atomic.Int32
+}
+
+func (s *once) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if s.before.Add(-1) >= 0 {
+		return nil, errBroken
+	}
+	out, err := s.Store.Save(ctx, events)
+	if s.after.Add(-1) >= 0 {
+		return nil, errBroken
+	}
+	return out, err
+}
+
+// A hiccup of the store lost events that came live, or that had waited, until the
+// next day or for good; an announcement that was stored though Save said otherwise
+// was never followed.
+func TestStoreHiccup(t *testing.T) {
+	for name, arm := range map[string]func(*once){
+		"before": func(s *once) { s.before.Store(1) },
+		"after":  func(s *once) { s.after.Store(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				b := net.Add("wss://b.example", relaytest.Behavior{})
+				owner, bob := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("bob")
+				store := &once{Store: memstore.New()}
+				r := &rig{t: t, store: store}
+				r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+				r = start(t, net, store, relaysync.Config{})
+				defer r.stop()
+				waiting := bob.State(at(time.Hour), "bobs", nil, "")
+				a.Publish(waiting)
+				after(time.Minute)
+
+				arm(store)
+				live := owner.Issue(at(0), owner.Ref("repo"), "live")
+				a.Publish(live)
+				after(time.Minute)
+				require.True(t, r.has(live))
+
+				arm(store)
+				a.Publish(bob.Hosted(at(2*time.Hour), "bobs", us, "b.example"))
+				after(time.Minute)
+				require.Equal(t, 1, b.Connections().Open, "it is followed")
+				require.True(t, r.has(waiting))
+			})
+		})
+	}
+}
+
+// A store that hung made the relay seem alive until the moment its loss was noticed,
+// and the catch-up look back too little.
+func TestTrapT7_LostWhileWeWereStuck(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		inner := memstore.New()
+		stuck := &stuckStore{Store: inner}
+		r := &rig{t: t, store: stuck}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r = start(t, net, stuck, relaysync.Config{StoreTimeout: time.Hour, InFlight: 4 << 20})
+		defer r.stop()
+		after(5 * time.Minute)
+		stuck.hang.Store(int64(40 * time.Minute))
+		for i := range 2000 {
+			a.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		after(time.Minute)
+		a.SetDown(true)
+		after(4 * time.Minute)
+		missed := owner.Issue(at(0), owner.Ref("repo"), "made while it was down")
+		a.Publish(missed)
+		after(time.Minute)
+		a.SetDown(false)
+		after(2 * time.Hour)
+		require.True(t, r.has(missed))
+	})
+}
+
+// stuckStore hangs once.
+type stuckStore struct {
+	relaysync.Store
+	hang atomic.Int64
+}
+
+func (s *stuckStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	time.Sleep(time.Duration(s.hang.Swap(0)))
+	return s.Store.Save(ctx, events)
+}

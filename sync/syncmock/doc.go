@@ -1,0 +1,15 @@
+// Package syncmock has gomock mocks of the interfaces of package relaysync, for
+// tests that ask whether something was called, and with what. For conversations
+// with relays use package relaytest, and package memstore for a Store: they behave.
+//
+//	ctrl := gomock.NewController(t)
+//	store := syncmock.NewMockStore(ctrl)
+//	store.EXPECT().Has(gomock.Any(), ids).Return([]bool{true}, nil)
+//
+// The mocks are generated; run go generate after changing an interface.
+package syncmock
+
+//go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../store.go -destination=store.go -package=syncmock
+//go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../transport.go -destination=transport.go -package=syncmock
+//go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../policy.go -destination=policy.go -package=syncmock
+//go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../verify.go -destination=verify.go -package=syncmock

@@ -1,0 +1,125 @@
+package sync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Relays answer newest first, so a state comes before its announcement; it waits
+// until that is here, from whichever relay.
+func TestStateComesBeforeItsAnnouncement(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+		b := net.Add("wss://b.example", relaytest.Behavior{Latency: 20 * time.Second})
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
+		defer r.stop()
+		bob, carol := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("carol")
+		byOwner := bob.State(at(time.Hour), "two", nil, "")
+		byMaintainer := carol.State(at(30*time.Minute), "two", nil, "")
+		a.Publish(byOwner, byMaintainer)
+		after(15 * time.Second)
+		require.Equal(t, int64(2), r.manager.Status().Events.Waiting)
+		require.False(t, r.has(byOwner))
+
+		b.Publish(bob.Hosted(at(2*time.Hour), "two", us, "b.example"))
+		after(2 * time.Minute)
+		require.True(t, r.has(byOwner))
+		require.False(t, r.has(byMaintainer), "not a maintainer yet")
+
+		// The same through a client of ours, not by sync.
+		relays, clones := []string{"wss://" + us}, []string{bob.CloneURL("wss://"+us, "two")}
+		r.save(bob.Announcement(at(time.Minute), "two", relays, clones, carol))
+		after(time.Second)
+		require.True(t, r.has(byMaintainer))
+		require.Zero(t, r.manager.Status().Events.Waiting)
+	})
+}
+
+// What no longer finds room to wait is forgotten, not lost: the next pass brings it.
+func TestWaitingIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, _ := hosted(t, net, relaysync.Config{Waiting: 3}, "a.example")
+		defer r.stop()
+		bob := relaytest.NewCheapKey("bob")
+		var states []*nostr.Event
+		for i := range 10 {
+			states = append(states, bob.State(at(time.Hour), fmt.Sprint("repo", i), nil, ""))
+		}
+		a.Publish(states...)
+		after(time.Minute)
+		s := r.manager.Status().Events
+		require.Equal(t, int64(3), s.Waiting)
+		require.Equal(t, uint64(7), s.Dropped["waiting"])
+		for i := range 10 {
+			r.save(bob.Hosted(at(30*time.Minute), fmt.Sprint("repo", i), us, "a.example"))
+		}
+		after(25 * time.Hour)
+		for _, ev := range states {
+			require.True(t, r.has(ev))
+		}
+	})
+}
+
+// Dated ahead, expired and protected events stay out; what was dated ahead comes
+// when its time has.
+func TestEventsOfAnotherTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		ref := nostr.Tag{"a", owner.Ref("repo").String()}
+		ahead := owner.Event(at(-2*time.Hour), 1621, "tomorrow", ref)
+		expired := owner.Event(at(time.Hour), 1621, "gone", ref, nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))})
+		protected := owner.Event(at(time.Hour), 1621, "mine", ref, nostr.Tag{"-"})
+		fine := owner.Event(at(-14*time.Minute), 1621, "clocks differ", ref)
+		a.Publish(ahead, expired, protected, fine)
+		after(5 * time.Minute)
+		for _, ev := range []*nostr.Event{ahead, expired, protected} {
+			require.False(t, r.has(ev), ev.Content)
+		}
+		require.True(t, r.has(fine))
+		after(26 * time.Hour)
+		require.True(t, r.has(ahead))
+		require.False(t, r.has(expired))
+		require.False(t, r.has(protected))
+	})
+}
+
+// The live subscription missed an event that history found: that is a gap.
+func TestGapIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(5 * time.Minute)
+		// It is there, but was never sent on the live subscription.
+		missed := owner.Issue(at(time.Minute), owner.Ref("repo"), "missed")
+		silently(a, missed)
+		after(time.Minute)
+		require.False(t, r.has(missed))
+		after(26 * time.Hour)
+		require.True(t, r.has(missed))
+		require.Equal(t, uint64(1), r.relay("wss://a.example").Gaps)
+		require.Equal(t, uint64(1), r.relay("wss://a.example").Connects)
+	})
+}
+
+// silently publishes events while nobody follows the relay: its messages are lost.
+func silently(r *relaytest.Relay, events ...*nostr.Event) {
+	before := r.Behavior().Latency
+	r.Update(func(b *relaytest.Behavior) { b.Latency = 1000 * time.Hour })
+	r.Publish(events...)
+	r.Update(func(b *relaytest.Behavior) { b.Latency = before })
+}

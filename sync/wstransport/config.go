@@ -1,0 +1,139 @@
+package wstransport
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// Defaults of [Config].
+const (
+	DefaultUserAgent    = "graspsync"
+	DefaultReadLimit    = 2<<20 + 4<<10
+	DefaultReadBudget   = 16 << 20
+	DefaultMaxRequest   = 512_000
+	DefaultDialTimeout  = 30 * time.Second
+	DefaultWriteTimeout = 10 * time.Second
+	DefaultPingInterval = 29 * time.Second
+	DefaultPingTimeout  = 10 * time.Second
+	DefaultInfoTimeout  = 5 * time.Second
+	DefaultMaxMalformed = 100
+)
+
+// Config says how a [Transport] speaks to relays. Zero fields stand for their
+// defaults.
+type Config struct {
+	// Dialer makes every connection, that for the NIP-11 document too. Required.
+	Dialer *egress.Dialer
+	// UserAgent is what relays see in the HTTP header of that name. Defaults to
+	// "graspsync".
+	UserAgent string
+	// ReadLimit is the largest message that is read, in bytes after inflation; a
+	// larger one ends the connection. Below 2 MiB + 4 KiB, khatru's reconciliation
+	// of large sets fails. Defaults to 2 MiB + 4 KiB.
+	ReadLimit int64
+	// ReadBudget bounds the bytes of the messages that are being read, over all
+	// connections of a Transport. Each connection has 64 KiB of its own; a larger
+	// message waits, in turn, for ReadLimit bytes of the budget before more of it is
+	// read. What a message takes is given back when Receive is called again. Too
+	// small a value makes relays with large messages wait for each other; it is at
+	// least ReadLimit, whatever is set. Defaults to 16 MiB, which together with the
+	// InFlight of a manager, 48 MiB, makes 64 MiB for all that relays have sent and
+	// that is not stored yet.
+	ReadBudget int64
+	// MaxRequest is the largest request that is sent to a relay whose document
+	// names no max_message_length, in bytes. Relays cut the connection over larger
+	// ones than they take. Defaults to 512,000, which is khatru's limit.
+	MaxRequest int
+	// DialTimeout bounds a Dial whose context has no deadline. Defaults to 30 s.
+	DialTimeout time.Duration
+	// WriteTimeout bounds one write. A relay that does not read for that long is
+	// disconnected. Defaults to 10 s.
+	WriteTimeout time.Duration
+	// PingInterval is the time between two signs of life that we give and ask for.
+	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
+	// 29 s.
+	PingInterval time.Duration
+	// PingTimeout is how long a relay may be silent after a ping. Too small a value
+	// cuts relays on slow links; it is also the time within which 16 KiB of a large
+	// message must arrive. Defaults to 10 s.
+	PingTimeout time.Duration
+	// InfoTimeout bounds the fetch of the NIP-11 document. Defaults to 5 s.
+	InfoTimeout time.Duration
+	// Limits of what is parsed. Defaults to those of package wire.
+	Limits wire.Limits
+	// MaxMalformed is how many malformed messages in a row end the connection; 8
+	// MiB of them do so as well. Messages with an unknown label count if they come
+	// faster than one a second. Too small a value cuts a relay for a few events
+	// that some other program got wrong. Defaults to 100.
+	MaxMalformed int
+	// NoCompression turns off permessage-deflate: less work, more traffic. What we
+	// send is never compressed. Defaults to false.
+	NoCompression bool
+	// Logger is told at debug level what is dropped. Defaults to none.
+	Logger *slog.Logger
+}
+
+// withDefaults returns a copy with every field set.
+func (c Config) withDefaults() Config {
+	setDefault(&c.UserAgent, DefaultUserAgent)
+	setDefault(&c.ReadLimit, DefaultReadLimit)
+	setDefault(&c.ReadBudget, DefaultReadBudget)
+	c.ReadBudget = max(c.ReadBudget, c.ReadLimit)
+	setDefault(&c.MaxRequest, DefaultMaxRequest)
+	setDefault(&c.DialTimeout, DefaultDialTimeout)
+	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&c.PingInterval, DefaultPingInterval)
+	setDefault(&c.PingTimeout, DefaultPingTimeout)
+	setDefault(&c.InfoTimeout, DefaultInfoTimeout)
+	setDefault(&c.MaxMalformed, DefaultMaxMalformed)
+	setDefault(&c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate names every bad field.
+func (c Config) validate() error {
+	var errs []error
+	if c.Dialer == nil {
+		errs = append(errs, errors.New("Dialer: required"))
+	}
+	for i := range len(c.UserAgent) {
+		if b := c.UserAgent[i]; b < ' ' || b >= 0x7f {
+			errs = append(errs, errors.New("UserAgent: not printable ASCII"))
+			break
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"ReadLimit", c.ReadLimit},
+		{"ReadBudget", c.ReadBudget},
+		{"MaxRequest", int64(c.MaxRequest)},
+		{"DialTimeout", int64(c.DialTimeout)},
+		{"WriteTimeout", int64(c.WriteTimeout)},
+		{"PingInterval", int64(c.PingInterval)},
+		{"PingTimeout", int64(c.PingTimeout)},
+		{"InfoTimeout", int64(c.InfoTimeout)},
+		{"Limits.Event", int64(c.Limits.Event)},
+		{"Limits.Tags", int64(c.Limits.Tags)},
+		{"Limits.Depth", int64(c.Limits.Depth)},
+		{"MaxMalformed", int64(c.MaxMalformed)},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("%s: negative", f.name))
+		}
+	}
+	return errors.Join(errs...)
+}

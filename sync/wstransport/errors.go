@@ -1,0 +1,95 @@
+package wstransport
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+)
+
+// What ends a connection besides the network, the relay and the caller.
+var (
+	errSilent    = errors.New("relay is silent: no answer to a ping")
+	errNotRead   = errors.New("relay does not read: write timed out")
+	errStalled   = errors.New("relay stalls within a message")
+	errMalformed = errors.New("relay sends malformed messages only")
+	errFlood     = errors.New("relay sends pings without end")
+	errByUs      = errors.New("closed by us")
+)
+
+// StatusError says that a relay answered the upgrade with another status than 101.
+type StatusError struct {
+	Status int
+	// RetryAfter is what the header of that name asks for, at most a day; 0 if it
+	// is missing or unreadable.
+	RetryAfter time.Duration
+}
+
+// Error returns the status in words.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("relay answered the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
+}
+
+func statusError(resp *http.Response) *StatusError {
+	return &StatusError{
+		Status:     resp.StatusCode,
+		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()),
+	}
+}
+
+// retryAfter reads the header of that name: seconds, or a date.
+func retryAfter(value string, now time.Time) time.Duration {
+	const longest = 24 * time.Hour
+	value = strings.TrimSpace(value)
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(longest/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(0, at.Sub(now)), longest)
+	}
+	return 0
+}
+
+// boundedError shows at most 300 bytes of an error, none of them a control byte:
+// errors of net/http and of the websocket library repeat what the relay sent.
+type boundedError struct {
+	text string
+	err  error
+}
+
+func (e *boundedError) Error() string { return e.text }
+
+func (e *boundedError) Unwrap() error { return e.err }
+
+func inBounds(err error) error {
+	const most = 300
+	text := err.Error()
+	if len(text) > most {
+		cut := most
+		for !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+	return &boundedError{text, err}
+}
+
+// readError says why reading ended.
+func readError(err error) error {
+	if websocket.CloseStatus(err) != -1 {
+		return fmt.Errorf("closed by the relay: %w", err)
+	}
+	return fmt.Errorf("reading: %w", err)
+}

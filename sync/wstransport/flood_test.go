@@ -1,0 +1,103 @@
+package wstransport_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+)
+
+// Ten relays that send compressed junk over real sockets for as long as anybody
+// listens: each is cut at its allowance, and memory stays what it was.
+func TestPromiseP22_CompressedFlood(t *testing.T) {
+	const relays, each = 10, 100 << 20
+	kinds := []string{
+		`["NOTICE","` + strings.Repeat("junk ", 200_000) + `"]`,
+		`["OK","` + strings.Repeat("0", 64) + `",true,"` + strings.Repeat("x", 60_000) + `"]`,
+		`["EVENT","nobody asked",{` + strings.Repeat(" ", 100_000) + `}]`, // malformed
+		`["NOTICE","` + strings.Repeat("s", 2_000) + `"]`,
+	}
+	allowance := int64(8 << 20)
+	if testing.Short() {
+		allowance = 1 << 20
+	}
+	var bootstrap []filters.RelayURL
+	var sent [relays]atomic.Int64
+	for i := range relays {
+		junk := []byte(kinds[i%len(kinds)])
+		u := wsServer(t, &websocket.AcceptOptions{CompressionMode: websocket.CompressionContextTakeover}, func(ctx context.Context, ws *websocket.Conn) {
+			var reading sync.WaitGroup
+			defer reading.Wait()
+			defer ws.CloseNow()
+			reading.Go(func() {
+				for {
+					if _, _, err := ws.Read(ctx); err != nil {
+						return
+					}
+				}
+			})
+			for sent[i].Load() < each && ws.Write(ctx, websocket.MessageText, junk) == nil {
+				sent[i].Add(int64(len(junk)))
+			}
+		})
+		bootstrap = append(bootstrap, u)
+	}
+	identity, err := nip34.ParseIdentity("us.example")
+	require.NoError(t, err)
+	transport := newTransport(t)
+	m, err := relaysync.New(memstore.New(), transport, identity, relaysync.Config{
+		Bootstrap: bootstrap, AllowPlaintext: true, Unproductive: allowance,
+	})
+	require.NoError(t, err)
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(ended)
+		_ = m.Run(ctx)
+	}()
+	peak := uint64(0)
+	require.Eventually(t, func() bool {
+		runtime.ReadMemStats(&now)
+		peak = max(peak, now.HeapInuse)
+		cut := 0
+		for _, r := range m.Status().Relays {
+			if r.Disconnects > 0 {
+				cut++
+			}
+		}
+		return cut == relays
+	}, 3*time.Minute, 10*time.Millisecond)
+	took := time.Since(began)
+	stats := transport.Stats()
+	cancel()
+	<-ended
+	s := m.Status()
+	assert.Empty(t, s.Events.Panics)
+	assert.Zero(t, stats.Panics)
+	assert.Positive(t, s.Events.Dropped["unproductive"])
+	// An allowance each, and what was on its way when it was used up.
+	assert.LessOrEqual(t, stats.Bytes, uint64(relays*(10<<20)))
+	for _, r := range s.Relays {
+		assert.True(t, r.NextAttempt.IsZero() || r.NextAttempt.After(began.Add(4*time.Second)), "%s", r.URL)
+	}
+	grown := (int64(peak) - int64(before.HeapInuse)) >> 20
+	t.Logf("%d relays with %d MiB each: %d MiB read, all cut after %v; heap in use grew by %d MiB (relays included)",
+		relays, each>>20, stats.Bytes>>20, took.Round(time.Millisecond), grown)
+	assert.Less(t, grown, int64(96))
+}

@@ -1,0 +1,355 @@
+package wstransport_test
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// allocated returns the bytes that f allocated, all goroutines together.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// quick makes a transport lose patience within milliseconds.
+func quick(c *wstransport.Config) {
+	c.PingInterval, c.PingTimeout, c.WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
+}
+
+func TestHostileGiantFrames(t *testing.T) {
+	megabyte := strings.Repeat("x", 1<<20)
+	t.Run("endless", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			_, _ = p.Write(header(fin|opText, 1<<62))
+			for p.frame2(megabyte) == nil {
+			}
+		})
+		c := dial(t, newTransport(t), u)
+		used := allocated(func() { assert.ErrorContains(t, receiveError(t, c), "read limited") })
+		assert.Less(t, used, uint64(16<<20))
+	})
+	t.Run("announced only", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			_, _ = p.Write(header(fin|opText, 1<<40))
+			p.wait()
+		})
+		c := dial(t, newTransport(t, quick), u)
+		used := allocated(func() { assert.ErrorContains(t, receiveError(t, c), "silent") })
+		assert.Less(t, used, uint64(2<<20), "memory for what was only announced")
+	})
+	t.Run("negative", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			_, _ = p.Write(header(fin|opText, 1<<63))
+			p.wait()
+		})
+		receiveError(t, dial(t, newTransport(t, quick), u))
+	})
+	t.Run("in many parts", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			err := p.frame(opText, megabyte)
+			for err == nil {
+				err = p.frame(opContinuation, megabyte)
+			}
+		})
+		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "read limited")
+	})
+	t.Run("the largest that is allowed", func(t *testing.T) {
+		const size = 2<<20 + 4<<10
+		const start, end = `["NEG-MSG","n","`, `"]`
+		frame := start + strings.Repeat("0", size-len(start)-len(end)) + end
+		u := rawServer(t, func(p peer) {
+			_ = p.frame(fin|opText, frame)
+			_ = p.frame(fin|opText, frame+" ")
+			p.wait()
+		})
+		c := dial(t, newTransport(t), u)
+		m := receive(t, c)
+		assert.Equal(t, size, m.Size)
+		assert.Len(t, m.Payload, (size-len(start)-len(end))/2)
+		assert.ErrorContains(t, receiveError(t, c), "read limited")
+	})
+}
+
+// frame2 writes bytes that are part of a frame that was announced before.
+func (p peer) frame2(payload string) error {
+	_, err := io.WriteString(p, payload)
+	return err
+}
+
+// A few hundred kilobytes that inflate to half a gigabyte.
+func TestHostileCompressionBomb(t *testing.T) {
+	u := wsServer(t, &websocket.AcceptOptions{CompressionMode: websocket.CompressionContextTakeover}, func(ctx context.Context, ws *websocket.Conn) {
+		w, err := ws.Writer(ctx, websocket.MessageText)
+		if err != nil {
+			return
+		}
+		zeros := make([]byte, 1<<20)
+		for range 512 {
+			if _, err := w.Write(zeros); err != nil {
+				return
+			}
+		}
+		_ = w.Close()
+	})
+	c := dial(t, newTransport(t), u)
+	assert.ErrorContains(t, receiveError(t, c), "read limited")
+}
+
+func TestCompression(t *testing.T) {
+	text := `["NOTICE","` + strings.Repeat("compress me ", 20) + `"]`
+	for _, mode := range []websocket.CompressionMode{
+		websocket.CompressionContextTakeover, websocket.CompressionNoContextTakeover, websocket.CompressionDisabled,
+	} {
+		requests := make(chan string, 1)
+		u := wsServer(t, &websocket.AcceptOptions{CompressionMode: mode, CompressionThreshold: 1}, func(ctx context.Context, ws *websocket.Conn) {
+			for range 3 {
+				if err := ws.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
+					return
+				}
+			}
+			_, request, _ := ws.Read(ctx)
+			requests <- string(request)
+		})
+		c := dial(t, newTransport(t), u)
+		for range 3 {
+			m := receive(t, c)
+			assert.Equal(t, strings.Repeat("compress me ", 20), m.Text)
+			assert.Equal(t, len(text), m.Size, "sizes are those after inflation")
+		}
+		require.NoError(t, c.Send(testContext(t), allNotes))
+		assert.Equal(t, `["REQ","x",{"kinds":[1]}]`, <-requests)
+	}
+}
+
+func TestHostileProtocolErrors(t *testing.T) {
+	for name, bytes := range map[string]string{
+		"noise":                "\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8 this is not a websocket",
+		"http":                 "HTTP/1.1 200 OK\r\n\r\n",
+		"unknown opcode":       "\x83\x00",
+		"reserved bits":        "\xf1\x00",
+		"compressed unasked":   "\xc1\x01x",
+		"continuation first":   "\x80\x00",
+		"message in a message": "\x01\x01x\x81\x01y",
+		"long ping":            "\x89\x7e\x01\x00" + strings.Repeat("x", 256),
+		"ping in parts":        "\x09\x00\x80\x00",
+		"bad close":            "\x88\x01x",
+		"bad close code":       "\x88\x02\x00\x00",
+		"half a frame":         "\x81\x05ab",
+		"nothing":              "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := rawServer(t, func(p peer) { _ = p.frame2(bytes) })
+			err := receiveError(t, dial(t, newTransport(t, func(c *wstransport.Config) { c.NoCompression = true }), u))
+			assert.Less(t, len(err.Error()), 400)
+		})
+	}
+}
+
+func TestClosedByTheRelay(t *testing.T) {
+	u := rawServer(t, func(p peer) {
+		_ = p.frame(fin|opText, `["NOTICE","the last words"]`)
+		_ = p.frame(fin|opClose, "\x03\xf0going \x1b[1maway")
+		p.wait()
+	})
+	c := dial(t, newTransport(t), u)
+	assert.Equal(t, "the last words", receive(t, c).Text, "what came before the end is delivered")
+	err := receiveError(t, c)
+	assert.ErrorContains(t, err, "closed by the relay")
+	assert.ErrorContains(t, err, "StatusPolicyViolation")
+	assert.NotContains(t, err.Error(), "\x1b")
+}
+
+func TestMalformedAreDroppedAndCounted(t *testing.T) {
+	u := rawServer(t, func(p peer) {
+		for i := range 5 { // never three in a row
+			_ = p.frame(fin|opText, `["EVENT","`)
+			_ = p.frame(fin|opBinary, "\x00\xff")
+			_ = p.frame(fin|opText, `["NOTICE","`+string(rune('0'+i))+`"]`)
+		}
+		_ = p.frame(fin|opText, "")
+		_ = p.frame(fin|opText, "{}")
+		_ = p.frame(fin|opText, "[")
+		_ = p.frame(fin|opText, `["NOTICE","too late"]`)
+		p.wait()
+	})
+	transport := newTransport(t, func(c *wstransport.Config) { c.MaxMalformed = 3 })
+	c := dial(t, transport, u)
+	for i := range 5 {
+		assert.Equal(t, string(rune('0'+i)), receive(t, c).Text)
+	}
+	assert.ErrorContains(t, receiveError(t, c), "malformed")
+	stats := transport.Stats()
+	assert.Equal(t, uint64(13), stats.Malformed)
+	assert.Equal(t, uint64(5), stats.Messages)
+	assert.Equal(t, uint64(5*(10+2+14)+3), stats.Bytes)
+	assert.Zero(t, stats.Unknown)
+	assert.Equal(t, stats, c.(interface{ Stats() wstransport.Stats }).Stats())
+}
+
+// One relay's malformed messages cost no other relay anything.
+func TestMalformedAreCountedPerConnection(t *testing.T) {
+	hostile := rawServer(t, func(p peer) {
+		for p.frame(fin|opText, "[") == nil {
+		}
+	})
+	honest := rawServer(t, func(p peer) {
+		_ = p.frame(fin|opText, `["NOTICE","hello"]`)
+		p.wait()
+	})
+	transport := newTransport(t)
+	good, bad := dial(t, transport, honest), dial(t, transport, hostile)
+	receiveError(t, bad)
+	assert.Equal(t, "hello", receive(t, good).Text)
+	assert.Equal(t, uint64(100), transport.Stats().Malformed)
+	assert.Zero(t, good.(interface{ Stats() wstransport.Stats }).Stats().Malformed)
+}
+
+// Large malformed messages are put up with for less long.
+func TestMalformedBytes(t *testing.T) {
+	u := rawServer(t, func(p peer) {
+		for p.frame(fin|opText, strings.Repeat("x", 2<<20)) == nil {
+		}
+	})
+	transport := newTransport(t)
+	receiveError(t, dial(t, transport, u))
+	assert.Equal(t, uint64(4), transport.Stats().Malformed)
+}
+
+func TestUnknownLabels(t *testing.T) {
+	const unknown = `["HELLO",1]`
+	t.Run("now and then", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, `["NOTICE","a"]`)
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, `["NOTICE","b"]`)
+			p.wait()
+		})
+		transport := newTransport(t, func(c *wstransport.Config) { c.MaxMalformed = 2 })
+		c := dial(t, transport, u)
+		assert.Equal(t, "a", receive(t, c).Text)
+		assert.Equal(t, "b", receive(t, c).Text)
+		assert.Equal(t, uint64(3), transport.Stats().Unknown)
+		assert.Zero(t, transport.Stats().Malformed)
+	})
+	t.Run("without end", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			for p.frame(fin|opText, unknown) == nil {
+			}
+		})
+		transport := newTransport(t)
+		receiveError(t, dial(t, transport, u))
+		assert.Equal(t, uint64(101), transport.Stats().Unknown)
+	})
+}
+
+// The relay holds the connection and says nothing: no FIN, no answer to a ping.
+func TestHostileSilence(t *testing.T) {
+	u := rawServer(t, func(p peer) { p.wait() })
+	assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t, quick), u)), "silent")
+
+	// Nor does it help that nobody asks for a message: nothing came that could be
+	// waiting.
+	c := dial(t, newTransport(t, quick), u)
+	require.Eventually(t, func() bool { return c.Send(testContext(t), closeRequest) != nil }, patience, 5*time.Millisecond)
+	assert.ErrorContains(t, receiveError(t, c), "silent")
+}
+
+// Frames that bring nothing: no message ever gets done, and no ping is answered.
+func TestHostileDrip(t *testing.T) {
+	for name, serve := range map[string]func(p peer) error{
+		"byte by byte":        func(p peer) error { return p.frame2("x") },
+		"empty continuations": func(p peer) error { return p.frame(opContinuation, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := rawServer(t, func(p peer) {
+				err := p.frame2("\x01\x00")
+				if name == "byte by byte" {
+					_, err = p.Write(header(opContinuation, 1<<20))
+				}
+				tick := time.NewTicker(time.Millisecond)
+				defer tick.Stop()
+				for err == nil {
+					<-tick.C
+					err = serve(p)
+				}
+			})
+			// At a byte per millisecond, no 16 KiB come within the 150 ms.
+			assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t, quick), u)), "silent")
+		})
+	}
+}
+
+// Pings cost work and never reach Receive.
+func TestHostilePingFlood(t *testing.T) {
+	for _, op := range []byte{opPing, opPong} {
+		u := rawServer(t, func(p peer) {
+			go p.wait() // read our pongs
+			for p.frame(fin|op, "x") == nil {
+			}
+		})
+		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "pings without end")
+	}
+}
+
+// The relay stops reading: its window fills, and a write would block for ever.
+func TestHostileStopsReading(t *testing.T) {
+	release := make(chan struct{})
+	u := rawServer(t, func(peer) { <-release })
+	defer close(release)
+	transport := newTransport(t, func(c *wstransport.Config) { c.WriteTimeout = 100 * time.Millisecond })
+	c := dial(t, transport, u)
+	big := wire.Request{Type: wire.TypePublish, Event: &nostr.Event{Content: strings.Repeat("x", 400_000)}}
+	var err error
+	for range 1000 {
+		if err = c.Send(testContext(t), big); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, relaysync.ErrClosed)
+	assert.ErrorContains(t, err, "does not read")
+	assert.Equal(t, err, receiveError(t, c))
+}
+
+// A relay that answers every request at once but takes only one byte at a time
+// from us must not keep Send for longer than its time.
+func TestHostileReadsSlowly(t *testing.T) {
+	u := rawServer(t, func(p peer) {
+		one := make([]byte, 1)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			<-tick.C
+			if _, err := p.Read(one); err != nil {
+				return
+			}
+		}
+	})
+	transport := newTransport(t, func(c *wstransport.Config) { c.WriteTimeout = 100 * time.Millisecond })
+	c := dial(t, transport, u)
+	big := wire.Request{Type: wire.TypePublish, Event: &nostr.Event{Content: strings.Repeat("x", 400_000)}}
+	var err error
+	for range 1000 {
+		if err = c.Send(testContext(t), big); err != nil {
+			break
+		}
+	}
+	assert.ErrorContains(t, err, "does not read")
+}

@@ -1,0 +1,62 @@
+package wstransport
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"slices"
+
+	"github.com/graspsync/graspsync/egress"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+var _ relaysync.Keeper = (*Transport)(nil)
+
+// keepRecords is how many records go into one chunk at most, on average.
+const keepRecords = 500
+
+// Export implements [relaysync.Keeper]: what the dialer counts of addresses. A crash
+// must not make us forget whom we have bothered. Each chunk can be read by itself,
+// since a crash may come when only some are written; which one a record is in depends
+// on what it is about, so that few change.
+func (t *Transport) Export() [][]byte { return chunksOf(t.cfg.Dialer.Budget().Export()) }
+
+func chunksOf(all egress.BudgetState) [][]byte {
+	n := uint32(1)
+	for int(n)*keepRecords < len(all.Addresses)+len(all.Hosts) {
+		n *= 2
+	}
+	parts := make([]egress.BudgetState, n)
+	for _, a := range all.Addresses {
+		p := &parts[place(a.Address.String(), n)]
+		p.Addresses = append(p.Addresses, a)
+	}
+	for _, h := range all.Hosts {
+		p := &parts[place(h.Host, n)]
+		p.Hosts = append(p.Hosts, h)
+	}
+	chunks := make([][]byte, n)
+	for i, p := range parts {
+		chunks[i], _ = json.Marshal(p) // numbers and names always can be written
+	}
+	return chunks
+}
+
+func place(name string, n uint32) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return h.Sum32() % n
+}
+
+// Import implements [relaysync.Keeper]. What can't be read is left out.
+func (t *Transport) Import(chunks [][]byte) {
+	var all egress.BudgetState
+	for _, c := range chunks {
+		var part egress.BudgetState
+		if json.Unmarshal(c, &part) == nil {
+			all.Addresses = append(all.Addresses, part.Addresses...)
+			all.Hosts = append(all.Hosts, part.Hosts...)
+		}
+	}
+	slices.SortStableFunc(all.Addresses, func(a, b egress.AddressBudget) int { return a.LastAttempt.Compare(b.LastAttempt) })
+	t.cfg.Dialer.Budget().Import(all)
+}

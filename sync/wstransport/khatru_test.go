@@ -1,0 +1,146 @@
+package wstransport_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip11"
+	"github.com/nbd-wtf/go-nostr/nip77/negentropy"
+	"github.com/nbd-wtf/go-nostr/nip77/negentropy/storage/vector"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// startKhatru serves a khatru relay with an empty store.
+func startKhatru(t testing.TB, change func(*khatru.Relay)) filters.RelayURL {
+	t.Helper()
+	store := &slicestore.SliceStore{}
+	require.NoError(t, store.Init())
+	relay := khatru.NewRelay()
+	relay.Log = log.New(io.Discard, "", 0)
+	relay.Info.Name = "khatru under test"
+	relay.Info.Limitation = &nip11.RelayLimitationDocument{MaxMessageLength: 512_000, MaxSubscriptions: 20}
+	relay.StoreEvent = append(relay.StoreEvent, store.SaveEvent)
+	relay.QueryEvents = append(relay.QueryEvents, store.QueryEvents)
+	relay.Negentropy = true
+	if change != nil {
+		change(relay)
+	}
+	s := httptest.NewServer(relay)
+	t.Cleanup(s.Close)
+	return relayURL(t, strings.Replace(s.URL, "http", "ws", 1))
+}
+
+func signedNotes(t testing.TB, n int) []*nostr.Event {
+	t.Helper()
+	key := nostr.GeneratePrivateKey()
+	events := make([]*nostr.Event, n)
+	for i := range events {
+		events[i] = &nostr.Event{Kind: 1, CreatedAt: nostr.Timestamp(1_700_000_000 + i), Content: fmt.Sprintf("note %d: \"ü\"\n\t\u2028", i), Tags: nostr.Tags{{"t", "x"}}}
+		require.NoError(t, events[i].Sign(key))
+	}
+	return events
+}
+
+// A conversation with a real relay: publish, ask, follow, reconcile.
+func TestKhatru(t *testing.T) {
+	u := startKhatru(t, nil)
+	transport := newTransport(t)
+	c := dial(t, transport, u)
+	send := func(r wire.Request) { t.Helper(); require.NoError(t, c.Send(testContext(t), r)) }
+
+	events := signedNotes(t, 20)
+	for _, ev := range events[:19] {
+		send(wire.Request{Type: wire.TypePublish, Event: ev})
+		m := receive(t, c)
+		assert.Equal(t, wire.TypeOK, m.Type)
+		assert.True(t, m.Accepted, m.Text)
+		assert.Equal(t, ev.ID, m.ID.String())
+	}
+	require.Eventually(t, func() bool { return c.Info().Name == "khatru under test" }, patience, time.Millisecond)
+	assert.Equal(t, 512_000, c.Info().MaxMessageLength)
+	assert.Equal(t, 20, c.Info().MaxSubscriptions)
+
+	// History, newest first.
+	send(wire.Request{Type: wire.TypeReq, Sub: "history", Filters: []nostr.Filter{{Kinds: []int{1}, Limit: 100}}})
+	for i := 18; i >= 0; i-- {
+		m := receive(t, c)
+		require.Equal(t, wire.TypeEvent, m.Type)
+		assert.Equal(t, "history", m.Sub)
+		assert.Equal(t, events[i], m.Event)
+		assert.True(t, m.Event.CheckID())
+	}
+	m := receive(t, c)
+	assert.Equal(t, wire.Message{Type: wire.TypeEOSE, Sub: "history", Size: m.Size}, m)
+	send(wire.Request{Type: wire.TypeClose, Sub: "history"})
+
+	// Live. Khatru handles each message in a goroutine of its own, so that CLOSE
+	// may come after the publication: its EVENT is skipped.
+	send(wire.Request{Type: wire.TypeReq, Sub: "live", Filters: []nostr.Filter{{Kinds: []int{1}, LimitZero: true}}})
+	assert.Equal(t, wire.TypeEOSE, receive(t, c).Type)
+	other := dial(t, transport, u)
+	require.NoError(t, other.Send(testContext(t), wire.Request{Type: wire.TypePublish, Event: events[19]}))
+	for m = receive(t, c); m.Sub == "history"; m = receive(t, c) {
+	}
+	assert.Equal(t, wire.Message{Type: wire.TypeEvent, Sub: "live", Event: events[19], Size: m.Size}, m)
+
+	// NIP-77: it has all, we have nothing.
+	neg := negentropy.New(emptySet(), 60_000)
+	first, err := hex.DecodeString(neg.Start())
+	require.NoError(t, err)
+	send(wire.Request{Type: wire.TypeNegOpen, Sub: "neg", Filters: []nostr.Filter{{Kinds: []int{1}}}, Payload: first})
+	m = receive(t, c)
+	require.Equal(t, wire.TypeNegMsg, m.Type, m.Text)
+	assert.Equal(t, "neg", m.Sub)
+	ids := hex.EncodeToString(m.Payload)
+	for _, ev := range events {
+		assert.Contains(t, ids, ev.ID)
+	}
+	send(wire.Request{Type: wire.TypeNegSend, Sub: "never opened", Payload: []byte{0x61}})
+	m = receive(t, c)
+	assert.Equal(t, wire.TypeNegErr, m.Type)
+	assert.Equal(t, wire.RefusalSessionLost, wire.ClassifyNegErr(m.Text, m.Max))
+	send(wire.Request{Type: wire.TypeNegClose, Sub: "neg"})
+}
+
+func emptySet() *vector.Vector {
+	v := vector.New()
+	v.Seal()
+	return v
+}
+
+// What khatru says when it does not do as asked is understood.
+func TestKhatruRefusals(t *testing.T) {
+	u := startKhatru(t, func(r *khatru.Relay) {
+		r.Negentropy = false
+		// The words of its policies.FilterIPRateLimiter, which leaves a goroutine.
+		r.RejectFilter = append(r.RejectFilter, func(context.Context, nostr.Filter) (bool, string) {
+			return true, "rate-limited: there is a bug in the client, no one should be making so many requests"
+		})
+	})
+	c := dial(t, newTransport(t), u)
+	negOpen := wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{{Kinds: []int{1}}}, Payload: []byte{0x61}}
+	require.NoError(t, c.Send(testContext(t), negOpen))
+	m := receive(t, c)
+	assert.Equal(t, wire.TypeNotice, m.Type)
+	assert.Equal(t, wire.RefusalNoNegentropy, wire.ClassifyNotice(m.Text), m.Text)
+	assert.True(t, wire.RefusesNegentropy(m.Text), m.Text)
+
+	require.NoError(t, c.Send(testContext(t), allNotes))
+	m = receive(t, c)
+	assert.Equal(t, wire.TypeClosed, m.Type)
+	assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(m.Text), m.Text)
+}

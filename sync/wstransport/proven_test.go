@@ -1,0 +1,97 @@
+package wstransport
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// A connection that stands for long enough frees its host; one that does not, or a
+// server that is no relay, uses up the budget of its address.
+func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/none" || r.Header.Get("Upgrade") == "" {
+			http.NotFound(w, r)
+			return
+		}
+		if ws, err := websocket.Accept(w, r, nil); err == nil {
+			_, _, _ = ws.Read(r.Context())
+		}
+	}))
+	defer s.Close()
+	budget, err := egress.NewBudget(egress.BudgetConfig{Rand: func() float64 { return 0 }})
+	require.NoError(t, err)
+	dialer, err := egress.NewDialer(egress.Config{
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true, Budget: budget, BudgetAllowed: true,
+	})
+	require.NoError(t, err)
+	transport, err := New(Config{Dialer: dialer})
+	require.NoError(t, err)
+	assert.Equal(t, time.Minute, transport.proven)
+	transport.proven = 10 * time.Millisecond
+	u, err := filters.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
+	require.NoError(t, err)
+	c, err := transport.Dial(t.Context(), u)
+	require.NoError(t, err)
+	<-c.(relaysync.InfoAwaiter).InfoKnown()
+	require.Eventually(t, func() bool { return len(budget.Export().Hosts) == 1 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, c.Close())
+	none, err := filters.ParseRelayURL(u.String() + "/none")
+	require.NoError(t, err)
+	for range 10 { // free
+		_, err := transport.Dial(t.Context(), none)
+		assert.NotErrorIs(t, err, egress.ErrBudget)
+	}
+
+	other, err := filters.ParseRelayURL(strings.Replace(none.String(), "127.0.0.1", "127.0.0.9", 1))
+	require.NoError(t, err)
+	_, err = transport.Dial(t.Context(), other)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, egress.ErrBudget)
+	_, err = transport.Dial(t.Context(), other)
+	require.ErrorIs(t, err, egress.ErrBudget, "health reads when it may be tried again")
+	require.NotErrorIs(t, err, relaysync.ErrForbidden)
+	var wait interface{ RetryAfter() time.Duration }
+	require.ErrorAs(t, err, &wait)
+	assert.Greater(t, wait.RetryAfter(), 4*time.Second)
+}
+
+// What a connection drops is told, so that a relay that mixes rubbish with sense is
+// charged for it.
+func TestDroppedBytes(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		for _, m := range []string{`rubbish`, `["NOTICE","x"]`} {
+			_ = ws.Write(r.Context(), websocket.MessageText, []byte(m))
+		}
+		_, _, _ = ws.Read(r.Context())
+	}))
+	defer s.Close()
+	dialer, err := egress.NewDialer(egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true})
+	require.NoError(t, err)
+	transport, err := New(Config{Dialer: dialer})
+	require.NoError(t, err)
+	u, err := filters.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
+	require.NoError(t, err)
+	c, err := transport.Dial(t.Context(), u)
+	require.NoError(t, err)
+	m, err := c.Receive(t.Context())
+	require.NoError(t, err, fmt.Sprint(m))
+	assert.EqualValues(t, len("rubbish"), c.(relaysync.DropCounter).DroppedBytes())
+	require.NoError(t, c.Close())
+}

@@ -1,0 +1,137 @@
+package wstransport_test
+
+import (
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/wire"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// largest is a NOTICE of about the size of the largest message.
+func largest(size int) []byte {
+	const around = len(`["NOTICE",""]`)
+	return []byte(`["NOTICE","` + strings.Repeat("x", size-around) + `"]`)
+}
+
+// Two hundred relays that send the largest message at once: memory is what the
+// budget says, and each message arrives.
+func TestPromiseP20_ReadBudget(t *testing.T) {
+	const relays = 200
+	message := largest(wstransport.DefaultReadLimit)
+	u := rawServer(t, func(p peer) {
+		for range 2 {
+			if _, err := p.Write(header(fin|opText, uint64(len(message)))); err != nil {
+				return
+			}
+			if _, err := p.Write(message); err != nil {
+				return
+			}
+		}
+		p.wait()
+	})
+	transport := newTransport(t, func(c *wstransport.Config) { c.PingTimeout = time.Minute })
+	var peak, base runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&base)
+	done := make(chan struct{})
+	var sampler, readers sync.WaitGroup
+	sampler.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond): // real time: the memory of real sockets
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				peak.HeapInuse = max(peak.HeapInuse, m.HeapInuse)
+			}
+		}
+	})
+	for range relays {
+		c := dial(t, transport, u)
+		readers.Go(func() {
+			for range 2 {
+				_, err := c.Receive(testContext(t))
+				assert.NoError(t, err)
+			}
+			assert.NoError(t, c.Close())
+		})
+	}
+	readers.Wait()
+	close(done)
+	sampler.Wait()
+	grown := (int64(peak.HeapInuse) - int64(base.HeapInuse)) >> 20
+	t.Logf("%d relays sent 2 messages of %d bytes each: heap in use grew by %d MiB at most", relays, len(message), grown)
+	assert.Less(t, grown, int64(80), "all at once would be over 400 MiB")
+}
+
+// A relay that stalls within a large message must not keep the budget from others.
+func TestPromiseP20_StalledMessageIsCut(t *testing.T) {
+	message := largest(1 << 20)
+	stalls := rawServer(t, func(p peer) {
+		_, _ = p.Write(header(fin|opText, uint64(len(message))))
+		_, _ = p.Write(message[:len(message)/2])
+		p.wait()
+	})
+	honest := rawServer(t, func(p peer) {
+		_, _ = p.Write(header(fin|opText, uint64(len(message))))
+		_, _ = p.Write(message)
+		p.wait()
+	})
+	transport := newTransport(t, func(c *wstransport.Config) {
+		c.ReadBudget, c.PingTimeout, c.PingInterval = 1, 300*time.Millisecond, time.Hour // room for one
+	})
+	bad := dial(t, transport, stalls)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	waiting.Go(func() { assert.ErrorContains(t, receiveError(t, bad), "stalls within a message") })
+	for range 3 {
+		good := dial(t, transport, honest)
+		m := receive(t, good)
+		assert.Len(t, m.Text, wire.MaxText, "texts are cut")
+		require.NoError(t, good.Close())
+	}
+}
+
+// P10: nothing that a relay could know us by goes out, and a request for it is a
+// plain failure.
+func TestPromiseP10_NoCredentials(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusProxyAuthRequired} {
+		var mu sync.Mutex
+		var asked []*http.Request
+		u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, r)
+			w.Header().Set("Www-Authenticate", `Basic realm="x"`)
+			w.Header().Set("Proxy-Authenticate", `Basic realm="x"`)
+			http.SetCookie(w, &http.Cookie{Name: "tracked", Value: "yes"})
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "who are you?")
+		})
+		transport := newTransport(t)
+		for range 2 {
+			_, err := transport.Dial(testContext(t), u)
+			var answer *wstransport.StatusError
+			require.ErrorAs(t, err, &answer)
+			assert.Equal(t, status, answer.Status)
+		}
+		mu.Lock()
+		require.Len(t, asked, 2, "no second try with credentials")
+		for _, r := range asked {
+			for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "Referer", "Origin", "From"} {
+				assert.Empty(t, r.Header.Values(name), name)
+			}
+		}
+		mu.Unlock()
+	}
+}

@@ -1,0 +1,149 @@
+package wstransport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Transport opens websocket connections to relays. It is made by [New], holds
+// nothing that has to be closed, and may be used concurrently.
+type Transport struct {
+	cfg     Config              // set by New, read-only
+	reading *semaphore.Weighted // of cfg.ReadBudget
+	proven  time.Duration       // provenAfter but in tests
+	stats   counters
+}
+
+var _ relaysync.Transport = (*Transport)(nil)
+
+// Stats counts what relays sent.
+type Stats struct {
+	Messages  uint64 // handed to Receive
+	Bytes     uint64 // of all messages, after inflation
+	Malformed uint64 // messages that were dropped because they are malformed
+	Unknown   uint64 // messages that were dropped because their label is unknown
+	Panics    uint64 // connections that ended by an error of ours; always a bug
+}
+
+type counters struct {
+	messages, bytes, malformed, unknown, dropped, panics atomic.Uint64
+}
+
+func (c *counters) read() Stats {
+	return Stats{
+		Messages:  c.messages.Load(),
+		Bytes:     c.bytes.Load(),
+		Malformed: c.malformed.Load(),
+		Unknown:   c.unknown.Load(),
+		Panics:    c.panics.Load(),
+	}
+}
+
+// New returns a Transport. The error names every bad field of c.
+func New(c Config) (*Transport, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("wstransport config: %w", err)
+	}
+	c = c.withDefaults()
+	return &Transport{cfg: c, reading: semaphore.NewWeighted(c.ReadBudget), proven: provenAfter}, nil
+}
+
+// Stats returns the sums over all connections, past ones included. A connection's
+// own are had by asserting interface{ Stats() Stats }.
+func (t *Transport) Stats() Stats { return t.stats.read() }
+
+// Dial connects to a relay. An error wraps [relaysync.ErrForbidden] if the dialer
+// refuses the relay's address or plaintext, and is or wraps a [*StatusError] if
+// the relay answered but did not upgrade. No redirect is followed.
+func (t *Transport) Dial(ctx context.Context, relay filters.RelayURL) (relaysync.Conn, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.cfg.DialTimeout)
+		defer cancel()
+	}
+	conn, err := t.dial(ctx, relay)
+	if err != nil {
+		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
+			err = fmt.Errorf("%w: %w", relaysync.ErrForbidden, err)
+		}
+		return nil, fmt.Errorf("dialing relay: %w", inBounds(err))
+	}
+	return conn, nil
+}
+
+func (t *Transport) dial(ctx context.Context, relay filters.RelayURL) (*conn, error) {
+	u, err := egress.ParseURL(relay.String(), egress.Relay)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.cfg.Dialer.Check(u); err != nil {
+		return nil, err
+	}
+	client := t.cfg.Dialer.HTTPClient(0)
+	upgrade := &upgradeTransport{next: client.Transport}
+	client.Transport = upgrade
+	// After the upgrade, or its failure, nobody needs what may be left.
+	defer client.CloseIdleConnections()
+	s := newSigns()
+	ws, resp, err := websocket.Dial(ctx, u.String(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
+	if err != nil {
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			err = statusError(resp)
+		}
+		return nil, err
+	}
+	ws.SetReadLimit(t.cfg.ReadLimit)
+	return t.start(ws, upgrade.raw, u, s), nil
+}
+
+func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOptions {
+	o := &websocket.DialOptions{
+		HTTPClient: client,
+		HTTPHeader: http.Header{"User-Agent": {t.cfg.UserAgent}},
+		// A relay may compress as it likes, with a window across messages. We do
+		// not: that would keep 1.2 MB per connection for the sake of our requests.
+		CompressionMode:      websocket.CompressionContextTakeover,
+		CompressionThreshold: math.MaxInt,
+		OnPingReceived:       func(context.Context, []byte) bool { return s.control() },
+		OnPongReceived:       func(context.Context, []byte) { s.control() },
+	}
+	if t.cfg.NoCompression {
+		o.CompressionMode = websocket.CompressionDisabled
+	}
+	return o
+}
+
+// upgradeTransport keeps hold of the connection that an upgrade leaves behind.
+type upgradeTransport struct {
+	next http.RoundTripper
+	raw  io.Writer
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (u *upgradeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := u.next.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		u.raw, _ = resp.Body.(io.Writer)
+	}
+	return resp, err
+}
+
+// CloseIdleConnections is found by [http.Client.CloseIdleConnections].
+func (u *upgradeTransport) CloseIdleConnections() {
+	if c, ok := u.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,268 @@
+package wstransport_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
+	"github.com/graspsync/graspsync/sync/wire"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// The suite that every Transport must pass.
+func TestTransport(t *testing.T) {
+	relaytest.RunTransport(t, func(t *testing.T) (relaysync.Transport, filters.RelayURL, *relaytest.Relay) {
+		relay := relaytest.New("wss://relay.example", relaytest.Behavior{})
+		server, err := relayserver.Start(relay)
+		require.NoError(t, err)
+		t.Cleanup(server.Close)
+		return newTransport(t), server.URL(), relay
+	})
+}
+
+func TestNewNamesEveryBadField(t *testing.T) {
+	_, err := wstransport.New(wstransport.Config{
+		UserAgent: "a\nb", ReadLimit: -1, ReadBudget: -1, MaxRequest: -1, DialTimeout: -1, WriteTimeout: -1, PingInterval: -1, PingTimeout: -1,
+		InfoTimeout: -1, Limits: wire.Limits{Event: -1, Tags: -1, Depth: -1}, MaxMalformed: -1,
+	})
+	require.Error(t, err)
+	for f := range reflect.TypeFor[wstransport.Config]().Fields() {
+		switch f.Name {
+		case "NoCompression", "Logger": // no bad values
+		default:
+			assert.Contains(t, err.Error(), f.Name)
+		}
+	}
+	_, err = wstransport.New(wstransport.Config{})
+	assert.ErrorContains(t, err, "Dialer: required")
+	_, err = wstransport.New(wstransport.Config{Dialer: newDialer(t, egress.Config{})})
+	assert.NoError(t, err)
+}
+
+// A server that connects wherever a stranger's URL points to.
+func TestDialForbidden(t *testing.T) {
+	var mu sync.Mutex
+	requests := 0
+	u := httpServer(t, func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		requests++
+		mu.Unlock()
+	})
+	plaintext := loopback()
+	plaintext.AllowPlaintext = false
+	own := loopback()
+	own.Own = []netip.AddrPort{netip.MustParseAddrPort(strings.TrimPrefix(u.String(), "ws://"))}
+	byName := egress.Config{AllowPlaintext: true, Resolver: resolver{netip.MustParseAddr("127.0.0.1")}}
+	tests := []struct {
+		name   string
+		config egress.Config
+		url    filters.RelayURL
+		want   error
+	}{
+		{"loopback", egress.Config{AllowPlaintext: true}, u, egress.ErrAddress},
+		{"plaintext", plaintext, u, egress.ErrPlaintext},
+		{"ourselves", own, u, egress.ErrOwn},
+		{"name of a private address", byName, relayURL(t, strings.Replace(u.String(), "127.0.0.1", "relay.example.com", 1)), egress.ErrAddress},
+	}
+	for _, tt := range tests {
+		transport := newTransport(t, func(c *wstransport.Config) { c.Dialer = newDialer(t, tt.config) })
+		c, err := transport.Dial(testContext(t), tt.url)
+		assert.Nil(t, c, tt.name)
+		assert.ErrorIs(t, err, relaysync.ErrForbidden, tt.name)
+		assert.ErrorIs(t, err, tt.want, tt.name)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Zero(t, requests, "the relay was reached")
+
+	_, err := newTransport(t).Dial(testContext(t), filters.RelayURL{})
+	assert.ErrorIs(t, err, egress.ErrURL)
+	assert.NotErrorIs(t, err, relaysync.ErrForbidden)
+}
+
+type resolver struct{ addr netip.Addr }
+
+func (r resolver) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return []netip.Addr{r.addr}, nil
+}
+
+// A redirect at the upgrade leads past every check of the URL.
+func TestDialFollowsNoRedirect(t *testing.T) {
+	reached := make(chan struct{}, 10)
+	target := httpServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{} })
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", strings.Replace(target.String(), "ws:", "http:", 1))
+			w.WriteHeader(status)
+		})
+		_, err := newTransport(t).Dial(testContext(t), u)
+		assert.ErrorIs(t, err, egress.ErrRedirect)
+		assert.NotErrorIs(t, err, relaysync.ErrForbidden)
+	}
+	assert.Empty(t, reached)
+}
+
+func TestDialStatus(t *testing.T) {
+	u := httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "300")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, strings.Repeat("go away ", 1000))
+	})
+	_, err := newTransport(t).Dial(testContext(t), u)
+	var status *wstransport.StatusError
+	require.ErrorAs(t, err, &status)
+	assert.Equal(t, wstransport.StatusError{Status: 429, RetryAfter: 5 * time.Minute}, *status)
+	assert.Less(t, len(err.Error()), 400)
+}
+
+// What a relay writes reaches errors, and so logs, bounded and harmless.
+func TestDialErrorsAreBounded(t *testing.T) {
+	for _, answer := range []string{
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + strings.Repeat("x", 10_000) + "\r\n\r\n",
+		"HTTP/1.1 \x1b[2J" + strings.Repeat("é", 10_000) + "\r\n\r\n", "HTTP/1.1 101 x\r\na\x1b]0;owned\x07: b\r\n\r\n", "\xff\xfe\x00 nonsense\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Header: "+strings.Repeat("y", 1000)+"\r\n", 100) + "\r\n",
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Extensions: \x1b[31m\r\n\r\n",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_, _ = io.WriteString(c, answer)
+		}))
+		_, err := newTransport(t).Dial(testContext(t), relayURL(t, strings.Replace(s.URL, "http", "ws", 1)))
+		if assert.Error(t, err, answer) {
+			assert.Less(t, len(err.Error()), 400)
+			assert.NotContains(t, err.Error(), "\x1b")
+			assert.NotContains(t, err.Error(), "\x07")
+		}
+		s.Close()
+	}
+}
+
+// A relay that takes the connection and never answers.
+func TestDialNeverAnswered(t *testing.T) {
+	release := make(chan struct{})
+	u := httpServer(t, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := newTransport(t).Dial(ctx, u)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+
+	transport := newTransport(t, func(c *wstransport.Config) { c.DialTimeout = 50 * time.Millisecond })
+	_, err = transport.Dial(context.Background(), u)
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "a context without deadline")
+}
+
+func TestDialNobodyThere(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	u := relayURL(t, strings.Replace(s.URL, "http", "ws", 1))
+	s.Close()
+	_, err := newTransport(t).Dial(testContext(t), u)
+	assert.Error(t, err)
+	assert.NotErrorIs(t, err, relaysync.ErrForbidden)
+}
+
+func TestTLS(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			_, _ = io.WriteString(w, `{"name":"over TLS"}`)
+			return
+		}
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		_ = ws.Write(r.Context(), websocket.MessageText, []byte(`["NOTICE","over TLS"]`))
+		_, _, _ = ws.Read(r.Context())
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the refused certificate
+	s.StartTLS()
+	defer s.Close()
+	u := relayURL(t, strings.Replace(s.URL, "https", "wss", 1))
+
+	_, err := newTransport(t).Dial(testContext(t), u)
+	var unknown x509.UnknownAuthorityError
+	require.ErrorAs(t, err, &unknown, "a certificate nobody signed")
+
+	trusting := loopback()
+	trusting.AllowPlaintext = false
+	trusting.RootCAs = x509.NewCertPool()
+	trusting.RootCAs.AddCert(s.Certificate())
+	c := dial(t, newTransport(t, func(c *wstransport.Config) {
+		c.Dialer = newDialer(t, trusting)
+		c.PingInterval = 5 * time.Millisecond // beneath TLS is where pings are written
+	}), u)
+	assert.Equal(t, "over TLS", receive(t, c).Text)
+	require.Eventually(t, func() bool { return c.Info().Name == "over TLS" }, patience, time.Millisecond)
+}
+
+func TestRequestHeaders(t *testing.T) {
+	headers := make(chan http.Header, 2)
+	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		headers <- r.Header.Clone()
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		_, _, _ = ws.Read(r.Context())
+	})
+	for _, plain := range []bool{false, true} {
+		c := dial(t, newTransport(t, func(c *wstransport.Config) { c.UserAgent, c.NoCompression = "tester/1", plain }), u)
+		upgrade, info := <-headers, <-headers
+		assert.Equal(t, "websocket", upgrade.Get("Upgrade"), "the upgrade comes first")
+		assert.Equal(t, "tester/1", upgrade.Get("User-Agent"))
+		assert.Equal(t, plain, upgrade.Get("Sec-WebSocket-Extensions") == "")
+		assert.Equal(t, "tester/1", info.Get("User-Agent"))
+		assert.Equal(t, "application/nostr+json", info.Get("Accept"))
+		for _, h := range []http.Header{upgrade, info} {
+			assert.Empty(t, h.Get("Cookie")+h.Get("Authorization")+h.Get("Origin"))
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
+// A host that is no relay sees one connection per attempt, not a second one for
+// its NIP-11 document.
+func TestNoInfoFromWhatIsNoRelay(t *testing.T) {
+	var mu sync.Mutex
+	paths := []string{}
+	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		paths = append(paths, r.Header.Get("Accept"))
+		http.NotFound(w, r)
+	})
+	_, err := newTransport(t).Dial(testContext(t), u)
+	var status *wstransport.StatusError
+	assert.True(t, errors.As(err, &status) && status.Status == 404)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, []string{""}, paths)
+}
