@@ -1,0 +1,184 @@
+package eventstoreadapter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func TestSuiteStrangeBackends(t *testing.T) {
+	for name, open := range map[string]func() eventstore.Store{
+		"exclusive": func() eventstore.Store { return counting{fake: &fake{limit: 100, exclusive: true}} },
+		"sql": func() eventstore.Store {
+			return counting{fake: &fake{limit: 100, untagged: true, maxValues: 10}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			suite(t, func(*testing.T) eventstore.Store { return open() }, eventstoreadapter.Config{})
+		})
+	}
+}
+
+func TestIncompleteIsAnError(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{
+		"no count":     &fake{limit: 100},
+		"no narrowing": counting{fake: &fake{limit: 100}},
+		"slicestore":   newSlice(t, 500),
+		"badger":       newBadger(t, 500),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, db, eventstoreadapter.Config{})
+			var events []*nostr.Event
+			for range 600 {
+				events = append(events, event(alice, 1, start))
+			}
+			save(t, s, events...)
+			ids, err := read(t.Context(), s, nostr.Filter{})
+			require.ErrorIs(t, err, eventstoreadapter.ErrIncomplete)
+			assert.Less(t, len(ids), 600)
+		})
+	}
+}
+
+func TestTrapT11_ReadsBeyondTheDefaultLimit(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
+		s := newStore(t, db, eventstoreadapter.Config{})
+		events, _ := hub(1200)
+		save(t, s, events...)
+		ids, err := read(t.Context(), s, nostr.Filter{Kinds: []int{1621}})
+		require.NoError(t, err)
+		assert.Len(t, ids, 1200, name)
+	}
+}
+
+func TestSecondLargerThanBatch(t *testing.T) {
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{PageSize: 100, BatchSize: 50})
+	var events []*nostr.Event
+	for range 900 {
+		events = append(events, event(alice, 1, start, nostr.Tag{"t", "x"}))
+	}
+	save(t, s, append(events, event(alice, 1, start-1, nostr.Tag{"t", "x"}))...)
+	for _, f := range []nostr.Filter{{}, {Kinds: []int{1, 2}}, {Tags: nostr.TagMap{"t": {"x"}}}, {Since: ptr(start)}} {
+		ids, err := read(t.Context(), s, f)
+		require.NoError(t, err)
+		want := 901
+		if f.Since != nil {
+			want = 900
+		}
+		assert.Len(t, ids, want)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestReader(t *testing.T) {
+	db := newBadger(t, 500)
+	reader := newBadgerView(db)
+	s := newStore(t, db, eventstoreadapter.Config{Reader: reader})
+	var events []*nostr.Event
+	for range 1600 {
+		events = append(events, event(alice, 1, start))
+	}
+	save(t, s, events...)
+	ids, err := read(t.Context(), s, nostr.Filter{})
+	require.NoError(t, err)
+	assert.Len(t, ids, 1600)
+}
+
+func TestSeveralValuesOnBadger(t *testing.T) {
+	for _, maxLimit := range []int{0, 40, 300} {
+		db := newBadger(t, maxLimit)
+		s := newStore(t, db, eventstoreadapter.Config{})
+		var authors []string
+		var events []*nostr.Event
+		for i := range 40 {
+			authors = append(authors, strings.Repeat(fmt.Sprintf("%02x", i), 32))
+		}
+		for i := range 1500 {
+			n := (i * i) % 40
+			at := start + nostr.Timestamp((n%4)*2000+(i*7919)%(50+n*n))
+			events = append(events, event(authors[n], 1, at))
+		}
+		save(t, s, events...)
+		ids, err := read(t.Context(), s, nostr.Filter{Authors: authors})
+		require.NoError(t, err)
+		assert.Len(t, ids, 1500)
+	}
+}
+
+func TestVersionsBehindOtherTags(t *testing.T) {
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
+	d := nostr.Tag{"d", "repo"}
+	old := event(alice, 30617, start, d)
+	other := event(alice, 30617, start+10, nostr.Tag{"d", "other"}, d)
+	late := event(alice, 30617, start+5, d)
+	outcomes := save(t, s, old, other, late)
+	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Stored, relaysync.Stored}, results(outcomes))
+	ids, err := read(t.Context(), s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo"}}})
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{other.ID, late.ID}, ids)
+}
+
+func TestHostilePrefixes(t *testing.T) {
+	for _, maxLimit := range []int{0, 100} {
+		s := newStore(t, newBadger(t, maxLimit), eventstoreadapter.Config{BatchSize: 200})
+		repo := "30617:" + bob + ":repo"
+		var events []*nostr.Event
+		for i := range 900 {
+			// bytes that sort between two times of the victim's events
+			value := repo + string([]byte{0x65, 0x54, byte(i % 3), 0}) + fmt.Sprint(i)
+			events = append(events, event(alice, 1, start-10_000_000-nostr.Timestamp(i), nostr.Tag{"a", value}))
+		}
+		var want []string
+		for i := range 50 {
+			e := event(bob, 1621, start+nostr.Timestamp(i-25)*100_000, nostr.Tag{"a", repo})
+			events, want = append(events, e), append(want, e.ID)
+		}
+		save(t, s, events...)
+		for _, since := range []nostr.Timestamp{0, start - 5_000_000} {
+			ids, err := read(t.Context(), s, nostr.Filter{Tags: nostr.TagMap{"a": {repo}}, Since: &since})
+			require.NoError(t, err)
+			assert.ElementsMatch(t, want, ids)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
+	e := event(alice, 1, start, nostr.Tag{"subject", "x"}, nostr.Tag{"t", "y"})
+	save(t, s, e)
+	for name, f := range map[string]nostr.Filter{
+		"limit": {Limit: 1}, "limit zero": {LimitZero: true}, "search": {Search: "x"},
+	} {
+		_, err := read(t.Context(), s, f)
+		assert.ErrorIs(t, err, eventstoreadapter.ErrFilter, name)
+	}
+	for name, f := range map[string]nostr.Filter{
+		"no ids": {IDs: []string{}}, "no kinds": {Kinds: []int{}}, "no authors": {Authors: []string{}},
+		"no values": {Tags: nostr.TagMap{"t": {}}}, "bad ids": {IDs: []string{"x"}},
+		"bad authors": {Authors: []string{"X"}}, "bad kinds": {Kinds: []int{-1, 1 << 20}},
+	} {
+		ids, err := read(t.Context(), s, f)
+		require.NoError(t, err, name)
+		assert.Empty(t, ids, name)
+	}
+	for name, f := range map[string]nostr.Filter{
+		"long name": {Tags: nostr.TagMap{"subject": {"x"}}}, "nil values": {Tags: nostr.TagMap{"t": nil}},
+		"some bad": {Kinds: []int{1, 1 << 20}, Authors: []string{alice, "x"}}, "no filter": {},
+	} {
+		ids, err := read(t.Context(), s, f)
+		require.NoError(t, err, name)
+		assert.Equal(t, []string{e.ID}, ids, name)
+	}
+	ids, err := read(t.Context(), s, nostr.Filter{Tags: nostr.TagMap{"": {"x"}}}) // badger would crash
+	require.NoError(t, err)
+	assert.Empty(t, ids)
+}

@@ -1,0 +1,65 @@
+// Package eventstoreadapter makes a [relaysync.Store] of any backend of
+// github.com/fiatjaf/eventstore.
+//
+//	db := &badger.BadgerBackend{Path: path}
+//	if err := db.Init(); err != nil {
+//		return err
+//	}
+//	store, err := eventstoreadapter.New(db, eventstoreadapter.Config{})
+//
+// # Complete answers
+//
+// A backend answers at most so many events to one query and does not say when it
+// left some out. The Store asks for less than that at a time and goes on until it
+// has proof that nothing is missing: lists are halved, time is walked back page by
+// page, seconds that hold more than a page are asked for kind by kind and author
+// by author until the backend's own count is reached. Every event is checked
+// against the filter again, and comes once. What can't be proven complete is
+// [ErrIncomplete], never a short answer.
+//
+// Badger and lmdb need particular care, which the Store takes: their answers to a
+// query with several values leave out some of the newest events once the limit is
+// reached; tag values longer than 100 bytes, among them the addresses of repositories with
+// long names, are in no index; a tag value that begins like the one asked for, such
+// as "repo-cli", turns up among the answers for "repo" and ends the search early
+// when since is given; and errors while reading look like the end of the answer.
+//
+// # Limits of badger and lmdb
+//
+// With MaxLimit left at zero these two answer reconciliation queries of up to
+// 16,777,216 events, and the Store uses that for what is larger than a page. A
+// MaxLimit that is set holds for those queries too. Everything still works, with
+// more and smaller queries, but a second with more than MaxLimit events of one
+// kind by one author may be [ErrIncomplete]. Better leave MaxLimit at zero, or
+// give Config.Reader a second backend value over the same database:
+//
+//	eventstoreadapter.Config{Reader: &badger.BadgerBackend{
+//		DB: db.DB, MaxLimit: 1000, MaxLimitNegentropy: 1 << 20,
+//	}}
+//
+// Such a value is for reading only, and Init must not be called on it.
+//
+// # Writing
+//
+// Save does not use the backend's ReplaceEvent, which misses versions whose
+// identifier is empty or long and removes events of other identifiers. A new
+// version is saved first and the older ones are removed then: a crash in between
+// leaves both, and the next Save of that address repairs it. Deletions are kept as
+// events and looked up in the backend, so they hold after a restart too; they are
+// saved before what they name is removed, and saving one again completes what a
+// crash cut short; so are requests to vanish (NIP-62) that name the service of
+// [Config]'s Identity, or all relays. The versions, deletions and targets of one author are saved
+// under one lock. Writes that bypass the Store are not under it: give the relay
+// [Store.Backend] in place of the backend and they are.
+//
+// What is reported as stored is durable if the backend makes it so. Backends with
+// a method Sync() error, such as badger, are synced once for every Save.
+//
+// # Faults of backends
+//
+// A panic in a call to the backend becomes an error. One in a goroutine that the
+// backend started can't be caught; queries that are known to cause one are never
+// made. A Store starts no goroutine of its own, except to drain a query that was
+// left because its context ended; it lasts until the backend closes the channel,
+// but at most 30 seconds after the backend's last event.
+package eventstoreadapter

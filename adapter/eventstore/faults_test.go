@@ -1,0 +1,249 @@
+package eventstoreadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func TestWrongAnswers(t *testing.T) {
+	right, wrong := event(alice, 1, start), event(alice, 2, start)
+	bad := event(alice, 1, start)
+	bad.ID = "short"
+	timeless := false
+	db := &fake{query: func(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		ch := make(chan *nostr.Event, 9)
+		if f.Until != nil && *f.Until < start && !timeless {
+			close(ch)
+			return ch, nil
+		}
+		ch <- right
+		ch <- nil
+		ch <- wrong
+		ch <- bad
+		ch <- right
+		close(ch)
+		return ch, nil
+	}}
+	s := newStore(t, db, eventstoreadapter.Config{})
+	for _, f := range []nostr.Filter{{Kinds: []int{1}}, {IDs: []string{right.ID}}, {Kinds: []int{1, 7}}} {
+		ids, err := read(t.Context(), s, f)
+		require.NoError(t, err)
+		assert.Equal(t, []string{right.ID}, ids)
+	}
+	timeless = true
+	_, err := read(t.Context(), s, nostr.Filter{})
+	require.ErrorIs(t, err, eventstoreadapter.ErrBackend, "no loop")
+}
+
+func TestFailingBackend(t *testing.T) {
+	boom := errors.New("boom")
+	e := event(alice, 1, start)
+	for name, query := range map[string]func(context.Context, nostr.Filter) (chan *nostr.Event, error){
+		"error":      func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return nil, boom },
+		"panic":      func(context.Context, nostr.Filter) (chan *nostr.Event, error) { panic("boom") },
+		"no channel": func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, &fake{query: query}, eventstoreadapter.Config{})
+			_, err := read(t.Context(), s, nostr.Filter{})
+			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+			_, err = s.Has(t.Context(), []filters.EventID{idOf(e)})
+			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+			_, err = s.Deleted(t.Context(), e)
+			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+			_, err = s.Save(t.Context(), incoming(e))
+			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+		})
+	}
+}
+
+func TestSwallowedErrors(t *testing.T) {
+	db := counting{fake: &fake{limit: 100}}
+	s := newStore(t, db, eventstoreadapter.Config{})
+	save(t, s, event(alice, 1, start), event(bob, 2, start))
+	db.query = func(context.Context, nostr.Filter) (chan *nostr.Event, error) {
+		ch := make(chan *nostr.Event)
+		close(ch)
+		return ch, nil
+	}
+	for _, f := range []nostr.Filter{{}, {Kinds: []int{1}}, {Authors: []string{alice, bob}}} {
+		ids, err := read(t.Context(), s, f)
+		require.Error(t, err)
+		assert.Empty(t, ids)
+	}
+}
+
+func TestClosedBadger(t *testing.T) {
+	db := newBadger(t, 0)
+	s := newStore(t, db, eventstoreadapter.Config{})
+	e := event(alice, 1, start)
+	save(t, s, e)
+	db.Close()
+	_, err := read(t.Context(), s, nostr.Filter{})
+	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+	_, err = s.Save(t.Context(), incoming(e))
+	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+}
+
+func TestFailingEvent(t *testing.T) {
+	bad, good := event(alice, 1, start), event(alice, 1, start)
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("boom") },
+		"panic": func() error { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := &fake{limit: 100, save: func(e *nostr.Event) error {
+				if e == bad {
+					return fail()
+				}
+				return nil
+			}}
+			s := newStore(t, db, eventstoreadapter.Config{})
+			outcomes := save(t, s, bad, good)
+			assert.Equal(t, []relaysync.Result{relaysync.Failed, relaysync.Stored}, results(outcomes))
+			assert.ErrorIs(t, outcomes[0].Err, eventstoreadapter.ErrBackend)
+			db.save = nil
+			outcomes = save(t, s, bad, good)
+			assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Duplicate}, results(outcomes))
+		})
+	}
+}
+
+func TestHalfDone(t *testing.T) {
+	db := &fake{limit: 100}
+	s := newStore(t, db, eventstoreadapter.Config{})
+	d := nostr.Tag{"d", "repo"}
+	old, late := event(alice, 30617, start, d), event(alice, 30617, start+1, d)
+	target := event(alice, 1, start)
+	deletion := event(alice, 5, start, nostr.Tag{"e", target.ID})
+	save(t, s, old, target)
+	db.remove = func(*nostr.Event) error { return errors.New("boom") }
+	outcomes := save(t, s, late, deletion)
+	assert.Equal(t, []relaysync.Result{relaysync.Failed, relaysync.Failed}, results(outcomes))
+	require.Len(t, db.events, 4)
+	db.remove = nil
+	outcomes = save(t, s, late, deletion)
+	assert.Equal(t, []relaysync.Result{relaysync.Duplicate, relaysync.Duplicate}, results(outcomes))
+	ids, err := read(t.Context(), s, nostr.Filter{})
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{late.ID, deletion.ID}, ids)
+
+	require.NoError(t, db.SaveEvent(t.Context(), target)) // by a direct write that knows no tombstones
+	assert.Equal(t, []relaysync.Result{relaysync.Deleted}, results(save(t, s, target)))
+	assert.Len(t, db.events, 2)
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		begun := make(chan struct{})
+		db := &fake{query: func(ctx context.Context, _ nostr.Filter) (chan *nostr.Event, error) {
+			ch := make(chan *nostr.Event)
+			go func() {
+				close(begun)
+				time.Sleep(time.Second) // a slow disk
+				if ctx.Err() != nil {
+					return // like slicestore, which then never closes the channel
+				}
+				defer close(ch)
+				for range 50 {
+					ch <- event(alice, 1, start)
+					sent++
+				}
+			}()
+			return ch, nil
+		}}
+		s := newStore(t, db, eventstoreadapter.Config{Serialize: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-begun
+			cancel()
+		}()
+		_, err := read(ctx, s, nostr.Filter{})
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, 50, sent)
+	})
+}
+
+func TestNeverClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fake{limit: 100}
+		db.query = func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return make(chan *nostr.Event), nil }
+		s := newStore(t, db, eventstoreadapter.Config{Serialize: true})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := read(ctx, s, nostr.Filter{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		begun := time.Now()
+		db.query = nil
+		_, err = read(t.Context(), s, nostr.Filter{}) // waits for its turn
+		require.NoError(t, err)
+		assert.Equal(t, 30*time.Second, time.Since(begun))
+	})
+}
+
+func TestSelfTest(t *testing.T) {
+	fill := func(s relaysync.Store, n int) {
+		var events []*nostr.Event
+		for i := range n {
+			events = append(events, event(alice, 1, start+nostr.Timestamp(i/4), nostr.Tag{"t", fmt.Sprint(i % 3)}))
+		}
+		save(t, s, events...)
+	}
+	t.Run("right", func(t *testing.T) {
+		for name, db := range map[string]eventstore.Store{
+			"slicestore": newSlice(t, 50), "badger": newBadger(t, 60), "stranger": counting{fake: &fake{limit: 100}},
+		} {
+			s := newStore(t, db, eventstoreadapter.Config{})
+			require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrTooFew, name)
+			fill(s, 500)
+			require.NoError(t, s.SelfTest(t.Context()), name)
+		}
+	})
+	t.Run("page size too large", func(t *testing.T) {
+		s := newStore(t, &fake{limit: 100}, eventstoreadapter.Config{PageSize: 150})
+		fill(s, 600)
+		require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrBackend)
+		s = newStore(t, newBadger(t, 100), eventstoreadapter.Config{PageSize: 400})
+		fill(s, 1500)
+		require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrBackend)
+	})
+}
+
+func TestProbe(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{
+		"slicestore": newSlice(t, 0), "badger": newBadger(t, 0), "max limit": newBadger(t, 40),
+		"stranger": counting{fake: &fake{limit: 100}},
+	} {
+		require.NoError(t, eventstoreadapter.Probe(t.Context(), db, eventstoreadapter.Config{}), name)
+	}
+	err := eventstoreadapter.Probe(t.Context(), &fake{limit: 100}, eventstoreadapter.Config{PageSize: 250})
+	require.Error(t, err)
+	require.Error(t, eventstoreadapter.Probe(t.Context(), nil, eventstoreadapter.Config{}))
+}
+
+func TestBeforeInit(t *testing.T) {
+	db := &slicestore.SliceStore{}
+	s := newStore(t, db, eventstoreadapter.Config{})
+	require.NoError(t, db.Init())
+	save(t, s, event(alice, 1, start))
+	ids, err := read(t.Context(), s, nostr.Filter{})
+	require.NoError(t, err)
+	assert.Len(t, ids, 1)
+}

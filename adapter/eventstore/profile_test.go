@@ -1,0 +1,80 @@
+package eventstoreadapter
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestProfileOf(t *testing.T) {
+	p := profileOf(&badger.BadgerBackend{MaxLimit: 700, MaxLimitNegentropy: 9000})
+	assert.Equal(t, []any{700, 9000, false, true, true, true}, []any{p.page, p.exempt, p.sorted, p.trusted, p.prefixes, p.compact})
+	p = profileOf(&slicestore.SliceStore{MaxLimit: 600})
+	assert.Equal(t, []any{600, 0, true, true, false, true}, []any{p.page, p.exempt, p.sorted, p.trusted, p.prefixes, p.serialize})
+	p = profileOf(&badger.BadgerBackend{})
+	assert.Equal(t, []any{defaultPageSize, false}, []any{p.page, p.trusted}, "Init was not called")
+	for _, stranger := range []eventstore.Store{
+		struct{ eventstore.Store }{}, &struct{ eventstore.Store }{}, pointer{},
+	} {
+		p = profileOf(stranger)
+		assert.Equal(t, []any{defaultPageSize, defaultMaxValues, false, false, true}, []any{p.page, p.values, p.sorted, p.trusted, p.prefixes})
+	}
+	p = p.with(Config{PageSize: 5, MaxValues: 6, Serialize: true})
+	assert.Equal(t, []any{5, 6, true}, []any{p.page, p.values, p.serialize})
+}
+
+type pointer struct{ eventstore.Store }
+
+func TestIndexed(t *testing.T) {
+	for _, tt := range []struct {
+		name, value string
+		badger, sql bool
+	}{
+		{"a", "30617:x:repo", true, true}, {"Q", "x", true, true},
+		{"alt", "x", false, true}, {"", "x", false, true}, {"1", "x", false, true},
+		{"a", "", false, false},
+		{"a", strings.Repeat("x", 100), true, true}, {"a", strings.Repeat("x", 101), false, true},
+		{"a", "100%", true, false}, {"a", "<&>", true, false}, {"a", `back\slash`, true, false},
+		{"a", "\x00", true, false}, {"a", "\u00fc", true, false},
+	} {
+		assert.Equal(t, tt.badger, indexedByBadger(tt.name, tt.value), tt)
+		assert.Equal(t, tt.sql, indexedBySQL(tt.name, tt.value), tt)
+	}
+}
+
+// However long the lists, what is asked for keeps the one with the fewest events
+// and can be halved to single values.
+func TestSlimAndHalve(t *testing.T) {
+	many := make([]string, 40)
+	kinds := make([]int, 40)
+	for i := range many {
+		many[i], kinds[i] = strings.Repeat("x", i+1), i
+	}
+	q := nostr.Filter{Kinds: kinds, Authors: many, Tags: nostr.TagMap{"t": many, "a": many, "e": many, "x": many}}
+	slimmed := slim(q, 10)
+	assert.Equal(t, nostr.Filter{Tags: nostr.TagMap{"e": many}}, slimmed)
+	assert.Equal(t, nostr.Filter{Authors: many}, slim(nostr.Filter{Kinds: kinds, Authors: many}, 10))
+	assert.Equal(t, nostr.Filter{Kinds: kinds}, slim(nostr.Filter{Kinds: kinds}, 10))
+	small := nostr.Filter{Kinds: kinds[:2], Tags: nostr.TagMap{"p": many[:2], "t": many, "x": many[:2]}}
+	assert.Equal(t, nostr.Filter{Kinds: kinds[:2], Tags: nostr.TagMap{"p": many[:2], "x": many[:2]}}, slim(small, 10))
+	assert.Equal(t, small, slim(small, 100))
+
+	combinations := 0
+	var split func(q nostr.Filter)
+	split = func(q nostr.Filter) {
+		if single(q) {
+			combinations++
+			return
+		}
+		a, b := halve(q)
+		split(a)
+		split(b)
+	}
+	split(nostr.Filter{Kinds: kinds[:3], Authors: many[:5], Tags: nostr.TagMap{"a": many[:4], "b": many[:2]}})
+	assert.Equal(t, 3*5*4*2, combinations)
+}

@@ -1,0 +1,199 @@
+package eventstoreadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// drainIdle is how long a query that was left is still drained after its last
+// event, in case the backend never closes the channel.
+const drainIdle = 30 * time.Second
+
+// maxRecounts is how often an empty answer and a count of more are compared.
+const maxRecounts = 3
+
+// guard makes single calls to a backend safe: panics become errors, channels are
+// drained, calls are serialised where that is needed.
+type guard struct {
+	backend eventstore.Store
+	profile profile
+	turn    chan struct{} // holds one token; nil without serialisation
+}
+
+func newGuard(backend eventstore.Store, p profile, turn chan struct{}) *guard {
+	return &guard{backend: backend, profile: p, turn: turn}
+}
+
+// enter waits for this call's turn. It returns what ends it.
+func (g *guard) enter(ctx context.Context) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if g.turn == nil {
+		return func() {}, nil
+	}
+	select {
+	case g.turn <- struct{}{}:
+		return func() { <-g.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// call runs one call that is done when it returns.
+func (g *guard) call(ctx context.Context, what string, f func() error) (err error) {
+	leave, err := g.enter(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer leave()
+	if err := protect(f); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// protect turns a panic into an error.
+func protect(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: panic: %v", ErrBackend, p)
+		}
+	}()
+	return f()
+}
+
+// closed is what backends over badger have: queries of a closed one never end.
+type closed interface{ IsClosed() bool }
+
+// query returns the whole answer to one filter. With exempt the query is marked
+// as a reconciliation. An empty answer is confirmed by a count if the backend can
+// count: backends that fail while reading close the channel as if that was all.
+func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) ([]*nostr.Event, error) {
+	for range maxRecounts {
+		events, err := g.queryOnce(ctx, f, exempt)
+		if err != nil || len(events) > 0 || !g.counts() {
+			return events, err
+		}
+		n, err := g.count(ctx, f)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
+}
+
+// counts reports whether the backend can count.
+func (g *guard) counts() bool {
+	_, ok := g.backend.(eventstore.Counter)
+	return ok
+}
+
+// count returns the number of events that the same query would give without a
+// limit. Since is inclusive here, whatever it is in queries.
+func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
+	if g.profile.exclusive && f.Since != nil {
+		f.Since = ptr(*f.Since + 1)
+	}
+	f.Limit = 0
+	err = g.call(ctx, "counting events", func() error {
+		counter, ok := g.backend.(eventstore.Counter)
+		if !ok {
+			return fmt.Errorf("%w: it can't count", ErrBackend)
+		}
+		n64, err := counter.CountEvents(context.WithoutCancel(ctx), f)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
+		}
+		n = int(n64)
+		return nil
+	})
+	return n, err
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func (g *guard) queryOnce(ctx context.Context, f nostr.Filter, exempt bool) ([]*nostr.Event, error) {
+	leave, err := g.enter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("querying the backend: %w", err)
+	}
+	ch, err := g.open(ctx, f, exempt)
+	if err != nil {
+		leave()
+		return nil, fmt.Errorf("querying the backend: %w", err)
+	}
+	var events []*nostr.Event
+	for {
+		select {
+		case event, ok := <-ch:
+			if !ok {
+				leave()
+				return events, nil
+			}
+			if event != nil {
+				events = append(events, event)
+			}
+		case <-ctx.Done():
+			go drain(ch, leave)
+			return nil, fmt.Errorf("querying the backend: %w", ctx.Err())
+		}
+	}
+}
+
+// open starts a query. Most backends do not close the channel when their context
+// ends, so they get one that does not.
+func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
+	if c, ok := g.backend.(closed); ok {
+		var isClosed bool
+		if err := protect(func() error { isClosed = c.IsClosed(); return nil }); err != nil {
+			return nil, err
+		}
+		if isClosed {
+			return nil, fmt.Errorf("%w: it is closed", ErrBackend)
+		}
+	}
+	if !g.profile.cancel {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if exempt {
+		ctx = eventstore.SetNegentropy(ctx)
+	}
+	err = protect(func() error {
+		ch, err = g.backend.QueryEvents(ctx, f)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrBackend):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrBackend, err)
+	case ch == nil:
+		return nil, fmt.Errorf("%w: no channel", ErrBackend)
+	}
+	return ch, nil
+}
+
+// drain reads what is left, so that the backend's goroutine ends and lets go of its
+// read transaction.
+func drain(ch <-chan *nostr.Event, leave func()) {
+	defer leave()
+	idle := time.NewTimer(drainIdle)
+	defer idle.Stop()
+	for {
+		select {
+		case _, ok := <-ch:
+			if !ok {
+				return
+			}
+			idle.Reset(drainIdle)
+		case <-idle.C:
+			return
+		}
+	}
+}

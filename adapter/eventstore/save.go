@@ -1,0 +1,350 @@
+package eventstoreadapter
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Save implements [relaysync.Store].
+func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	b := &batch{Store: s, outcomes: make([]relaysync.Outcome, len(events))}
+	for i, in := range events {
+		if err := s.storable(in.Event); err != nil {
+			b.outcomes[i] = relaysync.Outcome{Result: relaysync.Refused, Err: err}
+			continue
+		}
+		b.events = append(b.events, in.Event)
+		b.places = append(b.places, i)
+	}
+	if len(b.events) == 0 {
+		return b.outcomes, nil
+	}
+	defer s.lock(b.events)()
+	if err := b.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	for i, e := range b.events {
+		o := b.save(ctx, e)
+		b.outcomes[b.places[i]] = o
+	}
+	if err := s.sync(ctx, b.outcomes); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	return b.outcomes, nil
+}
+
+// lock takes the locks of the authors of some events, always in the same order.
+func (s *Store) lock(events []*nostr.Event) (unlock func()) {
+	var wanted [stripes]bool
+	for _, e := range events {
+		wanted[stripe(e.PubKey)] = true
+	}
+	for i := range wanted {
+		if wanted[i] {
+			s.authors[i].Lock()
+		}
+	}
+	return func() {
+		for i := range wanted {
+			if wanted[i] {
+				s.authors[i].Unlock()
+			}
+		}
+	}
+}
+
+func stripe(author string) int {
+	if key, err := filters.ParsePubKey(author); err == nil {
+		return int(key[31]) % stripes
+	}
+	return 0
+}
+
+// syncer is what backends have that do not write through.
+type syncer interface{ Sync() error }
+
+func (s *Store) sync(ctx context.Context, outcomes []relaysync.Outcome) error {
+	backend, ok := s.writer.backend.(syncer)
+	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o relaysync.Outcome) bool {
+		return o.Result == relaysync.Stored || o.Result == relaysync.Duplicate
+	}) {
+		return nil
+	}
+	// not given up half-way: the events are stored already
+	return s.writer.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
+		if err := backend.Sync(); err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
+		}
+		return nil
+	})
+}
+
+// storable reports why an event can't be stored as it is.
+func (s *Store) storable(e *nostr.Event) error {
+	if e == nil {
+		return fmt.Errorf("%w: nil", ErrUnstorable)
+	}
+	sig, err := hex.DecodeString(e.Sig)
+	switch {
+	case nostr.IsEphemeralKind(e.Kind):
+		return fmt.Errorf("%w: ephemeral kind %d", ErrUnstorable, e.Kind)
+	case !isID(e.ID), !isID(e.PubKey), err != nil, len(sig) != 64:
+		return fmt.Errorf("%w: malformed id, author or signature", ErrUnstorable)
+	case e.Kind < 0 || e.Kind > math.MaxUint16:
+		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
+	case e.CreatedAt < 0 || e.CreatedAt >= math.MaxUint32:
+		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
+	case s.writer.profile.compact && !compactable(e):
+		return fmt.Errorf("%w: larger than the backend can encode", ErrUnstorable)
+	}
+	return nil
+}
+
+// compactable reports whether an event fits the 16-bit and 8-bit counts of the
+// binary form of badger and lmdb.
+func compactable(e *nostr.Event) bool {
+	if len(e.Content) > math.MaxUint16 || len(e.Tags) > math.MaxUint16 {
+		return false
+	}
+	for _, t := range e.Tags {
+		if len(t) > math.MaxUint8 || slices.ContainsFunc(t, func(s string) bool { return len(s) > math.MaxUint16 }) {
+			return false
+		}
+	}
+	return true
+}
+
+// batch is one Save.
+type batch struct {
+	*Store
+	events   []*nostr.Event // those worth trying
+	places   []int          // where their outcomes belong
+	outcomes []relaysync.Outcome
+	have     map[string]struct{} // ids that are stored
+	tombs    *nip34.Tombstones
+}
+
+// prepare looks up for all events at once what is known of them.
+func (b *batch) prepare(ctx context.Context) (err error) {
+	ids := make([]string, len(b.events))
+	for i, e := range b.events {
+		ids[i] = e.ID
+	}
+	b.have = make(map[string]struct{}, len(ids))
+	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(_ filters.EventID, e *nostr.Event) bool {
+		b.have[e.ID] = struct{}{}
+		return true
+	})
+	if err == nil {
+		b.tombs, err = b.tombstonesOf(ctx, b.events)
+	}
+	return err
+}
+
+func (b *batch) save(ctx context.Context, e *nostr.Event) relaysync.Outcome {
+	result, err := b.try(ctx, e)
+	if err != nil {
+		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+	}
+	return relaysync.Outcome{Result: result}
+}
+
+func (b *batch) try(ctx context.Context, e *nostr.Event) (relaysync.Result, error) {
+	_, have := b.have[e.ID]
+	switch addr, ok := nip34.CoordinatesOf(e); {
+	case b.tombs.Cover(e):
+		if have { // a crash came between the deletion and this
+			return relaysync.Deleted, b.remove(ctx, e)
+		}
+		return relaysync.Deleted, nil
+	case ok:
+		return b.replace(ctx, e, addr)
+	case !have:
+		stored, err := b.put(ctx, e)
+		if err != nil || !b.removes(e) {
+			return stored, err
+		}
+		return stored, b.execute(ctx, e)
+	case b.removes(e):
+		return relaysync.Duplicate, b.execute(ctx, e)
+	}
+	return relaysync.Duplicate, nil
+}
+
+// put saves an event whatever else is there.
+func (b *batch) put(ctx context.Context, e *nostr.Event) (relaysync.Result, error) {
+	dup := false
+	err := b.writer.call(ctx, "saving an event", func() error {
+		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
+		if dup = errors.Is(err, eventstore.ErrDupEvent); dup || err == nil {
+			return nil
+		}
+		return fmt.Errorf("%w: %w", ErrBackend, err)
+	})
+	if err != nil {
+		return 0, err
+	}
+	b.have[e.ID] = struct{}{}
+	if dup {
+		return relaysync.Duplicate, nil
+	}
+	return relaysync.Stored, nil
+}
+
+func (b *batch) remove(ctx context.Context, e *nostr.Event) error {
+	delete(b.have, e.ID)
+	return b.removeStored(ctx, e)
+}
+
+func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	return s.writer.call(ctx, "removing an event", func() error {
+		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e); err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
+		}
+		return nil
+	})
+}
+
+// replace saves a version if it is the newest of its address, and then removes the
+// others: a crash in between leaves too much, which the next call repairs, rather
+// than too little.
+func (b *batch) replace(ctx context.Context, e *nostr.Event, addr nip34.Coordinates) (relaysync.Result, error) {
+	versions, err := b.versions(ctx, addr)
+	if err != nil {
+		return 0, err
+	}
+	newest := e
+	for _, v := range versions {
+		if newer(v, newest) {
+			newest = v
+		}
+	}
+	result := relaysync.Superseded
+	if newest.ID == e.ID {
+		if _, have := b.have[e.ID]; have {
+			result = relaysync.Duplicate
+		} else if result, err = b.put(ctx, e); err != nil {
+			return 0, err
+		}
+	}
+	for _, v := range versions {
+		if v.ID != newest.ID {
+			err = errors.Join(err, b.remove(ctx, v))
+		}
+	}
+	return result, err
+}
+
+// versions returns what is stored at an address.
+func (s *Store) versions(ctx context.Context, addr nip34.Coordinates) ([]*nostr.Event, error) {
+	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author}}
+	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
+		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
+	}
+	events, err := s.all(ctx, f)
+	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
+		a, ok := nip34.CoordinatesOf(e)
+		return !ok || a != addr
+	}), err
+}
+
+func newer(a, b *nostr.Event) bool {
+	if a.CreatedAt != b.CreatedAt {
+		return a.CreatedAt > b.CreatedAt
+	}
+	return a.ID < b.ID
+}
+
+// removes reports whether an event removes others: a deletion, or a request to
+// vanish that concerns us.
+func (s *Store) removes(e *nostr.Event) bool {
+	return e.Kind == filters.KindDeletion || s.cfg.Identity.Vanishes(e)
+}
+
+// execute removes what a stored deletion names, or everything by who vanishes.
+func (b *batch) execute(ctx context.Context, e *nostr.Event) error {
+	b.tombs.Add(e)
+	return b.removeCovered(ctx, e, func(e *nostr.Event) { delete(b.have, e.ID) })
+}
+
+func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(*nostr.Event)) error {
+	t := nip34.NewTombstones(s.cfg.Identity)
+	t.Add(e)
+	targets, err := s.targets(ctx, e)
+	if err != nil {
+		return fmt.Errorf("looking up what is to be removed: %w", err)
+	}
+	for _, e := range targets {
+		if !t.Cover(e) {
+			continue
+		}
+		if err := s.removeStored(ctx, e); err != nil {
+			return err
+		}
+		removed(e)
+	}
+	return nil
+}
+
+// targets returns what is stored of what an event removes, and maybe more.
+func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.Event, err error) {
+	if e.Kind == filters.KindVanish {
+		until := e.CreatedAt
+		return s.all(ctx, nostr.Filter{Authors: []string{e.PubKey}, Until: &until})
+	}
+	ids, at := nip34.Deletes(e)
+	if len(ids) > 0 {
+		texts := make([]string, len(ids))
+		for i, id := range ids {
+			texts[i] = id.String()
+		}
+		if targets, err = s.all(ctx, nostr.Filter{IDs: texts}); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range at {
+		events, err := s.versions(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, events...)
+	}
+	return targets, nil
+}
+
+// Execute removes whatever a stored deletion names, or everything by the author of
+// a request to vanish that concerns us. It is for those that did not come through
+// Save: relays commonly remove a single event for each tag.
+func (s *Store) Execute(ctx context.Context, event *nostr.Event) error {
+	if event == nil || !s.removes(event) {
+		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
+	}
+	defer s.lock([]*nostr.Event{event})()
+	return s.removeCovered(ctx, event, func(*nostr.Event) {})
+}
+
+// Remove takes an event out of the backend, as moderation or expiry does. An event
+// that is not there is no error.
+func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
+	if event == nil || !isID(event.ID) {
+		return nil
+	}
+	defer s.lock([]*nostr.Event{event})()
+	return s.removeStored(ctx, event)
+}

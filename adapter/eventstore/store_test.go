@@ -1,0 +1,71 @@
+package eventstoreadapter_test
+
+import (
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/fiatjaf/eventstore"
+	esbadger "github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+func newSlice(t testing.TB, maxLimit int) eventstore.Store {
+	t.Helper()
+	db := &slicestore.SliceStore{MaxLimit: maxLimit}
+	require.NoError(t, db.Init())
+	return db
+}
+
+func newBadger(t testing.TB, maxLimit int) *esbadger.BadgerBackend {
+	t.Helper()
+	db := &esbadger.BadgerBackend{
+		Path: t.TempDir(), MaxLimit: maxLimit,
+		BadgerOptionsModifier: func(o badger.Options) badger.Options {
+			return o.WithLoggingLevel(badger.ERROR)
+		},
+	}
+	require.NoError(t, db.Init())
+	t.Cleanup(db.Close)
+	return db
+}
+
+// newBadgerView is a second view of a database, for reading, with other limits.
+func newBadgerView(db *esbadger.BadgerBackend) eventstore.Store {
+	return &esbadger.BadgerBackend{DB: db.DB, MaxLimit: 1000, MaxLimitNegentropy: 1 << 20}
+}
+
+func newStore(t testing.TB, db eventstore.Store, cfg eventstoreadapter.Config) *eventstoreadapter.Store {
+	t.Helper()
+	s, err := eventstoreadapter.New(db, cfg)
+	require.NoError(t, err)
+	return s
+}
+
+func suite(t *testing.T, open func(t *testing.T) eventstore.Store, cfg eventstoreadapter.Config) {
+	t.Helper()
+	storetest.Run(t, func(t *testing.T) relaysync.Store { return newStore(t, open(t), cfg) })
+}
+
+func TestSuiteSlicestore(t *testing.T) {
+	suite(t, func(t *testing.T) eventstore.Store { return newSlice(t, 0) }, eventstoreadapter.Config{})
+}
+
+func TestSuiteBadger(t *testing.T) {
+	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 0) }, eventstoreadapter.Config{NoSync: true})
+}
+
+// With MaxLimit set, reconciliation queries are no exception any more and answers
+// end at that many events: what other adapters then see is a store of that size.
+func TestSuiteBadgerMaxLimit(t *testing.T) {
+	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 500) }, eventstoreadapter.Config{NoSync: true})
+}

@@ -1,0 +1,67 @@
+package khatruadapter_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/khatru"
+	"github.com/stretchr/testify/require"
+
+	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state/filestate"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// The quick start of the README: it is compiled, and compared with it below.
+func Example_embed() {
+	serve := func(ctx context.Context) error {
+		db := &badger.BadgerBackend{Path: "events"}
+		if err := db.Init(); err != nil {
+			return err
+		}
+		defer db.Close()
+		relay := khatru.NewRelay()
+		relay.Negentropy = true
+
+		identity, err := nip34.ParseIdentity("grasp.example.com")
+		if err != nil {
+			return err
+		}
+		memory, err := filestate.Open("memory", filestate.Config{}) // what survives a restart
+		if err != nil {
+			return err
+		}
+		defer memory.Close()
+		sync, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true, Sync: relaysync.Config{State: memory}})
+		if err != nil {
+			return err
+		}
+		go http.ListenAndServe("127.0.0.1:3334", relay)
+		return sync.Run(ctx) // until ctx ends
+	}
+	_ = serve
+}
+
+func TestReadmeShowsTheExample(t *testing.T) {
+	source, err := os.ReadFile("example_embed_test.go")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(source), "serve := func(ctx context.Context) error {\n")
+	require.True(t, ok)
+	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
+	require.True(t, ok)
+	var lines []string
+	for line := range strings.Lines(body) {
+		lines = append(lines, strings.TrimPrefix(line, "\t\t"))
+	}
+	_, added, ok := strings.Cut(body, "\n\n")
+	require.True(t, ok, "the relay that exists, and what is added to it")
+	require.LessOrEqual(t, strings.Count(added, "\n"), 15)
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "```go\n"+strings.Join(lines, "")+"```\n")
+}

@@ -1,0 +1,188 @@
+package khatruadapter
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// expiryRetry is how long a failed look at the store waits for the next one.
+const expiryRetry = time.Minute
+
+// never is later than any deadline.
+const never nostr.Timestamp = math.MaxInt64
+
+// expiry knows which stored events expire next.
+type expiry struct {
+	most int
+	wake chan struct{} // one slot
+
+	mu sync.Mutex
+	// guarded by mu
+	queue deadlines
+	// horizon is the time from which on events are not in the queue: when it comes,
+	// the store is read again.
+	horizon nostr.Timestamp
+}
+
+type deadline struct {
+	at nostr.Timestamp
+	id string
+}
+
+// deadlines is a heap, the next one first.
+type deadlines []deadline
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].at < d[j].at }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+
+// Push implements [heap.Interface].
+func (d *deadlines) Push(x any) {
+	if v, ok := x.(deadline); ok {
+		*d = append(*d, v)
+	}
+}
+
+// Pop implements [heap.Interface].
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	v := (*d)[last]
+	*d = (*d)[:last]
+	return v
+}
+
+// newExpiry starts with the store unread.
+func newExpiry(most int) *expiry {
+	return &expiry{most: most, wake: make(chan struct{}, 1)}
+}
+
+func (x *expiry) track(e *nostr.Event) {
+	at, ok := nip34.Expiration(e)
+	if !ok || !x.add(deadline{at, e.ID}) {
+		return
+	}
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (x *expiry) add(d deadline) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if d.at >= x.horizon {
+		return false
+	}
+	heap.Push(&x.queue, d)
+	if len(x.queue) > x.most {
+		slices.SortFunc(x.queue, func(a, b deadline) int { return cmp.Compare(a.at, b.at) })
+		keep := (x.most + 1) / 2
+		x.horizon = x.queue[keep].at
+		x.queue = slices.Clip(x.queue[:keep]) // sorted, so still a heap
+	}
+	return true
+}
+
+// next returns the ids that have expired, and how long it is until there is more to
+// do. It may ask for the store to be read, into an empty queue.
+func (x *expiry) next(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for len(x.queue) > 0 && x.queue[0].at <= now {
+		if d, ok := heap.Pop(&x.queue).(deadline); ok {
+			expired = append(expired, d.id)
+		}
+	}
+	if x.horizon <= now {
+		x.queue, x.horizon = nil, never
+		return expired, 0, true
+	}
+	next := min(x.horizon-now, 3600) // far-off times would overflow
+	if len(x.queue) > 0 {
+		next = min(next, x.queue[0].at-now)
+	}
+	return expired, time.Duration(next) * time.Second, false
+}
+
+// again has ids that could not be removed come back at once, or the store be read
+// again.
+func (x *expiry) again(now nostr.Timestamp, ids []string, unread bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, id := range ids {
+		heap.Push(&x.queue, deadline{now, id})
+	}
+	if unread {
+		x.horizon = now
+	}
+}
+
+// runExpiry removes events when they expire (NIP-40).
+func (s *Sync) runExpiry(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.expiry.wake:
+		case <-ctx.Done():
+			return
+		}
+		expired, wait, rescan := s.expiry.next(nostr.Now())
+		err := s.removeExpired(ctx, expired)
+		if err == nil && rescan {
+			err = s.scanExpiry(ctx)
+		}
+		if err != nil {
+			s.expiry.again(nostr.Now(), expired, rescan)
+			s.log.Error("expired events could not be removed", "err", err)
+			wait = expiryRetry
+		}
+		timer.Reset(wait)
+	}
+}
+
+// scanExpiry reads the store for events that expire.
+func (s *Sync) scanExpiry(ctx context.Context) error {
+	for e, err := range s.store.Events(ctx, nostr.Filter{}) {
+		if err != nil {
+			return err
+		}
+		s.expiry.track(e)
+	}
+	return nil
+}
+
+func (s *Sync) removeExpired(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	for e, err := range s.store.Events(ctx, nostr.Filter{IDs: ids}) {
+		if err != nil {
+			return err
+		}
+		if err := s.store.Remove(ctx, e); err != nil {
+			return err
+		}
+		for _, hook := range s.relay.DeleteEvent {
+			perr := protect(func() {
+				if err := hook(ctx, e); err != nil {
+					s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", err)
+				}
+			})
+			if perr != nil {
+				s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", perr)
+			}
+		}
+	}
+	return nil
+}

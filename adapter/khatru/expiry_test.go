@@ -1,0 +1,101 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+)
+
+func TestExpiry(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := newSlice(t)
+		expires := func(after time.Duration) *nostr.Event {
+			return event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(after).Unix())})
+		}
+		before := []*nostr.Event{expires(time.Minute), expires(2 * time.Minute), expires(3 * time.Minute), event(alice, 1, start)}
+		for _, e := range before {
+			require.NoError(t, db.SaveEvent(t.Context(), e))
+		}
+		relay.DeleteEvent = append(relay.DeleteEvent, func(context.Context, *nostr.Event) error { panic("index is gone") })
+		// room for two: the third is found when they have gone
+		s, store, m := embed(t, relay, db, Config{MaxExpiring: 2})
+		stop := run(t, s)
+		synctest.Wait()
+		assert.Empty(t, m.gone())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{before[0].ID}, m.gone())
+		synced := expires(30 * time.Second)
+		importEvents(t, store, synced)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{before[0].ID, synced.ID}, m.gone())
+		time.Sleep(91 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{before[0].ID, synced.ID, before[1].ID, before[2].ID}, m.gone())
+		assert.Equal(t, []string{before[3].ID}, content(t, s.Store()))
+		stop()
+	})
+}
+
+type failing struct {
+	*slicestore.SliceStore
+	mu  sync.Mutex
+	err error
+}
+
+func (f *failing) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *failing) QueryEvents(ctx context.Context, filter nostr.Filter) (chan *nostr.Event, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.SliceStore.QueryEvents(ctx, filter)
+}
+
+func TestExpiryOfFailingStore(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := &failing{SliceStore: newSlice(t)}
+		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(150 * time.Second).Unix())})
+		require.NoError(t, db.SaveEvent(t.Context(), e))
+		db.fail(errors.New("boom"))
+		s, _, m := embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
+		stop := run(t, s)
+		time.Sleep(61 * time.Second)
+		db.fail(nil)
+		time.Sleep(60 * time.Second) // found
+		db.fail(errors.New("boom"))
+		time.Sleep(100 * time.Second) // could not be removed
+		assert.Empty(t, m.gone())
+		db.fail(nil)
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{e.ID}, m.gone())
+
+		db.fail(errors.New("boom"))
+		reject, msg := s.reject(t.Context(), event(alice, 1, start))
+		assert.True(t, reject)
+		assert.Equal(t, msgLookup, msg)
+		stop()
+	})
+}

@@ -1,0 +1,103 @@
+package khatruadapter
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// holder is a policy that says of itself that it holds events.
+type holder struct{ relaysync.Policy }
+
+func (holder) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+
+const held = "purgatory: won't be served until git data arrives"
+
+// A client whose event is held heard that it was refused. It hears OK and why it is
+// not served; nothing is stored or sent to anybody until it is released.
+func TestHeldDirectEvent(t *testing.T) {
+	relay := khatru.NewRelay()
+	policy := holder{relaysync.NewGRASPPolicy(nip34.Identity{})}
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Policy: policy}})
+	server := httptest.NewServer(relay)
+	defer server.Close()
+	defer run(t, s)()
+	key := nostr.GeneratePrivateKey()
+	c := dial(t, server.URL)
+	require.Contains(t, c.say(`["REQ","live",{"kinds":[1,30618],"limit":0}]`), "EOSE")
+	publish := func(e *nostr.Event) {
+		data, err := json.Marshal(e)
+		require.NoError(t, err)
+		require.NoError(t, c.conn.Write(t.Context(), websocket.MessageText, []byte(`["EVENT",`+string(data)+`]`)))
+	}
+	for _, e := range []*nostr.Event{signed(t, key, 1), signed(t, key, 30618, nostr.Tag{"d", "repo"})} {
+		m.verdict = relaysync.Verdict{Decision: relaysync.Hold, Reason: held}
+		publish(e)
+		require.Equal(t, `["NOTICE","`+held+`"]`, strings.TrimSpace(c.read()))
+		require.Contains(t, c.read(), `["OK","`+e.ID+`",true`)
+		require.Empty(t, content(t, s.Store()))
+		require.Empty(t, m.stored)
+
+		o, err := s.Release(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Stored, o.Result)
+		require.Contains(t, c.read(), e.ID, "subscribers get it now, and only now")
+		require.Equal(t, []string{e.ID}, content(t, s.Store()))
+		require.Equal(t, []string{e.ID}, m.stored)
+		o, err = s.Release(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Duplicate, o.Result)
+
+		require.NoError(t, s.store.Backend().DeleteEvent(t.Context(), e))
+		m.mu.Lock()
+		m.stored = nil
+		m.mu.Unlock()
+	}
+	m.verdict = relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}
+	publish(signed(t, key, 1))
+	require.Contains(t, c.read(), "false,\"blocked: because")
+}
+
+// A relay without hooks that replace removes the older version first.
+func TestHoldingWantsReplaceHooks(t *testing.T) {
+	relay := khatru.NewRelay()
+	db := newSlice(t)
+	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
+	_, _, err := prepare(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Policy: holder{}}})
+	require.ErrorIs(t, err, errReplace)
+}
+
+func TestInformation(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.Info.Name = "x"
+	server := httptest.NewServer(Information(relay, map[string]any{"supported_grasps": []string{"GRASP-01"}, "name": "y"}))
+	defer server.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "application/nostr+json")
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "application/nostr+json", resp.Header.Get("Content-Type"))
+	require.Contains(t, string(body), `"supported_grasps":["GRASP-01"]`)
+	require.Contains(t, string(body), `"name":"y"`)
+	require.Contains(t, string(body), `"supported_nips"`)
+	require.Contains(t, dial(t, server.URL).say(`["REQ","x",{"limit":0}]`), "EOSE", "it is still a relay")
+}

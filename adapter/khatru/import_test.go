@@ -1,0 +1,135 @@
+package khatruadapter
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func TestTrapH9_SupersededIsNotBroadcast(t *testing.T) {
+	s, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
+	d := nostr.Tag{"d", "repo"}
+	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
+	outcomes := importEvents(t, store, late, old)
+	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Superseded}, results(outcomes))
+	require.Len(t, s.broadcasts, 1)
+	assert.Equal(t, late.ID, (<-s.broadcasts).ID)
+}
+
+func TestImport(t *testing.T) {
+	relay := khatru.NewRelay()
+	var seen []string
+	relay.OnEventSaved = append(relay.OnEventSaved, func(ctx context.Context, e *nostr.Event) {
+		assert.True(t, IsSynced(ctx))
+		assert.Nil(t, khatru.GetConnection(ctx))
+		seen = append(seen, e.ID)
+		if e.Kind == 7 {
+			panic("a hook of the embedder's")
+		}
+	})
+	s, store, m := embed(t, relay, newSlice(t), Config{})
+	d := nostr.Tag{"d", "repo"}
+	one, like := event(alice, 1, start), event(alice, 7, start)
+	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
+	deletion := event(alice, 5, start, nostr.Tag{"e", one.ID})
+	outcomes := importEvents(t, store, one, like, late, old, one, deletion, one, event(alice, 30617, start, nostr.Tag{"d"}))
+	assert.Equal(t, []relaysync.Result{
+		relaysync.Stored, relaysync.Stored, relaysync.Stored, relaysync.Superseded, relaysync.Duplicate,
+		relaysync.Stored, relaysync.Deleted, relaysync.Stored,
+	}, results(outcomes))
+	assert.Equal(t, seen[:4], []string{one.ID, like.ID, late.ID, deletion.ID})
+	assert.Len(t, s.broadcasts, 5, "what is newly stored and nothing else")
+	assert.Empty(t, m.stored, "the manager knows")
+	assert.NotContains(t, content(t, s.Store()), one.ID)
+}
+
+func TestImportRejected(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.RejectEvent = append(relay.RejectEvent,
+		func(_ context.Context, e *nostr.Event) (bool, string) { return e.Kind == 1, "blocked: no notes" },
+		func(_ context.Context, e *nostr.Event) (bool, string) { return e.Kind == 2, "error: database is down" },
+		func(_ context.Context, e *nostr.Event) (bool, string) { return e.Kind >= 3, "rate-limited: slow down" },
+		func(ctx context.Context, e *nostr.Event) (bool, string) {
+			if e.Kind == 4 {
+				khatru.RequestAuth(ctx) // there is no connection
+			}
+			return e.Kind == 6, ""
+		})
+	s, store, _ := embed(t, relay, newSlice(t), Config{})
+	outcomes := importEvents(t, store, event(alice, 1, start), event(alice, 2, start), event(alice, 7, start),
+		event(alice, 4, start), event(alice, 6, start), nil)
+	assert.Equal(t, []relaysync.Result{
+		relaysync.Refused, relaysync.Failed, relaysync.Stored, relaysync.Failed, relaysync.Refused, relaysync.Refused,
+	}, results(outcomes))
+	require.ErrorIs(t, outcomes[0].Err, ErrRejected)
+	require.ErrorIs(t, outcomes[1].Err, ErrRejected)
+	require.ErrorIs(t, outcomes[3].Err, ErrHook)
+	assert.Len(t, content(t, s.Store()), 1)
+}
+
+func TestImportFails(t *testing.T) {
+	_, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := store.Save(ctx, []relaysync.Incoming{{Event: event(alice, 1, start)}})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestStalledClient(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		s, store, _ := embed(t, relay, newSlice(t), Config{BroadcastQueue: 4})
+		s.log = slog.New(slog.DiscardHandler)
+		release, stalled := make(chan struct{}), make(chan struct{})
+		s.send = func(*nostr.Event) int {
+			close(stalled)
+			<-release
+			return 1
+		}
+		stop := run(t, s)
+		importEvents(t, store, event(alice, 1, start))
+		<-stalled
+		for range 10 {
+			importEvents(t, store, event(alice, 1, start))
+		}
+		assert.EqualValues(t, 6, s.BroadcastsDropped())
+		begun := time.Now()
+		stop()
+		assert.Equal(t, broadcastGrace, time.Since(begun))
+		close(release)
+		synctest.Wait()
+	})
+}
+
+func TestBroadcast(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		s, store, _ := embed(t, relay, newSlice(t), Config{})
+		var sent []string
+		s.send = func(e *nostr.Event) int {
+			sent = append(sent, e.ID)
+			if len(sent) == 1 {
+				panic("khatru")
+			}
+			return 1
+		}
+		stop := run(t, s)
+		one, two := event(alice, 1, start), event(alice, 1, start)
+		importEvents(t, store, one, two, one)
+		synctest.Wait()
+		assert.Equal(t, []string{one.ID, two.ID}, sent)
+		begun := time.Now()
+		stop()
+		assert.Zero(t, time.Since(begun))
+		require.ErrorIs(t, s.Run(t.Context()), relaysync.ErrRunning)
+	})
+}

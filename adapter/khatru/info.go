@@ -1,0 +1,54 @@
+package khatruadapter
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/fiatjaf/khatru"
+)
+
+// Information serves the relay, and its NIP-11 document with more in it than khatru
+// can say: supported_grasps, repo_acceptance_criteria, curation. What is in more wins
+// over what the relay says of itself. more must not be changed afterwards.
+func Information(relay *khatru.Relay, more map[string]any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") ||
+			r.Header.Get("Upgrade") == "websocket" {
+			relay.ServeHTTP(w, r)
+			return
+		}
+		said := &document{header: make(http.Header)}
+		relay.HandleNIP11(said, r)
+		all := make(map[string]any)
+		if err := json.Unmarshal(said.body, &all); err != nil {
+			http.Error(w, "internal error", http.StatusInternalServerError)
+			return
+		}
+		maps.Copy(all, more)
+		w.Header().Set("Content-Type", "application/nostr+json")
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Allow-Headers", "*")
+		w.Header().Set("Access-Control-Allow-Methods", "*")
+		_ = json.NewEncoder(w).Encode(all) // the client is gone if this fails
+	})
+}
+
+// document keeps what is answered.
+type document struct {
+	header http.Header
+	body   []byte
+}
+
+// Header implements [http.ResponseWriter].
+func (d *document) Header() http.Header { return d.header }
+
+// Write implements [http.ResponseWriter].
+func (d *document) Write(p []byte) (int, error) {
+	d.body = append(d.body, p...)
+	return len(p), nil
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (d *document) WriteHeader(int) {}

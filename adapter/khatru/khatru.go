@@ -1,0 +1,303 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// broadcastGrace is how long Run waits at its end for a client that does not read.
+const broadcastGrace = time.Second
+
+// Config is what may be set about the embedding. The zero Config works.
+type Config struct {
+	// Sync is the configuration of the SyncManager. For a server its field State
+	// should be set, as with filestate.Open: without it a restart begins with nothing.
+	Sync relaysync.Config
+	// Store says how the backend is used. Its Identity is set by New.
+	Store eventstoreadapter.Config
+	// Transport opens connections to relays. Defaults to websockets through a
+	// dialer with the rules of Egress.
+	Transport relaysync.Transport
+	// Egress has the rules of the default Transport's dialer. Our own listeners
+	// belong into its field Own; the names of the identity are ours by themselves. Plaintext is allowed as Sync.AllowPlaintext says.
+	Egress egress.Config
+	// GateDirect judges what clients publish by the same policy as what comes by
+	// sync. Without it a client may store what no other relay would bring us. If the
+	// policy is a [relaysync.Holder], a client whose event is held hears OK, and why
+	// it is not served in a NOTICE.
+	GateDirect bool
+	// BroadcastQueue bounds the synced events that wait for being sent to
+	// subscribers; more are stored but not broadcast. Defaults to 1,024.
+	BroadcastQueue int
+	// MaxExpiring bounds the events whose expiry is awaited in memory, those that
+	// expire first; the store is read again when it is the others' turn. A small one
+	// has it read often. Defaults to 100,000.
+	MaxExpiring int
+}
+
+const (
+	defaultBroadcastQueue = 1024
+	defaultMaxExpiring    = 100_000
+	deletionQueue         = 1024
+)
+
+func (c Config) withDefaults() Config {
+	if c.BroadcastQueue == 0 {
+		c.BroadcastQueue = defaultBroadcastQueue
+	}
+	if c.MaxExpiring == 0 {
+		c.MaxExpiring = defaultMaxExpiring
+	}
+	if c.Sync.Logger == nil {
+		c.Sync.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.BroadcastQueue < 0 {
+		errs = append(errs, fmt.Errorf("Config.BroadcastQueue is %d, less than 0", c.BroadcastQueue))
+	}
+	if c.MaxExpiring < 0 {
+		errs = append(errs, fmt.Errorf("Config.MaxExpiring is %d, less than 0", c.MaxExpiring))
+	}
+	return errors.Join(errs...)
+}
+
+// manager is what is needed of a [relaysync.SyncManager].
+type manager interface {
+	Run(ctx context.Context) error
+	Stored(event *nostr.Event)
+	Removed(event *nostr.Event)
+	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
+	Status() relaysync.Status
+	RepoStatus(ctx context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error)
+	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
+	Collector() prometheus.Collector
+}
+
+// Sync is graspsync embedded in a relay. Use [New].
+type Sync struct {
+	// set by New, read-only
+	relay   *khatru.Relay
+	store   *eventstoreadapter.Store
+	manager manager
+	send    func(e *nostr.Event) int // to subscribers; may block
+	gate    bool
+	holding holding
+	us      nip34.Identity
+	log     *slog.Logger
+
+	broadcasts chan *nostr.Event
+	deletions  chan *nostr.Event // direct ones and requests to vanish, to be executed to the end
+	expiry     *expiry
+
+	ran     atomic.Bool
+	dropped atomic.Uint64
+}
+
+// New embeds graspsync in a relay that is reached as identity and keeps its events
+// in backend, on which Init was called. The error names what is wrong with any of
+// the arguments; the relay is then unchanged.
+func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
+	cfg.Store.Identity = identity
+	s, cfg, err := prepare(relay, backend, cfg)
+	if err != nil {
+		return nil, err
+	}
+	transport := cfg.Transport
+	if transport == nil {
+		cfg.Egress.OwnNames = append(identity.Authorities(), cfg.Egress.OwnNames...)
+		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
+			return nil, err
+		}
+	}
+	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
+	if err != nil {
+		return nil, err
+	}
+	s.manager = m
+	s.wire()
+	return s, nil
+}
+
+// prepare makes all but the manager, and leaves the relay alone.
+func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
+	if relay == nil {
+		return nil, cfg, errors.New("khatru adapter: relay is nil")
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
+	}
+	store, err := eventstoreadapter.New(backend, cfg.Store)
+	if err != nil {
+		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	_, holds := cfg.Sync.Policy.(relaysync.Holder)
+	if holds && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
+		return nil, cfg, errReplace
+	}
+	return &Sync{
+		holding: holding{on: holds},
+		relay:   relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
+		broadcasts: make(chan *nostr.Event, cfg.BroadcastQueue),
+		deletions:  make(chan *nostr.Event, deletionQueue),
+		expiry:     newExpiry(cfg.MaxExpiring),
+	}, cfg, nil
+}
+
+func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
+	dialer, err := egress.NewDialer(rules)
+	if err != nil {
+		return nil, fmt.Errorf("khatru adapter: %w", err)
+	}
+	transport, err := wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("khatru adapter: %w", err)
+	}
+	return transport, nil
+}
+
+// Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
+// was called before. A broadcast that a client has been blocking for a second is
+// left behind; it ends with that client's connection.
+func (s *Sync) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return relaysync.ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.runDeletions(ctx) })
+	wg.Go(func() { s.runExpiry(ctx) })
+	broadcasting := make(chan struct{})
+	go func() {
+		defer close(broadcasting)
+		s.runBroadcasts(ctx)
+	}()
+	err := s.manager.Run(ctx)
+	cancel()
+	wg.Wait()
+	grace := time.NewTimer(broadcastGrace)
+	defer grace.Stop()
+	select {
+	case <-broadcasting:
+	case <-grace.C:
+		s.log.Warn("a client that does not read still blocks a broadcast")
+	}
+	return err
+}
+
+// Status is that of the SyncManager.
+func (s *Sync) Status() relaysync.Status { return s.manager.Status() }
+
+// RepoStatus is that of the SyncManager.
+func (s *Sync) RepoStatus(ctx context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error) {
+	return s.manager.RepoStatus(ctx, ref)
+}
+
+// Repositories are those of the SyncManager.
+func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error] {
+	return s.manager.Repositories(ctx)
+}
+
+// Collector has the metrics of the SyncManager, for a registry of the embedder's.
+func (s *Sync) Collector() prometheus.Collector { return s.manager.Collector() }
+
+// Store is what the relay's events are kept in, complete answers included.
+func (s *Sync) Store() *eventstoreadapter.Store { return s.store }
+
+// BroadcastsDropped is how many synced events were stored but not broadcast,
+// because clients did not read fast enough.
+func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
+
+func (s *Sync) runBroadcasts(ctx context.Context) {
+	for {
+		select {
+		case e := <-s.broadcasts:
+			if err := protect(func() { s.send(e) }); err != nil {
+				s.log.Error("broadcast failed", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Sync) broadcast(e *nostr.Event) {
+	select {
+	case s.broadcasts <- e:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+// runDeletions executes direct deletions: khatru removes one event for each tag,
+// and only what it had before. Of requests to vanish it knows nothing.
+func (s *Sync) runDeletions(ctx context.Context) {
+	s.finishVanishing(ctx)
+	for {
+		select {
+		case e := <-s.deletions:
+			if err := s.store.Execute(ctx, e); err != nil && ctx.Err() == nil {
+				s.log.Error("deletion could not be executed", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// finishVanishing executes the stored requests to vanish again: we may have ended, or
+// the queue been full, before one was.
+func (s *Sync) finishVanishing(ctx context.Context) {
+	var requests []*nostr.Event
+	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindVanish}}) {
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Error("requests to vanish could not be read", "err", err)
+			}
+			break
+		}
+		if s.us.Vanishes(e) {
+			requests = append(requests, e)
+		}
+	}
+	for _, e := range requests {
+		if err := s.store.Execute(ctx, e); err != nil && ctx.Err() == nil {
+			s.log.Error("request to vanish could not be executed", "err", err)
+		}
+	}
+}
+
+// protect turns a panic of the embedder's code into an error.
+func protect(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	f()
+	return nil
+}

@@ -1,0 +1,396 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+const start nostr.Timestamp = 1_700_000_000
+
+var alice, bob = strings.Repeat("a1", 32), strings.Repeat("b0", 32)
+
+// fakeManager records what the hooks tell it.
+
+type fakeManager struct {
+	mu      sync.Mutex
+	stored  []string
+	removed []string
+	judged  int
+	verdict relaysync.Verdict
+	err     error
+}
+
+func (m *fakeManager) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (m *fakeManager) Stored(e *nostr.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stored = append(m.stored, e.ID)
+}
+
+func (m *fakeManager) Removed(e *nostr.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed = append(m.removed, e.ID)
+}
+
+// gone returns the ids that were reported as removed.
+
+func (m *fakeManager) gone() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.removed)
+}
+
+func (m *fakeManager) Judge(context.Context, *nostr.Event) (relaysync.Verdict, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.judged++
+	return m.verdict, m.err
+}
+
+func (m *fakeManager) Status() relaysync.Status { return relaysync.Status{Repos: 7} }
+
+func (m *fakeManager) Collector() prometheus.Collector { return nil }
+func (m *fakeManager) RepoStatus(context.Context, filters.RepoRef) (relaysync.RepoStatus, error) {
+	return relaysync.RepoStatus{}, nil
+}
+func (m *fakeManager) Repositories(context.Context) iter.Seq2[relaysync.RepoStatus, error] {
+	return func(func(relaysync.RepoStatus, error) bool) {}
+}
+
+var serial int
+
+func event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
+	serial++
+	e := &nostr.Event{
+		PubKey: author, Kind: kind, CreatedAt: at, Tags: append(nostr.Tags{}, tags...),
+		Content: fmt.Sprint("event ", serial), Sig: strings.Repeat("0", 128),
+	}
+	e.ID = e.GetID()
+	return e
+}
+
+func newSlice(t testing.TB) *slicestore.SliceStore {
+	t.Helper()
+	db := &slicestore.SliceStore{}
+	require.NoError(t, db.Init())
+	return db
+}
+
+// embed is New with a fake manager.
+
+func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *imports, *fakeManager) {
+	t.Helper()
+	s, _, err := prepare(relay, db, cfg)
+	require.NoError(t, err)
+	m := &fakeManager{}
+	s.manager = m
+	s.wire()
+	return s, &imports{Store: s.store, sync: s}, m
+}
+
+func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []relaysync.Outcome {
+	t.Helper()
+	in := make([]relaysync.Incoming, len(events))
+	for i, e := range events {
+		in[i] = relaysync.Incoming{Event: e, Source: relaysync.Source{Kind: relaysync.Live}}
+	}
+	outcomes, err := store.Save(t.Context(), in)
+	require.NoError(t, err)
+	require.Len(t, outcomes, len(events))
+	return outcomes
+}
+
+func results(outcomes []relaysync.Outcome) []relaysync.Result {
+	r := make([]relaysync.Result, len(outcomes))
+	for i, o := range outcomes {
+		r[i] = o.Result
+	}
+	return r
+}
+
+func content(t testing.TB, s relaysync.Store) (ids []string) {
+	t.Helper()
+	for e, err := range s.Events(context.Background(), nostr.Filter{}) {
+		require.NoError(t, err)
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func TestDirect(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, _, m := embed(t, relay, newSlice(t), Config{})
+	one := event(alice, 1, start)
+	_, err := relay.AddEvent(t.Context(), one)
+	require.NoError(t, err)
+	repo := event(alice, 30617, start, nostr.Tag{"d", "repo"})
+	_, err = relay.AddEvent(t.Context(), repo)
+	require.NoError(t, err)
+	assert.Equal(t, []string{one.ID, repo.ID}, m.stored)
+	assert.ElementsMatch(t, []string{one.ID, repo.ID}, content(t, s.Store()))
+	assert.Empty(t, s.broadcasts, "khatru does that itself")
+	assert.Zero(t, m.judged)
+	for _, del := range relay.DeleteEvent {
+		require.NoError(t, del(t.Context(), one))
+	}
+	assert.Equal(t, []string{one.ID}, m.gone())
+	assert.Equal(t, 7, s.Status().Repos)
+}
+
+// Hooks that the relay has are kept and not doubled.
+
+func TestExistingHooks(t *testing.T) {
+	relay, db := khatru.NewRelay(), newSlice(t)
+	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
+	relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
+	s, _, m := embed(t, relay, db, Config{})
+	assert.Len(t, relay.StoreEvent, 1)
+	assert.Len(t, relay.QueryEvents, 1)
+	assert.Empty(t, relay.ReplaceEvent)
+	assert.Len(t, relay.DeleteEvent, 1)
+	one := event(alice, 1, start)
+	_, err := relay.AddEvent(t.Context(), one)
+	require.NoError(t, err)
+	assert.Equal(t, []string{one.ID}, m.stored)
+	assert.Equal(t, []string{one.ID}, content(t, s.Store()))
+}
+
+// Khatru looks tombstones up under the wrong tag and never finds one.
+
+func TestDirectDeleted(t *testing.T) {
+	relay := khatru.NewRelay()
+	_, _, m := embed(t, relay, newSlice(t), Config{})
+	one := event(alice, 1, start)
+	repo := event(alice, 30617, start, nostr.Tag{"d", "repo"})
+	_, err := relay.AddEvent(t.Context(), event(alice, 5, start, nostr.Tag{"e", one.ID}, nostr.Tag{"a", "30617:" + alice + ":repo"}))
+	require.NoError(t, err)
+	for _, e := range []*nostr.Event{one, repo} {
+		_, err = relay.AddEvent(t.Context(), e)
+		require.ErrorContains(t, err, msgDeleted)
+	}
+	assert.Len(t, m.stored, 1)
+}
+
+// Khatru crashes on such an event, which anyone can publish.
+
+func TestDirectBareD(t *testing.T) {
+	relay := khatru.NewRelay()
+	embed(t, relay, newSlice(t), Config{})
+	for _, tags := range []nostr.Tags{{{"d"}}, {{"e", "x"}, {"d"}, {"d", "x"}}} {
+		_, err := relay.AddEvent(t.Context(), event(alice, 30617, start, tags...))
+		require.ErrorContains(t, err, msgBareD)
+	}
+	_, err := relay.AddEvent(t.Context(), event(alice, 1, start, nostr.Tag{"d"}))
+	require.NoError(t, err)
+	_, err = relay.AddEvent(t.Context(), event(alice, 30617, start, nostr.Tag{}, nostr.Tag{"d", "x"}, nostr.Tag{"d"}))
+	require.NoError(t, err)
+}
+
+func TestGateDirect(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, store, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
+	for _, tt := range []struct {
+		verdict relaysync.Verdict
+		err     error
+		want    string
+	}{
+		{verdict: relaysync.Verdict{Decision: relaysync.Accept}},
+		{verdict: relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}, want: "blocked: because"},
+		{verdict: relaysync.Verdict{Decision: relaysync.Reject}, want: msgReject},
+		{verdict: relaysync.Verdict{Decision: relaysync.Hold}, want: msgHeld},
+		{verdict: relaysync.Verdict{Decision: relaysync.Depend}, want: msgDepends},
+		{want: msgReject}, // no verdict is none in its favour
+		{verdict: relaysync.Verdict{Decision: relaysync.Accept}, err: errors.New("boom"), want: msgJudge},
+	} {
+		m.verdict, m.err = tt.verdict, tt.err
+		e := event(alice, 1, start)
+		_, err := relay.AddEvent(t.Context(), e)
+		if tt.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, tt.want)
+		}
+	}
+	judged := m.judged
+	assert.Equal(t, 7, judged)
+	_, _ = relay.AddEvent(t.Context(), event(alice, 20001, start)) // nobody stores it
+	m.verdict = relaysync.Verdict{}
+	assert.Equal(t, []relaysync.Result{relaysync.Stored}, results(importEvents(t, store, event(alice, 1, start))))
+	assert.Equal(t, judged, m.judged, "synced events were judged before")
+	assert.Len(t, content(t, s.Store()), 2)
+}
+
+// H9: an older version was counted as stored, and broadcast.
+
+// run starts Run and returns what waits for its end.
+
+func run(t testing.TB, s *Sync) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return func() {
+		cancel()
+		assert.ErrorIs(t, <-done, context.Canceled)
+	}
+}
+
+// A client that does not read holds up broadcasts, not the import.
+
+// Khatru removes one version for each a tag, and none that it can't look up.
+
+func TestDirectDeletionIsExecuted(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := newSlice(t)
+		s, _, _ := embed(t, relay, db, Config{})
+		for i := range 3 {
+			require.NoError(t, db.SaveEvent(t.Context(), event(alice, 30617, start-nostr.Timestamp(i), nostr.Tag{"d", "repo"})))
+		}
+		stop := run(t, s)
+		deletion := event(alice, 5, start, nostr.Tag{"a", "30617:" + alice + ":repo"})
+		_, err := relay.AddEvent(t.Context(), deletion)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []string{deletion.ID}, content(t, s.Store()))
+		stop()
+	})
+}
+
+// Khatru knows nothing of requests to vanish (NIP-62).
+func TestDirectVanishIsExecuted(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := newSlice(t)
+		var cfg Config
+		cfg.Store.Identity = identity // as New does
+		s, _, _ := embed(t, relay, db, cfg)
+		gone, kept := event(alice, 1, start), event(alice, 1, start+1)
+		require.NoError(t, db.SaveEvent(t.Context(), gone))
+		require.NoError(t, db.SaveEvent(t.Context(), kept))
+		stop := run(t, s)
+		elsewhere := event(alice, 62, start, nostr.Tag{"relay", "wss://elsewhere.example.com"})
+		request := event(alice, 62, start, nostr.Tag{"relay", "wss://grasp.example.com/"})
+		for _, e := range []*nostr.Event{elsewhere, request} {
+			_, err := relay.AddEvent(t.Context(), e)
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		assert.ElementsMatch(t, []string{kept.ID, elsewhere.ID, request.ID}, content(t, s.Store()))
+		reject, _ := s.reject(t.Context(), gone)
+		assert.True(t, reject, "it does not come back")
+		stop()
+	})
+}
+
+// A request to vanish that was stored, and not executed when we ended, is at the start.
+func TestVanishIsFinishedAtTheStart(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := newSlice(t)
+		var cfg Config
+		cfg.Store.Identity = identity
+		s, _, _ := embed(t, relay, db, cfg)
+		request := event(alice, 62, start, nostr.Tag{"relay", "wss://grasp.example.com/"})
+		for _, e := range []*nostr.Event{event(alice, 1, start), request} {
+			require.NoError(t, db.SaveEvent(t.Context(), e))
+		}
+		stop := run(t, s)
+		synctest.Wait()
+		assert.Equal(t, []string{request.ID}, content(t, s.Store()))
+		stop()
+	})
+}
+
+func TestDeletionQueueOverflow(t *testing.T) {
+	s, _, m := embed(t, khatru.NewRelay(), newSlice(t), Config{})
+	for range deletionQueue + 5 {
+		s.saved(t.Context(), event(alice, 5, start)) // never blocks
+	}
+	assert.Len(t, m.stored, deletionQueue+5)
+}
+
+// failing is a backend that fails while told to.
+
+func TestDeletable(t *testing.T) {
+	for _, tt := range []struct {
+		target *nostr.Event
+		want   bool
+	}{
+		{event(alice, 1, start), true}, {event(bob, 1, start), false}, {event(alice, 5, start), false},
+		{event(alice, 62, start), false},
+	} {
+		ok, msg := deletable(t.Context(), tt.target, event(alice, 5, start))
+		assert.Equal(t, tt.want, ok)
+		assert.Equal(t, tt.want, msg == "")
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	for name, try := range map[string]func() error{
+		"relay": func() error { _, err := New(nil, newSlice(t), identity, Config{}); return err },
+		"backend": func() error {
+			_, err := New(relay, nil, identity, Config{})
+			return err
+		},
+		"identity": func() error { _, err := New(relay, newSlice(t), nip34.Identity{}, Config{}); return err },
+		"queue": func() error {
+			_, err := New(relay, newSlice(t), identity, Config{BroadcastQueue: -1, MaxExpiring: -1})
+			return err
+		},
+		"egress": func() error {
+			c := Config{}
+			c.Egress.Timeout = -1
+			_, err := New(relay, newSlice(t), identity, c)
+			return err
+		},
+	} {
+		require.Error(t, try(), name)
+	}
+	assert.Empty(t, relay.RejectEvent, "unchanged")
+	assert.Empty(t, relay.StoreEvent)
+}
+
+func TestNewAndRun(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	s, err := New(khatru.NewRelay(), newSlice(t), identity, Config{GateDirect: true})
+	require.NoError(t, err)
+	stop := run(t, s)
+	reg := prometheus.NewRegistry()
+	require.NoError(t, reg.Register(s.Collector()))
+	_, err = reg.Gather()
+	require.NoError(t, err)
+	stop()
+}

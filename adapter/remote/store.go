@@ -1,0 +1,315 @@
+package remoteadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Sentinels of a [Store].
+var (
+	// ErrIncomplete: the relay has more than it would give.
+	ErrIncomplete = errors.New("the relay did not give all it has")
+	// ErrRefused is wrapped by the Err of an event that the relay refused, and by the
+	// error of a request that it closed.
+	ErrRefused   = errors.New("refused by the relay")
+	errMalformed = errors.New("malformed event")
+	// ErrClosed is returned after Close.
+	ErrClosed = errors.New("store is closed")
+)
+
+// Config is what may be set about a [Store]. The zero Config works.
+type Config struct {
+	// Timeout bounds one request: a page, or the OK of an event. Defaults to 30 s.
+	Timeout time.Duration
+	// PageLimit is how many events a page asks for. A relay that gives more than the
+	// usual 500 in one answer can be read faster, and has fewer seconds that can't be
+	// read. Defaults to 500.
+	PageLimit int
+	// Requests bounds the requests that are open at once, Publishing the events whose
+	// OK is awaited. Default to 8 and 64.
+	Requests, Publishing int
+	// Identity is the service that the relay is part of. Requests to vanish (NIP-62)
+	// that name it are executed, and with the zero Identity only those to all relays.
+	Identity nip34.Identity
+}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.PageLimit == 0 {
+		c.PageLimit = filters.DefaultLimit
+	}
+	if c.Requests == 0 {
+		c.Requests = 8
+	}
+	if c.Publishing == 0 {
+		c.Publishing = 64
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Timeout", int64(c.Timeout)}, {"PageLimit", int64(c.PageLimit)},
+		{"Requests", int64(c.Requests)}, {"Publishing", int64(c.Publishing)},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("Config.%s is %d, less than 0", f.name, f.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Store is a relay in another process. Use [New]. It connects when it is first asked
+// for something, and again after the connection was lost. All methods may be called
+// concurrently.
+type Store struct {
+	// set by New, read-only
+	relay     filters.RelayURL
+	transport relaysync.Transport
+	cfg       Config
+	places    chan struct{} // of requests
+	dialing   chan struct{} // one slot: who has it may change link
+	closed    chan struct{}
+
+	link *link // owned by whoever has the slot of dialing; nil: none
+}
+
+var _ relaysync.Store = (*Store)(nil)
+
+// New returns a Store that keeps its events in relay, reached over transport. It
+// connects to nothing yet. The error names every argument that can't be used.
+func New(relay filters.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
+	var errs []error
+	if relay.IsZero() {
+		errs = append(errs, errors.New("relay is empty"))
+	}
+	if transport == nil {
+		errs = append(errs, errors.New("transport is nil"))
+	}
+	errs = append(errs, cfg.validate())
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("remote adapter: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	return &Store{
+		relay: relay, transport: transport, cfg: cfg,
+		places: make(chan struct{}, cfg.Requests), dialing: make(chan struct{}, 1), closed: make(chan struct{}),
+	}, nil
+}
+
+// Save implements [relaysync.Store]: it publishes the events and reads what the relay
+// says to each.
+func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := make([]relaysync.Outcome, 0, len(events))
+	for chunk := range slices.Chunk(events, s.cfg.Publishing) {
+		l, err := s.connection(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s.publish(ctx, l, chunk)...)
+	}
+	return out, nil
+}
+
+func (s *Store) publish(ctx context.Context, l *link, events []relaysync.Incoming) []relaysync.Outcome {
+	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer stop()
+	waits := make([]*verdict, len(events))
+	out := make([]relaysync.Outcome, len(events))
+	for i, in := range events {
+		waits[i], out[i].Err = l.publish(ctx, in.Event)
+		switch {
+		case errors.Is(out[i].Err, errMalformed), errors.Is(out[i].Err, relaysync.ErrMessageTooLarge):
+			out[i].Result = relaysync.Refused
+		case out[i].Err != nil:
+			out[i].Result = relaysync.Failed
+		}
+	}
+	for i, v := range waits {
+		if v != nil {
+			out[i] = v.wait(ctx, l)
+		}
+	}
+	return out
+}
+
+// outcomeOf reads the words of an OK.
+func outcomeOf(accepted bool, text string) relaysync.Outcome {
+	word, _, _ := strings.Cut(strings.ToLower(text), ":")
+	lower := strings.ToLower(text)
+	refused := fmt.Errorf("%w: %q", ErrRefused, text)
+	switch {
+	case word == "replaced" || (!accepted || word == "duplicate") && strings.Contains(lower, "newer"):
+		return relaysync.Outcome{Result: relaysync.Superseded}
+	case word == "deleted", !accepted && strings.Contains(lower, "deleted"):
+		return relaysync.Outcome{Result: relaysync.Deleted}
+	case word == "duplicate":
+		return relaysync.Outcome{Result: relaysync.Duplicate}
+	case accepted:
+		return relaysync.Outcome{Result: relaysync.Stored}
+	case word == "error", word == "rate-limited", word == "auth-required":
+		return relaysync.Outcome{Result: relaysync.Failed, Err: refused}
+	}
+	return relaysync.Outcome{Result: relaysync.Refused, Err: refused}
+}
+
+// Has implements [relaysync.Store].
+func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	found := make(map[string]bool, len(ids))
+	for _, f := range filters.ByID(ids, filters.MaxValues) {
+		for ev, err := range s.Events(ctx, f) {
+			if err != nil {
+				return nil, err
+			}
+			found[ev.ID] = true
+		}
+	}
+	out := make([]bool, len(ids))
+	for i, id := range ids {
+		out[i] = found[id.String()]
+	}
+	return out, nil
+}
+
+// Stamps implements [relaysync.Store].
+func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+	return func(yield func(relaysync.Stamp, error) bool) {
+		for ev, err := range s.Events(ctx, filter) {
+			var st relaysync.Stamp
+			if err == nil {
+				st.CreatedAt = ev.CreatedAt
+				st.ID, err = filters.ParseEventID(ev.ID)
+			}
+			if !yield(st, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readings is how often a filter is read until nothing is in doubt: what is saved
+// meanwhile may look like what a page left out.
+const readings = 3
+
+// Events implements [relaysync.Store].
+func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		given := make(map[filters.EventID]struct{})
+		for n := 1; ; n++ {
+			complete, err := s.walk(ctx, filter, func(id filters.EventID, ev *nostr.Event) bool {
+				if _, again := given[id]; again {
+					return true
+				}
+				given[id] = struct{}{}
+				return yield(ev, nil)
+			})
+			if err == nil && !complete && n == readings {
+				err = ErrIncomplete
+			}
+			switch {
+			case errors.Is(err, errStopped):
+				return
+			case err != nil:
+				yield(nil, fmt.Errorf("reading from %s: %w", s.relay, err))
+				return
+			case complete:
+				return
+			}
+		}
+	}
+}
+
+// errStopped says that the reader has enough.
+var errStopped = errors.New("stopped")
+
+// walk reads a filter page by page, and reports whether the relay gave all.
+func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(filters.EventID, *nostr.Event) bool) (complete bool, err error) {
+	type found struct {
+		id filters.EventID
+		ev *nostr.Event
+	}
+	match := filters.Compile([]nostr.Filter{filter})
+	walk := filters.NewWalk(filter, filters.WalkOptions{Limit: s.cfg.PageLimit, PageSize: s.cfg.PageLimit})
+	for more := !walk.Done(); more; {
+		p, err := s.page(ctx, walk.Next())
+		if err != nil {
+			return false, err
+		}
+		var fresh []found
+		for _, ev := range p.events {
+			id, err := filters.ParseEventID(ev.ID)
+			if err == nil && walk.Saw(id, ev.CreatedAt) && match.Match(ev) {
+				fresh = append(fresh, found{id, ev})
+			}
+		}
+		more = walk.End(p.finish, p.more) == filters.StepMore
+		for _, f := range fresh {
+			if !give(f.id, f.ev) {
+				return false, errStopped
+			}
+		}
+	}
+	return walk.Pages() == 0 || walk.Complete(), ctx.Err()
+}
+
+// Deleted implements [relaysync.Store]: it asks for deletions that name the event,
+// and for its author's requests to vanish.
+func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+	if err := ctx.Err(); err != nil || event == nil {
+		return false, err
+	}
+	t := nip34.NewTombstones(s.cfg.Identity)
+	for _, f := range tombstonesOf(event) {
+		for ev, err := range s.Events(ctx, f) {
+			if err != nil {
+				return false, err
+			}
+			if t.Add(ev); t.Cover(event) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// tombstonesOf returns filters for what could cover an event.
+func tombstonesOf(event *nostr.Event) []nostr.Filter {
+	by := nostr.Filter{Authors: []string{event.PubKey}}
+	gone := by
+	gone.Kinds, gone.Since = []int{filters.KindVanish}, &event.CreatedAt
+	if event.Kind == filters.KindDeletion {
+		return []nostr.Filter{gone}
+	}
+	by.Kinds = []int{filters.KindDeletion}
+	byID := by
+	byID.Tags = nostr.TagMap{"e": {event.ID}}
+	out := []nostr.Filter{byID, gone}
+	if addr, ok := nip34.CoordinatesOf(event); ok {
+		by.Tags, by.Since = nostr.TagMap{"a": {addr.String()}}, &event.CreatedAt
+		out = append(out, by)
+	}
+	return out
+}

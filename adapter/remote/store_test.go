@@ -1,0 +1,279 @@
+package remoteadapter_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/storetest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ownURL = "wss://internal.example"
+
+func relayURL(t testing.TB, s string) filters.RelayURL {
+	t.Helper()
+	u, err := filters.ParseRelayURL(s)
+	require.NoError(t, err)
+	return u
+}
+
+func open(t testing.TB, net *relaytest.Network, cfg remoteadapter.Config) *remoteadapter.Store {
+	t.Helper()
+	s, err := remoteadapter.New(relayURL(t, ownURL), net, cfg)
+	require.NoError(t, err)
+	return s
+}
+
+// served has a relay answer from a Store, in the words that relays use.
+func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) bool {
+	words := map[relaysync.Result]string{
+		relaysync.Duplicate: "duplicate: already have this event", relaysync.Superseded: "replaced: have newer event",
+		relaysync.Deleted: "deleted: user requested deletion", relaysync.Refused: "invalid: no",
+	}
+	return func(c *relaytest.ConnScript, req wire.Request) bool {
+		ctx := context.Background()
+		switch req.Type {
+		case wire.TypePublish:
+			out, err := store.Save(ctx, []relaysync.Incoming{{Event: req.Event}})
+			if err != nil {
+				panic(err)
+			}
+			id, _ := filters.ParseEventID(req.Event.ID)
+			r := out[0].Result
+			ok := r == relaysync.Stored || r == relaysync.Duplicate
+			c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: ok, Text: words[r]})
+		case wire.TypeReq:
+			var found []*nostr.Event
+			for ev, err := range store.Events(ctx, req.Filters[0]) {
+				if err != nil {
+					panic(err)
+				}
+				found = append(found, ev)
+			}
+			slices.SortFunc(found, func(a, b *nostr.Event) int {
+				return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(a.ID, b.ID))
+			})
+			for _, ev := range found[:min(len(found), req.Filters[0].Limit)] {
+				c.Send(wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: ev})
+			}
+			c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
+		}
+		return true
+	}
+}
+
+// The whole contract of a Store holds over a relay that keeps its own, and gives
+// enough in one answer.
+func TestSuite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) relaysync.Store {
+		net := relaytest.NewNetwork()
+		net.Add(ownURL, relaytest.Behavior{Handle: served(memstore.New())})
+		s := open(t, net, remoteadapter.Config{PageLimit: 5_000})
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	})
+}
+
+func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []relaysync.Outcome {
+	t.Helper()
+	var in []relaysync.Incoming
+	for _, ev := range events {
+		in = append(in, relaysync.Incoming{Event: ev})
+	}
+	out, err := s.Save(t.Context(), in)
+	require.NoError(t, err)
+	return out
+}
+
+func at(ago time.Duration) nostr.Timestamp { return nostr.Timestamp(time.Now().Add(-ago).Unix()) }
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// A relay that caps its answers is read to the end; a second that can't be read is
+// an error, never a short answer.
+func TestCappedRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{Cap: 50})
+		s := open(t, net, remoteadapter.Config{})
+		defer s.Close()
+		owner := relaytest.NewCheapKey("owner")
+		for i := range 730 {
+			own.Publish(owner.Issue(at(time.Duration(i/7)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		count := func() (n int, err error) {
+			for _, err := range s.Stamps(t.Context(), nostr.Filter{Kinds: []int{1621}}) {
+				if err != nil {
+					return n, err
+				}
+				n++
+			}
+			return n, nil
+		}
+		n, err := count()
+		require.NoError(t, err)
+		require.Equal(t, 730, n)
+		for i := range 60 {
+			own.Publish(owner.Issue(at(5*time.Minute), owner.Ref("repo"), fmt.Sprint("same", i)))
+		}
+		_, err = count()
+		require.ErrorIs(t, err, remoteadapter.ErrIncomplete)
+		require.Empty(t, own.Violations())
+	})
+}
+
+func TestOutcomes(t *testing.T) {
+	type ok struct {
+		accepted bool
+		text     string
+	}
+	for say, want := range map[ok]relaysync.Result{
+		{true, ""}: relaysync.Stored,
+		{true, "duplicate: already have this event"}: relaysync.Duplicate,
+		{false, "duplicate: have this event"}:        relaysync.Duplicate,
+		{false, "duplicate: have a newer event"}:     relaysync.Superseded,
+		{false, "replaced: have newer event"}:        relaysync.Superseded,
+		{true, "replaced: have newer event"}:         relaysync.Superseded,
+		{false, "deleted: user requested deletion"}:  relaysync.Deleted,
+		{false, "blocked: this event was deleted"}:   relaysync.Deleted,
+		{false, "blocked: not on the list"}:          relaysync.Refused,
+		{false, "invalid: too long"}:                 relaysync.Refused,
+		{false, "no"}:                                relaysync.Refused,
+		{false, "error: could not save"}:             relaysync.Failed,
+		{false, "rate-limited: slow down"}:           relaysync.Failed,
+		{false, "auth-required: who are you?"}:       relaysync.Failed,
+	} {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			net.Add(ownURL, relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
+				id, _ := filters.ParseEventID(req.Event.ID)
+				c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: say.accepted, Text: say.text})
+				return true
+			}})
+			s := open(t, net, remoteadapter.Config{})
+			defer s.Close()
+			out := save(t, s, relaytest.NewCheapKey("a").Event(at(0), 1, "x"))
+			require.Equal(t, want, out[0].Result, "%+v", say)
+			require.Equal(t, want == relaysync.Refused || want == relaysync.Failed, errors.Is(out[0].Err, remoteadapter.ErrRefused))
+		})
+	}
+}
+
+// A relay that fails in any way costs an error within the time limit, and the next
+// call connects anew.
+func TestFailures(t *testing.T) {
+	ev := relaytest.NewCheapKey("a").Event(1, 1, "x")
+	for name, b := range map[string]relaytest.Behavior{
+		"down":       {Down: true},
+		"no answer":  {NoAnswer: true},
+		"never EOSE": {Handle: func(*relaytest.ConnScript, wire.Request) bool { return true }},
+		"closed":     {ClosedReason: func(wire.Request) string { return "error: no" }},
+		"cut":        {Handle: func(c *relaytest.ConnScript, _ wire.Request) bool { c.Cut(); return true }},
+		"stops":      {StopReading: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				own := net.Add(ownURL, b)
+				s := open(t, net, remoteadapter.Config{Timeout: 10 * time.Second})
+				began := time.Now()
+				id, _ := filters.ParseEventID(ev.ID)
+				_, err := s.Has(t.Context(), []filters.EventID{id})
+				require.Error(t, err)
+				if name != "closed" {
+					out, err := s.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+					if err == nil {
+						require.Equal(t, relaysync.Failed, out[0].Result)
+						require.Error(t, out[0].Err)
+					}
+				}
+				require.LessOrEqual(t, time.Since(began), 21*time.Second)
+				own.Update(func(b *relaytest.Behavior) { *b = relaytest.Behavior{} })
+				own.Cut()
+				synctest.Wait()
+				require.NotEqual(t, relaysync.Failed, save(t, s, ev)[0].Result)
+				has, err := s.Has(t.Context(), []filters.EventID{id})
+				require.NoError(t, err)
+				require.Equal(t, []bool{true}, has)
+				require.NoError(t, s.Close())
+				require.NoError(t, s.Close())
+				_, err = s.Has(t.Context(), []filters.EventID{id})
+				require.ErrorIs(t, err, remoteadapter.ErrClosed)
+			})
+		})
+	}
+}
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	_, err := remoteadapter.New(filters.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1})
+	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {
+		require.ErrorContains(t, err, word)
+	}
+}
+
+// All of it together: a relay that is reached over websocket only is kept in sync,
+// with what its clients submit as own feed.
+func TestFollowsOverWebsocketOnly(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{Cap: 500})
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		own.Publish(owner.Hosted(at(24*time.Hour), "repo", "grasp.example", "a.example"))
+		for i := range 700 {
+			a.Publish(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		s := open(t, net, remoteadapter.Config{})
+		identity, err := nip34.ParseIdentity("grasp.example")
+		require.NoError(t, err)
+		m, err := relaysync.New(s, net, identity, relaysync.Config{
+			OwnRelay: relayURL(t, ownURL), Verifier: relaytest.CheapVerifier{},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = m.Run(ctx)
+		}()
+		after := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		after(2 * time.Minute)
+		require.Len(t, own.Query(nostr.Filter{Kinds: []int{1621}}), 700)
+		require.True(t, m.Status().Synced)
+		own.Cut() // whatever happens between
+		late := owner.Issue(at(0), owner.Ref("repo"), "late")
+		a.Publish(late)
+		own.Publish(owner.Hosted(at(0), "submitted", "grasp.example", "a.example"))
+		after(time.Minute)
+		require.Len(t, own.Query(nostr.Filter{IDs: []string{late.ID}}), 1)
+		require.Equal(t, 2, m.Status().Repos)
+		cancel()
+		<-ended
+		require.NoError(t, s.Close())
+	})
+}
