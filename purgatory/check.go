@@ -1,0 +1,58 @@
+package purgatory
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// checkRetry is the wait after the list of repositories could not be read.
+const checkRetry = time.Minute
+
+// runChecks has every listed repository looked at in each period, spread over it.
+func (p *Purgatory) runChecks(ctx context.Context) {
+	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		identifiers, err := p.identifiers(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+			}
+			timer.Reset(checkRetry)
+			continue
+		}
+		began := time.Now()
+		for i, identifier := range identifiers {
+			at := began.Add(time.Duration(float64(p.cfg.Check) * 0.8 * float64(i) / float64(len(identifiers))))
+			timer.Reset(time.Until(at))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+			p.tell(look{identifier: identifier, why: causes{check: true}})
+		}
+		timer.Reset(time.Until(began.Add(p.cfg.Check * 9 / 10)))
+	}
+}
+
+func (p *Purgatory) identifiers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	var out []string
+	for identifier, err := range p.relay.Identifiers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, identifier)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

@@ -1,0 +1,167 @@
+package purgatory
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Config holds what may be set about a [Purgatory]. The zero value works.
+type Config struct {
+	// Identity is how our service is reached: our own clone URLs are never fetched
+	// from. Without it none is ours.
+	Identity nip34.Identity
+	// Logger gets what happens. Defaults to discarding it.
+	Logger *slog.Logger
+	// Observe, if not nil, is told what happens, on the goroutine of Run or that of
+	// the caller of a method. It must not block.
+	Observe func(Observation)
+
+	// Hold is how long an event waits, MaxHold how long signs of life can make an
+	// announcement wait in all. Default to 30 min and 24 h.
+	Hold, MaxHold time.Duration
+	// SoftExpiry is how long an announcement that expired is kept, during which a
+	// state event revives it. Defaults to 24 h.
+	SoftExpiry time.Duration
+	// PlaceholderHold is how long data that was pushed for a pull request waits for
+	// its event. Defaults to 20 min.
+	PlaceholderHold time.Duration
+	// Remember is how long the id of an event that waited in vain is remembered, so
+	// that it is not taken in again. Defaults to 7 days.
+	Remember time.Duration
+	// UserDelay and SyncDelay are the times before the first hunt for what a user
+	// submitted, whose push usually follows, and for what came by sync. Default to
+	// 3 min and 500 ms.
+	UserDelay, SyncDelay time.Duration
+	// Backoff is the wait after a first hunt that did not complete, doubling up to
+	// MaxBackoff. Default to 20 s and 2 min.
+	Backoff, MaxBackoff time.Duration
+	// Check is the time between two checks of a listed repository against its latest
+	// state. Defaults to 1 h.
+	Check time.Duration
+
+	// MaxEntries, MaxBytes and MaxPerAuthor bound what waits. Default to 10,000,
+	// 64 MiB and 100.
+	MaxEntries   int
+	MaxBytes     int64
+	MaxPerAuthor int
+	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
+	MaxRemembered int
+	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
+	// objects are looked at. Default to 10 and 4.
+	MaxHunts, MaxSettling int
+	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
+	// that are dealt with at once. Beyond it those whose owners wrote something that
+	// waits come first, the others in turns. Defaults to 200.
+	MaxRepositories int
+	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
+	// has exceptions. Defaults to 5 requests at once and 30 a minute.
+	DomainLimit  Limit
+	DomainLimits map[egress.Authority]Limit
+	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
+	// one server in 24 hours. Default to 4 GiB and 16 GiB.
+	// What only pull requests name as their servers gets half of that at most.
+	MaxRepoDay, MaxHostDay int64
+	// Timeout bounds each call of the Relay and of the Repositories, and each of the
+	// GitFetcher that does not fetch; FetchTimeout bounds those that do. Default to
+	// 5 min and 11 min.
+	Timeout, FetchTimeout time.Duration
+}
+
+// Limit bounds requests to one server. A request is one attempt at one URL.
+type Limit struct {
+	Concurrent int // at once
+	PerMinute  int // in any 60 s
+}
+
+// ErrConfig is wrapped by what [Open] says of its arguments.
+var ErrConfig = errors.New("invalid configuration")
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Observation) {}
+	}
+	def(&c.Hold, 30*time.Minute)
+	def(&c.MaxHold, 24*time.Hour)
+	def(&c.SoftExpiry, 24*time.Hour)
+	def(&c.PlaceholderHold, 20*time.Minute)
+	def(&c.Remember, 7*24*time.Hour)
+	def(&c.UserDelay, 3*time.Minute)
+	def(&c.SyncDelay, 500*time.Millisecond)
+	def(&c.Backoff, 20*time.Second)
+	def(&c.MaxBackoff, 2*time.Minute)
+	def(&c.Check, time.Hour)
+	def(&c.MaxEntries, 10_000)
+	def(&c.MaxBytes, 64<<20)
+	def(&c.MaxPerAuthor, 100)
+	def(&c.MaxRemembered, 50_000)
+	def(&c.MaxHunts, 10)
+	def(&c.MaxSettling, 4)
+	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
+	def(&c.MaxRepoDay, 4<<30)
+	def(&c.MaxHostDay, 16<<30)
+	def(&c.MaxRepositories, 200)
+	def(&c.Timeout, 5*time.Minute)
+	def(&c.FetchTimeout, 11*time.Minute)
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate names every field that can't be used.
+func (c Config) validate() error {
+	var errs []error
+	bad := func(name string, value any) {
+		errs = append(errs, fmt.Errorf("%s is %v, want more than 0", name, value))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Hold", c.Hold}, {"MaxHold", c.MaxHold}, {"SoftExpiry", c.SoftExpiry}, {"PlaceholderHold", c.PlaceholderHold},
+		{"Remember", c.Remember}, {"UserDelay", c.UserDelay}, {"SyncDelay", c.SyncDelay}, {"Backoff", c.Backoff},
+		{"MaxBackoff", c.MaxBackoff}, {"Check", c.Check}, {"Timeout", c.Timeout},
+		{"FetchTimeout", c.FetchTimeout},
+	} {
+		if d.value <= 0 {
+			bad(d.name, d.value)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
+		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
+		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
+	} {
+		if n.value <= 0 {
+			bad(n.name, n.value)
+		}
+	}
+	if c.MaxHold < c.Hold {
+		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.MaxHold, c.Hold))
+	}
+	check := func(name string, l Limit) {
+		if l.Concurrent <= 0 || l.PerMinute <= 0 {
+			bad(name, l)
+		}
+	}
+	check("DomainLimit", c.DomainLimit)
+	for a, l := range c.DomainLimits {
+		check("DomainLimits of "+a.String(), l)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,57 @@
+// Package purgatory holds events until their git data is here, hunts for it, and
+// releases them together (GRASP-01, GRASP-02).
+//
+// An announcement waits until any data of its repository has come, a repository
+// state until every object that it names is in our repository with all that the
+// object needs, a pull request until its tip is. Who waits is not served, and is on
+// the disk before anybody is told that it waits.
+//
+//	p, err := purgatory.Open(ctx, relay, repositories, fetcher, store, purgatory.Config{})
+//	...
+//	go p.Run(ctx)
+//	answer, err := p.Submit(ctx, event, byUser) // what the relay's policy accepts
+//	err = p.Pushed(ctx, repository, refs)       // after a push
+//	p.Arrived(event)                            // after the relay stored something
+//
+// # Release
+//
+// At no moment, a crash included, is an event served whose refs are missing, or a ref
+// whose objects are; and nothing that waits is lost before its time is over. To that
+// end things become durable in one order. After each of these steps the process may
+// be killed, and the tests do so:
+//
+//	held            the event is on the disk; now its sender is told
+//	created         its repository is there, so that a push can come
+//	fetched         objects are in a quarantine; it is swept after a crash
+//	promoted        they are part of the repository, complete, and kept from gc
+//	shared          another repository that needs them has them as well
+//	journalled      it is written down which refs move; after a crash Open removes
+//	                stale locks and takes back what git has not ended
+//	aligned         the refs are what the newest authorised state says
+//	stored          the relay serves the event
+//	struck off      it does not wait any more
+//
+// From promoted to struck off the repositories are locked, and who decides about
+// their refs is asked after that. What is found done is not done again, so that a
+// crash at any step costs no more than taking the next ones. An expiry becomes durable
+// in these steps:
+//
+//	removed         the repository of an announcement, which has no refs
+//	expired softly  the announcement is kept for a while: a state event revives it
+//	remembered      the id, so that sync does not bring the event again
+//	expired         it does not wait any more
+//
+// # Life cycle and concurrency
+//
+// [Open] reads what waits and repairs what a crash left; then repositories can be
+// read. [Purgatory.Run] owns all goroutines, and leaves none. All methods may be
+// called concurrently, before, while and after it runs; they never wait for git, with
+// one exception that [Purgatory.Submit] names.
+//
+// # Plugging in
+//
+// [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
+// gitfetch is the GitFetcher for real repositories; package fetchtest has one in
+// memory and a suite for any, package purgatorymock mocks. [Knower] and [Sharer] are
+// powers that a Relay and a GitFetcher may have besides.
+package purgatory

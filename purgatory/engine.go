@@ -1,0 +1,400 @@
+package purgatory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// engine is the goroutine that decides when what is looked at, fetched and expired.
+// It does no I/O: workers do. Its fields belong to it.
+type engine struct {
+	p        *Purgatory
+	queue    *hunt.Queue
+	wg       sync.WaitGroup
+	looking  map[string]bool   // identifiers that are being looked at
+	todo     map[string]causes // that are to be
+	order    []string          // of todo, as they came
+	retries  map[string]retry  // identifiers whose look failed
+	expiring map[filters.EventID]bool
+	patient  map[filters.RepoRef]patience
+	fetches  *fetches // safe for concurrent use
+}
+
+// retry is when an identifier is looked at again.
+type retry struct {
+	at       time.Time // zero: it is being looked at
+	failures int
+	why      causes
+}
+
+// patience is how long a listed repository is not hunted for that was hunted for in
+// vain.
+type patience struct {
+	until    time.Time
+	failures int
+}
+
+const (
+	retryFirst   = time.Second
+	retryMost    = 5 * time.Minute
+	patienceMost = 24 * time.Hour
+	expiryPause  = 10 * time.Second // before what can't be expired is tried again
+)
+
+func newEngine(p *Purgatory) engine {
+	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
+	cfg := hunt.Config{
+		UserDelay: p.cfg.UserDelay, SyncDelay: p.cfg.SyncDelay, Backoff: p.cfg.Backoff, MaxBackoff: p.cfg.MaxBackoff,
+		BrokenMin: time.Hour, BrokenMax: 24 * time.Hour,
+		MaxAttempts: p.cfg.MaxHunts, MaxRepos: 2 * p.cfg.MaxEntries, MaxDomains: 10_000,
+		DefaultLimit: limits(p.cfg.DomainLimit),
+	}
+	cfg.Limits = mapValues(p.cfg.DomainLimits, limits)
+	return engine{
+		p: p, queue: hunt.New(cfg),
+		looking: make(map[string]bool), todo: make(map[string]causes), retries: make(map[string]retry),
+		expiring: make(map[filters.EventID]bool), patient: make(map[filters.RepoRef]patience), fetches: newFetches(p),
+	}
+}
+
+func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
+	out := make(map[K]W, len(m))
+	for k, v := range m {
+		out[k] = f(v)
+	}
+	return out
+}
+
+// Run hunts, releases and expires until ctx ends, of which it returns the cause;
+// [ErrRunning] if it was called before. No goroutine and no child process outlives it.
+func (p *Purgatory) Run(ctx context.Context) error {
+	if p.ran.Swap(true) {
+		return ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e := &p.engine
+	e.resume(ctx)
+	e.wg.Go(func() { p.runChecks(ctx) })
+	e.loop(ctx)
+	e.wg.Wait()
+	e.fetches.discardAll()
+	return context.Cause(ctx)
+}
+
+// resume has everything looked at that waits.
+func (e *engine) resume(ctx context.Context) {
+	e.p.mu.Lock()
+	all := e.p.ledger.All()
+	e.p.mu.Unlock()
+	for _, entry := range all {
+		e.want(ctx, entry)
+	}
+}
+
+func (e *engine) want(ctx context.Context, entry ledger.Entry) {
+	if len(entry.Strays) > 0 {
+		e.dropStrays(ctx, entry)
+	}
+	if entry.Class == ledger.Placeholder || entry.Soft {
+		return
+	}
+	why := causes{fresh: map[filters.EventID]bool{entry.ID: entry.ByUser}}
+	if entry.Class == ledger.Announcement { // it may name servers of what waits already
+		why = causes{owners: map[filters.PubKey]bool{entry.Author: entry.ByUser}}
+	}
+	for _, ref := range entry.Repos {
+		e.look(ref.Identifier, why)
+	}
+}
+
+func (e *engine) look(identifier string, why causes) {
+	if old, ok := e.todo[identifier]; ok {
+		why = old.and(why)
+	} else {
+		e.order = append(e.order, identifier)
+	}
+	e.todo[identifier] = why
+}
+
+func (e *engine) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.p.inbox.wake:
+			items, lost := e.p.inbox.take()
+			for _, msg := range items {
+				e.handle(ctx, msg)
+			}
+			if lost {
+				e.resume(ctx)
+			}
+		case <-timer.C:
+		}
+		now := time.Now()
+		e.expire(ctx, now)
+		e.retry(now)
+		e.start(ctx)
+		e.perform(ctx, e.queue.Step(now, hunt.Tick{}))
+		e.p.stats.queue.Store(int64(e.queue.Len()))
+		timer.Reset(time.Until(e.nextWake(now)))
+	}
+}
+
+func (e *engine) nextWake(now time.Time) time.Time {
+	next := now.Add(time.Hour)
+	consider := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	if t, ok := e.queue.NextWake(now); ok {
+		consider(t)
+	}
+	if len(e.expiring) < e.p.cfg.MaxSettling {
+		e.p.mu.Lock()
+		if t, ok := e.p.ledger.NextDue(); ok {
+			consider(t)
+		}
+		e.p.mu.Unlock()
+	}
+	for _, r := range e.retries {
+		if !r.at.IsZero() {
+			consider(r.at)
+		}
+	}
+	if least := now.Add(10 * time.Millisecond); next.Before(least) {
+		return least
+	}
+	return next
+}
+
+func (e *engine) handle(ctx context.Context, msg any) {
+	switch msg := msg.(type) {
+	case wanted:
+		e.want(ctx, msg.entry)
+	case look:
+		e.look(msg.identifier, msg.why)
+	case arrived:
+		e.arrived(ctx, msg)
+	case stray:
+		e.dropStrays(ctx, msg.entry)
+	case fetchDone:
+		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome}))
+	case settledDone:
+		e.settled(ctx, msg)
+	case expiredDone:
+		e.expired(ctx, msg)
+	}
+}
+
+// arrived takes note of an event that is stored.
+func (e *engine) arrived(ctx context.Context, msg arrived) {
+	id, err := filters.ParseEventID(msg.event.ID)
+	if err != nil {
+		return
+	}
+	author, err := filters.ParsePubKey(msg.event.PubKey)
+	if err != nil {
+		return
+	}
+	e.p.mu.Lock()
+	entry, waits := e.p.ledger.Get(id)
+	var affected []ledger.Entry
+	if msg.event.Kind == filters.KindDeletion || msg.event.Kind == kindVanish {
+		affected = e.p.ledger.ByAuthor(author)
+	}
+	e.p.mu.Unlock()
+	if waits && entry.Class == ledger.Placeholder {
+		e.wg.Go(func() {
+			if err := e.p.forget(ctx, entry, Released); err != nil && ctx.Err() == nil {
+				e.p.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+			}
+		})
+	}
+	for _, w := range affected {
+		for _, ref := range w.Repos {
+			e.look(ref.Identifier, causes{})
+		}
+	}
+	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
+		e.p.touch(a.Ref)
+		e.look(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
+	}
+}
+
+func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
+	e.wg.Go(func() {
+		if err := e.p.dropStrays(ctx, entry); err != nil && ctx.Err() == nil {
+			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+		}
+	})
+}
+
+// start has identifiers looked at, as many at once as may be.
+func (e *engine) start(ctx context.Context) {
+	kept := e.order[:0]
+	for _, identifier := range e.order {
+		if e.looking[identifier] || len(e.looking) >= e.p.cfg.MaxSettling {
+			kept = append(kept, identifier)
+			continue
+		}
+		why := e.todo[identifier]
+		delete(e.todo, identifier)
+		if r, failed := e.retries[identifier]; failed {
+			why = why.and(r.why)
+			r.at, r.why = time.Time{}, causes{}
+			e.retries[identifier] = r
+		}
+		e.looking[identifier] = true
+		e.wg.Go(func() {
+			found, err := e.p.settle(ctx, identifier, why)
+			e.p.inbox.put(settledDone{identifier, why, found, err})
+		})
+	}
+	clear(e.order[len(kept):])
+	e.order = kept
+}
+
+// settled takes in what a look has found.
+func (e *engine) settled(ctx context.Context, msg settledDone) {
+	delete(e.looking, msg.identifier)
+	now := time.Now()
+	if msg.err == nil {
+		delete(e.retries, msg.identifier)
+	} else if ctx.Err() == nil {
+		e.p.cfg.Logger.Warn("looking at repositories failed", "identifier", printable(msg.identifier), keyError, printable(msg.err.Error()))
+		r := e.retries[msg.identifier]
+		r.failures++
+		r.why = r.why.and(msg.why)
+		r.at = now.Add(doubled(retryFirst, retryMost, r.failures))
+		e.retries[msg.identifier] = r
+	}
+	for _, ref := range msg.found.whole {
+		delete(e.patient, ref)
+		e.wg.Go(func() { e.fetches.forget(ref) })
+		e.perform(ctx, e.queue.Step(now, hunt.Settled{Repo: ref}))
+	}
+	for ref, n := range msg.found.needs {
+		e.hunt(ctx, now, ref, n, msg.why)
+	}
+}
+
+// hunt has a repository hunted for that lacks something, if there is a reason to.
+func (e *engine) hunt(ctx context.Context, now time.Time, ref filters.RepoRef, n need, why causes) {
+	by, anew := why.anew(n)
+	if !anew {
+		if !why.check || now.Before(e.patient[ref].until) {
+			return
+		}
+		by = hunt.BySync
+		k := e.patient[ref]
+		k.failures++
+		k.until = now.Add(doubled(e.p.cfg.Check*9/10, patienceMost, k.failures))
+		e.patient[ref] = k
+	}
+	e.p.cfg.Logger.Debug("hunt queued", keyRepo, printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
+	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
+}
+
+func doubled(first, most time.Duration, n int) time.Duration {
+	for range n - 1 {
+		if first *= 2; first >= most {
+			return most
+		}
+	}
+	return min(first, most)
+}
+
+// retry has identifiers looked at again whose look failed.
+func (e *engine) retry(now time.Time) {
+	for identifier, r := range e.retries {
+		if !r.at.IsZero() && !now.Before(r.at) {
+			e.look(identifier, r.why)
+			r.at = time.Time{}
+			e.retries[identifier] = r
+		}
+	}
+}
+
+// perform does what the queue wants done.
+func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
+	for _, x := range effects {
+		switch x := x.(type) {
+		case hunt.Fetch:
+			e.wg.Go(func() {
+				e.p.inbox.put(fetchDone{x.ID, e.fetches.fetch(ctx, x.Repo, x.URL)})
+			})
+		case hunt.Attempted:
+			e.attempted(ctx, x)
+		case hunt.Dropped:
+			e.p.stats.drop("hunts")
+		}
+	}
+}
+
+func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
+	if x.Next.IsZero() {
+		e.p.cfg.Logger.Info("sync attempt done", keyRepo, printable(x.Repo.String()), "attempt", x.Number)
+		return
+	}
+	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, printable(x.Repo.String()), "attempt", x.Number,
+		"next", time.Until(x.Next).Round(time.Millisecond))
+	e.p.cfg.Observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
+		e.perform(ctx, e.queue.Step(time.Now(), hunt.Settled{Repo: x.Repo}))
+	}
+}
+
+// waits reports whether an event waits for data of a repository. What is only listed
+// is hunted for a few times after each check.
+func (e *engine) waits(ref filters.RepoRef) bool {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	return len(e.p.needs[ref.Identifier][ref].entries) > 0
+}
+
+// attemptsPerCheck is how often a listed repository is hunted for after a check.
+const attemptsPerCheck = 3
+
+// expire has the waiting of what is due ended, by as many workers as may be.
+func (e *engine) expire(ctx context.Context, now time.Time) {
+	room := e.p.cfg.MaxSettling - len(e.expiring)
+	if room <= 0 {
+		return
+	}
+	e.p.mu.Lock()
+	due := e.p.ledger.Due(now, room)
+	for _, entry := range due {
+		e.p.ledger.Postpone(entry.ID, now.Add(expiryPause))
+	}
+	e.p.mu.Unlock()
+	for _, entry := range due {
+		if e.expiring[entry.ID] {
+			continue
+		}
+		e.expiring[entry.ID] = true
+		e.wg.Go(func() { e.p.inbox.put(expiredDone{entry, e.p.expire(ctx, entry.ID)}) })
+	}
+}
+
+// expired has what waited under the same identifiers looked at: there may be nothing
+// to hunt for any more, or, if something was in use, data to release it with.
+func (e *engine) expired(ctx context.Context, msg expiredDone) {
+	delete(e.expiring, msg.entry.ID)
+	for _, identifier := range identifiersOf(msg.entry) {
+		e.look(identifier, causes{})
+	}
+	if msg.err != nil && ctx.Err() == nil {
+		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, printable(msg.err.Error()))
+	}
+}

@@ -1,0 +1,62 @@
+package purgatory
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// errNotOurs is returned for events that never wait.
+var errNotOurs = errors.New("events of this kind do not wait for git data")
+
+// entryOf makes an entry of an event that may have to wait.
+func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
+	e := ledger.Entry{Event: ev, ByUser: byUser, Size: int64(sizeOf(ev))}
+	switch ev.Kind {
+	case filters.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Version()
+		e.Repos = []filters.RepoRef{a.Ref}
+	case filters.KindState:
+		s, err := nip34.ParseState(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = ledger.State, s.ID, s.Ref.Owner, s.Version()
+		e.Repos = []filters.RepoRef{s.Ref}
+	case filters.KindPullRequest, filters.KindPullRequestUpdate:
+		p, err := nip34.ParsePullRequest(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Repos = ledger.PullRequest, p.ID, p.Author, p.Repos
+		e.Version = nip34.Version{CreatedAt: p.CreatedAt, ID: p.ID}
+	default:
+		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
+	}
+	return e, nil
+}
+
+// sizeOf is about what an event takes up, in bytes.
+func sizeOf(ev *nostr.Event) int {
+	n := 512 + len(ev.Content)
+	for _, t := range ev.Tags {
+		for _, v := range t {
+			n += len(v) + 16
+		}
+	}
+	return n
+}
+
+// placeholder is an entry for data that was pushed for an event that is not here.
+func placeholder(ref filters.RepoRef, id filters.EventID) ledger.Entry {
+	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true, Size: 512}
+}

@@ -1,0 +1,205 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// expire ends the waiting of an entry whose time is over, on the disk first. What is
+// released, deleted or extended meanwhile is left alone.
+func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	e, due := p.overdue(id)
+	if !due {
+		return nil
+	}
+	unlock, err := p.naming.lockAll(ctx, identifiersOf(e))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if e, due = p.overdue(id); !due {
+		return nil
+	}
+	if e.Class == ledger.Announcement && !e.Soft {
+		return p.expireSoftly(ctx, e)
+	}
+	has, err := p.has(ctx, id)
+	if err != nil {
+		return err
+	}
+	if has { // it was stored when a crash came, and then its time was over
+		return p.forget(ctx, e, Released)
+	}
+	if err := p.dropRefs(ctx, e); err != nil {
+		return err
+	}
+	return p.expireForGood(ctx, e)
+}
+
+// overdue returns an entry whose deadline has passed.
+func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, waits := p.ledger.Get(id)
+	return e, waits && !time.Now().Before(e.Deadline)
+}
+
+// identifiersOf returns the identifiers that an entry is under, in order, each once.
+func identifiersOf(e ledger.Entry) (out []string) {
+	for _, ref := range e.Repos {
+		out = append(out, ref.Identifier)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// expireSoftly removes the repository of an announcement, unless a push or a fetch is
+// using it, or has brought data to it.
+func (p *Purgatory) expireSoftly(ctx context.Context, e ledger.Entry) error {
+	leave, free := p.engine.fetches.take(e.Repos[0])
+	if !free {
+		return ErrInUse
+	}
+	defer leave()
+	if err := p.repos.Remove(ctx, e.Repos[0]); err != nil {
+		if errors.Is(err, ErrInUse) {
+			p.touch(e.Repos[0])
+		}
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	p.step("removed")
+	unlock, err := p.writing.lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	soft, isSoft, _ := p.ledger.Expire(time.Now(), e.ID)
+	p.mu.Unlock()
+	if !isSoft {
+		return nil
+	}
+	// Should this fail, it expires softly again after a crash, for the same time.
+	if err := p.write(ctx, soft); err != nil {
+		p.cfg.Logger.Warn("a soft expiry could not be kept", keyEvent, e.ID.String(), keyError, printable(err.Error()))
+	}
+	p.step("expired softly")
+	p.ended(e, Expired)
+	return nil
+}
+
+// expireForGood has an event remembered, and strikes it off. The event of a
+// placeholder may still come.
+func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
+	unlock, err := p.writing.lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now := time.Now()
+	if e.Class != ledger.Placeholder {
+		until, err := now.Add(p.cfg.Remember).UTC().MarshalText()
+		if err == nil {
+			err = p.keep.put(ctx, keyExpired+e.ID.String(), until)
+		}
+		if err != nil {
+			return err
+		}
+		p.step("remembered")
+	}
+	if err := p.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
+		return err
+	}
+	p.step("expired")
+	p.mu.Lock()
+	_, _, forgotten := p.ledger.Expire(now, e.ID)
+	p.mu.Unlock()
+	if !e.Soft { // else it was told when it expired softly
+		p.ended(e, Expired)
+	}
+	if err := p.forgetExpired(ctx, forgotten); err != nil {
+		p.cfg.Logger.Warn("ids could not be forgotten", keyError, printable(err.Error()))
+	}
+	return nil
+}
+
+// dropRefs removes the refs of data whose event did not come, or whose event was
+// never served. Where nobody knows what is served, those of an event stay.
+func (p *Purgatory) dropRefs(ctx context.Context, e ledger.Entry) error {
+	_, known := p.relay.(Knower)
+	if e.Class != ledger.Placeholder && (e.Class != ledger.PullRequest || !known) {
+		return nil
+	}
+	var errs []error
+	for _, ref := range slices.Concat(e.Repos, e.Strays) {
+		errs = append(errs, p.dropRef(ctx, ref, e.ID))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Purgatory) dropRef(ctx context.Context, ref filters.RepoRef, id filters.EventID) error {
+	dir, unlock, err := p.repos.Lock(ctx, ref)
+	if errors.Is(err, ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("locking repository: %w", err)
+	}
+	defer unlock()
+	refs, err := p.git.Refs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	name := nip34.EventRef(id)
+	if at, exists := refs.At[name]; exists {
+		return p.git.Align(ctx, dir, []RefChange{{Name: name, Old: at}}, nip34.RefName{})
+	}
+	return nil
+}
+
+// dropStrays removes refs of data that was pushed to repositories which its event does
+// not name, or whose event can't wait, and is not stored.
+func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	refs := e.Strays
+	if e.Class == ledger.Placeholder {
+		if has, err := p.has(ctx, e.ID); err != nil || has {
+			return err
+		}
+		p.mu.Lock()
+		waits, ok := p.ledger.Get(e.ID)
+		p.mu.Unlock()
+		if ok && slices.Contains(waits.Repos, e.Repos[0]) {
+			return nil // it has found room by now
+		}
+		refs = e.Repos
+	}
+	var errs []error
+	for _, ref := range refs {
+		errs = append(errs, p.dropRef(ctx, ref, e.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// eventOf reads the name of a pull request's ref.
+func eventOf(name nip34.RefName) (filters.EventID, bool) { return eventIn(name.String()) }
+
+func eventIn(name string) (filters.EventID, bool) {
+	hex, ok := strings.CutPrefix(name, "refs/nostr/")
+	if !ok {
+		return filters.EventID{}, false
+	}
+	id, err := filters.ParseEventID(hex)
+	return id, err == nil
+}

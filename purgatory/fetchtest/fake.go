@@ -1,0 +1,456 @@
+// Package fetchtest has git repositories and git servers in memory that do what a
+// test tells them, behind the interfaces of package purgatory, so that everything
+// that waits for git data can be tested offline and in a synctest bubble.
+package fetchtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Fake is a set of our repositories, and the servers of others. It implements
+// [purgatory.Repositories] and [purgatory.GitFetcher]. Objects are ids and nothing
+// else; what an object needs is said by Needs. It is safe for concurrent use.
+type Fake struct {
+	mu sync.Mutex
+	// guarded by mu
+	repos   map[filters.RepoRef]*repo
+	dirs    map[string]*repo
+	made    int
+	servers map[egress.URL]*Server
+	needs   map[nip34.ObjectID][]nip34.ObjectID
+	calls   []Call
+	fail    func(op string) error
+}
+
+// ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
+// changes made before that, as git leaves them that is killed in a transaction.
+var ErrHalfDone = errors.New("killed half-way")
+
+// Server is what one clone URL does.
+type Server struct {
+	Objects []nip34.ObjectID // that it serves
+	Err     error            // what every fetch fails with
+	Delay   time.Duration    // how long a fetch takes
+	Bytes   int64            // that a fetch brings; 100 for each object if 0
+}
+
+// Call is a fetch that was made.
+type Call struct {
+	At   time.Time
+	URL  egress.URL
+	Want []nip34.ObjectID
+}
+
+type repo struct {
+	ref     filters.RepoRef
+	dir     string
+	lock    chan struct{} // one slot
+	objects map[nip34.ObjectID]struct{}
+	refs    purgatory.Refs
+}
+
+var (
+	_ purgatory.Repositories = (*Fake)(nil)
+	_ purgatory.GitFetcher   = (*Fake)(nil)
+	_ purgatory.Sharer       = (*Fake)(nil)
+)
+
+// New returns a Fake without repositories and servers.
+func New() *Fake {
+	return &Fake{
+		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
+		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
+	}
+}
+
+// Serve makes s what is at a clone URL.
+func (f *Fake) Serve(u egress.URL, s Server) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.servers[u] = &s
+}
+
+// Needs makes others what an object needs to be complete.
+func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.needs[id] = others
+}
+
+// FailWith has each operation ask what it is to fail with: "create", "lock",
+// "remove", "quarantine", "fetch", "missing", "promote", "share", "refs", "align" or
+// "tidy". It may wait; nothing else is held up by that.
+func (f *Fake) FailWith(fail func(op string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+// failure is called with f.mu held, which it lets go of meanwhile.
+func (f *Fake) failure(op string) error {
+	fail := f.fail
+	if fail == nil {
+		return nil
+	}
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	return fail(op)
+}
+
+// Push brings objects to a repository and moves refs, as a push does.
+func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.repos[ref]
+	for _, id := range objects {
+		r.objects[id] = struct{}{}
+	}
+	maps.Copy(r.refs.At, refs)
+}
+
+// Put brings objects to a repository that no ref holds; it makes the repository if
+// need be.
+func (f *Fake) Put(ref filters.RepoRef, objects ...nip34.ObjectID) {
+	_ = f.Create(context.Background(), ref, nip34.SHA1) // it fails only if told to
+	f.Push(ref, nil, objects...)
+}
+
+// Has reports whether a repository is there.
+func (f *Fake) Has(ref filters.RepoRef) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repos[ref] != nil
+}
+
+// RefsOf returns the refs of a repository; nil if there is none.
+func (f *Fake) RefsOf(ref filters.RepoRef) map[nip34.RefName]nip34.ObjectID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.repos[ref] == nil {
+		return nil
+	}
+	return maps.Clone(f.repos[ref].refs.At)
+}
+
+// Broken returns refs whose objects are not there, of any repository: there must
+// never be one.
+func (f *Fake) Broken() (out []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.repos {
+		for name, id := range r.refs.At {
+			if !f.complete(r.objects, nil, id) {
+				out = append(out, fmt.Sprintf("%s %s", r.ref, name))
+			}
+		}
+	}
+	return out
+}
+
+// Calls returns the fetches so far.
+func (f *Fake) Calls() []Call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// Create implements [purgatory.Repositories].
+func (f *Fake) Create(_ context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("create"); err != nil {
+		return err
+	}
+	if r := f.repos[ref]; r != nil && (r.refs.Format == format || len(r.refs.At) > 0) {
+		return nil
+	}
+	f.made++ // no folder is used twice
+	r := &repo{
+		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1),
+		objects: make(map[nip34.ObjectID]struct{}),
+		refs:    purgatory.Refs{At: make(map[nip34.RefName]nip34.ObjectID), Format: format},
+	}
+	f.repos[ref], f.dirs[r.dir] = r, r
+	return nil
+}
+
+// Lock implements [purgatory.Repositories].
+func (f *Fake) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+	f.mu.Lock()
+	err := f.failure("lock")
+	r := f.repos[ref]
+	f.mu.Unlock()
+	if err != nil {
+		return "", nil, err
+	}
+	if r == nil {
+		return "", nil, purgatory.ErrNoRepository
+	}
+	select {
+	case r.lock <- struct{}{}:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.repos[ref] != r { // removed, or made anew, meanwhile
+			<-r.lock
+			return "", nil, purgatory.ErrNoRepository
+		}
+		return r.dir, func() { <-r.lock }, nil
+	case <-ctx.Done():
+		return "", nil, fmt.Errorf("waiting for a lock: %w", context.Cause(ctx))
+	}
+}
+
+// Remove implements [purgatory.Repositories].
+func (f *Fake) Remove(_ context.Context, ref filters.RepoRef) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("remove"); err != nil {
+		return err
+	}
+	r := f.repos[ref]
+	switch {
+	case r == nil:
+		return nil
+	case len(r.refs.At) > 0, len(r.lock) > 0:
+		return purgatory.ErrInUse
+	}
+	delete(f.repos, ref)
+	delete(f.dirs, r.dir)
+	return nil
+}
+
+// complete reports whether an object and what it needs are in a or b. f.mu is held.
+func (f *Fake) complete(a, b map[nip34.ObjectID]struct{}, id nip34.ObjectID) bool {
+	_, inA := a[id]
+	_, inB := b[id]
+	return (inA || inB) && !slices.ContainsFunc(f.needs[id], func(o nip34.ObjectID) bool { return !f.complete(a, b, o) })
+}
+
+func (f *Fake) missing(a, b map[nip34.ObjectID]struct{}, ids []nip34.ObjectID) (out []nip34.ObjectID) {
+	for _, id := range ids {
+		if !f.complete(a, b, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Missing implements [purgatory.GitFetcher].
+func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("missing"); err != nil {
+		return nil, err
+	}
+	return f.missing(f.dirs[dir].objects, nil, ids), nil
+}
+
+// Refs implements [purgatory.GitFetcher].
+func (f *Fake) Refs(_ context.Context, dir string) (purgatory.Refs, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("refs"); err != nil {
+		return purgatory.Refs{}, err
+	}
+	refs := f.dirs[dir].refs
+	refs.At = maps.Clone(refs.At)
+	return refs, nil
+}
+
+// Align implements [purgatory.GitFetcher].
+func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.failure("align")
+	if err != nil && !errors.Is(err, ErrHalfDone) {
+		return err
+	}
+	r := f.dirs[dir]
+	for _, c := range changes {
+		if r.refs.At[c.Name] != c.Old {
+			return fmt.Errorf("%w: %s", purgatory.ErrChanged, c.Name)
+		}
+	}
+	if err != nil {
+		changes, head = changes[:len(changes)/2], nip34.RefName{}
+	}
+	for _, c := range changes {
+		if c.New.IsZero() {
+			delete(r.refs.At, c.Name)
+		} else {
+			r.refs.At[c.Name] = c.New
+		}
+	}
+	if !head.IsZero() {
+		r.refs.Head = head
+	}
+	return err
+}
+
+// Share implements [purgatory.Sharer].
+func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("share"); err != nil {
+		return err
+	}
+	a, b := f.dirs[from], f.dirs[to]
+	var take func(id nip34.ObjectID)
+	take = func(id nip34.ObjectID) {
+		b.objects[id] = struct{}{}
+		for _, o := range f.needs[id] {
+			take(o)
+		}
+	}
+	for _, id := range ids {
+		if !f.complete(a.objects, nil, id) {
+			return fmt.Errorf("%s is not complete in %s", id, from)
+		}
+		take(id)
+	}
+	return nil
+}
+
+// Tidy implements [purgatory.GitFetcher].
+func (f *Fake) Tidy(context.Context, string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failure("tidy")
+}
+
+// Quarantine implements [purgatory.GitFetcher].
+func (f *Fake) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("quarantine"); err != nil {
+		return nil, err
+	}
+	return &quarantine{f: f, dir: dir, objects: make(map[nip34.ObjectID]struct{})}, nil
+}
+
+type quarantine struct {
+	f       *Fake
+	dir     string
+	objects map[nip34.ObjectID]struct{} // guarded by f.mu
+}
+
+// Fetch implements [purgatory.Quarantine].
+func (q *quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
+	f := q.f
+	f.mu.Lock()
+	f.calls = append(f.calls, Call{At: time.Now(), URL: from, Want: slices.Clone(ids)})
+	err := f.failure("fetch")
+	s, ok := f.servers[from]
+	if !ok {
+		s = &Server{Err: purgatory.ErrBroken}
+	}
+	server := *s
+	f.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
+	}
+	if server.Delay > 0 {
+		timer := time.NewTimer(server.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
+		}
+	}
+	if server.Err != nil {
+		return server.Bytes, server.Err
+	}
+	return q.receive(server, ids)
+}
+
+// receive takes what a server has of the ids, and of what these need.
+func (q *quarantine) receive(s Server, ids []nip34.ObjectID) (n int64, err error) {
+	f := q.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := 0
+	var take func(id nip34.ObjectID)
+	take = func(id nip34.ObjectID) {
+		if slices.Contains(s.Objects, id) {
+			q.objects[id] = struct{}{}
+			got++
+		}
+		for _, o := range f.needs[id] {
+			take(o)
+		}
+	}
+	for _, id := range ids {
+		take(id)
+	}
+	if got == 0 {
+		return 0, purgatory.ErrNotServed
+	}
+	if s.Bytes > 0 {
+		return s.Bytes, nil
+	}
+	return int64(100 * got), nil
+}
+
+// Missing implements [purgatory.Quarantine].
+func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	if err := q.f.failure("missing"); err != nil {
+		return nil, err
+	}
+	return q.f.missing(q.f.dirs[q.dir].objects, q.objects, ids), nil
+}
+
+// Promote implements [purgatory.Quarantine].
+func (q *quarantine) Promote(context.Context) error {
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	if err := q.f.failure("promote"); err != nil {
+		return err
+	}
+	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
+	clear(q.objects)
+	return nil
+}
+
+// Discard implements [purgatory.Quarantine].
+func (q *quarantine) Discard() error {
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	clear(q.objects)
+	return nil
+}
+
+// Objects returns the ids of the objects in a repository, in order.
+func (f *Fake) Objects(ref filters.RepoRef) (out []nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.repos[ref]; r != nil {
+		out = slices.SortedFunc(maps.Keys(r.objects), func(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) })
+	}
+	return out
+}
+
+// Complete reports whether a repository has an object with all that it needs.
+func (f *Fake) Complete(ref filters.RepoRef, id nip34.ObjectID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.repos[ref]
+	return r != nil && f.complete(r.objects, nil, id)
+}

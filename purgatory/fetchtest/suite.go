@@ -1,0 +1,204 @@
+package fetchtest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Setup is what [RunGitFetcher] tests, and a world for it.
+type Setup struct {
+	Git purgatory.GitFetcher
+	// Dir is an empty repository of ours, Other a second one.
+	Dir, Other string
+	// Full has First, and Second, which needs it; Half is a server that has First
+	// only; None has neither, and is there.
+	Full, Half, None egress.URL
+	First, Second    nip34.ObjectID
+	// Absent is an object that nobody has.
+	Absent nip34.ObjectID
+}
+
+// RunGitFetcher has open make a world for each test, and tests what package purgatory
+// relies on. Package gitfetch, and the Fake of this package, pass it:
+//
+//	func TestSuite(t *testing.T) {
+//		fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup { ... })
+//	}
+func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
+	for name, test := range map[string]func(t *testing.T, s Setup){
+		"Empty":        testEmpty,
+		"Quarantine":   testQuarantine,
+		"PartOfIt":     testPart,
+		"NotServed":    testNotServed,
+		"Gathered":     testGathered,
+		"Discard":      testDiscard,
+		"Align":        testAlign,
+		"AllOrNothing": testAllOrNothing,
+		"Tidy":         testTidy,
+		"Share":        testShare,
+		"Cancelled":    testCancelled,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+func mustRef(t *testing.T, name string) nip34.RefName {
+	r, err := nip34.ParseRefName(name)
+	require.NoError(t, err)
+	return r
+}
+
+func (s Setup) quarantine(t *testing.T) purgatory.Quarantine {
+	q, err := s.Git.Quarantine(t.Context(), s.Dir)
+	require.NoError(t, err)
+	return q
+}
+
+// bring has objects of the full server in the repository.
+func (s Setup) bring(t *testing.T, ids ...nip34.ObjectID) {
+	q := s.quarantine(t)
+	n, err := q.Fetch(t.Context(), s.Full, ids)
+	require.NoError(t, err)
+	require.Positive(t, n)
+	require.NoError(t, q.Promote(t.Context()))
+	require.NoError(t, q.Discard(), "after Promote as well")
+}
+
+func (s Setup) missing(t *testing.T, dir string, ids ...nip34.ObjectID) []nip34.ObjectID {
+	missing, err := s.Git.Missing(t.Context(), dir, ids)
+	require.NoError(t, err)
+	return missing
+}
+
+func testEmpty(t *testing.T, s Setup) {
+	refs, err := s.Git.Refs(t.Context(), s.Dir)
+	require.NoError(t, err)
+	require.Empty(t, refs.At)
+	require.Equal(t, s.First.Format(), refs.Format)
+	require.ElementsMatch(t, []nip34.ObjectID{s.First, s.Absent}, s.missing(t, s.Dir, s.First, s.Absent))
+	require.Empty(t, s.missing(t, s.Dir))
+}
+
+// What is in a quarantine is not in the repository, until it is promoted.
+func testQuarantine(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second})
+	require.NoError(t, err)
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second, s.Absent})
+	require.NoError(t, err)
+	require.Equal(t, []nip34.ObjectID{s.Absent}, missing)
+	require.Len(t, s.missing(t, s.Dir, s.First, s.Second), 2)
+	require.NoError(t, q.Promote(t.Context()))
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
+}
+
+// One object that a server lacks does not fail the others.
+func testPart(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Absent, s.First})
+	require.NoError(t, err)
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.Absent, s.First})
+	require.NoError(t, err)
+	require.Equal(t, []nip34.ObjectID{s.Absent}, missing)
+	require.NoError(t, q.Discard())
+}
+
+func testNotServed(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.None, []nip34.ObjectID{s.First})
+	require.ErrorIs(t, err, purgatory.ErrNotServed)
+	_, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
+	require.NoError(t, err, "the quarantine is as good as before")
+	require.NoError(t, q.Discard())
+}
+
+// Objects of two servers come together in one quarantine.
+func testGathered(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.Half, []nip34.ObjectID{s.First})
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second})
+	require.NoError(t, err)
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second})
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, q.Promote(t.Context()))
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
+}
+
+func testDiscard(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
+	require.NoError(t, err)
+	require.NoError(t, q.Discard())
+	require.NoError(t, q.Discard())
+	require.Len(t, s.missing(t, s.Dir, s.First), 1)
+}
+
+func testAlign(t *testing.T, s Setup) {
+	s.bring(t, s.Second)
+	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
+	align := func(head nip34.RefName, changes ...purgatory.RefChange) {
+		require.NoError(t, s.Git.Align(t.Context(), s.Dir, changes, head))
+	}
+	align(dev, purgatory.RefChange{Name: main, New: s.First}, purgatory.RefChange{Name: dev, New: s.First})
+	align(main, purgatory.RefChange{Name: main, Old: s.First, New: s.Second}, purgatory.RefChange{Name: dev, Old: s.First})
+	align(nip34.RefName{})
+	refs, err := s.Git.Refs(t.Context(), s.Dir)
+	require.NoError(t, err)
+	require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}, refs)
+}
+
+// A ref that somebody else moved fails all changes.
+func testAllOrNothing(t *testing.T, s Setup) {
+	s.bring(t, s.Second)
+	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
+	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
+	err := s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{
+		{Name: dev, New: s.First}, {Name: main, Old: s.Second, New: s.First},
+	}, dev)
+	require.ErrorIs(t, err, purgatory.ErrChanged)
+	refs, err := s.Git.Refs(t.Context(), s.Dir)
+	require.NoError(t, err)
+	require.Equal(t, map[nip34.RefName]nip34.ObjectID{main: s.First}, refs.At)
+	require.Equal(t, main, refs.Head)
+}
+
+// Tidy may be called at any time and takes nothing that refs hold.
+func testTidy(t *testing.T, s Setup) {
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	s.bring(t, s.Second)
+	main := mustRef(t, "refs/heads/main")
+	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.Second}}, main))
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
+}
+
+// Share is optional.
+func testShare(t *testing.T, s Setup) {
+	sharer, ok := s.Git.(purgatory.Sharer)
+	if !ok {
+		return
+	}
+	s.bring(t, s.Second)
+	require.NoError(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
+	require.Empty(t, s.missing(t, s.Other, s.First, s.Second))
+	require.Error(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}))
+}
+
+// A fetch ends with its context.
+func testCancelled(t *testing.T, s Setup) {
+	q := s.quarantine(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.Fetch(ctx, s.Full, []nip34.ObjectID{s.First})
+	require.Error(t, err)
+	require.NoError(t, q.Discard())
+	require.Len(t, s.missing(t, s.Dir, s.First), 1)
+}

@@ -1,0 +1,153 @@
+package purgatory
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// What the engine is told.
+type (
+	// wanted: an entry waits that did not before.
+	wanted struct{ entry ledger.Entry }
+	// look: something may have changed for what waits under an identifier.
+	look struct {
+		identifier string
+		why        causes
+	}
+	// arrived: an event was stored.
+	arrived struct{ event *nostr.Event }
+	// stray: data was pushed for an event that can't wait.
+	stray struct{ entry ledger.Entry }
+	// fetchDone: a request has ended.
+	fetchDone struct {
+		id      hunt.RequestID
+		outcome hunt.Outcome
+	}
+	// settledDone: the look at an identifier has ended.
+	settledDone struct {
+		identifier string
+		why        causes
+		found      found
+		err        error
+	}
+	// expiredDone: the expiry of an entry has ended.
+	expiredDone struct {
+		entry ledger.Entry
+		err   error
+	}
+)
+
+// inbox is a queue whose senders never wait. What others tell is bounded: what has no
+// room is counted, and everything that waits is looked at instead.
+type inbox struct {
+	wake chan struct{} // one slot
+
+	mu sync.Mutex
+	// guarded by mu
+	items []any
+	lost  bool // something had no room
+}
+
+// maxInbox bounds what others tell the engine before it listens.
+const maxInbox = 20_000
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+// put is for what is bounded by what the engine has started.
+func (b *inbox) put(item any) {
+	b.mu.Lock()
+	b.items = append(b.items, item)
+	b.mu.Unlock()
+	b.ring()
+}
+
+// tell is for what others say. It reports whether there was room.
+func (b *inbox) tell(item any) bool {
+	b.mu.Lock()
+	room := len(b.items) < maxInbox
+	if room {
+		b.items = append(b.items, item)
+	} else {
+		b.lost = true
+	}
+	b.mu.Unlock()
+	b.ring()
+	return room
+}
+
+func (b *inbox) ring() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() (items []any, lost bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	items, lost = b.items, b.lost
+	b.items, b.lost = nil, false
+	return items, lost
+}
+
+// tell has the engine know of something, or look at everything.
+func (p *Purgatory) tell(item any) {
+	if !p.inbox.tell(item) {
+		p.stats.drop("inbox")
+	}
+}
+
+// causes are why an identifier is looked at.
+type causes struct {
+	// fresh are the entries whose data is to be hunted for anew, and whether a user
+	// submitted them.
+	fresh map[filters.EventID]bool
+	// owners are whose announcements came, and whether a user submitted them: servers
+	// may be named that were not before.
+	owners map[filters.PubKey]bool
+	check  bool // what is stored is looked at as well: it is the hourly check
+	late   bool // what had to be released before a crash is, even if its time is over
+}
+
+func (c causes) and(o causes) causes {
+	out := causes{fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), check: c.check || o.check, late: c.late || o.late}
+	return out
+}
+
+func joined[K comparable, V any](a, b map[K]V) map[K]V {
+	if len(a) == 0 {
+		return b
+	}
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+// anew reports whether what is missing is to be hunted for anew, and how urgent that
+// is: what came by sync is more so than what a user is about to push.
+func (c causes) anew(n need) (by hunt.Origin, anew bool) {
+	by = hunt.ByUser
+	because := func(byUser bool) {
+		anew = true
+		if !byUser {
+			by = hunt.BySync
+		}
+	}
+	for _, id := range n.entries {
+		if byUser, ok := c.fresh[id]; ok {
+			because(byUser)
+		}
+	}
+	for owner, byUser := range c.owners {
+		if _, member := n.members[owner]; member {
+			because(byUser)
+		}
+	}
+	return by, anew
+}

@@ -1,0 +1,145 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Relay is the relay whose events wait. All methods may be called concurrently.
+type Relay interface {
+	// Save stores an event that is released, and sends it to subscribers. It returns
+	// when the event is durable. What is stored already, superseded or deleted is no
+	// error; an error means that it will be tried again.
+	Save(ctx context.Context, event *nostr.Event) error
+	// Announcements returns the accepted announcements with this identifier, of
+	// whichever owner.
+	Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error)
+	// States returns the stored states with this identifier, of whichever author.
+	States(ctx context.Context, identifier string) ([]*nip34.State, error)
+	// Deleted reports whether a stored deletion or vanish request covers the event.
+	Deleted(ctx context.Context, event *nostr.Event) (bool, error)
+	// Identifiers yields the identifiers of all accepted announcements, in any order;
+	// an error is the last pair.
+	Identifiers(ctx context.Context) iter.Seq2[string, error]
+}
+
+// Knower is what a [Relay] may be able to do as well. With it, data that is pushed
+// for a pull request that is stored already is known not to wait for its event.
+// Without it, such refs must not be given to [Purgatory.Pushed].
+type Knower interface {
+	// Has reports whether the relay has stored an event, and serves it.
+	Has(ctx context.Context, id filters.EventID) (bool, error)
+}
+
+// Repositories are our bare git repositories: where they are is for the embedder to
+// say, who owns the lock as well. All methods may be called concurrently.
+type Repositories interface {
+	// Lock locks a repository against pushes, and against us, and returns its folder.
+	// The error wraps ErrNoRepository if there is none. unlock must be called once.
+	Lock(ctx context.Context, ref filters.RepoRef) (dir string, unlock func(), err error)
+	// Create makes an empty repository, durably. One that is there already is left as
+	// it is, unless it is empty and hashes its objects otherwise: then it is made anew.
+	// It is called without the lock.
+	Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error
+	// Remove removes a repository without refs, unless it is in use: then the error
+	// wraps ErrInUse. One that is not there is no error.
+	Remove(ctx context.Context, ref filters.RepoRef) error
+}
+
+var (
+	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
+	ErrNoRepository = errors.New("no such repository")
+	// ErrInUse is wrapped by [Repositories] for a repository that can't be removed: it
+	// has refs, or somebody is reading or writing it.
+	ErrInUse = errors.New("repository is in use")
+)
+
+// GitFetcher gets git objects and moves refs. Package gitfetch is the one for real
+// repositories, package fetchtest the one for tests. Methods that take a folder are
+// called under the lock of its repository, Quarantine excepted.
+type GitFetcher interface {
+	// Quarantine makes a place beside a repository for objects that are not part of
+	// it yet.
+	Quarantine(ctx context.Context, dir string) (Quarantine, error)
+	// Missing returns those of ids that are not in the repository with all that they
+	// need.
+	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
+	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
+	// points to.
+	Refs(ctx context.Context, dir string) (Refs, error)
+	// Align makes refs what they should be: all that are created or moved, or none;
+	// then HEAD, unless it is zero; then those that go. It is durable on return. The
+	// error wraps ErrChanged if a ref did not have its old value.
+	Align(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
+	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
+	// and marks that keep objects which no ref holds yet. It is called when nothing of
+	// a repository is missing any more, and first of all after a crash that happened
+	// while refs were moved.
+	Tidy(ctx context.Context, dir string) error
+}
+
+// Sharer is what a [GitFetcher] may be able to do as well. With it, data that came for
+// one of our repositories serves all that wait for it; without it, each of them has to
+// be pushed to, or to find a server of its own.
+type Sharer interface {
+	// Share makes objects that are complete in one repository part of another one,
+	// with all that they need, durably, and kept from garbage collection until Tidy.
+	// Both repositories are locked.
+	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+}
+
+// Quarantine has objects that are not part of their repository. It is used by one
+// goroutine at a time.
+type Quarantine interface {
+	// Fetch asks a clone URL for objects and what they need, and returns how many
+	// bytes came. What the server does not have is left out; an error that wraps
+	// ErrNotServed means that it has none of them.
+	Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (bytes int64, err error)
+	// Missing is that of GitFetcher, for quarantine and repository together.
+	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
+	// Promote makes the objects part of the repository, durably, and kept from garbage
+	// collection until Tidy. It is called under the repository's lock, and ends the
+	// quarantine.
+	Promote(ctx context.Context) error
+	// Discard ends the quarantine, and all that is in it. It may be called after
+	// Promote, and again.
+	Discard() error
+}
+
+var (
+	// ErrNotServed is wrapped by [Quarantine.Fetch] when a server has nothing of what
+	// it was asked for.
+	ErrNotServed = errors.New("server does not have the objects")
+	// ErrBroken is wrapped by it when a server failed in a way that does not pass
+	// soon: no such name or repository, TLS, credentials wanted.
+	ErrBroken = errors.New("server is of no use")
+	// ErrLimit is wrapped by it when a server went beyond a limit of ours: it is not
+	// asked for the same again before the next day.
+	ErrLimit = errors.New("beyond a limit")
+	// ErrChanged is wrapped by [GitFetcher.Align] when a ref was moved by somebody
+	// else. Nothing was changed.
+	ErrChanged = errors.New("ref was changed by somebody else")
+)
+
+// Refs are the refs of a repository.
+type Refs struct {
+	At   map[nip34.RefName]nip34.ObjectID
+	Head nip34.RefName // the branch that HEAD points to; zero if to nothing we know
+	// Format is how the repository hashes its objects.
+	Format nip34.ObjectFormat
+}
+
+// RefChange is what becomes of one ref. A zero Old means that it does not exist, a
+// zero New that it goes.
+type RefChange struct {
+	Name nip34.RefName
+	Old  nip34.ObjectID
+	New  nip34.ObjectID
+}

@@ -1,0 +1,191 @@
+package hunt
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+// window is what a rate is counted over.
+const window = time.Minute
+
+// domain is one server: what it was burdened with, and what waits for it.
+type domain struct {
+	limit       Limit
+	inFlight    int
+	starts      []time.Time // of requests in the last window, oldest first
+	delivered   int         // requests that brought something
+	failures    int         // in a row that were Broken
+	brokenUntil time.Time
+	usedAt      time.Time
+	turns       []*turn // repositories in order of their turns
+}
+
+// turn is what waits of one repository.
+type turn struct {
+	entry *entry
+	urls  []egress.URL
+}
+
+// domain returns the domain of a URL, making it known.
+func (q *Queue) domain(u egress.URL) *domain {
+	a := u.Authority
+	d := q.domains[a]
+	if d == nil {
+		d = &domain{limit: q.cfg.DefaultLimit}
+		if l, ok := q.cfg.Limits[a]; ok {
+			d.limit = l
+		}
+		q.domains[a] = d
+	}
+	return d
+}
+
+// hasRoom reports whether a request may start now. Nobody who comes later overtakes
+// what waits.
+func (d *domain) hasRoom(now time.Time) bool {
+	return len(d.turns) == 0 && d.open(now)
+}
+
+func (d *domain) open(now time.Time) bool {
+	d.expire(now)
+	return d.inFlight < d.limit.Concurrent && len(d.starts) < d.limit.PerMinute
+}
+
+func (d *domain) expire(now time.Time) {
+	n := 0
+	for n < len(d.starts) && now.Sub(d.starts[n]) >= window {
+		n++
+	}
+	d.starts = slices.Delete(d.starts, 0, n)
+}
+
+// start reserves what open has found.
+func (d *domain) start(now time.Time) {
+	d.inFlight++
+	d.starts = append(d.starts, now)
+	d.usedAt = now
+}
+
+func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
+	d.inFlight = max(0, d.inFlight-1)
+	d.usedAt = now
+	switch o {
+	case Complete, Partial:
+		d.delivered++
+		d.failures = 0
+	case Nothing:
+		d.failures = 0
+	case Broken:
+		d.failures++
+		d.brokenUntil = now.Add(doubled(cfg.BrokenMin, cfg.BrokenMax, d.failures))
+	}
+}
+
+func (d *domain) enter(u egress.URL, e *entry) {
+	i := slices.IndexFunc(d.turns, func(t *turn) bool { return t.entry == e })
+	if i < 0 {
+		d.turns = append(d.turns, &turn{entry: e})
+		i = len(d.turns) - 1
+	}
+	d.turns[i].urls = append(d.turns[i].urls, u)
+}
+
+func (d *domain) leave(u egress.URL, e *entry) {
+	for i, t := range d.turns {
+		if t.entry == e {
+			t.urls = slices.DeleteFunc(t.urls, func(o egress.URL) bool { return o == u })
+			if len(t.urls) == 0 {
+				d.turns = slices.Delete(d.turns, i, i+1)
+			}
+			return
+		}
+	}
+}
+
+// next takes the next request out: one URL of the repository whose turn it is,
+// which then goes to the end.
+func (d *domain) next() (*entry, egress.URL) {
+	t := d.turns[0]
+	u := t.urls[0]
+	t.urls = t.urls[1:]
+	d.turns = slices.Delete(d.turns, 0, 1)
+	if len(t.urls) > 0 {
+		d.turns = append(d.turns, t)
+	}
+	return t.entry, u
+}
+
+// reopens returns when a request may start that waits for the rate only. What waits
+// for a request to finish is woken by that.
+func (d *domain) reopens(now time.Time) (time.Time, bool) {
+	d.expire(now)
+	if len(d.turns) == 0 || d.inFlight >= d.limit.Concurrent || len(d.starts) < d.limit.PerMinute {
+		return time.Time{}, false
+	}
+	return d.starts[0].Add(window), true
+}
+
+// workDomains starts what waits where there is room.
+func (q *Queue) workDomains(now time.Time) {
+	for _, a := range q.authorities() {
+		d := q.domains[a]
+		for len(d.turns) > 0 && d.open(now) {
+			e, u := d.next()
+			delete(e.queued, u)
+			if d.brokenUntil.After(now) {
+				continue
+			}
+			q.fetch(now, e, u)
+		}
+	}
+}
+
+func (q *Queue) authorities() []egress.Authority {
+	out := make([]egress.Authority, 0, len(q.domains))
+	for a, d := range q.domains {
+		if len(d.turns) > 0 {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, compareAuthority)
+	return out
+}
+
+func compareAuthority(a, b egress.Authority) int {
+	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+}
+
+// forgetDomains drops the domains used longest ago, beyond the bound. Those that
+// still count for something are kept.
+func (q *Queue) forgetDomains(now time.Time) {
+	if len(q.domains) <= q.cfg.MaxDomains {
+		return
+	}
+	var idle []egress.Authority
+	for a, d := range q.domains {
+		d.expire(now)
+		if d.inFlight == 0 && len(d.turns) == 0 && len(d.starts) == 0 {
+			idle = append(idle, a)
+		}
+	}
+	slices.SortFunc(idle, func(a, b egress.Authority) int {
+		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
+	})
+	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
+		delete(q.domains, a)
+	}
+}
+
+// InFlight yields how many requests each domain has under way, for metrics.
+func (q *Queue) InFlight() map[egress.Authority]int {
+	out := make(map[egress.Authority]int)
+	for a, d := range q.domains {
+		if d.inFlight > 0 {
+			out[a] = d.inFlight
+		}
+	}
+	return out
+}

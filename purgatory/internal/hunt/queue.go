@@ -1,0 +1,374 @@
+package hunt
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Config holds the constants of a [Queue]. All but Limits must be set.
+type Config struct {
+	UserDelay    time.Duration // before the first attempt for what a user submitted: a push usually follows
+	SyncDelay    time.Duration // the same for what came by sync
+	Backoff      time.Duration // after a first attempt that did not complete, doubling
+	MaxBackoff   time.Duration // where doubling ends
+	BrokenMin    time.Duration // before a server is asked again that is broken for good, doubling
+	BrokenMax    time.Duration // where that ends
+	MaxAttempts  int           // attempts under way at once
+	MaxRepos     int           // repositories in the queue
+	MaxDomains   int           // domains that are remembered though nothing waits for them
+	DefaultLimit Limit
+	Limits       map[egress.Authority]Limit // instead of DefaultLimit
+}
+
+// Limit is what one domain (host and port) is burdened with. A request is one
+// attempt at one URL.
+type Limit struct {
+	Concurrent int // requests at once
+	PerMinute  int // requests in any 60 s
+}
+
+// Origin says how an event came that waits for git data.
+type Origin uint8
+
+// The origins.
+const (
+	BySync Origin = iota
+	ByUser
+)
+
+// Outcome is what a request came to.
+type Outcome uint8
+
+// The outcomes of a request.
+const (
+	// Complete: nothing of the repository is missing any more.
+	Complete Outcome = iota
+	// Partial: the server was of use, but something is still missing.
+	Partial
+	// Nothing: it had none of what is missing, or failed in a way that may pass.
+	Nothing
+	// Broken: it failed in a way that does not pass soon, such as an unknown name.
+	Broken
+)
+
+// Input is something that happened.
+type Input interface{ input() }
+
+// The inputs.
+type (
+	// Wanted says that an event of the repository waits for git data that may be
+	// had from these URLs. The attempts begin anew.
+	Wanted struct {
+		Repo   filters.RepoRef
+		URLs   []egress.URL
+		Origin Origin
+	}
+	// Settled says that nothing of the repository is missing any more.
+	Settled struct{ Repo filters.RepoRef }
+	// Fetched ends a Fetch.
+	Fetched struct {
+		ID      RequestID
+		Outcome Outcome
+	}
+	// Tick says that the time of [Queue.NextWake] has come.
+	Tick struct{}
+)
+
+func (Wanted) input()  {}
+func (Settled) input() {}
+func (Fetched) input() {}
+func (Tick) input()    {}
+
+// Effect is something to be done.
+type Effect interface{ effect() }
+
+// The effects.
+type (
+	// Fetch asks a URL for what is missing; the answer is Fetched, always.
+	Fetch struct {
+		ID   RequestID
+		Repo filters.RepoRef
+		URL  egress.URL
+	}
+	// Attempted reports the end of an attempt. Next is when the next one is due;
+	// zero if the repository needs none.
+	Attempted struct {
+		Repo   filters.RepoRef
+		Number int // in a row, from 1
+		Next   time.Time
+	}
+	// Dropped reports a repository for which there was no room.
+	Dropped struct{ Repo filters.RepoRef }
+)
+
+func (Fetch) effect()     {}
+func (Attempted) effect() {}
+func (Dropped) effect()   {}
+
+// RequestID names a Fetch; it is never used twice.
+type RequestID uint64
+
+// Queue is the state of the machine. Make one with [New]. It is not safe for
+// concurrent use.
+type Queue struct {
+	cfg      Config
+	repos    map[filters.RepoRef]*entry
+	domains  map[egress.Authority]*domain
+	requests map[RequestID]*request  // under way
+	busy     map[egress.URL]struct{} // what they ask
+	last     RequestID
+	attempts int // under way
+	effects  []Effect
+}
+
+// request is a Fetch that was not answered yet.
+type request struct {
+	entry   *entry
+	url     egress.URL
+	version uint64 // of the entry when it began
+}
+
+// entry is a repository that something is missing of.
+type entry struct {
+	repo    filters.RepoRef
+	urls    []egress.URL
+	version uint64 // counts how often it was wanted
+	due     time.Time
+	number  int // attempts that did not complete, in a row
+	running bool
+	again   bool // it was wanted anew while an attempt was under way
+	delay   time.Duration
+	asking  RequestID               // of the attempt; 0: none
+	tried   map[egress.URL]struct{} // by the attempt
+	queued  map[egress.URL]struct{} // left to their domains
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	return &Queue{
+		cfg:      cfg,
+		repos:    make(map[filters.RepoRef]*entry),
+		domains:  make(map[egress.Authority]*domain),
+		requests: make(map[RequestID]*request),
+		busy:     make(map[egress.URL]struct{}),
+	}
+}
+
+// Len is how many repositories wait for git data.
+func (q *Queue) Len() int { return len(q.repos) }
+
+// Step takes in what happened at now and returns what is to be done about it.
+func (q *Queue) Step(now time.Time, in Input) []Effect {
+	switch in := in.(type) {
+	case Wanted:
+		q.wanted(now, in)
+	case Settled:
+		q.settle(in.Repo)
+	case Fetched:
+		q.fetched(now, in)
+	}
+	q.work(now)
+	out := q.effects
+	q.effects = nil
+	return out
+}
+
+func (q *Queue) wanted(now time.Time, in Wanted) {
+	delay := q.cfg.SyncDelay
+	if in.Origin == ByUser {
+		delay = q.cfg.UserDelay
+	}
+	e := q.repos[in.Repo]
+	switch {
+	case e == nil && len(q.repos) >= q.cfg.MaxRepos:
+		q.effects = append(q.effects, Dropped{in.Repo})
+		return
+	case e == nil:
+		e = &entry{
+			repo: in.Repo, due: now.Add(delay),
+			queued: make(map[egress.URL]struct{}),
+		}
+		q.repos[in.Repo] = e
+	case e.running:
+		if !e.again || delay < e.delay {
+			e.delay = delay
+		}
+		e.again = true
+	case now.Add(delay).Before(e.due):
+		e.due = now.Add(delay)
+	}
+	e.urls = slices.Clone(in.URLs)
+	e.version++
+	e.number = 0
+}
+
+// settle forgets a repository. Requests that are under way for it still count for
+// their domains.
+func (q *Queue) settle(repo filters.RepoRef) {
+	e := q.repos[repo]
+	if e == nil {
+		return
+	}
+	if e.running {
+		q.endAttempt(e, time.Time{})
+	}
+	for u := range e.queued {
+		q.domain(u).leave(u, e)
+	}
+	delete(q.repos, repo)
+}
+
+func (q *Queue) fetched(now time.Time, in Fetched) {
+	r := q.requests[in.ID]
+	if r == nil {
+		return
+	}
+	delete(q.requests, in.ID)
+	q.domain(r.url).finished(now, in.Outcome, q.cfg)
+	e := r.entry
+	delete(q.busy, r.url)
+	if e.asking == in.ID {
+		e.asking = 0
+	}
+	// What came to be wanted meanwhile may not be complete.
+	if in.Outcome == Complete && e.version == r.version && q.repos[e.repo] == e {
+		q.settle(e.repo)
+	}
+}
+
+// fetch starts a request.
+func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
+	q.last++
+	q.requests[q.last] = &request{entry: e, url: u, version: e.version}
+	q.busy[u] = struct{}{}
+	q.domain(u).start(now)
+	q.effects = append(q.effects, Fetch{q.last, e.repo, u})
+	return q.last
+}
+
+// work starts what may start now.
+func (q *Queue) work(now time.Time) {
+	for _, e := range q.ready(now) {
+		if q.attempts >= q.cfg.MaxAttempts {
+			break
+		}
+		e.running, e.tried = true, make(map[egress.URL]struct{})
+		q.attempts++
+	}
+	for _, e := range q.sorted() {
+		if e.running && e.asking == 0 {
+			q.advance(now, e)
+		}
+	}
+	q.workDomains(now)
+	q.forgetDomains(now)
+}
+
+// ready returns the repositories whose attempt is due, the one that has waited
+// longest first.
+func (q *Queue) ready(now time.Time) (out []*entry) {
+	for _, e := range q.repos {
+		if !e.running && !now.Before(e.due) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *entry) int {
+		return cmp.Or(a.due.Compare(b.due), a.repo.Compare(b.repo))
+	})
+	return out
+}
+
+func (q *Queue) sorted() []*entry {
+	out := make([]*entry, 0, q.attempts)
+	for _, e := range q.repos {
+		if e.running {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *entry) int { return a.repo.Compare(b.repo) })
+	return out
+}
+
+// advance has an attempt ask its next URL, or ends it. URLs of domains that have no
+// room are left to these.
+func (q *Queue) advance(now time.Time, e *entry) {
+	for _, u := range q.order(e.urls) {
+		if _, done := e.tried[u]; done {
+			continue
+		}
+		e.tried[u] = struct{}{}
+		_, queued := e.queued[u]
+		_, busy := q.busy[u]
+		d := q.domain(u)
+		switch {
+		case queued, busy, d.brokenUntil.After(now):
+		case d.hasRoom(now):
+			e.asking = q.fetch(now, e, u)
+			return
+		default:
+			e.queued[u] = struct{}{}
+			d.enter(u, e)
+		}
+	}
+	e.number++
+	wait := q.backoff(e.number)
+	if e.again {
+		e.number, wait = 0, min(wait, e.delay)
+	}
+	q.endAttempt(e, now.Add(wait))
+}
+
+func (q *Queue) endAttempt(e *entry, next time.Time) {
+	q.attempts--
+	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
+	e.running, e.again, e.asking, e.tried, e.due = false, false, 0, nil, next
+}
+
+// order puts servers that delivered before the others.
+func (q *Queue) order(urls []egress.URL) []egress.URL {
+	out := slices.Clone(urls)
+	slices.SortStableFunc(out, func(a, b egress.URL) int {
+		return cmp.Compare(q.domain(b).delivered, q.domain(a).delivered)
+	})
+	return out
+}
+
+func (q *Queue) backoff(n int) time.Duration {
+	return doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
+}
+
+// doubled is first, doubled n-1 times, at most most.
+func doubled(first, most time.Duration, n int) time.Duration {
+	for range n - 1 {
+		if first *= 2; first >= most {
+			return most
+		}
+	}
+	return min(first, most)
+}
+
+// NextWake returns when Tick is due; false if only other inputs can bring news.
+func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
+	consider := func(t time.Time) {
+		if !ok || t.Before(next) {
+			next, ok = t, true
+		}
+	}
+	if q.attempts < q.cfg.MaxAttempts {
+		for _, e := range q.repos {
+			if !e.running {
+				consider(e.due)
+			}
+		}
+	}
+	for _, d := range q.domains {
+		if t, waits := d.reopens(now); waits {
+			consider(t)
+		}
+	}
+	return next, ok
+}

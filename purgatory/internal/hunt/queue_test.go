@@ -1,0 +1,362 @@
+package hunt
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func config() Config {
+	return Config{
+		UserDelay: 3 * time.Minute, SyncDelay: 500 * time.Millisecond,
+		Backoff: 20 * time.Second, MaxBackoff: 2 * time.Minute,
+		BrokenMin: time.Hour, BrokenMax: 24 * time.Hour,
+		MaxAttempts: 10, MaxRepos: 1000, MaxDomains: 100,
+		DefaultLimit: Limit{Concurrent: 5, PerMinute: 30},
+	}
+}
+
+func repo(i int) filters.RepoRef { return filters.RepoRef{Identifier: fmt.Sprintf("r%03d", i)} }
+
+func url(t testing.TB, s string) egress.URL {
+	u, err := egress.ParseURL(s, egress.HTTP)
+	require.NoError(t, err)
+	return u
+}
+
+// player drives a queue and keeps what it was told to do.
+type player struct {
+	t       *testing.T
+	q       *Queue
+	now     time.Time
+	open    []Fetch
+	fetches []Fetch
+	ends    []Attempted
+	dropped int
+}
+
+func play(t *testing.T, cfg Config) *player { return &player{t: t, q: New(cfg), now: start} }
+
+func (p *player) step(in Input) {
+	for _, e := range p.q.Step(p.now, in) {
+		switch e := e.(type) {
+		case Fetch:
+			p.open = append(p.open, e)
+			p.fetches = append(p.fetches, e)
+		case Attempted:
+			p.ends = append(p.ends, e)
+		case Dropped:
+			p.dropped++
+		}
+	}
+}
+
+// wait goes to the next wake-up that is not later than d from now.
+func (p *player) wait(d time.Duration) {
+	end := p.now.Add(d)
+	for range 10_000 {
+		at, ok := p.q.NextWake(p.now)
+		if !ok || at.After(end) {
+			p.now = end
+			return
+		}
+		if at.After(p.now) {
+			p.now = at
+		}
+		p.step(Tick{})
+	}
+	p.t.Fatal("the queue wakes itself without end")
+}
+
+func (p *player) answer(o Outcome) {
+	require.NotEmpty(p.t, p.open, "nothing is being fetched")
+	f := p.open[0]
+	p.open = p.open[1:]
+	p.step(Fetched{f.ID, o})
+}
+
+func (p *player) want(i int, by Origin, urls ...string) {
+	var us []egress.URL
+	for _, u := range urls {
+		us = append(us, url(p.t, u))
+	}
+	p.step(Wanted{repo(i), us, by})
+}
+
+func (p *player) asked() (out []string) {
+	for _, f := range p.fetches {
+		out = append(out, f.URL.String())
+	}
+	return out
+}
+
+func TestDelays(t *testing.T) {
+	for by, delay := range map[Origin]time.Duration{BySync: 500 * time.Millisecond, ByUser: 3 * time.Minute} {
+		p := play(t, config())
+		p.want(1, by, "https://a.example/x.git")
+		p.wait(delay - 1)
+		require.Empty(t, p.fetches)
+		p.wait(1)
+		require.Len(t, p.fetches, 1)
+	}
+}
+
+// A new event takes the sooner of two times, and the attempts begin anew.
+func TestWantedAnew(t *testing.T) {
+	p := play(t, config())
+	p.want(1, ByUser, "https://a.example/x.git")
+	p.wait(time.Second)
+	p.want(1, BySync, "https://a.example/x.git")
+	p.wait(500 * time.Millisecond)
+	require.Len(t, p.fetches, 1)
+	p.want(1, ByUser, "https://a.example/x.git", "https://b.example/x.git") // while it runs
+	p.answer(Nothing)
+	p.answer(Nothing)
+	require.Equal(t, []string{"https://a.example/x.git", "https://b.example/x.git"}, p.asked())
+	require.Equal(t, p.now.Add(20*time.Second), p.ends[0].Next, "the backoff is sooner than the delay for users")
+	p.want(1, ByUser)
+	require.Equal(t, p.now.Add(20*time.Second), p.q.repos[repo(1)].due, "and stays")
+}
+
+func TestBackoff(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git")
+	p.wait(time.Second)
+	for _, want := range []time.Duration{20, 40, 80, 120, 120} {
+		p.answer(Nothing)
+		require.Equal(t, p.now.Add(want*time.Second), p.ends[len(p.ends)-1].Next)
+		p.wait(want * time.Second)
+	}
+	require.Equal(t, 5, p.ends[4].Number)
+	p.want(1, BySync, "https://a.example/x.git")
+	p.answer(Nothing)
+	require.Equal(t, p.now.Add(500*time.Millisecond), p.ends[5].Next, "fresh start")
+}
+
+// One URL at a time, until nothing is missing; then the rest is left alone.
+func TestUntilComplete(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git", "https://b.example/x.git", "https://c.example/x.git")
+	p.wait(time.Second)
+	require.Len(t, p.open, 1)
+	p.answer(Partial)
+	require.Len(t, p.open, 1)
+	p.answer(Complete)
+	require.Empty(t, p.open)
+	require.Zero(t, p.q.Len())
+	require.True(t, p.ends[0].Next.IsZero())
+	_, ok := p.q.NextWake(p.now)
+	require.False(t, ok)
+}
+
+// What was wanted while a request was under way is not complete by its answer.
+func TestCompleteTooEarly(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git", "https://b.example/x.git")
+	p.wait(time.Second)
+	p.want(1, BySync, "https://a.example/x.git", "https://b.example/x.git")
+	p.answer(Complete)
+	require.Len(t, p.open, 1)
+	p.answer(Complete)
+	require.Zero(t, p.q.Len())
+}
+
+// A late answer says nothing about a repository that is wanted again.
+func TestLateAnswer(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git")
+	p.wait(time.Second)
+	p.step(Settled{repo(1)})
+	p.want(1, BySync, "https://a.example/x.git")
+	p.answer(Complete)
+	require.Equal(t, 1, p.q.Len())
+	p.wait(time.Second)
+	require.Len(t, p.fetches, 2)
+	p.step(Fetched{99, Complete})
+	require.Equal(t, 1, p.q.Len())
+}
+
+func TestWhoDeliveredComesFirst(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git", "https://b.example/x.git")
+	p.wait(time.Second)
+	p.answer(Nothing)
+	p.answer(Complete)
+	p.want(2, BySync, "https://a.example/y.git", "https://b.example/y.git")
+	p.wait(time.Second)
+	require.Equal(t, "https://b.example/y.git", p.open[0].URL.String())
+}
+
+// Servers that are broken for good are tried rarely, and no attempt waits for them.
+func TestBroken(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "https://a.example/x.git")
+	p.wait(time.Second)
+	p.answer(Broken)
+	p.wait(59 * time.Minute)
+	require.Len(t, p.fetches, 1)
+	p.wait(4 * time.Minute)
+	require.Len(t, p.fetches, 2)
+	p.answer(Broken)
+	p.wait(119 * time.Minute)
+	require.Len(t, p.fetches, 2)
+	p.wait(4 * time.Minute)
+	require.Len(t, p.fetches, 3)
+}
+
+// URLs of a throttled domain are left to it; it asks them round robin over the
+// repositories, set off by a request that ends and by the window opening again.
+func TestThrottled(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 2, PerMinute: 4}
+	p := play(t, cfg)
+	for i := range 4 {
+		p.want(i, BySync, fmt.Sprintf("https://a.example/%d.git", i), fmt.Sprintf("https://a.example/%d-again.git", i))
+	}
+	p.wait(time.Second)
+	require.Len(t, p.open, 2, "two at once")
+	require.Len(t, p.ends, 2, "the others have nothing left to ask themselves")
+	p.answer(Nothing)
+	p.answer(Nothing)
+	require.Equal(t, []string{
+		"https://a.example/0.git", "https://a.example/1.git",
+		"https://a.example/2.git", "https://a.example/3.git",
+	}, p.asked(), "each repository has its turn")
+	p.answer(Nothing)
+	p.answer(Nothing)
+	require.Empty(t, p.open, "four a minute")
+	p.wait(58 * time.Second)
+	require.Empty(t, p.open)
+	p.wait(2 * time.Second)
+	require.Len(t, p.open, 2, "nobody but the clock woke it")
+}
+
+// A retry is a request like any other.
+func TestRetriesCount(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 1, PerMinute: 2}
+	cfg.Backoff = time.Second
+	p := play(t, cfg)
+	p.want(1, BySync, "https://a.example/x.git")
+	for range 30 {
+		p.wait(time.Second)
+		if len(p.open) > 0 {
+			p.answer(Nothing)
+		}
+	}
+	require.Len(t, p.fetches, 2)
+}
+
+func TestOverrides(t *testing.T) {
+	cfg := config()
+	cfg.Limits = map[egress.Authority]Limit{url(t, "https://big.example").Authority: {Concurrent: 10, PerMinute: 60}}
+	p := play(t, cfg)
+	for i := range 10 {
+		p.want(i, BySync, fmt.Sprintf("https://big.example/%d.git", i))
+	}
+	p.wait(time.Second)
+	require.Len(t, p.open, 10)
+	require.Equal(t, map[egress.Authority]int{{Host: "big.example", Port: 443}: 10}, p.q.InFlight())
+}
+
+func TestBounds(t *testing.T) {
+	cfg := config()
+	cfg.MaxRepos, cfg.MaxAttempts, cfg.MaxDomains = 5, 2, 3
+	p := play(t, cfg)
+	for i := range 8 {
+		p.want(i, BySync, fmt.Sprintf("https://h%d.example/x.git", i))
+	}
+	require.Equal(t, 3, p.dropped)
+	p.wait(time.Second)
+	require.Len(t, p.open, 2)
+	for len(p.open) > 0 {
+		p.answer(Complete)
+	}
+	p.wait(2 * time.Minute)
+	p.step(Tick{})
+	require.LessOrEqual(t, len(p.q.domains), 3)
+}
+
+// The limits hold at every moment whatever happens, every URL is asked again and
+// again until nothing is missing, and the queue ends empty.
+func TestLimitsHold(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { storm(t, seed) })
+	}
+}
+
+func storm(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(3), PerMinute: 1 + rng.IntN(10)}
+	cfg.MaxAttempts = 1 + rng.IntN(5)
+	p := play(t, cfg)
+	inFlight := make(map[egress.Authority]int)
+	starts := make(map[egress.Authority][]time.Time)
+	busy := make(map[egress.URL]bool)
+	checked := 0
+	check := func() {
+		for _, f := range p.fetches[checked:] {
+			a := f.URL.Authority
+			inFlight[a]++
+			require.LessOrEqual(t, inFlight[a], cfg.DefaultLimit.Concurrent)
+			starts[a] = slices.DeleteFunc(append(starts[a], p.now), func(at time.Time) bool { return p.now.Sub(at) >= time.Minute })
+			require.LessOrEqual(t, len(starts[a]), cfg.DefaultLimit.PerMinute)
+			require.False(t, busy[f.URL], "%s is asked twice at once", f.URL)
+			busy[f.URL] = true
+		}
+		checked = len(p.fetches)
+	}
+	answer := func(o Outcome) {
+		i := rng.IntN(len(p.open))
+		p.open[0], p.open[i] = p.open[i], p.open[0]
+		inFlight[p.open[0].URL.Authority]--
+		busy[p.open[0].URL] = false
+		p.answer(o)
+	}
+	for range 300 {
+		switch n := rng.IntN(10); {
+		case n < 3:
+			i := rng.IntN(8)
+			p.want(i, Origin(rng.IntN(2)), fmt.Sprintf("https://a.example/%d.git", i),
+				fmt.Sprintf("https://b.example/%d.git", i), fmt.Sprintf("https://a.example/%d-b.git", i))
+		case n < 7 && len(p.open) > 0:
+			answer(Outcome(rng.IntN(3)))
+		default:
+			if at, ok := p.q.NextWake(p.now); ok && at.After(p.now) && rng.IntN(2) == 0 {
+				p.now = at
+			} else {
+				p.now = p.now.Add(time.Duration(rng.IntN(5000)) * time.Millisecond)
+			}
+			p.step(Tick{})
+		}
+		check()
+	}
+	for range 5000 {
+		if p.q.Len() == 0 {
+			break
+		}
+		if len(p.open) > 0 {
+			answer(Complete)
+		} else {
+			at, ok := p.q.NextWake(p.now)
+			require.True(t, ok, "the queue is stuck")
+			if at.After(p.now) {
+				p.now = at
+			}
+			p.step(Tick{})
+		}
+		check()
+	}
+	require.Zero(t, p.q.Len())
+	require.Zero(t, p.q.attempts)
+}

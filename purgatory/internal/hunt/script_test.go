@@ -1,0 +1,174 @@
+package hunt
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+var update = flag.Bool("update", false, "write the golden output of testdata/*.txt anew")
+
+// TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
+// the input before (>), or an input at a time after the start:
+//
+//	config <field>=<number>...      before anything else
+//	<time> wanted <repo> sync|user <host>/<path>...
+//	<time> settled <repo>
+//	<time> fetched f<n> complete|partial|nothing|broken
+//	<time> tick
+//	<time> wake                     shows when a tick is due
+//
+// Times in effects are relative to the start as well.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			golden, err := os.ReadFile(file)
+			require.NoError(t, err)
+			s := script{t: t, cfg: config()}
+			got := s.play(string(golden))
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			assert.Equal(t, string(golden), got)
+		})
+	}
+}
+
+type script struct {
+	t   *testing.T
+	cfg Config
+	q   *Queue
+}
+
+func (s *script) play(text string) string {
+	var out strings.Builder
+	for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		fmt.Fprintln(&out, line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		result, err := s.command(strings.Fields(line))
+		require.NoError(s.t, err, "line %d: %s", n+1, line)
+		for _, r := range result {
+			fmt.Fprintln(&out, ">", r)
+		}
+	}
+	return out.String()
+}
+
+var errCommand = errors.New("not a command")
+
+func (s *script) command(words []string) ([]string, error) {
+	if words[0] == "config" {
+		return nil, s.configure(words[1:])
+	}
+	if s.q == nil {
+		s.q = New(s.cfg)
+	}
+	if len(words) < 2 {
+		return nil, errCommand
+	}
+	after, err := time.ParseDuration(words[0])
+	if err != nil {
+		return nil, err
+	}
+	now := start.Add(after)
+	if words[1] == "wake" {
+		at, ok := s.q.NextWake(now)
+		if !ok {
+			return []string{"never"}, nil
+		}
+		return []string{at.Sub(start).String()}, nil
+	}
+	in, err := s.input(words[1], words[2:])
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range s.q.Step(now, in) {
+		out = append(out, show(e))
+	}
+	return out, nil
+}
+
+func (s *script) configure(words []string) error {
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return err
+		}
+		field := map[string]*int{
+			"attempts": &s.cfg.MaxAttempts, "repos": &s.cfg.MaxRepos,
+			"concurrent": &s.cfg.DefaultLimit.Concurrent, "minute": &s.cfg.DefaultLimit.PerMinute,
+		}[name]
+		if field == nil {
+			return errCommand
+		}
+		*field = n
+	}
+	return nil
+}
+
+func (s *script) input(verb string, args []string) (Input, error) {
+	switch {
+	case verb == "tick":
+		return Tick{}, nil
+	case verb == "settled" && len(args) == 1:
+		return Settled{filters.RepoRef{Identifier: args[0]}}, nil
+	case verb == "wanted" && len(args) >= 2:
+		in := Wanted{Repo: filters.RepoRef{Identifier: args[0]}}
+		if args[1] == "user" {
+			in.Origin = ByUser
+		}
+		for _, a := range args[2:] {
+			u, err := egress.ParseURL("https://"+a, egress.HTTP)
+			if err != nil {
+				return nil, err
+			}
+			in.URLs = append(in.URLs, u)
+		}
+		return in, nil
+	case verb == "fetched" && len(args) == 2:
+		id, err := strconv.Atoi(strings.TrimPrefix(args[0], "f"))
+		o, ok := map[string]Outcome{"complete": Complete, "partial": Partial, "nothing": Nothing, "broken": Broken}[args[1]]
+		if !ok {
+			return nil, errCommand
+		}
+		return Fetched{RequestID(id), o}, err
+	}
+	return nil, errCommand
+}
+
+func show(e Effect) string {
+	switch e := e.(type) {
+	case Fetch:
+		return fmt.Sprintf("f%d %s %s", e.ID, e.Repo.Identifier, strings.TrimPrefix(e.URL.String(), "https://"))
+	case Attempted:
+		if e.Next.IsZero() {
+			return fmt.Sprintf("attempt %d of %s done", e.Number, e.Repo.Identifier)
+		}
+		return fmt.Sprintf("attempt %d of %s incomplete, next at %v", e.Number, e.Repo.Identifier, e.Next.Sub(start))
+	case Dropped:
+		return "dropped " + e.Repo.Identifier
+	}
+	return "?"
+}

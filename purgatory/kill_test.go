@@ -1,0 +1,425 @@
+package purgatory_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net/http/cgi"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/state"
+)
+
+// killed is set for the process that TestPromiseKill9 runs: the step at which it
+// kills itself, how many times it is reached, its folder, and the clone URL.
+const (
+	envStep   = "PURGATORY_TEST_STEP"
+	envNth    = "PURGATORY_TEST_NTH"
+	envFolder = "PURGATORY_TEST_FOLDER"
+	envOrigin = "PURGATORY_TEST_ORIGIN"
+	envTip    = "PURGATORY_TEST_TIP"
+)
+
+// durably writes a file so that it is there or not, whatever happens.
+func durably(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close(), os.Rename(tmp, path)); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// fileStore is a state.Store with a file for each key.
+type fileStore struct {
+	mu  sync.Mutex
+	dir string
+}
+
+func (s *fileStore) path(key string) string {
+	return filepath.Join(s.dir, hex.EncodeToString([]byte(key)))
+}
+
+func (s *fileStore) get(key string) ([]byte, state.Version, error) {
+	data, err := os.ReadFile(s.path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, state.Absent, state.ErrNotFound
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return data[8:], state.Version(binary.BigEndian.Uint64(data)), nil
+}
+
+func (s *fileStore) Get(_ context.Context, key string) ([]byte, state.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.get(key)
+}
+
+func (s *fileStore) CompareAndSwap(_ context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, now, err := s.get(key)
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return 0, err
+	}
+	if now != old {
+		return 0, state.ErrConflict
+	}
+	next := state.Version(time.Now().UnixNano())
+	return next, durably(s.path(key), append(binary.BigEndian.AppendUint64(nil, uint64(next)), value...))
+}
+
+func (s *fileStore) Delete(_ context.Context, key string, old state.Version) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, now, err := s.get(key)
+	if err != nil {
+		return err
+	}
+	if now != old {
+		return state.ErrConflict
+	}
+	return os.Remove(s.path(key))
+}
+
+func (s *fileStore) Keys(_ context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		entries, err := os.ReadDir(s.dir)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, e := range entries {
+			key, err := hex.DecodeString(e.Name())
+			if err == nil && strings.HasPrefix(string(key), prefix) && !yield(string(key), nil) {
+				return
+			}
+		}
+	}
+}
+
+// fileRelay is a relay whose events are files.
+type fileRelay struct {
+	relay
+	dir string
+}
+
+func openRelay(dir string) (*fileRelay, error) {
+	r := &fileRelay{dir: dir}
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	for _, name := range names {
+		data, rerr := os.ReadFile(name)
+		var ev nostr.Event
+		if err = errors.Join(err, rerr, json.Unmarshal(data, &ev)); err == nil {
+			r.events = append(r.events, &ev)
+		}
+	}
+	return r, err
+}
+
+func (r *fileRelay) Save(ctx context.Context, ev *nostr.Event) error {
+	data, err := json.Marshal(ev)
+	if err == nil {
+		err = durably(filepath.Join(r.dir, ev.ID+".json"), data)
+	}
+	return errors.Join(err, r.relay.Save(ctx, ev))
+}
+
+// folders are bare repositories in a folder.
+type folders struct {
+	dir string
+	mu  sync.Mutex
+	one map[filters.RepoRef]*sync.Mutex
+}
+
+func (f *folders) path(ref filters.RepoRef) string {
+	return filepath.Join(f.dir, ref.Owner.String()+".git")
+}
+
+func (f *folders) Lock(_ context.Context, ref filters.RepoRef) (string, func(), error) {
+	f.mu.Lock()
+	if f.one[ref] == nil {
+		f.one[ref] = &sync.Mutex{}
+	}
+	m := f.one[ref]
+	f.mu.Unlock()
+	m.Lock()
+	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err != nil {
+		m.Unlock()
+		return "", nil, purgatory.ErrNoRepository
+	}
+	return f.path(ref), m.Unlock, nil
+}
+
+func (f *folders) Create(_ context.Context, ref filters.RepoRef, _ nip34.ObjectFormat) error {
+	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err == nil {
+		return nil
+	}
+	out, err := userGit(f.dir, "init", "-q", "--bare", "-b", "main", f.path(ref)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return durably(filepath.Join(f.path(ref), "ready"), nil)
+}
+
+func (f *folders) Remove(_ context.Context, ref filters.RepoRef) error {
+	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
+	if err == nil && len(out) > 0 {
+		return purgatory.ErrInUse
+	}
+	return os.RemoveAll(f.path(ref))
+}
+
+func userGit(dir string, args ...string) *exec.Cmd {
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=c", "GIT_COMMITTER_EMAIL=c@example.com")
+	return cmd
+}
+
+// holdKilled is how long events wait in the process that is killed.
+const holdKilled = 2 * time.Second
+
+// victim is the process that is killed. It takes up what it finds in its folder, and
+// ends when nothing waits any more.
+func victim() error {
+	ctx := context.Background()
+	folder, step := os.Getenv(envFolder), os.Getenv(envStep)
+	nth, _ := strconv.Atoi(os.Getenv(envNth))
+	relay, err := openRelay(filepath.Join(folder, "events"))
+	if err != nil {
+		return err
+	}
+	dialer, err := egress.NewDialer(egress.Config{AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	if err != nil {
+		return err
+	}
+	fetcher, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	say := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		f, err := os.OpenFile(filepath.Join(folder, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, _ = f.WriteString(line + "\n")
+			_ = f.Close()
+		}
+	}
+	cfg := purgatory.Config{
+		Hold: holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
+		Observe: func(o purgatory.Observation) {
+			switch o := o.(type) {
+			case purgatory.Began:
+				say(fmt.Sprintf("began %s %d", o.ID, o.Deadline.UnixMilli()))
+			case purgatory.Ended:
+				say(fmt.Sprintf("ended %s %s %d", o.ID, o.Fate, time.Now().UnixMilli()))
+			}
+		},
+	}
+	say(fmt.Sprintf("opened %d", time.Now().UnixMilli()))
+	store := &fileStore{dir: filepath.Join(folder, "state")}
+	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[filters.RepoRef]*sync.Mutex)}
+	var reached int
+	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if name == step {
+			if reached++; reached == nth {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- p.Run(ctx) }()
+	for _, ev := range killEvents(os.Getenv(envOrigin), os.Getenv(envTip)) {
+		if relay.has(ev) {
+			continue
+		}
+		if _, err := p.Submit(ctx, ev, false); err != nil {
+			return err
+		}
+	}
+	for st := p.Status(); st.Announcements+st.States > 0; st = p.Status() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
+	<-ended
+	return nil
+}
+
+// killEvents are announcements and states of alice, whose data is at the origin, of
+// bob, whose repository alice maintains, and of carol, whose data nobody has.
+func killEvents(origin, tip string) []*nostr.Event {
+	const at = 1_700_000_000
+	d, cl := nostrTag{"d", "r"}, nostrTag{"clone", origin}
+	return []*nostr.Event{
+		alice.Event(at, filters.KindAnnouncement, "", d, cl),
+		bob.Event(at, filters.KindAnnouncement, "", d, cl, nostrTag{"maintainers", alice.Hex()}),
+		carol.Event(at, filters.KindAnnouncement, "", d),
+		alice.Event(at, filters.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/main"}, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/tags/v1", tip}),
+		carol.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/main", strings.Repeat("1", 40)}),
+	}
+}
+
+// TestPromiseKill9 has the process killed with SIGKILL at every durable step, with
+// real git and a real server, and started again.
+func TestPromiseKill9(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "r.git")
+	must := func(cmd *exec.Cmd, stdin string) string {
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	must(userGit(t.TempDir(), "init", "-q", "--bare", "-b", "main", there), "")
+	must(userGit(there, "fast-import", "--quiet"), "commit refs/heads/main\ncommitter c <c@example.com> 1700000000 +0000\ndata 2\nhi\nM 100644 inline a/b\ndata 2\nhi\n")
+	tip := must(userGit(there, "rev-parse", "main"), "")
+	server := httptest.NewServer(&cgi.Handler{
+		Path: filepath.Join(must(userGit(there, "--exec-path"), ""), "git-http-backend"), Dir: there,
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(there), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
+	})
+	t.Cleanup(server.Close)
+	most := 2
+	if testing.Short() {
+		most = 1
+	}
+	for nth := 1; nth <= most; nth++ {
+		for _, step := range []string{
+			"created", "held", "fetched", "promoted", "shared", "journalled", "aligned", "stored", "struck off",
+			"removed", "expired softly", "remembered", "expired",
+		} {
+			t.Run(fmt.Sprintf("%s %d", step, nth), func(t *testing.T) {
+				t.Parallel()
+				k := kill9{folder: t.TempDir(), origin: server.URL + "/r.git", tip: tip}
+				k.run(t, step, nth)
+			})
+		}
+	}
+}
+
+type kill9 struct{ folder, origin, tip string }
+
+func (k kill9) process(t *testing.T, step string, nth int) error {
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), envStep+"="+step, envNth+"="+strconv.Itoa(nth), envFolder+"="+k.folder, envOrigin+"="+k.origin, envTip+"="+k.tip)
+	err := cmd.Run()
+	if err != nil {
+		t.Logf("%s: %v %s", step, err, out.String())
+	}
+	return err
+}
+
+func (k kill9) run(t *testing.T, step string, nth int) {
+	for _, name := range []string{"events", "repos", "state"} {
+		require.NoError(t, os.Mkdir(filepath.Join(k.folder, name), 0o700))
+	}
+	err := k.process(t, step, nth)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal(), "it must die at the step")
+	} else {
+		require.Greater(t, nth, 1, "the step is never reached")
+	}
+	k.check(t)
+	require.NoError(t, k.process(t, "", 0))
+	k.check(t)
+	k.checkEnd(t)
+}
+
+// check looks at what is served, and at every repository.
+func (k kill9) check(t *testing.T) {
+	served, err := openRelay(filepath.Join(k.folder, "events"))
+	require.NoError(t, err)
+	for _, ev := range served.events {
+		ref := alice.Ref("r")
+		if ev.PubKey == bob.Hex() {
+			ref = bob.Ref("r")
+		}
+		require.NotEqual(t, carol.Hex(), ev.PubKey, "served without data")
+		dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(ref)
+		for _, name := range []string{"refs/heads/main", "refs/tags/v1"} {
+			out, err := userGit(dir, "rev-parse", name).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Equal(t, k.tip, strings.TrimSpace(string(out)))
+		}
+		out, err := userGit(dir, "rev-list", "--objects", "--all").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		out, err = userGit(dir, "fsck", "--strict").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// checkEnd says whether everything was released, or expired at its original deadline.
+func (k kill9) checkEnd(t *testing.T) {
+	served, err := openRelay(filepath.Join(k.folder, "events"))
+	require.NoError(t, err)
+	events := killEvents(k.origin, k.tip)
+	for i, ev := range events {
+		require.Equal(t, i != 2 && i != 4, served.has(ev), "event %d", i)
+	}
+	data, err := os.ReadFile(filepath.Join(k.folder, "log"))
+	require.NoError(t, err)
+	deadlines := make(map[string]int64)
+	var opened int64
+	for line := range strings.Lines(string(data)) {
+		w := strings.Fields(line)
+		at, err := strconv.ParseInt(w[len(w)-1], 10, 64)
+		require.NoError(t, err)
+		switch {
+		case w[0] == "opened":
+			opened = at
+		case w[0] == "began" && deadlines[w[1]] == 0:
+			deadlines[w[1]] = at
+		case w[0] == "ended" && w[2] == "expired" && w[1] == events[4].ID && deadlines[w[1]] > 0: // carol's state
+			late := at - max(deadlines[w[1]], opened)
+			require.GreaterOrEqual(t, at, deadlines[w[1]]-1)
+			require.Less(t, late, int64(1000), "expired %d ms late", late)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package purgatory
+
+import (
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// question is what one server would be asked.
+type question struct {
+	repo     filters.RepoRef
+	from     egress.URL
+	stranger bool // only a pull request names the server
+	ids      []nip34.ObjectID
+	hash     [32]byte // of the ids
+}
+
+func newQuestion(ref filters.RepoRef, from egress.URL, n need) question {
+	q := question{repo: ref, from: from, stranger: !slices.Contains(n.own, from), ids: n.ids}
+	h := sha256.New()
+	for _, id := range n.ids {
+		h.Write([]byte(id.String()))
+	}
+	h.Sum(q.hash[:0])
+	return q
+}
+
+// memory is what was learned from servers about repositories: the bytes that they
+// sent, and what they do not have.
+type memory struct {
+	cfg   Config
+	repos map[repoDay]*dayBudget
+	hosts map[egress.Authority]*dayBudget
+	lacks map[filters.RepoRef]map[egress.URL]lack
+	size  int // of lacks
+}
+
+// repoDay counts for a repository what its maintainers' servers sent, and what those
+// of strangers did: these can't use up all that it may have.
+type repoDay struct {
+	repo     filters.RepoRef
+	stranger bool
+}
+
+// dayBudget counts bytes over 24 hours.
+type dayBudget struct {
+	since time.Time
+	bytes int64
+}
+
+// lack is that a server did not have what it was asked for.
+type lack struct {
+	hash     [32]byte
+	whatever bool // it is about everything, not only what the hash is of
+	times    int  // in a row
+	until    time.Time
+}
+
+const (
+	// maxMemory bounds the repositories, servers and lacks that are remembered.
+	maxMemory = 50_000
+	// lackMost is how long a server is not asked again, at most, for what it does not
+	// have: it may get it yet.
+	lackMost = 10 * time.Minute
+	day      = 24 * time.Hour
+)
+
+func newMemory(cfg Config) memory {
+	return memory{
+		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[egress.Authority]*dayBudget),
+		lacks: make(map[filters.RepoRef]map[egress.URL]lack),
+	}
+}
+
+// refuses returns why a server is not to be asked now; empty if it is.
+func (m *memory) refuses(now time.Time, q question) string {
+	own, strangers := spent(m.repos, repoDay{q.repo, false}, now), spent(m.repos, repoDay{q.repo, true}, now)
+	switch {
+	case own+strangers >= m.cfg.MaxRepoDay, q.stranger && strangers >= m.cfg.MaxRepoDay/2:
+		return "repo_day"
+	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
+		return "host_day"
+	}
+	if l, ok := m.lacks[q.repo][q.from]; ok && now.Before(l.until) && (l.hash == q.hash || l.whatever) {
+		return "lacking"
+	}
+	return ""
+}
+
+// spent is what a budget was charged with, and forgets those that are over.
+func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
+	b := budgets[k]
+	if b == nil {
+		return 0
+	}
+	if now.Sub(b.since) >= day {
+		delete(budgets, k)
+		return 0
+	}
+	return b.bytes
+}
+
+// learn takes in what a server sent. One that does not have what it was asked for is
+// asked less and less often, until it is asked for something else; one that went
+// beyond a limit is not asked again for this repository before the next day.
+func (m *memory) learn(now time.Time, q question, seen Fetched) {
+	if seen.Bytes > 0 {
+		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
+		add(m.hosts, q.from.Authority, seen.Bytes, now)
+	}
+	switch {
+	case errors.Is(seen.Err, ErrLimit):
+		m.remember(q, lack{whatever: true, until: now.Add(day)})
+	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
+		l := m.lacks[q.repo][q.from]
+		if l.hash != q.hash || l.whatever {
+			l = lack{hash: q.hash}
+		}
+		l.times++
+		l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))
+		m.remember(q, l)
+	}
+}
+
+func (m *memory) remember(q question, l lack) {
+	if m.size >= maxMemory {
+		for ref := range m.lacks { // any: what is forgotten costs a request
+			m.forget(ref)
+			break
+		}
+	}
+	if m.lacks[q.repo] == nil {
+		m.lacks[q.repo] = make(map[egress.URL]lack)
+	}
+	if _, again := m.lacks[q.repo][q.from]; !again {
+		m.size++
+	}
+	m.lacks[q.repo][q.from] = l
+}
+
+// forget forgets what servers lack for a repository that needs nothing. What must not
+// be asked before the next day is kept.
+func (m *memory) forget(ref filters.RepoRef) {
+	for u, l := range m.lacks[ref] {
+		if !l.whatever || m.size >= maxMemory {
+			delete(m.lacks[ref], u)
+			m.size--
+		}
+	}
+	if len(m.lacks[ref]) == 0 {
+		delete(m.lacks, ref)
+	}
+}
+
+func add[K comparable](budgets map[K]*dayBudget, k K, n int64, now time.Time) {
+	if b := budgets[k]; b != nil && now.Sub(b.since) < day {
+		b.bytes += n
+		return
+	}
+	if len(budgets) >= maxMemory {
+		for o, b := range budgets {
+			if now.Sub(b.since) >= day || len(budgets) >= maxMemory {
+				delete(budgets, o)
+			}
+		}
+	}
+	budgets[k] = &dayBudget{since: now, bytes: n}
+}

@@ -1,0 +1,146 @@
+package purgatory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// Observation is something that happened: [Began], [Ended], [Fetched] or
+// [Incomplete].
+type Observation interface{ observation() }
+
+// The observations.
+type (
+	// Began says that an event waits.
+	Began struct {
+		ID       filters.EventID
+		Event    *nostr.Event // nil for a placeholder
+		ByUser   bool
+		Deadline time.Time
+	}
+	// Ended says that an event waits no longer.
+	Ended struct {
+		ID     filters.EventID
+		Event  *nostr.Event // nil for a placeholder
+		Fate   Fate
+		Waited time.Duration
+	}
+	// Fetched says that a server was asked for git data.
+	Fetched struct {
+		Repo    filters.RepoRef
+		URL     egress.URL
+		Wanted  int   // objects
+		Missing int   // of them, afterwards
+		Bytes   int64 // that came
+		Err     error // nil if the server answered as it should
+	}
+	// Incomplete says that an attempt has asked every server that can be asked now.
+	Incomplete struct {
+		Repo    filters.RepoRef
+		Attempt int // in a row, from 1
+		Next    time.Time
+	}
+)
+
+func (Began) observation()      {}
+func (Ended) observation()      {}
+func (Fetched) observation()    {}
+func (Incomplete) observation() {}
+
+// Fate is how the waiting of an event ended.
+type Fate uint8
+
+// The fates.
+const (
+	// Released: its data is here, and it is served.
+	Released Fate = iota + 1
+	// Expired: its time was over.
+	Expired
+	// Replaced: a newer version waits in its place.
+	Replaced
+	// Deleted: its author deleted it.
+	Deleted
+)
+
+// String returns the name of the fate in lower case.
+func (f Fate) String() string {
+	switch f {
+	case Released:
+		return "released"
+	case Expired:
+		return "expired"
+	case Replaced:
+		return "replaced"
+	case Deleted:
+		return "deleted"
+	}
+	return fmt.Sprintf("fate(%d)", uint8(f))
+}
+
+// stats counts what happens.
+type stats struct {
+	held                            atomic.Uint64
+	fates                           [Deleted + 1]atomic.Uint64
+	fetches, failed, objects, bytes atomic.Uint64
+	unreadable                      atomic.Uint64
+	queue                           atomic.Int64 // repositories hunted for
+
+	mu sync.Mutex
+	// guarded by mu
+	dropped  map[string]uint64
+	byDomain map[string]*domainStats
+}
+
+// drop counts what a bound kept out.
+func (s *stats) drop(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dropped == nil {
+		s.dropped = make(map[string]uint64)
+	}
+	s.dropped[reason]++
+}
+
+// The keys of what is logged.
+const (
+	keyEvent = "event"
+	keyRepo  = "repo"
+	keyURL   = "url"
+	keyError = "error"
+)
+
+// fetched counts a request to a server.
+func (s *stats) fetched(f Fetched) {
+	s.fetches.Add(1)
+	s.bytes.Add(uint64(f.Bytes))
+	s.objects.Add(uint64(f.Wanted - f.Missing))
+	if f.Err != nil {
+		s.failed.Add(1)
+	}
+}
+
+func (p *Purgatory) began(e ledger.Entry) {
+	p.stats.held.Add(1)
+	p.cfg.Observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
+}
+
+func (p *Purgatory) ended(e ledger.Entry, why Fate) {
+	p.stats.fates[why].Add(1)
+	level := slog.LevelDebug
+	if why == Released {
+		level = slog.LevelInfo
+	}
+	p.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
+		"class", e.Class.String(), "fate", why.String())
+	p.cfg.Observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
+}

@@ -1,0 +1,171 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// happening is something that comes in any order.
+type happening func(w *world)
+
+// history is what happens to three repositories with one identifier: versions of
+// announcements, states of several maintainers, pull requests, deletions, and data by
+// fetch and by push. What has no data expires.
+func history() (out []happening) {
+	at := now() - 1000
+	event := func(ev *nostr.Event) { out = append(out, func(w *world) { submitOrStore(w, ev) }) }
+	server := nostrTag{"clone", "https://a.example/r.git"}
+	d := nostrTag{"d", "r"}
+	both := nostrTag{"maintainers", bob.Hex(), carol.Hex()}
+	event(alice.Event(at, filters.KindAnnouncement, "one", d, both))
+	event(alice.Event(at+1, filters.KindAnnouncement, "two", d, both, server))
+	event(bob.Event(at, filters.KindAnnouncement, "", d, nostrTag{"clone", "https://b.example/r.git"}))
+	event(carol.Event(at, filters.KindAnnouncement, "never any data", d))
+	event(says(alice, at, "main", 1))
+	event(says(bob, at+5, "main", 2, "dev", 1))
+	event(says(bob, at+6, "main", 3)) // nobody has it
+	event(says(alice, at+4, "main", 1, "dev", 2))
+	event(pull(carol, repoOf(alice), 4, filters.KindPullRequest))
+	event(pull(carol, repoOf(alice), 5, filters.KindPullRequestUpdate)) // nobody has it
+	gone := pull(bob, repoOf(alice), 4, filters.KindPullRequest)
+	event(gone)
+	deletion := bob.Event(at+9, filters.KindDeletion, "", nostrTag{"e", gone.ID})
+	out = append(out, func(w *world) {
+		w.relay.put(deletion)
+		w.relay.remove(gone.ID)
+		w.p.Arrived(deletion)
+	})
+	data := func(server string, objects ...nip34.ObjectID) {
+		out = append(out, func(w *world) { w.git.Serve(clone(server), fetchtest.Server{Objects: objects}) })
+	}
+	data("a.example/r.git", object(1), object(4), object(8))
+	data("b.example/r.git", object(2), object(8))
+	return out
+}
+
+func (r *relay) knows(id filters.EventID) bool {
+	has, _ := r.Has(context.Background(), id)
+	return has
+}
+
+func (r *relay) remove(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = slices.DeleteFunc(r.events, func(ev *nostr.Event) bool { return ev.ID == id })
+}
+
+// submitOrStore is what a relay does with an event: what is deleted does not come in.
+func submitOrStore(w *world, ev *nostr.Event) {
+	if deleted, _ := w.relay.Deleted(w.t.Context(), ev); deleted {
+		return
+	}
+	if w.submit(ev, false) == purgatory.Pass {
+		w.relay.put(ev)
+		w.p.Arrived(ev)
+	}
+}
+
+// outcome is what is served in the end, and the refs.
+func outcome(w *world) string {
+	var lines []string
+	announcements, _ := w.relay.Announcements(w.t.Context(), "r")
+	for _, a := range announcements {
+		lines = append(lines, "announcement "+a.ID.String())
+	}
+	states, _ := w.relay.States(w.t.Context(), "r")
+	for _, s := range states {
+		lines = append(lines, "state "+s.ID.String())
+	}
+	for _, ev := range w.relay.events {
+		if _, err := nip34.ParsePullRequest(ev); err == nil {
+			lines = append(lines, "pull request "+ev.ID)
+		}
+	}
+	for _, k := range []*relaytest.Key{alice, bob, carol} {
+		for name, id := range w.git.RefsOf(repoOf(k)) {
+			if hex, isEvent := strings.CutPrefix(name.String(), "refs/nostr/"); isEvent {
+				if id, _ := filters.ParseEventID(hex); !w.relay.knows(id) {
+					continue // it was served before it was deleted, and its ref goes with the relay's copy
+				}
+			}
+			lines = append(lines, fmt.Sprint(k.Hex()[:4], " ", name, " ", id))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestAnyOrder has the same things happen in 500 orders: refs and events end the same.
+// It is the museum of what order can break: an older state that undoes a newer
+// release, data that comes first, a deletion that comes first.
+func TestAnyOrder(t *testing.T) {
+	results := make(map[string][]uint64)
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds = 100
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, purgatory.Config{})
+			for _, server := range []string{"a.example/r.git", "b.example/r.git"} {
+				w.git.Serve(clone(server), fetchtest.Server{}) // it is there, and has nothing
+			}
+			w.git.Needs(object(1), object(8))
+			w.git.Needs(object(2), object(8))
+			w.start()
+			rng := rand.New(rand.NewPCG(seed, 5))
+			all := history()
+			rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			for _, happens := range all {
+				happens(w)
+				wait(time.Duration(rng.IntN(100_000)) * time.Millisecond)
+				require.Empty(t, w.git.Broken())
+			}
+			wait(30 * time.Minute)
+			push(w)
+			wait(49 * time.Hour)
+			require.Empty(t, w.p.Held(nostrFilter{}))
+			got := outcome(w)
+			results[got] = append(results[got], seed)
+			w.stop()
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	for got, seeds := range results {
+		if len(results) > 1 {
+			t.Logf("%d seeds, such as %d:\n%s", len(seeds), seeds[0], got)
+		}
+	}
+	require.Len(t, results, 1)
+	for got := range maps.Keys(results) {
+		require.Contains(t, got, "refs/heads/dev")
+		require.Contains(t, got, "refs/nostr/")
+	}
+}
+
+// push pushes what the newest state says, as its author does in the end.
+func push(w *world) {
+	ref := repoOf(alice)
+	if s, err := w.p.Authorised(w.t.Context(), ref); err == nil && s != nil && w.git.Has(ref) {
+		w.git.Push(ref, s.Refs, append(slices.Collect(maps.Values(s.Refs)), object(8))...)
+		_ = w.p.Pushed(w.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
+	}
+}

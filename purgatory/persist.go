@@ -1,0 +1,190 @@
+package purgatory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/state"
+)
+
+// The keys of what is kept.
+const (
+	keyEntry    = "purgatory/entry/"
+	keyExpired  = "purgatory/expired/"
+	keyAligning = "purgatory/aligning/"
+)
+
+// record is an entry as it is kept. The names of its JSON fields never change their
+// meaning.
+type record struct {
+	Class    ledger.Class `json:"class"`
+	Event    *nostr.Event `json:"event,omitempty"`
+	Repo     string       `json:"repo,omitempty"`   // of a placeholder
+	Repos    []string     `json:"repos,omitempty"`  // the others of it
+	Strays   []string     `json:"strays,omitempty"` // of a pull request
+	ByUser   bool         `json:"by_user,omitempty"`
+	Seen     time.Time    `json:"seen"`
+	Deadline time.Time    `json:"deadline"`
+	Soft     bool         `json:"soft,omitempty"`
+}
+
+func encode(e ledger.Entry) ([]byte, error) {
+	r := record{
+		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft,
+		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
+	}
+	if e.Class == ledger.Placeholder {
+		r.Repo, r.Repos = e.Repos[0].String(), texts(e.Repos[1:])
+	}
+	r.Strays = texts(e.Strays)
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an entry: %w", err)
+	}
+	return data, nil
+}
+
+var errRecord = errors.New("not an entry of ours")
+
+// decode reads what encode wrote under an id. Whatever the disk holds, what it
+// returns is an entry as it can have been made, or an error.
+func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return ledger.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	var e ledger.Entry
+	var err error
+	switch {
+	case r.Class == ledger.Placeholder:
+		ref, err := filters.ParseRepoRef(r.Repo)
+		if err != nil {
+			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		e = placeholder(ref, id)
+		others, err := refsIn(r.Repos)
+		if err != nil {
+			return e, err
+		}
+		e.Repos = append(e.Repos, others...)
+	case r.Event == nil || !r.Event.CheckID():
+		return e, fmt.Errorf("%w: event does not match its id", errRecord)
+	default:
+		if e, err = entryOf(r.Event, r.ByUser); err != nil {
+			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+	}
+	if e.Strays, err = refsIn(r.Strays); err != nil {
+		return e, err
+	}
+	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {
+		return e, errRecord
+	}
+	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == ledger.Announcement
+	return e, nil
+}
+
+func texts(refs []filters.RepoRef) (out []string) {
+	for _, ref := range refs {
+		out = append(out, ref.String())
+	}
+	return out
+}
+
+func refsIn(list []string) (out []filters.RepoRef, err error) {
+	if len(list) > 2*ledger.MaxPushed {
+		return nil, fmt.Errorf("%w: %d repositories", errRecord, len(list))
+	}
+	for _, s := range list {
+		ref, err := filters.ParseRepoRef(s)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+// journal is what refs a repository is about to get: after a crash it is looked at
+// before anybody reads from it.
+type journal struct {
+	Repo    string          `json:"repo"`
+	At      time.Time       `json:"at"`
+	Head    string          `json:"head,omitempty"`
+	Changes []journalChange `json:"changes"`
+}
+
+type journalChange struct {
+	Ref string `json:"ref"`
+	Old string `json:"old,omitempty"`
+	New string `json:"new,omitempty"`
+}
+
+// keeper keeps things in a [state.Store]. Each key has one writer at a time, so that
+// a conflict is somebody else's doing.
+type keeper struct{ store state.Store }
+
+// put makes value what is kept under key, durably.
+func (k keeper) put(ctx context.Context, key string, value []byte) error {
+	for range maxConflicts {
+		_, version, err := k.store.Get(ctx, key)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return fmt.Errorf("keeping %s: %w", key, err)
+		}
+		if _, err = k.store.CompareAndSwap(ctx, key, version, value); err == nil {
+			return nil
+		}
+		if !errors.Is(err, state.ErrConflict) {
+			return fmt.Errorf("keeping %s: %w", key, err)
+		}
+	}
+	return fmt.Errorf("keeping %s: %w", key, state.ErrConflict)
+}
+
+// maxConflicts is how often something is written again that somebody else wrote.
+const maxConflicts = 5
+
+// drop has nothing kept under key, durably.
+func (k keeper) drop(ctx context.Context, key string) error {
+	for range maxConflicts {
+		_, version, err := k.store.Get(ctx, key)
+		if err == nil {
+			err = k.store.Delete(ctx, key, version)
+		}
+		switch {
+		case err == nil, errors.Is(err, state.ErrNotFound):
+			return nil
+		case !errors.Is(err, state.ErrConflict):
+			return fmt.Errorf("dropping %s: %w", key, err)
+		}
+	}
+	return fmt.Errorf("dropping %s: %w", key, state.ErrConflict)
+}
+
+// each calls f for everything under a prefix.
+func (k keeper) each(ctx context.Context, prefix string, f func(key string, value []byte) error) error {
+	for key, err := range k.store.Keys(ctx, prefix) {
+		if err != nil {
+			return fmt.Errorf("reading what was kept: %w", err)
+		}
+		value, _, err := k.store.Get(ctx, key)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", key, err)
+		}
+		if err := f(strings.TrimPrefix(key, prefix), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

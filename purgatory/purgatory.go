@@ -1,0 +1,163 @@
+package purgatory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/state"
+)
+
+// Message is what a client is told whose event waits.
+const Message = "purgatory: won't be served until git data arrives"
+
+// ErrRunning is returned by a second call of Run.
+var ErrRunning = errors.New("already run")
+
+// Purgatory holds events until their git data is here. It is made by [Open]. All
+// methods may be called concurrently.
+type Purgatory struct {
+	// set by Open, read-only
+	cfg   Config
+	relay Relay
+	repos Repositories
+	git   GitFetcher
+	keep  keeper
+	step  func(name string) // a durable step was taken; for tests of crashes
+
+	ran     atomic.Bool
+	inbox   *inbox
+	stats   stats
+	writing locks[filters.EventID] // who writes or drops an entry has its lock
+	naming  locks[string]          // who releases or expires what waits under an identifier
+
+	mu sync.Mutex
+	// guarded by mu
+	ledger  *ledger.Ledger
+	needs   map[string]map[filters.RepoRef]need // by identifier, as of the last look
+	touched map[filters.RepoRef]struct{}        // to be looked at though nothing waits for it
+
+	engine engine // owned by Run
+}
+
+// Open reads what waits from a store, repairs what a crash has left, and returns when
+// repositories can be read again. Nothing is fetched before Run. The error wraps
+// [ErrConfig] and names every argument that can't be used.
+func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
+	return open(ctx, relay, repos, git, store, cfg, func(string) {})
+}
+
+// open is Open, with somebody who is told of each durable step.
+func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
+	step func(name string),
+) (*Purgatory, error) {
+	cfg = cfg.withDefaults()
+	errs := []error{cfg.validate()}
+	for name, missing := range map[string]bool{
+		"relay": relay == nil, "repos": repos == nil, "git": git == nil, "store": store == nil,
+	} {
+		if missing {
+			errs = append(errs, errors.New(name+" is nil"))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	p := &Purgatory{
+		cfg: cfg, relay: relay, repos: repos, git: git, keep: keeper{store},
+		step: step, inbox: newInbox(),
+		ledger: ledger.New(ledger.Config{
+			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
+			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes, PerAuthor: cfg.MaxPerAuthor,
+			Remembered: cfg.MaxRemembered,
+		}),
+		needs:   make(map[string]map[filters.RepoRef]need),
+		touched: make(map[filters.RepoRef]struct{}),
+	}
+	p.engine = newEngine(p)
+	if err := p.load(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.recover(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Held returns the stamps of the events that wait and match a filter.
+func (p *Purgatory) Held(filter nostr.Filter) []Stamp {
+	p.mu.Lock()
+	all := p.ledger.All()
+	p.mu.Unlock()
+	var out []Stamp
+	for _, e := range all {
+		if e.Event != nil && filter.Matches(e.Event) {
+			out = append(out, Stamp{e.Event.CreatedAt, e.ID})
+		}
+	}
+	return out
+}
+
+// Announcements returns the announcements under an identifier that wait, and have not
+// expired.
+func (p *Purgatory) Announcements(identifier string) (out []*nip34.Announcement) {
+	p.mu.Lock()
+	entries := p.ledger.Announcements(identifier, false)
+	p.mu.Unlock()
+	for _, e := range entries {
+		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Authorised returns the newest state that decides about the refs of a repository,
+// stored or waiting, whether or not its objects are here: what a push must match. It
+// is nil if there is none.
+func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+	g, err := p.gather(ctx, ref.Identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	members := nip34.MaintainerSet(ref, g.all)
+	r := &repository{ref: ref, members: members}
+	newest := g.newestStored(r)
+	for _, h := range g.states {
+		if _, member := members[h.state.Ref.Owner]; member && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+			newest = h.state
+		}
+	}
+	return newest, nil
+}
+
+// PullRequest returns the pull request, or update of one, with this id that waits;
+// nil if none does.
+func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
+	p.mu.Lock()
+	e, ok := p.ledger.Get(id)
+	p.mu.Unlock()
+	if !ok || e.Class != ledger.PullRequest {
+		return nil
+	}
+	pr, err := nip34.ParsePullRequest(e.Event)
+	if err != nil {
+		return nil
+	}
+	return pr
+}
+
+// hashed is a key for a repository whose name a stranger chose.
+func hashed(ref filters.RepoRef) string {
+	sum := sha256.Sum256([]byte(ref.String()))
+	return hex.EncodeToString(sum[:16])
+}

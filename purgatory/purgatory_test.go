@@ -1,0 +1,270 @@
+package purgatory_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var (
+	alice = relaytest.NewCheapKey("alice")
+	bob   = relaytest.NewCheapKey("bob")
+	carol = relaytest.NewCheapKey("carol")
+	dave  = relaytest.NewCheapKey("dave")
+)
+
+// The main way: announcement and state come by sync, the data is elsewhere; both are
+// released in one go, and the refs are there before the events.
+func TestReleasedWithItsData(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
+		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1, "dev", 2)
+		w.relay.before = func(*nostrEvent) { require.NotEmpty(t, w.git.RefsOf(repoOf(alice))) }
+		w.held(a)
+		synctest.Wait()
+		require.True(t, w.git.Has(repoOf(alice)), "so that a push can come")
+		w.held(s)
+		require.Len(t, w.p.Held(nostrFilter{}), 2)
+		require.Empty(t, w.git.Calls())
+		wait(600 * time.Millisecond)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(s))
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), branch("dev"): object(2)}, w.git.RefsOf(repoOf(alice)))
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.Len(t, w.git.Calls(), 1)
+		wait(time.Hour)
+		require.Len(t, w.git.Calls(), 1, "nothing is missing any more")
+	})
+}
+
+// An announcement that replaces one that is served does not wait.
+func TestActiveReplacementPasses(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-100))
+		require.Equal(t, purgatory.Pass, w.submit(announce(alice, now()), false))
+		require.Equal(t, purgatory.Pass, w.submit(alice.Issue(now(), repoOf(alice), "hello"), false))
+	})
+}
+
+// Objects are gathered from two servers, and what nobody has keeps waiting.
+func TestGathered(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Needs(object(1), object(3))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(3)}})
+		w.relay.put(announce(alice, now(), "a.example/r.git", "b.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		p := pull(bob, repoOf(alice), 9, filters.KindPullRequest)
+		w.held(s)
+		w.held(p)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.False(t, w.relay.has(p))
+		wait(31 * time.Minute)
+		require.False(t, w.relay.has(p))
+		require.Equal(t, purgatory.Refused, w.submit(p, false), "what waited in vain does not wait again")
+	})
+}
+
+// With one dead, one slow and one good server the data of the good one is released
+// within one attempt.
+func TestOneGoodServer(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("dead.example/r.git"), fetchtest.Server{Err: errors.New("no")})
+		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Err: errors.New("too slow"), Delay: time.Minute})
+		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		w.relay.put(announce(alice, now(), "dead.example/r.git", "slow.example/r.git", "good.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(62 * time.Second)
+		require.True(t, w.relay.has(s))
+		require.Len(t, w.git.Calls(), 3)
+	})
+}
+
+// What a user submits is waited for before it is hunted for; a push releases it.
+func TestPushReleases(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
+		require.Equal(t, purgatory.Held, w.submit(a, true))
+		require.Equal(t, purgatory.Held, w.submit(s, true))
+		wait(2 * time.Minute)
+		require.Empty(t, w.git.Calls())
+		want, err := w.p.Authorised(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Equal(t, s.ID, want.ID.String(), "a push is judged by what waits")
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, object(1))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")}))
+		wait(time.Millisecond)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(s))
+		wait(10 * time.Minute)
+		require.Empty(t, w.git.Calls())
+	})
+}
+
+// Data for one owner's repository releases nobody else's, and refs move only where
+// the author is a maintainer.
+func TestTrapP1_OtherOwners(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		ours, theirs := announce(alice, now(), "a.example/r.git"), announce(carol, now(), "a.example/r.git")
+		w.held(ours)
+		w.held(theirs)
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Second)
+		require.True(t, w.relay.has(ours))
+		require.False(t, w.relay.has(theirs))
+		require.Empty(t, w.git.RefsOf(repoOf(carol)))
+		empty := says(carol, now())
+		w.held(empty)
+		wait(time.Minute)
+		require.False(t, w.relay.has(empty), "a state without refs releases nothing")
+		require.False(t, w.relay.has(theirs))
+	})
+}
+
+// Several states wait; they are satisfied in any order, and an older one never moves
+// refs back.
+func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		old, young := says(alice, now()-100, "main", 1), says(alice, now(), "main", 2)
+		w.held(old)
+		w.held(young)
+		w.git.Put(repoOf(alice), object(2))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.True(t, w.relay.has(young))
+		require.False(t, w.relay.has(old))
+		w.git.Put(repoOf(alice), object(1))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
+	})
+}
+
+// Purgatory survives a restart with its deadlines, and everything is hunted for.
+func TestTrapP6P7_Restart(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
+		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
+		p := pull(carol, repoOf(bob), 7, filters.KindPullRequest)
+		u := pull(carol, repoOf(bob), 8, filters.KindPullRequestUpdate)
+		for _, ev := range []*nostrEvent{a, s, p, u} {
+			w.held(ev)
+		}
+		wait(20 * time.Minute)
+		w.stop()
+		calls := len(w.git.Calls())
+		w.start()
+		require.Len(t, w.p.Held(nostrFilter{}), 4)
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
+		wait(time.Minute)
+		require.Greater(t, len(w.git.Calls()), calls)
+		for _, ev := range []*nostrEvent{a, s, p} {
+			require.True(t, w.relay.has(ev))
+		}
+		wait(8 * time.Minute)
+		require.Len(t, w.p.Held(nostrFilter{}), 1)
+		wait(2 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}), "at its original deadline")
+	})
+}
+
+// An announcement whose data does not come expires softly: its repository goes, and a
+// state event revives it for a day.
+func TestSoftExpiry(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now(), "a.example/r.git")
+		w.held(a)
+		wait(31 * time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		wait(12 * time.Hour)
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Minute)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(s))
+	})
+}
+
+// Data for a pull request that comes before its event is kept for it for a while.
+func TestPlaceholder(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		require.NoError(t, w.git.Create(t.Context(), repoOf(alice), nip34.SHA1))
+		early, never := pull(bob, repoOf(alice), 5, filters.KindPullRequest), pull(bob, repoOf(alice), 6, filters.KindPullRequest)
+		var names []nip34.RefName
+		for i, ev := range []*nostrEvent{early, never} {
+			id, _ := filters.ParseEventID(ev.ID)
+			names = append(names, nip34.EventRef(id))
+			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{names[i]: object(5 + i)}, object(5+i))
+		}
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), names))
+		wait(10 * time.Minute)
+		w.held(early)
+		wait(time.Millisecond)
+		require.True(t, w.relay.has(early), "at once")
+		wait(11 * time.Minute)
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{names[0]: object(5)}, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// Deletion applies to what waits.
+func TestDeletedWhileWaiting(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", s.ID})
+		w.relay.put(d)
+		w.p.Arrived(d)
+		wait(time.Second)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		w.git.Put(repoOf(alice), object(1))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.False(t, w.relay.has(s))
+	})
+}
+
+// A relay that can't save loses nothing.
+func TestFailingRelay(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		w.relay.fail = errors.New("disk full")
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Minute)
+		require.False(t, w.relay.has(s))
+		w.relay.mu.Lock()
+		w.relay.fail = nil
+		w.relay.mu.Unlock()
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(s))
+	})
+}
+
+// What is stored but whose data is gone is hunted for as well, at the hourly check.
+func TestBeyondExpiry(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
+		wait(20 * time.Minute)
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		wait(3 * time.Hour)
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
+	})
+}

@@ -1,0 +1,102 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// release stores what needs nothing any more: announcements, then states from the
+// oldest on, then pull requests. What can't be stored stays, and holds up nothing but
+// what belongs to it.
+func (p *Purgatory) release(ctx context.Context, g *group) error {
+	var errs []error
+	for _, r := range g.repos {
+		if e, waits := g.waiting[r.ref]; waits && r.failed == nil && r.active {
+			if err := p.save(ctx, e); err != nil {
+				r.active = false
+				errs = append(errs, err)
+			}
+		}
+	}
+	g.states = slices.DeleteFunc(g.states, func(h heldState) bool {
+		if !g.releases(h) {
+			return false
+		}
+		err := p.save(ctx, h.entry)
+		if err == nil {
+			g.stored = append(g.stored, h.state)
+		}
+		errs = append(errs, err)
+		return err == nil
+	})
+	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool {
+		if !g.releasesPull(h) {
+			return false
+		}
+		err := p.save(ctx, h.entry)
+		errs = append(errs, err)
+		return err == nil
+	})
+	return errors.Join(errs...)
+}
+
+// releases reports whether a state that waits can be served: its objects are in an
+// active repository that it concerns, whose refs are what it says, or something newer.
+func (g *group) releases(h heldState) bool {
+	return slices.ContainsFunc(g.repos, func(r *repository) bool {
+		return r.failed == nil && r.active && r.isMember(h.state.Ref.Owner) && r.here(h.state) &&
+			r.decides != nil && !nip34.Newer(h.state.Version(), r.decides.Version())
+	})
+}
+
+// releasesPull reports whether a pull request can be served: its ref is in an active
+// repository that it is for, and in no other of those that has its data is it amiss.
+func (g *group) releasesPull(h heldPull) bool {
+	return slices.ContainsFunc(g.repos, func(r *repository) bool {
+		return r.failed == nil && r.active && slices.Contains(h.pull.Repos, r.ref) &&
+			r.refs.At[nip34.EventRef(h.entry.ID)] == h.pull.Tip
+	})
+}
+
+// save stores an event and then strikes it off, in this order: what is stored twice
+// is stored once.
+func (p *Purgatory) save(ctx context.Context, e ledger.Entry) error {
+	if err := p.relay.Save(ctx, e.Event); err != nil {
+		return fmt.Errorf("storing a released event: %w", err)
+	}
+	p.step("stored")
+	if err := p.forget(ctx, e, Released); err != nil {
+		return err
+	}
+	p.step("struck off")
+	return nil
+}
+
+// forget strikes an entry off, first on the disk. One that does not wait any more is
+// no error.
+func (p *Purgatory) forget(ctx context.Context, e ledger.Entry, why Fate) error {
+	unlock, err := p.writing.lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	_, waits := p.ledger.Get(e.ID)
+	p.mu.Unlock()
+	if !waits {
+		return nil
+	}
+	if err := p.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.ledger.Remove(e.ID)
+	p.mu.Unlock()
+	p.ended(e, why)
+	return nil
+}

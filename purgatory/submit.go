@@ -1,0 +1,350 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// Decision is what becomes of an event that was submitted.
+type Decision uint8
+
+const (
+	// Pass: it does not wait. It may be stored now.
+	Pass Decision = iota + 1
+	// Held: it waits, and is on the disk.
+	Held
+	// Refused: it can't wait; Answer.Reason says why.
+	Refused
+)
+
+// Answer is what [Purgatory.Submit] says.
+type Answer struct {
+	Decision Decision
+	Reason   string // for a client, in the words of an OK message (NIP-01)
+}
+
+// The reasons of an Answer.
+const (
+	reasonInvalid    = "invalid: malformed event"
+	reasonSuperseded = "duplicate: a newer version waits"
+	reasonExpired    = "blocked: its git data never came"
+	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
+	reasonFull       = "error: too many events wait for git data"
+)
+
+// Submit takes in an event that the relay would accept: authorised, verified, not
+// deleted. byUser means that a client submitted it, and not that it came by sync. An
+// error leaves open whether the event waits; it may be submitted again.
+//
+// What is held is on the disk. Submit does not wait for git, with one exception: the
+// repository of an announcement that a user submitted is there when it returns, since
+// a push is next.
+func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (Answer, error) {
+	e, err := entryOf(ev, byUser)
+	switch {
+	case errors.Is(err, errNotOurs):
+		return Answer{Decision: Pass}, nil
+	case err != nil:
+		return Answer{Refused, reasonInvalid}, nil
+	}
+	if e.Class == ledger.Announcement {
+		active, err := p.accepted(ctx, e.Repos[0])
+		if err != nil || active {
+			return Answer{Decision: Pass}, err
+		}
+	}
+	answer, err := p.hold(ctx, e)
+	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
+		return answer, err
+	}
+	if waiting, ok := p.waiting(e.Repos[0]); !ok || waiting.Soft {
+		return answer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	if err := p.repos.Create(ctx, e.Repos[0], nip34.SHA1); err != nil {
+		return Answer{}, fmt.Errorf("creating repository: %w", err)
+	}
+	p.step("created")
+	return answer, nil
+}
+
+// accepted reports whether a repository's announcement is served already: another
+// version of it needs not wait.
+func (p *Purgatory) accepted(ctx context.Context, ref filters.RepoRef) (bool, error) {
+	all, err := p.relay.Announcements(ctx, ref.Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading announcements: %w", err)
+	}
+	for _, a := range all {
+		if a.Ref == ref {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ledger.Announcement(ref)
+}
+
+// hold makes an entry one that waits: on the disk first.
+func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
+	e, verdict, replaced, err := p.admit(ctx, e)
+	if err != nil {
+		return Answer{}, err
+	}
+	switch verdict {
+	case ledger.Known:
+		return Answer{Held, Message}, nil
+	case ledger.Superseded:
+		return Answer{Refused, reasonSuperseded}, nil
+	case ledger.Expired:
+		return Answer{Refused, reasonExpired}, nil
+	case ledger.AuthorFull:
+		p.stats.drop("author")
+		return Answer{Refused, reasonAuthor}, nil
+	case ledger.Full:
+		p.stats.drop("full")
+		return Answer{Refused, reasonFull}, nil
+	}
+	p.step("held")
+	for _, old := range replaced {
+		p.strikeReplaced(ctx, old)
+		if old.ID == e.ID {
+			return Answer{Refused, reasonSuperseded}, nil
+		}
+		p.ended(old, Replaced)
+	}
+	p.began(e)
+	if e.Class == ledger.State {
+		p.alive(ctx, e)
+	}
+	p.tell(wanted{entry: e})
+	return Answer{Held, Message}, nil
+}
+
+// admit writes an entry down and then makes it one that waits, if it is welcome. Two
+// who submit the same event both return after it is on the disk.
+func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, v ledger.Verdict, replaced []ledger.Entry, err error) {
+	unlock, err := p.writing.lock(ctx, e.ID)
+	if err != nil {
+		return e, 0, nil, err
+	}
+	defer unlock()
+	now := time.Now()
+	p.mu.Lock()
+	v = p.ledger.Check(now, e)
+	if v == ledger.Welcome {
+		e = p.ledger.Admit(now, e)
+		p.ledger.Reserve(e)
+	}
+	p.mu.Unlock()
+	if v != ledger.Welcome {
+		return e, v, nil, nil
+	}
+	err = p.write(ctx, e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ledger.Unreserve(e)
+	if err == nil {
+		replaced = p.ledger.Put(e)
+		if e.Class == ledger.Announcement {
+			p.touched[e.Repos[0]] = struct{}{}
+		}
+	}
+	return e, v, replaced, err
+}
+
+// strikeReplaced strikes off what was replaced. If that fails it is done at the next
+// start.
+func (p *Purgatory) strikeReplaced(ctx context.Context, old ledger.Entry) {
+	unlock, err := p.writing.lock(ctx, old.ID)
+	if err == nil {
+		err = p.keep.drop(ctx, keyEntry+old.ID.String())
+		unlock()
+	}
+	if err != nil {
+		p.cfg.Logger.Warn("a replaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+	}
+}
+
+// write puts an entry on the disk. The caller has its lock.
+func (p *Purgatory) write(ctx context.Context, e ledger.Entry) error {
+	data, err := encode(e)
+	if err != nil {
+		return err
+	}
+	return p.keep.put(ctx, keyEntry+e.ID.String(), data)
+}
+
+// rewrite puts an entry on the disk as it is now, if it still waits.
+func (p *Purgatory) rewrite(ctx context.Context, id filters.EventID) error {
+	unlock, err := p.writing.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	e, waits := p.ledger.Get(id)
+	p.mu.Unlock()
+	if !waits {
+		return nil
+	}
+	return p.write(ctx, e)
+}
+
+// alive takes a new state event for a sign of life of the announcements that wait and
+// whose maintainers its author is one of, and revives those that expired softly.
+func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
+	identifier := state.Repos[0].Identifier
+	p.mu.Lock()
+	entries := p.ledger.Announcements(identifier, true)
+	p.mu.Unlock()
+	if len(entries) == 0 {
+		return
+	}
+	all, err := p.relay.Announcements(ctx, identifier)
+	if err != nil {
+		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
+		all = nil // those that wait may do
+	}
+	for _, e := range entries {
+		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
+			all = append(all, a)
+		}
+	}
+	for _, e := range entries {
+		if _, member := nip34.MaintainerSet(e.Repos[0], all)[state.Author]; member {
+			p.sign(ctx, e.Repos[0], true)
+		}
+	}
+}
+
+// sign notes a sign of life of a repository. Not to have it on the disk costs a
+// shorter wait after a crash, so that an error is only logged.
+func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool) {
+	p.mu.Lock()
+	e, revived, changed := p.ledger.Sign(time.Now(), ref, newState)
+	if revived {
+		p.touched[ref] = struct{}{} // its repository is made again
+	}
+	p.mu.Unlock()
+	if !changed {
+		return
+	}
+	if err := p.rewrite(ctx, e.ID); err != nil {
+		p.cfg.Logger.Warn("a sign of life could not be kept", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+	}
+	if revived {
+		p.began(e)
+	}
+}
+
+// Pushed tells that a push has brought data to a repository and moved refs. It must
+// be called after the push has let go of the lock. Data for a pull request whose
+// event is not here is kept for it for a while; if there is no room for it to wait,
+// its ref is removed.
+func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
+	p.sign(ctx, ref, false)
+	var errs []error
+	for _, name := range refs {
+		if id, ok := eventOf(name); ok {
+			errs = append(errs, p.pushedFor(ctx, ref, id))
+		}
+	}
+	p.mu.Lock()
+	p.touched[ref] = struct{}{}
+	p.mu.Unlock()
+	p.tell(look{identifier: ref.Identifier})
+	return errors.Join(errs...)
+}
+
+// pushedFor keeps data for an event that is not stored.
+func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filters.EventID) error {
+	if has, err := p.has(ctx, id); err != nil || has {
+		return err
+	}
+	if done, err := p.join(ctx, ref, id); err != nil || done {
+		return err
+	}
+	e := placeholder(ref, id)
+	answer, err := p.hold(ctx, e)
+	if err != nil {
+		return fmt.Errorf("keeping data for %s: %w", id, err)
+	}
+	if answer.Decision == Refused {
+		p.tell(stray{entry: e})
+	}
+	return nil
+}
+
+// has asks the relay for an event, if it can be asked.
+func (p *Purgatory) has(ctx context.Context, id filters.EventID) (bool, error) {
+	k, ok := p.relay.(Knower)
+	if !ok {
+		return false, nil
+	}
+	has, err := k.Has(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("asking for an event: %w", err)
+	}
+	return has, nil
+}
+
+// join adds a repository to what waits for data of an event, or has its event wait.
+// It reports whether there was any.
+func (p *Purgatory) join(ctx context.Context, ref filters.RepoRef, id filters.EventID) (done bool, err error) {
+	unlock, err := p.writing.lock(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	p.mu.Lock()
+	_, waits := p.ledger.Get(id)
+	e, changed, room := p.ledger.Join(id, ref)
+	p.mu.Unlock()
+	if !waits {
+		return false, nil
+	}
+	if !room {
+		p.stats.drop("pushed")
+		p.tell(stray{entry: placeholder(ref, id)})
+		return true, nil
+	}
+	if !changed {
+		return true, nil
+	}
+	if err := p.write(ctx, e); err != nil {
+		return true, err
+	}
+	p.mu.Lock()
+	p.ledger.Put(e)
+	p.mu.Unlock()
+	if e.Class == ledger.PullRequest {
+		p.tell(stray{entry: placeholder(ref, id)})
+	}
+	return true, nil
+}
+
+// Arrived tells that an event is stored that did not come from here: a placeholder
+// for it is of no more use, what a deletion covers does not wait any longer, and an
+// announcement may say anew who decides and where data can be had.
+func (p *Purgatory) Arrived(ev *nostr.Event) {
+	switch ev.Kind {
+	case filters.KindAnnouncement, filters.KindDeletion, kindVanish, filters.KindPullRequest, filters.KindPullRequestUpdate:
+		p.tell(arrived{ev})
+	}
+}
+
+const kindVanish = 62

@@ -1,0 +1,412 @@
+package purgatory_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+func serving(objects ...int) (s fetchtest.Server) {
+	for _, n := range objects {
+		s.Objects = append(s.Objects, object(n))
+	}
+	return s
+}
+
+// A repository is not removed that a push has brought data to, that is locked, or that
+// something is being fetched into.
+func TestTrapP2_InUse(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.held(announce(alice, now(), "a.example/r.git"))
+		wait(time.Minute)
+		_, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		wait(40 * time.Minute)
+		require.True(t, w.git.Has(repoOf(alice)), "somebody is pushing")
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, object(1))
+		unlock()
+		wait(time.Minute)
+		require.True(t, w.git.Has(repoOf(alice)), "it has refs")
+		require.Len(t, w.relay.events, 1, "and so it is served")
+	})
+	run(t, purgatory.Config{Hold: time.Hour, MaxHold: time.Hour}, func(t *testing.T, w *world) {
+		s := serving(1)
+		s.Delay = 8 * time.Minute
+		w.git.Serve(clone("a.example/r.git"), s)
+		a := announce(alice, now(), "a.example/r.git")
+		w.held(a)
+		wait(55 * time.Minute)
+		state := says(alice, now(), "main", 1)
+		w.held(state) // a sign of life, but the longest is over at an hour
+		wait(6 * time.Minute)
+		require.True(t, w.git.Has(repoOf(alice)), "something is being fetched into it")
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(state))
+	})
+}
+
+// What expired is not taken in again, a second copy does not restart the clock, and a
+// state of somebody who has no say is no sign of life.
+func TestTrapP3_NoLoop(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a, s := announce(alice, now()), says(alice, now(), "main", 1)
+		w.held(a)
+		w.held(s)
+		wait(20 * time.Minute)
+		w.held(s)
+		w.held(a)
+		w.held(announce(carol, now()))
+		w.held(says(carol, now(), "main", 2))
+		wait(11 * time.Minute)
+		require.Equal(t, purgatory.Refused, w.submit(s, false))
+		require.False(t, w.git.Has(repoOf(alice)), "expired softly")
+		require.True(t, w.git.Has(repoOf(carol)))
+		w.held(says(carol, now()+1, "main", 2))
+		wait(time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)), "not revived by a stranger")
+		wait(25 * time.Hour)
+		require.Equal(t, purgatory.Refused, w.submit(a, false))
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		w.stop()
+		w.start()
+		require.Equal(t, purgatory.Refused, w.submit(a, false), "nor after a restart")
+		wait(8 * 24 * time.Hour)
+		require.Equal(t, purgatory.Held, w.submit(a, false), "not for ever")
+	})
+}
+
+// A newer version of what waits waits in its place, for what is left of its time; an
+// older one does not, whichever is written to the disk first.
+func TestTrapP4_Replacements(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		old, young := announce(alice, now()-10, "a.example/r.git"), announce(alice, now(), "b.example/r.git")
+		w.held(young)
+		require.Equal(t, purgatory.Refused, w.submit(old, false))
+		require.Empty(t, w.relay.events, "nothing is served at once")
+		w.held(announce(alice, now()+1, "b.example/r.git"))
+		require.Len(t, w.p.Held(nostrFilter{}), 1)
+		require.Len(t, w.p.Announcements("r"), 1)
+	})
+}
+
+// What is held survives kill -9, since it is on the disk before anybody is told.
+func TestTrapP6_OnTheDisk(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now())
+		w.held(a)
+		other, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.state, purgatory.Config{})
+		require.NoError(t, err)
+		require.Len(t, other.Held(nostrFilter{}), 1)
+		require.Equal(t, w.p.Status().Waiting[0].Deadline.Unix(), other.Status().Waiting[0].Deadline.Unix())
+	})
+}
+
+// After a restart everything that waits is hunted for, and repositories are made
+// again so that a push can come.
+func TestTrapP7_EverythingIsHunted(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
+		w.held(announce(alice, now(), "a.example/r.git"))
+		w.held(says(alice, now(), "main", 1))
+		w.held(announce(carol, now()))
+		w.held(pull(carol, repoOf(bob), 7, filters.KindPullRequest))
+		w.held(pull(carol, repoOf(bob), 8, filters.KindPullRequestUpdate))
+		w.stop()
+		require.NoError(t, w.git.Remove(t.Context(), repoOf(carol)))
+		before := len(w.git.Calls())
+		w.start()
+		wait(time.Second)
+		require.True(t, w.git.Has(repoOf(carol)))
+		want := make(map[nip34.ObjectID]bool)
+		for _, c := range w.git.Calls()[before:] {
+			for _, id := range c.Want {
+				want[id] = true
+			}
+		}
+		require.Equal(t, map[nip34.ObjectID]bool{object(1): true, object(7): true, object(8): true}, want)
+	})
+}
+
+// An update of a pull request is held, hunted for, released, pushed early and expired
+// as a pull request is.
+func TestTrapP8_Updates(t *testing.T) {
+	for _, kind := range []int{filters.KindPullRequest, filters.KindPullRequestUpdate} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			p := pull(bob, repoOf(alice), 5, kind)
+			w.held(p)
+			wait(time.Second)
+			require.True(t, w.relay.has(p))
+			id, _ := filters.ParseEventID(p.ID)
+			require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[nip34.EventRef(id)])
+			never := pull(bob, repoOf(alice), 6, kind)
+			w.held(never)
+			id, _ = filters.ParseEventID(never.ID)
+			require.Equal(t, object(6), w.p.PullRequest(id).Tip)
+			wait(31 * time.Minute)
+			require.Equal(t, purgatory.Refused, w.submit(never, false))
+			require.Nil(t, w.p.PullRequest(id))
+		})
+	}
+}
+
+// One author, or one who pushes, can't fill purgatory, and what has no room leaves no
+// ref behind.
+func TestTrapP10_Quotas(t *testing.T) {
+	run(t, purgatory.Config{MaxPerAuthor: 3, MaxEntries: 5}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		var names []nip34.RefName
+		for i := range 5 {
+			id, _ := filters.ParseEventID(fmt.Sprintf("%064x", i+1))
+			names = append(names, nip34.EventRef(id))
+			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{names[i]: object(i)}, object(i))
+		}
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), names))
+		wait(time.Second)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 3, "what strangers push beyond the quota goes")
+		w.held(says(alice, now(), "main", 99)) // and takes nothing from the owner's
+		w.held(says(alice, now()+1, "main", 99))
+		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false), "full")
+		require.Equal(t, uint64(2), w.p.Status().Dropped["author"])
+		require.Equal(t, uint64(1), w.p.Status().Dropped["full"])
+		wait(21 * time.Minute)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// Throttled, its window opening again wakes the queue, with nobody else to do so.
+func TestTrapP9_WindowReopens(t *testing.T) {
+	run(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
+		w.git.Serve(clone("a.example/1.git"), fetchtest.Server{})
+		w.git.Serve(clone("a.example/2.git"), serving(1))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(59 * time.Second)
+		require.Len(t, w.git.Calls(), 1)
+		wait(2 * time.Second)
+		require.True(t, w.relay.has(s))
+	})
+}
+
+// Who announces the victim's identifier gets nothing into the victim's repository, nor
+// does it make us ask the victim's servers more often.
+func TestTrapG2_OwnerAndIdentifier(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Put(repoOf(alice))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
+		w.git.Serve(clone("evil.example/r.git"), serving(66, 67))
+		w.held(says(alice, now(), "main", 1))
+		wait(10 * time.Minute)
+		asked := func() (n int) {
+			for _, c := range w.git.Calls() {
+				if strings.HasPrefix(c.URL.String(), "https://a.example") {
+					n++
+				}
+			}
+			return n
+		}
+		before := asked()
+		w.held(announce(carol, now(), "evil.example/r.git"))
+		for i := range 20 {
+			w.held(says(carol, now(), "main", 66+i%2))
+			wait(5 * time.Second)
+		}
+		require.LessOrEqual(t, asked()-before, 1)
+		require.Equal(t, object(67), w.git.RefsOf(repoOf(carol))[branch("main")])
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		require.Empty(t, w.git.Objects(repoOf(alice)))
+	})
+}
+
+// Submit does not wait for git: with every operation of git stuck, events of a relay
+// are taken in one after the other.
+func TestTrapS2_SubmitDoesNotWait(t *testing.T) {
+	run(t, purgatory.Config{Timeout: time.Minute}, func(t *testing.T, w *world) {
+		stuck := make(chan struct{})
+		w.git.FailWith(func(string) error { <-stuck; return nil })
+		began := time.Now()
+		w.held(announce(alice, now(), "a.example/r.git"))
+		for i := range 50 {
+			w.held(says(alice, now()-nostrTime(i), "main", i))
+		}
+		require.Equal(t, began, time.Now())
+		w.git.FailWith(nil)
+		close(stuck)
+		synctest.Wait()
+	})
+}
+
+// P12: an event moves refs where its author is a maintainer when they move, directly
+// or through another one, and nowhere else.
+func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		at := now() - 500
+		d := nostrTag{"d", "r"}
+		w.relay.put(
+			alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
+			bob.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", carol.Hex()}),
+			dave.Event(at, filters.KindAnnouncement, "", d),
+		)
+		for _, k := range []*relaytest.Key{alice, bob, dave} {
+			w.git.Put(repoOf(k))
+		}
+		w.git.Put(repoOf(bob), object(1))
+		s := says(carol, now(), "main", 1)
+		w.held(s)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(bob))[branch("main")])
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")], "data that came once serves all that wait")
+		require.Empty(t, w.git.RefsOf(repoOf(dave)))
+		require.Empty(t, w.git.Objects(repoOf(dave)))
+		// Carol is no maintainer any more: what she says next moves nothing.
+		w.relay.put(bob.Event(at+1, filters.KindAnnouncement, "", d))
+		w.held(says(carol, now()+1, "main", 2))
+		w.git.Put(repoOf(bob), object(2))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(bob), nil))
+		wait(time.Second)
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(bob))[branch("main")])
+	})
+}
+
+// P13: the only way to the store is the relay's own, and what it refuses stays out.
+func TestPromiseP13_OneWayIn(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.relay.mu.Lock()
+		w.relay.fail = errors.New("not wanted")
+		w.relay.mu.Unlock()
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Hour)
+		require.False(t, w.relay.has(s))
+		require.Zero(t, w.p.Status().Released)
+	})
+}
+
+// P16: a server that does not have the objects is asked for the same less and less
+// often while the event waits.
+func TestPromiseP16_NotServedIsRemembered(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
+		w.held(says(alice, now(), "main", 1))
+		wait(30 * time.Minute)
+		require.LessOrEqual(t, len(w.git.Calls()), 10)
+		require.Positive(t, w.p.Status().Dropped["lacking"])
+		var most time.Duration
+		calls := w.git.Calls()
+		for i := range calls[1:] {
+			most = max(most, calls[i+1].At.Sub(calls[i].At))
+		}
+		require.Greater(t, most, 5*time.Minute)
+	})
+}
+
+// P17: a server that goes beyond a limit is not asked again before the next day, and
+// keeps no other one from being asked; the bytes of a day are bounded, and what only a
+// pull request names can't use up what the maintainers' servers may send.
+func TestPromiseP17_BytesOfADay(t *testing.T) {
+	run(t, purgatory.Config{MaxRepoDay: 1000, MaxHostDay: 10_000}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "endless.example/r.git", "good.example/r.git"))
+		w.git.Serve(clone("endless.example/r.git"), fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300})
+		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{})
+		for i := range 4 {
+			u := fmt.Sprintf("junk%d.example/r.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
+			w.held(bob.Event(now()+nostrTime(i), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
+		}
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(15 * time.Minute)
+		count := make(map[string]int)
+		for _, c := range w.git.Calls() {
+			count[c.URL.Authority.Host]++
+		}
+		require.Equal(t, 1, count["endless.example"])
+		require.LessOrEqual(t, count["junk0.example"]+count["junk1.example"]+count["junk2.example"]+count["junk3.example"], 2)
+		require.False(t, w.relay.has(s))
+		// The maintainers' good server is still asked, though strangers sent their most.
+		w.git.Serve(clone("good.example/r.git"), serving(1))
+		wait(14 * time.Minute)
+		require.True(t, w.relay.has(s) || w.p.Status().Dropped["repo_day"] > 0)
+	})
+}
+
+// P32, as far as it is ours: what a server gives is not enough if what it needs is not
+// there.
+func TestPromiseP32_Closure(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Needs(object(1), object(2), object(3))
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), serving(1, 2))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(5 * time.Minute)
+		require.False(t, w.relay.has(s))
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		w.git.Serve(clone("a.example/r.git"), serving(3))
+		wait(15 * time.Minute)
+		require.True(t, w.relay.has(s), "what came before was kept")
+	})
+}
+
+// P34: deletions happen with a state only, and the newest one decides.
+func TestPromiseP34_DeletionsOfRefs(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
+		w.git.Put(repoOf(alice), object(1), object(2))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), branch("dev"): object(2)})
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+		empty := says(alice, now()+1)
+		w.held(empty)
+		wait(time.Second)
+		require.True(t, w.relay.has(empty), "the repository is served already")
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// P35, as far as it is ours: while it is empty a repository is made anew for the
+// format of the first state's ids, and never after that.
+func TestPromiseP35_ObjectFormat(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		long, err := nip34.ParseObjectID(strings.Repeat("ab", 32))
+		require.NoError(t, err)
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{long}})
+		a := announce(alice, now(), "a.example/r.git")
+		w.held(a)
+		wait(time.Second)
+		s := alice.Event(now(), filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", long.String()})
+		w.held(s)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.Equal(t, long, w.git.RefsOf(repoOf(alice))[branch("main")])
+		w.held(says(alice, now()+1, "main", 1))
+		wait(time.Minute)
+		require.Equal(t, long, w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.False(t, slices.ContainsFunc(w.git.Calls(), func(c fetchtest.Call) bool { return slices.Contains(c.Want, object(1)) }))
+	})
+}
