@@ -1,0 +1,346 @@
+package gitfetch
+
+import (
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// node is an object, and those that it can't do without.
+type node struct {
+	id    nip34.ObjectID
+	kind  string
+	body  []byte
+	needs []nip34.ObjectID
+}
+
+// graph is a made-up history.
+type graph struct {
+	t     testing.TB
+	rng   *rand.Rand
+	all   map[nip34.ObjectID]*node
+	kinds map[string][]*node
+}
+
+func (g *graph) add(kind string, body []byte, needs ...nip34.ObjectID) *node {
+	sum := sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", kind, len(body)), body...))
+	n := &node{oid(g.t, fmt.Sprintf("%x", sum)), kind, body, needs}
+	if g.all[n.id] == nil {
+		g.all[n.id] = n
+		g.kinds[kind] = append(g.kinds[kind], n)
+	}
+	return g.all[n.id]
+}
+
+func (g *graph) pick(kind string) *node { return g.kinds[kind][g.rng.IntN(len(g.kinds[kind]))] }
+
+// tree has files, folders, links, and submodules, whose commits are elsewhere.
+func (g *graph) tree() *node {
+	var body []byte
+	var needs []nip34.ObjectID
+	for i := range 1 + g.rng.IntN(4) {
+		mode, n := "100644", g.pick("blob")
+		switch g.rng.IntN(5) {
+		case 0:
+			if len(g.kinds["tree"]) > 0 {
+				mode, n = "40000", g.pick("tree")
+			}
+		case 1:
+			mode = "120000"
+		case 2:
+			body = append(fmt.Appendf(body, "160000 e%d\x00", i), bytes.Repeat([]byte{byte(1 + g.rng.IntN(200))}, 20)...)
+			continue
+		}
+		body = append(fmt.Appendf(body, "%s e%d\x00", mode, i), unhex(n.id.String())...)
+		needs = append(needs, n.id)
+	}
+	return g.add("tree", body, needs...)
+}
+
+func (g *graph) commit(i int) *node {
+	tree := g.tree()
+	needs := []nip34.ObjectID{tree.id}
+	text := "tree " + tree.id.String() + "\n"
+	for range g.rng.IntN(3) {
+		if len(g.kinds["commit"]) > 0 {
+			parent := g.pick("commit")
+			text += "parent " + parent.id.String() + "\n"
+			needs = append(needs, parent.id)
+		}
+	}
+	text += fmt.Sprintf("author a <a@x> %d +0000\ncommitter a <a@x> %d +0000\n\n%d\n", 1700000000+i, 1700000000+i, i)
+	return g.add("commit", []byte(text), needs...)
+}
+
+func (g *graph) tag(i int) *node {
+	of := g.pick([]string{"commit", "commit", "tree", "blob", "tag"}[g.rng.IntN(4+min(1, len(g.kinds["tag"])))])
+	text := fmt.Sprintf("object %s\ntype %s\ntag t%d\ntagger a <a@x> 1700000000 +0000\n\nx\n", of.id, of.kind, i)
+	return g.add("tag", []byte(text), of.id)
+}
+
+func newGraph(t testing.TB, seed uint64) *graph {
+	g := &graph{t, rand.New(rand.NewPCG(seed, 7)), make(map[nip34.ObjectID]*node), make(map[string][]*node)}
+	for i := range 3 + g.rng.IntN(4) {
+		g.add("blob", fmt.Appendf(nil, "%d %d\n", seed, i))
+	}
+	for i := range 2 + g.rng.IntN(10) {
+		g.commit(i)
+		if g.rng.IntN(3) == 0 {
+			g.tag(i)
+		}
+	}
+	return g
+}
+
+// complete is the naive walk: whether everything from id on is there but for one.
+func (g *graph) complete(id, without nip34.ObjectID) bool {
+	return id != without && !slices.ContainsFunc(g.all[id].needs, func(n nip34.ObjectID) bool { return !g.complete(n, without) })
+}
+
+// write writes an object to an object directory.
+func (n *node) write(t testing.TB, dir string) {
+	t.Helper()
+	hex := n.id.String()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, hex[:2]), 0o700))
+	var z bytes.Buffer
+	w := zlib.NewWriter(&z)
+	_, _ = w.Write(append(fmt.Appendf(nil, "%s %d\x00", n.kind, len(n.body)), n.body...))
+	_ = w.Close()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, hex[:2], hex[2:]), z.Bytes(), 0o600))
+}
+
+// Over made-up histories, each without one object: exactly the ids that need it are
+// missing, whether what is there is in the repository or in the quarantine, and
+// whatever refs there are.
+func TestPromiseP32_OneObjectGone(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 30
+	}
+	empty := bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	checked, gone := 0, 0
+	for seed := range seeds {
+		g := newGraph(t, uint64(seed))
+		ids := make([]nip34.ObjectID, 0, len(g.all))
+		for id := range g.all {
+			ids = append(ids, id)
+		}
+		slices.SortFunc(ids, func(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) })
+		without := ids[g.rng.IntN(len(ids))]
+		dir := filepath.Join(t.TempDir(), "r")
+		require.NoError(t, os.CopyFS(dir, os.DirFS(empty)))
+		q, err := f.newQuarantine(dir)
+		require.NoError(t, err)
+		inRepository := g.rng.IntN(3) == 0
+		for _, id := range ids {
+			switch {
+			case id == without:
+			case inRepository || g.rng.IntN(2) == 0:
+				g.all[id].write(t, filepath.Join(dir, "objects"))
+			default:
+				g.all[id].write(t, q.path())
+			}
+		}
+		if c := g.pick("commit"); inRepository && g.complete(c.id, without) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "refs/heads/main"), []byte(c.id.String()+"\n"), 0o600))
+		}
+		asked := []nip34.ObjectID{without, g.kinds["commit"][len(g.kinds["commit"])-1].id}
+		for range 4 {
+			asked = append(asked, ids[g.rng.IntN(len(ids))])
+		}
+		var want []nip34.ObjectID
+		for _, id := range asked {
+			if !g.complete(id, without) {
+				want = append(want, id)
+			}
+		}
+		checked, gone = checked+len(asked), gone+len(want)
+		got, err := q.Missing(t.Context(), asked)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, got, "seed %d without %s", seed, without)
+		require.NoError(t, q.Discard())
+	}
+	t.Logf("%d histories, %d ids asked for, %d of them incomplete: wrongly complete 0", seeds, checked, gone)
+}
+
+// loose is a repository of g without one object and without refs.
+func (g *graph) loose(t testing.TB, without nip34.ObjectID) string {
+	dir := bare(t, nip34.SHA1)
+	for id, n := range g.all {
+		if id != without {
+			n.write(t, filepath.Join(dir, "objects"))
+		}
+	}
+	return dir
+}
+
+func chain(t testing.TB) (g *graph, commits []*node) {
+	g = &graph{t, rand.New(rand.NewPCG(1, 7)), make(map[nip34.ObjectID]*node), make(map[string][]*node)}
+	var parent string
+	for i := range 5 {
+		blob := g.add("blob", fmt.Appendf(nil, "%d\n", i))
+		tree := g.add("tree", append([]byte("100644 f\x00"), unhex(blob.id.String())...), blob.id)
+		needs := []nip34.ObjectID{tree.id}
+		if i > 0 {
+			needs = append(needs, commits[i-1].id)
+		}
+		text := fmt.Sprintf("tree %s\n%sauthor a <a@x> %d +0000\ncommitter a <a@x> %d +0000\n\n%d\n", tree.id, parent, 1700000000+i, 1700000000+i, i)
+		commits = append(commits, g.add("commit", []byte(text), needs...))
+		parent = "parent " + commits[i].id.String() + "\n"
+	}
+	return g, commits
+}
+
+// A history that is cut off is not complete, whatever a file says about where it
+// ends, and whatever a commit graph remembers.
+func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
+	g, commits := chain(t)
+	f := fetcher(t, Config{})
+	for _, c := range []struct {
+		name  string
+		spoil func(dir string)
+	}{
+		{"shallow", func(dir string) {
+			require.NoError(t, os.WriteFile(dir+"/shallow", []byte(commits[2].id.String()+"\n"), 0o600))
+		}},
+		{"grafts", func(dir string) {
+			require.NoError(t, os.MkdirAll(dir+"/info", 0o700))
+			require.NoError(t, os.WriteFile(dir+"/info/grafts", []byte(commits[2].id.String()+"\n"), 0o600))
+		}},
+		{"commit graph", func(dir string) {
+			g.all[commits[1].id].write(t, dir+"/objects")
+			gitIn(t, dir, commits[4].id.String()+"\n", "commit-graph", "write", "--stdin-commits")
+			hex := commits[1].id.String()
+			require.NoError(t, os.Remove(dir+"/objects/"+hex[:2]+"/"+hex[2:]))
+		}},
+		{"replaced", func(dir string) {
+			require.NoError(t, os.MkdirAll(dir+"/refs/replace", 0o700))
+			require.NoError(t, os.WriteFile(dir+"/refs/replace/"+commits[1].id.String(), []byte(commits[0].id.String()+"\n"), 0o600))
+		}},
+	} {
+		dir := g.loose(t, commits[1].id)
+		c.spoil(dir)
+		missing, err := f.Missing(t.Context(), dir, []nip34.ObjectID{commits[4].id, commits[0].id})
+		require.NoError(t, err, c.name)
+		require.Equal(t, []nip34.ObjectID{commits[4].id}, missing, c.name)
+	}
+}
+
+// What is not an id in the format of the repository is not an object, even if a
+// branch has such a name, or an object begins with it.
+func TestTrapG10_NamesAreNotIDs(t *testing.T) {
+	f := fetcher(t, Config{})
+	here := sample(t)
+	long := strings.Repeat("ab", 32)
+	git(t, here, "branch", long, "main")
+	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{oid(t, long)})
+	require.NoError(t, err)
+	require.Len(t, missing, 1)
+	main := ref(t, "refs/heads/x")
+	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), ErrFormat)
+	zero := oid(t, strings.Repeat("0", 40))
+	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), ErrFormat)
+
+	there := bare(t, nip34.SHA256)
+	ids := history(t, there, "main", 1)
+	short := oid(t, ids[0].String()[:40])
+	missing, err = f.Missing(t.Context(), there, []nip34.ObjectID{short})
+	require.NoError(t, err)
+	require.Equal(t, []nip34.ObjectID{short}, missing)
+}
+
+// A server that has commits and no trees can't complete anything, and says so by
+// what it sends; the next one completes it, in the same quarantine.
+func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
+	g, commits := chain(t)
+	var without [][]byte
+	for _, c := range commits {
+		without = append(without, object(1, c.body))
+	}
+	there := g.loose(t, nip34.ObjectID{})
+	git(t, there, "update-ref", "refs/heads/main", commits[4].id.String())
+	whole := serve(t, there, nil)
+	half := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { sendPack(packOf(without...))(w, r) })
+	// One that lacks a tree without knowing: git finds out when it makes the pack.
+	broken := g.loose(t, commits[0].needs[0])
+	require.NoError(t, os.WriteFile(broken+"/refs/heads/main", []byte(commits[4].id.String()+"\n"), 0o600))
+	unaware := serve(t, broken, nil)
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	want := []nip34.ObjectID{commits[4].id}
+	q, err := f.Quarantine(t.Context(), here)
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), half.clone(t), want)
+	require.ErrorIs(t, err, ErrIncomplete)
+	require.ErrorIs(t, err, purgatory.ErrNotServed)
+	_, err = q.Fetch(t.Context(), unaware.clone(t), want)
+	require.Error(t, err)
+	missing, err := q.Missing(t.Context(), want)
+	require.NoError(t, err)
+	require.Equal(t, want, missing)
+	_, err = q.Fetch(t.Context(), whole.clone(t), want)
+	require.NoError(t, err)
+	missing, err = q.Missing(t.Context(), want)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, q.Promote(t.Context()))
+	require.NoFileExists(t, here+"/shallow")
+}
+
+// Of many objects of which the server lacks most, those that it has come, in four
+// requests.
+func TestTrapG7_ManyMissingObjects(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 3)
+	o := serve(t, there, nil)
+	f := fetcher(t, Config{})
+	want := []nip34.ObjectID{ids[2]}
+	for i := range 50 {
+		want = append(want, oid(t, fmt.Sprintf("%040x", i+1)))
+	}
+	q, err := f.Quarantine(t.Context(), here)
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), o.clone(t), want)
+	require.NoError(t, err)
+	require.Len(t, o.seen(), 4)
+	missing, err := q.Missing(t.Context(), want)
+	require.NoError(t, err)
+	require.ElementsMatch(t, want[1:], missing)
+	require.NoError(t, q.Discard())
+
+	_, err = q.Fetch(t.Context(), o.clone(t), nil)
+	require.Error(t, err, "nothing was asked for")
+	require.Len(t, o.seen(), 4)
+}
+
+// A git that dies has not come to a verdict.
+func TestMissingOfABrokenGit(t *testing.T) {
+	here := sample(t)
+	tip := oid(t, strings.TrimSpace(git(t, here, "rev-parse", "main")))
+	for name, script := range map[string]string{
+		"killed":        `case "$*" in *rev-list*) kill -9 $$;; esac`,
+		"out of memory": `case "$*" in *rev-list*) echo "fatal: Out of memory, malloc failed" >&2; exit 128;; esac`,
+		"cat-file":      `case "$*" in *cat-file*) exit 1;; esac`,
+		"silent":        `case "$*" in *cat-file*) exit 0;; esac`,
+	} {
+		path := filepath.Join(t.TempDir(), "git")
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\nexec git \"$@\"\n"), 0o700))
+		f := fetcher(t, Config{Git: path})
+		_, err := f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+		require.Error(t, err, name)
+	}
+}

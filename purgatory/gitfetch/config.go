@@ -1,0 +1,100 @@
+package gitfetch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+// Config says how things are fetched. Only Dialer must be set.
+type Config struct {
+	// Dialer makes every connection and judges every address.
+	Dialer *egress.Dialer
+	// Git is the program that is run, at least version 2.39. Defaults to the one in
+	// PATH.
+	Git string
+	// UserAgent is what we call ourselves.
+	UserAgent string
+	// Logger gets what happens. Defaults to discarding it.
+	Logger *slog.Logger
+
+	// MaxPackBytes bounds a pack as it comes, inflated if it was compressed for the
+	// way. Defaults to 512 MiB.
+	MaxPackBytes int64
+	// MaxPackObjects bounds the objects of a pack, by its header. Defaults to
+	// 2,000,000.
+	MaxPackObjects uint32
+	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
+	// Default to 64 MiB and 500,000.
+	MaxAdvertBytes int64
+	MaxAdvertRefs  int
+	// Timeout bounds one fetch. Defaults to 10 min.
+	Timeout time.Duration
+	// MinRate is the least that must come, in bytes a second, over any RateWindow in
+	// which a server sends its answer.
+	// Default to 1 KiB/s and 30 s.
+	MinRate    int64
+	RateWindow time.Duration
+	// MaxMemory bounds the memory of each child process, in bytes. Defaults to
+	// 512 MiB. Where the system has no such limit only git's own is used.
+	MaxMemory uint64
+	// MaxChildren bounds the child processes at once. All but one of them, and at
+	// least one, may wait for servers. Defaults to 4.
+	MaxChildren int
+	// MinFreeDisk is how much must stay free on the disk of the repository, in
+	// bytes. Defaults to 1 GiB.
+	MinFreeDisk uint64
+}
+
+// ErrConfig is wrapped by what [New] says of its argument.
+var ErrConfig = errors.New("invalid configuration")
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	def(&c.Git, "git")
+	def(&c.UserAgent, "git/2.39 graspsync")
+	def(&c.MaxPackBytes, 512<<20)
+	def(&c.MaxPackObjects, 2_000_000)
+	def(&c.MaxAdvertBytes, 64<<20)
+	def(&c.MaxAdvertRefs, 500_000)
+	def(&c.Timeout, 10*time.Minute)
+	def(&c.MinRate, 1<<10)
+	def(&c.RateWindow, 30*time.Second)
+	def(&c.MaxMemory, 512<<20)
+	def(&c.MaxChildren, 4)
+	def(&c.MinFreeDisk, 1<<30)
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate names every field that can't be used.
+func (c Config) validate() error {
+	var errs []error
+	positive := func(name string, ok bool) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is not above 0", name))
+		}
+	}
+	if c.Dialer == nil {
+		errs = append(errs, errors.New("Dialer is nil"))
+	}
+	positive("MaxPackBytes", c.MaxPackBytes > 0)
+	positive("MaxAdvertBytes", c.MaxAdvertBytes > 0)
+	positive("MaxAdvertRefs", c.MaxAdvertRefs > 0)
+	positive("Timeout", c.Timeout > 0)
+	positive("MinRate", c.MinRate > 0)
+	positive("RateWindow", c.RateWindow > 0)
+	positive("MaxChildren", c.MaxChildren > 0)
+	return errors.Join(errs...)
+}

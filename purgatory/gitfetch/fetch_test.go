@@ -1,0 +1,93 @@
+package gitfetch
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+func ref(t testing.TB, name string) nip34.RefName {
+	t.Helper()
+	r, err := nip34.ParseRefName(name)
+	require.NoError(t, err)
+	return r
+}
+
+// The whole way: fetched, complete, promoted, refs moved, and a clone works.
+func TestFetchAndAlign(t *testing.T) {
+	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
+		t.Run(format.String(), func(t *testing.T) {
+			there, here := bare(t, format), bare(t, format)
+			first := history(t, there, "main", 20)
+			o := serve(t, there, nil)
+			f := fetcher(t, Config{})
+			tip := first[len(first)-1]
+			missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+			require.NoError(t, err)
+			require.Equal(t, []nip34.ObjectID{tip}, missing)
+			get(t, f, here, o.clone(t), tip)
+			require.Len(t, o.seen(), 2)
+			main := ref(t, "refs/heads/main")
+			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
+			require.NoError(t, f.Tidy(t.Context(), here))
+			git(t, here, "fsck", "--strict")
+
+			// What is new comes as a small pack, made against what we have.
+			second := history(t, there, "main", 1)
+			get(t, f, here, o.clone(t), second[0])
+			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
+			refs, err := f.Refs(t.Context(), here)
+			require.NoError(t, err)
+			require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: second[0]}, Head: main, Format: format}, refs)
+			git(t, here, "fsck", "--strict")
+			require.Empty(t, leftovers(t, here))
+		})
+	}
+}
+
+// A server that speaks version 0 only serves tips, and what it says it may.
+func TestVersion0(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 5)
+	old := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		r.Header.Del("Git-Protocol")
+		next.ServeHTTP(w, r)
+	})
+	f := fetcher(t, Config{})
+	err := attempt(t.Context(), f, here, old.clone(t), ids[0])
+	require.ErrorIs(t, err, purgatory.ErrNotServed, "no tip, and not allowed")
+	require.Empty(t, leftovers(t, here))
+	get(t, f, here, old.clone(t), ids[4])
+	git(t, there, "config", "uploadpack.allowReachableSHA1InWant", "true")
+	other := bare(t, nip34.SHA1)
+	get(t, f, other, old.clone(t), ids[2])
+}
+
+// One object that a server lacks does not fail the others.
+func TestTrapG7_OneMissingObject(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 3)
+	o := serve(t, there, nil)
+	f := fetcher(t, Config{})
+	lost := oid(t, "1234567890123456789012345678901234567890")
+	q, err := f.Quarantine(t.Context(), here)
+	require.NoError(t, err)
+	n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, ids[2]})
+	require.NoError(t, err)
+	require.Positive(t, n)
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{lost, ids[2]})
+	require.NoError(t, err)
+	require.Equal(t, []nip34.ObjectID{lost}, missing)
+	require.NoError(t, q.Promote(t.Context()))
+	require.LessOrEqual(t, len(o.seen()), 4)
+
+	err = attempt(t.Context(), f, here, o.clone(t), lost)
+	require.ErrorIs(t, err, purgatory.ErrNotServed)
+	var not *MissingError
+	require.ErrorAs(t, err, &not)
+	require.Equal(t, lost, not.ID)
+}

@@ -1,0 +1,271 @@
+package gitfetch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+)
+
+// Errors of a fetch that a caller can act upon.
+var (
+	// ErrNotFound: the server has no such repository.
+	ErrNotFound = upload.ErrNotFound
+	// ErrAuth: the server wants credentials, which are never given.
+	ErrAuth = upload.ErrAuth
+	// ErrFormat: the repositories hash their objects differently.
+	ErrFormat = errors.New("repositories have different object formats")
+	// ErrSlow: less came than Config.MinRate over Config.RateWindow.
+	ErrSlow = errors.New("server is too slow")
+	// ErrIncomplete: a server sent objects without others that they need.
+	ErrIncomplete = errors.New("server does not have all that an object needs")
+	// ErrDisk: less than Config.MinFreeDisk is free.
+	ErrDisk = errors.New("not enough free disk")
+)
+
+// MissingError is returned, wrapped, when a server says that it does not serve an
+// object.
+type MissingError = upload.MissingError
+
+// LimitError is returned, wrapped, when a server goes beyond a limit.
+type LimitError = upload.LimitError
+
+// Fetcher fetches from servers into bare repositories. It is made by [New] and may
+// be used concurrently, but for one repository only under its lock.
+type Fetcher struct {
+	cfg      Config
+	git      string
+	version  string
+	http     *http.Client
+	client   *upload.Client
+	children chan struct{} // a slot for each child process
+	fetching chan struct{} // and for each of those that wait for a server
+	epoch    string        // in the names of quarantines: whose they are
+	names    atomic.Uint64
+	free     func(dir string) (uint64, error) // of the disk
+
+	// For tests, nil otherwise: what was given to the disk, what is about to appear
+	// in a repository, which child is about to start.
+	synced  func(path string)
+	placed  func(path string)
+	started func(cmd *exec.Cmd)
+}
+
+var (
+	_ purgatory.GitFetcher = (*Fetcher)(nil)
+	_ purgatory.Quarantine = (*Quarantine)(nil)
+)
+
+// New returns a Fetcher. The error wraps [ErrConfig] and names every field that
+// can't be used, or [ErrGit] if git is missing or too old.
+func New(ctx context.Context, cfg Config) (*Fetcher, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	version, build, err := checkVersion(ctx, cfg.Git)
+	if err != nil {
+		return nil, err
+	}
+	if weakHash(build) {
+		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
+	}
+	f := &Fetcher{
+		cfg: cfg, git: cfg.Git, version: version,
+		http:     cfg.Dialer.HTTPClient(0),
+		children: make(chan struct{}, cfg.MaxChildren),
+		fetching: make(chan struct{}, max(1, cfg.MaxChildren-1)),
+		epoch:    newEpoch(),
+		free:     freeDisk,
+	}
+	f.client = &upload.Client{
+		HTTP: f.http, UserAgent: cfg.UserAgent,
+		Limits: upload.Limits{
+			AdvertBytes: cfg.MaxAdvertBytes, AdvertRefs: cfg.MaxAdvertRefs,
+			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
+		},
+	}
+	return f, nil
+}
+
+// GitVersion is what git says of itself.
+func (f *Fetcher) GitVersion() string { return f.version }
+
+// Close ends idle connections.
+func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
+
+// maxRequests is how many requests one fetch makes, redirects and all.
+const maxRequests = 4
+
+// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
+// that the server does not serve are left out. After an error the quarantine has
+// what it had before.
+func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
+	if len(ids) == 0 {
+		return 0, errNothing
+	}
+	f := q.f
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.Timeout,
+		&LimitError{Limit: "seconds", Most: int64(f.cfg.Timeout / time.Second)})
+	defer cancel()
+	if err := f.checkDisk(q.dir); err != nil {
+		return 0, err
+	}
+	before, err := q.content()
+	if err != nil {
+		return 0, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	m := &meter{}
+	stop := f.watch(ctx, end, m, q.dir)
+	err = cause(ctx, f.fetch(ctx, q, from, ids, m))
+	stop()
+	if err != nil {
+		err = errors.Join(classified(err), q.restore(before))
+	}
+	return m.n.Load(), err
+}
+
+var errNothing = errors.New("nothing was asked for")
+
+// classified adds what the error means to those who do not know us.
+func classified(err error) error {
+	var dns *net.DNSError
+	var missing *MissingError
+	var limit *LimitError
+	var cert *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &missing), errors.Is(err, ErrIncomplete):
+		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)
+	case errors.As(err, &limit):
+		return fmt.Errorf("%w: %w", purgatory.ErrLimit, err)
+	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &cert), errors.Is(err, ErrNotFound), errors.Is(err, ErrAuth),
+		errors.Is(err, egress.ErrAddress), errors.Is(err, egress.ErrOwn), errors.Is(err, egress.ErrPlaintext):
+		return fmt.Errorf("%w: %w", purgatory.ErrBroken, err)
+	}
+	return err
+}
+
+func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wants []nip34.ObjectID, m *meter) error {
+	haves, format, err := f.tips(ctx, q.dir)
+	if err != nil {
+		return err
+	}
+	server, err := f.client.Discover(ctx, from, m)
+	if err != nil {
+		return err
+	}
+	if server.Format != format {
+		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)
+	}
+	left := slices.DeleteFunc(slices.Clone(wants), func(id nip34.ObjectID) bool { return !server.Serves(id) })
+	if len(left) == 0 {
+		return &MissingError{ID: wants[0]}
+	}
+	requests := maxRequests - server.Requests
+	if requests <= 0 {
+		return &LimitError{Limit: "requests", Most: maxRequests}
+	}
+	return f.ask(ctx, q, server, left, haves, requests, m)
+}
+
+// ask asks a server for a pack, and again without an object that it says it does
+// not serve. If it may lack more of them than it can be asked for one by one, it is
+// asked for its tips instead, and for those of them that are wanted.
+func (f *Fetcher) ask(ctx context.Context, q *Quarantine, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+	for {
+		err := f.receive(ctx, q, s, left, haves, m)
+		requests--
+		var missing *MissingError
+		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })
+		if len(left) > requests && requests > 1 && s.Version == 2 {
+			if err := f.client.ListTips(ctx, s, m); err != nil {
+				return err
+			}
+			requests--
+			left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { _, ok := s.Tips[id]; return !ok })
+		}
+		if len(left) == 0 || requests == 0 {
+			return err
+		}
+	}
+}
+
+// receive has a pack indexed as it comes. The right to run git is acquired first:
+// the server's time is counted, and ours is not its fault. One child is always left
+// to those who wait for no server.
+func (f *Fetcher) receive(ctx context.Context, q *Quarantine, s *upload.Server, wants, haves []nip34.ObjectID, m *meter) error {
+	for _, slots := range []chan struct{}{f.fetching, f.children} {
+		release, err := acquire(ctx, slots)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	received := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		err := f.client.Fetch(ctx, s, wants, haves, &signal{w: w, first: begun}, m)
+		_ = w.CloseWithError(err) // never fails
+		received <- err
+	}()
+	select {
+	case <-begun:
+	case remote := <-received:
+		return remote // without a byte of a pack
+	}
+	err := f.index(ctx, q, r)
+	_ = r.Close() // what still comes is of no use
+	if err != nil {
+		cancel()
+	}
+	remote := <-received
+	if remote != nil && !errors.Is(remote, io.ErrClosedPipe) && !(err != nil && errors.Is(remote, context.Canceled)) {
+		return remote // index could not but fail with it
+	}
+	return err
+}
+
+// signal says when the first byte comes.
+type signal struct {
+	w     io.Writer
+	once  sync.Once
+	first chan struct{}
+}
+
+// Write implements [io.Writer].
+func (s *signal) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.first) })
+	return s.w.Write(p)
+}
+
+// cause prefers why a context was ended over that it was.
+func cause(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	if why := context.Cause(ctx); !errors.Is(err, why) {
+		return fmt.Errorf("%w (%w)", why, err)
+	}
+	return err
+}

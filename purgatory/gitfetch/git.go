@@ -1,0 +1,299 @@
+package gitfetch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrGit is wrapped by every error about the git program itself.
+var ErrGit = errors.New("git can't be used")
+
+// The oldest git that is known to do what is asked of it, and to survive a crash as
+// described.
+const (
+	leastMajor = 2
+	leastMinor = 39
+)
+
+var versionPattern = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
+
+// checkVersion finds out whether the git program can be used, and what it says of
+// itself and of how it was built.
+func checkVersion(ctx context.Context, path string) (version, build string, err error) {
+	if path, err = exec.LookPath(path); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrGit, err)
+	}
+	cmd := exec.CommandContext(ctx, path, "version", "--build-options")
+	cmd.Env = environment
+	out, err := cmd.Output()
+	if err != nil {
+		return "", "", fmt.Errorf("%w: asking for its version: %w", ErrGit, err)
+	}
+	version, build, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
+	m := versionPattern.FindStringSubmatch(version)
+	if m == nil {
+		return "", "", fmt.Errorf("%w: %s is no version of git", ErrGit, printable(version))
+	}
+	major, _ := strconv.Atoi(m[1]) // digits by the pattern
+	minor, _ := strconv.Atoi(m[2])
+	if major < leastMajor || major == leastMajor && minor < leastMinor {
+		return "", "", fmt.Errorf("%w: %s, want %d.%d or later", ErrGit, version, leastMajor, leastMinor)
+	}
+	return version, build, nil
+}
+
+// weakHash reports whether a build of git says that its SHA-1 does not detect
+// collisions. Git before 2.49 does not say; it detects them unless whoever built it
+// took pains that it does not.
+func weakHash(build string) bool {
+	for line := range strings.Lines(build) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "SHA-1: "); ok {
+			return !strings.HasPrefix(name, "SHA1_DC")
+		}
+	}
+	return false
+}
+
+// environment is all that a child process sees of ours: nothing. No configuration
+// but ours is read, nobody is asked for a password, no protocol is allowed, no
+// object is fetched because it is missed. Nor are histories cut off by a file that
+// says so (shallow, grafts): what is not there is missing.
+var environment = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin",
+	"HOME=/nonexistent",
+	"LC_ALL=C",
+	"GIT_CONFIG_NOSYSTEM=1",
+	"GIT_CONFIG_GLOBAL=/dev/null",
+	"GIT_ATTR_NOSYSTEM=1",
+	"GIT_TERMINAL_PROMPT=0",
+	"GIT_ASKPASS=/bin/false",
+	"GIT_ALLOW_PROTOCOL=",
+	"GIT_NO_LAZY_FETCH=1",
+	"GIT_SHALLOW_FILE=",
+	"GIT_GRAFT_FILE=/nonexistent",
+	"GIT_NO_REPLACE_OBJECTS=1",
+	"GIT_OPTIONAL_LOCKS=0",
+}
+
+// settings are the configuration of every child process. A commit graph may list
+// commits that are gone. The last three bound what a crafted pack can make git
+// allocate.
+var settings = []string{
+	"-c", "core.hooksPath=/dev/null",
+	"-c", "core.fsmonitor=false",
+	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false",
+	"-c", "core.fsync=objects,derived-metadata,reference",
+	"-c", "core.fsyncMethod=fsync",
+	"-c", "core.logAllRefUpdates=always",
+	"-c", "core.commitGraph=false",
+	"-c", "core.packedGitWindowSize=1m",
+	"-c", "core.packedGitLimit=64m",
+	"-c", "core.bigFileThreshold=16m",
+}
+
+// child is one run of git in a repository.
+type child struct {
+	dir   string   // of the repository: never in an argument or the environment
+	extra []string // environment: where objects are, from dir
+	args  []string // constants of ours
+	stdin io.Reader
+	// each, if not nil, is called for each line of what it prints, and nothing of it
+	// is kept.
+	each func(line []byte)
+}
+
+// maxOutput bounds what is kept of what a child says, in bytes.
+const (
+	maxOutput = 64 << 20
+	maxErrors = 4 << 10
+)
+
+// acquire waits for the right to run a child.
+func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to run git: %w", context.Cause(ctx))
+	}
+}
+
+// run runs git and returns what it printed. When ctx ends, its whole process group
+// is killed.
+func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
+	release, err := acquire(ctx, f.children)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return f.runNow(ctx, c)
+}
+
+// runNow is run for who has the right already.
+func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
+	ctx, cancel := context.WithCancelCause(outer)
+	defer cancel(nil)
+	cmd, out, errs := f.command(ctx, c)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGit, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGit, err)
+	}
+	// Before the first byte of a stranger reaches it.
+	if err := limitMemory(cmd.Process.Pid, f.cfg.MaxMemory); err != nil {
+		_ = cmd.Cancel() // Wait says how it ended
+		_ = cmd.Wait()
+		return nil, fmt.Errorf("%w: limiting its memory: %w", ErrGit, err)
+	}
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if err := feed(in, c.stdin); err != nil {
+			cancel(err) // half an input must not be taken for all of it
+		}
+		_ = in.Close() // what was not written shows in how the child ends
+	}()
+	err = cmd.Wait()
+	if source, ok := c.stdin.(io.Closer); ok {
+		_ = source.Close() // what still comes is of no use
+	}
+	<-fed
+	switch {
+	case err != nil && outer.Err() != nil:
+		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
+	case out.over:
+		return nil, fmt.Errorf("running git %s: it says more than %d bytes", c.args[0], maxOutput)
+	}
+	return out.b.Bytes(), nil
+}
+
+// command is a run that was not started. Git is run inside the repository: the path
+// may have the name that a stranger gave it.
+func (f *Fetcher) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
+	cmd = exec.CommandContext(ctx, f.git, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
+	cmd.Dir = c.dir
+	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatUint(f.cfg.MaxMemory/2, 10)}, environment...), c.extra...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
+	cmd.Stdout, cmd.Stderr = out, errs
+	if c.each != nil {
+		cmd.Stdout = &splitter{each: c.each}
+	}
+	if f.started != nil {
+		f.started(cmd)
+	}
+	return cmd, out, errs
+}
+
+// feed writes a child's input. A child that has seen enough is no error here: how
+// it ended says more.
+func feed(to io.Writer, from io.Reader) error {
+	if from == nil {
+		return nil
+	}
+	_, err := io.Copy(to, from)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}
+
+// childError is a run of git that failed.
+type childError struct {
+	command string
+	err     error
+	stderr  string
+}
+
+// Error says which command failed, how, and the last thing that it said.
+func (e *childError) Error() string {
+	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, printable(e.stderr))
+}
+
+func (e *childError) Unwrap() error { return e.err }
+
+// verdict reports whether git came to the end of what it was asked to find out: it
+// was not killed, and did not run into the limit of its memory.
+func (e *childError) verdict() bool {
+	var exit *exec.ExitError
+	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
+}
+
+// outOfMemory reports whether git says that it needed more memory than it may have.
+func (e *childError) outOfMemory() bool {
+	for _, phrase := range []string{"out of memory", "attempting to allocate", "mmap failed", "annot allocate memory"} {
+		if strings.Contains(strings.ToLower(e.stderr), phrase) {
+			return true
+		}
+	}
+	return false
+}
+
+// capped keeps the first bytes that are written to it and swallows the rest.
+type capped struct {
+	b    bytes.Buffer
+	most int
+	over bool // something was swallowed
+}
+
+// Write implements [io.Writer].
+func (c *capped) Write(p []byte) (int, error) {
+	n := min(len(p), c.most-c.b.Len())
+	c.b.Write(p[:n])
+	c.over = c.over || n < len(p)
+	return len(p), nil
+}
+
+// splitter passes lines on.
+type splitter struct {
+	each func([]byte)
+	rest []byte
+}
+
+// Write implements [io.Writer].
+func (s *splitter) Write(p []byte) (int, error) {
+	s.rest = append(s.rest, p...)
+	lines := s.rest
+	for {
+		line, after, ok := bytes.Cut(lines, []byte{'\n'})
+		if !ok {
+			break
+		}
+		s.each(line)
+		lines = after
+	}
+	s.rest = append(s.rest[:0], lines...)
+	if len(s.rest) > maxErrors {
+		return 0, errors.New("line without an end")
+	}
+	return len(p), nil
+}
+
+// printable makes what git repeats of strangers' bytes fit for a log.
+func printable(s string) string {
+	const most = 300
+	s = strings.TrimSpace(s)
+	if len(s) > most {
+		s = s[len(s)-most:]
+	}
+	return strings.Trim(strconv.QuoteToASCII(s), `"`)
+}

@@ -1,0 +1,178 @@
+package upload
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Server is what a server said of itself.
+type Server struct {
+	// Version of the protocol: 2, or 0 where there is no 2.
+	Version int
+	// Format of the object ids of the repository.
+	Format nip34.ObjectFormat
+	// Tips are the ids that a version 0 server advertises: some serve nothing else.
+	// Nil for version 2, until it is asked.
+	Tips map[nip34.ObjectID]struct{}
+	// Requests is how many it took to find that out: one, and one for each redirect.
+	Requests int
+	// caps are what it can do.
+	caps map[string]string
+	base string // where the POST goes
+}
+
+// maxCapabilities bounds what is remembered of a server.
+const maxCapabilities = 100
+
+// parseAdvertisement reads the answer to the GET. maxRefs bounds the refs that are
+// read.
+func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
+	r := newReader(body)
+	k, line, err := r.line()
+	if err == nil && k == data && strings.HasPrefix(line, "# service=git-upload-pack") {
+		if k, _, err = r.next(); err == nil && k == flush {
+			k, line, err = r.line()
+		} else if err == nil {
+			return nil, fmt.Errorf("%w: no flush after the service", ErrProtocol)
+		}
+	}
+	if err != nil {
+		return nil, advertError(err)
+	}
+	if k != data {
+		return nil, fmt.Errorf("%w: empty advertisement", ErrProtocol)
+	}
+	if line == "version 2" {
+		return parseV2(r)
+	}
+	return parseV0(r, line, maxRefs)
+}
+
+func advertError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: cut off advertisement", ErrProtocol)
+	}
+	return fmt.Errorf("reading advertisement: %w", err)
+}
+
+func parseV2(r *reader) (*Server, error) {
+	s := &Server{Version: 2, caps: make(map[string]string)}
+	for {
+		k, line, err := r.line()
+		switch {
+		case err != nil:
+			return nil, advertError(err)
+		case k == flush:
+			return s, s.readFormat()
+		case k != data:
+			return nil, fmt.Errorf("%w: unexpected packet in an advertisement", ErrProtocol)
+		}
+		if err := refusedBy(line); err != nil {
+			return nil, err
+		}
+		name, value, _ := strings.Cut(line, "=")
+		s.learn(name, value)
+	}
+}
+
+func (s *Server) learn(name, value string) {
+	if len(s.caps) < maxCapabilities {
+		s.caps[name] = value
+	}
+}
+
+func (s *Server) readFormat() error {
+	if s.Version == 2 {
+		if _, ok := s.caps["fetch"]; !ok {
+			return fmt.Errorf("%w: server can't fetch", ErrProtocol)
+		}
+	}
+	switch f := s.caps["object-format"]; f {
+	case "", "sha1":
+		s.Format = nip34.SHA1
+	case "sha256":
+		s.Format = nip34.SHA256
+	default:
+		return fmt.Errorf("%w: unknown object format", ErrProtocol)
+	}
+	return nil
+}
+
+// parseV0 reads a list of refs. The first one has the capabilities behind it.
+func parseV0(r *reader, first string, maxRefs int) (*Server, error) {
+	s := &Server{caps: make(map[string]string), Tips: make(map[nip34.ObjectID]struct{})}
+	if strings.HasPrefix(first, "version 1") {
+		k, line, err := r.line()
+		if err != nil {
+			return nil, advertError(err)
+		}
+		if k != data {
+			return nil, fmt.Errorf("%w: no refs", ErrProtocol)
+		}
+		first = line
+	}
+	if err := refusedBy(first); err != nil {
+		return nil, err
+	}
+	ref, caps, _ := strings.Cut(first, "\x00")
+	for c := range strings.FieldsSeq(caps) {
+		name, value, _ := strings.Cut(c, "=")
+		s.learn(name, value)
+	}
+	if err := s.addTip(ref); err != nil {
+		return nil, err
+	}
+	for n := 1; ; n++ {
+		k, line, err := r.line()
+		switch {
+		case err != nil:
+			return nil, advertError(err)
+		case k == flush:
+			return s, s.readFormat()
+		case k != data:
+			return nil, fmt.Errorf("%w: unexpected packet in a list of refs", ErrProtocol)
+		case n >= maxRefs:
+			return nil, &LimitError{Limit: "refs", Most: int64(maxRefs)}
+		}
+		if strings.HasPrefix(line, "shallow ") {
+			continue
+		}
+		if err := refusedBy(line); err != nil {
+			return nil, err
+		}
+		if err := s.addTip(line); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Server) addTip(line string) error {
+	text, name, ok := strings.Cut(line, " ")
+	id, err := nip34.ParseObjectID(text)
+	if !ok || err != nil {
+		return fmt.Errorf("%w: malformed ref", ErrProtocol)
+	}
+	if name != "capabilities^{}" {
+		s.Tips[id] = struct{}{}
+	}
+	return nil
+}
+
+// Serves reports whether the server may serve an object by its id. One that speaks
+// version 2 serves what it has, or says so.
+func (s *Server) Serves(id nip34.ObjectID) bool {
+	if s.Format != id.Format() {
+		return false
+	}
+	if s.Version == 2 {
+		return true
+	}
+	_, tip := s.Tips[id]
+	_, hidden := s.caps["allow-tip-sha1-in-want"]
+	_, reachable := s.caps["allow-reachable-sha1-in-want"]
+	return tip || hidden || reachable
+}

@@ -1,0 +1,209 @@
+package upload
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// readAnswer passes the pack in the answer to the POST on.
+func (s *Server) readAnswer(r *reader, p *packReader) error {
+	if s.Version == 2 {
+		return readV2(r, p)
+	}
+	return s.readV0(r, p)
+}
+
+// readV2 skips the sections before the pack.
+func readV2(r *reader, p *packReader) error {
+	for {
+		k, line, err := r.line()
+		if err != nil {
+			return cutOff(err)
+		}
+		// "acknowledgments", "shallow-info", "wanted-refs", "packfile-uris" and what is
+		// in them: we asked for none of them.
+		if err := p.skip(len(line)); err != nil {
+			return err
+		}
+		if k != data {
+			continue
+		}
+		if err := refusedBy(line); err != nil {
+			return err
+		}
+		if line == "packfile" {
+			return sideband(r, p)
+		}
+	}
+}
+
+// maxSkipped bounds what may come before the pack, in bytes.
+const maxSkipped = 1 << 20
+
+func (p *packReader) skip(n int) error {
+	if p.skipped += int64(n) + 4; p.skipped > maxSkipped {
+		return &LimitError{Limit: "bytes before the pack", Most: maxSkipped}
+	}
+	return nil
+}
+
+// readV0 skips the acknowledgements before the pack.
+func (s *Server) readV0(r *reader, p *packReader) error {
+	for {
+		// Without a side band the pack follows as it is.
+		if _, ok := s.caps["side-band-64k"]; !ok {
+			if head, err := r.r.Peek(4); err == nil && string(head) == "PACK" {
+				_, err := io.Copy(p, r.r)
+				return err
+			}
+		} else if head, err := r.r.Peek(5); err == nil && head[4] >= 1 && head[4] <= 3 {
+			return sideband(r, p)
+		}
+		k, line, err := r.line()
+		if err != nil {
+			return cutOff(err)
+		}
+		if err := refusedBy(line); k == data && err != nil {
+			return err
+		}
+		if err := p.skip(len(line)); err != nil {
+			return err
+		}
+	}
+}
+
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: answer without a pack", ErrProtocol)
+	}
+	return err
+}
+
+// sideband reads packets of a byte for the band and what belongs to it, to the
+// flush at the end.
+func sideband(r *reader, p *packReader) error {
+	for {
+		k, payload, err := r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("%w: cut off pack", ErrProtocol)
+		case err != nil:
+			return err
+		case k == flush:
+			return nil
+		case k != data || len(payload) == 0:
+			return fmt.Errorf("%w: unexpected packet in a pack", ErrProtocol)
+		}
+		switch payload[0] {
+		case 1:
+			if _, err := p.Write(payload[1:]); err != nil {
+				return err
+			}
+		case 2: // progress, for people
+			if p.progress += int64(len(payload)); p.progress > maxProgress {
+				return &LimitError{Limit: "progress bytes", Most: maxProgress}
+			}
+		case 3:
+			return remoteError(string(payload[1:min(len(payload), maxText)]))
+		default:
+			return fmt.Errorf("%w: unknown side band", ErrProtocol)
+		}
+	}
+}
+
+// maxProgress bounds what a server may tell people while we wait.
+const maxProgress = 1 << 20
+
+// packReader counts the bytes of a pack and reads its header before it passes anything
+// on.
+type packReader struct {
+	w        io.Writer
+	meter    Meter
+	limits   Limits
+	head     []byte
+	bytes    int64
+	progress int64
+	skipped  int64
+}
+
+// packHeader is "PACK", a version and the number of objects.
+const packHeader = 12
+
+// Write implements [io.Writer].
+func (p *packReader) Write(b []byte) (int, error) {
+	p.bytes += int64(len(b))
+	p.meter.Came(len(b))
+	if p.bytes > p.limits.PackBytes {
+		return 0, &LimitError{Limit: "pack bytes", Most: p.limits.PackBytes}
+	}
+	n := len(b)
+	if missing := packHeader - len(p.head); missing > 0 {
+		take := min(missing, len(b))
+		p.head = append(p.head, b[:take]...)
+		b = b[take:]
+		if len(p.head) < packHeader {
+			return n, nil
+		}
+		if err := p.checkHeader(); err != nil {
+			return 0, err
+		}
+		if err := p.pass(p.head); err != nil {
+			return 0, err
+		}
+	}
+	if len(b) == 0 {
+		return n, nil
+	}
+	return n, p.pass(b)
+}
+
+// pass gives the reader of the pack its bytes. That it takes its time is not the
+// server's fault.
+func (p *packReader) pass(b []byte) error {
+	p.meter.End()
+	defer p.meter.Begin()
+	if _, err := p.w.Write(b); err != nil {
+		return fmt.Errorf("passing on a pack: %w", err)
+	}
+	return nil
+}
+
+func (p *packReader) checkHeader() error {
+	version, objects := binary.BigEndian.Uint32(p.head[4:]), binary.BigEndian.Uint32(p.head[8:])
+	if string(p.head[:4]) != "PACK" || (version != 2 && version != 3) {
+		return fmt.Errorf("%w: no pack where one should be", ErrProtocol)
+	}
+	if objects > p.limits.PackObjects {
+		return &LimitError{Limit: "pack objects", Most: int64(p.limits.PackObjects)}
+	}
+	return nil
+}
+
+func (p *packReader) end() error {
+	if len(p.head) < packHeader {
+		return fmt.Errorf("%w: empty pack", ErrProtocol)
+	}
+	return nil
+}
+
+// bounded ends with an error where io.LimitedReader would pretend an end.
+type bounded struct {
+	r     io.Reader
+	left  int64
+	most  int64
+	limit string
+	meter Meter
+}
+
+// Read implements [io.Reader].
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, &LimitError{Limit: b.limit, Most: b.most}
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	b.meter.Came(n)
+	return n, err
+}

@@ -1,0 +1,216 @@
+package upload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// answers are what a server says to one request after the other.
+func answers(t *testing.T, list ...string) (*Client, egress.URL, *[]string) {
+	t.Helper()
+	var seen []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seen = append(seen, r.Method+" "+r.URL.RequestURI()+" "+r.Header.Get("Git-Protocol")+" "+string(body))
+		w.Header().Set("Content-Type", uploadResult)
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Type", advertisement)
+		}
+		_, _ = io.WriteString(w, list[0])
+		list = list[1:]
+	}))
+	t.Cleanup(srv.Close)
+	u, err := egress.ParseURL(srv.URL+"/r.git", egress.HTTP)
+	require.NoError(t, err)
+	c := &Client{HTTP: srv.Client(), UserAgent: "x", Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}
+	return c, u, &seen
+}
+
+func TestConversation(t *testing.T) {
+	pack := "PACK\x00\x00\x00\x02\x00\x00\x00\x01rest"
+	tips := idA + " refs/heads/a symref-target:x\n"
+	c, u, seen := answers(t,
+		line("version 2\n")+line("fetch\n")+line("object-format=sha1\n")+"0000",
+		line("ERR upload-pack: not our ref "+idB+"\n"),
+		line(tips)+line(idB+" refs/tags/t peeled:"+strings.Repeat("3", 40)+" peeled:x\n")+"0000",
+		line("acknowledgments\n")+line("NAK\n")+"0001"+line("packfile\n")+line("\x02x")+line("\x01"+pack[:5])+line("\x01")+line("\x01"+pack[5:])+"0000",
+	)
+	m := &count{}
+	s, err := c.Discover(t.Context(), u, m)
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Requests)
+	var missing *MissingError
+	var out bytes.Buffer
+	require.ErrorAs(t, c.Fetch(t.Context(), s, []nip34.ObjectID{oid(t, idB)}, nil, &out, m), &missing)
+	require.Contains(t, missing.Error(), idB)
+	require.NoError(t, c.ListTips(t.Context(), s, m))
+	require.Len(t, s.Tips, 3)
+	require.NoError(t, c.Fetch(t.Context(), s, []nip34.ObjectID{oid(t, idA)}, nil, &out, m))
+	require.Equal(t, pack, out.String())
+	require.Equal(t, m.begun, m.ended)
+	require.Positive(t, m.n)
+	require.Len(t, *seen, 4)
+	require.Contains(t, (*seen)[2], "command=ls-refs")
+	for i, request := range *seen {
+		require.Contains(t, request, []string{"GET /r.git/info/refs?service=git-upload-pack version=2", "POST /r.git/git-upload-pack version=2"}[min(i, 1)])
+	}
+}
+
+func TestListOfTips(t *testing.T) {
+	s := &Server{Version: 2}
+	for text, want := range map[string]error{
+		"": ErrProtocol, "0001": ErrProtocol, line("\n"): ErrProtocol, line("xyz a\n"): ErrProtocol,
+		line("ERR no\n"): ErrRemote, line(idA + " a\n"): ErrProtocol, "zzzz": ErrProtocol,
+	} {
+		require.ErrorIs(t, s.readTips(newReader(strings.NewReader(text)), 3), want, "%q", text)
+	}
+	var limit *LimitError
+	require.ErrorAs(t, s.readTips(newReader(strings.NewReader(strings.Repeat(line(idA+" a\n"), 5))), 3), &limit)
+	require.Equal(t, "refs: more than 3", limit.Error())
+	require.Nil(t, s.Tips)
+}
+
+func TestAdvertisementsThatAreNone(t *testing.T) {
+	first := line(idA + " HEAD\x00a b=c\n")
+	for text, want := range map[string]error{
+		"": ErrProtocol, "0000": ErrProtocol, line("# service=git-upload-pack\n") + line("x\n"): ErrProtocol,
+		line("# service=git-upload-pack\n"): ErrProtocol, line("# service=git-upload-pack\n") + "0000": ErrProtocol,
+		line("version 2\n"): ErrProtocol, line("version 2\n") + "0001": ErrProtocol, line("version 2\n") + line("ERR x\n"): ErrRemote,
+		line("version 2\n") + line("agent=x\n") + "0000": ErrProtocol, line("version 2\n") + line("fetch\n") + line("object-format=x\n") + "0000": ErrProtocol,
+		line("version 1\n"): ErrProtocol, line("version 1\n") + "0000": ErrProtocol, first: ErrProtocol, first + "0001": ErrProtocol,
+		first + line("x\n"): ErrProtocol, first + line("ERR x\n"): ErrRemote, line("x y\n"): ErrProtocol, "zz": ErrProtocol,
+		line("version 2\n") + "zzzz": ErrProtocol, "000g": ErrProtocol,
+	} {
+		_, err := parseAdvertisement(strings.NewReader(text), 10)
+		require.ErrorIs(t, err, want, "%q", text)
+	}
+	many := line("version 2\n") + line("fetch\n")
+	for i := range 2 * maxCapabilities {
+		many += line(strings.Repeat("c", i+1) + "\n")
+	}
+	s, err := parseAdvertisement(strings.NewReader(many+"0000"), 10)
+	require.NoError(t, err)
+	require.Len(t, s.caps, maxCapabilities)
+	hidden, err := parseAdvertisement(strings.NewReader(line(idA+" HEAD\x00allow-tip-sha1-in-want object-format=sha1\n")+"0000"), 10)
+	require.NoError(t, err)
+	require.True(t, hidden.Serves(oid(t, idB)), "it may be the tip of a hidden ref")
+	require.Contains(t, string(hidden.request([]nip34.ObjectID{oid(t, idA)}, []nip34.ObjectID{oid(t, idB)})), "object-format=sha1")
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	side := map[string]string{"side-band-64k": ""}
+	for _, c := range []struct {
+		s    *Server
+		text string
+		want error
+	}{
+		{&Server{Version: 2}, "0000", ErrProtocol},
+		{&Server{Version: 2}, "zzzz", ErrProtocol},
+		{&Server{Version: 2}, line("packfile\n"), ErrProtocol},
+		{&Server{Version: 2}, line("packfile\n") + "0001", ErrProtocol},
+		{&Server{Version: 2}, line("packfile\n") + "0004", ErrProtocol},
+		{&Server{Version: 2}, line("packfile\n") + "zzzz", ErrProtocol},
+		{&Server{Version: 2}, line("packfile\n") + line("\x03no"), ErrRemote},
+		{&Server{Version: 2}, line("packfile\n") + line("\x01PACK\x00\x00\x00\x09\x00\x00\x00\x01"), ErrProtocol},
+		{&Server{caps: side}, "", ErrProtocol},
+		{&Server{caps: side}, line("ERR no\n"), ErrRemote},
+		{&Server{caps: side}, line("NAK\n") + line("ERR access denied"), ErrRemote},
+		{&Server{caps: map[string]string{}}, line("NAK\n") + "PACKx", io.EOF},
+	} {
+		p := &packReader{w: io.Discard, meter: &count{}, limits: Limits{PackBytes: 100, PackObjects: 1}}
+		err := c.s.readAnswer(newReader(strings.NewReader(c.text)), p)
+		if errors.Is(c.want, io.EOF) {
+			require.NoError(t, err)
+			require.ErrorIs(t, p.end(), ErrProtocol)
+			continue
+		}
+		require.ErrorIs(t, err, c.want, "%q", c.text)
+	}
+	var limit *LimitError
+	for _, s := range []*Server{{Version: 2}, {caps: side}} {
+		p := &packReader{meter: &count{}}
+		require.ErrorAs(t, s.readAnswer(newReader(strings.NewReader(strings.Repeat("0000", 1<<19))), p), &limit)
+		require.Equal(t, "bytes before the pack", limit.Limit)
+	}
+	broken := errors.New("no more")
+	p := &packReader{w: failing{broken}, meter: &count{}, limits: Limits{PackBytes: 100, PackObjects: 1}}
+	_, err := p.Write([]byte("PACK\x00\x00\x00\x02\x00\x00\x00\x01"))
+	require.ErrorIs(t, err, broken)
+	_, err = p.Write([]byte("x"))
+	require.ErrorIs(t, err, broken)
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// Where the POST goes follows from where the GET was answered, in its spelling.
+func TestBase(t *testing.T) {
+	for from, want := range map[string]string{
+		"https://a/b.git/info/refs?service=git-upload-pack": "https://a/b.git/git-upload-pack",
+		"https://a/%2Fx%20y/info/refs":                      "https://a/%2Fx%20y/git-upload-pack",
+		"https://a/info/refs":                               "https://a/git-upload-pack",
+		"https://a/login?next=/info/refs":                   "",
+	} {
+		u, err := url.Parse(from)
+		require.NoError(t, err)
+		s := &Server{}
+		err = s.setBase(u)
+		require.Equal(t, want == "", err != nil, from)
+		require.Equal(t, want, s.base)
+	}
+}
+
+func TestRequestsThatFail(t *testing.T) {
+	c, u, _ := answers(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Discover(ended, u, &count{})
+	require.ErrorIs(t, err, context.Canceled)
+	s := &Server{Version: 2, base: u.String()}
+	require.ErrorIs(t, c.Fetch(ended, s, nil, nil, io.Discard, &count{}), context.Canceled)
+	require.ErrorIs(t, c.ListTips(ended, s, &count{}), context.Canceled)
+	s.base = "://"
+	require.Error(t, c.Fetch(t.Context(), s, nil, nil, io.Discard, &count{}))
+	u.Query = "a=b"
+	_, err = c.Discover(t.Context(), u, &count{})
+	require.ErrorIs(t, err, ErrProtocol)
+	long := clean(strings.Repeat("x", 2*maxText))
+	require.Len(t, long, maxText)
+}
+
+// A list of tips never makes us panic, and is bounded.
+func FuzzTips(f *testing.F) {
+	f.Add([]byte(line(idA+" refs/heads/a peeled:"+idB+"\n") + "0000"))
+	f.Add([]byte(line("ERR x\n")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &Server{Version: 2}
+		if err := s.readTips(newReader(bytes.NewReader(data)), 10); err == nil && len(s.Tips) > 1<<10 {
+			t.Fatal("too much is remembered")
+		}
+	})
+}
+
+// What a server says of what went wrong never reaches a terminal as it is.
+func FuzzRemoteError(f *testing.F) {
+	f.Add("upload-pack: not our ref " + idA)
+	f.Add("\x1b[2J")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := remoteError(text).Error()
+		if strings.ContainsAny(got, "\x1b\x07\n\r") || len(got) > 4*maxText {
+			t.Fatalf("%q", got)
+		}
+	})
+}

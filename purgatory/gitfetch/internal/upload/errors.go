@@ -1,0 +1,75 @@
+package upload
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Errors that a caller can act upon.
+var (
+	// ErrNotFound: there is no such repository.
+	ErrNotFound = errors.New("no such repository")
+	// ErrAuth: the server wants to know who we are. We never say.
+	ErrAuth = errors.New("server wants credentials")
+	// ErrStatus: it answered with another status than 200.
+	ErrStatus = errors.New("server refused")
+	// ErrRemote: it said that something went wrong.
+	ErrRemote = errors.New("server reports an error")
+)
+
+// LimitError is returned when a server goes beyond a limit of ours.
+type LimitError struct {
+	Limit string // what was limited, such as "pack bytes"
+	Most  int64
+}
+
+// Error names the limit.
+func (e *LimitError) Error() string { return fmt.Sprintf("%s: more than %d", e.Limit, e.Most) }
+
+// MissingError is returned when a server says that it does not serve an object.
+type MissingError struct{ ID nip34.ObjectID }
+
+// Error names the object.
+func (e *MissingError) Error() string { return "server does not serve object " + e.ID.String() }
+
+// refusedBy reads an error line of a server; nil if it is none. Servers name the
+// object that they do not serve in two ways.
+func refusedBy(line string) error {
+	text, ok := strings.CutPrefix(line, "ERR ")
+	if !ok {
+		return nil
+	}
+	return remoteError(text)
+}
+
+func remoteError(text string) error {
+	text = strings.TrimSpace(text)
+	for _, phrase := range []string{"not our ref ", "unadvertised object "} {
+		if _, rest, ok := strings.Cut(text, phrase); ok {
+			word, _, _ := strings.Cut(rest, " ")
+			if id, err := nip34.ParseObjectID(strings.TrimSpace(word)); err == nil {
+				return &MissingError{id}
+			}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrRemote, clean(text))
+}
+
+// maxText is how much of a server's text is kept, in bytes.
+const maxText = 300
+
+// clean makes a server's text fit for logs and terminals.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), maxText)], string(utf8.RuneError))
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}

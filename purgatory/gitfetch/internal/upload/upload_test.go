@@ -1,0 +1,154 @@
+package upload
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// count is a Meter.
+type count struct{ n, begun, ended int }
+
+func (c *count) Begin()     { c.begun++ }
+func (c *count) Came(n int) { c.n += n }
+func (c *count) End()       { c.ended++ }
+
+func line(s string) string { return string(appendLine(nil, s)) }
+
+func TestPackets(t *testing.T) {
+	r := newReader(strings.NewReader("0000" + "0001" + "0002" + "0004" + line("hello\n")))
+	for _, want := range []kind{flush, delim, end} {
+		k, payload, err := r.next()
+		require.NoError(t, err)
+		require.Equal(t, want, k)
+		require.Empty(t, payload)
+	}
+	k, text, err := r.line()
+	require.NoError(t, err)
+	require.Equal(t, data, k)
+	require.Empty(t, text)
+	_, text, err = r.line()
+	require.NoError(t, err)
+	require.Equal(t, "hello", text)
+	_, _, err = r.next()
+	require.ErrorIs(t, err, io.EOF)
+	for _, bad := range []string{"0003", "zzzz", "fff5" + strings.Repeat("x", 100), "00", "0010abc"} {
+		_, _, err := newReader(strings.NewReader(bad)).next()
+		require.ErrorIs(t, err, ErrProtocol, bad)
+	}
+}
+
+const (
+	idA = "1111111111111111111111111111111111111111"
+	idB = "2222222222222222222222222222222222222222"
+)
+
+func oid(t testing.TB, s string) nip34.ObjectID {
+	id, err := nip34.ParseObjectID(s)
+	require.NoError(t, err)
+	return id
+}
+
+func TestAdvertisements(t *testing.T) {
+	v2, err := parseAdvertisement(strings.NewReader(line("# service=git-upload-pack\n")+"0000"+
+		line("version 2\n")+line("agent=x\n")+line("fetch=shallow filter\n")+line("object-format=sha256\n")+"0000"), 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, v2.Version)
+	require.Equal(t, nip34.SHA256, v2.Format)
+	require.True(t, v2.Serves(oid(t, idA+idA[:24])))
+	require.False(t, v2.Serves(oid(t, idA)), "another format")
+
+	for _, first := range []string{"", line("version 1\n")} {
+		v0, err := parseAdvertisement(strings.NewReader(line("# service=git-upload-pack\n")+"0000"+first+
+			line(idA+" HEAD\x00side-band-64k ofs-delta symref=HEAD:refs/heads/main\n")+
+			line(idA+" refs/heads/main\n")+line("shallow "+idB+"\n")+"0000"), 10)
+		require.NoError(t, err)
+		require.Zero(t, v0.Version)
+		require.True(t, v0.Serves(oid(t, idA)))
+		require.False(t, v0.Serves(oid(t, idB)))
+	}
+	empty, err := parseAdvertisement(strings.NewReader(line(strings.Repeat("0", 40)+" capabilities^{}\x00allow-reachable-sha1-in-want\n")+"0000"), 10)
+	require.NoError(t, err)
+	require.Empty(t, empty.Tips)
+	require.True(t, empty.Serves(oid(t, idB)))
+
+	_, err = parseAdvertisement(strings.NewReader(line("ERR access denied\x1b[1m\n")), 10)
+	require.ErrorIs(t, err, ErrRemote)
+	require.NotContains(t, err.Error(), "\x1b")
+	_, err = parseAdvertisement(strings.NewReader(line(idA+" a\n")+strings.Repeat(line(idA+" b\n"), 20)), 10)
+	var limit *LimitError
+	require.ErrorAs(t, err, &limit)
+}
+
+func TestErrorsNameTheObject(t *testing.T) {
+	for _, text := range []string{
+		"upload-pack: not our ref " + idA, "not our ref " + idA + "\n", "Server does not allow request for unadvertised object " + idA,
+		"git upload-pack: not our ref " + idA + " (and more)",
+	} {
+		var missing *MissingError
+		require.ErrorAs(t, remoteError(text), &missing, text)
+		require.Equal(t, idA, missing.ID.String())
+	}
+	for _, text := range []string{"not our ref", "not our ref xyz", "unadvertised object ../../etc"} {
+		var missing *MissingError
+		require.False(t, errors.As(remoteError(text), &missing), text)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	s := &Server{Version: 2, caps: map[string]string{"object-format": "sha1"}}
+	require.Equal(t, line("command=fetch\n")+line("object-format=sha1\n")+"0001"+line("thin-pack\n")+line("no-progress\n")+
+		line("ofs-delta\n")+line("want "+idA+"\n")+line("have "+idB+"\n")+line("done\n")+"0000",
+		string(s.request([]nip34.ObjectID{oid(t, idA)}, []nip34.ObjectID{oid(t, idB)})))
+	s = &Server{caps: map[string]string{"side-band-64k": "", "ofs-delta": ""}}
+	require.Equal(t, line("want "+idA+" side-band-64k ofs-delta\n")+line("want "+idB+"\n")+"0000"+line("done\n"),
+		string(s.request([]nip34.ObjectID{oid(t, idA), oid(t, idB)}, nil)))
+}
+
+// What a server sends never makes us panic, and never more memory than a packet.
+func FuzzAdvertisement(f *testing.F) {
+	f.Add([]byte(line("# service=git-upload-pack\n") + "0000" + line("version 2\n") + line("fetch\n") + "0000"))
+	f.Add([]byte(line(idA+" HEAD\x00side-band-64k\n") + "0000"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := parseAdvertisement(bytes.NewReader(data), 100)
+		if err == nil && len(s.caps) > maxCapabilities {
+			t.Fatal("too much is remembered")
+		}
+	})
+}
+
+// Nothing is passed on of an answer before its header was found to be within the
+// limits.
+func FuzzAnswer(f *testing.F) {
+	pack := "PACK\x00\x00\x00\x02\x00\x00\x00\x01rest"
+	f.Add(uint8(2), []byte(line("packfile\n")+line("\x01"+pack)+"0000"))
+	f.Add(uint8(0), []byte(line("NAK\n")+line("\x01"+pack)+"0000"))
+	f.Add(uint8(1), []byte(line("NAK\n")+pack))
+	f.Fuzz(func(t *testing.T, how uint8, data []byte) {
+		s := &Server{caps: map[string]string{}}
+		switch how % 3 {
+		case 2:
+			s.Version = 2
+		case 0:
+			s.caps["side-band-64k"] = ""
+		}
+		var out bytes.Buffer
+		p := &packReader{w: &out, meter: &count{}, limits: Limits{PackBytes: 1 << 10, PackObjects: 5}}
+		err := s.readAnswer(newReader(bytes.NewReader(data)), p)
+		if out.Len() > 1<<10 {
+			t.Fatal("more than the limit was passed on")
+		}
+		if out.Len() > 0 && !bytes.HasPrefix(out.Bytes(), []byte("PACK\x00\x00\x00")) {
+			t.Fatalf("%q was passed on", out.Bytes())
+		}
+		if err == nil && p.end() == nil && out.Len() < packHeader {
+			t.Fatal("success without a pack")
+		}
+	})
+}

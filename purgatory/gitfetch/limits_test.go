@@ -1,0 +1,273 @@
+package gitfetch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Each limit, reached by a server that is honest but for being too much: exactly the
+// limit passes, one more does not, and the error says which it was.
+func TestPromiseP30_EachLimit(t *testing.T) {
+	there := bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 30)
+	o := serve(t, there, nil)
+	for _, c := range []struct {
+		limit string
+		cfg   Config
+	}{
+		{"pack bytes", Config{MaxPackBytes: 1000}},
+		{"pack objects", Config{MaxPackObjects: 119}},
+		{"advertisement bytes", Config{MaxAdvertBytes: 50}},
+		{"memory of git", Config{MaxMemory: 1 << 20}},
+	} {
+		t.Run(c.limit, func(t *testing.T) {
+			here := bare(t, nip34.SHA1)
+			before := digest(t, here)
+			f := fetcher(t, c.cfg)
+			if c.limit == "memory of git" {
+				// So little that git can't begin: what it says then is another thing.
+				require.Error(t, attempt(t.Context(), f, here, o.clone(t), ids[29]))
+				return
+			}
+			err := attempt(t.Context(), f, here, o.clone(t), ids[29])
+			require.True(t, limit(c.limit)(err), "%v", err)
+			require.ErrorIs(t, err, purgatory.ErrLimit)
+			require.Equal(t, before, digest(t, here))
+			require.Empty(t, children(t))
+		})
+	}
+	f := fetcher(t, Config{MaxPackObjects: 120})
+	require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[29]), "exactly the limit")
+}
+
+// The rate is counted over 30 s while something is waited for, and only then.
+func TestPromiseP30_Rate(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes int64         // at a time
+		every time.Duration // so much
+		busy  bool          // we are waiting for the server
+		after time.Duration // refused after; 0: never
+	}{
+		{"1 byte a second", 1, time.Second, true, 30 * time.Second},
+		{"nothing", 0, time.Second, true, 30 * time.Second},
+		{"just enough", 1100, time.Second, true, 0},
+		{"just too little", 1 << 10, 1100 * time.Millisecond, true, 30 * time.Second},
+		{"in bursts", 31 << 10, 28 * time.Second, true, 0},
+		{"we are the slow ones", 0, time.Second, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &Fetcher{cfg: Config{}.withDefaults(), free: func(string) (uint64, error) { return 2 << 30, nil }}
+				ctx, end := context.WithCancelCause(t.Context())
+				m := &meter{}
+				if c.busy {
+					m.Begin()
+				}
+				stop := f.watch(ctx, end, m, "")
+				began := time.Now()
+				for ctx.Err() == nil && time.Since(began) < 5*time.Minute {
+					m.Came(int(c.bytes))
+					select {
+					case <-time.After(c.every):
+					case <-ctx.Done():
+					}
+				}
+				stop()
+				if c.after == 0 {
+					require.NoError(t, ctx.Err())
+					end(nil)
+					return
+				}
+				require.ErrorIs(t, context.Cause(ctx), ErrSlow)
+				require.InDelta(t, c.after.Seconds(), time.Since(began).Seconds(), 6)
+			})
+		})
+	}
+}
+
+// The disk is looked at before the first request and while a pack comes.
+func TestPromiseP30_FreeDisk(t *testing.T) {
+	here := sample(t)
+	before := digest(t, here)
+	var left atomic.Uint64
+	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		v2(func(w io.Writer) {
+			fmt.Fprint(w, pkt("packfile\n"))
+			_ = band(w, packHeader(1))
+			_ = band(w, entryHead(3, 1<<20))
+			fmt.Fprint(w, "fff0\x01")
+		})(w, r)
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).Flush()
+			left.Store(5)
+			<-r.Context().Done()
+		}
+	})
+	f := fetcher(t, Config{MinFreeDisk: 10})
+	f.free = func(string) (uint64, error) { return left.Load(), nil }
+	left.Store(9)
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), ErrDisk)
+	require.Empty(t, o.seen(), "no request without room for the answer")
+	left.Store(10)
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), ErrDisk)
+	require.Len(t, o.seen(), 2)
+	require.Equal(t, before, digest(t, here))
+	require.Empty(t, children(t))
+	f.free = func(string) (uint64, error) { return 0, syscall.EIO }
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), syscall.EIO)
+}
+
+// A git that would run forever, with a child of its own, is ended as a group, by the
+// end of the time.
+func TestPromiseP30_TimeEndsTheGroup(t *testing.T) {
+	dir := t.TempDir()
+	pids := filepath.Join(dir, "pids")
+	path := filepath.Join(dir, "git")
+	require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(`#!/bin/sh
+case "$*" in
+*build-options*) exec git "$@";;
+*index-pack*) sleep 1000 & echo $! >> %s; echo $$ >> %s; wait;;
+*) exec git "$@";;
+esac
+`, pids, pids)), 0o700))
+	here := sample(t)
+	before := digest(t, here)
+	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		sendPack(packOf(object(3, []byte("x"))))(w, r)
+	})
+	f := fetcher(t, Config{Git: path, Timeout: time.Second})
+	err := attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
+	require.True(t, limit("seconds")(err), "%v", err)
+	require.Equal(t, before, digest(t, here))
+	list, err := os.ReadFile(pids)
+	require.NoError(t, err)
+	require.Len(t, strings.Fields(string(list)), 2)
+	for pid := range strings.FieldsSeq(string(list)) {
+		require.Eventually(t, func() bool { return gone(pid) }, 5*time.Second, 5*time.Millisecond, pid)
+	}
+}
+
+// gone reports whether a process is no more, or only its name is.
+func gone(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// Never more children than allowed, and servers that take their time do not keep the
+// others from running.
+func TestPromiseP30_Children(t *testing.T) {
+	slow, stop := context.WithCancel(t.Context())
+	there := sample(t)
+	var hanging atomic.Int64
+	o := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, packHeader(1)) })(w, r)
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).Flush()
+			hanging.Add(1)
+			<-r.Context().Done()
+		}
+	})
+	f := fetcher(t, Config{MaxChildren: 4})
+	var mu sync.Mutex
+	most := 0
+	f.started = func(*exec.Cmd) {
+		mu.Lock()
+		defer mu.Unlock()
+		most = max(most, len(f.children))
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		here := sample(t)
+		wg.Go(func() {
+			_ = attempt(slow, f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
+		})
+	}
+	require.Eventually(t, func() bool { return hanging.Load() == 3 }, 10*time.Second, time.Millisecond)
+	here := sample(t)
+	refs, err := f.Refs(t.Context(), here)
+	require.NoError(t, err, "three fetches hang and five wait, and this is none")
+	require.Len(t, refs.At, 1)
+	stop()
+	wg.Wait()
+	require.LessOrEqual(t, most, 4)
+	require.Empty(t, children(t))
+	full, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 4 {
+		f.children <- struct{}{}
+	}
+	_, err = f.Refs(full, here)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// An old git, something that is no git, and none are said to be what they are; one
+// whose SHA-1 can be fooled is warned of.
+func TestPromiseP36_Versions(t *testing.T) {
+	dialer, err := egress.NewDialer(egress.Config{})
+	require.NoError(t, err)
+	fake := func(text string, code int) string {
+		path := filepath.Join(t.TempDir(), "git")
+		require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf("#!/bin/sh\nprintf '%s'\nexit %d\n", text, code)), 0o700))
+		return path
+	}
+	for text, want := range map[string]string{
+		"git version 2.38.5\\n":       "git version 2.38.5, want 2.39 or later",
+		"git version 1.99.0\\n":       "want 2.39 or later",
+		"\\033[2Jno git\\n":           `\x1b[2Jno git is no version of git`,
+		"":                            "is no version of git",
+		"git version two\\n":          "is no version of git",
+		"git version 2.9.9 (x y)\\nz": "want 2.39",
+	} {
+		_, err := New(t.Context(), Config{Dialer: dialer, Git: fake(text, 0)})
+		require.ErrorIs(t, err, ErrGit, text)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = New(t.Context(), Config{Dialer: dialer, Git: fake("git version 2.50.0", 1)})
+	require.ErrorIs(t, err, ErrGit)
+	_, err = New(t.Context(), Config{Dialer: dialer, Git: "/nonexistent/git"})
+	require.ErrorIs(t, err, ErrGit)
+	for build, warned := range map[string]bool{"": false, "SHA-1: SHA1_DC\\n": false, "SHA-1: SHA1_APPLE\\n": true, "cpu: x\\nSHA-1: SHA1_OPENSSL\\n": true} {
+		var log strings.Builder
+		f, err := New(t.Context(), Config{
+			Dialer: dialer, Git: fake("git version 3.0.1\\n"+build, 0), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		require.NoError(t, err)
+		require.Equal(t, "git version 3.0.1", f.GitVersion())
+		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
+		f.Close()
+	}
+	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1})
+	require.ErrorIs(t, err, ErrConfig)
+	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren"} {
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// Repositories that hash otherwise have nothing for each other.
+func TestPromiseP35_OtherFormatRefused(t *testing.T) {
+	there, here := bare(t, nip34.SHA256), bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 1)
+	o := serve(t, there, nil)
+	f := fetcher(t, Config{})
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), ids[0]), ErrFormat)
+}

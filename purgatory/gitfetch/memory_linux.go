@@ -1,0 +1,26 @@
+package gitfetch
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// limitMemory bounds the address space of a process.
+func limitMemory(pid int, most uint64) error {
+	limit := syscall.Rlimit{Cur: most, Max: most}
+	_, _, errno := syscall.Syscall6(syscall.SYS_PRLIMIT64,
+		uintptr(pid), syscall.RLIMIT_AS, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// freeDisk returns how many bytes of the disk of dir we may still use.
+func freeDisk(dir string) (uint64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}

@@ -1,0 +1,208 @@
+package gitfetch
+
+import (
+	"context"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// TestMain has the folders of tests in memory, where there is such a place: there are
+// many small files, and how fast the disk is is only the question of benchmarks.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if _, err := os.Stat("/dev/shm"); err == nil && flag.Lookup("test.bench").Value.String() == "" {
+		_ = os.Setenv("TMPDIR", "/dev/shm") // else they are on the disk
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(sampleDir)
+		os.Exit(code)
+	}))
+}
+
+// git runs git as a user would, in the test's own world.
+func git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	return gitIn(t, dir, "", args...)
+}
+
+func gitIn(t testing.TB, dir, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_AUTHOR_DATE=1700000000 +0000",
+		"GIT_COMMITTER_NAME=c", "GIT_COMMITTER_EMAIL=c@example.com", "GIT_COMMITTER_DATE=1700000000 +0000")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "git %v: %s", args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// bare makes an empty bare repository.
+func bare(t testing.TB, format nip34.ObjectFormat) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo.git")
+	git(t, t.TempDir(), "init", "-q", "--bare", "--object-format="+format.String(), "-b", "main", dir)
+	return dir
+}
+
+// history adds n commits with a file each to a branch, and returns their ids,
+// oldest first.
+func history(t testing.TB, dir, branch string, n int) (ids []nip34.ObjectID) {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		text := fmt.Sprintf("%s %d\n", branch, i)
+		fmt.Fprintf(&b, "commit refs/heads/%s\nmark :%d\ncommitter c <c@example.com> %d +0000\ndata %d\n%s", branch, i+1, 1700000000+i, len(text), text)
+		if _, err := os.Stat(filepath.Join(dir, "refs", "heads", branch)); i == 0 && err == nil {
+			fmt.Fprintf(&b, "from refs/heads/%s^0\n", branch)
+		}
+		fmt.Fprintf(&b, "M 100644 inline dir/%s-%d.txt\ndata %d\n%s\n", branch, i, len(text), text)
+	}
+	gitIn(t, dir, b.String(), "fast-import", "--quiet")
+	out := git(t, dir, "rev-list", "--reverse", "--max-count="+fmt.Sprint(n), branch)
+	for line := range strings.Lines(out) {
+		ids = append(ids, oid(t, strings.TrimSpace(line)))
+	}
+	return ids
+}
+
+func oid(t testing.TB, s string) nip34.ObjectID {
+	t.Helper()
+	id, err := nip34.ParseObjectID(s)
+	require.NoError(t, err)
+	return id
+}
+
+// origin serves repositories by git http-backend.
+type origin struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []string
+}
+
+func (o *origin) note(r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.requests = append(o.requests, r.Method+" "+r.URL.Path)
+}
+
+// seen are the requests so far.
+func (o *origin) seen() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.requests)
+}
+
+// serve serves the repository in dir; change, if not nil, sits before the backend.
+func serve(t testing.TB, dir string, change func(w http.ResponseWriter, r *http.Request, next http.Handler)) *origin {
+	t.Helper()
+	path := filepath.Join(git(t, dir, "--exec-path"), "git-http-backend")
+	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := &cgi.Handler{
+			Path: path, Dir: dir,
+			Env: []string{
+				"GIT_PROJECT_ROOT=" + filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1",
+				"GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL=" + r.Header.Get("Git-Protocol"),
+				"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+			},
+		}
+		h.ServeHTTP(w, r)
+	})
+	o := &origin{}
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.note(r)
+		if change != nil {
+			change(w, r, backend)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+func (o *origin) clone(t testing.TB) egress.URL {
+	t.Helper()
+	u, err := egress.ParseURL(o.URL+"/repo.git", egress.HTTP)
+	require.NoError(t, err)
+	return u
+}
+
+// fetcher returns one that may reach the loopback.
+func fetcher(t testing.TB, cfg Config) *Fetcher {
+	t.Helper()
+	dialer, err := egress.NewDialer(egress.Config{
+		AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	})
+	require.NoError(t, err)
+	cfg.Dialer = dialer
+	if cfg.MinFreeDisk == 0 {
+		cfg.MinFreeDisk = 1 << 20
+	}
+	f, err := New(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// leftovers are the files in a repository that a fetch must not leave behind.
+func leftovers(t testing.TB, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), quarantinePrefix) || strings.HasSuffix(e.Name(), ".lock") {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+func get(t testing.TB, f *Fetcher, dir string, from egress.URL, ids ...nip34.ObjectID) {
+	t.Helper()
+	q, err := f.Quarantine(t.Context(), dir)
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), from, ids)
+	require.NoError(t, err)
+	missing, err := q.Missing(context.Background(), ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, q.Promote(t.Context()))
+}
+
+// fetcherTrusting is fetcher, which takes the certificate of a server for good.
+func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(srv.Certificate())
+	dialer, err := egress.NewDialer(egress.Config{
+		AllowPlaintext: true, RootCAs: pool, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	})
+	require.NoError(t, err)
+	cfg.Dialer, cfg.MinFreeDisk = dialer, 1<<20
+	f, err := New(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func mkdir(dir string) error { return os.Mkdir(dir, 0o700) }

@@ -1,0 +1,225 @@
+package gitfetch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// fetched is a quarantine with the tip of a new history in it, complete.
+func fetched(t testing.TB, f *Fetcher, here string, o *origin, ids ...nip34.ObjectID) *Quarantine {
+	t.Helper()
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), o.clone(t), ids)
+	require.NoError(t, err)
+	missing, err := q.Missing(t.Context(), ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	return q
+}
+
+// Whoever collects garbage without mercy between any two steps loses nothing that is
+// needed.
+func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	o := serve(t, there, nil)
+	main := ref(t, "refs/heads/main")
+	var old nip34.ObjectID
+	gc := func() {
+		git(t, here, "gc", "--quiet", "--prune=now")
+		git(t, here, "prune", "--expire=now")
+	}
+	for range 2 { // the second time there is a history to build on
+		tip := history(t, there, "main", 5)[4]
+		q, err := f.newQuarantine(here)
+		require.NoError(t, err)
+		gc()
+		_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{tip})
+		require.NoError(t, err)
+		gc()
+		missing, err := q.Missing(t.Context(), []nip34.ObjectID{tip})
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		gc()
+		require.NoError(t, q.Promote(t.Context()))
+		gc()
+		missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		gc()
+		require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, Old: old, New: tip}}, main))
+		gc()
+		require.NoError(t, f.Tidy(t.Context(), here))
+		gc()
+		git(t, here, "fsck", "--strict")
+		require.Equal(t, git(t, there, "rev-list", "main"), git(t, here, "rev-list", "main"))
+		old = tip
+	}
+	require.Empty(t, keeps(t, here))
+}
+
+func keeps(t testing.TB, dir string) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.keep"))
+	require.NoError(t, err)
+	return list
+}
+
+// What is needed and lies in the repository with no ref to hold it is promoted as
+// well: garbage collection may be about to take it.
+func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
+	g, commits := chain(t)
+	here := g.loose(t, commits[4].id) // all of it unheld, but for what is wanted
+	f := fetcher(t, Config{})
+	o := serve(t, here, nil)
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	// A server that takes for granted that we have the rest.
+	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
+	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{commits[4].id})
+	require.NoError(t, err)
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{commits[4].id})
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, q.Promote(t.Context()))
+	git(t, here, "gc", "--quiet", "--prune=now")
+	missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{commits[4].id})
+	require.NoError(t, err)
+	require.Empty(t, missing)
+}
+
+// Nothing appears in the repository before it is on the disk, and the index by which
+// git finds a pack appears last, when everything else is there for good.
+func TestPromiseP33_OrderOfPromotion(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	tip := history(t, there, "main", 5)[4]
+	f := fetcher(t, Config{})
+	o := serve(t, there, nil)
+	q := fetched(t, f, here, o, tip)
+	folder := filepath.Join(here, "objects", "pack")
+	var steps []string
+	f.synced = func(path string) {
+		if path == folder {
+			steps = append(steps, "sync folder")
+			return
+		}
+		steps = append(steps, "sync "+filepath.Ext(path))
+	}
+	f.placed = func(path string) {
+		steps = append(steps, "place "+filepath.Ext(path))
+		if filepath.Ext(path) == ".idx" {
+			require.NotEmpty(t, keeps(t, here))
+		}
+	}
+	require.NoError(t, q.Promote(t.Context()))
+	want := []string{
+		"sync .pack", "place .pack", "sync .rev", "place .rev", "sync .keep", "sync folder", "sync .idx", "place .idx", "sync folder",
+	}
+	if !slices.Contains(steps, "place .rev") { // git makes one by default since 2.41
+		want = slices.DeleteFunc(want, func(s string) bool { return s == "place .rev" })
+	}
+	if !slices.Equal(want, steps) {
+		want = slices.DeleteFunc(want, func(s string) bool { return s == "sync .rev" })
+	}
+	require.Equal(t, want, steps)
+	require.Empty(t, leftovers(t, here))
+	require.NoError(t, q.Discard(), "after Promote")
+}
+
+// The same pack again, and one that somebody else keeps: nothing is replaced, and
+// their mark stays.
+func TestPromoteTwice(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	tip := history(t, there, "main", 5)[4]
+	f := fetcher(t, Config{})
+	o := serve(t, there, nil)
+	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
+	require.NoError(t, f.Tidy(t.Context(), here))
+	packs, err := filepath.Glob(here + "/objects/pack/*.pack")
+	require.NoError(t, err)
+	require.Len(t, packs, 1)
+	theirs := strings.TrimSuffix(packs[0], ".pack") + ".keep"
+	require.NoError(t, os.WriteFile(theirs, []byte("mine\n"), 0o600))
+	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
+	require.NoError(t, f.Tidy(t.Context(), here))
+	require.FileExists(t, theirs)
+	git(t, here, "fsck", "--full")
+}
+
+// What nobody asked for is not promoted, if it is more than is to be expected.
+func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
+	g, commits := chain(t)
+	var pack [][]byte
+	for _, n := range g.all {
+		pack = append(pack, object(map[string]byte{"commit": 1, "tree": 2, "blob": 3}[n.kind], n.body))
+	}
+	for i := range 3000 {
+		pack = append(pack, stored(3, fmt.Appendf(nil, "junk %d", i)))
+	}
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	o := serve(t, here, nil)
+	o.Config.Handler = sendPack(packOf(pack...))
+	q := fetched(t, f, here, o, commits[4].id)
+	require.NoError(t, q.Promote(t.Context()))
+	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
+	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{commits[4].id})
+	require.NoError(t, err)
+	require.Empty(t, missing)
+
+	// All of it is there already and held: there is nothing to promote.
+	git(t, here, "update-ref", "refs/heads/main", commits[4].id.String())
+	q = fetched(t, f, here, o, commits[0].id)
+	require.NoError(t, q.Promote(t.Context()))
+	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
+	require.Empty(t, leftovers(t, here))
+}
+
+// A pack whose end was not indexed is not promoted, and does not outlive the error.
+func TestFetchLeavesNothingAfterAnError(t *testing.T) {
+	here := sample(t)
+	f := fetcher(t, Config{})
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(q.packs()+"/pack-1.pack", nil, 0o600))
+	require.NoError(t, q.Promote(t.Context()))
+	packs, err := filepath.Glob(here + "/objects/pack/pack-1.*")
+	require.NoError(t, err)
+	require.Empty(t, packs)
+	_, err = q.Fetch(t.Context(), serve(t, here, nil).clone(t), []nip34.ObjectID{oid(t, strings.Repeat("a", 40))})
+	require.Error(t, err, "it was ended")
+	_, err = f.Quarantine(t.Context(), here+"/nowhere")
+	require.Error(t, err)
+}
+
+// An index that is not one is refused, whatever is in it.
+func FuzzReadIndex(f *testing.F) {
+	head := append([]byte(indexMark), make([]byte, 1024)...)
+	f.Add(head, []byte("ab"))
+	one := bytes.Clone(head)
+	one[len(one)-1] = 1
+	f.Add(append(one, make([]byte, 20)...), []byte(strings.Repeat("0", 40)))
+	f.Fuzz(func(t *testing.T, data, id []byte) {
+		for _, n := range []int{20, 32} {
+			x, err := readIndex(data, n)
+			if err != nil {
+				continue
+			}
+			if x.len()*n > len(data) {
+				t.Fatal("more ids than there is room for")
+			}
+			_ = packIndexes{x}.has(id)
+		}
+	})
+}

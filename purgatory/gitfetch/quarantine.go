@@ -1,0 +1,158 @@
+package gitfetch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// quarantinePrefix begins the name of every quarantine, in its repository. The
+// epoch of the process that made it follows.
+const quarantinePrefix = "graspsync-quarantine-"
+
+func newEpoch() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Quarantine holds objects that were fetched and are not part of their repository.
+type Quarantine struct {
+	f    *Fetcher
+	dir  string // of the repository
+	name string // of ours, in it
+	// complete are the ids that Missing found to have all that they need, when it was
+	// asked last.
+	complete []nip34.ObjectID
+}
+
+// Quarantine implements [purgatory.GitFetcher].
+func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
+	return f.newQuarantine(dir)
+}
+
+func (f *Fetcher) newQuarantine(dir string) (*Quarantine, error) {
+	if err := f.sweep(dir); err != nil { // or a crash loop would fill the disk
+		return nil, err
+	}
+	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, f.epoch, f.names.Add(1))}
+	for _, p := range []string{q.path(), q.packs()} {
+		if err := os.Mkdir(p, 0o700); err != nil {
+			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
+		}
+	}
+	return q, nil
+}
+
+func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
+func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
+
+// content lists the files in a quarantine.
+func (q *Quarantine) content() (map[string]bool, error) {
+	entries, err := os.ReadDir(q.packs())
+	if err != nil {
+		return nil, fmt.Errorf("reading a quarantine: %w", err)
+	}
+	names := make(map[string]bool)
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	return names, nil
+}
+
+// restore removes everything that came after before was listed: what a pack left
+// that was not indexed to its end.
+func (q *Quarantine) restore(before map[string]bool) error {
+	now, err := q.content()
+	errs := []error{err}
+	for name := range now {
+		if !before[name] {
+			errs = append(errs, os.Remove(filepath.Join(q.packs(), name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep removes the quarantines that earlier processes left in a repository.
+func (f *Fetcher) sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("sweeping quarantines: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), quarantinePrefix) && !strings.HasPrefix(e.Name(), quarantinePrefix+f.epoch) {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Discard implements [purgatory.Quarantine].
+func (q *Quarantine) Discard() error {
+	if err := os.RemoveAll(q.path()); err != nil {
+		return fmt.Errorf("removing a quarantine: %w", err)
+	}
+	return nil
+}
+
+// objects is the environment in which git writes to the quarantine and sees the
+// repository behind it. The paths are those from the repository, so that no name in
+// its own path can be taken for a separator of two.
+func (q *Quarantine) objects() []string {
+	return []string{"GIT_OBJECT_DIRECTORY=" + q.name, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
+}
+
+// oldFaults are faults of old programs in honest repositories that do no harm. Every
+// other fault, and an object that another one of the pack needs and that is neither
+// in it nor here, is an error.
+const oldFaults = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
+
+// index has git index a pack into the quarantine. The caller has the right to run a
+// child.
+func (f *Fetcher) index(ctx context.Context, q *Quarantine, r io.ReadCloser) error {
+	_, err := f.runNow(ctx, child{
+		dir: q.dir, extra: q.objects(), stdin: r,
+		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults, "--threads=1",
+			fmt.Sprintf("--max-input-size=%d", f.cfg.MaxPackBytes)},
+	})
+	var failed *childError
+	switch {
+	case !errors.As(err, &failed):
+	case strings.Contains(failed.stderr, "did not receive expected object"), strings.Contains(failed.stderr, "unresolved delta"):
+		return fmt.Errorf("%w: %w", ErrIncomplete, err)
+	case failed.outOfMemory():
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(f.cfg.MaxMemory)}, err)
+	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: f.cfg.MaxPackBytes}, err)
+	}
+	return err
+}
+
+// Missing implements [purgatory.Quarantine].
+func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	q.complete = nil
+	missing, err := q.f.missing(ctx, q.dir, q.objects(), ids)
+	if err != nil {
+		return nil, err
+	}
+	gone := make(map[nip34.ObjectID]bool, len(missing))
+	for _, id := range missing {
+		gone[id] = true
+	}
+	for _, id := range ids {
+		if !gone[id] {
+			q.complete = append(q.complete, id)
+		}
+	}
+	return missing, nil
+}

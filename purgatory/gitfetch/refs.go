@@ -1,0 +1,244 @@
+package gitfetch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Refs implements [purgatory.GitFetcher].
+func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
+	refs := purgatory.Refs{At: make(map[nip34.RefName]nip34.ObjectID)}
+	format, err := f.Format(ctx, dir)
+	if err != nil {
+		return refs, err
+	}
+	refs.Format = format
+	out, err := f.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	if err != nil {
+		return refs, fmt.Errorf("reading refs: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		id, err := nip34.ParseObjectID(text)
+		if err != nil {
+			continue
+		}
+		if r, ok := refName(name); ok {
+			refs.At[r] = id
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "HEAD"))
+	if err != nil {
+		return refs, fmt.Errorf("reading HEAD: %w", err)
+	}
+	target, _ := strings.CutPrefix(strings.TrimSpace(string(data)), "ref: ")
+	refs.Head, _ = refName(target)
+	return refs, nil
+}
+
+// refName reads the name of a ref as our repositories have them.
+func refName(name string) (nip34.RefName, bool) {
+	if hex, ok := strings.CutPrefix(name, "refs/nostr/"); ok {
+		id, err := filters.ParseEventID(hex)
+		return nip34.EventRef(id), err == nil
+	}
+	r, err := nip34.ParseRefName(name)
+	return r, err == nil
+}
+
+// Align implements [purgatory.GitFetcher]. Git refuses a ref below the name of one
+// that is still there: those that are in the way of others go first.
+func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	if err := f.checkChanges(ctx, dir, changes); err != nil {
+		return err
+	}
+	var sets, deletes []purgatory.RefChange
+	for _, c := range changes {
+		if c.New.IsZero() {
+			deletes = append(deletes, c)
+		} else {
+			sets = append(sets, c)
+		}
+	}
+	first, deletes := inTheWay(sets, deletes)
+	if err := f.remove(ctx, dir, first); err != nil {
+		return err
+	}
+	if err := f.transact(ctx, dir, sets); err != nil {
+		return fmt.Errorf("setting refs: %w", err)
+	}
+	if !head.IsZero() {
+		if err := f.setHead(dir, head); err != nil {
+			return fmt.Errorf("setting HEAD: %w", err)
+		}
+	}
+	return f.remove(ctx, dir, deletes)
+}
+
+// checkChanges refuses ids that git would not take for ids: null ones delete, those
+// of another format are looked up as names.
+func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	format, err := f.Format(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		for _, id := range []nip34.ObjectID{c.Old, c.New} {
+			if !id.IsZero() && (id.Format() != format || strings.Trim(id.String(), "0") == "") {
+				return fmt.Errorf("%w: a ref can't be %s", ErrFormat, id)
+			}
+		}
+		if c.Old.IsZero() && c.New.IsZero() {
+			return fmt.Errorf("%w: a ref that is not there can't go", purgatory.ErrChanged)
+		}
+	}
+	return nil
+}
+
+// inTheWay tells refs that go and whose name is a folder of one that is set, or the
+// other way round, from those that are not.
+func inTheWay(sets, deletes []purgatory.RefChange) (first, rest []purgatory.RefChange) {
+	names, folders := make(map[string]bool), make(map[string]bool)
+	for _, c := range sets {
+		names[c.Name.String()] = true
+		addFolders(folders, c.Name.String())
+	}
+	for _, c := range deletes {
+		own := make(map[string]bool)
+		addFolders(own, c.Name.String())
+		conflict := folders[c.Name.String()]
+		for folder := range own {
+			conflict = conflict || names[folder]
+		}
+		if conflict {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return first, rest
+}
+
+func addFolders(to map[string]bool, name string) {
+	for i := range len(name) {
+		if name[i] == '/' {
+			to[name[:i]] = true
+		}
+	}
+}
+
+// remove deletes refs. Git forgets the log of a ref with the ref: what it was is
+// written to the log of HEAD first, so that nothing is lost before that expires.
+func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := f.logRemoved(dir, changes); err != nil {
+		return fmt.Errorf("logging deleted refs: %w", err)
+	}
+	if err := f.transact(ctx, dir, changes); err != nil {
+		return fmt.Errorf("deleting refs: %w", err)
+	}
+	return nil
+}
+
+// logRemoved appends to the log of HEAD, one line in one write for each ref, as git
+// does.
+func (f *Fetcher) logRemoved(dir string, changes []purgatory.RefChange) error {
+	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "logs", "HEAD"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	now := time.Now().Unix()
+	var b bytes.Buffer
+	for _, c := range changes {
+		fmt.Fprintf(&b, "%s %s graspsync <graspsync> %d +0000\tgraspsync: deleted %s\n", c.Old, c.Old, now, c.Name)
+	}
+	_, err = file.Write(b.Bytes())
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// transact gives all changes to one run of update-ref, which makes all or none.
+func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	b.WriteString("start\x00")
+	for _, c := range changes {
+		switch {
+		case c.New.IsZero():
+			fmt.Fprintf(&b, "delete %s\x00%s\x00", c.Name, c.Old)
+		case c.Old.IsZero():
+			fmt.Fprintf(&b, "create %s\x00%s\x00", c.Name, c.New)
+		default:
+			fmt.Fprintf(&b, "update %s\x00%s\x00%s\x00", c.Name, c.New, c.Old)
+		}
+	}
+	b.WriteString("prepare\x00commit\x00")
+	_, err := f.run(ctx, child{dir: dir, stdin: &b, args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"}})
+	var failed *childError
+	if errors.As(err, &failed) && changed(failed.stderr) {
+		return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
+	}
+	return err
+}
+
+// changed reports whether git says that a ref is not what it was taken for, or that
+// there is one now which is in the way. The names of refs have no spaces, so that
+// they can't be taken for its words.
+func changed(stderr string) bool {
+	for _, phrase := range []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"} {
+		if strings.Contains(stderr, phrase) {
+			return true
+		}
+	}
+	return false
+}
+
+// setHead points HEAD to a branch. The name comes from a stranger, so it is written
+// by us and not given to git as an argument: into a lock file, as git does it.
+func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
+	if !strings.HasPrefix(head.String(), "refs/heads/") {
+		return fmt.Errorf("%s is no branch", head)
+	}
+	want := "ref: " + head.String() + "\n"
+	path := filepath.Join(dir, "HEAD")
+	if now, err := os.ReadFile(path); err == nil && string(now) == want {
+		return nil
+	}
+	mode := fs.FileMode(0o644)
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		mode = info.Mode().Perm()
+	}
+	lock := path + ".lock"
+	file, err := os.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(want)
+	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(lock))
+	}
+	if err := os.Rename(lock, path); err != nil {
+		return errors.Join(err, os.Remove(lock))
+	}
+	return f.sync(dir)
+}

@@ -1,0 +1,215 @@
+package gitfetch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+func refsOf(t testing.TB, dir string) string {
+	t.Helper()
+	return git(t, dir, "for-each-ref", "--format=%(refname) %(objectname)") + "\n" + readFile(t, dir+"/HEAD")
+}
+
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(data)
+}
+
+// A ref whose name is the folder of another makes room for it, and the other way
+// round; what was there is in the log.
+func TestPromiseP34_NamesInTheWay(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	ids := history(t, here, "main", 2)
+	f := fetcher(t, Config{})
+	a, ab, abc := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b"), ref(t, "refs/heads/a/b/c")
+	other := ref(t, "refs/heads/ab")
+	set := func(changes ...purgatory.RefChange) error {
+		return f.Align(t.Context(), here, changes, nip34.RefName{})
+	}
+	require.NoError(t, set(purgatory.RefChange{Name: a, New: ids[0]}, purgatory.RefChange{Name: other, New: ids[0]}))
+	git(t, here, "pack-refs", "--all")
+	require.NoError(t, set(purgatory.RefChange{Name: a, Old: ids[0]}, purgatory.RefChange{Name: abc, New: ids[1]}, purgatory.RefChange{Name: other, Old: ids[0]}))
+	require.NoError(t, set(purgatory.RefChange{Name: abc, Old: ids[1]}, purgatory.RefChange{Name: ab, New: ids[0]}))
+	require.NoError(t, set(purgatory.RefChange{Name: ab, Old: ids[0]}, purgatory.RefChange{Name: a, New: ids[1]}))
+	require.Equal(t, fmt.Sprintf("refs/heads/a %s\nrefs/heads/main %s\nref: refs/heads/main\n", ids[1], ids[1]), refsOf(t, here))
+	require.ErrorIs(t, set(purgatory.RefChange{Name: ab, New: ids[0]}), purgatory.ErrChanged, "somebody else made what is in the way")
+	require.Contains(t, readFile(t, here+"/logs/HEAD"), "deleted refs/heads/a/b/c")
+}
+
+// What a ref was is kept for 30 days and longer: moved or deleted, and whoever
+// collects garbage.
+func TestPromiseP34_OldValuesAreKept(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
+	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
+	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{
+		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1]},
+	}, three))
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD to what is not there
+	git(t, here, "gc", "--quiet", "--prune=now")
+	git(t, here, "cat-file", "-e", tips[1].String())
+	git(t, here, "fsck", "--strict")
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2], New: tips[1]}}, three))
+	git(t, here, "gc", "--quiet", "--prune=now")
+	git(t, here, "cat-file", "-e", tips[2].String())
+}
+
+// Thousands of refs in one go, and away again.
+func TestPromiseP34_ManyRefs(t *testing.T) {
+	n := 5000
+	if testing.Short() {
+		n = 500
+	}
+	here := bare(t, nip34.SHA1)
+	tip := history(t, here, "main", 1)[0]
+	f := fetcher(t, Config{})
+	var set, away []purgatory.RefChange
+	for i := range n {
+		r := ref(t, fmt.Sprintf("refs/%s/n%d/x", []string{"heads", "tags"}[i%2], i))
+		set = append(set, purgatory.RefChange{Name: r, New: tip})
+		away = append(away, purgatory.RefChange{Name: r, Old: tip})
+	}
+	require.NoError(t, f.Align(t.Context(), here, set, nip34.RefName{}))
+	refs, err := f.Refs(t.Context(), here)
+	require.NoError(t, err)
+	require.Len(t, refs.At, n+1)
+	// One that is not what it was taken for, and nothing is done.
+	before := refsOf(t, here)
+	wrong := slices.Clone(away)
+	wrong[n/2].Old = oid(t, strings.Repeat("1", 40))
+	require.ErrorIs(t, f.Align(t.Context(), here, wrong, nip34.RefName{}), purgatory.ErrChanged)
+	require.ErrorIs(t, f.Align(t.Context(), here, set[:1], nip34.RefName{}), purgatory.ErrChanged, "it exists")
+	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none"), Old: tip, New: tip}}, nip34.RefName{}), purgatory.ErrChanged)
+	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none")}}, nip34.RefName{}), purgatory.ErrChanged)
+	require.Equal(t, before, refsOf(t, here))
+	git(t, here, "pack-refs", "--all")
+	require.NoError(t, f.Align(t.Context(), here, away, nip34.RefName{}))
+	require.Equal(t, fmt.Sprintf("refs/heads/main %s\nref: refs/heads/main\n", tip), refsOf(t, here))
+}
+
+// killer is a git that stops its transaction at a step and dies as by kill -9.
+func killer(t testing.TB, at string) string {
+	path := filepath.Join(t.TempDir(), "git")
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	script := fmt.Sprintf(`#!/bin/sh
+case "$*" in
+*update-ref*)
+	case %[2]s in
+	before) kill -9 $$;;
+	prepared) { tr '\0' '\n' | grep -v '^commit$' | tr '\n' '\0'; sleep 0.3; kill -9 -$$; } | exec %[1]s "$@";;
+	after) %[1]s "$@"; kill -9 $$;;
+	esac;;
+*) exec %[1]s "$@";;
+esac
+`, real, at)
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+	return path
+}
+
+// Git dies in a transaction: after Tidy and a second Align all is as it should be.
+func TestPromiseP34_KilledInATransaction(t *testing.T) {
+	for _, at := range []string{"before", "prepared", "after"} {
+		here := bare(t, nip34.SHA1)
+		ids := history(t, here, "main", 3)
+		good, bad := fetcher(t, Config{}), fetcher(t, Config{Git: killer(t, at)})
+		main := ref(t, "refs/heads/main")
+		var want []purgatory.RefChange
+		for i := range 20 {
+			want = append(want, purgatory.RefChange{Name: ref(t, fmt.Sprintf("refs/heads/b%d", i)), New: ids[i%3]})
+		}
+		before := refsOf(t, here)
+		require.Error(t, bad.Align(t.Context(), here, want, main), at)
+		if at != "after" {
+			require.Equal(t, before, refsOf(t, here), "none")
+		}
+		// What half a commit leaves: some refs, locks of others, half a packed-refs.
+		if at == "prepared" {
+			require.NoError(t, os.WriteFile(here+"/refs/heads/b3", []byte(ids[0].String()+"\n"), 0o600))
+			for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "refs/heads/b7.lock", "config.lock"} {
+				require.NoError(t, os.WriteFile(filepath.Join(here, name), nil, 0o600))
+			}
+			require.NoError(t, os.MkdirAll(here+"/graspsync-quarantine-0123-1/pack", 0o700))
+		}
+		require.NoError(t, good.Tidy(t.Context(), here))
+		require.Empty(t, leftovers(t, here))
+		refs, err := good.Refs(t.Context(), here)
+		require.NoError(t, err)
+		var again []purgatory.RefChange
+		for _, c := range want {
+			if c.Old = refs.At[c.Name]; c.Old != c.New {
+				again = append(again, c)
+			}
+		}
+		require.NoError(t, good.Align(t.Context(), here, again, main), at)
+		refs, err = good.Refs(t.Context(), here)
+		require.NoError(t, err)
+		for _, c := range want {
+			require.Equal(t, c.New, refs.At[c.Name])
+		}
+		require.NoError(t, good.Align(t.Context(), here, []purgatory.RefChange{{Name: want[0].Name, Old: want[0].New}}, nip34.RefName{}), "packed-refs can be written")
+		git(t, here, "fsck", "--strict")
+	}
+}
+
+// Locks of garbage collection that runs are not taken away; those of one that died
+// are.
+func TestTidyAndGarbageCollection(t *testing.T) {
+	here := sample(t)
+	f := fetcher(t, Config{})
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	lock := here + "/packed-refs.lock"
+	for note, stays := range map[string]bool{
+		fmt.Sprintf("%d %s", os.Getpid(), host):    true,
+		fmt.Sprintf("%d elsewhere.x", os.Getpid()): false,
+		"999999999 " + host:                        false,
+		"-1 " + host:                               false,
+		"\x00":                                     false,
+	} {
+		require.NoError(t, os.WriteFile(here+"/gc.pid", []byte(note), 0o600))
+		require.NoError(t, os.WriteFile(lock, nil, 0o600))
+		require.NoError(t, f.Tidy(t.Context(), here))
+		_, err := os.Stat(lock)
+		require.Equal(t, stays, err == nil, note)
+	}
+	require.Error(t, f.Tidy(t.Context(), here+"/nowhere"))
+}
+
+// HEAD keeps its mode, and a lock that somebody holds is respected.
+func TestPromiseP34_Head(t *testing.T) {
+	here := sample(t)
+	f := fetcher(t, Config{})
+	require.NoError(t, os.Chmod(here+"/HEAD", 0o664))
+	other := ref(t, "refs/heads/other")
+	require.NoError(t, f.Align(t.Context(), here, nil, other))
+	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
+	info, err := os.Stat(here + "/HEAD")
+	require.NoError(t, err)
+	require.EqualValues(t, 0o664, info.Mode())
+	require.NoError(t, os.WriteFile(here+"/HEAD.lock", nil, 0o600))
+	require.NoError(t, f.Align(t.Context(), here, nil, other), "it is there already")
+	require.Error(t, f.Align(t.Context(), here, nil, ref(t, "refs/heads/main")))
+	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
+	require.Error(t, f.Align(t.Context(), here, nil, ref(t, "refs/tags/x")), "no branch")
+	require.NoError(t, os.Remove(here+"/HEAD"))
+	_, err = f.Refs(t.Context(), here)
+	require.Error(t, err)
+	_, err = f.Refs(context.Background(), here+"/nowhere")
+	require.Error(t, err)
+}

@@ -1,0 +1,28 @@
+package gitfetch
+
+import (
+	"testing"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+// What package purgatory relies on holds with real git and real servers.
+func TestSuite(t *testing.T) {
+	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
+		t.Run(format.String(), func(t *testing.T) {
+			fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup {
+				full, half, none := bare(t, format), bare(t, format), bare(t, format)
+				ids := history(t, full, "main", 2)
+				history(t, half, "main", 1)
+				history(t, none, "other", 1)
+				absent := "12345678901234567890123456789012345678901234567890123456789012345"
+				return fetchtest.Setup{
+					Git: fetcher(t, Config{}), Dir: bare(t, format), Other: bare(t, format),
+					Full: serve(t, full, nil).clone(t), Half: serve(t, half, nil).clone(t), None: serve(t, none, nil).clone(t),
+					First: ids[0], Second: ids[1], Absent: oid(t, absent[:len(ids[0].String())]),
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Tidy implements [purgatory.GitFetcher].
+func (f *Fetcher) Tidy(_ context.Context, dir string) error {
+	if err := errors.Join(unlock(dir), f.sweep(dir), release(dir)); err != nil {
+		return fmt.Errorf("tidying a repository: %w", err)
+	}
+	return nil
+}
+
+// unlock removes the locks that a process of git, or we, left when we were killed.
+// Whoever writes refs holds the repository's lock, as we do now, but for garbage
+// collection: while that runs, locks are its own.
+func unlock(dir string) error {
+	if collecting(dir) {
+		return nil
+	}
+	var errs []error
+	remove := func(path string) {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	// Git does not write packed-refs while its packed-refs.new is there.
+	for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "config.lock"} {
+		remove(filepath.Join(dir, name))
+	}
+	err := filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a folder that somebody removed since
+		}
+		if err != nil {
+			return err
+		}
+		if d.Type().IsRegular() && strings.HasSuffix(path, ".lock") {
+			remove(path)
+		}
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// collecting reports whether a process of this host says that it collects garbage
+// in a repository, and is alive. Git writes "<pid> <host>" for as long.
+func collecting(dir string) bool {
+	note, err := os.ReadFile(filepath.Join(dir, "gc.pid"))
+	if err != nil {
+		return false
+	}
+	text, host, _ := strings.Cut(strings.TrimSpace(string(note)), " ")
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid <= 0 {
+		return false
+	}
+	if own, err := os.Hostname(); err == nil && host != own {
+		return false
+	}
+	err = syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// release lets garbage collection have the packs that Promote marked.
+func release(dir string) error {
+	folder := filepath.Join(dir, "objects", "pack")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".keep" {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		if note, err := os.ReadFile(path); err == nil && string(note) == keepNote {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+package gitfetch
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+)
+
+// meter counts what comes from a server, and knows when something should.
+type meter struct {
+	n       atomic.Int64
+	waiting atomic.Bool
+}
+
+var _ upload.Meter = (*meter)(nil)
+
+// Begin implements [upload.Meter].
+func (m *meter) Begin() { m.waiting.Store(true) }
+
+// Came implements [upload.Meter].
+func (m *meter) Came(n int) { m.n.Add(int64(n)) }
+
+// End implements [upload.Meter].
+func (m *meter) End() { m.waiting.Store(false) }
+
+// The disk is looked at every second, the rate this often in each window.
+const (
+	diskPeriod = time.Second
+	rateSteps  = 6
+)
+
+// watch ends a transfer that is too slow, or that fills the disk.
+func (f *Fetcher) watch(ctx context.Context, end context.CancelCauseFunc, m *meter, dir string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		rate := time.NewTicker(max(f.cfg.RateWindow/rateSteps, 1))
+		defer rate.Stop()
+		disk := time.NewTicker(diskPeriod)
+		defer disk.Stop()
+		r := rater{least: float64(f.cfg.MinRate) * f.cfg.RateWindow.Seconds()}
+		for {
+			select {
+			case <-rate.C:
+				if n, slow := r.step(m.n.Load(), m.waiting.Load()); slow {
+					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.RateWindow))
+					return
+				}
+			case <-disk.C:
+				if err := f.checkDisk(dir); err != nil {
+					end(err)
+					return
+				}
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// rater judges the rate over a window that slides in steps.
+type rater struct {
+	least float64 // in a window
+	seen  []int64 // the totals at the last steps, since something is waited for
+}
+
+// step is told the total at a step, and whether something is waited for. It reports
+// what came in the window if that is too little.
+func (r *rater) step(total int64, waiting bool) (came int64, slow bool) {
+	if !waiting {
+		r.seen = r.seen[:0]
+		return 0, false
+	}
+	r.seen = append(r.seen, total)
+	if len(r.seen) <= rateSteps {
+		return 0, false
+	}
+	came = total - r.seen[0]
+	r.seen = append(r.seen[:0], r.seen[1:]...)
+	return came, float64(came) < r.least
+}
+
+func (f *Fetcher) checkDisk(dir string) error {
+	free, err := f.free(dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if free < f.cfg.MinFreeDisk {
+		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
+	}
+	return nil
+}
