@@ -1,0 +1,90 @@
+package gitserve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Authority says what may be pushed. All methods may be called concurrently, also
+// while the lock of the repository is held, Pushed excepted.
+type Authority interface {
+	// Authorised returns the newest state that decides about the refs of a repository,
+	// whether or not its objects are here; nil if there is none.
+	Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error)
+	// Tip returns what an event says is its tip. known is false if no event with that
+	// id is here; the tip is zero if it is no pull request and no update of one, or
+	// not one of this repository.
+	Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error)
+	// Pushed is told which refs a push has asked to be changed, when it is done and
+	// the lock is free again. Git may have refused some of them.
+	Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error
+}
+
+// The reasons for refusing a push.
+const (
+	refusedNoState = "no state event of this repository is known yet: publish it first"
+	refusedState   = "the newest state event says otherwise"
+	refusedTip     = "the event with this id names another commit"
+	refusedDelete  = "refs of events can't be deleted"
+)
+
+// judge returns which commands of a push are refused, and why.
+func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []command) (map[nip34.RefName]string, error) {
+	refused := make(map[nip34.RefName]string)
+	var state *nip34.State
+	asked := false
+	for _, c := range commands {
+		if id, ok := eventOf(c.ref); ok {
+			reason, err := judgeEvent(ctx, a, ref, id, c)
+			if err != nil {
+				return nil, err
+			}
+			if reason != "" {
+				refused[c.ref] = reason
+			}
+			continue
+		}
+		if !asked {
+			var err error
+			if state, err = a.Authorised(ctx, ref); err != nil {
+				return nil, fmt.Errorf("looking for the newest state: %w", err)
+			}
+			asked = true
+		}
+		switch {
+		case state == nil:
+			refused[c.ref] = refusedNoState
+		case state.Refs[c.ref] != c.new: // a zero id and no ref are the same
+			refused[c.ref] = refusedState
+		}
+	}
+	return refused, nil
+}
+
+func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filters.EventID, c command) (reason string, err error) {
+	if c.new.IsZero() {
+		return refusedDelete, nil
+	}
+	tip, known, err := a.Tip(ctx, ref, id)
+	if err != nil {
+		return "", fmt.Errorf("looking for an event: %w", err)
+	}
+	if known && tip != c.new {
+		return refusedTip, nil
+	}
+	return "", nil
+}
+
+// eventOf reads the name of an event's ref.
+func eventOf(name nip34.RefName) (filters.EventID, bool) {
+	digits, ok := strings.CutPrefix(name.String(), "refs/nostr/")
+	if !ok {
+		return filters.EventID{}, false
+	}
+	id, err := filters.ParseEventID(digits)
+	return id, err == nil
+}

@@ -1,0 +1,150 @@
+package gitserve
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// errBody is wrapped when a request can't be read to its end.
+var errBody = errors.New("reading the request")
+
+// limitError is returned for a request that is too large.
+type limitError struct{ most int64 }
+
+// Error says how much would have been taken.
+func (e *limitError) Error() string { return fmt.Sprintf("more than %d bytes", e.most) }
+
+// body is the body of a request, kept in a file that is on no folder's list while it
+// comes. Nothing a client sends holds a lock or a child process.
+type body struct {
+	file *os.File
+	from io.Reader
+	wire *http.ResponseController
+	most int64 // bytes that may still come
+	max  int64
+}
+
+// open begins to read a body, unpacked, of at most as many bytes.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64) (*body, error) {
+	wire := http.NewResponseController(w)
+	var from io.Reader = &patientBody{r.Body, wire, h.cfg.Idle}
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		unpacked, err := gzip.NewReader(from)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errBody, err)
+		}
+		from = unpacked
+	default:
+		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
+	}
+	file, err := os.CreateTemp(filepath.Join(h.repos.dir, incoming), "body")
+	if err != nil {
+		return nil, fmt.Errorf("keeping a request: %w", err)
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeping a request: %w", err), file.Close())
+	}
+	return &body{file: file, from: from, wire: wire, most: most, max: most}, nil
+}
+
+// Read reads what comes, and keeps it.
+func (b *body) Read(p []byte) (int, error) {
+	if b.most == 0 {
+		// It may end exactly here.
+		n, err := io.ReadFull(b.from, make([]byte, 1))
+		if n > 0 {
+			return 0, &limitError{b.max}
+		}
+		return 0, b.wrap(err)
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.most)])
+	b.most -= int64(n)
+	if _, werr := b.file.Write(p[:n]); werr != nil {
+		return n, fmt.Errorf("keeping a request: %w", werr)
+	}
+	return n, b.wrap(err)
+}
+
+func (b *body) wrap(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errBody, err)
+}
+
+// readAll reads what is left, and makes the file one to be read from its beginning.
+func (b *body) readAll() error {
+	if _, err := io.CopyBuffer(io.Discard, onlyReader{b}, make([]byte, 64<<10)); err != nil {
+		return err
+	}
+	b.rest()
+	if _, err := b.file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("keeping a request: %w", err)
+	}
+	return nil
+}
+
+// onlyReader hides what else a reader can do.
+type onlyReader struct{ io.Reader }
+
+// skip reads what is left without keeping it; more than most bytes are an error.
+func (b *body) skip(most int64) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
+	switch {
+	case err != nil:
+		return b.wrap(err)
+	case n > most:
+		return &limitError{most}
+	}
+	b.rest()
+	return nil
+}
+
+// rest ends the time for reading when all is read: the server would take its end for
+// that of the connection, while git works. Where something is left the time goes on,
+// since the server wants to read that before it answers.
+func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
+
+func (b *body) close() { _ = b.file.Close() } // it is gone with that
+
+// patientBody gives each read its time.
+type patientBody struct {
+	io.Reader
+	c    *http.ResponseController
+	idle time.Duration
+}
+
+// Read implements [io.Reader].
+func (p *patientBody) Read(b []byte) (int, error) {
+	if err := p.c.SetReadDeadline(time.Now().Add(p.idle)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return p.Reader.Read(b)
+}
+
+// patient gives each write its time.
+type patient struct {
+	http.ResponseWriter
+	c    *http.ResponseController
+	idle time.Duration
+}
+
+// Unwrap is for [http.ResponseController].
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Write implements [io.Writer].
+func (p *patient) Write(b []byte) (int, error) {
+	if err := p.c.SetWriteDeadline(time.Now().Add(p.idle)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(b)
+}

@@ -1,0 +1,172 @@
+package gitserve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// environment is all that git sees of ours: no configuration but what we give it, no
+// terminal, no other host.
+var environment = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin",
+	"HOME=/nonexistent",
+	"LC_ALL=C",
+	"GIT_CONFIG_NOSYSTEM=1",
+	"GIT_CONFIG_GLOBAL=/dev/null",
+	"GIT_ATTR_NOSYSTEM=1",
+	"GIT_TERMINAL_PROMPT=0",
+	"GIT_ALLOW_PROTOCOL=",
+	"GIT_NO_REPLACE_OBJECTS=1",
+	"GIT_HTTP_EXPORT_ALL=1",
+	"GATEWAY_INTERFACE=CGI/1.1",
+	"SERVER_PROTOCOL=HTTP/1.1",
+	"REMOTE_ADDR=0.0.0.0",
+}
+
+// settings are the configuration of git and of what it starts.
+var settings = []string{
+	"-c", "core.hooksPath=/dev/null",
+	"-c", "core.fsmonitor=false",
+	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false",
+	"-c", "receive.autogc=false",
+	"-c", "core.fsync=objects,derived-metadata,reference",
+	"-c", "core.fsyncMethod=fsync",
+	"-c", "core.logAllRefUpdates=always",
+	"-c", "core.packedGitWindowSize=1m",
+	"-c", "core.packedGitLimit=64m",
+	"-c", "core.bigFileThreshold=16m",
+	"-c", "http.receivepack=true",
+	"-c", "receive.fsckObjects=true",
+	"-c", "receive.unpackLimit=1",
+	"-c", "receive.denyDeleteCurrent=ignore",
+	"-c", "receive.shallowUpdate=false",
+	"-c", "receive.advertisePushOptions=false",
+	"-c", "uploadpack.allowTipSHA1InWant=true",
+	"-c", "uploadpack.allowReachableSHA1InWant=true",
+	"-c", "uploadpack.allowFilter=true",
+}
+
+// call is one request as git http-backend is to see it. Nothing in it is a client's
+// text.
+type call struct {
+	dir      string // of the repository
+	path     string // below it
+	query    string
+	method   string
+	kind     string // content type
+	protocol string // version of the git protocol; empty for the first
+	body     *os.File
+}
+
+// serve runs git http-backend and hands on what it answers. When ctx ends, or the
+// client takes nothing any more, its whole process group is killed. The status
+// is 0 if nothing was answered.
+func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, h.cfg.Git, append(append([]string(nil), settings...), "http-backend")...)
+	cmd.Dir = c.dir
+	cmd.Env = append([]string{
+		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),
+		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
+		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
+	}, environment...)
+	if c.protocol != "" {
+		cmd.Env = append(cmd.Env, "GIT_PROTOCOL="+c.protocol)
+	}
+	if c.body != nil { // not a nil that is an io.Reader
+		cmd.Stdin = c.body
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	said := &tail{}
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	status, err = answer(w, out)
+	if err != nil {
+		cancel()
+	}
+	if werr := cmd.Wait(); werr != nil && err == nil {
+		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
+	}
+	return status, err
+}
+
+// answer hands on what a CGI program answers.
+func answer(w http.ResponseWriter, out io.Reader) (status int, err error) {
+	r := bufio.NewReader(out)
+	header, err := textproto.NewReader(r).ReadMIMEHeader()
+	if err != nil {
+		return 0, fmt.Errorf("reading git's answer: %w", err)
+	}
+	status = http.StatusOK
+	if s := header.Get("Status"); s != "" {
+		code, _, _ := strings.Cut(s, " ")
+		if status, err = strconv.Atoi(code); err != nil {
+			return 0, fmt.Errorf("reading git's answer: %w", err)
+		}
+	}
+	for _, name := range []string{"Content-Type", "Cache-Control", "Expires", "Pragma"} {
+		if v := header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(status)
+	if _, err := io.Copy(flusher{w, http.NewResponseController(w)}, r); err != nil {
+		return status, fmt.Errorf("answering: %w", err)
+	}
+	return status, nil
+}
+
+// flusher sends at once what is written: a client that waits for progress sees some.
+type flusher struct {
+	w http.ResponseWriter
+	c *http.ResponseController
+}
+
+// Write implements [io.Writer].
+func (f flusher) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if ferr := f.c.Flush(); err == nil && !errors.Is(ferr, http.ErrNotSupported) {
+		err = ferr
+	}
+	return n, err
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ b bytes.Buffer }
+
+const maxTail = 300
+
+// Write implements [io.Writer].
+func (t *tail) Write(p []byte) (int, error) {
+	t.b.Write(p)
+	if over := t.b.Len() - maxTail; over > 0 {
+		t.b.Next(over)
+	}
+	return len(p), nil
+}
+
+// String returns it fit for a log: git repeats what strangers wrote.
+func (t *tail) String() string { return strconv.QuoteToASCII(t.b.String()) }

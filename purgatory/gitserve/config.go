@@ -1,0 +1,76 @@
+package gitserve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Config says how repositories are served. The zero value works.
+type Config struct {
+	// Git is the program that is run, at least version 2.39. Defaults to the one in
+	// PATH.
+	Git string
+	// Logger gets what goes wrong. Defaults to discarding it.
+	Logger *slog.Logger
+
+	// MaxPush bounds what one push may send, in bytes. Defaults to 512 MiB.
+	MaxPush int64
+	// MaxAsk bounds what one fetch may ask, in bytes. Defaults to 16 MiB.
+	MaxAsk int64
+	// MaxCommands bounds the refs of one push. Defaults to 10,000.
+	MaxCommands int
+	// MaxPushes and MaxFetches bound the requests of a kind that are served at once;
+	// others wait for a while and are then told to come again. Default to 8 and 32.
+	MaxPushes, MaxFetches int
+	// Idle bounds the time in which a client neither sends nor takes anything,
+	// Timeout one request. Default to 30 s and 30 min.
+	Idle, Timeout time.Duration
+	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
+	// pack can stand for a huge object. Defaults to 256 MiB.
+	MaxAlloc int64
+}
+
+// ErrConfig is wrapped by what [New] says of its arguments.
+var ErrConfig = errors.New("invalid configuration")
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	def(&c.Git, "git")
+	def(&c.MaxPush, 512<<20)
+	def(&c.MaxAsk, 16<<20)
+	def(&c.MaxCommands, 10_000)
+	def(&c.MaxPushes, 8)
+	def(&c.MaxFetches, 32)
+	def(&c.Idle, 30*time.Second)
+	def(&c.Timeout, 30*time.Minute)
+	def(&c.MaxAlloc, 256<<20)
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate names every field that can't be used.
+func (c Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxPush", c.MaxPush}, {"MaxAsk", c.MaxAsk}, {"MaxCommands", int64(c.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
+		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.Idle)}, {"Timeout", int64(c.Timeout)}, {"MaxAlloc", c.MaxAlloc},
+	} {
+		if f.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))
+		}
+	}
+	return errors.Join(errs...)
+}

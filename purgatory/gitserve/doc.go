@@ -1,0 +1,14 @@
+// Package gitserve serves bare repositories over smart HTTP, as a GRASP server has to
+// (GRASP-01): everybody may fetch, and push what the newest authorised state says.
+//
+//	repos, err := gitserve.Open("data/git")
+//	p, err := purgatory.Open(ctx, relay, repos, fetcher, kept, purgatory.Config{})
+//	git, err := gitserve.New(repos, authority, gitserve.Config{})
+//	http.ListenAndServe(addr, git.Before(relay))
+//
+// [Repositories] are where they are: each in a folder whose name no stranger has
+// chosen, with the lock that purgatory and pushes share. [Handler] answers
+// /<npub>/<identifier>.git. A push is read to its end, and what it wants to change is
+// judged, before git sees any of it; git then runs on our own disk, at its own speed,
+// so that a slow client holds no lock.
+package gitserve

@@ -1,0 +1,350 @@
+package gitserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Handler serves repositories. It is made by [New].
+type Handler struct {
+	repos   *Repositories
+	auth    Authority
+	cfg     Config
+	pushes  chan struct{} // a token for each that is served
+	fetches chan struct{}
+
+	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
+	stop context.CancelFunc
+	mu   sync.Mutex // taken to begin a request, and to close
+	wg   sync.WaitGroup
+}
+
+// New returns a Handler for repositories. The error wraps [ErrConfig] and names every
+// argument that can't be used.
+func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error) {
+	cfg = cfg.withDefaults()
+	errs := []error{cfg.validate()}
+	if repos == nil {
+		errs = append(errs, errors.New("repos is nil"))
+	}
+	if authority == nil {
+		errs = append(errs, errors.New("authority is nil"))
+	}
+	git, err := exec.LookPath(cfg.Git)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("Git: %w", err))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	cfg.Git = git
+	ctx, stop := context.WithCancel(context.Background())
+	return &Handler{
+		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
+		pushes: make(chan struct{}, cfg.MaxPushes), fetches: make(chan struct{}, cfg.MaxFetches),
+	}, nil
+}
+
+// Close ends all requests, and returns when no child process is left. Later ones are
+// refused.
+func (h *Handler) Close() {
+	h.mu.Lock()
+	h.stop()
+	h.mu.Unlock()
+	h.wg.Wait()
+}
+
+// begin makes a request one that Close ends and waits for.
+func (h *Handler) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return nil, nil, false
+	}
+	h.wg.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	stop := context.AfterFunc(h.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		h.wg.Done()
+	}, true
+}
+
+// Before serves repositories and has next answer all other requests. It must see paths
+// as clients sent them: an [http.ServeMux] before it changes some.
+func (h *Handler) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, _, ok := parsePath(r.URL); ok {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// The services of the smart protocol.
+const (
+	uploadPack  = "git-upload-pack"
+	receivePack = "git-receive-pack"
+)
+
+// parsePath reads /<npub>/<identifier>.git and what follows, without a slash. The
+// parts are decoded one by one: an encoded slash belongs to the identifier.
+func parsePath(u *url.URL) (ref filters.RepoRef, rest string, ok bool) {
+	parts := strings.SplitN(strings.TrimPrefix(u.EscapedPath(), "/"), "/", 3)
+	if len(parts) < 2 || !strings.HasPrefix(parts[0], "npub1") {
+		return ref, "", false
+	}
+	name, err := url.PathUnescape(parts[1])
+	identifier, dotted := strings.CutSuffix(name, ".git")
+	if err != nil || !dotted || filters.CheckIdentifier(identifier) != nil {
+		return ref, "", false
+	}
+	prefix, key, err := nip19.Decode(parts[0])
+	hex, isText := key.(string)
+	if err != nil || prefix != "npub" || !isText {
+		return ref, "", false
+	}
+	owner, err := filters.ParsePubKey(hex)
+	if err != nil || nip34.NPub(owner) != parts[0] {
+		return ref, "", false
+	}
+	if len(parts) == 3 {
+		rest = parts[2]
+	}
+	return filters.RepoRef{Owner: owner, Identifier: identifier}, rest, true
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Git-Protocol")
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	ref, rest, ok := parsePath(r.URL)
+	service, method := rest, http.MethodPost
+	if rest == "info/refs" {
+		service, method = r.URL.Query().Get("service"), http.MethodGet
+	}
+	if !ok || service != uploadPack && service != receivePack {
+		http.Error(w, "no such thing: git speaks the smart protocol here", http.StatusNotFound)
+		return
+	}
+	if r.Method != method {
+		w.Header().Set("Allow", method)
+		http.Error(w, "wrong method", http.StatusMethodNotAllowed)
+		return
+	}
+	ctx, end, ok := h.begin(r.Context())
+	if !ok {
+		http.Error(w, "closing", http.StatusServiceUnavailable)
+		return
+	}
+	defer end()
+	dir, done, err := h.repos.use(ref) // it must not go while somebody is at it
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	defer done()
+	places := h.fetches
+	if service == receivePack {
+		places = h.pushes
+	}
+	leave, err := wait(ctx, places)
+	if err != nil {
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	c := http.NewResponseController(w)
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
+	w = &patient{ResponseWriter: w, c: c, idle: h.cfg.Idle}
+	switch {
+	case method == http.MethodGet:
+		h.advertise(ctx, w, r, ref, dir, service)
+	case service == uploadPack:
+		h.fetch(ctx, w, r, ref, dir)
+	default:
+		h.push(ctx, w, r, ref, dir)
+	}
+}
+
+// maxWait is how long a request waits for its turn.
+const maxWait = 20 * time.Second
+
+func wait(ctx context.Context, places chan struct{}) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fail answers a request that could not be served, as long as nothing was answered.
+func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
+	var limit *limitError
+	switch {
+	case errors.Is(err, purgatory.ErrNoRepository):
+		http.Error(w, "no such repository", http.StatusNotFound)
+	case errors.As(err, &limit):
+		http.Error(w, limit.Error(), http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errRequest):
+		http.Error(w, err.Error(), http.StatusForbidden)
+	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
+		http.Error(w, "the request could not be read", http.StatusBadRequest)
+	default:
+		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
+}
+
+// protocolOf is what a client wants to speak; only what is known reaches git.
+func protocolOf(r *http.Request) string {
+	for p := range strings.SplitSeq(r.Header.Get("Git-Protocol"), ":") {
+		if p == "version=2" || p == "version=1" {
+			return p
+		}
+	}
+	return ""
+}
+
+func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir, service string) {
+	h.run(ctx, w, ref, call{
+		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
+	})
+}
+
+func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
+	body, err := h.open(w, r, h.cfg.MaxAsk)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	defer body.close()
+	if err := body.readAll(); err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	h.run(ctx, w, ref, call{
+		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
+		protocol: protocolOf(r), body: body.file,
+	})
+}
+
+// push reads a push, judges it, and has git do it. That is judged again under the
+// lock: a newer state may have come while the pack did.
+func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
+	body, err := h.open(w, r, h.cfg.MaxPush)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	defer body.close()
+	req, err := readRequest(body, h.cfg.MaxCommands, maxCommandBytes)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	if refused, err := judge(ctx, h.auth, ref, req.commands); err != nil || len(refused) > 0 {
+		h.refuse(w, ref, body, req, refused, err)
+		return
+	}
+	if err := body.readAll(); err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	_, unlock, err := h.repos.Lock(ctx, ref)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	refused, err := judge(ctx, h.auth, ref, req.commands)
+	done := false
+	if err == nil && len(refused) == 0 {
+		done = h.run(ctx, w, ref, call{
+			dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
+			body: body.file,
+		})
+	}
+	unlock()
+	if err != nil || len(refused) > 0 {
+		h.refuse(w, ref, body, req, refused, err)
+		return
+	}
+	if done && len(req.commands) > 0 {
+		h.pushed(ctx, ref, req)
+	}
+}
+
+// maxCommandBytes bounds what comes before the pack of a push.
+const maxCommandBytes = 4 << 20
+
+func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) {
+	names := make([]nip34.RefName, len(req.commands))
+	for i, c := range req.commands {
+		names[i] = c.ref
+	}
+	// The client may be gone; what it pushed is here.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := h.auth.Pushed(ctx, ref, names); err != nil {
+		h.cfg.Logger.Error("a push could not be reported", "repo", ref.String(), "error", err)
+	}
+}
+
+// refuse tells a client why its push was not done: as git does if it is able to hear
+// that.
+func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	if !req.report || body.skip(maxSkipped) != nil {
+		for name, reason := range refused {
+			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+	w.Header().Set("Cache-Control", "no-cache")
+	_ = writeReport(w, req, refused) // the client is gone if this fails
+}
+
+// maxSkipped is how much of a refused push is read before it is answered: clients only
+// listen when they have sent everything.
+const maxSkipped = 32 << 20
+
+// run has git answer a request.
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
+	status, err := h.serve(ctx, w, c)
+	switch {
+	case status == 0:
+		h.fail(w, ref, err)
+	case err != nil && ctx.Err() == nil:
+		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+	}
+	return status == http.StatusOK && err == nil
+}

@@ -1,0 +1,349 @@
+package gitserve
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+func try(t testing.TB, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir = dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
+	}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	out, err := try(t, dir, args...)
+	require.NoError(t, err, "git %v: %s", args, out)
+	return out
+}
+
+// authority is one in memory.
+type authority struct {
+	mu     sync.Mutex
+	refs   map[string]string // what the state says; nil: there is none
+	tips   map[string]string
+	pushed []string
+	asked  int
+	after  func(asked int)
+}
+
+func (a *authority) Authorised(context.Context, filters.RepoRef) (*nip34.State, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked++
+	if a.after != nil {
+		a.after(a.asked)
+	}
+	if a.refs == nil {
+		return nil, nil
+	}
+	return nip34.ParseState(owner.State(1, "x", a.refs, ""))
+}
+
+func (a *authority) Tip(_ context.Context, _ filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, known := a.tips[id.String()]
+	tip, _ := nip34.ParseObjectID(text) // zero if it is none
+	return tip, known, nil
+}
+
+func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34.RefName) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range names {
+		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
+	}
+	return nil
+}
+
+// rig is a server with one repository, and somebody who has commits for it.
+type rig struct {
+	*authority
+	repos *Repositories
+	git   *Handler
+	url   string // of the server
+	work  string
+	tip   string
+}
+
+func newRig(t *testing.T, cfg Config) *rig {
+	t.Helper()
+	r := &rig{authority: &authority{}, repos: newRepositories(t), work: t.TempDir()}
+	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	var err error
+	r.git, err = New(r.repos, r.authority, cfg)
+	require.NoError(t, err)
+	server := httptest.NewServer(r.git.Before(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	t.Cleanup(r.git.Close)
+	r.url = server.URL
+	git(t, r.work, "init", "-q", "-b", "main")
+	r.tip = r.commit(t, "first")
+	return r
+}
+
+func (r *rig) commit(t *testing.T, text string) string {
+	git(t, r.work, "commit", "-q", "--allow-empty", "-m", text)
+	return git(t, r.work, "rev-parse", "HEAD")
+}
+
+func (r *rig) repo() string { return r.url + "/" + owner.Npub() + "/x.git" }
+
+func (r *rig) has(t *testing.T) string { return git(t, r.work, "ls-remote", r.repo()) }
+
+func (r *rig) says(refs map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refs = refs
+}
+
+// A push is done if the newest state says just that, and else refused with the reason.
+func TestPush(t *testing.T) {
+	r := newRig(t, Config{})
+	refused := func(reason string, args ...string) {
+		t.Helper()
+		out, err := try(t, r.work, append([]string{"push", r.repo()}, args...)...)
+		require.Error(t, err)
+		require.Contains(t, out, reason)
+	}
+	refused(refusedNoState, "main")
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
+	refused(refusedState, "main:other")
+	refused("another ref of this push was refused", "main", "main:other")
+	require.Empty(t, r.has(t))
+	require.Empty(t, r.pushed)
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
+	require.Equal(t, []string{"x refs/heads/main", "x refs/tags/v1"}, r.pushed)
+
+	second := r.commit(t, "second")
+	refused(refusedState, "main")
+	refused(refusedState, ":refs/tags/v1")
+	r.says(map[string]string{"refs/heads/main": second})
+	git(t, r.work, "push", "-q", r.repo(), "main", ":refs/tags/v1")
+	require.NotContains(t, r.has(t), "refs/tags/v1")
+	require.Contains(t, r.has(t), second+"\trefs/heads/main")
+	refused("403", "main:refs/pull/1") // of such names git hears no more
+	refused("403", "main:refs/nostr/1")
+	git(t, r.repos.dir+"/"+place(owner.Ref("x")), "fsck", "--strict")
+}
+
+// Data of an event may come before it, from anybody; known events say which it is.
+func TestPushForAnEvent(t *testing.T) {
+	r := newRig(t, Config{})
+	known, other := strings.Repeat("b", 64), strings.Repeat("c", 64)
+	r.tips = map[string]string{known: r.tip, other: ""}
+	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event, "main:refs/nostr/"+known)
+	require.Equal(t, []string{"x refs/nostr/" + event, "x refs/nostr/" + known}, r.pushed)
+	out, err := try(t, r.work, "push", r.repo(), "main:refs/nostr/"+other)
+	require.Error(t, err)
+	require.Contains(t, out, refusedTip)
+	r.commit(t, "second")
+	out, err = try(t, r.work, "push", "-f", r.repo(), "main:refs/nostr/"+known)
+	require.Error(t, err)
+	require.Contains(t, out, refusedTip)
+	out, err = try(t, r.work, "push", r.repo(), ":refs/nostr/"+event)
+	require.Error(t, err)
+	require.Contains(t, out, refusedDelete)
+	git(t, r.work, "push", "-qf", r.repo(), "main:refs/nostr/"+event)
+}
+
+// A newer state may come while a pack does: what counts is the state under the lock.
+func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	r.after = func(asked int) {
+		if asked == 2 {
+			r.refs = map[string]string{"refs/heads/main": two}
+		}
+	}
+	out, err := try(t, r.work, "push", r.repo(), "main")
+	require.Error(t, err)
+	require.Contains(t, out, refusedState)
+	require.Equal(t, 2, r.asked)
+	require.Empty(t, r.has(t))
+}
+
+// A shallow push made the repository shallow for good.
+func TestTrapG6_ShallowPush(t *testing.T) {
+	r := newRig(t, Config{})
+	r.commit(t, "second")
+	shallow := filepath.Join(t.TempDir(), "x")
+	git(t, r.work, "clone", "-q", "--depth=1", "file://"+r.work, shallow)
+	r.says(map[string]string{"refs/heads/main": git(t, shallow, "rev-parse", "HEAD")})
+	_, err := try(t, shallow, "push", r.repo(), "main")
+	require.Error(t, err)
+	require.NoFileExists(t, filepath.Join(r.repos.dir, place(owner.Ref("x")), "shallow"))
+	require.Empty(t, r.has(t))
+}
+
+// What everybody may ask of a repository: any tip, any reachable commit, a part.
+func TestFetch(t *testing.T) {
+	r := newRig(t, Config{})
+	first := r.tip
+	second := r.commit(t, "second")
+	r.says(map[string]string{"refs/heads/main": second})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	for _, version := range []string{"0", "1", "2"} {
+		dir := t.TempDir()
+		git(t, dir, "init", "-q")
+		git(t, dir, "-c", "protocol.version="+version, "fetch", "-q", "--depth=1", r.repo(), first)
+		require.Equal(t, first, git(t, dir, "rev-parse", "FETCH_HEAD"))
+		git(t, dir, "-c", "protocol.version="+version, "fetch", "-q", "--refetch", "--filter=blob:none", r.repo(), second)
+		require.Equal(t, second, git(t, dir, "rev-parse", "FETCH_HEAD"))
+	}
+	_, err := try(t, t.TempDir(), "clone", r.url+"/"+owner.Npub()+"/y.git")
+	require.Error(t, err)
+}
+
+func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+func TestRequests(t *testing.T) {
+	r := newRig(t, Config{MaxPush: 3000, MaxAsk: 3000})
+	at := "/" + owner.Npub() + "/x.git"
+	upload, receive := at+"/git-upload-pack", at+"/git-receive-pack"
+	command := packet(null + " " + r.tip + " refs/heads/main\x00report-status")
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	_, err := z.Write(make([]byte, 10<<20))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	for _, tt := range []struct {
+		method, path, body string
+		header             []string
+		status             int
+	}{
+		{"OPTIONS", upload, "", nil, 204},
+		{"GET", at + "/info/refs?service=git-upload-pack", "", nil, 200},
+		{"GET", at + "/info/refs?service=git-receive-pack", "", nil, 200},
+		{"GET", at + "/info/refs", "", nil, 404}, // dumb HTTP
+		{"GET", at + "/info/refs?service=git-upload-archive", "", nil, 404},
+		{"GET", at + "/HEAD", "", nil, 404},
+		{"GET", at + "/config", "", nil, 404},
+		{"GET", at + "/objects/info/packs", "", nil, 404},
+		{"GET", at, "", nil, 404},
+		{"GET", "/" + owner.Npub() + "/..%2f..%2fetc.git/info/refs?service=git-upload-pack", "", nil, 404},
+		{"GET", "/" + owner.Npub()[:30] + "/x.git/info/refs?service=git-upload-pack", "", nil, 404},
+		{"GET", "/" + strings.ToUpper(owner.Npub()) + "/x.git/info/refs?service=git-upload-pack", "", nil, 404},
+		{"GET", upload, "", nil, 405},
+		{"POST", at + "/info/refs?service=git-upload-pack", "", nil, 405},
+		{"POST", receive, "0000", nil, 200}, // git asks like this whether it may
+		{"POST", receive, "zzzz", nil, 403},
+		{"POST", receive, "00", nil, 400},
+		{"POST", receive, command, nil, 200},
+		{"POST", receive, packet(null + " " + r.tip + " refs/heads/main"), nil, 403}, // it could not hear why
+		{"POST", receive, packet(null+" "+r.tip+" refs/nostr/"+event) + strings.Repeat("x", 3000), nil, 413},
+		{"POST", upload, strings.Repeat("x", 3001), nil, 413},
+		{"POST", upload, bomb.String(), []string{"Content-Encoding", "gzip"}, 413},
+		{"POST", upload, "x", []string{"Content-Encoding", "gzip"}, 400},
+		{"POST", upload, "x", []string{"Content-Encoding", "br"}, 400},
+	} {
+		resp, text := r.do(t, tt.method, tt.path, tt.body, tt.header...)
+		require.Equal(t, tt.status, resp.StatusCode, "%s %s: %.200s", tt.method, tt.path, text)
+		if strings.Contains(tt.path, "x.git") && strings.Contains(tt.path, owner.Npub()) {
+			require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"), tt.path)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Empty(t, r.repos.inUse)
+}
+
+// Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
+func TestSlowPush(t *testing.T) {
+	r := newRig(t, Config{Idle: 200 * time.Millisecond, MaxPushes: 1})
+	u, err := url.Parse(r.url)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", u.Host)
+	require.NoError(t, err)
+	defer conn.Close()
+	began := time.Now()
+	_, err = fmt.Fprintf(conn, "POST /%s/x.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%s",
+		owner.Npub(), packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status"))
+	require.NoError(t, err)
+	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
+	require.NoError(t, err)
+	unlock()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	require.Less(t, time.Since(began), 5*time.Second)
+	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
+}
+
+// Nothing that a client writes is in git's arguments or environment.
+func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
+	script := fmt.Sprintf("#!/bin/sh\n{ printf '%%s\\n' \"$@\"; env; } >> %s\nexec %s \"$@\"\n", log, real)
+	require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
+	r := newRig(t, Config{Git: shim})
+	const mark = "attacker"
+	ref := owner.Ref(mark + "$(id)")
+	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
+	at := "/" + owner.Npub() + "/" + url.PathEscape(ref.Identifier) + ".git"
+	resp, _ := r.do(t, "GET", at+"/info/refs?service=git-upload-pack&x="+mark, "", "Git-Protocol", "version=2:"+mark+"=1", "User-Agent", mark,
+		"X-Forwarded-For", mark, "Referer", mark, "Authorization", mark)
+	require.Equal(t, 200, resp.StatusCode)
+	r.says(map[string]string{"refs/heads/" + mark: r.tip})
+	git(t, r.work, "push", "-q", r.url+at, "main:"+mark)
+	seen, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Contains(t, string(seen), "GIT_PROTOCOL=version=2")
+	require.Contains(t, string(seen), "http-backend")
+	require.NotContains(t, string(seen), mark)
+}
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1})
+	require.ErrorIs(t, err, ErrConfig)
+	for _, name := range []string{"repos", "authority", "Git", "MaxPush"} {
+		require.ErrorContains(t, err, name)
+	}
+}

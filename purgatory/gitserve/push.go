@@ -1,0 +1,184 @@
+package gitserve
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// command is one change that a push asks for. A zero id stands for git's null id.
+type command struct {
+	ref      nip34.RefName
+	old, new nip34.ObjectID
+}
+
+// request is what comes before the pack of a push.
+type request struct {
+	commands []command
+	report   bool // the client wants to be told about each ref
+	sideband bool // as packets of band 1
+}
+
+// errRequest is wrapped by what is wrong with a push as such.
+var errRequest = errors.New("push not understood")
+
+// maxLine is the longest packet line (pkt-line) that git writes.
+const maxLine = 65520
+
+// readRequest reads the commands of a push, up to the flush packet that ends them, and
+// no byte more. It reads at most maxBytes and takes at most maxCommands. A reader that
+// ends early is an error that wraps [io.ErrUnexpectedEOF].
+func readRequest(r io.Reader, maxCommands, maxBytes int) (request, error) {
+	var req request
+	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
+	for {
+		line, flush, err := readLine(in)
+		switch {
+		case err != nil && in.N <= 0:
+			return req, fmt.Errorf("%w: more than %d bytes of commands", errRequest, maxBytes)
+		case err != nil:
+			return req, err
+		case flush:
+			return req, nil
+		case len(req.commands) == maxCommands:
+			return req, fmt.Errorf("%w: more than %d refs", errRequest, maxCommands)
+		}
+		if err := req.add(line, len(req.commands) == 0); err != nil {
+			return req, err
+		}
+	}
+}
+
+// add takes in one line; the first has the client's capabilities behind a NUL.
+func (r *request) add(line []byte, first bool) error {
+	text, capabilities, has := bytes.Cut(line, []byte{0})
+	if has && !first {
+		return fmt.Errorf("%w: NUL in a command", errRequest)
+	}
+	for c := range strings.FieldsSeq(string(capabilities)) {
+		switch {
+		case c == "report-status", c == "report-status-v2":
+			r.report = true
+		case c == "side-band-64k":
+			r.sideband = true
+		case c == "push-options", strings.HasPrefix(c, "push-cert="):
+			return fmt.Errorf("%w: push options and certificates are not taken", errRequest)
+		}
+	}
+	words := strings.SplitN(strings.TrimSuffix(string(text), "\n"), " ", 3)
+	switch {
+	case words[0] == "shallow":
+		return fmt.Errorf("%w: push from a shallow repository", errRequest)
+	case words[0] == "push-cert":
+		return fmt.Errorf("%w: certificates are not taken", errRequest)
+	case len(words) != 3:
+		return fmt.Errorf("%w: not a command", errRequest)
+	}
+	old, err := parseID(words[0])
+	if err != nil {
+		return err
+	}
+	updated, err := parseID(words[1])
+	if err != nil {
+		return err
+	}
+	ref, err := parseRef(words[2])
+	if err != nil {
+		return err
+	}
+	r.commands = append(r.commands, command{ref: ref, old: old, new: updated})
+	return nil
+}
+
+func parseID(s string) (nip34.ObjectID, error) {
+	id, err := nip34.ParseObjectID(s)
+	if err != nil {
+		return id, fmt.Errorf("%w: %w", errRequest, err)
+	}
+	if strings.Trim(s, "0") == "" {
+		return nip34.ObjectID{}, nil
+	}
+	return id, nil
+}
+
+// parseRef reads the name of a branch, a tag or the ref of an event.
+func parseRef(s string) (nip34.RefName, error) {
+	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
+		id, err := filters.ParseEventID(digits)
+		if err != nil {
+			return nip34.RefName{}, fmt.Errorf("%w: refs/nostr/ wants the id of an event", errRequest)
+		}
+		return nip34.EventRef(id), nil
+	}
+	ref, err := nip34.ParseRefName(s)
+	if err != nil {
+		return ref, fmt.Errorf("%w: only branches, tags and refs/nostr/<event id> can be pushed", errRequest)
+	}
+	return ref, nil
+}
+
+// readLine reads one packet line.
+func readLine(r io.Reader) (line []byte, flush bool, err error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, false, early(err)
+	}
+	n, err := strconv.ParseUint(string(head[:]), 16, 16)
+	switch {
+	case err != nil:
+		return nil, false, fmt.Errorf("%w: not a packet line", errRequest)
+	case n == 0:
+		return nil, true, nil
+	case n <= 4 || n > maxLine:
+		return nil, false, fmt.Errorf("%w: packet line of %d bytes", errRequest, n)
+	}
+	line = make([]byte, n-4)
+	if _, err := io.ReadFull(r, line); err != nil {
+		return nil, false, early(err)
+	}
+	return line, false, nil
+}
+
+func early(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// writeReport tells a client of each ref why it was not pushed: refused has the
+// reasons of some. It is what git receive-pack would say.
+func writeReport(w io.Writer, req request, refused map[nip34.RefName]string) error {
+	var report bytes.Buffer
+	writeLine(&report, "unpack ok\n")
+	for _, c := range req.commands {
+		reason, ok := refused[c.ref]
+		if !ok {
+			reason = "another ref of this push was refused"
+		}
+		writeLine(&report, "ng "+c.ref.String()+" "+reason+"\n")
+	}
+	report.WriteString("0000")
+	out := bufio.NewWriter(w)
+	if !req.sideband {
+		_, err := out.Write(report.Bytes())
+		return errors.Join(err, out.Flush())
+	}
+	for report.Len() > 0 {
+		writeLine(out, "\x01"+string(report.Next(maxLine-5)))
+	}
+	_, err := out.WriteString("0000")
+	return errors.Join(err, out.Flush())
+}
+
+// writeLine writes a packet line. The error stays in the writer.
+func writeLine(w io.Writer, text string) {
+	_, _ = fmt.Fprintf(w, "%04x%s", len(text)+4, text)
+}

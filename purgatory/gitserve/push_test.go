@@ -1,0 +1,148 @@
+package gitserve
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+var (
+	one, two = strings.Repeat("1", 40), strings.Repeat("2", 40)
+	null     = strings.Repeat("0", 40)
+	event    = strings.Repeat("a", 64)
+)
+
+func packet(lines ...string) string {
+	var b bytes.Buffer
+	for _, l := range lines {
+		writeLine(&b, l)
+	}
+	return b.String() + "0000"
+}
+
+func TestReadRequest(t *testing.T) {
+	in := strings.NewReader(packet(
+		null+" "+one+" refs/heads/main\x00 report-status-v2 side-band-64k object-format=sha1 agent=git/2",
+		one+" "+null+" refs/tags/v\n",
+		one+" "+two+" refs/nostr/"+event,
+	) + "PACK")
+	req, err := readRequest(in, 10, 1<<10)
+	require.NoError(t, err)
+	require.True(t, req.report)
+	require.True(t, req.sideband)
+	require.Len(t, req.commands, 3)
+	require.True(t, req.commands[0].old.IsZero())
+	require.Equal(t, one, req.commands[0].new.String())
+	require.True(t, req.commands[1].new.IsZero())
+	require.Equal(t, "refs/tags/v", req.commands[1].ref.String())
+	rest, err := io.ReadAll(in)
+	require.NoError(t, err)
+	require.Equal(t, "PACK", string(rest), "no byte more was read")
+
+	for name, text := range map[string]string{
+		"shallow":        packet("shallow " + one),
+		"certificate":    packet("push-cert\x00report-status"),
+		"options":        packet(null + " " + one + " refs/heads/x\x00push-options"),
+		"HEAD":           packet(null + " " + one + " HEAD"),
+		"other":          packet(null + " " + one + " refs/pull/1"),
+		"no event":       packet(null + " " + one + " refs/nostr/x"),
+		"upper case":     packet(null + " " + one + " refs/nostr/" + strings.ToUpper(event)),
+		"climbing":       packet(null + " " + one + " refs/heads/../x"),
+		"escape":         packet(null + " " + one + " refs/heads/\x1b[2J"),
+		"id":             packet(null + " --upload-pack=x refs/heads/x"),
+		"NUL later":      packet(null+" "+one+" refs/heads/x", null+" "+one+" refs/heads/y\x00report-status"),
+		"words":          packet(one),
+		"not hex":        "zzzz",
+		"too short":      "0003",
+		"delimiter":      "0001",
+		"eleven":         packet(strings.Split(strings.Repeat(null+" "+one+" refs/heads/x\n", 11), "\n")[:11]...),
+		"more than 1024": packet(null + " " + one + " refs/heads/" + strings.Repeat("x", 1100)),
+	} {
+		_, err := readRequest(strings.NewReader(text), 10, 1<<10)
+		require.ErrorIs(t, err, errRequest, name)
+	}
+	for _, cut := range []string{"", "00", "0032" + null, packet(null + " " + one + " refs/heads/x")[:20]} {
+		_, err := readRequest(strings.NewReader(cut), 10, 1<<10)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%q", cut)
+	}
+}
+
+func TestWriteReport(t *testing.T) {
+	main, err := nip34.ParseRefName("refs/heads/main")
+	require.NoError(t, err)
+	tag, err := nip34.ParseRefName("refs/tags/v1")
+	require.NoError(t, err)
+	req := request{commands: []command{{ref: main}, {ref: tag}}}
+	var plain, banded bytes.Buffer
+	require.NoError(t, writeReport(&plain, req, map[nip34.RefName]string{tag: "no"}))
+	require.Equal(t, packet("unpack ok\n", "ng refs/heads/main another ref of this push was refused\n", "ng refs/tags/v1 no\n"), plain.String())
+	req.sideband = true
+	require.NoError(t, writeReport(&banded, req, map[nip34.RefName]string{tag: "no"}))
+	require.Equal(t, fmt.Sprintf("%04x\x01%s0000", plain.Len()+5, plain.String()), banded.String())
+
+	for i := range 3000 {
+		name, err := nip34.ParseRefName(fmt.Sprint("refs/heads/", i))
+		require.NoError(t, err)
+		req.commands = append(req.commands, command{ref: name})
+	}
+	banded.Reset()
+	require.NoError(t, writeReport(&banded, req, nil))
+	for n := 0; ; n++ {
+		line, flush, err := readLine(&banded)
+		require.NoError(t, err)
+		if flush {
+			require.Greater(t, n, 1)
+			break
+		}
+		require.Equal(t, byte(1), line[0])
+	}
+}
+
+// Whatever a stranger pushes: no panic, a bounded read, and what is taken can be
+// written again and read as the same.
+func FuzzReadRequest(f *testing.F) {
+	f.Add([]byte(packet(null+" "+one+" refs/heads/main\x00report-status", one+" "+two+" refs/nostr/"+event) + "PACK"))
+	f.Add([]byte(packet("shallow " + one)))
+	f.Add([]byte("0000"))
+	f.Add([]byte("fff0"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bytes.NewReader(data)
+		req, err := readRequest(in, 5, 500)
+		if read := len(data) - in.Len(); read > 500 {
+			t.Fatalf("%d bytes read", read)
+		}
+		if err != nil {
+			if !errors.Is(err, errRequest) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Fatal(err)
+			}
+			return
+		}
+		var again bytes.Buffer
+		spell := func(id nip34.ObjectID) string {
+			if id.IsZero() {
+				return null
+			}
+			return id.String()
+		}
+		for _, c := range req.commands {
+			writeLine(&again, spell(c.old)+" "+spell(c.new)+" "+c.ref.String())
+		}
+		again.WriteString("0000")
+		second, err := readRequest(&again, 5, 1000)
+		if err != nil || len(second.commands) != len(req.commands) {
+			t.Fatal(err)
+		}
+		for i, c := range second.commands {
+			if c != req.commands[i] {
+				t.Fatal(c, req.commands[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,319 @@
+package gitserve
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Repositories are the bare repositories below one folder. They are made by [Open].
+// All methods may be called concurrently; one process at a time may use a folder.
+type Repositories struct {
+	dir   string
+	root  *os.Root
+	names atomic.Uint64
+
+	mu sync.Mutex
+	// guarded by mu
+	inUse map[filters.RepoRef]*usage
+}
+
+var _ purgatory.Repositories = (*Repositories)(nil)
+
+// usage is who uses a repository.
+type usage struct {
+	lock  chan struct{} // has one token while nobody holds the lock
+	users int           // who has it open, or waits for the lock
+}
+
+// incoming has what is not there yet, and what is not there any more.
+const incoming = "incoming"
+
+// Open opens a folder of repositories and makes it if need be. What a crash has left
+// half made is removed.
+func Open(dir string) (*Repositories, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening repositories: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("opening repositories: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening repositories: %w", err)
+	}
+	if err := errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
+		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), root.Close())
+	}
+	return &Repositories{dir: dir, root: root, inUse: make(map[filters.RepoRef]*usage)}, nil
+}
+
+// Close lets go of the folder. Nothing may be called afterwards.
+func (r *Repositories) Close() error { return r.root.Close() }
+
+// place is where a repository is, below the root: nothing of it is a stranger's text,
+// and no two differ in case only.
+func place(ref filters.RepoRef) string {
+	sum := sha256.Sum256([]byte(ref.Identifier))
+	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
+}
+
+// enter notes that somebody uses a repository, until leave.
+func (r *Repositories) enter(ref filters.RepoRef) *usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.inUse[ref]
+	if u == nil {
+		u = &usage{lock: make(chan struct{}, 1)}
+		u.lock <- struct{}{}
+		r.inUse[ref] = u
+	}
+	u.users++
+	return u
+}
+
+func (r *Repositories) leave(ref filters.RepoRef, u *usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.users--; u.users == 0 {
+		delete(r.inUse, ref)
+	}
+}
+
+// use keeps a repository from being removed until done is called, once.
+func (r *Repositories) use(ref filters.RepoRef) (dir string, done func(), err error) {
+	u := r.enter(ref)
+	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+		r.leave(ref, u)
+		return "", nil, missing(err)
+	}
+	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), func() { r.leave(ref, u) }, nil
+}
+
+func missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return purgatory.ErrNoRepository
+	}
+	return fmt.Errorf("opening repository: %w", err)
+}
+
+// Lock implements [purgatory.Repositories]. Who only reads does not wait for it.
+func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir string, unlock func(), err error) {
+	u := r.enter(ref)
+	select {
+	case <-u.lock:
+	case <-ctx.Done():
+		r.leave(ref, u)
+		return "", nil, fmt.Errorf("waiting for a repository: %w", context.Cause(ctx))
+	}
+	unlock = func() {
+		u.lock <- struct{}{}
+		r.leave(ref, u)
+	}
+	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+		unlock()
+		return "", nil, missing(err)
+	}
+	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), unlock, nil
+}
+
+// alone runs f if nobody else uses the repository; else the error wraps
+// [purgatory.ErrInUse].
+func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error {
+	r.mu.Lock()
+	if r.inUse[ref] != nil {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
+	}
+	u := &usage{lock: make(chan struct{}, 1), users: 1}
+	r.inUse[ref] = u
+	r.mu.Unlock()
+	defer r.leave(ref, u)
+	defer func() { u.lock <- struct{}{} }()
+	return f(place(ref))
+}
+
+// Create implements [purgatory.Repositories].
+func (r *Repositories) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		err := r.create(ref, format)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, purgatory.ErrInUse) || try == createTries:
+			return fmt.Errorf("creating repository: %w", err)
+		}
+		// Somebody else creates it, or has just found that it is not there.
+		select {
+		case <-time.After(createPause):
+		case <-ctx.Done():
+			return fmt.Errorf("creating repository: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// A repository that is in use is tried to be created a few times: who uses one that is
+// not there does so for a moment.
+const (
+	createTries = 100
+	createPause = 5 * time.Millisecond
+)
+
+func (r *Repositories) create(ref filters.RepoRef, format nip34.ObjectFormat) error {
+	if same, err := r.fits(place(ref), format); err != nil || same {
+		return err
+	}
+	return r.alone(ref, func(at string) error {
+		if same, err := r.fits(at, format); err != nil || same {
+			return err // somebody was faster
+		}
+		return errors.Join(r.discard(at), r.make(at, ref, format))
+	})
+}
+
+// fits reports whether a repository is there that is to stay as it is.
+func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
+	config, err := r.root.ReadFile(path.Join(at, "config"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if string(config) == configs[format] {
+		return true, nil
+	}
+	return r.hasRefs(at)
+}
+
+// Remove implements [purgatory.Repositories].
+func (r *Repositories) Remove(ctx context.Context, ref filters.RepoRef) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.alone(ref, func(at string) error {
+		has, err := r.hasRefs(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return fmt.Errorf("removing repository: %w", err)
+		case has:
+			return fmt.Errorf("%w: it has refs", purgatory.ErrInUse)
+		}
+		return r.discard(at)
+	})
+}
+
+// hasRefs looks for refs without git: nobody changes them now.
+func (r *Repositories) hasRefs(at string) (bool, error) {
+	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	for line := range strings.Lines(string(packed)) {
+		if line[0] != '#' && line[0] != '^' {
+			return true, nil
+		}
+	}
+	found := false
+	err = fs.WalkDir(r.root.FS(), path.Join(at, "refs"), func(_ string, d fs.DirEntry, err error) error {
+		found = found || err == nil && !d.IsDir() && path.Ext(d.Name()) != ".lock"
+		return err
+	})
+	return found, err
+}
+
+// discard removes a repository: in one step for all who look, and durably.
+func (r *Repositories) discard(at string) error {
+	old := r.fresh()
+	err := r.root.Rename(at, old)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing repository: %w", err)
+	}
+	return errors.Join(r.sync(path.Dir(at)), r.root.RemoveAll(old))
+}
+
+// fresh is a new name for something that is not there yet, or not any more.
+func (r *Repositories) fresh() string {
+	return path.Join(incoming, strconv.FormatUint(r.names.Add(1), 10))
+}
+
+// configs are what the config of a repository says; all else is given to git when it
+// runs.
+var configs = map[nip34.ObjectFormat]string{
+	nip34.SHA1: "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n",
+	nip34.SHA256: "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n" +
+		"[extensions]\n\tobjectformat = sha256\n",
+}
+
+// make lays out an empty repository aside and moves it to its place.
+func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectFormat) error {
+	tmp := r.fresh()
+	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"} {
+		if err := r.root.Mkdir(path.Join(tmp, d), 0o700); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{
+		"HEAD": "ref: refs/heads/main\n", "config": configs[format],
+		"description": strconv.QuoteToASCII(ref.String()) + "\n", // for the operator
+	} {
+		if err := r.write(path.Join(tmp, name), text); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"objects", "refs", ""} {
+		if err := r.sync(path.Join(tmp, d)); err != nil {
+			return err
+		}
+	}
+	owner := path.Dir(at)
+	if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := r.root.Rename(tmp, at); err != nil {
+		return err
+	}
+	return errors.Join(r.sync(owner), r.sync("."))
+}
+
+func (r *Repositories) write(name, text string) error {
+	f, err := r.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// sync makes the entries of a folder durable.
+func (r *Repositories) sync(name string) error {
+	d, err := r.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,179 @@
+package gitserve
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newRepositories(t testing.TB) *Repositories {
+	t.Helper()
+	r, err := Open(filepath.Join(t.TempDir(), "git"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+var owner = relaytest.NewCheapKey("owner")
+
+func TestCreateAndRemove(t *testing.T) {
+	r := newRepositories(t)
+	ref := owner.Ref("x")
+	_, _, err := r.Lock(t.Context(), ref)
+	require.ErrorIs(t, err, purgatory.ErrNoRepository)
+	require.NoError(t, r.Remove(t.Context(), ref), "there is none")
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+	dir, unlock, err := r.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, "true", git(t, dir, "rev-parse", "--is-bare-repository"))
+	require.Equal(t, "sha1", git(t, dir, "rev-parse", "--show-object-format"))
+	git(t, dir, "fsck")
+	require.ErrorIs(t, r.Create(t.Context(), ref, nip34.SHA256), purgatory.ErrInUse)
+	unlock()
+
+	// Made anew as long as it is empty.
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA256))
+	require.Equal(t, "sha256", git(t, dir, "rev-parse", "--show-object-format"))
+	head := git(t, dir, "commit-tree", "-m", "x", git(t, dir, "hash-object", "-w", "-t", "tree", "/dev/null"))
+	git(t, dir, "update-ref", "refs/heads/main", head)
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), "it has refs, and stays")
+	require.Equal(t, "sha256", git(t, dir, "rev-parse", "--show-object-format"))
+	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
+	git(t, dir, "pack-refs", "--all")
+	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse, "its refs are packed")
+	git(t, dir, "update-ref", "-d", "refs/heads/main")
+	require.NoError(t, r.Remove(t.Context(), ref))
+	require.NoDirExists(t, dir)
+	require.Empty(t, r.inUse)
+}
+
+// Expiry deleted a repository that a push or a fetch was using.
+func TestTrapP2_InUse(t *testing.T) {
+	r := newRepositories(t)
+	ref := owner.Ref("x")
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+	dir, done, err := r.use(ref)
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
+	_, unlock, err := r.Lock(t.Context(), ref)
+	require.NoError(t, err, "a reader does not hold it up")
+	unlock()
+	done()
+	_, unlock, err = r.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
+	require.DirExists(t, dir)
+	unlock()
+	require.NoError(t, r.Remove(t.Context(), ref))
+	_, _, err = r.use(ref)
+	require.ErrorIs(t, err, purgatory.ErrNoRepository)
+	require.Empty(t, r.inUse)
+}
+
+func TestLock(t *testing.T) {
+	r := newRepositories(t)
+	ref := owner.Ref("x")
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+	var wg sync.WaitGroup
+	var inside, most atomic.Int64
+	for range 20 {
+		wg.Go(func() {
+			_, unlock, err := r.Lock(t.Context(), ref)
+			if err != nil {
+				return
+			}
+			most.Store(max(most.Load(), inside.Add(1)))
+			inside.Add(-1)
+			unlock()
+		})
+	}
+	wg.Wait()
+	require.Equal(t, int64(1), most.Load())
+	_, unlock, err := r.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, _, err = r.Lock(ctx, ref)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	unlock()
+	require.Empty(t, r.inUse)
+}
+
+// Nothing that a stranger wrote is part of a path, and no two repositories share one,
+// whatever the file system thinks of case and normal forms.
+func TestPromiseP8_Paths(t *testing.T) {
+	r := newRepositories(t)
+	places := make(map[string]bool)
+	for _, name := range []string{
+		"x", "X", "..", ".", "../../etc", "a/b", "a\\b", "x.git", "x.", "-rf", "\u00e4", "a\u0308", "con", "x:y", strings.Repeat("x", filters.MaxIdentifier),
+	} {
+		ref := owner.Ref(name)
+		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), name)
+		require.Regexp(t, `^[0-9a-f]{64}/[0-9a-f]{40}\.git$`, place(ref))
+		places[strings.ToLower(place(ref))] = true
+	}
+	require.Len(t, places, 15)
+	top, err := os.ReadDir(r.dir)
+	require.NoError(t, err)
+	require.Len(t, top, 2)
+	up, err := os.ReadDir(filepath.Dir(r.dir))
+	require.NoError(t, err)
+	require.Len(t, up, 1)
+}
+
+// What a crash has left half made is gone after a start, and what is there stays.
+func TestOpenClears(t *testing.T) {
+	dir := t.TempDir()
+	r, err := Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, r.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	require.NoError(t, r.root.Mkdir(incoming+"/7", 0o700))
+	require.NoError(t, r.write(incoming+"/7/HEAD", "ref: refs/heads/main\n"))
+	require.NoError(t, r.Close())
+	r, err = Open(dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	left, err := os.ReadDir(filepath.Join(dir, incoming))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, r.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+	_, unlock, err := r.Lock(t.Context(), owner.Ref("x"))
+	require.NoError(t, err)
+	unlock()
+}
+
+// Two who create one repository at the same time both have it then.
+func TestCreatedTwiceAtOnce(t *testing.T) {
+	for range 20 {
+		repos, err := Open(t.TempDir())
+		require.NoError(t, err)
+		ref := filters.RepoRef{Identifier: "r"}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if _, unlock, err := repos.Lock(t.Context(), ref); err == nil {
+					unlock()
+				}
+				assert.NoError(t, repos.Create(t.Context(), ref, nip34.SHA1))
+			})
+		}
+		wg.Wait()
+		require.NoError(t, repos.Close())
+	}
+}
