@@ -1,0 +1,248 @@
+package purgatoryadapter_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const us = "grasp.example"
+
+var (
+	owner    = relaytest.NewCheapKey("owner")
+	helper   = relaytest.NewCheapKey("maintainer")
+	stranger = relaytest.NewCheapKey("stranger")
+	commit   = strings.Repeat("1", 40)
+)
+
+func at(ago time.Duration) nostr.Timestamp { return nostr.Timestamp(time.Now().Add(-ago).Unix()) }
+
+// rig is sync and purgatory, joined as an embedder does it.
+type rig struct {
+	t       *testing.T
+	net     *relaytest.Network
+	store   *memstore.Store
+	git     *fetchtest.Fake
+	kept    state.Store
+	manager *relaysync.SyncManager
+	waits   *purgatory.Purgatory
+	policy  *purgatoryadapter.Policy
+	stop    func()
+	mu      sync.Mutex
+	sent    []string // to subscribers
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, net: relaytest.NewNetwork(), store: memstore.New(), git: fetchtest.New(), kept: state.NewMemory()}
+	r.start()
+	return r
+}
+
+func (r *rig) start() {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(r.t, err)
+	r.policy = purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
+	_, err = r.policy.Judge(r.t.Context(), owner.Hosted(1, "x", us), relaysync.Source{}, nil)
+	require.ErrorIs(r.t, err, purgatoryadapter.ErrNotJoined)
+	a, err := filters.ParseRelayURL("wss://a.example")
+	require.NoError(r.t, err)
+	r.manager, err = relaysync.New(r.store, r.net, identity, relaysync.Config{
+		Policy: r.policy, Verifier: relaytest.CheapVerifier{}, Bootstrap: []filters.RelayURL{a},
+	})
+	require.NoError(r.t, err)
+	host := purgatoryadapter.Host{
+		Store: r.store, Lists: r.policy.Lists, Removed: r.manager.Removed,
+		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
+	}
+	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
+		purgatory.Config{Identity: identity, Observe: host.Observe})
+	require.NoError(r.t, err)
+	r.policy.Join(r.waits)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = r.waits.Run(ctx) })
+	wg.Go(func() { _ = r.manager.Run(ctx) })
+	r.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+func (r *rig) broadcast(ev *nostr.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, ev.ID)
+}
+
+func (r *rig) has(ev *nostr.Event) bool {
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(r.t, err)
+	has, err := r.store.Has(r.t.Context(), []filters.EventID{id})
+	require.NoError(r.t, err)
+	return has[0]
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// What comes newest first is held in the right order, followed for states only, and
+// served with its data; only then is what belongs to it.
+func TestTrapD6_JoinedHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		b := r.net.Add("wss://b.example", relaytest.Behavior{})
+		ann := owner.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://b.example"},
+			[]string{owner.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}, helper)
+		byMaintainer := helper.State(at(time.Minute), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		byStranger := stranger.State(at(time.Second), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		issue := stranger.Issue(at(time.Minute), owner.Ref("repo"), "x")
+		a.Publish(ann)
+		b.Publish(byMaintainer, byStranger, issue)
+		after(2 * time.Minute)
+		require.Len(t, r.waits.AllAnnouncements(), 1)
+		held, err := r.policy.Held(t.Context(), nostr.Filter{})
+		require.NoError(t, err)
+		require.Len(t, held, 2, "the announcement and its maintainer's state, not the stranger's")
+		require.Zero(t, r.store.Len())
+		require.False(t, r.has(issue))
+
+		// A direct comment depends on what waits, a pull request waits with it.
+		view := stranger.Comment(at(0), issue, "x")
+		v, err := r.manager.Judge(t.Context(), view)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Depend, v.Decision)
+		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
+		v, err = r.manager.Judge(t.Context(), pr)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, purgatory.Message, v.Reason)
+		v, err = r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Reject, v.Decision)
+
+		main, err := nip34.ParseRefName("refs/heads/main")
+		require.NoError(t, err)
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		r.git.Push(owner.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
+		require.NoError(t, r.waits.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
+		after(2 * time.Minute)
+		require.True(t, r.has(ann))
+		require.True(t, r.has(byMaintainer))
+		require.True(t, r.has(issue), "layers 2 and 3 are asked for now")
+		require.False(t, r.has(byStranger))
+		require.False(t, r.has(pr), "its own data is not here")
+		require.ElementsMatch(t, []string{ann.ID, byMaintainer.ID}, r.sent, "what comes by sync is the relay's to send")
+		v, err = r.manager.Judge(t.Context(), byMaintainer)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Accept, v.Decision, "what is served does not wait again")
+		require.Empty(t, r.git.Broken())
+		r.stop()
+	})
+}
+
+// What waits is followed again after a restart, and known to whom it is reconciled
+// with.
+func TestTrapP7_JoinedRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		b := r.net.Add("wss://b.example", relaytest.Behavior{})
+		a.Publish(owner.Hosted(at(time.Hour), "repo", us, "b.example"))
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		r.stop()
+		a.SetDown(true)
+		state := owner.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		b.Publish(state)
+		r.start()
+		after(2 * time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		held, err := r.policy.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+		require.NoError(t, err)
+		require.Len(t, held, 1)
+		r.stop()
+	})
+}
+
+// What expired is not held again because somebody still has it, and its repository's
+// relays are left.
+func TestTrapP3_JoinedExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		b := r.net.Add("wss://b.example", relaytest.Behavior{})
+		a.Publish(owner.Hosted(at(time.Hour), "repo", us, "b.example"))
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		after(35 * time.Minute)
+		require.Empty(t, r.waits.AllAnnouncements())
+		require.Zero(t, b.Connections().Open)
+		before := r.waits.Status().Held
+		after(30 * time.Hour) // a daily pass sees it again
+		require.Equal(t, before, r.waits.Status().Held)
+		require.Zero(t, b.Connections().Open)
+		r.stop()
+	})
+}
+
+var errDisk = errors.New("disk full")
+
+// The outcomes of a store, as purgatory has to understand them.
+func TestHostSave(t *testing.T) {
+	var removed []string
+	outcome, fail := relaysync.Outcome{}, error(nil)
+	host := purgatoryadapter.Host{
+		Release: func(context.Context, *nostr.Event) (relaysync.Outcome, error) { return outcome, fail },
+		Removed: func(ev *nostr.Event) { removed = append(removed, ev.ID) },
+	}
+	ev := owner.Hosted(1, "x", us)
+	for _, tt := range []struct {
+		result relaysync.Result
+		again  bool
+		gone   int
+	}{
+		{relaysync.Stored, false, 0}, {relaysync.Duplicate, false, 0}, {relaysync.Superseded, false, 1},
+		{relaysync.Deleted, false, 1}, {relaysync.Refused, false, 1}, {relaysync.Failed, true, 0},
+	} {
+		removed, outcome = nil, relaysync.Outcome{Result: tt.result, Err: errDisk}
+		err := host.Relay().Save(t.Context(), ev)
+		require.Equal(t, tt.again, err != nil, tt.result)
+		require.Len(t, removed, tt.gone, tt.result)
+	}
+	fail = errDisk
+	require.ErrorIs(t, host.Relay().Save(t.Context(), ev), errDisk)
+
+	removed = nil
+	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: ev})
+	host.Observe(purgatory.Ended{Fate: purgatory.Expired})
+	host.Observe(purgatory.Began{Event: ev})
+	require.Empty(t, removed)
+	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted} {
+		host.Observe(purgatory.Ended{Fate: fate, Event: ev})
+	}
+	require.Len(t, removed, 3)
+}

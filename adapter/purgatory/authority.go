@@ -1,0 +1,85 @@
+package purgatoryadapter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Authority says what may be pushed: what the newest authorised state says, stored or
+// waiting, and the tips of pull requests.
+type Authority struct {
+	Store     relaysync.Store
+	Purgatory *purgatory.Purgatory
+}
+
+var _ gitserve.Authority = Authority{}
+
+// Authorised implements [gitserve.Authority].
+func (a Authority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+	return a.Purgatory.Authorised(ctx, ref)
+}
+
+// Tip implements [gitserve.Authority].
+func (a Authority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error) {
+	if pr := a.Purgatory.PullRequest(id); pr != nil {
+		return tipOf(pr, ref), true, nil
+	}
+	ev, err := a.event(ctx, id)
+	if err != nil || ev == nil {
+		return tip, false, err
+	}
+	if pr, err := nip34.ParsePullRequest(ev); err == nil {
+		tip = tipOf(pr, ref)
+	}
+	return tip, true, nil
+}
+
+func tipOf(pr *nip34.PullRequest, ref filters.RepoRef) nip34.ObjectID {
+	if !slices.Contains(pr.Repos, ref) {
+		return nip34.ObjectID{}
+	}
+	return pr.Tip
+}
+
+func (a Authority) event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
+	for ev, err := range a.Store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
+		if err != nil {
+			return nil, fmt.Errorf("looking up event %s: %w", id, err)
+		}
+		return ev, nil
+	}
+	return nil, nil
+}
+
+// Pushed implements [gitserve.Authority]. Of events that are served already purgatory
+// is not told: it would take the refs away after a while, for want of their events.
+func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
+	var told []nip34.RefName
+	for _, name := range refs {
+		if digits, ok := strings.CutPrefix(name.String(), "refs/nostr/"); ok {
+			id, err := filters.ParseEventID(digits)
+			if err != nil {
+				continue
+			}
+			ev, err := a.event(ctx, id)
+			if err != nil {
+				return err
+			}
+			if ev != nil {
+				continue
+			}
+		}
+		told = append(told, name)
+	}
+	return a.Purgatory.Pushed(ctx, ref, told)
+}

@@ -1,0 +1,19 @@
+// Package purgatoryadapter joins sync and purgatory, which do not know each other:
+// events that the policy accepts and whose git data is missing are held, and served
+// once it is here.
+//
+//	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
+//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
+//		GateDirect: true, Sync: relaysync.Config{Policy: policy},
+//	})
+//	host := purgatoryadapter.Host{Store: s.Store(), Release: s.Release, Removed: s.Removed, Lists: policy.Lists}
+//	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
+//	policy.Join(p)
+//	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { p.Arrived(e) })
+//	go p.Run(ctx)
+//	go s.Run(ctx)
+//
+// [Policy] asks an inner policy first, and purgatory about announcements, states, pull
+// requests and updates of these that it accepts. [Host] is the relay as purgatory sees
+// it. [Authority] says what may be pushed, for package gitserve.
+package purgatoryadapter

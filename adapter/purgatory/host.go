@@ -1,0 +1,128 @@
+package purgatoryadapter
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Host is the relay whose events wait. All fields must be set before it is used and
+// not be changed afterwards.
+type Host struct {
+	Store relaysync.Store
+	// Release stores an event, sends it to subscribers, and tells the SyncManager
+	// that it is stored. It returns when the event is durable, with the outcomes of
+	// [relaysync.Store]. [Save] is one for those who have only a Store.
+	Release func(ctx context.Context, event *nostr.Event) (relaysync.Outcome, error)
+	// Removed tells the SyncManager that an event will not be served:
+	// [relaysync.SyncManager.Removed].
+	Removed func(event *nostr.Event)
+	// Lists reports whether an announcement makes its repository ours:
+	// [relaysync.Policy].
+	Lists func(a *nip34.Announcement) bool
+}
+
+// Save returns a Release for a Host: events go into the store, then what is stored is
+// told to each of tell, as [relaysync.SyncManager.Stored] and what sends it to
+// subscribers.
+func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.Context, *nostr.Event) (relaysync.Outcome, error) {
+	return func(ctx context.Context, event *nostr.Event) (relaysync.Outcome, error) {
+		outcomes, err := store.Save(ctx, []relaysync.Incoming{{Event: event}})
+		if err != nil {
+			return relaysync.Outcome{}, err
+		}
+		if len(outcomes) != 1 {
+			return relaysync.Outcome{}, fmt.Errorf("%d outcomes of one event", len(outcomes))
+		}
+		if r := outcomes[0].Result; r == relaysync.Stored || r == relaysync.Duplicate {
+			for _, f := range tell {
+				f(event)
+			}
+		}
+		return outcomes[0], nil
+	}
+}
+
+// Observe is for [purgatory.Config]: the SyncManager must know what waits no longer.
+func (h Host) Observe(o purgatory.Observation) {
+	ended, ok := o.(purgatory.Ended)
+	if ok && ended.Event != nil && ended.Fate != purgatory.Released {
+		h.Removed(ended.Event)
+	}
+}
+
+// Relay is the Host as purgatory wants it.
+func (h Host) Relay() purgatory.Relay { return relay{h} }
+
+type relay struct{ h Host }
+
+// Save implements [purgatory.Relay].
+func (r relay) Save(ctx context.Context, event *nostr.Event) error {
+	o, err := r.h.Release(ctx, event)
+	switch {
+	case err != nil:
+		return err
+	case o.Result == relaysync.Failed:
+		return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
+	case o.Result == relaysync.Deleted, o.Result == relaysync.Superseded, o.Result == relaysync.Refused:
+		r.h.Removed(event) // it is not stored, and nobody waits for it any more
+	}
+	return nil
+}
+
+// Announcements implements [purgatory.Relay].
+func (r relay) Announcements(ctx context.Context, identifier string) (out []*nip34.Announcement, err error) {
+	for ev, err := range r.h.Store.Events(ctx, named(filters.KindAnnouncement, identifier)) {
+		if err != nil {
+			return nil, err
+		}
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier && r.h.Lists(a) {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// States implements [purgatory.Relay].
+func (r relay) States(ctx context.Context, identifier string) (out []*nip34.State, err error) {
+	for ev, err := range r.h.Store.Events(ctx, named(filters.KindState, identifier)) {
+		if err != nil {
+			return nil, err
+		}
+		if s, err := nip34.ParseState(ev); err == nil && s.Ref.Identifier == identifier {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+func named(kind int, identifier string) nostr.Filter {
+	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
+}
+
+// Deleted implements [purgatory.Relay].
+func (r relay) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+	return r.h.Store.Deleted(ctx, event)
+}
+
+// Identifiers implements [purgatory.Relay].
+func (r relay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindAnnouncement}}) {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if a, err := nip34.ParseAnnouncement(ev); err == nil && r.h.Lists(a) && !yield(a.Ref.Identifier, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package purgatoryadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// ErrNotJoined is returned by a [Policy] before [Policy.Join].
+var ErrNotJoined = errors.New("purgatory is not open yet")
+
+// Purgatory is what a [Policy] needs of a [purgatory.Purgatory].
+type Purgatory interface {
+	Submit(ctx context.Context, event *nostr.Event, byUser bool) (purgatory.Answer, error)
+	Held(filter nostr.Filter) []purgatory.Stamp
+	Announcements(identifier string) []*nip34.Announcement
+	AllAnnouncements() []*nip34.Announcement
+}
+
+// Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
+// methods may be called concurrently.
+//
+// For states, pull requests and updates of these an announcement that waits counts as
+// accepted, so that they wait with it. All else that belongs to a repository which
+// still waits depends on it: it is taken in when that is served.
+type Policy struct {
+	inner relaysync.Policy
+	waits atomic.Pointer[Purgatory]
+}
+
+var _ relaysync.AnnouncementHolder = (*Policy)(nil)
+
+// NewPolicy returns a Policy that judges nothing before Join.
+func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
+
+// Join says where events wait. It must be called before events come.
+func (p *Policy) Join(where Purgatory) { p.waits.Store(&where) }
+
+func (p *Policy) joined() (Purgatory, error) {
+	if where := p.waits.Load(); where != nil {
+		return *where, nil
+	}
+	return nil, ErrNotJoined
+}
+
+// Lists is that of the inner policy.
+func (p *Policy) Lists(a *nip34.Announcement) bool { return p.inner.Lists(a) }
+
+// Judge implements [relaysync.Policy].
+func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	where, err := p.joined()
+	if err != nil {
+		return relaysync.Verdict{}, err
+	}
+	switch ev.Kind {
+	case filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
+		view = &waitingView{view, where}
+	case filters.KindAnnouncement:
+	default:
+		return p.inner.Judge(ctx, ev, src, view)
+	}
+	v, err := p.inner.Judge(ctx, ev, src, view)
+	if err != nil || v.Decision != relaysync.Accept || p.leaves(ev) {
+		return v, err
+	}
+	if served, err := isServed(ctx, view, ev); err != nil || served {
+		return v, err
+	}
+	answer, err := where.Submit(ctx, ev, src.Kind == relaysync.Direct)
+	switch {
+	case err != nil:
+		return relaysync.Verdict{}, fmt.Errorf("holding an event: %w", err)
+	case answer.Decision == purgatory.Pass:
+		return v, nil
+	case answer.Decision == purgatory.Held:
+		return relaysync.Verdict{Decision: relaysync.Hold, Reason: purgatory.Message}, nil
+	}
+	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev)}, nil
+}
+
+// isServed reports whether the very event is stored: it needs not wait again.
+func isServed(ctx context.Context, view relaysync.View, ev *nostr.Event) (bool, error) {
+	id, err := filters.ParseEventID(ev.ID)
+	if err != nil {
+		return false, nil //nolint:nilerr // purgatory says what is wrong with it
+	}
+	stored, err := view.Event(ctx, id)
+	return stored != nil, err
+}
+
+// leaves reports whether an event is an announcement by which its owner takes a
+// repository from us: no data is needed for that.
+func (p *Policy) leaves(ev *nostr.Event) bool {
+	if ev.Kind != filters.KindAnnouncement {
+		return false
+	}
+	a, err := nip34.ParseAnnouncement(ev)
+	return err == nil && !p.inner.Lists(a)
+}
+
+// again is what may have made room for an event that was refused: another one of its
+// author was released.
+func again(ev *nostr.Event) []relaysync.Dependency {
+	author, err := filters.ParsePubKey(ev.PubKey)
+	if err != nil {
+		return nil
+	}
+	return []relaysync.Dependency{relaysync.OnAuthor(author)}
+}
+
+// Held implements [relaysync.Holder].
+func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+	where, err := p.joined()
+	if err != nil {
+		return nil, err
+	}
+	held := where.Held(filter)
+	out := make([]relaysync.Stamp, len(held))
+	for i, s := range held {
+		out[i] = relaysync.Stamp(s)
+	}
+	return out, nil
+}
+
+// HeldAnnouncements implements [relaysync.AnnouncementHolder].
+func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(yield func(*nip34.Announcement, error) bool) {
+		where, err := p.joined()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, a := range where.AllAnnouncements() {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// waitingView has the announcements that wait beside those that are accepted.
+type waitingView struct {
+	relaysync.View
+	where Purgatory
+}
+
+// Announcements implements [relaysync.View].
+func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
+	accepted := v.View.Announcements(identifier)
+	all := accepted[:len(accepted):len(accepted)]
+	for _, a := range v.where.Announcements(identifier) {
+		if !has(accepted, a.Ref) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func has(all []*nip34.Announcement, ref filters.RepoRef) bool {
+	for _, a := range all {
+		if a.Ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
+// Announced implements [relaysync.Past].
+func (v *waitingView) Announced(ref filters.RepoRef) bool {
+	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
+}
+
+// Maintained implements [relaysync.Past].
+func (v *waitingView) Maintained(identifier string, author filters.PubKey) bool {
+	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.Announcements(identifier))
+}
