@@ -1,0 +1,150 @@
+// Command follower keeps a relay in sync that it reaches over websocket only: a relay
+// for Git repositories (NIP-34) that is another program, on this machine or another
+// one.
+//
+//	go run ./examples/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
+//
+// What the other relays bring is published to it, what its clients submit is read from
+// it. It must keep what it is given, and serve it, without asking who we are. SIGTERM
+// and SIGINT end the program.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// options are what can be set from outside.
+type options struct {
+	relay          filters.RelayURL
+	identity       nip34.Identity
+	bootstrap      []filters.RelayURL
+	allowNet       []netip.Prefix
+	allowPlaintext bool
+	batchWindow    time.Duration
+}
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	opt, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "follower:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, opt, log); err != nil {
+		log.Error("follower ended", "error", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (opt options, err error) {
+	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
+	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
+	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
+	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
+	if err := fs.Parse(args); err != nil {
+		return opt, err
+	}
+	if opt.relay, err = filters.ParseRelayURL(*relay); err != nil {
+		return opt, fmt.Errorf("-relay: %w", err)
+	}
+	if *domain == "" {
+		*domain = opt.relay.Authority().String()
+	}
+	if opt.identity, err = nip34.ParseIdentity(*domain); err != nil {
+		return opt, fmt.Errorf("-domain: %w", err)
+	}
+	return opt, nil
+}
+
+// list returns a flag value that adds to a list.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		v, err := parse(s)
+		*to = append(*to, v)
+		return err
+	}
+}
+
+// run follows until ctx ends.
+func run(ctx context.Context, opt options, log *slog.Logger) error {
+	// Our relay may be anywhere: its URL comes from whoever started us.
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	own, err := dialWith(egress.Config{Allow: everywhere, AllowPlaintext: true}, log)
+	if err != nil {
+		return err
+	}
+	// Other relays are where strangers say.
+	rules := egress.Config{
+		Allow: opt.allowNet, AllowPlaintext: opt.allowPlaintext,
+		OwnNames: append(opt.identity.Authorities(), opt.relay.Authority()),
+	}
+	others, err := dialWith(rules, log)
+	if err != nil {
+		return err
+	}
+	store, err := remoteadapter.New(opt.relay, own, remoteadapter.Config{Identity: opt.identity})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	manager, err := relaysync.New(store, others, opt.identity, relaysync.Config{
+		OwnRelay: opt.relay, OwnTransport: own,
+		Bootstrap: opt.bootstrap, AllowPlaintext: opt.allowPlaintext, BatchWindow: opt.batchWindow, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	go summarize(ctx, manager, log)
+	log.Info("following", "relay", opt.relay.String())
+	manager.Run(ctx) // until ctx ends, of which it returns the cause
+	return nil
+}
+
+func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
+	dialer, err := egress.NewDialer(rules)
+	if err != nil {
+		return nil, err
+	}
+	return wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
+}
+
+// summarize logs a line a minute until ctx ends.
+func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for before := (relaysync.Status{}); ; {
+		select {
+		case <-tick.C:
+			now := manager.Status()
+			log.Info("sync", "status", now.Summary(before))
+			before = now
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// Command graspserver is a small server for Git repositories on Nostr (GRASP-01): a
+// relay, and the repositories that it tells of. It keeps itself in sync with the other
+// relays and servers that these list (GRASP-02).
+//
+//	go run ./examples/graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
+//
+// The relay and its NIP-11 document are at /, the repositories at
+// /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
+// says; git 2.39 or later is needed for that. Beside them are /metrics (Prometheus),
+// /healthz and /status.json, which shows all about the relays, with ?repo=<address>
+// one repository and with ?repo=all every one. The log has a line a minute that sums
+// up what goes on. Every flag is also an environment variable: -data is
+// GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
+// SIGTERM and SIGINT end it cleanly.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// options are what can be set from outside.
+type options struct {
+	listen         string
+	domain         string
+	data           string
+	bootstrap      []filters.RelayURL
+	allowNet       []netip.Prefix
+	allowPlaintext bool
+	batchWindow    time.Duration
+	baseBackoff    time.Duration
+	restartPause   time.Duration
+	summaryEvery   time.Duration
+	syncDelay      time.Duration
+	userDelay      time.Duration
+	expiry         time.Duration
+	huntBackoff    time.Duration
+	perDomain      purgatory.Limit
+	domainLimits   map[egress.Authority]purgatory.Limit
+	debug          bool
+}
+
+func main() {
+	opt, err := parse(os.Args[1:], os.Getenv)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "graspserver:", err)
+		os.Exit(2)
+	}
+	level := slog.LevelInfo
+	if opt.debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, opt, log, nil); err != nil {
+		log.Error("graspserver ended", "error", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// parse reads the command line; what it does not set comes from the environment.
+func parse(args []string, getenv func(string) string) (options, error) {
+	var opt options
+	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
+	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
+	fs.StringVar(&opt.domain, "domain", "", "`host[:port]` under which announcements list this server (default: the -listen address)")
+	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for events and what is remembered of relays")
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
+	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
+	fs.DurationVar(&opt.baseBackoff, "base-backoff", 5*time.Second, "wait after a first failed connection, doubling")
+	fs.DurationVar(&opt.restartPause, "restart-pause", time.Minute, "shortest time between two connections to a relay when restarted in between")
+	fs.DurationVar(&opt.summaryEvery, "summary-every", time.Minute, "time between two lines of the log that sum up what goes on")
+	fs.DurationVar(&opt.syncDelay, "sync-delay", 500*time.Millisecond, "wait before git data is hunted for an event that came by sync")
+	fs.DurationVar(&opt.userDelay, "user-delay", 3*time.Minute, "the same for an event that a client published, whose push should follow")
+	fs.DurationVar(&opt.expiry, "expiry", 30*time.Minute, "how long an event waits for its git data")
+	fs.DurationVar(&opt.huntBackoff, "hunt-backoff", 20*time.Second, "wait after a first hunt that did not complete, doubling")
+	fs.IntVar(&opt.perDomain.Concurrent, "domain-concurrent", 5, "requests for git data to one server at once")
+	fs.IntVar(&opt.perDomain.PerMinute, "domain-rate", 30, "requests for git data to one server in a minute")
+	opt.domainLimits = make(map[egress.Authority]purgatory.Limit)
+	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
+		func(s string) error { return limits(opt.domainLimits, s) })
+	fs.BoolVar(&opt.debug, "debug", false, "log every decision")
+	if err := fs.Parse(args); err != nil {
+		return opt, err
+	}
+	if fs.NArg() > 0 {
+		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err := fromEnvironment(fs, getenv); err != nil {
+		return opt, err
+	}
+	if opt.summaryEvery <= 0 {
+		return opt, fmt.Errorf("-summary-every is %s, want more than 0", opt.summaryEvery)
+	}
+	if opt.domain == "" {
+		host, _, err := net.SplitHostPort(opt.listen)
+		if err != nil {
+			return opt, fmt.Errorf("-listen: %w", err)
+		}
+		if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
+			return opt, errors.New("-domain is needed: others can't list " + opt.listen)
+		}
+		opt.domain = opt.listen
+	}
+	return opt, nil
+}
+
+// list returns a flag value that adds to a list; commas separate.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		for part := range strings.SplitSeq(s, ",") {
+			v, err := parse(strings.TrimSpace(part))
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
+		}
+		return nil
+	}
+}
+
+// limits reads exceptions for servers, such as "github.com:10,60".
+func limits(to map[egress.Authority]purgatory.Limit, s string) error {
+	for field := range strings.FieldsSeq(s) {
+		colon := strings.LastIndexByte(field, ':')
+		concurrent, rate, ok := strings.Cut(field[colon+1:], ",")
+		if colon < 0 || !ok {
+			return fmt.Errorf("%q is not host:concurrent,rate", field)
+		}
+		u, err := egress.ParseURL(field[:colon], egress.HTTP)
+		if err != nil {
+			return err
+		}
+		var l purgatory.Limit
+		var errs [2]error
+		l.Concurrent, errs[0] = strconv.Atoi(concurrent)
+		l.PerMinute, errs[1] = strconv.Atoi(rate)
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		to[u.Authority] = l
+	}
+	return nil
+}
+
+func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
+	given := make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	fs.VisitAll(func(f *flag.Flag) {
+		name := "GRASPSERVER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v := getenv(name); v != "" && !given[f.Name] {
+			if err := fs.Set(f.Name, v); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}

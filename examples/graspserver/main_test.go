@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+func TestParse(t *testing.T) {
+	env := map[string]string{
+		"GRASPSERVER_DATA": "/srv/events", "GRASPSERVER_ALLOW_NET": "10.0.0.0/8, 192.168.0.0/16",
+		"GRASPSERVER_BATCH_WINDOW": "1s", "GRASPSERVER_ALLOW_PLAINTEXT": "true", "GRASPSERVER_LISTEN": "127.0.0.1:1",
+	}
+	opt, err := parse([]string{"-listen", "127.0.0.1:4000", "-bootstrap", "wss://a.example", "-bootstrap", "B.example/"},
+		func(k string) string { return env[k] })
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:4000", opt.listen, "the command line wins")
+	require.Equal(t, "127.0.0.1:4000", opt.domain)
+	require.Equal(t, "/srv/events", opt.data)
+	require.Len(t, opt.allowNet, 2)
+	require.True(t, opt.allowPlaintext)
+	require.Equal(t, time.Second, opt.batchWindow)
+	require.Equal(t, "wss://b.example", opt.bootstrap[1].String())
+
+	opt, err = parse([]string{"-domain-limit", "github.com:10,60", "-domain-limit", "a.example:3000:1,2 b.example:3,4", "-expiry", "1m"},
+		func(string) string { return "" })
+	require.NoError(t, err)
+	require.Len(t, opt.domainLimits, 3)
+	require.Equal(t, purgatory.Limit{Concurrent: 10, PerMinute: 60}, opt.domainLimits[egress.Authority{Host: "github.com", Port: 443}])
+	require.Equal(t, purgatory.Limit{Concurrent: 1, PerMinute: 2}, opt.domainLimits[egress.Authority{Host: "a.example", Port: 3000}])
+	require.Equal(t, purgatory.Limit{Concurrent: 5, PerMinute: 30}, opt.perDomain)
+	require.Equal(t, time.Minute, opt.expiry)
+
+	for _, bad := range [][]string{
+		{"-listen", "0.0.0.0:7334"}, {"-listen", ":7334"}, {"-listen", "x"}, {"-bootstrap", "http://a.example"},
+		{"-domain-limit", "x.example:5"}, {"-domain-limit", "x.example"}, {"-domain-limit", "x.example:a,b"},
+		{"-allow-net", "10.0.0.0"}, {"-batch-window", "soon"}, {"-summary-every", "0s"}, {"more"},
+	} {
+		_, err := parse(bad, func(string) string { return "" })
+		require.Error(t, err, bad)
+	}
+	_, err = parse(nil, func(k string) string { return map[string]string{"GRASPSERVER_BASE_BACKOFF": "x"}[k] })
+	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
+}
