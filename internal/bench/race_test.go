@@ -1,0 +1,7 @@
+//go:build race
+
+package bench
+
+// raceEnabled: go-nostr has data races, so that the race detector would fail its
+// runs. Ours are run.
+const raceEnabled = true

@@ -1,0 +1,2 @@
+// Package supply holds what whoever imports the library depends on to a small number.
+package supply
