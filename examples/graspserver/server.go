@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,9 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/graspsync/graspsync/adapter/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -55,24 +61,32 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	}
 	defer listener.Close()
 
-	relay := newRelay(opt, log)
-	p, err := newParts(ctx, relay, db, kept, opt, listener.Addr(), log)
+	server, err := newServer(ctx, db, kept, opt, listener.Addr(), log)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	server := &http.Server{
-		Handler:           p.git.Before(handler(relay, p, kept.Collector("ngit"))),
+	defer server.Close()
+	front := &http.Server{
+		Handler:           server.Git(pages(server, kept.Collector("ngit"))),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go summarize(ctx, p.sync, log, opt.summaryEvery)
-	return serve(ctx, server, listener, p, log, started)
+	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
+	return serve(ctx, front, listener, server.Run, log, started)
 }
 
-func newRelay(opt options, log *slog.Logger) *khatru.Relay {
+// newServer makes the server: a khatru relay, and what makes it a GRASP server.
+func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.Store, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
+	identity, err := nip34.ParseIdentity(opt.domain)
+	if err != nil {
+		return nil, fmt.Errorf("-domain: %w", err)
+	}
+	own, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("own address: %w", err)
+	}
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	relay.Negentropy = true
@@ -80,26 +94,38 @@ func newRelay(opt options, log *slog.Logger) *khatru.Relay {
 	relay.Info.Description = "Nostr relay for Git repositories (NIP-34)"
 	relay.Info.Software = "https://github.com/graspsync/graspsync"
 	relay.Info.AddSupportedNIPs([]int{9, 34, 77})
-	return relay
+	return grasp.New(ctx, relay, db, identity, grasp.Config{
+		Dir: filepath.Join(opt.data, "git"), State: kept, Logger: log,
+		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
+		Sync: relaysync.Config{
+			Bootstrap:      opt.bootstrap,
+			AllowPlaintext: opt.allowPlaintext,
+			BatchWindow:    opt.batchWindow,
+			Health:         health.Config{BaseBackoff: opt.baseBackoff, RestartPause: opt.restartPause},
+		},
+		Purgatory: purgatory.Config{
+			Hold: opt.expiry, MaxHold: max(opt.expiry, 24*time.Hour),
+			SyncDelay: opt.syncDelay, UserDelay: opt.userDelay,
+			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
+			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
+		},
+	})
 }
 
-// handler serves the relay at / and what operators want to see beside it.
-func handler(relay *khatru.Relay, p *parts, more ...prometheus.Collector) http.Handler {
+// pages serves the relay at / and what operators want to see beside it.
+func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(p.sync.Collector(), p.purgatory.Collector(""), collectors.NewGoCollector(),
+	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux := http.NewServeMux()
-	mux.Handle("/", khatruadapter.Information(relay, map[string]any{
-		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
-		"repo_acceptance_criteria": "announcements that list this server in relays and clone",
-	}))
+	mux.Handle("/", server.Relay())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
-		status, err := statusOf(r.Context(), p, r.FormValue("repo"))
+		status, err := statusOf(r.Context(), server, r.FormValue("repo"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusNotFound)
 			return
@@ -112,9 +138,10 @@ func handler(relay *khatru.Relay, p *parts, more ...prometheus.Collector) http.H
 	return mux
 }
 
-// statusOf returns what /status.json shows: all about relays, and what waits for git data; about all repositories
-// for "all", which takes a while where there are many; or about one of them.
-func statusOf(ctx context.Context, p *parts, repo string) (any, error) {
+// statusOf returns what /status.json shows: all about relays, and what waits for git
+// data; about all repositories for "all", which takes a while where there are many; or
+// about one of them.
+func statusOf(ctx context.Context, server *grasp.Server, repo string) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	switch repo {
@@ -122,10 +149,10 @@ func statusOf(ctx context.Context, p *parts, repo string) (any, error) {
 		return struct {
 			relaysync.Status
 			Purgatory purgatory.Status `json:"purgatory"`
-		}{p.sync.Status(), p.purgatory.Status()}, nil
+		}{server.Sync().Status(), server.Purgatory().Status()}, nil
 	case "all":
 		all := []relaysync.RepoStatus{}
-		for s, err := range p.sync.Repositories(ctx) {
+		for s, err := range server.Sync().Repositories(ctx) {
 			if err != nil {
 				return nil, err
 			}
@@ -137,7 +164,7 @@ func statusOf(ctx context.Context, p *parts, repo string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.sync.RepoStatus(ctx, ref)
+	return server.Sync().RepoStatus(ctx, ref)
 }
 
 // summarize writes one line to the log again and again until ctx ends.
@@ -156,24 +183,24 @@ func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, 
 	}
 }
 
-func serve(ctx context.Context, server *http.Server, l net.Listener, p *parts, log *slog.Logger, started func(net.Addr)) error {
+func serve(ctx context.Context, front *http.Server, l net.Listener, work func(context.Context) error, log *slog.Logger, started func(net.Addr)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
-		failed <- server.Serve(l)
+		failed <- front.Serve(l)
 		cancel()
 	}()
 	log.Info("serving", "address", l.Addr().String())
 	if started != nil {
 		started(l.Addr())
 	}
-	p.run(ctx)
+	_ = work(ctx) // why ctx ended
 
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer stop()
-	if err := server.Shutdown(ending); err != nil {
-		server.Close()
+	if err := front.Shutdown(ending); err != nil {
+		front.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)

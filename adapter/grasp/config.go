@@ -1,0 +1,94 @@
+package grasp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Config says how a server works. Dir and State must be set.
+type Config struct {
+	// Dir is the folder of the bare repositories. It is made if need be; one process
+	// at a time may use it.
+	Dir string
+	// State keeps what is to survive a restart, the events that wait among it, as
+	// filestate.Open returns it. The caller closes it, after Run.
+	State state.Store
+	// Egress has the rules for connections to relays and git servers alike; our own
+	// listeners belong into its field Own. The names of the identity are ours by
+	// themselves. A Budget is made if there is none. Plaintext is allowed as
+	// Sync.AllowPlaintext says.
+	Egress egress.Config
+	// Criteria is what the NIP-11 document says of the repositories that are taken.
+	// Defaults to that of the default policy.
+	Criteria string
+	// Logger gets what happens, unless a part has one of its own. Defaults to
+	// discarding it.
+	Logger *slog.Logger
+
+	// Sync is the configuration of the SyncManager. Its State is set by New; its
+	// Policy, by default GRASPPolicy, decides before purgatory does.
+	Sync relaysync.Config
+	// Purgatory says how long events wait and how their data is hunted for. Its
+	// Identity is set by New.
+	Purgatory purgatory.Config
+	// Fetch has the limits of fetching. Its Dialer is set by New.
+	Fetch gitfetch.Config
+	// Serve has the limits of serving.
+	Serve gitserve.Config
+}
+
+// ErrConfig is wrapped by what [New] says of its Config.
+var ErrConfig = errors.New("invalid configuration")
+
+// criteria is what [relaysync.GRASPPolicy] takes.
+const criteria = "announcements that list this server in relays and clone"
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Dir == "" {
+		errs = append(errs, errors.New("Dir is empty"))
+	}
+	if c.State == nil {
+		errs = append(errs, errors.New("State is nil"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, part := range []**slog.Logger{&c.Sync.Logger, &c.Purgatory.Logger, &c.Fetch.Logger, &c.Serve.Logger} {
+		if *part == nil {
+			*part = c.Logger
+		}
+	}
+	if c.Criteria == "" {
+		c.Criteria = criteria
+	}
+	if c.Sync.Policy == nil {
+		c.Sync.Policy = relaysync.NewGRASPPolicy(identity)
+	}
+	c.Sync.State = c.State
+	c.Purgatory.Identity = identity
+	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
+	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	if c.Egress.Budget == nil {
+		// One for websockets and git: what a stranger's address may be burdened with.
+		budget, err := egress.NewBudget(egress.BudgetConfig{})
+		if err != nil {
+			return c, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		c.Egress.Budget = budget
+	}
+	return c, nil
+}

@@ -1,0 +1,15 @@
+// Package grasp makes a khatru relay a GRASP server: one that keeps the events of the
+// repositories that list it (GRASP-02), serves their git data, takes pushes that the
+// newest state event allows, and serves no event before its data (GRASP-01).
+//
+//	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: memory})
+//	...
+//	defer server.Close()
+//	go http.ListenAndServe("127.0.0.1:3334", server.Handler())
+//	err = server.Run(ctx)
+//
+// It puts the parts together, and is all there is to say about how they fit: package
+// sync follows other relays, purgatory holds what waits for git data, gitfetch fetches
+// and gitserve serves that. Who needs only some of them, or another relay than khatru,
+// takes the parts.
+package grasp

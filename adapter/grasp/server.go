@@ -1,0 +1,152 @@
+package grasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+
+	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Server is a relay with the repositories that its events tell of. It is made by [New].
+// All methods may be called concurrently.
+type Server struct {
+	sync      *khatruadapter.Sync
+	purgatory *purgatory.Purgatory
+
+	relay   http.Handler
+	git     *gitserve.Handler
+	fetcher *gitfetch.Fetcher
+	repos   *gitserve.Repositories
+}
+
+// New makes a server of a relay that is reached as identity and keeps its events in
+// backend, on which Init was called and which must be durable when it says that
+// something is stored. What was being done when the process was killed is put in order
+// before New returns; ctx bounds that only. The error names what is wrong with the
+// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used.
+func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	cfg, err = cfg.withDefaults(identity)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	// What needs git comes first: it may fail, and leaves the relay alone.
+	if err := s.openGit(ctx, cfg); err != nil {
+		return nil, err
+	}
+	policy := purgatoryadapter.NewPolicy(cfg.Sync.Policy)
+	cfg.Sync.Policy = policy
+	if s.sync, err = khatruadapter.New(relay, backend, identity, khatruadapter.Config{
+		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync,
+	}); err != nil {
+		return nil, err
+	}
+	host := purgatoryadapter.Host{
+		Store: s.sync.Store(), Release: s.sync.Release, Removed: s.sync.Removed, Lists: policy.Lists,
+	}
+	tell := cfg.Purgatory.Observe
+	cfg.Purgatory.Observe = func(o purgatory.Observation) {
+		host.Observe(o)
+		if tell != nil {
+			tell(o)
+		}
+	}
+	if s.purgatory, err = purgatory.Open(ctx, host.Relay(), s.repos, s.fetcher, cfg.State, cfg.Purgatory); err != nil {
+		return nil, err
+	}
+	policy.Join(s.purgatory)
+	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { s.purgatory.Arrived(e) })
+	s.relay = khatruadapter.Information(relay, map[string]any{
+		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
+		"repo_acceptance_criteria": cfg.Criteria,
+	})
+	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
+	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
+	return s, err
+}
+
+// openGit opens the repositories, and what fetches into them.
+func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
+	if cfg.Fetch.Dialer, err = egress.NewDialer(cfg.Egress); err != nil {
+		return err
+	}
+	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
+		return err
+	}
+	s.repos, err = gitserve.Open(cfg.Dir)
+	return err
+}
+
+// Handler serves the repositories at /<npub>/<identifier>.git, and the relay with its
+// NIP-11 document everywhere else.
+func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
+
+// Relay serves the relay and its NIP-11 document only.
+func (s *Server) Relay() http.Handler { return s.relay }
+
+// Git serves the repositories; what is not for one of them next is asked for. It must
+// come before a ServeMux, which would have an odd identifier redirected.
+func (s *Server) Git(next http.Handler) http.Handler { return s.git.Before(next) }
+
+// Sync is what follows other relays: its status, its metrics, its store.
+func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
+
+// Purgatory is what holds events: its status, its metrics.
+func (s *Server) Purgatory() *purgatory.Purgatory { return s.purgatory }
+
+// Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
+// called before. It leaves no goroutine.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, run := range []func(context.Context) error{s.purgatory.Run, s.sync.Run} {
+		wg.Go(func() {
+			defer cancel() // one without the other would be half a server
+			errs[i] = run(ctx)
+		})
+	}
+	wg.Wait()
+	if errors.Is(errs[1], relaysync.ErrRunning) {
+		return errs[1]
+	}
+	return errs[0]
+}
+
+// Close ends what is left: requests under way and child processes. It is called after
+// Run, and after the HTTP server has ended; a second call does nothing.
+func (s *Server) Close() error {
+	if s.git != nil {
+		s.git.Close()
+	}
+	if s.fetcher != nil {
+		s.fetcher.Close()
+	}
+	if s.repos != nil {
+		return s.repos.Close()
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package grasp_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// rig is a server with its HTTP listener.
+type rig struct {
+	t      *testing.T
+	dir    string
+	kept   state.Store
+	db     *slicestore.SliceStore
+	addr   string
+	relay  *khatru.Relay
+	server *grasp.Server
+	ended  []purgatory.Ended
+	stop   func()
+}
+
+func (r *rig) start() {
+	t := r.t
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
+	require.NoError(t, err)
+	r.addr = listener.Addr().String() // the same one after a restart
+	identity, err := nip34.ParseIdentity(r.addr)
+	require.NoError(t, err)
+	r.relay = khatru.NewRelay()
+	cfg := grasp.Config{Dir: r.dir, State: r.kept, Sync: relaysync.Config{AllowPlaintext: true}}
+	cfg.Egress.Own = []netip.AddrPort{netip.MustParseAddrPort(r.addr)}
+	cfg.Purgatory.Observe = func(o purgatory.Observation) {
+		if e, ok := o.(purgatory.Ended); ok {
+			r.ended = append(r.ended, e)
+		}
+	}
+	r.server, err = grasp.New(t.Context(), r.relay, r.db, identity, cfg)
+	require.NoError(t, err)
+	front := &http.Server{Handler: r.server.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = front.Serve(listener) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.server.Run(ctx) }()
+	r.stop = func() {
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.NoError(t, front.Close())
+		require.NoError(t, r.server.Close())
+		require.NoError(t, r.server.Close(), "again")
+	}
+}
+
+func (r *rig) git(dir string, args ...string) string {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), "git", args...)
+	cmd.Dir = dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
+	}
+	out, err := cmd.CombinedOutput()
+	require.NoError(r.t, err, "git %v: %s", args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// served returns the ids of what the relay serves.
+func (r *rig) served() (ids []string) {
+	for ev, err := range r.server.Sync().Store().Events(r.t.Context(), nostr.Filter{}) {
+		require.NoError(r.t, err)
+		ids = append(ids, ev.ID)
+	}
+	return ids
+}
+
+// What a client publishes waits for its push, over a restart too, and is then served
+// with its data.
+func TestServer(t *testing.T) {
+	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
+	require.NoError(t, r.db.Init())
+	r.start()
+
+	work := t.TempDir()
+	r.git(work, "init", "-q", "-b", "main")
+	r.git(work, "commit", "-q", "--allow-empty", "-m", "first")
+	commit := r.git(work, "rev-parse", "HEAD")
+	owner := relaytest.NewKey("owner")
+	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	st := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	for _, ev := range []*nostr.Event{ann, st} {
+		_, err := r.relay.AddEvent(t.Context(), ev)
+		require.NoError(t, err)
+	}
+	require.Empty(t, r.served())
+	was := r.server.Purgatory().Status()
+	require.Equal(t, 1, was.Announcements)
+	require.Equal(t, 1, was.States)
+	r.stop()
+
+	r.start()
+	defer r.stop()
+	now := r.server.Purgatory().Status()
+	require.Len(t, now.Waiting, 2)
+	require.True(t, now.Waiting[0].Deadline.Equal(was.Waiting[0].Deadline))
+	url := owner.CloneURL("ws://"+r.addr, "repo")
+	r.git(work, "push", "-q", url, "main")
+	require.Eventually(t, func() bool { return len(r.served()) == 2 }, 20*time.Second, 20*time.Millisecond)
+	require.ElementsMatch(t, []string{ann.ID, st.ID}, r.served())
+	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
+	require.Len(t, r.ended, 2)
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "application/nostr+json")
+	answer := httptest.NewRecorder()
+	r.server.Handler().ServeHTTP(answer, req)
+	require.Contains(t, answer.Body.String(), `"supported_grasps":["GRASP-01","GRASP-02"]`)
+	require.Contains(t, answer.Body.String(), "announcements that list this server")
+	require.ErrorIs(t, r.server.Run(t.Context()), relaysync.ErrRunning)
+}
+
+// A Config that can't be used is named in full, and leaves the relay as it was.
+func TestConfig(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	db := &slicestore.SliceStore{}
+	require.NoError(t, db.Init())
+	relay := khatru.NewRelay()
+	_, err = grasp.New(t.Context(), relay, db, identity, grasp.Config{})
+	require.ErrorIs(t, err, grasp.ErrConfig)
+	require.ErrorContains(t, err, "Dir is empty")
+	require.ErrorContains(t, err, "State is nil")
+
+	cfg := grasp.Config{Dir: t.TempDir(), State: state.NewMemory()}
+	cfg.Fetch.Git = "no such git"
+	_, err = grasp.New(t.Context(), relay, db, identity, cfg)
+	require.ErrorIs(t, err, gitfetch.ErrGit)
+	require.Empty(t, relay.StoreEvent)
+
+	cfg.Fetch.Git = ""
+	cfg.Purgatory.Hold = -1
+	_, err = grasp.New(t.Context(), relay, db, identity, cfg)
+	require.ErrorIs(t, err, purgatory.ErrConfig)
+	require.ErrorContains(t, err, "Hold")
+}
