@@ -115,10 +115,11 @@ type Quarantine interface {
 
 var (
 	// ErrNotServed is wrapped by [Quarantine.Fetch] when a server has nothing of what
-	// it was asked for.
+	// it was asked for: no such object, no such repository, or not for us.
 	ErrNotServed = errors.New("server does not have the objects")
 	// ErrBroken is wrapped by it when a server failed in a way that does not pass
-	// soon: no such name or repository, TLS, credentials wanted.
+	// soon and is not about one repository: no such name, TLS, an address that is
+	// not public. None of its URLs is asked for a while.
 	ErrBroken = errors.New("server is of no use")
 	// ErrLimit is wrapped by it when a server went beyond a limit of ours: it is not
 	// asked for the same again before the next day.

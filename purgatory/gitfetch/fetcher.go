@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
 	"sync"
@@ -135,29 +136,45 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	err = cause(ctx, f.fetch(ctx, q, from, ids, m))
 	stop()
 	if err != nil {
-		err = errors.Join(classified(err), q.restore(before))
+		err = errors.Join(classified(err, from), q.restore(before))
 	}
 	return m.n.Load(), err
 }
 
 var errNothing = errors.New("nothing was asked for")
 
-// classified adds what the error means to those who do not know us.
-func classified(err error) error {
+// classified adds what the error means to those who do not know us. A server is broken
+// by what holds for all its repositories: that one is missing, or redirected to another
+// server that is broken, is what any stranger can have it say.
+func classified(err error, from egress.URL) error {
 	var dns *net.DNSError
 	var missing *MissingError
 	var limit *LimitError
 	var cert *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &missing), errors.Is(err, ErrIncomplete):
+	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrNotFound), errors.Is(err, ErrAuth):
 		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)
 	case errors.As(err, &limit):
 		return fmt.Errorf("%w: %w", purgatory.ErrLimit, err)
-	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &cert), errors.Is(err, ErrNotFound), errors.Is(err, ErrAuth),
+	case elsewhere(err, from):
+	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &cert),
 		errors.Is(err, egress.ErrAddress), errors.Is(err, egress.ErrOwn), errors.Is(err, egress.ErrPlaintext):
 		return fmt.Errorf("%w: %w", purgatory.ErrBroken, err)
 	}
 	return err
+}
+
+// elsewhere reports whether a request failed at another server than it was made to.
+func elsewhere(err error, from egress.URL) bool {
+	if errors.Is(err, egress.ErrRedirect) {
+		return true
+	}
+	var failed *url.Error
+	if !errors.As(err, &failed) {
+		return false
+	}
+	at, err := egress.ParseURL(failed.URL, egress.HTTP)
+	return err != nil || at.Authority != from.Authority
 }
 
 func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wants []nip34.ObjectID, m *meter) error {
