@@ -119,9 +119,6 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 		return 0, errNothing
 	}
 	f := q.f
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.Timeout,
-		&LimitError{Limit: "seconds", Most: int64(f.cfg.Timeout / time.Second)})
-	defer cancel()
 	if err := f.checkDisk(q.dir); err != nil {
 		return 0, err
 	}
@@ -131,7 +128,10 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m := &meter{}
+	m := &meter{clock: newClock(f.cfg.Timeout, func() {
+		end(&LimitError{Limit: "seconds", Most: int64(f.cfg.Timeout / time.Second)})
+	})}
+	defer m.clock.stop()
 	stop := f.watch(ctx, end, m, q.dir)
 	err = cause(ctx, f.fetch(ctx, q, from, ids, m))
 	stop()
@@ -182,6 +182,7 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 	if err != nil {
 		return err
 	}
+	m.clock.run()
 	server, err := f.client.Discover(ctx, from, m)
 	if err != nil {
 		return err
@@ -229,6 +230,7 @@ func (f *Fetcher) ask(ctx context.Context, q *Quarantine, s *upload.Server, left
 // the server's time is counted, and ours is not its fault. One child is always left
 // to those who wait for no server.
 func (f *Fetcher) receive(ctx context.Context, q *Quarantine, s *upload.Server, wants, haves []nip34.ObjectID, m *meter) error {
+	m.clock.stop()
 	for _, slots := range []chan struct{}{f.fetching, f.children} {
 		release, err := acquire(ctx, slots)
 		if err != nil {
@@ -236,6 +238,7 @@ func (f *Fetcher) receive(ctx context.Context, q *Quarantine, s *upload.Server, 
 		}
 		defer release()
 	}
+	m.clock.run()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()

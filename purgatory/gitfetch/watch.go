@@ -13,6 +13,7 @@ import (
 type meter struct {
 	n       atomic.Int64
 	waiting atomic.Bool
+	clock   *clock // belongs to who fetches
 }
 
 var _ upload.Meter = (*meter)(nil)
@@ -25,6 +26,33 @@ func (m *meter) Came(n int) { m.n.Add(int64(n)) }
 
 // End implements [upload.Meter].
 func (m *meter) End() { m.waiting.Store(false) }
+
+// clock bounds the time that a server takes. It stands still while others keep us from
+// listening to it.
+type clock struct {
+	timer *time.Timer
+	left  time.Duration
+	since time.Time // zero: it stands still
+}
+
+// newClock returns a clock that stands still.
+func newClock(most time.Duration, over func()) *clock {
+	c := &clock{timer: time.AfterFunc(most, over), left: most}
+	c.timer.Stop()
+	return c
+}
+
+func (c *clock) run() {
+	c.since = time.Now()
+	c.timer.Reset(c.left)
+}
+
+func (c *clock) stop() {
+	if c.timer.Stop() && !c.since.IsZero() {
+		c.left -= time.Since(c.since)
+	}
+	c.since = time.Time{}
+}
 
 // The disk is looked at every second, the rate this often in each window.
 const (
