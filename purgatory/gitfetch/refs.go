@@ -79,7 +79,7 @@ func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.Ref
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
-		if err := f.setHead(dir, head); err != nil {
+		if err := despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
 			return fmt.Errorf("setting HEAD: %w", err)
 		}
 	}
@@ -193,13 +193,36 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	_, err := f.run(ctx, child{dir: dir, stdin: &b, args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"}})
-	var failed *childError
-	if errors.As(err, &failed) && changed(failed.stderr) {
-		return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
-	}
-	return err
+	return despiteLocks(ctx, dir, func() error {
+		_, err := f.run(ctx, child{
+			dir: dir, stdin: bytes.NewReader(b.Bytes()),
+			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
+		})
+		var failed *childError
+		if errors.As(err, &failed) && changed(failed.stderr) {
+			return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
+		}
+		return err
+	})
 }
+
+// despiteLocks does something to refs again that failed while there were old locks. The
+// repository is locked, so that they are of a process that was killed, git in a push or
+// ours, and it would fail for ever. Young ones may be those of an operator.
+func despiteLocks(ctx context.Context, dir string, do func() error) error {
+	err := do()
+	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) {
+		return err
+	}
+	removed, lerr := unlock(dir, staleAfter)
+	if removed == 0 || lerr != nil {
+		return errors.Join(err, lerr)
+	}
+	return do()
+}
+
+// staleAfter is how old a lock must be: nobody has one for as long.
+const staleAfter = time.Minute
 
 // changed reports whether git says that a ref is not what it was taken for, or that
 // there is one now which is in the way. The names of refs have no spaces, so that

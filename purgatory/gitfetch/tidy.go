@@ -10,26 +10,35 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Tidy implements [purgatory.GitFetcher].
 func (f *Fetcher) Tidy(_ context.Context, dir string) error {
-	if err := errors.Join(unlock(dir), f.sweep(dir), release(dir)); err != nil {
+	_, err := unlock(dir, 0)
+	if err := errors.Join(err, f.sweep(dir), release(dir)); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
 	}
 	return nil
 }
 
-// unlock removes the locks that a process of git, or we, left when we were killed.
+// unlock removes the locks of at least an age that a process of git, or we, left when
+// we were killed.
 // Whoever writes refs holds the repository's lock, as we do now, but for garbage
 // collection: while that runs, locks are its own.
-func unlock(dir string) error {
+func unlock(dir string, age time.Duration) (removed int, err error) {
 	if collecting(dir) {
-		return nil
+		return 0, nil
 	}
 	var errs []error
 	remove := func(path string) {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < age {
+			return
+		}
+		switch err := os.Remove(path); {
+		case err == nil:
+			removed++
+		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}
 	}
@@ -37,7 +46,7 @@ func unlock(dir string) error {
 	for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "config.lock"} {
 		remove(filepath.Join(dir, name))
 	}
-	err := filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a folder that somebody removed since
 		}
@@ -49,7 +58,7 @@ func unlock(dir string) error {
 		}
 		return nil
 	})
-	return errors.Join(append(errs, err)...)
+	return removed, errors.Join(append(errs, err)...)
 }
 
 // collecting reports whether a process of this host says that it collects garbage
