@@ -282,21 +282,29 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	refused, err := judge(ctx, h.auth, ref, req.commands)
-	done := false
-	if err == nil && len(refused) == 0 {
-		done = h.run(ctx, w, ref, call{
-			dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
-			body: body.file,
-		})
-	}
-	unlock()
 	if err != nil || len(refused) > 0 {
+		unlock()
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	if done && len(req.commands) > 0 {
-		h.pushed(ctx, ref, req)
+	out := newSpool(ctx, w)
+	defer out.close()
+	h.receive(ctx, out, ref, call{
+		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
+		body: body.file,
+	})
+	unlock()
+	if len(req.commands) > 0 {
+		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
 	}
+}
+
+// receive has git do a push, to its end: the client may go away meanwhile.
+func (h *Handler) receive(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
+	defer cancel()
+	defer context.AfterFunc(h.ctx, cancel)()
+	h.run(ctx, w, ref, c)
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
@@ -338,7 +346,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
 	status, err := h.serve(ctx, w, c)
 	switch {
 	case status == 0:
@@ -346,5 +354,4 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.Re
 	case err != nil && ctx.Err() == nil:
 		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
 	}
-	return status == http.StatusOK && err == nil
 }

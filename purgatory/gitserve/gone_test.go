@@ -1,0 +1,80 @@
+package gitserve
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// slowly is a rig whose git does things at once and answers as a script says.
+func slowly(t *testing.T, cfg Config, script string) *rig {
+	t.Helper()
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	shim := filepath.Join(dir, "git")
+	text := fmt.Sprintf("#!/bin/sh\n%s \"$@\" > %s/out || exit 1\n%s\n", real, dir, strings.ReplaceAll(script, "OUT", dir+"/out"))
+	require.NoError(t, os.WriteFile(shim, []byte(text), 0o700))
+	cfg.Git = shim
+	return newRig(t, cfg)
+}
+
+// send begins a push for an event and returns the connection, without reading from it.
+func (r *rig) send(t *testing.T) net.Conn {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
+	pack, err := cmd.Output()
+	require.NoError(t, err)
+	body := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status side-band-64k") + string(pack)
+	u, err := url.Parse(r.url)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", u.Host)
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(conn, "POST /%s/x.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+		owner.Npub(), len(body), body)
+	require.NoError(t, err)
+	return conn
+}
+
+func (r *rig) ref(name string) bool {
+	_, err := os.Stat(filepath.Join(r.repos.dir, place(owner.Ref("x")), filepath.FromSlash(name)))
+	return err == nil
+}
+
+// A client that goes away while git moves refs: git is not killed in the middle of that,
+// and whoever has to know is told. A ref that nobody knows of would stay for ever.
+func TestClientGoneInMidPush(t *testing.T) {
+	r := slowly(t, Config{}, "sleep 1; cat OUT")
+	conn := r.send(t)
+	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.pushed) == 1
+	}, 5*time.Second, 10*time.Millisecond)
+}
+
+// Who does not read the answer to a push does not hold the lock meanwhile.
+func TestSlowReaderOfAPush(t *testing.T) {
+	r := slowly(t, Config{Idle: 20 * time.Second}, "cat OUT; head -c 15000000 /dev/zero")
+	conn := r.send(t)
+	defer conn.Close()
+	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, unlock, err := r.repos.Lock(ctx, owner.Ref("x"))
+	require.NoError(t, err)
+	unlock()
+}
