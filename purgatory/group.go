@@ -253,18 +253,29 @@ func older(a, b nip34.Version) int {
 }
 
 // lock locks repositories, in order, so that nobody waits for each other, and reads
-// their refs. One that can't be locked does not hold up the others.
+// their refs. One that can't be locked does not hold up the others: their owners need
+// not know each other, and a push may take long.
 func (p *Purgatory) lock(ctx context.Context, g *group, repos []*repository) {
+	end := time.Now().Add(p.cfg.Timeout / lockShare)
 	for _, r := range repos {
-		r.failed = p.open(ctx, g, r)
+		r.failed = p.open(ctx, g, r, max(time.Until(end), leastLockWait))
 	}
 }
 
+// The locks of one look are waited for this part of Config.Timeout in all, and each for
+// leastLockWait at least. What could not be locked is looked at again soon.
+const (
+	lockShare     = 60
+	leastLockWait = 20 * time.Millisecond
+)
+
 // open locks one repository, making it if need be.
-func (p *Purgatory) open(ctx context.Context, g *group, r *repository) error {
+func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience time.Duration) error {
 	format, known := g.formatOf(r)
 	for range 2 {
-		dir, unlock, err := p.repos.Lock(ctx, r.ref)
+		waiting, cancel := context.WithTimeout(ctx, patience)
+		dir, unlock, err := p.repos.Lock(waiting, r.ref)
+		cancel()
 		switch {
 		case errors.Is(err, ErrNoRepository):
 			if err := p.repos.Create(ctx, r.ref, format); err != nil {
