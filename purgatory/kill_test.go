@@ -212,9 +212,6 @@ func userGit(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// holdKilled is how long events wait in the process that is killed.
-const holdKilled = 2 * time.Second
-
 // victim is the process that is killed. It takes up what it finds in its folder, and
 // ends when nothing waits any more.
 func victim() error {
