@@ -2,7 +2,9 @@ package wstransport_test
 
 import (
 	"context"
+	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +66,7 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+	resident := kilobytes(t, "VmRSS")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	began := time.Now()
@@ -100,4 +103,17 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 	t.Logf("%d relays with %d MiB each: %d MiB read, all cut after %v; heap in use grew by %d MiB (relays included)",
 		relays, each>>20, stats.Bytes>>20, took.Round(time.Millisecond), grown)
 	assert.Less(t, grown, int64(96))
+	t.Logf("resident memory grew by %d MiB at most, the relays' share included", (kilobytes(t, "VmHWM")-resident)>>10)
+}
+
+// kilobytes returns a figure about the memory of this process; 0 where there is none.
+func kilobytes(t *testing.T, name string) int64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), name+":")
+	n, err := strconv.ParseInt(strings.Fields(rest + " 0")[0], 10, 64)
+	require.NoError(t, err)
+	return n
 }
