@@ -57,6 +57,7 @@ type repository struct {
 	decides *nip34.State                // what its refs are now; nil: nobody says
 	active  bool                        // its announcement is accepted, or about to be
 	failed  error                       // it could not be dealt with; it stays queued
+	trouble error                       // something else went wrong; it is looked at again
 }
 
 // gather reads what is known under an identifier. It changes nothing.

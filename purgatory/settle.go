@@ -69,8 +69,8 @@ func (p *Purgatory) settleLocked(ctx context.Context, g *group) (found, error) {
 				r.failed = p.git.Tidy(ctx, r.dir)
 			}
 		}
-		if r.failed != nil {
-			errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), r.failed))
+		if err := errors.Join(r.failed, r.trouble); err != nil {
+			errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
 		}
 	}
 	return p.note(g, needs), errors.Join(errs...)
@@ -225,7 +225,9 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
 		}
 		slices.SortFunc(ids, compareIDs)
 		if err := sharer.Share(ctx, o.dir, r.dir, ids); err != nil {
-			return fmt.Errorf("sharing objects: %w", err)
+			// Another owner's repository must not keep this one from being dealt with.
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
+			continue
 		}
 		p.step("shared")
 		shared = true
