@@ -63,3 +63,31 @@ func TestSharingFails(t *testing.T) {
 		require.True(t, w.relay.has(s))
 	})
 }
+
+// Who decides is asked again after the objects were looked at, which may take minutes.
+func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		at := now()
+		d := nostrTag{"d", "r"}
+		w.relay.put(
+			alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
+			says(alice, at, "main", 1),
+		)
+		w.git.Put(repoOf(alice), object(1), object(2))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		looking := false
+		w.git.FailWith(func(op string) error {
+			if op == "missing" && !looking {
+				looking = true
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		w.held(says(bob, at+1, "main", 2))
+		wait(30 * time.Second)
+		require.True(t, looking)
+		w.relay.put(alice.Event(at+2, filters.KindAnnouncement, "", d))
+		wait(time.Minute)
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
+	})
+}

@@ -27,6 +27,7 @@ type group struct {
 	over       []ended       // what does not wait any more
 	repos      []*repository // ours that anything is to be done about, locked, in order
 	cut        bool          // not all of these, since there are too many
+	late       bool          // what had to be released before a crash counts though its time is over
 }
 
 // ended is an entry whose waiting has ended by what others did.
@@ -64,6 +65,7 @@ type repository struct {
 func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
+		late:       late,
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
 	}

@@ -167,7 +167,37 @@ func (p *Purgatory) align(ctx context.Context, g *group) {
 	}
 	each(func(r *repository) error { return p.lookFor(ctx, r, g.named(r)) })
 	each(func(r *repository) error { return p.share(ctx, g, r) })
+	err := p.again(ctx, g)
+	each(func(*repository) error { return err })
 	each(func(r *repository) error { return p.alignOne(ctx, g, r) })
+}
+
+// again asks anew who decides, what is stored and what was deleted: to walk histories
+// may have taken minutes. What came meanwhile was not looked for, and has its own turn.
+func (p *Purgatory) again(ctx context.Context, g *group) error {
+	if !slices.ContainsFunc(g.repos, func(r *repository) bool { return len(r.asked) > 0 }) {
+		return nil
+	}
+	now, err := p.gather(ctx, g.identifier, g.late)
+	if err != nil {
+		return err
+	}
+	known := make(map[filters.EventID]bool)
+	for _, h := range g.states {
+		known[h.entry.ID] = true
+	}
+	for _, h := range g.pulls {
+		known[h.entry.ID] = true
+	}
+	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return !known[h.entry.ID] })
+	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
+	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
+	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
+		r.members, r.active = nip34.MaintainerSet(r.ref, g.all), g.accepted[r.ref] != nil
+		_, waits := g.waiting[r.ref]
+		return !r.active && !waits
+	})
+	return nil
 }
 
 // named returns the objects that a repository should have, each once, in order.
