@@ -84,12 +84,12 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 		return nil, nil, err
 	}
 	repos = p.concerned(g, why.check)
-	cut := g.cut
+	cut, touched := g.cut, g.touched
 	p.lock(ctx, g, repos)
 	if g, err = p.gather(ctx, identifier, why.late); err != nil {
 		return nil, repos, err
 	}
-	g.cut = cut
+	g.cut, g.touched = cut, touched
 	for _, r := range repos {
 		_, waits := g.waiting[r.ref]
 		now := g.repository(r.ref)
@@ -433,8 +433,11 @@ func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
 	looked := make(map[filters.RepoRef]bool)
 	for _, r := range g.repos {
 		looked[r.ref] = r.failed == nil
-		if r.failed == nil {
-			delete(p.touched, r.ref)
+	}
+	for ref, number := range g.touched {
+		// One that needed no look, since nothing is to be done there, is done with.
+		if ok, tried := looked[ref]; ok || (!tried && !g.cut) {
+			p.untouch(ref, number)
 		}
 	}
 	f := found{needs: needs}
