@@ -72,6 +72,14 @@ func (d *domain) start(now time.Time) {
 	d.usedAt = now
 }
 
+// takeBack undoes start: the server was not burdened.
+func (d *domain) takeBack(at time.Time) {
+	d.inFlight = max(0, d.inFlight-1)
+	if i := slices.IndexFunc(d.starts, at.Equal); i >= 0 {
+		d.starts = slices.Delete(d.starts, i, i+1)
+	}
+}
+
 func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
 	d.inFlight = max(0, d.inFlight-1)
 	d.usedAt = now

@@ -64,3 +64,30 @@ func TestFairToOwners(t *testing.T) {
 	require.Len(t, seen, 11)
 	require.Zero(t, p.q.attempts)
 }
+
+// What was not asked, since it is known not to help, takes nothing of what a server may
+// be burdened with from those who can be helped.
+func TestUnaskedIsNotCounted(t *testing.T) {
+	cfg := config()
+	cfg.MaxAttempts = 100
+	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 5}
+	p := play(t, cfg)
+	for i := range 20 {
+		p.want(i, BySync, fmt.Sprintf("https://a.example/%d.git", i))
+	}
+	p.want(99, BySync, "https://a.example/good.git")
+	p.wait(time.Second)
+	for len(p.open) > 0 {
+		p.answer(Unasked)
+	}
+	require.Contains(t, p.asked(), "https://a.example/good.git")
+	for i := range 20 {
+		p.want(i, BySync, fmt.Sprintf("https://a.example/%d.git", i))
+	}
+	p.wait(time.Second)
+	for len(p.open) > 0 {
+		p.answer(Nothing)
+	}
+	require.Len(t, p.fetches, 21+5, "real requests count as ever")
+	require.Empty(t, p.q.InFlight())
+}

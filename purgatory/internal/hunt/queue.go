@@ -53,6 +53,8 @@ const (
 	Nothing
 	// Broken: it failed in a way that does not pass soon, such as an unknown name.
 	Broken
+	// Unasked: it was known not to be of use, and no request was made.
+	Unasked
 )
 
 // Input is something that happened.
@@ -130,6 +132,7 @@ type request struct {
 	entry   *entry
 	url     egress.URL
 	version uint64 // of the entry when it began
+	at      time.Time
 }
 
 // entry is a repository that something is missing of.
@@ -228,7 +231,11 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		return
 	}
 	delete(q.requests, in.ID)
-	q.domain(r.url).finished(now, in.Outcome, q.cfg)
+	if in.Outcome == Unasked {
+		q.domain(r.url).takeBack(r.at)
+	} else {
+		q.domain(r.url).finished(now, in.Outcome, q.cfg)
+	}
 	e := r.entry
 	delete(q.busy, r.url)
 	if e.asking == in.ID {
@@ -243,7 +250,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 // fetch starts a request.
 func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
 	q.last++
-	q.requests[q.last] = &request{entry: e, url: u, version: e.version}
+	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now}
 	q.busy[u] = struct{}{}
 	q.domain(u).start(now)
 	q.effects = append(q.effects, Fetch{q.last, e.repo, u})
