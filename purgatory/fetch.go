@@ -53,7 +53,7 @@ func (f *fetches) fetch(ctx context.Context, ref filters.RepoRef, from egress.UR
 	}
 	if reason := f.refuses(ask); reason != "" {
 		p.stats.drop(reason)
-		return hunt.Nothing
+		return hunt.Unasked
 	}
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())

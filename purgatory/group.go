@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -24,9 +25,11 @@ type group struct {
 	states     []heldState
 	pulls      []heldPull
 	stored     []*nip34.State
-	over       []ended       // what does not wait any more
-	repos      []*repository // ours that anything is to be done about, locked, in order
-	cut        bool          // not all of these, since there are too many
+	over       []ended                    // what does not wait any more
+	repos      []*repository              // ours that anything is to be done about, locked, in order
+	cut        bool                       // not all of these, since there are too many
+	touched    map[filters.RepoRef]uint64 // that were when it was found out what to look at
+	late       bool                       // what had to be released before a crash counts though its time is over
 }
 
 // ended is an entry whose waiting has ended by what others did.
@@ -57,12 +60,14 @@ type repository struct {
 	decides *nip34.State                // what its refs are now; nil: nobody says
 	active  bool                        // its announcement is accepted, or about to be
 	failed  error                       // it could not be dealt with; it stays queued
+	trouble error                       // something else went wrong; it is looked at again
 }
 
 // gather reads what is known under an identifier. It changes nothing.
 func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
+		late:       late,
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
 	}
@@ -190,10 +195,11 @@ func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
 	lacking := p.needs[g.identifier]
 	touched := make(map[filters.RepoRef]bool)
 	for ref := range refs {
-		_, a := p.touched[ref]
+		_, a := p.touched[g.identifier][ref]
 		_, b := lacking[ref]
 		touched[ref] = a || b
 	}
+	g.touched = maps.Clone(p.touched[g.identifier])
 	p.mu.Unlock()
 	for ref := range refs {
 		r := g.repository(ref)

@@ -43,8 +43,9 @@ type Purgatory struct {
 	mu sync.Mutex
 	// guarded by mu
 	ledger  *ledger.Ledger
-	needs   map[string]map[filters.RepoRef]need // by identifier, as of the last look
-	touched map[filters.RepoRef]struct{}        // to be looked at though nothing waits for it
+	needs   map[string]map[filters.RepoRef]need   // by identifier, as of the last look
+	touched map[string]map[filters.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
+	touches uint64                                // numbers them
 
 	engine engine // owned by Run
 }
@@ -81,7 +82,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 			Remembered: cfg.MaxRemembered,
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
-		touched: make(map[filters.RepoRef]struct{}),
+		touched: make(map[string]map[filters.RepoRef]uint64),
 	}
 	p.engine = newEngine(p)
 	if err := p.load(ctx); err != nil {

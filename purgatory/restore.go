@@ -33,7 +33,7 @@ func (p *Purgatory) load(ctx context.Context) error {
 			}
 		}
 		if e.Class == ledger.Announcement && !e.Soft {
-			p.touched[e.Repos[0]] = struct{}{} // its repository may have to be made
+			p.touch(e.Repos[0]) // its repository may have to be made
 		}
 		return nil
 	})
@@ -88,10 +88,30 @@ func (p *Purgatory) recover(ctx context.Context) error {
 	})
 }
 
+// touch has a repository looked at, by the next look at its identifier.
 func (p *Purgatory) touch(ref filters.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.touched[ref] = struct{}{}
+	p.touchNow(ref)
+}
+
+// touchNow is touch with mu held.
+func (p *Purgatory) touchNow(ref filters.RepoRef) {
+	if p.touched[ref.Identifier] == nil {
+		p.touched[ref.Identifier] = make(map[filters.RepoRef]uint64)
+	}
+	p.touches++
+	p.touched[ref.Identifier][ref] = p.touches
+}
+
+// untouch forgets that a repository was touched, unless it was again. mu is held.
+func (p *Purgatory) untouch(ref filters.RepoRef, number uint64) {
+	if of := p.touched[ref.Identifier]; of[ref] == number {
+		delete(of, ref)
+		if len(of) == 0 {
+			delete(p.touched, ref.Identifier)
+		}
+	}
 }
 
 // repair removes what a crash left in a repository, if there is one, and takes back

@@ -69,8 +69,8 @@ func (p *Purgatory) settleLocked(ctx context.Context, g *group) (found, error) {
 				r.failed = p.git.Tidy(ctx, r.dir)
 			}
 		}
-		if r.failed != nil {
-			errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), r.failed))
+		if err := errors.Join(r.failed, r.trouble); err != nil {
+			errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
 		}
 	}
 	return p.note(g, needs), errors.Join(errs...)
@@ -84,12 +84,12 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 		return nil, nil, err
 	}
 	repos = p.concerned(g, why.check)
-	cut := g.cut
+	cut, touched := g.cut, g.touched
 	p.lock(ctx, g, repos)
 	if g, err = p.gather(ctx, identifier, why.late); err != nil {
 		return nil, repos, err
 	}
-	g.cut = cut
+	g.cut, g.touched = cut, touched
 	for _, r := range repos {
 		_, waits := g.waiting[r.ref]
 		now := g.repository(r.ref)
@@ -167,7 +167,37 @@ func (p *Purgatory) align(ctx context.Context, g *group) {
 	}
 	each(func(r *repository) error { return p.lookFor(ctx, r, g.named(r)) })
 	each(func(r *repository) error { return p.share(ctx, g, r) })
+	err := p.again(ctx, g)
+	each(func(*repository) error { return err })
 	each(func(r *repository) error { return p.alignOne(ctx, g, r) })
+}
+
+// again asks anew who decides, what is stored and what was deleted: to walk histories
+// may have taken minutes. What came meanwhile was not looked for, and has its own turn.
+func (p *Purgatory) again(ctx context.Context, g *group) error {
+	if !slices.ContainsFunc(g.repos, func(r *repository) bool { return len(r.asked) > 0 }) {
+		return nil
+	}
+	now, err := p.gather(ctx, g.identifier, g.late)
+	if err != nil {
+		return err
+	}
+	known := make(map[filters.EventID]bool)
+	for _, h := range g.states {
+		known[h.entry.ID] = true
+	}
+	for _, h := range g.pulls {
+		known[h.entry.ID] = true
+	}
+	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return !known[h.entry.ID] })
+	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
+	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
+	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
+		r.members, r.active = nip34.MaintainerSet(r.ref, g.all), g.accepted[r.ref] != nil
+		_, waits := g.waiting[r.ref]
+		return !r.active && !waits
+	})
+	return nil
 }
 
 // named returns the objects that a repository should have, each once, in order.
@@ -225,7 +255,9 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
 		}
 		slices.SortFunc(ids, compareIDs)
 		if err := sharer.Share(ctx, o.dir, r.dir, ids); err != nil {
-			return fmt.Errorf("sharing objects: %w", err)
+			// Another owner's repository must not keep this one from being dealt with.
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
+			continue
 		}
 		p.step("shared")
 		shared = true
@@ -401,8 +433,11 @@ func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
 	looked := make(map[filters.RepoRef]bool)
 	for _, r := range g.repos {
 		looked[r.ref] = r.failed == nil
-		if r.failed == nil {
-			delete(p.touched, r.ref)
+	}
+	for ref, number := range g.touched {
+		// One that needed no look, since nothing is to be done there, is done with.
+		if ok, tried := looked[ref]; ok || (!tried && !g.cut) {
+			p.untouch(ref, number)
 		}
 	}
 	f := found{needs: needs}

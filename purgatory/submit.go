@@ -160,7 +160,7 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 	if err == nil {
 		replaced = p.ledger.Put(e)
 		if e.Class == ledger.Announcement {
-			p.touched[e.Repos[0]] = struct{}{}
+			p.touchNow(e.Repos[0])
 		}
 	}
 	return e, v, replaced, err
@@ -237,7 +237,7 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 	p.mu.Lock()
 	e, revived, changed := p.ledger.Sign(time.Now(), ref, newState)
 	if revived {
-		p.touched[ref] = struct{}{} // its repository is made again
+		p.touchNow(ref) // its repository is made again
 	}
 	p.mu.Unlock()
 	if !changed {
@@ -263,9 +263,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 			errs = append(errs, p.pushedFor(ctx, ref, id))
 		}
 	}
-	p.mu.Lock()
-	p.touched[ref] = struct{}{}
-	p.mu.Unlock()
+	p.touch(ref)
 	p.tell(look{identifier: ref.Identifier})
 	return errors.Join(errs...)
 }

@@ -104,19 +104,24 @@ func (f *Fetcher) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34
 	if err != nil {
 		return nil, 0, err
 	}
-	out, err := f.run(ctx, child{dir: dir, args: []string{
-		"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)",
-	}})
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading refs: %w", err)
-	}
 	seen := make(map[nip34.ObjectID]bool)
 	var tips []nip34.ObjectID
-	for line := range strings.Lines(string(out)) {
-		id, err := nip34.ParseObjectID(strings.TrimSuffix(line, "\n"))
-		if err == nil && !seen[id] && len(tips) < maxHaves {
-			seen[id] = true
-			tips = append(tips, id)
+	// What strangers pushed, with whatever dates, must not crowd out our own.
+	for _, where := range [][]string{{"refs/heads", "refs/tags"}, {"refs/nostr"}} {
+		if len(tips) == maxHaves {
+			break
+		}
+		args := []string{"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)"}
+		out, err := f.run(ctx, child{dir: dir, args: append(args, where...)})
+		if err != nil {
+			return nil, 0, fmt.Errorf("reading refs: %w", err)
+		}
+		for line := range strings.Lines(string(out)) {
+			id, err := nip34.ParseObjectID(strings.TrimSuffix(line, "\n"))
+			if err == nil && !seen[id] && len(tips) < maxHaves {
+				seen[id] = true
+				tips = append(tips, id)
+			}
 		}
 	}
 	return tips, format, nil

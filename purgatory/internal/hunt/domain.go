@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
 )
 
 // window is what a rate is counted over.
@@ -20,7 +21,9 @@ type domain struct {
 	failures    int         // in a row that were Broken
 	brokenUntil time.Time
 	usedAt      time.Time
-	turns       []*turn // repositories in order of their turns
+	turns       []*turn                   // repositories in order of their turns
+	turn        uint64                    // counts them
+	had         map[filters.PubKey]uint64 // the last one of each owner that waits
 }
 
 // turn is what waits of one repository.
@@ -69,6 +72,14 @@ func (d *domain) start(now time.Time) {
 	d.usedAt = now
 }
 
+// takeBack undoes start: the server was not burdened.
+func (d *domain) takeBack(at time.Time) {
+	d.inFlight = max(0, d.inFlight-1)
+	if i := slices.IndexFunc(d.starts, at.Equal); i >= 0 {
+		d.starts = slices.Delete(d.starts, i, i+1)
+	}
+}
+
 func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
 	d.inFlight = max(0, d.inFlight-1)
 	d.usedAt = now
@@ -89,6 +100,12 @@ func (d *domain) enter(u egress.URL, e *entry) {
 	if i < 0 {
 		d.turns = append(d.turns, &turn{entry: e})
 		i = len(d.turns) - 1
+		if _, waits := d.had[e.repo.Owner]; !waits {
+			if d.had == nil {
+				d.had = make(map[filters.PubKey]uint64)
+			}
+			d.had[e.repo.Owner] = d.turn // who comes now overtakes nobody who waits
+		}
 	}
 	d.turns[i].urls = append(d.turns[i].urls, u)
 }
@@ -99,23 +116,41 @@ func (d *domain) leave(u egress.URL, e *entry) {
 			t.urls = slices.DeleteFunc(t.urls, func(o egress.URL) bool { return o == u })
 			if len(t.urls) == 0 {
 				d.turns = slices.Delete(d.turns, i, i+1)
+				d.forget(e.repo.Owner)
 			}
 			return
 		}
 	}
 }
 
-// next takes the next request out: one URL of the repository whose turn it is,
-// which then goes to the end.
+// next takes the next request out: one URL of the repository whose turn it is, which
+// then goes to the end. It is the turn of the owner who had none for longest, however
+// many repositories others have.
 func (d *domain) next() (*entry, egress.URL) {
-	t := d.turns[0]
+	best := 0
+	for i, t := range d.turns {
+		if d.had[t.entry.repo.Owner] < d.had[d.turns[best].entry.repo.Owner] {
+			best = i
+		}
+	}
+	t := d.turns[best]
 	u := t.urls[0]
 	t.urls = t.urls[1:]
-	d.turns = slices.Delete(d.turns, 0, 1)
+	d.turns = slices.Delete(d.turns, best, best+1)
 	if len(t.urls) > 0 {
 		d.turns = append(d.turns, t)
 	}
+	d.turn++
+	d.had[t.entry.repo.Owner] = d.turn
+	d.forget(t.entry.repo.Owner)
 	return t.entry, u
+}
+
+// forget forgets an owner of whom nothing waits.
+func (d *domain) forget(owner filters.PubKey) {
+	if !slices.ContainsFunc(d.turns, func(t *turn) bool { return t.entry.repo.Owner == owner }) {
+		delete(d.had, owner)
+	}
 }
 
 // reopens returns when a request may start that waits for the rate only. What waits

@@ -53,6 +53,8 @@ const (
 	Nothing
 	// Broken: it failed in a way that does not pass soon, such as an unknown name.
 	Broken
+	// Unasked: it was known not to be of use, and no request was made.
+	Unasked
 )
 
 // Input is something that happened.
@@ -130,6 +132,7 @@ type request struct {
 	entry   *entry
 	url     egress.URL
 	version uint64 // of the entry when it began
+	at      time.Time
 }
 
 // entry is a repository that something is missing of.
@@ -140,10 +143,10 @@ type entry struct {
 	due     time.Time
 	number  int // attempts that did not complete, in a row
 	running bool
-	again   bool // it was wanted anew while an attempt was under way
+	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
 	asking  RequestID               // of the attempt; 0: none
-	tried   map[egress.URL]struct{} // by the attempt
+	tried   map[egress.URL]struct{} // by the attempt; nil: there is none
 	queued  map[egress.URL]struct{} // left to their domains
 }
 
@@ -193,7 +196,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 			queued: make(map[egress.URL]struct{}),
 		}
 		q.repos[in.Repo] = e
-	case e.running:
+	case e.tried != nil:
 		if !e.again || delay < e.delay {
 			e.delay = delay
 		}
@@ -213,7 +216,7 @@ func (q *Queue) settle(repo filters.RepoRef) {
 	if e == nil {
 		return
 	}
-	if e.running {
+	if e.tried != nil {
 		q.endAttempt(e, time.Time{})
 	}
 	for u := range e.queued {
@@ -228,7 +231,11 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		return
 	}
 	delete(q.requests, in.ID)
-	q.domain(r.url).finished(now, in.Outcome, q.cfg)
+	if in.Outcome == Unasked {
+		q.domain(r.url).takeBack(r.at)
+	} else {
+		q.domain(r.url).finished(now, in.Outcome, q.cfg)
+	}
 	e := r.entry
 	delete(q.busy, r.url)
 	if e.asking == in.ID {
@@ -243,7 +250,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 // fetch starts a request.
 func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
 	q.last++
-	q.requests[q.last] = &request{entry: e, url: u, version: e.version}
+	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now}
 	q.busy[u] = struct{}{}
 	q.domain(u).start(now)
 	q.effects = append(q.effects, Fetch{q.last, e.repo, u})
@@ -252,11 +259,16 @@ func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
 
 // work starts what may start now.
 func (q *Queue) work(now time.Time) {
-	for _, e := range q.ready(now) {
-		if q.attempts >= q.cfg.MaxAttempts {
-			break
+	waiting := q.ready(now)
+	q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
+	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
+		i := q.turnOf(waiting)
+		e := waiting[i]
+		waiting = slices.Delete(waiting, i, i+1)
+		e.running = true
+		if e.tried == nil {
+			e.tried = make(map[egress.URL]struct{})
 		}
-		e.running, e.tried = true, make(map[egress.URL]struct{})
 		q.attempts++
 	}
 	for _, e := range q.sorted() {
@@ -266,6 +278,36 @@ func (q *Queue) work(now time.Time) {
 	}
 	q.workDomains(now)
 	q.forgetDomains(now)
+}
+
+// yield has attempts that are between two requests left for others, up to n: one whose
+// servers all take as long as they may would have its place for hours.
+func (q *Queue) yield(now time.Time, n int) {
+	if n <= 0 {
+		return
+	}
+	for _, e := range q.sorted() {
+		if n > 0 && e.asking == 0 && len(e.tried) > 0 {
+			e.running, e.due = false, now
+			q.attempts--
+			n--
+		}
+	}
+}
+
+// turnOf says which of those that wait is next: the first whose owner has the fewest
+// attempts under way, however many repositories others have.
+func (q *Queue) turnOf(waiting []*entry) (best int) {
+	running := make(map[filters.PubKey]int)
+	for _, e := range q.sorted() {
+		running[e.repo.Owner]++
+	}
+	for i, e := range waiting {
+		if running[e.repo.Owner] < running[waiting[best].repo.Owner] {
+			best = i
+		}
+	}
+	return best
 }
 
 // ready returns the repositories whose attempt is due, the one that has waited
@@ -323,7 +365,9 @@ func (q *Queue) advance(now time.Time, e *entry) {
 }
 
 func (q *Queue) endAttempt(e *entry, next time.Time) {
-	q.attempts--
+	if e.running {
+		q.attempts--
+	}
 	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
 	e.running, e.again, e.asking, e.tried, e.due = false, false, 0, nil, next
 }

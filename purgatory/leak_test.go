@@ -1,0 +1,28 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Announcements that are stored, of repositories that are not ours or have no state,
+// leave nothing in memory: there may be any number of them.
+func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		for i := range 100 {
+			ev := alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", fmt.Sprint(i)})
+			if i%2 == 0 { // else it is not ours
+				w.relay.put(ev)
+			}
+			w.p.Arrived(ev)
+		}
+		wait(time.Minute)
+		require.Zero(t, w.p.Sizes()["touched"])
+	})
+}
