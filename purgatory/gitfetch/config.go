@@ -41,9 +41,14 @@ type Config struct {
 	// MaxMemory bounds the memory of each child process, in bytes. Defaults to
 	// 512 MiB. Where the system has no such limit only git's own is used.
 	MaxMemory uint64
-	// MaxChildren bounds the child processes at once. All but one of them, and at
-	// least one, may wait for servers. Defaults to 4.
+	// MaxChildren bounds the child processes at once. None of them waits for a server.
+	// Defaults to 4.
 	MaxChildren int
+	// MaxFetches bounds the fetches that wait for servers at once, each of which may
+	// take Timeout and MaxPackBytes of the disk. With fewer of them than the embedder
+	// has under way (purgatory.Config.MaxHunts) slow servers make the others wait.
+	// Defaults to 16.
+	MaxFetches int
 	// MinFreeDisk is how much must stay free on the disk of the repository, in
 	// bytes. Defaults to 1 GiB.
 	MinFreeDisk uint64
@@ -67,6 +72,7 @@ func (c Config) withDefaults() Config {
 	def(&c.RateWindow, 30*time.Second)
 	def(&c.MaxMemory, 512<<20)
 	def(&c.MaxChildren, 4)
+	def(&c.MaxFetches, 16)
 	def(&c.MinFreeDisk, 1<<30)
 	return c
 }
@@ -96,5 +102,6 @@ func (c Config) validate() error {
 	positive("MinRate", c.MinRate > 0)
 	positive("RateWindow", c.RateWindow > 0)
 	positive("MaxChildren", c.MaxChildren > 0)
+	positive("MaxFetches", c.MaxFetches > 0)
 	return errors.Join(errs...)
 }

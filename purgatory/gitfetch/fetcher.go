@@ -5,13 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +51,7 @@ type Fetcher struct {
 	http     *http.Client
 	client   *upload.Client
 	children chan struct{} // a slot for each child process
-	fetching chan struct{} // and for each of those that wait for a server
+	fetching chan struct{} // and one for each fetch that waits for a server
 	epoch    string        // in the names of quarantines: whose they are
 	names    atomic.Uint64
 	free     func(dir string) (uint64, error) // of the disk
@@ -88,7 +86,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		cfg: cfg, git: cfg.Git, version: version,
 		http:     cfg.Dialer.HTTPClient(0),
 		children: make(chan struct{}, cfg.MaxChildren),
-		fetching: make(chan struct{}, max(1, cfg.MaxChildren-1)),
+		fetching: make(chan struct{}, cfg.MaxFetches),
 		epoch:    newEpoch(),
 		free:     freeDisk,
 	}
@@ -177,12 +175,41 @@ func elsewhere(err error, from egress.URL) bool {
 	return err != nil || at.Authority != from.Authority
 }
 
+// fetch has what a server sends in the quarantine. Waiting for others is not the
+// server's fault, and its time does not count: neither until it may be asked, nor until
+// git may run. What a server sends is gathered before git is run: however slow it is,
+// it keeps no child from others.
 func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wants []nip34.ObjectID, m *meter) error {
 	haves, format, err := f.tips(ctx, q.dir)
 	if err != nil {
 		return err
 	}
+	pack, err := newSpool(q.path())
+	if err != nil {
+		return err
+	}
+	defer pack.close()
+	if err := f.receive(ctx, pack, from, wants, haves, format, m); err != nil {
+		return err
+	}
+	release, err := acquire(ctx, f.children)
+	if err != nil {
+		return err
+	}
+	defer release()
 	m.clock.run()
+	return f.index(ctx, q, pack)
+}
+
+// receive has a pack in a file, or an error.
+func (f *Fetcher) receive(ctx context.Context, to *spool, from egress.URL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+	release, err := acquire(ctx, f.fetching)
+	if err != nil {
+		return err
+	}
+	defer release()
+	m.clock.run()
+	defer m.clock.stop()
 	server, err := f.client.Discover(ctx, from, m)
 	if err != nil {
 		return err
@@ -198,18 +225,21 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 	if requests <= 0 {
 		return &LimitError{Limit: "requests", Most: maxRequests}
 	}
-	return f.ask(ctx, q, server, left, haves, requests, m)
+	return f.ask(ctx, to, server, left, haves, requests, m)
 }
 
 // ask asks a server for a pack, and again without an object that it says it does
 // not serve. If it may lack more of them than it can be asked for one by one, it is
 // asked for its tips instead, and for those of them that are wanted.
-func (f *Fetcher) ask(ctx context.Context, q *Quarantine, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+func (f *Fetcher) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
 	for {
-		err := f.receive(ctx, q, s, left, haves, m)
+		err := f.client.Fetch(ctx, s, left, haves, to, m)
 		requests--
 		var missing *MissingError
 		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
+			return err
+		}
+		if err := to.empty(); err != nil {
 			return err
 		}
 		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })
@@ -224,59 +254,6 @@ func (f *Fetcher) ask(ctx context.Context, q *Quarantine, s *upload.Server, left
 			return err
 		}
 	}
-}
-
-// receive has a pack indexed as it comes. The right to run git is acquired first:
-// the server's time is counted, and ours is not its fault. One child is always left
-// to those who wait for no server.
-func (f *Fetcher) receive(ctx context.Context, q *Quarantine, s *upload.Server, wants, haves []nip34.ObjectID, m *meter) error {
-	m.clock.stop()
-	for _, slots := range []chan struct{}{f.fetching, f.children} {
-		release, err := acquire(ctx, slots)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	m.clock.run()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, w := io.Pipe()
-	received := make(chan error, 1)
-	begun := make(chan struct{})
-	go func() {
-		err := f.client.Fetch(ctx, s, wants, haves, &signal{w: w, first: begun}, m)
-		_ = w.CloseWithError(err) // never fails
-		received <- err
-	}()
-	select {
-	case <-begun:
-	case remote := <-received:
-		return remote // without a byte of a pack
-	}
-	err := f.index(ctx, q, r)
-	_ = r.Close() // what still comes is of no use
-	if err != nil {
-		cancel()
-	}
-	remote := <-received
-	if remote != nil && !errors.Is(remote, io.ErrClosedPipe) && !(err != nil && errors.Is(remote, context.Canceled)) {
-		return remote // index could not but fail with it
-	}
-	return err
-}
-
-// signal says when the first byte comes.
-type signal struct {
-	w     io.Writer
-	once  sync.Once
-	first chan struct{}
-}
-
-// Write implements [io.Writer].
-func (s *signal) Write(p []byte) (int, error) {
-	s.once.Do(func() { close(s.first) })
-	return s.w.Write(p)
 }
 
 // cause prefers why a context was ended over that it was.

@@ -173,21 +173,23 @@ func gone(pid string) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// Never more children than allowed, and servers that take their time do not keep the
-// others from running.
+// Never more children than allowed, and servers that take their time have none: they
+// keep nobody from running git, and from fetching only those beyond MaxFetches.
 func TestPromiseP30_Children(t *testing.T) {
 	slow, stop := context.WithCancel(t.Context())
 	there := sample(t)
-	var hanging atomic.Int64
+	var hanging, dripping atomic.Int64
 	o := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, packHeader(1)) })(w, r)
 		if r.Method == http.MethodPost {
 			_ = http.NewResponseController(w).Flush()
 			hanging.Add(1)
+			dripping.Add(1)
 			<-r.Context().Done()
+			dripping.Add(-1)
 		}
 	})
-	f := fetcher(t, Config{MaxChildren: 4})
+	f := fetcher(t, Config{MaxChildren: 2, MaxFetches: 6})
 	var mu sync.Mutex
 	most := 0
 	f.started = func(*exec.Cmd) {
@@ -202,22 +204,53 @@ func TestPromiseP30_Children(t *testing.T) {
 			_ = attempt(slow, f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
 		})
 	}
-	require.Eventually(t, func() bool { return hanging.Load() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(f.children) == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
 	here := sample(t)
 	refs, err := f.Refs(t.Context(), here)
-	require.NoError(t, err, "three fetches hang and five wait, and this is none")
+	require.NoError(t, err)
 	require.Len(t, refs.At, 1)
+	require.EqualValues(t, 6, dripping.Load(), "six hang and two wait, and this is none")
+	require.EqualValues(t, 6, hanging.Load(), "no more than MaxFetches")
 	stop()
 	wg.Wait()
-	require.LessOrEqual(t, most, 4)
+	require.LessOrEqual(t, most, 2)
 	require.Empty(t, children(t))
 	full, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 4 {
+	for range 2 {
 		f.children <- struct{}{}
 	}
 	_, err = f.Refs(full, here)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// While a pack drips in, one that is honest is fetched, though git may run but once at
+// a time.
+func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
+	there := bare(t, nip34.SHA1)
+	tip := history(t, there, "main", 5)[4]
+	var hanging atomic.Int64
+	slow := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, packHeader(1)) })(w, r)
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).Flush()
+			hanging.Add(1)
+			<-r.Context().Done()
+		}
+	})
+	honest := serve(t, there, nil)
+	f := fetcher(t, Config{MaxChildren: 1})
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 10 { // purgatory.Config.MaxHunts
+		here := sample(t)
+		wg.Go(func() { _ = attempt(ctx, f, here, slow.clone(t), tip) })
+	}
+	require.Eventually(t, func() bool { return hanging.Load() == 10 }, 20*time.Second, time.Millisecond)
+	get(t, f, bare(t, nip34.SHA1), honest.clone(t), tip)
+	stop()
+	wg.Wait()
 }
 
 // An old git, something that is no git, and none are said to be what they are; one
@@ -256,9 +289,9 @@ func TestPromiseP36_Versions(t *testing.T) {
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}
-	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1})
+	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren"} {
+	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches"} {
 		require.ErrorContains(t, err, field)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,8 +118,12 @@ const oldFaults = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTi
 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
-func (f *Fetcher) index(ctx context.Context, q *Quarantine, r io.ReadCloser) error {
-	_, err := f.runNow(ctx, child{
+func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
+	r, err := pack.reader()
+	if err != nil {
+		return err
+	}
+	_, err = f.runNow(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: r,
 		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults, "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", f.cfg.MaxPackBytes)},
