@@ -94,10 +94,15 @@ func (f *fetches) charge(q question, seen Fetched, complete bool) {
 	}
 }
 
-// into fetches into a place. What became complete is promoted, and released.
+// into fetches into a place. What became complete is promoted, and released. A server
+// that brought nothing that is wanted is of no use, and has no place filled.
 func (f *fetches) into(ctx context.Context, pl *place, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
 	p := f.p
+	had := pl.quarantine != nil
 	if err := f.gather(ctx, pl, seen, want); err != nil {
+		if !had {
+			f.discard(pl)
+		}
 		if errors.Is(err, ErrBroken) {
 			return hunt.Broken, err
 		}

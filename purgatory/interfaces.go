@@ -100,7 +100,8 @@ type Sharer interface {
 type Quarantine interface {
 	// Fetch asks a clone URL for objects and what they need, and returns how many
 	// bytes came. What the server does not have is left out; an error that wraps
-	// ErrNotServed means that it has none of them.
+	// ErrNotServed means that it has none of them, whatever else it sent. After an
+	// error the quarantine has what it had before.
 	Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (bytes int64, err error)
 	// Missing is that of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)

@@ -32,6 +32,7 @@ type Fake struct {
 	needs   map[nip34.ObjectID][]nip34.ObjectID
 	calls   []Call
 	fail    func(op string) error
+	open    map[*quarantine]struct{}
 }
 
 // ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
@@ -44,6 +45,7 @@ type Server struct {
 	Err     error            // what every fetch fails with
 	Delay   time.Duration    // how long a fetch takes
 	Bytes   int64            // that a fetch brings; 100 for each object if 0
+	Junk    bool             // it sends Bytes of what nobody asked for if it has nothing
 }
 
 // Call is a fetch that was made.
@@ -72,6 +74,7 @@ func New() *Fake {
 	return &Fake{
 		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
+		open: make(map[*quarantine]struct{}),
 	}
 }
 
@@ -337,7 +340,16 @@ func (f *Fake) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, 
 	if err := f.failure("quarantine"); err != nil {
 		return nil, err
 	}
-	return &quarantine{f: f, dir: dir, objects: make(map[nip34.ObjectID]struct{})}, nil
+	q := &quarantine{f: f, dir: dir, objects: make(map[nip34.ObjectID]struct{})}
+	f.open[q] = struct{}{}
+	return q, nil
+}
+
+// Quarantines counts the quarantines that were neither promoted nor discarded.
+func (f *Fake) Quarantines() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
 }
 
 type quarantine struct {
@@ -398,7 +410,10 @@ func (q *quarantine) receive(s Server, ids []nip34.ObjectID) (n int64, err error
 	for _, id := range ids {
 		take(id)
 	}
-	if got == 0 {
+	switch {
+	case got == 0 && s.Junk:
+		return s.Bytes, fmt.Errorf("%w: nobody asked for that", purgatory.ErrNotServed)
+	case got == 0:
 		return 0, purgatory.ErrNotServed
 	}
 	if s.Bytes > 0 {
@@ -426,6 +441,7 @@ func (q *quarantine) Promote(context.Context) error {
 	}
 	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
 	clear(q.objects)
+	delete(q.f.open, q)
 	return nil
 }
 
@@ -434,6 +450,7 @@ func (q *quarantine) Discard() error {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
 	clear(q.objects)
+	delete(q.f.open, q)
 	return nil
 }
 

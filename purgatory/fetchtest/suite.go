@@ -17,9 +17,10 @@ type Setup struct {
 	// Dir is an empty repository of ours, Other a second one.
 	Dir, Other string
 	// Full has First, and Second, which needs it; Half is a server that has First
-	// only; None has neither, and is there.
-	Full, Half, None egress.URL
-	First, Second    nip34.ObjectID
+	// only; None has neither, and is there. Junk answers with objects that nobody asked
+	// for; what is sent then is not tested if it is zero.
+	Full, Half, None, Junk egress.URL
+	First, Second          nip34.ObjectID
 	// Absent is an object that nobody has.
 	Absent nip34.ObjectID
 }
@@ -36,6 +37,7 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"Quarantine":   testQuarantine,
 		"PartOfIt":     testPart,
 		"NotServed":    testNotServed,
+		"Junk":         testJunk,
 		"Gathered":     testGathered,
 		"Discard":      testDiscard,
 		"Align":        testAlign,
@@ -116,6 +118,24 @@ func testNotServed(t *testing.T, s Setup) {
 	_, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
 	require.NoError(t, err, "the quarantine is as good as before")
 	require.NoError(t, q.Discard())
+}
+
+// What nobody asked for is not kept, whatever was there before is.
+func testJunk(t *testing.T, s Setup) {
+	if s.Junk == (egress.URL{}) {
+		return
+	}
+	q := s.quarantine(t)
+	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
+	require.NoError(t, err)
+	n, err := q.Fetch(t.Context(), s.Junk, []nip34.ObjectID{s.Second})
+	require.ErrorIs(t, err, purgatory.ErrNotServed)
+	require.Positive(t, n, "it counts all the same")
+	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second})
+	require.NoError(t, err)
+	require.Equal(t, []nip34.ObjectID{s.Second}, missing)
+	require.NoError(t, q.Promote(t.Context()))
+	require.Empty(t, s.missing(t, s.Dir, s.First))
 }
 
 // Objects of two servers come together in one quarantine.

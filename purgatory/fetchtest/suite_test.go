@@ -29,6 +29,10 @@ func TestFake(t *testing.T) {
 			return u
 		}
 		s.Full, s.Half, s.None = serve("full", s.First, s.Second), serve("half", s.First), serve("none")
+		junk, err := egress.ParseURL("https://junk.example/r.git", egress.HTTP)
+		require.NoError(t, err)
+		f.Serve(junk, fetchtest.Server{Junk: true, Bytes: 1000})
+		s.Junk = junk
 		for i, dir := range []*string{&s.Dir, &s.Other} {
 			ref := filters.RepoRef{Identifier: fmt.Sprint(i)}
 			require.NoError(t, f.Create(t.Context(), ref, nip34.SHA1))

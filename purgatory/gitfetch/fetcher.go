@@ -31,6 +31,8 @@ var (
 	ErrSlow = errors.New("server is too slow")
 	// ErrIncomplete: a server sent objects without others that they need.
 	ErrIncomplete = errors.New("server does not have all that an object needs")
+	// ErrUnwanted: a server sent objects, and nothing of what it was asked for.
+	ErrUnwanted = errors.New("server sent nothing that was asked for")
 	// ErrDisk: less than Config.MinFreeDisk is free.
 	ErrDisk = errors.New("not enough free disk")
 )
@@ -131,7 +133,11 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	})}
 	defer m.clock.stop()
 	stop := f.watch(ctx, end, m, q.dir)
-	err = cause(ctx, f.fetch(ctx, q, from, ids, m))
+	err = f.fetch(ctx, q, from, ids, m)
+	if err == nil {
+		err = q.useful(ctx, before, ids)
+	}
+	err = cause(ctx, err)
 	stop()
 	if err != nil {
 		err = errors.Join(classified(err, from), q.restore(before))
@@ -150,7 +156,8 @@ func classified(err error, from egress.URL) error {
 	var limit *LimitError
 	var cert *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrNotFound), errors.Is(err, ErrAuth):
+	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
+		errors.Is(err, ErrAuth):
 		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)
 	case errors.As(err, &limit):
 		return fmt.Errorf("%w: %w", purgatory.ErrLimit, err)

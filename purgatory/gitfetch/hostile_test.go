@@ -269,7 +269,7 @@ func noEscapes(err error) bool { return !strings.ContainsAny(err.Error(), "\x1b\
 
 var errStillMissing = errors.New("not what was asked for")
 
-func missingObject(err error) bool { return errors.Is(err, errStillMissing) }
+func missingObject(err error) bool { return errors.Is(err, ErrUnwanted) }
 
 func attempt(ctx context.Context, f *Fetcher, dir string, from egress.URL, want nip34.ObjectID) error {
 	q, err := f.Quarantine(ctx, dir)

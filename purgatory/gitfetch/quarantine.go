@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -137,6 +138,38 @@ func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
 		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(f.cfg.MaxMemory)}, err)
 	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
 		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: f.cfg.MaxPackBytes}, err)
+	}
+	return err
+}
+
+// useful returns ErrUnwanted if what came since before was listed is of no use: nobody
+// must fill quarantines with what was not asked for. What is wanted may be incomplete:
+// another server may have the rest, and may send no more than that.
+func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []nip34.ObjectID) error {
+	now, err := q.content()
+	if err != nil {
+		return err
+	}
+	for name := range now {
+		if before[name] || !strings.HasSuffix(name, ".idx") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(q.packs(), name))
+		if err != nil {
+			return fmt.Errorf("reading a quarantine: %w", err)
+		}
+		index, err := readIndex(data, len(ids[0].String())/2)
+		if err != nil {
+			return fmt.Errorf("reading a quarantine: %s: %w", name, err)
+		}
+		came := packIndexes{index}
+		if slices.ContainsFunc(ids, func(id nip34.ObjectID) bool { return came.has([]byte(id.String())) }) {
+			return nil
+		}
+	}
+	missing, err := q.Missing(ctx, ids)
+	if err == nil && len(missing) == len(ids) {
+		err = ErrUnwanted
 	}
 	return err
 }

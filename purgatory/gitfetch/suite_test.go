@@ -1,6 +1,10 @@
 package gitfetch
 
 import (
+	"bytes"
+	"io"
+	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -16,13 +20,27 @@ func TestSuite(t *testing.T) {
 				ids := history(t, full, "main", 2)
 				history(t, half, "main", 1)
 				history(t, none, "other", 1)
+				junk := bare(t, format)
+				history(t, junk, "junk", 2)
 				absent := "12345678901234567890123456789012345678901234567890123456789012345"
 				return fetchtest.Setup{
 					Git: fetcher(t, Config{}), Dir: bare(t, format), Other: bare(t, format),
 					Full: serve(t, full, nil).clone(t), Half: serve(t, half, nil).clone(t), None: serve(t, none, nil).clone(t),
+					Junk:  serve(t, junk, another(oid(t, git(t, junk, "rev-parse", "junk")))).clone(t),
 					First: ids[0], Second: ids[1], Absent: oid(t, absent[:len(ids[0].String())]),
 				}
 			})
 		})
+	}
+}
+
+// another has a server send an object instead of what it is asked for.
+func another(id nip34.ObjectID) func(http.ResponseWriter, *http.Request, http.Handler) {
+	wants := regexp.MustCompile("want [0-9a-f]+")
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		body, _ := io.ReadAll(r.Body)
+		body = wants.ReplaceAll(body, []byte("want "+id.String()))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		next.ServeHTTP(w, r)
 	}
 }
