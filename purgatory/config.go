@@ -64,7 +64,8 @@ type Config struct {
 	DomainLimits map[egress.Authority]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
 	// one server in 24 hours. Default to 4 GiB and 16 GiB.
-	// What only pull requests name as their servers gets half of that at most.
+	// What only pull requests name, as their servers or as an object, gets half of that
+	// at most.
 	MaxRepoDay, MaxHostDay int64
 	// Timeout bounds each call of the Relay and of the Repositories, and each of the
 	// GitFetcher that does not fetch; FetchTimeout bounds those that do. Default to

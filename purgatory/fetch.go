@@ -69,12 +69,14 @@ func (f *fetches) fetch(ctx context.Context, ref filters.RepoRef, from egress.UR
 	return outcome
 }
 
-// question is what is missing of a repository now, for one URL.
+// question is what one URL is asked for of what is missing of a repository now.
 func (f *fetches) question(ref filters.RepoRef, from egress.URL) question {
 	f.p.mu.Lock()
-	defer f.p.mu.Unlock()
 	n := f.p.needs[ref.Identifier][ref]
-	return newQuestion(ref, from, n)
+	f.p.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.memory.choose(time.Now(), ref, from, n)
 }
 
 func (f *fetches) refuses(q question) string {

@@ -11,24 +11,33 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// question is what one server would be asked.
+// question is what one server would be asked: for the objects of states, or for those
+// that only pull requests name, which anybody can write. They do not share a request:
+// a server refuses all of it for one object that it lacks.
 type question struct {
 	repo     filters.RepoRef
 	from     egress.URL
-	stranger bool // only a pull request names the server
+	pulls    bool // for objects that only pull requests name
+	stranger bool // only a pull request names the server, or the objects
 	ids      []nip34.ObjectID
 	hash     [32]byte // of the ids
 }
 
-func newQuestion(ref filters.RepoRef, from egress.URL, n need) question {
-	q := question{repo: ref, from: from, stranger: !slices.Contains(n.own, from), ids: n.ids}
+func newQuestion(ref filters.RepoRef, from egress.URL, n need, pulls bool) question {
+	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.own, from)}
 	h := sha256.New()
 	for _, id := range n.ids {
-		h.Write([]byte(id.String()))
+		if _, ofState := slices.BinarySearchFunc(n.states, id, compareIDs); ofState != pulls {
+			q.ids = append(q.ids, id)
+			h.Write([]byte(id.String()))
+		}
 	}
 	h.Sum(q.hash[:0])
 	return q
 }
+
+// key is what is remembered of the answer by.
+func (q question) key() urlKey { return keyOf(q.from, q.pulls) }
 
 // memory is what was learned from servers about repositories: the bytes that they
 // sent, and what they do not have.
@@ -36,8 +45,20 @@ type memory struct {
 	cfg   Config
 	repos map[repoDay]*dayBudget
 	hosts map[egress.Authority]*dayBudget
-	lacks map[filters.RepoRef]map[egress.URL]lack
+	lacks map[filters.RepoRef]map[urlKey]lack
 	size  int // of lacks
+}
+
+// urlKey stands for a URL, which may be 2 KiB long, and what it is asked for.
+type urlKey [12]byte
+
+func keyOf(u egress.URL, pulls bool) urlKey {
+	s := u.String()
+	if pulls {
+		s += " pulls"
+	}
+	sum := sha256.Sum256([]byte(s))
+	return urlKey(sum[:12])
 }
 
 // repoDay counts for a repository what its maintainers' servers sent, and what those
@@ -59,6 +80,7 @@ type lack struct {
 	whatever bool // it is about everything, not only what the hash is of
 	times    int  // in a row
 	until    time.Time
+	passed   bool // it was asked for the rest since
 }
 
 const (
@@ -73,8 +95,38 @@ const (
 func newMemory(cfg Config) memory {
 	return memory{
 		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[egress.Authority]*dayBudget),
-		lacks: make(map[filters.RepoRef]map[egress.URL]lack),
+		lacks: make(map[filters.RepoRef]map[urlKey]lack),
 	}
+}
+
+// choose says what a server is asked for: what states need first, of a server that only
+// pull requests name what these need. As long as it lacks that, it is asked for the rest
+// every other time: neither keeps the other from being fetched.
+func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
+	first, rest := newQuestion(ref, from, n, false), newQuestion(ref, from, n, true)
+	if !slices.Contains(n.own, from) {
+		first, rest = rest, first
+	}
+	if len(first.ids) == 0 || (len(rest.ids) > 0 && m.yields(now, first, rest)) {
+		return rest
+	}
+	return first
+}
+
+// yields reports whether a server that lacks what it is to be asked for is asked for
+// the rest.
+func (m *memory) yields(now time.Time, first, rest question) bool {
+	if m.lacking(now, first) {
+		return true
+	}
+	l, ok := m.lacks[first.repo][first.key()]
+	return ok && l.hash == first.hash && !l.whatever && !l.passed && m.refuses(now, rest) == ""
+}
+
+// lacking reports whether a server is known not to have what it would be asked for.
+func (m *memory) lacking(now time.Time, q question) bool {
+	l, ok := m.lacks[q.repo][q.key()]
+	return ok && now.Before(l.until) && (l.hash == q.hash || l.whatever)
 }
 
 // refuses returns why a server is not to be asked now; empty if it is.
@@ -86,7 +138,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
 		return "host_day"
 	}
-	if l, ok := m.lacks[q.repo][q.from]; ok && now.Before(l.until) && (l.hash == q.hash || l.whatever) {
+	if m.lacking(now, q) {
 		return "lacking"
 	}
 	return ""
@@ -113,14 +165,20 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
 		add(m.hosts, q.from.Authority, seen.Bytes, now)
 	}
+	other := keyOf(q.from, !q.pulls)
+	if l, ok := m.lacks[q.repo][other]; ok {
+		l.passed = true
+		m.lacks[q.repo][other] = l
+	}
 	switch {
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
-		l := m.lacks[q.repo][q.from]
+		l := m.lacks[q.repo][q.key()]
 		if l.hash != q.hash || l.whatever {
 			l = lack{hash: q.hash}
 		}
+		l.passed = false
 		l.times++
 		l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))
 		m.remember(q, l)
@@ -135,12 +193,12 @@ func (m *memory) remember(q question, l lack) {
 		}
 	}
 	if m.lacks[q.repo] == nil {
-		m.lacks[q.repo] = make(map[egress.URL]lack)
+		m.lacks[q.repo] = make(map[urlKey]lack)
 	}
-	if _, again := m.lacks[q.repo][q.from]; !again {
+	if _, again := m.lacks[q.repo][q.key()]; !again {
 		m.size++
 	}
-	m.lacks[q.repo][q.from] = l
+	m.lacks[q.repo][q.key()] = l
 }
 
 // forget forgets what servers lack for a repository that needs nothing. What must not

@@ -20,6 +20,7 @@ import (
 // need is what is missing of one repository, and where it may be had.
 type need struct {
 	ids            []nip34.ObjectID
+	states         []nip34.ObjectID // of them, those of states; in order
 	own, strangers []egress.URL
 	entries        []filters.EventID // that wait for it
 	members        map[filters.PubKey]struct{}
@@ -402,6 +403,7 @@ func (p *Purgatory) lacking(g *group, r *repository) need {
 	if s := g.newestStored(r); s != nil {
 		n.ids = append(n.ids, r.absent(s)...)
 	}
+	n.states = slices.SortedFunc(slices.Values(n.ids), compareIDs)
 	for _, h := range g.pulls {
 		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.lacks(h.pull.Tip) {
 			n.ids = append(n.ids, h.pull.Tip)
