@@ -43,9 +43,10 @@ func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 			require.False(t, slices.Contains(c.Want, object(1)) && len(c.Want) > 1, "never together")
 		}
 		states := 0
-		for _, yes := range asked {
+		for i, yes := range asked {
 			if yes {
 				states++
+				require.False(t, i > 0 && asked[i-1], "every other time at most")
 			}
 		}
 		require.GreaterOrEqual(t, states, 4)
