@@ -89,7 +89,8 @@ func (l *Ledger) set(e *Entry) {
 }
 
 // Restore is Put for an entry that was read from a disk: a clock that was set back
-// can't make it wait longer than it could have at most.
+// can't make it wait longer than it could have at most, and one that is set from here
+// on does not matter.
 func (l *Ledger) Restore(now time.Time, e Entry) (replaced []Entry) {
 	most := l.cfg.Hold
 	switch {
@@ -104,8 +105,12 @@ func (l *Ledger) Restore(now time.Time, e Entry) (replaced []Entry) {
 	if e.Seen.After(now) {
 		e.Seen = now
 	}
+	e.Seen, e.Deadline = steady(now, e.Seen), steady(now, e.Deadline)
 	return l.Put(e)
 }
+
+// steady is a time with the monotonic reading of now, if that has one.
+func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
 // Remove ends the waiting of an entry: it was released, or deleted.
 func (l *Ledger) Remove(id filters.EventID) {

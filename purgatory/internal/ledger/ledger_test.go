@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,6 +244,25 @@ func TestRestore(t *testing.T) {
 	p := entry(8, Placeholder, 2)
 	p.Deadline = start.Add(100 * time.Hour)
 	require.Equal(t, start.Add(20*time.Minute), restored(l, start, p))
+}
+
+// What was read from a disk goes by the monotonic clock, as all else does: a clock
+// that is set while we run moves no deadline.
+func TestRestoredGoesByTheMonotonicClock(t *testing.T) {
+	now := time.Now() // one with a monotonic reading
+	steady := func(at time.Time) bool { return strings.Contains(at.String(), "m=") }
+	l := New(config())
+	e := entry(1, State, 1)
+	e.Seen, e.Deadline = now.Add(-time.Minute).Round(0), now.Add(10*time.Minute).Round(0)
+	l.Restore(now, e)
+	got, _ := l.Get(e.ID)
+	require.True(t, got.Deadline.Round(0).Equal(e.Deadline))
+	require.True(t, got.Seen.Round(0).Equal(e.Seen))
+	require.True(t, steady(got.Deadline) && steady(got.Seen))
+	l.RememberExpired(now, id(2), now.Add(time.Hour).Round(0))
+	until := l.gone.byID[id(2)].Value.(goneID).until
+	require.True(t, steady(until))
+	require.True(t, until.Round(0).Equal(now.Add(time.Hour).Round(0)))
 }
 
 // What the ledger says of repositories, deadlines and sizes is what its entries say.
