@@ -34,8 +34,12 @@ type Fake struct {
 }
 
 // ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
-// changes made before that, as git leaves them that is killed in a transaction.
+// changes made before that, and locks left, as git leaves them that is killed in a
+// transaction. Until Tidy has removed the locks Align fails with ErrLocked.
 var ErrHalfDone = errors.New("killed half-way")
+
+// ErrLocked is wrapped by Align while there are locks that nobody holds any more.
+var ErrLocked = errors.New("a ref is locked")
 
 type repo struct {
 	ref     filters.RepoRef
@@ -43,6 +47,7 @@ type repo struct {
 	lock    chan struct{} // one slot
 	objects map[nip34.ObjectID]struct{}
 	refs    purgatory.Refs
+	locked  bool // by a process that was killed
 }
 
 var (
@@ -112,6 +117,13 @@ func (f *Fake) RefsOf(ref filters.RepoRef) map[nip34.RefName]nip34.ObjectID {
 		return nil
 	}
 	return maps.Clone(f.repos[ref].refs.At)
+}
+
+// Locked reports whether a repository has locks that nobody holds any more.
+func (f *Fake) Locked(ref filters.RepoRef) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repos[ref] != nil && f.repos[ref].locked
 }
 
 // Broken returns refs whose objects are not there, of any repository: there must
@@ -241,13 +253,16 @@ func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChang
 		return err
 	}
 	r := f.dirs[dir]
+	if r.locked {
+		return fmt.Errorf("%w in %s", ErrLocked, dir)
+	}
 	for _, c := range changes {
 		if r.refs.At[c.Name] != c.Old {
 			return fmt.Errorf("%w: %s", purgatory.ErrChanged, c.Name)
 		}
 	}
 	if err != nil {
-		changes, head = changes[:len(changes)/2], nip34.RefName{}
+		changes, head, r.locked = changes[:len(changes)/2], nip34.RefName{}, true
 	}
 	for _, c := range changes {
 		if c.New.IsZero() {
@@ -287,10 +302,14 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 }
 
 // Tidy implements [purgatory.GitFetcher].
-func (f *Fake) Tidy(context.Context, string) error {
+func (f *Fake) Tidy(_ context.Context, dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.failure("tidy")
+	if err := f.failure("tidy"); err != nil {
+		return err
+	}
+	f.dirs[dir].locked = false
+	return nil
 }
 
 // Objects returns the ids of the objects in a repository, in order.
