@@ -264,7 +264,7 @@ func (p *Purgatory) lock(ctx context.Context, g *group, repos []*repository) {
 func (p *Purgatory) open(ctx context.Context, g *group, r *repository) error {
 	format, known := g.formatOf(r)
 	for range 2 {
-		dir, unlock, err := p.repos.Lock(ctx, r.ref)
+		dir, unlock, err := p.enter(ctx, r.ref)
 		switch {
 		case errors.Is(err, ErrNoRepository):
 			if err := p.repos.Create(ctx, r.ref, format); err != nil {
@@ -273,7 +273,7 @@ func (p *Purgatory) open(ctx context.Context, g *group, r *repository) error {
 			p.step("created")
 			continue
 		case err != nil:
-			return fmt.Errorf("locking repository: %w", err)
+			return err
 		}
 		refs, err := p.git.Refs(ctx, dir)
 		if err != nil {

@@ -113,21 +113,6 @@ func refsIn(list []string) (out []filters.RepoRef, err error) {
 	return out, nil
 }
 
-// journal is what refs a repository is about to get: after a crash it is looked at
-// before anybody reads from it.
-type journal struct {
-	Repo    string          `json:"repo"`
-	At      time.Time       `json:"at"`
-	Head    string          `json:"head,omitempty"`
-	Changes []journalChange `json:"changes"`
-}
-
-type journalChange struct {
-	Ref string `json:"ref"`
-	Old string `json:"old,omitempty"`
-	New string `json:"new,omitempty"`
-}
-
 // keeper keeps things in a [state.Store]. Each key has one writer at a time, so that
 // a conflict is somebody else's doing.
 type keeper struct{ store state.Store }

@@ -45,6 +45,7 @@ type Purgatory struct {
 	ledger  *ledger.Ledger
 	needs   map[string]map[filters.RepoRef]need // by identifier, as of the last look
 	touched map[filters.RepoRef]struct{}        // to be looked at though nothing waits for it
+	doubted map[filters.RepoRef]journal         // git failed while it moved their refs
 
 	engine engine // owned by Run
 }
@@ -82,6 +83,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[filters.RepoRef]struct{}),
+		doubted: make(map[filters.RepoRef]journal),
 	}
 	p.engine = newEngine(p)
 	if err := p.load(ctx); err != nil {
