@@ -196,8 +196,8 @@ func (p *Purgatory) lookFor(ctx context.Context, r *repository, ids []nip34.Obje
 	return err
 }
 
-func setOf(ids []nip34.ObjectID) map[nip34.ObjectID]struct{} {
-	out := make(map[nip34.ObjectID]struct{}, len(ids))
+func setOf[K comparable](ids []K) map[K]struct{} {
+	out := make(map[K]struct{}, len(ids))
 	for _, id := range ids {
 		out[id] = struct{}{}
 	}
