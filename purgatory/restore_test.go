@@ -36,13 +36,13 @@ func TestUndo(t *testing.T) {
 	id, err := filters.ParseEventID(fmt.Sprintf("%064x", 5))
 	require.NoError(t, err)
 	pr := nip34.EventRef(id)
-	change := func(name nip34.RefName, old, new int) (c purgatory.RefChange) {
+	change := func(name nip34.RefName, from, to int) (c purgatory.RefChange) {
 		c.Name = name
-		if old > 0 {
-			c.Old = object(old)
+		if from > 0 {
+			c.Old = object(from)
 		}
-		if new > 0 {
-			c.New = object(new)
+		if to > 0 {
+			c.New = object(to)
 		}
 		return c
 	}
