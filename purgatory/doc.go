@@ -26,7 +26,8 @@
 //	promoted        they are part of the repository, complete, and kept from gc
 //	shared          another repository that needs them has them as well
 //	journalled      it is written down which refs move; after a crash Open removes
-//	                stale locks and takes back what git has not ended
+//	                stale locks and takes back what git has not ended, and so does
+//	                the next look if only git died
 //	aligned         the refs are what the newest authorised state says
 //	stored          the relay serves the event
 //	struck off      it does not wait any more

@@ -279,9 +279,7 @@ const (
 func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience time.Duration) error {
 	format, known := g.formatOf(r)
 	for range 2 {
-		waiting, cancel := context.WithTimeout(ctx, patience)
-		dir, unlock, err := p.repos.Lock(waiting, r.ref)
-		cancel()
+		dir, unlock, err := p.enter(ctx, r.ref, patience)
 		switch {
 		case errors.Is(err, ErrNoRepository):
 			if err := p.repos.Create(ctx, r.ref, format); err != nil {
@@ -290,7 +288,7 @@ func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience 
 			p.step("created")
 			continue
 		case err != nil:
-			return fmt.Errorf("locking repository: %w", err)
+			return err
 		}
 		refs, err := p.git.Refs(ctx, dir)
 		if err != nil {

@@ -81,7 +81,7 @@ type GitFetcher interface {
 	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
 	// and marks that keep objects which no ref holds yet. It is called when nothing of
 	// a repository is missing any more, and first of all after a crash that happened
-	// while refs were moved.
+	// while refs were moved, and after Align has failed.
 	Tidy(ctx context.Context, dir string) error
 }
 

@@ -46,6 +46,7 @@ type Purgatory struct {
 	needs   map[string]map[filters.RepoRef]need   // by identifier, as of the last look
 	touched map[string]map[filters.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
 	touches uint64                                // numbers them
+	doubted map[filters.RepoRef]journal           // git failed while it moved their refs
 
 	engine engine // owned by Run
 }
@@ -83,6 +84,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[string]map[filters.RepoRef]uint64),
+		doubted: make(map[filters.RepoRef]journal),
 	}
 	p.engine = newEngine(p)
 	if err := p.load(ctx); err != nil {

@@ -2,12 +2,10 @@ package purgatory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -126,6 +124,7 @@ func (p *Purgatory) dropHere(ctx context.Context, g *group, e ledger.Entry) erro
 		}
 		change := []RefChange{{Name: name, Old: at}}
 		if err := p.git.Align(ctx, r.dir, change, nip34.RefName{}); err != nil {
+			p.doubt(r.ref, journal{}) // one ref is there or not: only locks can be left
 			errs = append(errs, fmt.Errorf("removing a ref: %w", err))
 			continue
 		}
@@ -227,8 +226,8 @@ func (p *Purgatory) lookFor(ctx context.Context, r *repository, ids []nip34.Obje
 	return err
 }
 
-func setOf(ids []nip34.ObjectID) map[nip34.ObjectID]struct{} {
-	out := make(map[nip34.ObjectID]struct{}, len(ids))
+func setOf[K comparable](ids []K) map[K]struct{} {
+	out := make(map[K]struct{}, len(ids))
 	for _, id := range ids {
 		out[id] = struct{}{}
 	}
@@ -363,30 +362,6 @@ func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName)
 		}
 	}
 	return changes, head
-}
-
-// move changes refs. What is going to change is written down before, so that after a
-// crash the repository is looked at before anybody reads it: git that is killed in a
-// transaction may leave a part of it.
-func (p *Purgatory) move(ctx context.Context, r *repository, changes []RefChange, head nip34.RefName) error {
-	j := journal{Repo: r.ref.String(), At: time.Now().UTC(), Head: head.String()}
-	for _, c := range changes {
-		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
-	}
-	data, err := json.Marshal(j)
-	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
-	}
-	key := keyAligning + hashed(r.ref)
-	if err := p.keep.put(ctx, key, data); err != nil {
-		return err
-	}
-	p.step("journalled")
-	if err := p.git.Align(ctx, r.dir, changes, head); err != nil {
-		return fmt.Errorf("moving refs: %w", err)
-	}
-	p.step("aligned")
-	return p.keep.drop(ctx, key)
 }
 
 // lacking returns what a repository lacks for what waits, and for the newest state

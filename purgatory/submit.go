@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -256,7 +257,10 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 // event is not here is kept for it for a while; if there is no room for it to wait,
 // its ref is removed.
 func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
-	p.sign(ctx, ref, false)
+	// Anybody may push for an event: only what a state authorises is a sign of life.
+	if len(refs) == 0 || slices.ContainsFunc(refs, isState) {
+		p.sign(ctx, ref, false)
+	}
 	var errs []error
 	for _, name := range refs {
 		if id, ok := eventOf(name); ok {
