@@ -204,8 +204,11 @@ func TestPromiseP30_Children(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 3 }, 10*time.Second, time.Millisecond)
 	here := sample(t)
-	refs, err := f.Refs(t.Context(), here)
+	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
+	defer enough()
+	refs, err := f.Refs(at, here)
 	require.NoError(t, err, "three fetches hang and five wait, and this is none")
+	require.EqualValues(t, 3, hanging.Load())
 	require.Len(t, refs.At, 1)
 	stop()
 	wg.Wait()
