@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -291,14 +290,5 @@ func (f *fetches) discardAll() {
 	}
 }
 
-// printable makes a stranger's text fit for a log: quoted, and at most 300 bytes long.
-func printable(s string) string {
-	const most = 300
-	n := min(len(s), most)
-	quoted := strconv.QuoteToASCII(s[:n])
-	for len(quoted) > most { // what is escaped has grown
-		n = n * most / len(quoted)
-		quoted = strconv.QuoteToASCII(s[:n])
-	}
-	return quoted
-}
+// printable makes a stranger's text fit for a log.
+func printable(s string) string { return seldom.Text(s) }
