@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
@@ -256,6 +257,8 @@ func TestPromiseP36_Versions(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, "git version 3.0.1", f.GitVersion())
+		require.NoError(t, testutil.CollectAndCompare(f.Collector("x"), strings.NewReader(
+			"# HELP x_purgatory_git_info The git that is used.\n# TYPE x_purgatory_git_info gauge\nx_purgatory_git_info{version=\"3.0.1\"} 1\n")))
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}
