@@ -353,3 +353,24 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	require.Greater(t, failed, 20)
 	require.Len(t, last, 2)
 }
+
+// A server that goes beyond a limit is asked again for the repository on the next day,
+// and not before, whatever else has come of it; for other repositories it is asked.
+func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
+	run(t, purgatory.Config{Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}, func(t *testing.T, w *world) {
+		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
+		w.git.Serve(clone("endless.example/r.git"), endless)
+		w.git.Serve(clone("endless.example/o.git"), endless)
+		w.relay.put(announce(alice, now()-500, "endless.example/r.git"), announce(bob, now()-500, "endless.example/o.git"))
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Hour)
+		w.held(says(alice, now(), "main", 2))
+		wait(22 * time.Hour)
+		require.Equal(t, 1, w.calls()["endless.example"])
+		w.held(says(bob, now(), "main", 3))
+		wait(time.Minute)
+		require.Equal(t, 2, w.calls()["endless.example"])
+		wait(2 * time.Hour)
+		require.Equal(t, 3, w.calls()["endless.example"])
+	})
+}

@@ -49,15 +49,22 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 			require.Len(t, hosts[0].Addresses, 1)
 		})
 	}
-	o := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { http.NotFound(w, r) })
-	dialer, err := egress.NewDialer(egress.Config{
-		AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, BudgetAllowed: true,
-	})
-	require.NoError(t, err)
-	f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
-	require.NoError(t, err)
-	t.Cleanup(f.Close)
-	require.ErrorIs(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]), ErrNotFound)
-	f.http.CloseIdleConnections()
-	require.ErrorIs(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]), egress.ErrBudget)
+	for name, none := range map[string]http.HandlerFunc{
+		"not found": http.NotFound, "web page": text(200, "<html>"),
+		"git, it says": text(200, pkt("# service=git-upload-pack\n")+"0000"+pkt("version 2\n")+pkt("fetch\n")+"0000"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { none(w, r) })
+			dialer, err := egress.NewDialer(egress.Config{
+				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, BudgetAllowed: true,
+			})
+			require.NoError(t, err)
+			f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+			require.NoError(t, err)
+			t.Cleanup(f.Close)
+			require.Error(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]))
+			f.http.CloseIdleConnections()
+			require.ErrorIs(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]), egress.ErrBudget)
+		})
+	}
 }
