@@ -2,7 +2,9 @@ package purgatory_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,5 +61,31 @@ func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 		wait(6 * time.Minute)
 		require.True(t, w.relay.has(a))
 		require.True(t, w.relay.has(s))
+	})
+}
+
+// A repository at which git is stuck holds up no other one.
+func TestTrapS2_OneStuckRepository(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		stuck := make(chan struct{})
+		var first atomic.Bool
+		w.git.FailWith(func(op string) error {
+			if op == "missing" && first.CompareAndSwap(false, true) {
+				<-stuck
+			}
+			return nil
+		})
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"),
+			bob.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "o"}, nostrTag{"clone", "https://a.example/o.git"}))
+		w.git.Serve(clone("a.example/o.git"), serving(1))
+		w.held(says(alice, now(), "main", 1))
+		synctest.Wait()
+		require.True(t, first.Load())
+		other := bob.Event(now(), filters.KindState, "", nostrTag{"d", "o"}, nostrTag{"refs/heads/main", object(1).String()})
+		w.held(other)
+		wait(time.Second)
+		require.True(t, w.relay.has(other))
+		close(stuck)
+		synctest.Wait()
 	})
 }

@@ -28,6 +28,7 @@ type mortal struct {
 	state.Store
 	dead   atomic.Bool
 	writes atomic.Int64
+	slow   time.Duration // each write
 }
 
 var errMortal = errors.New("the process is dead")
@@ -37,6 +38,7 @@ func (m *mortal) CompareAndSwap(ctx context.Context, key string, old state.Versi
 		return 0, errMortal
 	}
 	m.writes.Add(1)
+	time.Sleep(m.slow)
 	return m.Store.CompareAndSwap(ctx, key, old, value)
 }
 
@@ -372,5 +374,30 @@ func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
 		require.Equal(t, 2, w.calls()["endless.example"])
 		wait(2 * time.Hour)
 		require.Equal(t, 3, w.calls()["endless.example"])
+	})
+}
+
+// Requests to one server that begin together share a write.
+func TestKeptTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 50, PerMinute: 100}, MaxHunts: 50})
+		m := &mortal{Store: w.state}
+		w.state = m
+		w.start()
+		const n = 40
+		for i := range n {
+			u := fmt.Sprintf("a.example/%d.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy"), Delay: time.Minute})
+			k := relaytest.NewKey(fmt.Sprint("k", i))
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+		}
+		m.slow = 10 * time.Millisecond
+		m.writes.Store(0)
+		wait(30 * time.Second)
+		require.Len(t, w.git.Calls(), n)
+		require.LessOrEqual(t, m.writes.Load(), int64(n+5), "one for each repository, few for the server")
+		wait(5 * time.Minute)
+		w.stop()
 	})
 }
