@@ -401,3 +401,31 @@ func TestKeptTogether(t *testing.T) {
 		w.stop()
 	})
 }
+
+// What only pull requests name as servers can't use up what those of the maintainers
+// may send.
+func TestPromiseP17_StrangersHalf(t *testing.T) {
+	run(t, purgatory.Config{MaxRepoDay: 2000, Hold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "good.example/r.git"))
+		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
+		for i := range 8 {
+			u := fmt.Sprintf("junk%d.example/r.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
+			w.held(bob.Event(now()+nostrTime(i), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
+		}
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Hour)
+		junk := 0
+		for host, n := range w.calls() {
+			if strings.HasPrefix(host, "junk") {
+				junk += n
+			}
+		}
+		require.Equal(t, 3, junk)
+		w.git.Serve(clone("good.example/r.git"), serving(1))
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(s))
+	})
+}
