@@ -66,6 +66,11 @@ type Config struct {
 	// one server in 24 hours. Default to 4 GiB and 16 GiB.
 	// What only pull requests name as their servers gets half of that at most.
 	MaxRepoDay, MaxHostDay int64
+	// MaxFetch is the most that one fetch brings, by the limit of the GitFetcher: it
+	// is what a fetch is charged with that a crash has cut short. With too little a
+	// crash loop fetches more than it may, with too much a few crashes use up a day.
+	// Defaults to 512 MiB.
+	MaxFetch int64
 	// Timeout bounds each call of the Relay and of the Repositories, and each of the
 	// GitFetcher that does not fetch; FetchTimeout bounds those that do. Default to
 	// 5 min and 11 min.
@@ -107,6 +112,7 @@ func (c Config) withDefaults() Config {
 	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.MaxRepoDay, 4<<30)
 	def(&c.MaxHostDay, 16<<30)
+	def(&c.MaxFetch, 512<<20)
 	def(&c.MaxRepositories, 200)
 	def(&c.Timeout, 5*time.Minute)
 	def(&c.FetchTimeout, 11*time.Minute)
@@ -146,6 +152,7 @@ func (c Config) validate() error {
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
 		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
+		{"MaxFetch", c.MaxFetch},
 	} {
 		if n.value <= 0 {
 			bad(n.name, n.value)

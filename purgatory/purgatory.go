@@ -87,6 +87,9 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		doubted: make(map[filters.RepoRef]journal),
 	}
 	p.engine = newEngine(p)
+	if err := p.engine.recall(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.load(ctx); err != nil {
 		return nil, err
 	}
@@ -160,7 +163,9 @@ func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
 }
 
 // hashed is a key for a repository whose name a stranger chose.
-func hashed(ref filters.RepoRef) string {
-	sum := sha256.Sum256([]byte(ref.String()))
+func hashed(ref filters.RepoRef) string { return hashedText(ref.String()) }
+
+func hashedText(s string) string {
+	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }

@@ -191,7 +191,10 @@ func TestTrapP10_Quotas(t *testing.T) {
 
 // Throttled, its window opening again wakes the queue, with nobody else to do so.
 func TestTrapP9_WindowReopens(t *testing.T) {
-	run(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, func(t *testing.T, w *world) {
+	cfg := purgatory.Config{ // no attempt is due when it opens
+		DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute,
+	}
+	run(t, cfg, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
 		w.git.Serve(clone("a.example/1.git"), fetchtest.Server{})
 		w.git.Serve(clone("a.example/2.git"), serving(1))

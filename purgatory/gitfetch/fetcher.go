@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		free:     freeDisk,
 	}
 	f.client = &upload.Client{
-		HTTP: f.http, UserAgent: cfg.UserAgent,
+		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 		Limits: upload.Limits{
 			AdvertBytes: cfg.MaxAdvertBytes, AdvertRefs: cfg.MaxAdvertRefs,
 			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,

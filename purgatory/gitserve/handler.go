@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -26,6 +27,7 @@ type Handler struct {
 	cfg     Config
 	pushes  chan struct{} // a token for each that is served
 	fetches chan struct{}
+	lines   seldom.Lines[filters.RepoRef] // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -216,8 +218,15 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
 	default:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+		h.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
+}
+
+// warn logs that a request failed, once in a while: clients decide how often it does.
+func (h *Handler) warn(ref filters.RepoRef, err error) {
+	if h.lines.May(ref, time.Now()) {
+		h.cfg.Logger.Warn("git request failed", "repo", seldom.Text(ref.String()), "error", seldom.Text(err.Error()))
 	}
 }
 
@@ -319,7 +328,7 @@ func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.Pushed(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("a push could not be reported", "repo", ref.String(), "error", err)
+		h.cfg.Logger.Error("a push could not be reported", "repo", seldom.Text(ref.String()), "error", err)
 	}
 }
 
@@ -352,6 +361,6 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.Re
 	case status == 0:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+		h.warn(ref, err)
 	}
 }

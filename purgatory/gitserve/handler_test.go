@@ -328,7 +328,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	ref := owner.Ref(mark + "$(id)")
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
 	at := "/" + owner.Npub() + "/" + url.PathEscape(ref.Identifier) + ".git"
-	resp, _ := r.do(t, "GET", at+"/info/refs?service=git-upload-pack&x="+mark, "", "Git-Protocol", "version=2:"+mark+"=1", "User-Agent", mark,
+	resp, _ := r.do(t, "GET", at+"/info/refs?service=git-upload-pack&x="+mark, "", "Git-Protocol", mark+"=1:version=2:"+mark+"=2", "User-Agent", mark,
 		"X-Forwarded-For", mark, "Referer", mark, "Authorization", mark)
 	require.Equal(t, 200, resp.StatusCode)
 	r.says(map[string]string{"refs/heads/" + mark: r.tip})
