@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -26,6 +27,7 @@ type Handler struct {
 	cfg     Config
 	pushes  chan struct{} // a token for each that is served
 	fetches chan struct{}
+	free    func(dir string) (uint64, error) // of the disk
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -48,6 +50,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
+	if shell != "" {
+		if _, err := exec.LookPath(shell); err != nil {
+			errs = append(errs, fmt.Errorf("limiting memory: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -56,6 +63,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
 		pushes: make(chan struct{}, cfg.MaxPushes), fetches: make(chan struct{}, cfg.MaxFetches),
+		free: disk.Free,
 	}, nil
 }
 
@@ -215,6 +223,9 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
+	case errors.Is(err, errDisk):
+		h.cfg.Logger.Warn("git request refused", "repo", ref.String(), "error", err)
+		http.Error(w, errDisk.Error(), http.StatusInsufficientStorage)
 	default:
 		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
@@ -272,8 +283,8 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	if err := body.readAll(); err != nil {
-		h.fail(w, ref, err)
+	if err := h.receive(body, req); err != nil {
+		h.refuse(w, ref, body, req, nil, err)
 		return
 	}
 	_, unlock, err := h.repos.Lock(ctx, ref)
@@ -284,7 +295,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	refused, err := judge(ctx, h.auth, ref, req.commands)
 	done := false
 	if err == nil && len(refused) == 0 {
-		done = h.run(ctx, w, ref, call{
+		done = h.take(ctx, w, ref, call{
 			dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 			body: body.file,
 		})
@@ -318,15 +329,28 @@ func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
 func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, errDisk) && req.report:
+		refused = make(map[nip34.RefName]string, len(req.commands))
+		for _, c := range req.commands {
+			refused[c.ref] = refusedDisk
+		}
+	case err != nil:
 		h.fail(w, ref, err)
 		return
 	}
 	if !req.report || body.skip(maxSkipped) != nil {
+		if err != nil {
+			h.fail(w, ref, err)
+			return
+		}
 		for name, reason := range refused {
 			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
 			return
 		}
+	}
+	if err != nil {
+		h.cfg.Logger.Warn("git request refused", "repo", ref.String(), "error", err)
 	}
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -340,10 +364,13 @@ const maxSkipped = 32 << 20
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
 	status, err := h.serve(ctx, w, c)
+	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
+		err = fmt.Errorf("%w (%w)", full, err)
+	}
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)
-	case err != nil && ctx.Err() == nil:
+	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
 		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
 	}
 	return status == http.StatusOK && err == nil
