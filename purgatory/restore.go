@@ -108,7 +108,11 @@ func (p *Purgatory) repair(ctx context.Context, ref filters.RepoRef, j journal) 
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
-	if err := p.git.Tidy(ctx, dir); err != nil {
+	tidy := p.git.Tidy
+	if m, ok := p.git.(Mender); ok {
+		tidy = m.Mend
+	}
+	if err := tidy(ctx, dir); err != nil {
 		return err
 	}
 	refs, err := p.git.Refs(ctx, dir)
