@@ -53,6 +53,6 @@
 //
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
-// memory and a suite for any, package purgatorymock mocks. [Knower] and [Sharer] are
-// powers that a Relay and a GitFetcher may have besides.
+// memory and a suite for any, package purgatorymock mocks. [Knower], [Sharer] and
+// [Mender] are powers that a Relay and a GitFetcher may have besides.
 package purgatory

@@ -69,7 +69,7 @@ type GitFetcher interface {
 	// it yet.
 	Quarantine(ctx context.Context, dir string) (Quarantine, error)
 	// Missing returns those of ids that are not in the repository with all that they
-	// need.
+	// need. What the others need is kept from garbage collection until Tidy.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
 	// points to.
@@ -81,7 +81,7 @@ type GitFetcher interface {
 	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
 	// and marks that keep objects which no ref holds yet. It is called when nothing of
 	// a repository is missing any more, and first of all after a crash that happened
-	// while refs were moved, and after Align has failed.
+	// while refs were moved, and after Align has failed, unless there is a Mender.
 	Tidy(ctx context.Context, dir string) error
 }
 
@@ -93,6 +93,15 @@ type Sharer interface {
 	// with all that they need, durably, and kept from garbage collection until Tidy.
 	// Both repositories are locked.
 	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+}
+
+// Mender is what a [GitFetcher] may be able to do as well. With it, objects that no ref
+// holds yet are kept from garbage collection while what a crash left is put in order;
+// without it, Tidy is called first then, which lets go of them.
+type Mender interface {
+	// Mend removes stale locks and quarantines of earlier processes, as Tidy does, and
+	// leaves the marks that keep objects.
+	Mend(ctx context.Context, dir string) error
 }
 
 // Quarantine has objects that are not part of their repository. It is used by one

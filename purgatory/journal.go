@@ -93,7 +93,11 @@ func (p *Purgatory) mend(ctx context.Context, ref filters.RepoRef, dir string) e
 	if !doubted {
 		return nil
 	}
-	if err := p.git.Tidy(ctx, dir); err != nil {
+	tidy := p.git.Tidy
+	if m, ok := p.git.(Mender); ok {
+		tidy = m.Mend
+	}
+	if err := tidy(ctx, dir); err != nil {
 		return err
 	}
 	refs, err := p.git.Refs(ctx, dir)

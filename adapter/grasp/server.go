@@ -116,7 +116,7 @@ func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 // Purgatory is what holds events: its status, its metrics.
 func (s *Server) Purgatory() *purgatory.Purgatory { return s.purgatory }
 
-// Fetcher is what fetches git data: the version of git, its metric.
+// Fetcher is what fetches git data: its metrics, the version of git.
 func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
 
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was

@@ -115,7 +115,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 // pages serves the relay at / and what operators want to see beside it.
 func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector(""), collectors.NewGoCollector(),
+	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux := http.NewServeMux()

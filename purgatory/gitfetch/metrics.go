@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Collector returns a metric that is 1 and has the version of git for a label. The
-// caller registers it on a registry of its own. namespace goes before its name,
-// without an underscore; it may be empty.
+// Collector returns the metrics: which git is run. The caller registers it on a registry
+// of its own. namespace goes before their names, without an underscore.
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Subsystem: "purgatory", Name: "git_info", Help: "The git that is used.",
-		ConstLabels: prometheus.Labels{"version": strings.TrimPrefix(f.version, "git version ")},
+		Namespace: namespace, Subsystem: "git", Name: "info",
+		Help:        "Always 1; the version of git that is run is the label.",
+		ConstLabels: prometheus.Labels{"version": printable(strings.TrimPrefix(f.version, "git version "))},
 	}, func() float64 { return 1 })
 }

@@ -30,6 +30,7 @@ const (
 	refusedState   = "the newest state event says otherwise"
 	refusedTip     = "the event with this id names another commit"
 	refusedDelete  = "refs of events can't be deleted"
+	refusedDisk    = "not enough free disk on the server"
 )
 
 // judge returns which commands of a push are refused, and why.

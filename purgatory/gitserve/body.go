@@ -29,7 +29,13 @@ type body struct {
 	wire *http.ResponseController
 	most int64 // bytes that may still come
 	max  int64
+	// room, if not nil, is asked now and then whether there is room for more.
+	room  func() error
+	since int64 // bytes kept since it was asked
 }
+
+// roomEvery is how often room is asked for, in bytes.
+const roomEvery = 8 << 20
 
 // open begins to read a body, unpacked, of at most as many bytes.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64) (*body, error) {
@@ -68,6 +74,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.from.Read(p[:min(int64(len(p)), b.most)])
 	b.most -= int64(n)
+	if b.since += int64(n); b.room != nil && b.since >= roomEvery {
+		b.since = 0
+		if rerr := b.room(); rerr != nil {
+			return n, rerr
+		}
+	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("keeping a request: %w", werr)
 	}
@@ -80,6 +92,9 @@ func (b *body) wrap(err error) error {
 	}
 	return fmt.Errorf("%w: %w", errBody, err)
 }
+
+// size is how many bytes came so far.
+func (b *body) size() int64 { return b.max - b.most }
 
 // readAll reads what is left, and makes the file one to be read from its beginning.
 func (b *body) readAll() error {

@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -27,7 +28,8 @@ type Handler struct {
 	cfg     Config
 	pushes  chan struct{} // a token for each that is served
 	fetches chan struct{}
-	lines   seldom.Lines[filters.RepoRef] // of the log, about what failed
+	free    func(dir string) (uint64, error) // of the disk
+	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -50,6 +52,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
+	if shell != "" {
+		if _, err := exec.LookPath(shell); err != nil {
+			errs = append(errs, fmt.Errorf("limiting memory: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -58,6 +65,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
 		pushes: make(chan struct{}, cfg.MaxPushes), fetches: make(chan struct{}, cfg.MaxFetches),
+		free: disk.Free,
 	}, nil
 }
 
@@ -217,6 +225,9 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
+	case errors.Is(err, errDisk):
+		h.warn(ref, err)
+		http.Error(w, errDisk.Error(), http.StatusInsufficientStorage)
 	default:
 		h.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
@@ -281,8 +292,8 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	if err := body.readAll(); err != nil {
-		h.fail(w, ref, err)
+	if err := h.receive(body, req); err != nil {
+		h.refuse(w, ref, body, req, nil, err)
 		return
 	}
 	_, unlock, err := h.repos.Lock(ctx, ref)
@@ -298,7 +309,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	out := newSpool(ctx, w)
 	defer out.close()
-	h.receive(ctx, out, ref, call{
+	h.take(ctx, out, ref, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 		body: body.file,
 	})
@@ -306,14 +317,6 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if len(req.commands) > 0 {
 		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
 	}
-}
-
-// receive has git do a push, to its end: the client may go away meanwhile.
-func (h *Handler) receive(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
-	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
-	h.run(ctx, w, ref, c)
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
@@ -335,15 +338,28 @@ func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
 func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, errDisk) && req.report:
+		refused = make(map[nip34.RefName]string, len(req.commands))
+		for _, c := range req.commands {
+			refused[c.ref] = refusedDisk
+		}
+	case err != nil:
 		h.fail(w, ref, err)
 		return
 	}
 	if !req.report || body.skip(maxSkipped) != nil {
+		if err != nil {
+			h.fail(w, ref, err)
+			return
+		}
 		for name, reason := range refused {
 			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
 			return
 		}
+	}
+	if err != nil {
+		h.warn(ref, err)
 	}
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -355,12 +371,16 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
 	status, err := h.serve(ctx, w, c)
+	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
+		err = fmt.Errorf("%w (%w)", full, err)
+	}
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)
-	case err != nil && ctx.Err() == nil:
+	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
 		h.warn(ref, err)
 	}
+	return status == http.StatusOK && err == nil
 }
