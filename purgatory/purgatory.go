@@ -78,7 +78,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		ledger: ledger.New(ledger.Config{
 			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
 			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes, PerAuthor: cfg.MaxPerAuthor,
-			Remembered: cfg.MaxRemembered,
+			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[filters.RepoRef]struct{}),

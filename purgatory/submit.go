@@ -38,6 +38,7 @@ const (
 	reasonExpired    = "blocked: its git data never came"
 	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
+	reasonPushed     = "rate-limited: too much was pushed for events that are not here"
 )
 
 // Submit takes in an event that the relay would accept: authorised, verified, not
@@ -114,6 +115,9 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 	case ledger.AuthorFull:
 		p.stats.drop("author")
 		return Answer{Refused, reasonAuthor}, nil
+	case ledger.PushedFull:
+		p.stats.drop("pushed")
+		return Answer{Refused, reasonPushed}, nil
 	case ledger.Full:
 		p.stats.drop("full")
 		return Answer{Refused, reasonFull}, nil

@@ -17,9 +17,11 @@ type Config struct {
 	Soft        time.Duration // how long an announcement that expired can be revived
 	Placeholder time.Duration // how long a push waits for its event
 	Remember    time.Duration // how long an expired id is remembered
-	Entries     int           // waiting, in all
-	Bytes       int64         // of their events
-	PerAuthor   int           // entries of one author
+	Entries     int           // events that wait, in all
+	Bytes       int64         // of these
+	PerAuthor   int           // those of one author
+	Pushed      int           // placeholders, in all
+	PerRepo     int           // those of one repository
 	Remembered  int           // expired ids
 }
 
@@ -82,15 +84,6 @@ func (e *Entry) due() time.Time {
 	return e.Deadline
 }
 
-// payer is whose quota an entry counts for. What strangers push to a repository does
-// not count for what its owner has waiting.
-type payer struct {
-	author filters.PubKey
-	pushed bool
-}
-
-func (e *Entry) payer() payer { return payer{e.Author, e.Class == Placeholder} }
-
 // Ledger is the book. Make one with [New].
 type Ledger struct {
 	cfg     Config
@@ -99,13 +92,15 @@ type Ledger struct {
 	byName  map[string]map[filters.EventID]struct{} // announcements and states, by identifier
 	due     deadlines
 	payers  map[payer]map[filters.EventID]struct{}
+	pushed  int // of entries, the placeholders
 	bytes   int64
 	gone    gone
 
 	// places taken for what is about to wait
-	reserved      int
-	reservedBytes int64
-	reservedFor   map[payer]int
+	reserved       int
+	reservedPushed int
+	reservedBytes  int64
+	reservedFor    map[payer]int
 }
 
 // New returns an empty ledger.
@@ -119,73 +114,6 @@ func New(cfg Config) *Ledger {
 		gone:    newGone(cfg.Remembered),
 
 		reservedFor: make(map[payer]int),
-	}
-}
-
-// Verdict is what [Ledger.Check] says of an entry.
-type Verdict uint8
-
-// The verdicts.
-const (
-	// Welcome: it may wait.
-	Welcome Verdict = iota
-	// Known: it waits already.
-	Known
-	// Superseded: a newer version of the announcement waits.
-	Superseded
-	// Expired: it has waited in vain before.
-	Expired
-	// AuthorFull: its author has too many entries.
-	AuthorFull
-	// Full: there are too many entries, or too many bytes.
-	Full
-)
-
-// Check says whether an entry may wait. It changes nothing.
-func (l *Ledger) Check(now time.Time, e Entry) Verdict {
-	old, ok := l.entries[e.ID]
-	if ok && (old.Class == e.Class || e.Class == Placeholder) {
-		return Known
-	}
-	if l.gone.has(e.ID, now) {
-		return Expired
-	}
-	if e.Class == Announcement {
-		if old = l.announcement(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
-			return Superseded
-		}
-	}
-	// What it replaces makes place for it.
-	freed, place, mine := int64(0), 0, 0
-	if old != nil {
-		freed, place = old.Size, 1
-		if old.payer() == e.payer() {
-			mine = 1
-		}
-	}
-	switch {
-	case len(l.payers[e.payer()])+l.reservedFor[e.payer()]-mine >= l.cfg.PerAuthor:
-		return AuthorFull
-	case len(l.entries)+l.reserved-place >= l.cfg.Entries, l.bytes+l.reservedBytes-freed+e.Size > l.cfg.Bytes:
-		return Full
-	}
-	return Welcome
-}
-
-// Reserve takes the place of an entry that is about to be Put, so that the quotas
-// hold for those as well. It is given back by Unreserve.
-func (l *Ledger) Reserve(e Entry) {
-	l.reserved++
-	l.reservedBytes += e.Size
-	l.reservedFor[e.payer()]++
-}
-
-// Unreserve takes back Reserve.
-func (l *Ledger) Unreserve(e Entry) {
-	l.reserved--
-	l.reservedBytes -= e.Size
-	if l.reservedFor[e.payer()]--; l.reservedFor[e.payer()] == 0 {
-		delete(l.reservedFor, e.payer())
 	}
 }
 
@@ -233,6 +161,9 @@ func (l *Ledger) Join(id filters.EventID, ref filters.RepoRef) (e Entry, changed
 		return e, false, false
 	}
 	if e.Class == Placeholder {
+		if !l.room(Entry{Class: Placeholder, Repos: []filters.RepoRef{ref}}) {
+			return e, false, false
+		}
 		e.Repos = append(slices.Clone(e.Repos), ref)
 	} else {
 		e.Strays = append(slices.Clone(e.Strays), ref)
@@ -279,8 +210,10 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 			into(l.byName, r.Identifier, e.ID)
 		}
 	}
-	into(l.payers, e.payer(), e.ID)
-	l.bytes += e.Size
+	for _, p := range e.payers() {
+		into(l.payers, p, e.ID)
+	}
+	l.count(&e, 1)
 	return replaced
 }
 
@@ -340,8 +273,10 @@ func (l *Ledger) remove(e *Entry) {
 			outOf(l.byName, r.Identifier, e.ID)
 		}
 	}
-	outOf(l.payers, e.payer(), e.ID)
-	l.bytes -= e.Size
+	for _, p := range e.payers() {
+		outOf(l.payers, p, e.ID)
+	}
+	l.count(e, -1)
 }
 
 // Remove ends the waiting of an entry: it was released, or deleted.
