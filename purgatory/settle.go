@@ -52,7 +52,11 @@ func (p *Purgatory) settle(ctx context.Context, identifier string, why causes) (
 	}
 	f, err := p.settleLocked(ctx, g)
 	unlock(repos)
-	return f, errors.Join(err, p.removeDeleted(ctx, g))
+	err = errors.Join(err, p.removeDeleted(ctx, g))
+	if why.check {
+		err = errors.Join(err, p.adopt(ctx, g))
+	}
+	return f, err
 }
 
 // settleLocked is settle while the repositories are locked.

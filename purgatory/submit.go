@@ -258,7 +258,8 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 // Pushed tells that a push has brought data to a repository and moved refs. It must
 // be called after the push has let go of the lock. Data for a pull request whose
 // event is not here is kept for it for a while; if there is no room for it to wait,
-// its ref is removed.
+// its ref is removed. What could not be told, or not be removed, is found at the
+// hourly check, with a [Knower].
 func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
 	p.sign(ctx, ref, false)
 	var errs []error

@@ -19,8 +19,9 @@ type Authority interface {
 	// id is here; the tip is zero if it is no pull request and no update of one, or
 	// not one of this repository.
 	Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error)
-	// Pushed is told which refs a push has asked to be changed, when it is done and
-	// the lock is free again. Git may have refused some of them.
+	// Pushed is told which refs a push has asked to be changed, when it is over and the
+	// lock is free again, also if the client went away meanwhile. Git may have refused
+	// some of them.
 	Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error
 }
 

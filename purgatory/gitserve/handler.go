@@ -282,9 +282,8 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	refused, err := judge(ctx, h.auth, ref, req.commands)
-	done := false
 	if err == nil && len(refused) == 0 {
-		done = h.run(ctx, w, ref, call{
+		h.run(ctx, w, ref, call{
 			dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 			body: body.file,
 		})
@@ -294,7 +293,8 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	if done && len(req.commands) > 0 {
+	// Whatever git's answer is and whoever got it: it may have moved refs.
+	if len(req.commands) > 0 {
 		h.pushed(ctx, ref, req)
 	}
 }
@@ -338,7 +338,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
 	status, err := h.serve(ctx, w, c)
 	switch {
 	case status == 0:
@@ -346,5 +346,4 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.Re
 	case err != nil && ctx.Err() == nil:
 		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
 	}
-	return status == http.StatusOK && err == nil
 }

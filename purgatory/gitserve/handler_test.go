@@ -175,6 +175,26 @@ func TestPushForAnEvent(t *testing.T) {
 	git(t, r.work, "push", "-qf", r.repo(), "main:refs/nostr/"+event)
 }
 
+// gone is a client that went away before it was answered.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// Who pushes and does not wait for the answer has moved refs that nobody was told of:
+// what waited for them went on waiting, and what came for an event stayed for ever.
+func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	r.pushed = nil
+	body := packet(r.tip + " " + null + " refs/tags/v1\x00report-status")
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(body))
+	r.git.ServeHTTP(gone{httptest.NewRecorder()}, req)
+	require.NotContains(t, r.has(t), "refs/tags/v1")
+	require.Equal(t, []string{"x refs/tags/v1"}, r.pushed)
+}
+
 // A newer state may come while a pack does: what counts is the state under the lock.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, Config{})
