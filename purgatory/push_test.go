@@ -185,3 +185,30 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{refOf(stays): object(6)}, w.git.RefsOf(repoOf(alice)))
 	})
 }
+
+// A state that is older than one of its author that is served does not wait, and takes
+// nobody's place.
+func TestOlderThanServed(t *testing.T) {
+	run(t, purgatory.Config{MaxPerAuthor: 1}, func(t *testing.T, w *world) {
+		at := now()
+		served := says(alice, at, "main", 1)
+		w.relay.put(announce(alice, at-500), served)
+		w.git.Put(repoOf(alice), object(1))
+		older := says(alice, at-1, "main", 2)
+		a, err := w.p.Submit(t.Context(), older, true)
+		require.NoError(t, err)
+		require.Equal(t, purgatory.Refused, a.Decision)
+		require.Contains(t, a.Reason, "duplicate: ")
+		require.Zero(t, w.p.Status().Held)
+		// In the same second the lowest id is the newest.
+		other := says(alice, at, "main", 3)
+		want := purgatory.Held
+		if other.ID > served.ID {
+			want = purgatory.Refused
+		}
+		require.Equal(t, want, w.submit(other, true))
+		w.held(says(bob, at-1, "main", 2)) // each author has a version of their own
+		wait(time.Hour)
+		w.held(says(alice, at+1, "main", 2))
+	})
+}

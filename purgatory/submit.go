@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -35,6 +36,7 @@ type Answer struct {
 const (
 	reasonInvalid    = "invalid: malformed event"
 	reasonSuperseded = "duplicate: a newer version waits"
+	reasonOlder      = "duplicate: a newer version is served"
 	reasonExpired    = "blocked: its git data never came"
 	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
@@ -62,6 +64,13 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 			return Answer{Decision: Pass}, err
 		}
 	}
+	older, err := p.older(ctx, e)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case older:
+		return Answer{Refused, reasonOlder}, nil
+	}
 	answer, err := p.hold(ctx, e)
 	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
 		return answer, err
@@ -76,6 +85,22 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 	}
 	p.step("created")
 	return answer, nil
+}
+
+// older reports whether an entry is a state of whose author a newer one is stored: its
+// data is of no use. That a newer one waits does not matter, since that one's data may
+// never come.
+func (p *Purgatory) older(ctx context.Context, e ledger.Entry) (bool, error) {
+	if e.Class != ledger.State {
+		return false, nil
+	}
+	stored, err := p.relay.States(ctx, e.Repos[0].Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading states: %w", err)
+	}
+	return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+		return s.Ref == e.Repos[0] && nip34.Newer(s.Version(), e.Version)
+	}), nil
 }
 
 // accepted reports whether a repository's announcement is served already: another
