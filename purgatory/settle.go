@@ -372,7 +372,11 @@ func (p *Purgatory) lacking(g *group, r *repository) need {
 		}
 	}
 	if s := g.newestStored(r); s != nil {
-		n.ids = append(n.ids, r.absent(s)...)
+		ids := r.absent(s)
+		n.ids = append(n.ids, ids...)
+		if e, waits := g.waiting[r.ref]; waits && len(ids) > 0 {
+			n.entries = append(n.entries, e.ID)
+		}
 	}
 	for _, h := range g.pulls {
 		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.lacks(h.pull.Tip) {
