@@ -45,6 +45,8 @@ type Purgatory struct {
 	ledger  *ledger.Ledger
 	needs   map[string]map[filters.RepoRef]need // by identifier, as of the last look
 	touched map[filters.RepoRef]struct{}        // to be looked at though nothing waits for it
+	// branches and tags that pushes moved while a state waited, by identifier
+	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
 
 	engine engine // owned by Run
 }
@@ -82,6 +84,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[filters.RepoRef]struct{}),
+		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
 	}
 	p.engine = newEngine(p)
 	if err := p.load(ctx); err != nil {

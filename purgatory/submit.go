@@ -286,6 +286,7 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 // its ref is removed. What could not be told, or not be removed, is found at the
 // hourly check, with a [Knower].
 func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
+	p.Pushing(ref, refs) // who did not say so before says it now
 	p.sign(ctx, ref, false)
 	var errs []error
 	for _, name := range refs {

@@ -283,6 +283,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	refused, err := judge(ctx, h.auth, ref, req.commands)
 	if err == nil && len(refused) == 0 {
+		if a, ok := h.auth.(Forewarned); ok {
+			a.Pushing(ref, req.names())
+		}
 		h.run(ctx, w, ref, call{
 			dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 			body: body.file,
@@ -295,18 +298,14 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	// Whatever git's answer is and whoever got it: it may have moved refs.
 	if len(req.commands) > 0 {
-		h.pushed(ctx, ref, req)
+		h.pushed(ctx, ref, req.names())
 	}
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
-func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) {
-	names := make([]nip34.RefName, len(req.commands))
-	for i, c := range req.commands {
-		names[i] = c.ref
-	}
+func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) {
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

@@ -50,6 +50,7 @@ type authority struct {
 	refs   map[string]string // what the state says; nil: there is none
 	tips   map[string]string
 	pushed []string
+	before []string // what was told before a push
 	asked  int
 	after  func(asked int)
 }
@@ -82,6 +83,14 @@ func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34
 		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
 	}
 	return nil
+}
+
+func (a *authority) Pushing(ref filters.RepoRef, names []nip34.RefName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range names {
+		a.before = append(a.before, ref.Identifier+" "+n.String())
+	}
 }
 
 // rig is a server with one repository, and somebody who has commits for it.
@@ -142,6 +151,7 @@ func TestPush(t *testing.T) {
 	require.Empty(t, r.pushed)
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
 	require.Equal(t, []string{"x refs/heads/main", "x refs/tags/v1"}, r.pushed)
+	require.Equal(t, r.pushed, r.before)
 
 	second := r.commit(t, "second")
 	refused(refusedState, "main")
