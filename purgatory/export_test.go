@@ -20,7 +20,7 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.engine.fetches.mu.Lock()
 	defer p.engine.fetches.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.needs), "touched": len(p.touched), "pushed": len(p.pushed), "places": len(p.engine.fetches.places),
+		"needs": len(p.needs), "touched": len(p.touched), "pushed": len(p.pushed), "served": len(p.served), "places": len(p.engine.fetches.places),
 		"lacks": p.engine.fetches.memory.size,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -47,6 +48,7 @@ type Purgatory struct {
 	touched map[filters.RepoRef]struct{}        // to be looked at though nothing waits for it
 	// branches and tags that pushes moved while a state waited, by identifier
 	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
+	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
 	engine engine // owned by Run
 }
@@ -85,6 +87,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[filters.RepoRef]struct{}),
 		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
+		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
 	}
 	p.engine = newEngine(p)
 	if err := p.load(ctx); err != nil {
@@ -96,10 +99,11 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	return p, nil
 }
 
-// Held returns the stamps of the events that wait and match a filter.
+// Held returns the stamps of the events that wait and match a filter. What is stored,
+// and waits on for another repository, is not among them.
 func (p *Purgatory) Held(filter nostr.Filter) []Stamp {
 	p.mu.Lock()
-	all := p.ledger.All()
+	all := slices.DeleteFunc(p.ledger.All(), func(e ledger.Entry) bool { return p.served[e.ID] != nil })
 	p.mu.Unlock()
 	var out []Stamp
 	for _, e := range all {

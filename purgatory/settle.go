@@ -50,7 +50,7 @@ func (p *Purgatory) settle(ctx context.Context, identifier string, why causes) (
 	}
 	f, err := p.settleLocked(ctx, g)
 	unlock(repos)
-	err = errors.Join(err, p.removeDeleted(ctx, g))
+	err = errors.Join(err, p.endElsewhere(ctx, g), p.removeDeleted(ctx, g))
 	if why.check {
 		err = errors.Join(err, p.adopt(ctx, g))
 	}
@@ -109,6 +109,9 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 func (p *Purgatory) end(ctx context.Context, g *group) error {
 	var errs []error
 	for _, o := range g.over {
+		if g.elsewhere(o.entry) {
+			continue
+		}
 		err := p.dropHere(ctx, g, o.entry)
 		if err == nil {
 			err = p.forget(ctx, o.entry, o.fate)
