@@ -112,6 +112,25 @@ func TestPullRequestToSeveral(t *testing.T) {
 			require.Zero(t, w.p.Sizes()["served"])
 		})
 	})
+	t.Run("deleted everywhere", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"), named(carol, "t", "c.example/t.git"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			w.git.Serve(clone("b.example/s.git"), serving(5))
+			p := several(5, at(alice, "r"), at(bob, "s"), at(carol, "t"))
+			w.held(p)
+			wait(time.Second)
+			require.Len(t, w.git.RefsOf(at(alice, "r")), 1)
+			require.Len(t, w.git.RefsOf(at(bob, "s")), 1)
+			d := carol.Event(now(), filters.KindDeletion, "", nostrTag{"e", p.ID})
+			w.relay.put(d)
+			w.relay.remove(p.ID)
+			w.p.Arrived(d)
+			wait(time.Second)
+			require.Empty(t, w.git.RefsOf(at(alice, "r")))
+			require.Empty(t, w.git.RefsOf(at(bob, "s")))
+		})
+	})
 	t.Run("nobody knows what is served", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, purgatory.Config{})
