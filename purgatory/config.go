@@ -49,6 +49,11 @@ type Config struct {
 	MaxEntries   int
 	MaxBytes     int64
 	MaxPerAuthor int
+	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
+	// are not here, in all and to one repository. Anybody can push that, so that it has
+	// a share of its own: it takes no place of an event. Too small a value has pushes
+	// undone that come before their events. Default to 5,000 and 100.
+	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
@@ -106,6 +111,8 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxEntries, 10_000)
 	def(&c.MaxBytes, 64<<20)
 	def(&c.MaxPerAuthor, 100)
+	def(&c.MaxPlaceholders, 5_000)
+	def(&c.MaxPlaceholdersPerRepo, 100)
 	def(&c.MaxRemembered, 50_000)
 	def(&c.MaxHunts, 10)
 	def(&c.MaxSettling, 4)
@@ -150,6 +157,7 @@ func (c Config) validate() error {
 		value int64
 	}{
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
+		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
 		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
 		{"MaxFetch", c.MaxFetch},

@@ -84,5 +84,5 @@ func sizeOf(ev *nostr.Event) int {
 
 // placeholder is an entry for data that was pushed for an event that is not here.
 func placeholder(ref filters.RepoRef, id filters.EventID) ledger.Entry {
-	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true, Size: 512}
+	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true}
 }

@@ -37,7 +37,7 @@ func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
 	if err != nil {
 		return err
 	}
-	if has { // it was stored when a crash came, and then its time was over
+	if has || p.isServed(id) { // before a crash, or it waited on for another repository
 		return p.forget(ctx, e, Released)
 	}
 	if err := p.dropRefs(ctx, e); err != nil {

@@ -22,8 +22,9 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.engine.fetches.mu.Lock()
 	defer p.engine.fetches.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.needs), "touched": len(p.touched), "doubted": len(p.doubted), "places": len(p.engine.fetches.places),
-		"lacks": p.engine.fetches.memory.size,
+		"needs": len(p.needs), "touched": len(p.touched), "doubted": len(p.doubted), "pushed": len(p.pushed), "served": len(p.served),
+		"places": len(p.engine.fetches.places),
+		"lacks":  p.engine.fetches.memory.size,
 	}
 }
 

@@ -57,7 +57,8 @@ type repository struct {
 	refs    Refs
 	asked   map[nip34.ObjectID]struct{} // what was looked for
 	missing map[nip34.ObjectID]struct{} // of that
-	decides *nip34.State                // what its refs are now; nil: nobody says
+	pushed  map[nip34.RefName]struct{}  // refs that pushes have moved while a state waited
+	decides *nip34.State                // what its refs are now, but for these; nil: nobody says
 	active  bool                        // its announcement is accepted, or about to be
 	failed  error                       // it could not be dealt with; it stays queued
 	trouble error                       // something else went wrong; it is looked at again

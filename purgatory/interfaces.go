@@ -31,8 +31,11 @@ type Relay interface {
 }
 
 // Knower is what a [Relay] may be able to do as well. With it, data that is pushed
-// for a pull request that is stored already is known not to wait for its event.
-// Without it, such refs must not be given to [Purgatory.Pushed].
+// for a pull request that is stored already is known not to wait for its event, and
+// the hourly check finds the refs of events that are not here: they wait for these as
+// if they were pushed then, and go. That is also how those of events go that were
+// deleted after they were served. Without it, refs of stored events must not be given
+// to [Purgatory.Pushed], and refs that nobody was told of stay.
 type Knower interface {
 	// Has reports whether the relay has stored an event, and serves it.
 	Has(ctx context.Context, id filters.EventID) (bool, error)

@@ -27,9 +27,9 @@ func TestSignsOfLife(t *testing.T) {
 		"a stranger's state":  {false, func(w *world, _, _ *nostrEvent) { w.held(says(carol, now(), "main", 2)) }},
 		"a newer version":     {true, func(w *world, _, _ *nostrEvent) { w.held(announce(alice, now())) }},
 		"an older version":    {false, func(w *world, _, _ *nostrEvent) { w.submit(announce(alice, now()-5000), false) }},
-		"an authorised push":  {true, func(w *world, _, _ *nostrEvent) { w.pushed(branch("main")) }},
-		"a push for an event": {false, func(w *world, _, _ *nostrEvent) { w.pushed(nip34.EventRef(filters.EventID{1})) }},
-		"a push for both":     {true, func(w *world, _, _ *nostrEvent) { w.pushed(nip34.EventRef(filters.EventID{1}), branch("main")) }},
+		"an authorised push":  {true, func(w *world, _, _ *nostrEvent) { w.told(branch("main")) }},
+		"a push for an event": {false, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1})) }},
+		"a push for both":     {true, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1}), branch("main")) }},
 		"a pull request for it": {false, func(w *world, _, _ *nostrEvent) {
 			w.held(pull(carol, repoOf(alice), 5, filters.KindPullRequest))
 		}},
@@ -53,6 +53,6 @@ func TestSignsOfLife(t *testing.T) {
 	}
 }
 
-func (w *world) pushed(refs ...nip34.RefName) {
+func (w *world) told(refs ...nip34.RefName) {
 	require.NoError(w.t, w.p.Pushed(w.t.Context(), repoOf(alice), refs))
 }

@@ -84,7 +84,8 @@ func (f *Fake) failure(op string) error {
 	return fail(op)
 }
 
-// Push brings objects to a repository and moves refs, as a push does.
+// Push brings objects to a repository and moves refs, as a push does. A ref that is
+// moved to the zero id goes.
 func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,6 +94,7 @@ func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, 
 		r.objects[id] = struct{}{}
 	}
 	maps.Copy(r.refs.At, refs)
+	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
 }
 
 // Put brings objects to a repository that no ref holds; it makes the repository if

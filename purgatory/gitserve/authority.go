@@ -24,6 +24,13 @@ type Authority interface {
 	Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error
 }
 
+// Forewarned is what an [Authority] may be as well. It is told which refs git is about
+// to move, while the lock is held: else somebody may get it next who does not know yet
+// that these are not to be moved back.
+type Forewarned interface {
+	Pushing(ref filters.RepoRef, refs []nip34.RefName)
+}
+
 // The reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"

@@ -307,6 +307,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
+	if a, ok := h.auth.(Forewarned); ok {
+		a.Pushing(ref, req.names())
+	}
 	out := newSpool(ctx, w)
 	defer out.close()
 	h.take(ctx, out, ref, call{
@@ -315,18 +318,14 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	})
 	unlock()
 	if len(req.commands) > 0 {
-		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
+		h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
 	}
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
-func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) {
-	names := make([]nip34.RefName, len(req.commands))
-	for i, c := range req.commands {
-		names[i] = c.ref
-	}
+func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) {
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

@@ -69,15 +69,6 @@ func (e *Entry) due() time.Time {
 	return e.Deadline
 }
 
-// payer is whose quota an entry counts for. What strangers push to a repository does
-// not count for what its owner has waiting.
-type payer struct {
-	author filters.PubKey
-	pushed bool
-}
-
-func (e *Entry) payer() payer { return payer{e.Author, e.Class == Placeholder} }
-
 func sortByID(es []Entry) {
 	slices.SortFunc(es, func(a, b Entry) int { return a.ID.Compare(b.ID) })
 }

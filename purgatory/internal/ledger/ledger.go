@@ -14,9 +14,11 @@ type Config struct {
 	Soft        time.Duration // how long an announcement that expired can be revived
 	Placeholder time.Duration // how long a push waits for its event
 	Remember    time.Duration // how long an expired id is remembered
-	Entries     int           // waiting, in all
-	Bytes       int64         // of their events
-	PerAuthor   int           // entries of one author
+	Entries     int           // events that wait, in all
+	Bytes       int64         // of these
+	PerAuthor   int           // those of one author
+	Pushed      int           // placeholders, in all
+	PerRepo     int           // those of one repository
 	Remembered  int           // expired ids
 }
 
@@ -28,13 +30,15 @@ type Ledger struct {
 	byName  map[string]map[filters.EventID]struct{} // announcements and states, by identifier
 	due     deadlines
 	payers  map[payer]map[filters.EventID]struct{}
+	pushed  int // of entries, the placeholders
 	bytes   int64
 	gone    gone
 
 	// places taken for what is about to wait
-	reserved      int
-	reservedBytes int64
-	reservedFor   map[payer]int
+	reserved       int
+	reservedPushed int
+	reservedBytes  int64
+	reservedFor    map[payer]int
 }
 
 // New returns an empty ledger.
@@ -74,8 +78,10 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 			into(l.byName, r.Identifier, e.ID)
 		}
 	}
-	into(l.payers, e.payer(), e.ID)
-	l.bytes += e.Size
+	for _, p := range e.payers() {
+		into(l.payers, p, e.ID)
+	}
+	l.count(&e, 1)
 	return replaced
 }
 
@@ -127,8 +133,10 @@ func (l *Ledger) remove(e *Entry) {
 			outOf(l.byName, r.Identifier, e.ID)
 		}
 	}
-	outOf(l.payers, e.payer(), e.ID)
-	l.bytes -= e.Size
+	for _, p := range e.payers() {
+		outOf(l.payers, p, e.ID)
+	}
+	l.count(e, -1)
 }
 
 func into[K comparable](m map[K]map[filters.EventID]struct{}, k K, id filters.EventID) {

@@ -21,7 +21,7 @@ func config() Config {
 	return Config{
 		Hold: 30 * time.Minute, Longest: 24 * time.Hour, Soft: 24 * time.Hour,
 		Placeholder: 20 * time.Minute, Remember: 7 * 24 * time.Hour,
-		Entries: 100, Bytes: 10_000, PerAuthor: 10, Remembered: 50,
+		Entries: 100, Bytes: 10_000, PerAuthor: 10, Pushed: 100, PerRepo: 50, Remembered: 50,
 	}
 }
 
@@ -305,14 +305,22 @@ func agree(t *testing.T, l *Ledger) {
 	var next time.Time
 	payers := make(map[payer]map[filters.EventID]struct{})
 	all := l.All()
+	pushed := 0
 	for _, e := range all {
-		bytes += e.Size
-		into(payers, e.payer(), e.ID)
+		if e.Class == Placeholder {
+			pushed++
+		} else {
+			bytes += e.Size
+		}
+		for _, p := range e.payers() {
+			into(payers, p, e.ID)
+		}
 		if next.IsZero() || e.Deadline.Before(next) {
 			next = e.Deadline
 		}
 	}
 	require.Equal(t, bytes, l.Bytes())
+	require.Equal(t, pushed, l.pushed)
 	require.Equal(t, payers, l.payers)
 	at, ok := l.NextDue()
 	require.Equal(t, len(all) > 0, ok)

@@ -25,6 +25,9 @@ func (l *Ledger) Join(id filters.EventID, ref filters.RepoRef) (e Entry, changed
 		return e, false, false
 	}
 	if e.Class == Placeholder {
+		if !l.room(Entry{Class: Placeholder, Repos: []filters.RepoRef{ref}}) {
+			return e, false, false
+		}
 		e.Repos = append(slices.Clone(e.Repos), ref)
 	} else {
 		e.Strays = append(slices.Clone(e.Strays), ref)

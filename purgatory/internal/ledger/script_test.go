@@ -88,6 +88,10 @@ func (s *script) configure(words []string) error {
 			s.cfg.Entries = n
 		case "bytes":
 			s.cfg.Bytes = int64(n)
+		case "pushed":
+			s.cfg.Pushed = n
+		case "perrepo":
+			s.cfg.PerRepo = n
 		case "author":
 			s.cfg.PerAuthor = n
 		case "remembered":
@@ -169,7 +173,8 @@ func (s *script) begin(args []string) ([]string, error) {
 // take is what comes before an entry is written down.
 func (s *script) take(e Entry) []string {
 	names := map[Verdict]string{
-		Known: "known", Superseded: "superseded", Expired: "expired before", AuthorFull: "author full", Full: "full",
+		Known: "known", Superseded: "superseded", Expired: "expired before", AuthorFull: "author full",
+		PushedFull: "pushed full", Full: "full",
 	}
 	if v := s.l.Check(s.now, e); v != Welcome {
 		return []string{names[v]}
