@@ -45,7 +45,8 @@ type Config struct {
 	Check time.Duration
 
 	// MaxEntries, MaxBytes and MaxPerAuthor bound what waits. Default to 10,000,
-	// 64 MiB and 100.
+	// 64 MiB and 100. An eighth of entries and bytes is kept for states of repositories
+	// that are served: strangers may have any number of keys.
 	MaxEntries   int
 	MaxBytes     int64
 	MaxPerAuthor int

@@ -127,6 +127,11 @@ func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
 // hold makes an entry one that waits: on the disk first.
 func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 	e, verdict, replaced, err := p.admit(ctx, e)
+	if err == nil && verdict == ledger.Full && e.Class == ledger.State {
+		if e.Trusted, err = p.hasSay(ctx, e); err == nil && e.Trusted {
+			e, verdict, replaced, err = p.admit(ctx, e)
+		}
+	}
 	if err != nil {
 		return Answer{}, err
 	}
@@ -193,6 +198,19 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 		}
 	}
 	return e, v, replaced, err
+}
+
+// keptShare is the part of all places, one of so many, that is kept for states of
+// repositories that are served.
+const keptShare = 8
+
+// hasSay reports whether the author of a state has a say in a repository that is served.
+func (p *Purgatory) hasSay(ctx context.Context, e ledger.Entry) (bool, error) {
+	served, err := p.relay.Announcements(ctx, e.Repos[0].Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading announcements: %w", err)
+	}
+	return nip34.Maintains(e.Author, served), nil
 }
 
 // strikeReplaced strikes off what was replaced. If that fails it is done at the next

@@ -198,6 +198,27 @@ func TestTrapP10_Quotas(t *testing.T) {
 	})
 }
 
+// However many keys strangers have, what they submit keeps no state of a repository out
+// that is served.
+func TestTrapP10_FloodOfKeys(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 16}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		held := 0
+		for i := range 20 {
+			stranger := relaytest.NewCheapKey(fmt.Sprint("stranger ", i))
+			if w.submit(announce(stranger, now()), false) == purgatory.Held {
+				held++
+			}
+		}
+		require.Equal(t, 14, held)
+		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false))
+		w.held(says(alice, now(), "main", 99))
+		w.held(says(alice, now()+1, "main", 99))
+		require.Equal(t, purgatory.Refused, w.submit(says(alice, now()+2, "main", 99), false), "16 are all")
+	})
+}
+
 // Throttled, its window opening again wakes the queue, with nobody else to do so.
 func TestTrapP9_WindowReopens(t *testing.T) {
 	cfg := purgatory.Config{ // no attempt is due when it opens

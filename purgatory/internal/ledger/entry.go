@@ -54,6 +54,9 @@ type Entry struct {
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool
+	// Trusted: its author has a say in a repository that is served. It is looked at when
+	// the entry comes, and not kept.
+	Trusted bool
 	// Strays are repositories that data for a pull request was pushed to before its
 	// event came, which does not name them.
 	Strays []filters.RepoRef

@@ -16,6 +16,8 @@ type Config struct {
 	Remember    time.Duration // how long an expired id is remembered
 	Entries     int           // events that wait, in all
 	Bytes       int64         // of these
+	Kept        int           // of Entries, for the Trusted only
+	KeptBytes   int64         // of Bytes, for these
 	PerAuthor   int           // those of one author
 	Pushed      int           // placeholders, in all
 	PerRepo     int           // those of one repository

@@ -77,10 +77,14 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		}
 	}
 	author := payer{author: e.Author}
+	entries, bytes := l.cfg.Entries, l.cfg.Bytes
+	if !e.Trusted { // keys are free: however many strangers have, they can't take all places
+		entries, bytes = entries-l.cfg.Kept, bytes-l.cfg.KeptBytes
+	}
 	switch {
 	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
 		return AuthorFull
-	case len(l.entries)-l.pushed+l.reserved-place >= l.cfg.Entries, l.bytes+l.reservedBytes-freed+e.Size > l.cfg.Bytes:
+	case len(l.entries)-l.pushed+l.reserved-place >= entries, l.bytes+l.reservedBytes-freed+e.Size > bytes:
 		return Full
 	}
 	return Welcome
