@@ -106,12 +106,12 @@ func (b *body) skip(most int64) error {
 	return nil
 }
 
-// rest ends the time for reading when all is read, or while we keep the client waiting:
-// the server would take its end for that of the connection. Where something is left in
-// the end the time goes on, since the server wants to read that before it answers.
+// rest ends the time for reading when all is read: the server would take its end for
+// that of the connection, while git works. Where something is left the time goes on,
+// since the server wants to read that before it answers.
 func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
 
-// resume has the client send what is left until end.
+// resume has the client send what is left until end, after we kept it waiting.
 func (b *body) resume(end time.Time) {
 	b.pace.end = end
 	_ = b.wire.SetReadDeadline(b.pace.deadline(time.Now()))

@@ -288,7 +288,6 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.fail(w, ref, err)
 		return
 	}
-	body.rest()
 	refused, err := judge(ctx, h.auth, ref, req.commands)
 	if err != nil || len(refused) > 0 {
 		body.resume(time.Now().Add(h.cfg.CommandTime))
@@ -329,7 +328,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if len(req.commands) > 0 {
 		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
 	}
-	leave() // who hears the report may be slow
+	if out.left() <= smallReport {
+		leave() // who hears it may be slow
+	}
 }
 
 // receive has git do a push, to its end: the client may go away meanwhile.

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -93,14 +95,17 @@ func TestCommandTime(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
-// The time for commands ended while a push waited for its place, and the server took
-// that for the end of the connection.
+// The time for commands ends with them: a push may wait for its place, and send its pack.
 func TestCommandTimeEndsWithTheCommands(t *testing.T) {
-	r := newRig(t, Config{CommandTime: 100 * time.Millisecond, MaxPushes: 1})
+	r := newRig(t, Config{CommandTime: 200 * time.Millisecond, MaxPushes: 1})
 	r.git.pushes.places <- struct{}{}
-	time.AfterFunc(400*time.Millisecond, func() { <-r.git.pushes.places })
-	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+receivePack, "0000")
-	require.Equal(t, 200, resp.StatusCode, text)
+	conn := r.post(t, receivePack, r.allowed())
+	time.Sleep(400 * time.Millisecond)
+	<-r.git.pushes.places
+	taken(t, r.git.pushes.places, 1)
+	_, err := conn.Write(make([]byte, 1_000_000-len(r.allowed())))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status(t, conn)) // git says what it thinks of that
 }
 
 // Who sends a pack, or takes an answer, more slowly than he must is cut off, though he
@@ -163,14 +168,42 @@ func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 	}
 }
 
-// Who does not read what became of his push keeps no place.
+// stuck is a client that takes nothing until it is told to.
+type stuck struct {
+	*httptest.ResponseRecorder
+	told chan struct{}
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	<-s.told
+	return s.ResponseRecorder.Write(p)
+}
+
+// Who does not read what became of his push keeps no place, unless that is so much that
+// many like him would fill the memory.
 func TestSlowReaderOfAReport(t *testing.T) {
-	r := slowly(t, Config{MaxPushes: 1}, "cat OUT; head -c 15000000 /dev/zero")
-	conn := r.send(t)
-	defer conn.Close()
-	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
-	taken(t, r.git.pushes.places, 0)
-	require.Len(t, r.git.pushes.readers, 1)
+	for more, places := range map[int]int{0: 0, smallReport + 1: 1} {
+		r := slowly(t, Config{MaxPushes: 1}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", more))
+		w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+		body := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
+		}()
+		require.Eventually(t, func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.pushed) == 1
+		}, 10*time.Second, time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // it is about to leave its place, or not
+		taken(t, r.git.pushes.places, places)
+		require.Len(t, r.git.pushes.readers, 1)
+		close(w.told)
+		<-done
+		require.Empty(t, r.git.pushes.places)
+		require.Greater(t, w.Body.Len(), more, "all of it was heard")
+	}
 }
 
 // Without a place one is waited for, and then the client is told to come again.
@@ -266,4 +299,69 @@ func TestPace(t *testing.T) {
 	in(1) // what it sent before helps it no more
 	p.end = now
 	in(0)
+}
+
+// wire is a connection on which every step takes its time.
+type wire struct {
+	http.ResponseWriter
+	step          time.Duration
+	reads, writes time.Time // the deadlines
+}
+
+func (w *wire) SetReadDeadline(at time.Time) error {
+	w.reads = at
+	return nil
+}
+
+func (w *wire) SetWriteDeadline(at time.Time) error {
+	w.writes = at
+	return nil
+}
+
+func (w *wire) FlushError() error { return nil }
+
+func (w *wire) take(p []byte, until time.Time) (int, error) {
+	time.Sleep(w.step)
+	if time.Now().After(until) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return len(p), nil
+}
+
+func (w *wire) Read(p []byte) (int, error)  { return w.take(p, w.reads) }
+func (w *wire) Write(p []byte) (int, error) { return w.take(p, w.writes) }
+
+// Whoever keeps the least rate may be slow for as long as his request may take; who is a
+// little slower is cut off within a window.
+func TestSteadyClients(t *testing.T) {
+	for name, tt := range map[string]struct {
+		step time.Duration
+		ok   bool
+	}{"fast enough": {3700 * time.Millisecond, true}, "too slow": {4100 * time.Millisecond, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, reading := range []bool{true, false} {
+					w := &wire{step: tt.step}
+					pace := Config{}.withDefaults().pace(time.Time{})
+					began, done, err := time.Now(), 0, error(nil)
+					for p := make([]byte, piece); err == nil && done < 1<<20; {
+						var n int
+						if reading {
+							n, err = (&patientBody{w, http.NewResponseController(w), &pace}).Read(p)
+						} else {
+							n, err = (&patient{w, http.NewResponseController(w), &pace}).Write(p)
+						}
+						done += n
+						time.Sleep(time.Minute) // what we need does not count
+					}
+					if tt.ok {
+						require.NoError(t, err)
+						continue
+					}
+					require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					require.Less(t, time.Since(began), 10*time.Minute)
+				}
+			})
+		})
+	}
 }
