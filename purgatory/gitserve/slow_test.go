@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,6 +187,8 @@ func TestSlowReaderOfAReport(t *testing.T) {
 		r := slowly(t, Config{MaxPushes: 1}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", more))
 		w := &stuck{httptest.NewRecorder(), make(chan struct{})}
 		body := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
+		tell := sync.OnceFunc(func() { close(w.told) })
+		t.Cleanup(tell)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -199,11 +202,27 @@ func TestSlowReaderOfAReport(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // it is about to leave its place, or not
 		taken(t, r.git.pushes.places, places)
 		require.Len(t, r.git.pushes.readers, 1)
-		close(w.told)
+		tell()
 		<-done
 		require.Empty(t, r.git.pushes.places)
 		require.Greater(t, w.Body.Len(), more, "all of it was heard")
 	}
+}
+
+// What a client has not taken is kept, also while it is being written.
+func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+		s := newSpool(t.Context(), w)
+		_, _ = s.Write(make([]byte, maxSpool)) // never fails
+		synctest.Wait()
+		require.Equal(t, maxSpool, s.left())
+		close(w.told)
+		synctest.Wait()
+		require.Zero(t, s.left())
+		s.close()
+		require.Equal(t, maxSpool, w.Body.Len())
+	})
 }
 
 // Without a place one is waited for, and then the client is told to come again.
