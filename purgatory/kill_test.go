@@ -42,6 +42,8 @@ const (
 	envFolder = "PURGATORY_TEST_FOLDER"
 	envOrigin = "PURGATORY_TEST_ORIGIN"
 	envTip    = "PURGATORY_TEST_TIP"
+	envGit    = "PURGATORY_TEST_GIT"    // another git
+	envEvents = "PURGATORY_TEST_EVENTS" // other events, in JSON
 )
 
 // durably writes a file so that it is there or not, whatever happens.
@@ -226,7 +228,7 @@ func victim() error {
 	if err != nil {
 		return err
 	}
-	fetcher, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+	fetcher, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20, Git: os.Getenv(envGit)})
 	if err != nil {
 		return err
 	}
@@ -251,6 +253,13 @@ func victim() error {
 			}
 		},
 	}
+	events := killEvents(os.Getenv(envOrigin), os.Getenv(envTip))
+	if text := os.Getenv(envEvents); text != "" {
+		events, cfg.Hold = nil, time.Minute
+		if err := json.Unmarshal([]byte(text), &events); err != nil {
+			return err
+		}
+	}
 	say(fmt.Sprintf("opened %d", time.Now().UnixMilli()))
 	store := &fileStore{dir: filepath.Join(folder, "state")}
 	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[filters.RepoRef]*sync.Mutex)}
@@ -272,7 +281,7 @@ func victim() error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { ended <- p.Run(ctx) }()
-	for _, ev := range killEvents(os.Getenv(envOrigin), os.Getenv(envTip)) {
+	for _, ev := range events {
 		if relay.has(ev) {
 			continue
 		}

@@ -36,8 +36,16 @@ type memory struct {
 	cfg   Config
 	repos map[repoDay]*dayBudget
 	hosts map[egress.Authority]*dayBudget
-	lacks map[filters.RepoRef]map[egress.URL]lack
+	lacks map[filters.RepoRef]map[urlKey]lack
 	size  int // of lacks
+}
+
+// urlKey stands for a URL, which may be 2 KiB long.
+type urlKey [12]byte
+
+func keyOf(u egress.URL) urlKey {
+	sum := sha256.Sum256([]byte(u.String()))
+	return urlKey(sum[:12])
 }
 
 // repoDay counts for a repository what its maintainers' servers sent, and what those
@@ -73,7 +81,7 @@ const (
 func newMemory(cfg Config) memory {
 	return memory{
 		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[egress.Authority]*dayBudget),
-		lacks: make(map[filters.RepoRef]map[egress.URL]lack),
+		lacks: make(map[filters.RepoRef]map[urlKey]lack),
 	}
 }
 
@@ -86,7 +94,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
 		return "host_day"
 	}
-	if l, ok := m.lacks[q.repo][q.from]; ok && now.Before(l.until) && (l.hash == q.hash || l.whatever) {
+	if l, ok := m.lacks[q.repo][keyOf(q.from)]; ok && now.Before(l.until) && (l.hash == q.hash || l.whatever) {
 		return "lacking"
 	}
 	return ""
@@ -117,7 +125,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
-		l := m.lacks[q.repo][q.from]
+		l := m.lacks[q.repo][keyOf(q.from)]
 		if l.hash != q.hash || l.whatever {
 			l = lack{hash: q.hash}
 		}
@@ -127,20 +135,22 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	}
 }
 
-func (m *memory) remember(q question, l lack) {
+func (m *memory) remember(q question, l lack) { m.put(q.repo, keyOf(q.from), l) }
+
+func (m *memory) put(repo filters.RepoRef, from urlKey, l lack) {
 	if m.size >= maxMemory {
 		for ref := range m.lacks { // any: what is forgotten costs a request
 			m.forget(ref)
 			break
 		}
 	}
-	if m.lacks[q.repo] == nil {
-		m.lacks[q.repo] = make(map[egress.URL]lack)
+	if m.lacks[repo] == nil {
+		m.lacks[repo] = make(map[urlKey]lack)
 	}
-	if _, again := m.lacks[q.repo][q.from]; !again {
+	if _, again := m.lacks[repo][from]; !again {
 		m.size++
 	}
-	m.lacks[q.repo][q.from] = l
+	m.lacks[repo][from] = l
 }
 
 // forget forgets what servers lack for a repository that needs nothing. What must not

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
@@ -204,8 +205,11 @@ func TestPromiseP30_Children(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 3 }, 10*time.Second, time.Millisecond)
 	here := sample(t)
-	refs, err := f.Refs(t.Context(), here)
+	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
+	defer enough()
+	refs, err := f.Refs(at, here)
 	require.NoError(t, err, "three fetches hang and five wait, and this is none")
+	require.EqualValues(t, 3, hanging.Load())
 	require.Len(t, refs.At, 1)
 	stop()
 	wg.Wait()
@@ -253,6 +257,8 @@ func TestPromiseP36_Versions(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, "git version 3.0.1", f.GitVersion())
+		require.NoError(t, testutil.CollectAndCompare(f.Collector("x"), strings.NewReader(
+			"# HELP x_git_info Always 1; the version of git that is run is the label.\n# TYPE x_git_info gauge\nx_git_info{version=\"3.0.1\"} 1\n")))
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}

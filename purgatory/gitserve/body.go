@@ -29,7 +29,13 @@ type body struct {
 	pace *pace
 	most int64 // bytes that may still come
 	max  int64
+	// room, if not nil, is asked now and then whether there is room for more.
+	room  func() error
+	since int64 // bytes kept since it was asked
 }
+
+// roomEvery is how often room is asked for, in bytes.
+const roomEvery = 8 << 20
 
 // open begins to read a body, unpacked, of at most as many bytes, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64, end time.Time) (*body, error) {
@@ -65,6 +71,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.from.Read(p[:min(int64(len(p)), b.most)])
 	b.most -= int64(n)
+	if b.since += int64(n); b.room != nil && b.since >= roomEvery {
+		b.since = 0
+		if rerr := b.room(); rerr != nil {
+			return n, rerr
+		}
+	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("keeping a request: %w", werr)
 	}
@@ -77,6 +89,9 @@ func (b *body) wrap(err error) error {
 	}
 	return fmt.Errorf("%w: %w", errBody, err)
 }
+
+// size is how many bytes came so far.
+func (b *body) size() int64 { return b.max - b.most }
 
 // readAll reads what is left, and makes the file one to be read from its beginning.
 func (b *body) readAll() error {
@@ -93,8 +108,10 @@ func (b *body) readAll() error {
 // onlyReader hides what else a reader can do.
 type onlyReader struct{ io.Reader }
 
-// skip reads what is left without keeping it; more than most bytes are an error.
-func (b *body) skip(most int64) error {
+// skip reads what is left without keeping it; more than most bytes are an error, and so
+// are those that have not come at end.
+func (b *body) skip(most int64, end time.Time) error {
+	b.pace.end = end
 	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
 	switch {
 	case err != nil:

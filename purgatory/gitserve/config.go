@@ -54,6 +54,13 @@ type Config struct {
 	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
 	// pack can stand for a huge object. Defaults to 256 MiB.
 	MaxAlloc int64
+	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
+	// ends with an error. What is less than git needs to begin with refuses everything.
+	// Defaults to 512 MiB. Where the system has no such limit only MaxAlloc holds.
+	MaxMemory uint64
+	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
+	// a push that would leave less is refused. Defaults to 1 GiB.
+	MinFreeDisk uint64
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -81,6 +88,8 @@ func (c Config) withDefaults() Config {
 	def(&c.RateWindow, 30*time.Second)
 	def(&c.Timeout, 30*time.Minute)
 	def(&c.MaxAlloc, 256<<20)
+	def(&c.MaxMemory, 512<<20)
+	def(&c.MinFreeDisk, 1<<30)
 	return c
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -27,6 +29,8 @@ type Handler struct {
 	pushes  lane
 	fetches lane
 	clients *clients
+	free    func(dir string) (uint64, error) // of the disk
+	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -49,6 +53,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
+	if shell != "" {
+		if _, err := exec.LookPath(shell); err != nil {
+			errs = append(errs, fmt.Errorf("limiting memory: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -58,6 +67,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
 		pushes: newLane(cfg.MaxReaders, cfg.MaxPushes), fetches: newLane(cfg.MaxReaders, cfg.MaxFetches),
 		clients: &clients{most: cfg.MaxPerClient, wait: cfg.Wait, known: make(map[string]*client)},
+		free:    disk.Free,
 	}, nil
 }
 
@@ -210,9 +220,19 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
+	case errors.Is(err, errDisk):
+		h.warn(ref, err)
+		http.Error(w, errDisk.Error(), http.StatusInsufficientStorage)
 	default:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+		h.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
+}
+
+// warn logs that a request failed, once in a while: clients decide how often it does.
+func (h *Handler) warn(ref filters.RepoRef, err error) {
+	if h.lines.May(ref, time.Now()) {
+		h.cfg.Logger.Warn("git request failed", "repo", seldom.Text(ref.String()), "error", seldom.Text(err.Error()))
 	}
 }
 
@@ -224,29 +244,6 @@ func protocolOf(r *http.Request) string {
 		}
 	}
 	return ""
-}
-
-// advertise has git say what is here. Everybody may ask for that, so who is slow to
-// hear it keeps no place.
-func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir, service string, way lane) {
-	leave, err := wait(ctx, way.places, h.cfg.Wait)
-	if err != nil {
-		busy(w)
-		return
-	}
-	defer leave()
-	file, err := h.scratch()
-	if err != nil {
-		h.fail(w, ref, fmt.Errorf("keeping an answer: %w", err))
-		return
-	}
-	defer file.Close()
-	out := &kept{ResponseWriter: w, file: file}
-	h.run(ctx, out, ref, call{
-		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
-	})
-	leave()
-	_ = out.send() // the client is gone if this fails
 }
 
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
@@ -290,7 +287,6 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	refused, err := judge(ctx, h.auth, ref, req.commands)
 	if err != nil || len(refused) > 0 {
-		body.resume(time.Now().Add(h.cfg.CommandTime))
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
@@ -302,8 +298,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	defer leave()
-	if err := body.readAll(); err != nil {
-		h.fail(w, ref, err)
+	if err := h.receive(body, req); err != nil {
+		leave()
+		h.refuse(w, ref, body, req, nil, err)
 		return
 	}
 	_, unlock, err := h.repos.Lock(ctx, ref)
@@ -318,57 +315,61 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
+	if a, ok := h.auth.(Forewarned); ok {
+		a.Pushing(ref, req.names())
+	}
 	out := newSpool(ctx, w)
 	defer out.close()
-	h.receive(ctx, out, ref, call{
+	h.take(ctx, out, ref, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 		body: body.file,
 	})
 	unlock()
 	if len(req.commands) > 0 {
-		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
+		h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
 	}
 	if out.left() <= smallReport {
 		leave() // who hears it may be slow
 	}
 }
 
-// receive has git do a push, to its end: the client may go away meanwhile.
-func (h *Handler) receive(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
-	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
-	h.run(ctx, w, ref, c)
-}
-
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
-func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) {
-	names := make([]nip34.RefName, len(req.commands))
-	for i, c := range req.commands {
-		names[i] = c.ref
-	}
+func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) {
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.Pushed(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("a push could not be reported", "repo", ref.String(), "error", err)
+		h.cfg.Logger.Error("a push could not be reported", "repo", seldom.Text(ref.String()), "error", err)
 	}
 }
 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
 func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, errDisk) && req.report:
+		refused = make(map[nip34.RefName]string, len(req.commands))
+		for _, c := range req.commands {
+			refused[c.ref] = refusedDisk
+		}
+	case err != nil:
 		h.fail(w, ref, err)
 		return
 	}
-	if !req.report || body.skip(maxSkipped) != nil {
+	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.CommandTime)) != nil {
+		if err != nil {
+			h.fail(w, ref, err)
+			return
+		}
 		for name, reason := range refused {
 			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
 			return
 		}
+	}
+	if err != nil {
+		h.warn(ref, err)
 	}
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -380,12 +381,16 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
 	status, err := h.serve(ctx, w, c)
+	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
+		err = fmt.Errorf("%w (%w)", full, err)
+	}
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)
-	case err != nil && ctx.Err() == nil:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
+		h.warn(ref, err)
 	}
+	return status == http.StatusOK && err == nil
 }

@@ -1,12 +1,15 @@
 package gitserve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 // scratch makes a file that is on no folder's list, and gone when it is closed.
@@ -49,3 +52,26 @@ func (k *kept) send() error {
 
 // onlyWriter hides what else a writer can do.
 type onlyWriter struct{ io.Writer }
+
+// advertise has git say what is here. Everybody may ask for that, so who is slow to
+// hear it keeps no place.
+func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir, service string, way lane) {
+	leave, err := wait(ctx, way.places, h.cfg.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
+	file, err := h.scratch()
+	if err != nil {
+		h.fail(w, ref, fmt.Errorf("keeping an answer: %w", err))
+		return
+	}
+	defer file.Close()
+	out := &kept{ResponseWriter: w, file: file}
+	h.run(ctx, out, ref, call{
+		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
+	})
+	leave()
+	_ = out.send() // the client is gone if this fails
+}
