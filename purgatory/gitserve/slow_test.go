@@ -96,6 +96,15 @@ func TestCommandTime(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
+// So does what is refused when it had its place already.
+func TestCommandTimeOfAPushWithoutRoom(t *testing.T) {
+	r := newRig(t, Config{CommandTime: 200 * time.Millisecond})
+	r.git.free = func(string) (uint64, error) { return 0, nil }
+	conn := r.post(t, receivePack, r.allowed())
+	drip(t, conn)
+	require.Equal(t, http.StatusInsufficientStorage, status(t, conn))
+}
+
 // The time for commands ends with them: a push may wait for its place, and send its pack.
 func TestCommandTimeEndsWithTheCommands(t *testing.T) {
 	r := newRig(t, Config{CommandTime: 200 * time.Millisecond, MaxPushes: 1})
