@@ -26,8 +26,9 @@ type Handler struct {
 	repos   *Repositories
 	auth    Authority
 	cfg     Config
-	pushes  chan struct{} // a token for each that is served
-	fetches chan struct{}
+	pushes  lane
+	fetches lane
+	clients *clients
 	free    func(dir string) (uint64, error) // of the disk
 	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
@@ -64,8 +65,9 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
-		pushes: make(chan struct{}, cfg.MaxPushes), fetches: make(chan struct{}, cfg.MaxFetches),
-		free: disk.Free,
+		pushes: newLane(cfg.MaxReaders, cfg.MaxPushes), fetches: newLane(cfg.MaxReaders, cfg.MaxFetches),
+		clients: &clients{most: cfg.MaxPerClient, wait: cfg.Wait, known: make(map[string]*client)},
+		free:    disk.Free,
 	}, nil
 }
 
@@ -169,47 +171,40 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	depart, err := h.clients.enter(ctx, h.cfg.Client(r))
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer depart()
 	dir, done, err := h.repos.use(ref) // it must not go while somebody is at it
 	if err != nil {
 		h.fail(w, ref, err)
 		return
 	}
 	defer done()
-	places := h.fetches
+	way := h.fetches
 	if service == receivePack {
-		places = h.pushes
+		way = h.pushes
 	}
-	leave, err := wait(ctx, places)
+	leave, err := wait(ctx, way.readers, h.cfg.Wait)
 	if err != nil {
-		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		busy(w)
 		return
 	}
 	defer leave()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
-	w = &patient{ResponseWriter: w, c: c, idle: h.cfg.Idle}
+	until, _ := ctx.Deadline()                             // it has one
+	pace := h.cfg.pace(until)
+	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case method == http.MethodGet:
-		h.advertise(ctx, w, r, ref, dir, service)
+		h.advertise(ctx, w, r, ref, dir, service, way)
 	case service == uploadPack:
 		h.fetch(ctx, w, r, ref, dir)
 	default:
 		h.push(ctx, w, r, ref, dir)
-	}
-}
-
-// maxWait is how long a request waits for its turn.
-const maxWait = 20 * time.Second
-
-func wait(ctx context.Context, places chan struct{}) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -251,14 +246,9 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir, service string) {
-	h.run(ctx, w, ref, call{
-		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
-	})
-}
-
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, h.cfg.MaxAsk)
+	until, _ := ctx.Deadline()
+	body, err := h.open(w, r, h.cfg.MaxAsk, until)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -268,16 +258,23 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		h.fail(w, ref, err)
 		return
 	}
+	leave, err := wait(ctx, h.fetches.places, h.cfg.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
 	h.run(ctx, w, ref, call{
 		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
 		protocol: protocolOf(r), body: body.file,
 	})
 }
 
-// push reads a push, judges it, and has git do it. That is judged again under the
-// lock: a newer state may have come while the pack did.
+// push reads what a push wants, judges that, reads the rest when it has a place, and has
+// git do it. That is judged again under the lock: a newer state may have come while the
+// pack did.
 func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, h.cfg.MaxPush)
+	body, err := h.open(w, r, h.cfg.MaxPush, time.Now().Add(h.cfg.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -288,11 +285,21 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.fail(w, ref, err)
 		return
 	}
-	if refused, err := judge(ctx, h.auth, ref, req.commands); err != nil || len(refused) > 0 {
+	refused, err := judge(ctx, h.auth, ref, req.commands)
+	if err != nil || len(refused) > 0 {
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
+	leave, err := wait(ctx, h.pushes.places, h.cfg.Wait)
+	until, _ := ctx.Deadline()
+	body.resume(until)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
 	if err := h.receive(body, req); err != nil {
+		leave()
 		h.refuse(w, ref, body, req, nil, err)
 		return
 	}
@@ -301,9 +308,10 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.fail(w, ref, err)
 		return
 	}
-	refused, err := judge(ctx, h.auth, ref, req.commands)
+	refused, err = judge(ctx, h.auth, ref, req.commands)
 	if err != nil || len(refused) > 0 {
 		unlock()
+		leave()
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
@@ -319,6 +327,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	unlock()
 	if len(req.commands) > 0 {
 		h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
+	}
+	if out.left() <= smallReport {
+		leave() // who hears it may be slow
 	}
 }
 
@@ -347,7 +358,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 		h.fail(w, ref, err)
 		return
 	}
-	if !req.report || body.skip(maxSkipped) != nil {
+	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.CommandTime)) != nil {
 		if err != nil {
 			h.fail(w, ref, err)
 			return

@@ -371,9 +371,9 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1})
+	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1, MinRate: -1})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, name := range []string{"repos", "authority", "Git", "MaxPush"} {
+	for _, name := range []string{"repos", "authority", "Git", "MaxPush", "MinRate"} {
 		require.ErrorContains(t, err, name)
 	}
 }
