@@ -89,6 +89,7 @@ func TestParseURLRefuses(t *testing.T) {
 		"wss://[1.2.3.4]", "wss://[]", "wss://[::1]]", "wss://[[::1]]", "wss://x[::1]",
 		"wss://" + strings.Repeat("a", 64) + ".example", "wss://" + strings.Repeat("a.", 127) + "example",
 		"wss://relay.example.com/" + strings.Repeat("a", egress.MaxURLLength), "wss://relay.example.com/" + strings.Repeat("\"", 900),
+		"wss://relay.example.com/#" + strings.Repeat("a", egress.MaxURLLength), // a fragment is dropped, but read
 		"wss://\xff\xfe", "wss://xn--", "wss://xn--a.example", "wss://ex\u2028ample.com",
 	} {
 		u, err := egress.ParseURL(in, egress.Relay)

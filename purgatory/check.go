@@ -10,7 +10,8 @@ import (
 // checkRetry is the wait after the list of repositories could not be read.
 const checkRetry = time.Minute
 
-// runChecks has every listed repository looked at in each period, spread over it.
+// runChecks has every repository looked at in each period that is listed or whose
+// announcement waits, spread over it.
 func (p *Purgatory) runChecks(ctx context.Context) {
 	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
 	defer timer.Stop()
@@ -52,6 +53,9 @@ func (p *Purgatory) identifiers(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		out = append(out, identifier)
+	}
+	for _, a := range p.AllAnnouncements() {
+		out = append(out, a.Ref.Identifier)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil

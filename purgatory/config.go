@@ -45,10 +45,16 @@ type Config struct {
 	Check time.Duration
 
 	// MaxEntries, MaxBytes and MaxPerAuthor bound what waits. Default to 10,000,
-	// 64 MiB and 100.
+	// 64 MiB and 100. An eighth of entries and bytes is kept for states of repositories
+	// that are served: strangers may have any number of keys.
 	MaxEntries   int
 	MaxBytes     int64
 	MaxPerAuthor int
+	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
+	// are not here, in all and to one repository. Anybody can push that, so that it has
+	// a share of its own: it takes no place of an event. Too small a value has pushes
+	// undone that come before their events. Default to 5,000 and 100.
+	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
@@ -67,6 +73,11 @@ type Config struct {
 	// What only pull requests name, as their servers or as an object, gets half of that
 	// at most.
 	MaxRepoDay, MaxHostDay int64
+	// MaxFetch is the most that one fetch brings, by the limit of the GitFetcher: it
+	// is what a fetch is charged with that a crash has cut short. With too little a
+	// crash loop fetches more than it may, with too much a few crashes use up a day.
+	// Defaults to 512 MiB.
+	MaxFetch int64
 	// Timeout bounds each call of the Relay and of the Repositories, and each of the
 	// GitFetcher that does not fetch; FetchTimeout bounds those that do. Default to
 	// 5 min and 11 min.
@@ -102,12 +113,15 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxEntries, 10_000)
 	def(&c.MaxBytes, 64<<20)
 	def(&c.MaxPerAuthor, 100)
+	def(&c.MaxPlaceholders, 5_000)
+	def(&c.MaxPlaceholdersPerRepo, 100)
 	def(&c.MaxRemembered, 50_000)
 	def(&c.MaxHunts, 10)
 	def(&c.MaxSettling, 4)
 	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.MaxRepoDay, 4<<30)
 	def(&c.MaxHostDay, 16<<30)
+	def(&c.MaxFetch, 512<<20)
 	def(&c.MaxRepositories, 200)
 	def(&c.Timeout, 5*time.Minute)
 	def(&c.FetchTimeout, 11*time.Minute)
@@ -145,8 +159,10 @@ func (c Config) validate() error {
 		value int64
 	}{
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
+		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
 		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
+		{"MaxFetch", c.MaxFetch},
 	} {
 		if n.value <= 0 {
 			bad(n.name, n.value)

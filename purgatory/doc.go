@@ -26,7 +26,8 @@
 //	promoted        they are part of the repository, complete, and kept from gc
 //	shared          another repository that needs them has them as well
 //	journalled      it is written down which refs move; after a crash Open removes
-//	                stale locks and takes back what git has not ended
+//	                stale locks and takes back what git has not ended, and so does
+//	                the next look if only git died
 //	aligned         the refs are what the newest authorised state says
 //	stored          the relay serves the event
 //	struck off      it does not wait any more
@@ -41,6 +42,19 @@
 //	remembered      the id, so that sync does not bring the event again
 //	expired         it does not wait any more
 //
+// # Pushes
+//
+// What decides is the newest state of a maintainer, stored or waiting. A push may bring
+// a part of it: what that has moved stays, while an older state whose data is complete
+// decides about the other refs. A state that is older than one of its author that is
+// stored does not wait. Data may come before its event, under refs/nostr: it has a share
+// of its own, for a while, and goes if the event does not come.
+//
+// A pull request is served when its ref is in one repository that it is for: one that
+// fails or has no data holds up no other. As long as its time is not over it gets the
+// ref in the others as well. When it is deleted after that its refs go as those of data
+// without event: at the next hourly check they begin to wait.
+//
 // # Life cycle and concurrency
 //
 // [Open] reads what waits and repairs what a crash left; then repositories can be
@@ -52,6 +66,6 @@
 //
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
-// memory and a suite for any, package purgatorymock mocks. [Knower] and [Sharer] are
-// powers that a Relay and a GitFetcher may have besides.
+// memory and a suite for any, package purgatorymock mocks. [Knower], [Sharer] and
+// [Mender] are powers that a Relay and a GitFetcher may have besides.
 package purgatory

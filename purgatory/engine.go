@@ -51,7 +51,7 @@ func newEngine(p *Purgatory) engine {
 	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
 	cfg := hunt.Config{
 		UserDelay: p.cfg.UserDelay, SyncDelay: p.cfg.SyncDelay, Backoff: p.cfg.Backoff, MaxBackoff: p.cfg.MaxBackoff,
-		BrokenMin: time.Hour, BrokenMax: 24 * time.Hour,
+		BrokenMin: brokenMin, BrokenMax: brokenMost,
 		MaxAttempts: p.cfg.MaxHunts, MaxRepos: 2 * p.cfg.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.DomainLimit),
 	}
@@ -82,9 +82,11 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e := &p.engine
 	e.resume(ctx)
 	e.wg.Go(func() { p.runChecks(ctx) })
+	e.wg.Go(func() { e.fetches.runKeeping(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
 	e.fetches.discardAll()
+	e.fetches.keepLast(ctx)
 	return context.Cause(ctx)
 }
 
@@ -190,6 +192,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.dropStrays(ctx, msg.entry)
 	case fetchDone:
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome}))
+		failures, until := e.queue.Broken(msg.server)
+		e.fetches.found(msg.server, failures, until)
 	case settledDone:
 		e.settled(ctx, msg)
 	case expiredDone:
@@ -272,7 +276,9 @@ func (e *engine) settled(ctx context.Context, msg settledDone) {
 	if msg.err == nil {
 		delete(e.retries, msg.identifier)
 	} else if ctx.Err() == nil {
-		e.p.cfg.Logger.Warn("looking at repositories failed", "identifier", printable(msg.identifier), keyError, printable(msg.err.Error()))
+		if e.fetches.lines.May(line{who: msg.identifier, what: "look"}, now) {
+			e.p.cfg.Logger.Warn("looking at repositories failed", "identifier", printable(msg.identifier), keyError, printable(msg.err.Error()))
+		}
 		r := e.retries[msg.identifier]
 		r.failures++
 		r.why = r.why.and(msg.why)
@@ -301,6 +307,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref filters.RepoRef, n
 		k.failures++
 		k.until = now.Add(doubled(e.p.cfg.Check*9/10, patienceMost, k.failures))
 		e.patient[ref] = k
+		e.fetches.inVain(ref, k)
 	}
 	e.p.cfg.Logger.Debug("hunt queued", keyRepo, printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
 	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
@@ -331,8 +338,9 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
 		case hunt.Fetch:
+			e.fetches.started(x)
 			e.wg.Go(func() {
-				e.p.inbox.put(fetchDone{x.ID, e.fetches.fetch(ctx, x.Repo, x.URL)})
+				e.p.inbox.put(fetchDone{x.ID, x.URL.Authority, e.fetches.fetch(ctx, x)})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)

@@ -3,6 +3,8 @@ package purgatory
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -14,9 +16,33 @@ import (
 // errNotOurs is returned for events that never wait.
 var errNotOurs = errors.New("events of this kind do not wait for git data")
 
+// errNotText is returned for an event that JSON can't hold: it would be another one
+// after a restart.
+var errNotText = errors.New("an event is UTF-8")
+
+func waits(kind int) bool {
+	switch kind {
+	case filters.KindAnnouncement, filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
+		return true
+	}
+	return false
+}
+
+func isText(ev *nostr.Event) bool {
+	for _, t := range ev.Tags {
+		if slices.ContainsFunc(t, func(v string) bool { return !utf8.ValidString(v) }) {
+			return false
+		}
+	}
+	return utf8.ValidString(ev.Content)
+}
+
 // entryOf makes an entry of an event that may have to wait.
 func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
 	e := ledger.Entry{Event: ev, ByUser: byUser, Size: int64(sizeOf(ev))}
+	if waits(ev.Kind) && !isText(ev) {
+		return e, errNotText
+	}
 	switch ev.Kind {
 	case filters.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
@@ -58,5 +84,5 @@ func sizeOf(ev *nostr.Event) int {
 
 // placeholder is an entry for data that was pushed for an event that is not here.
 func placeholder(ref filters.RepoRef, id filters.EventID) ledger.Entry {
-	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true, Size: 512}
+	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true}
 }

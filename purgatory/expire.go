@@ -37,7 +37,7 @@ func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
 	if err != nil {
 		return err
 	}
-	if has { // it was stored when a crash came, and then its time was over
+	if has || p.isServed(id) { // before a crash, or it waited on for another repository
 		return p.forget(ctx, e, Released)
 	}
 	if err := p.dropRefs(ctx, e); err != nil {
@@ -148,12 +148,12 @@ func (p *Purgatory) dropRefs(ctx context.Context, e ledger.Entry) error {
 }
 
 func (p *Purgatory) dropRef(ctx context.Context, ref filters.RepoRef, id filters.EventID) error {
-	dir, unlock, err := p.repos.Lock(ctx, ref)
+	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("locking repository: %w", err)
+		return err
 	}
 	defer unlock()
 	refs, err := p.git.Refs(ctx, dir)
@@ -161,8 +161,13 @@ func (p *Purgatory) dropRef(ctx context.Context, ref filters.RepoRef, id filters
 		return err
 	}
 	name := nip34.EventRef(id)
-	if at, exists := refs.At[name]; exists {
-		return p.git.Align(ctx, dir, []RefChange{{Name: name, Old: at}}, nip34.RefName{})
+	at, exists := refs.At[name]
+	if !exists {
+		return nil
+	}
+	if err = p.git.Align(ctx, dir, []RefChange{{Name: name, Old: at}}, nip34.RefName{}); err != nil {
+		p.doubt(ref, journal{}) // one ref is there or not: only locks can be left
+		return fmt.Errorf("removing a ref: %w", err)
 	}
 	return nil
 }

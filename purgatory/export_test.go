@@ -3,6 +3,8 @@ package purgatory
 import (
 	"context"
 
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -20,7 +22,13 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.engine.fetches.mu.Lock()
 	defer p.engine.fetches.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.needs), "touched": len(p.touched), "places": len(p.engine.fetches.places),
-		"lacks": p.engine.fetches.memory.size,
+		"needs": len(p.needs), "touched": len(p.touched), "doubted": len(p.doubted), "pushed": len(p.pushed), "served": len(p.served),
+		"places": len(p.engine.fetches.places),
+		"lacks":  p.engine.fetches.memory.size,
 	}
+}
+
+// Undo is what takes back a transaction, of which a part was done.
+func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
+	return newJournal(filters.RepoRef{}, Refs{Head: was}, changes, head).undo(now)
 }

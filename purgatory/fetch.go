@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
@@ -21,9 +21,21 @@ type fetches struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	places map[filters.RepoRef]*place
-	memory memory
+	places  map[filters.RepoRef]*place
+	memory  memory
+	servers map[egress.Authority]*server // of which something is on the disk, or will be
+	hunted  map[filters.RepoRef]*hunted
+
+	gone []string // keys of what had no room
+
+	writing locks[string] // who writes a record has the lock of its key
+	changed chan struct{} // one slot: something is not on the disk
+	lines   seldom.Lines[line]
 }
+
+// line is what a line of the log is about that has a stranger's words: there is one a
+// minute of each at most (see [seldom.Lines]).
+type line struct{ who, what string }
 
 // place is where the data of one repository is gathered.
 type place struct {
@@ -33,12 +45,17 @@ type place struct {
 }
 
 func newFetches(p *Purgatory) *fetches {
-	return &fetches{p: p, places: make(map[filters.RepoRef]*place), memory: newMemory(p.cfg)}
+	return &fetches{
+		p: p, places: make(map[filters.RepoRef]*place), memory: newMemory(p.cfg),
+		servers: make(map[egress.Authority]*server), hunted: make(map[filters.RepoRef]*hunted),
+		changed: make(chan struct{}, 1),
+	}
 }
 
-// fetch asks one URL for what is missing of a repository.
-func (f *fetches) fetch(ctx context.Context, ref filters.RepoRef, from egress.URL) hunt.Outcome {
-	p := f.p
+// fetch asks one URL for what is missing of a repository. That it does is on the disk
+// first: should we not outlive it, the next process must not do it again at once.
+func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) hunt.Outcome {
+	p, ref, from := f.p, x.Repo, x.URL
 	pl := f.enter(ref)
 	defer f.leave(ref, pl)
 	select {
@@ -55,6 +72,15 @@ func (f *fetches) fetch(ctx context.Context, ref filters.RepoRef, from egress.UR
 		p.stats.drop(reason)
 		return hunt.Unasked
 	}
+	written, err := f.begin(ctx, ask, x.Wait)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.stats.drop("unsaved")
+			f.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", from, err)
+		}
+		return hunt.Nothing
+	}
+	defer written()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())
 	outcome, err := f.into(ctx, pl, &seen, ask.ids)
@@ -63,10 +89,17 @@ func (f *fetches) fetch(ctx context.Context, ref filters.RepoRef, from egress.UR
 	f.charge(ask, seen, outcome == hunt.Complete)
 	p.stats.fetched(seen)
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("fetch failed", keyURL, from.String(), keyError, printable(err.Error()))
+		f.warn(line{who: from.Authority.Host, what: "failed"}, "fetch failed", from, err)
 	}
 	p.cfg.Observe(seen)
 	return outcome
+}
+
+// warn logs what a stranger had a part in, once in a while.
+func (f *fetches) warn(l line, msg string, from egress.URL, err error) {
+	if f.lines.May(l, time.Now()) {
+		f.p.cfg.Logger.Warn(msg, keyURL, printable(from.String()), keyError, printable(err.Error()))
+	}
 }
 
 // question is what one URL is asked for of what is missing of a repository now.
@@ -92,7 +125,7 @@ func (f *fetches) charge(q question, seen Fetched, complete bool) {
 	defer f.mu.Unlock()
 	f.memory.learn(time.Now(), q, seen)
 	if complete {
-		f.memory.forget(q.repo)
+		f.rest(q.repo)
 	}
 }
 
@@ -244,7 +277,7 @@ func (f *fetches) discard(pl *place) {
 func (f *fetches) forget(ref filters.RepoRef) {
 	f.mu.Lock()
 	gathered := f.places[ref] != nil
-	f.memory.forget(ref)
+	f.rest(ref)
 	f.mu.Unlock()
 	if !gathered {
 		return
@@ -265,7 +298,4 @@ func (f *fetches) discardAll() {
 }
 
 // printable makes a stranger's text fit for a log.
-func printable(s string) string {
-	const most = 300
-	return strconv.QuoteToASCII(s[:min(len(s), most)])
-}
+func printable(s string) string { return seldom.Text(s) }

@@ -57,7 +57,8 @@ type repository struct {
 	refs    Refs
 	asked   map[nip34.ObjectID]struct{} // what was looked for
 	missing map[nip34.ObjectID]struct{} // of that
-	decides *nip34.State                // what its refs are now; nil: nobody says
+	pushed  map[nip34.RefName]struct{}  // refs that pushes have moved while a state waited
+	decides *nip34.State                // what its refs are now, but for these; nil: nobody says
 	active  bool                        // its announcement is accepted, or about to be
 	failed  error                       // it could not be dealt with; it stays queued
 	trouble error                       // something else went wrong; it is looked at again
@@ -279,9 +280,7 @@ const (
 func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience time.Duration) error {
 	format, known := g.formatOf(r)
 	for range 2 {
-		waiting, cancel := context.WithTimeout(ctx, patience)
-		dir, unlock, err := p.repos.Lock(waiting, r.ref)
-		cancel()
+		dir, unlock, err := p.enter(ctx, r.ref, patience)
 		switch {
 		case errors.Is(err, ErrNoRepository):
 			if err := p.repos.Create(ctx, r.ref, format); err != nil {
@@ -290,7 +289,7 @@ func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience 
 			p.step("created")
 			continue
 		case err != nil:
-			return fmt.Errorf("locking repository: %w", err)
+			return err
 		}
 		refs, err := p.git.Refs(ctx, dir)
 		if err != nil {

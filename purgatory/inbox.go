@@ -6,6 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -27,6 +28,7 @@ type (
 	// fetchDone: a request has ended.
 	fetchDone struct {
 		id      hunt.RequestID
+		server  egress.Authority
 		outcome hunt.Outcome
 	}
 	// settledDone: the look at an identifier has ended.

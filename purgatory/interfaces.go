@@ -31,8 +31,11 @@ type Relay interface {
 }
 
 // Knower is what a [Relay] may be able to do as well. With it, data that is pushed
-// for a pull request that is stored already is known not to wait for its event.
-// Without it, such refs must not be given to [Purgatory.Pushed].
+// for a pull request that is stored already is known not to wait for its event, and
+// the hourly check finds the refs of events that are not here: they wait for these as
+// if they were pushed then, and go. That is also how those of events go that were
+// deleted after they were served. Without it, refs of stored events must not be given
+// to [Purgatory.Pushed], and refs that nobody was told of stay.
 type Knower interface {
 	// Has reports whether the relay has stored an event, and serves it.
 	Has(ctx context.Context, id filters.EventID) (bool, error)
@@ -69,7 +72,7 @@ type GitFetcher interface {
 	// it yet.
 	Quarantine(ctx context.Context, dir string) (Quarantine, error)
 	// Missing returns those of ids that are not in the repository with all that they
-	// need.
+	// need. What the others need is kept from garbage collection until Tidy.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
 	// points to.
@@ -81,7 +84,7 @@ type GitFetcher interface {
 	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
 	// and marks that keep objects which no ref holds yet. It is called when nothing of
 	// a repository is missing any more, and first of all after a crash that happened
-	// while refs were moved.
+	// while refs were moved, and after Align has failed, unless there is a Mender.
 	Tidy(ctx context.Context, dir string) error
 }
 
@@ -93,6 +96,15 @@ type Sharer interface {
 	// with all that they need, durably, and kept from garbage collection until Tidy.
 	// Both repositories are locked.
 	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+}
+
+// Mender is what a [GitFetcher] may be able to do as well. With it, objects that no ref
+// holds yet are kept from garbage collection while what a crash left is put in order;
+// without it, Tidy is called first then, which lets go of them.
+type Mender interface {
+	// Mend removes stale locks and quarantines of earlier processes, as Tidy does, and
+	// leaves the marks that keep objects.
+	Mend(ctx context.Context, dir string) error
 }
 
 // Quarantine has objects that are not part of their repository. It is used by one

@@ -185,20 +185,22 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	}
 }
 
-func (m *memory) remember(q question, l lack) {
+func (m *memory) remember(q question, l lack) { m.put(q.repo, q.key(), l) }
+
+func (m *memory) put(repo filters.RepoRef, from urlKey, l lack) {
 	if m.size >= maxMemory {
 		for ref := range m.lacks { // any: what is forgotten costs a request
 			m.forget(ref)
 			break
 		}
 	}
-	if m.lacks[q.repo] == nil {
-		m.lacks[q.repo] = make(map[urlKey]lack)
+	if m.lacks[repo] == nil {
+		m.lacks[repo] = make(map[urlKey]lack)
 	}
-	if _, again := m.lacks[q.repo][q.key()]; !again {
+	if _, again := m.lacks[repo][from]; !again {
 		m.size++
 	}
-	m.lacks[q.repo][q.key()] = l
+	m.lacks[repo][from] = l
 }
 
 // forget forgets what servers lack for a repository that needs nothing. What must not

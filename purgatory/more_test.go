@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -62,6 +63,21 @@ func TestEveryFailureIsRetried(t *testing.T) {
 			require.Equal(t, uint64(4), w.p.Status().Released)
 		})
 	}
+}
+
+// An announcement that waits for the data of a state which is served already was hunted
+// for three times, and then not before the next check: after its time was over.
+func TestAnnouncementWaitsForServedState(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
+		a := bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
+		w.held(a)
+		wait(20 * time.Minute)
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		wait(9 * time.Minute)
+		require.True(t, w.relay.has(a))
+	})
 }
 
 // After a release nothing is left in memory.

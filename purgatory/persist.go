@@ -2,9 +2,11 @@ package purgatory
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +79,8 @@ func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
 		e.Repos = append(e.Repos, others...)
 	case r.Event == nil || !r.Event.CheckID():
 		return e, fmt.Errorf("%w: event does not match its id", errRecord)
+	case !isSignature(r.Event.Sig): // the id does not cover it
+		return e, fmt.Errorf("%w: event without signature", errRecord)
 	default:
 		if e, err = entryOf(r.Event, r.ByUser); err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
@@ -85,11 +89,21 @@ func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
 	if e.Strays, err = refsIn(r.Strays); err != nil {
 		return e, err
 	}
-	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {
+	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() || (e.Event == nil && len(e.Strays) > 0) {
 		return e, errRecord
+	}
+	// The ref of an event is removed from strays: never from where it belongs.
+	if all := slices.Concat(e.Repos, e.Strays); len(setOf(all)) < len(all) {
+		return e, fmt.Errorf("%w: a repository twice", errRecord)
 	}
 	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == ledger.Announcement
 	return e, nil
+}
+
+// isSignature reports whether this has the form of one.
+func isSignature(s string) bool {
+	data, err := hex.DecodeString(s)
+	return err == nil && len(data) == 64
 }
 
 func texts(refs []filters.RepoRef) (out []string) {
@@ -111,21 +125,6 @@ func refsIn(list []string) (out []filters.RepoRef, err error) {
 		out = append(out, ref)
 	}
 	return out, nil
-}
-
-// journal is what refs a repository is about to get: after a crash it is looked at
-// before anybody reads from it.
-type journal struct {
-	Repo    string          `json:"repo"`
-	At      time.Time       `json:"at"`
-	Head    string          `json:"head,omitempty"`
-	Changes []journalChange `json:"changes"`
-}
-
-type journalChange struct {
-	Ref string `json:"ref"`
-	Old string `json:"old,omitempty"`
-	New string `json:"new,omitempty"`
 }
 
 // keeper keeps things in a [state.Store]. Each key has one writer at a time, so that

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -46,6 +47,10 @@ type Purgatory struct {
 	needs   map[string]map[filters.RepoRef]need   // by identifier, as of the last look
 	touched map[string]map[filters.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
 	touches uint64                                // numbers them
+	doubted map[filters.RepoRef]journal           // git failed while it moved their refs
+	// branches and tags that pushes moved while a state waited, by identifier
+	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
+	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
 	engine engine // owned by Run
 }
@@ -78,13 +83,20 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		step: step, inbox: newInbox(),
 		ledger: ledger.New(ledger.Config{
 			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
-			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes, PerAuthor: cfg.MaxPerAuthor,
-			Remembered: cfg.MaxRemembered,
+			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes,
+			Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
+			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),
 		touched: make(map[string]map[filters.RepoRef]uint64),
+		doubted: make(map[filters.RepoRef]journal),
+		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
+		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
 	}
 	p.engine = newEngine(p)
+	if err := p.engine.recall(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.load(ctx); err != nil {
 		return nil, err
 	}
@@ -94,10 +106,11 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	return p, nil
 }
 
-// Held returns the stamps of the events that wait and match a filter.
+// Held returns the stamps of the events that wait and match a filter. What is stored,
+// and waits on for another repository, is not among them.
 func (p *Purgatory) Held(filter nostr.Filter) []Stamp {
 	p.mu.Lock()
-	all := p.ledger.All()
+	all := slices.DeleteFunc(p.ledger.All(), func(e ledger.Entry) bool { return p.served[e.ID] != nil })
 	p.mu.Unlock()
 	var out []Stamp
 	for _, e := range all {
@@ -158,7 +171,9 @@ func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
 }
 
 // hashed is a key for a repository whose name a stranger chose.
-func hashed(ref filters.RepoRef) string {
-	sum := sha256.Sum256([]byte(ref.String()))
+func hashed(ref filters.RepoRef) string { return hashedText(ref.String()) }
+
+func hashedText(s string) string {
+	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }

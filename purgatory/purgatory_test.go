@@ -157,6 +157,9 @@ func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
 func TestTrapP6P7_Restart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
+		for _, u := range []string{"a.example/r.git", "b.example/r.git"} { // and not of no use, which is remembered
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy")})
+		}
 		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
 		p := pull(carol, repoOf(bob), 7, filters.KindPullRequest)
 		u := pull(carol, repoOf(bob), 8, filters.KindPullRequestUpdate)
@@ -170,12 +173,12 @@ func TestTrapP6P7_Restart(t *testing.T) {
 		require.Len(t, w.p.Held(nostrFilter{}), 4)
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
 		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
-		wait(time.Minute)
+		wait(2 * time.Minute) // the backoff is remembered, too
 		require.Greater(t, len(w.git.Calls()), calls)
 		for _, ev := range []*nostrEvent{a, s, p} {
 			require.True(t, w.relay.has(ev))
 		}
-		wait(8 * time.Minute)
+		wait(7 * time.Minute)
 		require.Len(t, w.p.Held(nostrFilter{}), 1)
 		wait(2 * time.Minute)
 		require.Empty(t, w.p.Held(nostrFilter{}), "at its original deadline")

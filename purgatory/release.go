@@ -3,7 +3,6 @@ package purgatory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -35,12 +34,9 @@ func (p *Purgatory) release(ctx context.Context, g *group) error {
 		return err == nil
 	})
 	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool {
-		if !g.releasesPull(h) {
-			return false
-		}
-		err := p.save(ctx, h.entry)
+		done, err := p.releasePull(ctx, g, h)
 		errs = append(errs, err)
-		return err == nil
+		return done && err == nil
 	})
 	return errors.Join(errs...)
 }
@@ -54,27 +50,13 @@ func (g *group) releases(h heldState) bool {
 	})
 }
 
-// releasesPull reports whether a pull request can be served: its ref is in an active
-// repository that it is for, and in no other of those that has its data is it amiss.
-func (g *group) releasesPull(h heldPull) bool {
-	return slices.ContainsFunc(g.repos, func(r *repository) bool {
-		return r.failed == nil && r.active && slices.Contains(h.pull.Repos, r.ref) &&
-			r.refs.At[nip34.EventRef(h.entry.ID)] == h.pull.Tip
-	})
-}
-
 // save stores an event and then strikes it off, in this order: what is stored twice
 // is stored once.
 func (p *Purgatory) save(ctx context.Context, e ledger.Entry) error {
-	if err := p.relay.Save(ctx, e.Event); err != nil {
-		return fmt.Errorf("storing a released event: %w", err)
-	}
-	p.step("stored")
-	if err := p.forget(ctx, e, Released); err != nil {
+	if err := p.store(ctx, e); err != nil {
 		return err
 	}
-	p.step("struck off")
-	return nil
+	return p.strikeOff(ctx, e)
 }
 
 // forget strikes an entry off, first on the disk. One that does not wait any more is
@@ -96,6 +78,7 @@ func (p *Purgatory) forget(ctx context.Context, e ledger.Entry, why Fate) error 
 	}
 	p.mu.Lock()
 	p.ledger.Remove(e.ID)
+	delete(p.served, e.ID)
 	p.mu.Unlock()
 	p.ended(e, why)
 	return nil

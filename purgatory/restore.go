@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -60,9 +58,10 @@ func (p *Purgatory) forgetExpired(ctx context.Context, ids []filters.EventID) er
 	return errors.Join(errs...)
 }
 
-// recover repairs every repository whose refs were being moved when we stopped. One
-// that can't be repaired keeps its journal, and does not keep the others from being
-// served.
+// recover repairs every repository whose refs were being moved when we stopped, and
+// has them moved again by whoever decides about them now. One that can't be repaired
+// keeps its journal, is mended before anything else is done about it, and does not
+// keep the others from being served.
 func (p *Purgatory) recover(ctx context.Context) error {
 	return p.keep.each(ctx, keyAligning, func(key string, value []byte) error {
 		var j journal
@@ -73,8 +72,9 @@ func (p *Purgatory) recover(ctx context.Context) error {
 			p.cfg.Logger.Error("a journal can't be read", "key", printable(key), keyError, printable(err.Error()))
 			return p.keep.drop(ctx, keyAligning+key)
 		}
-		if err = p.repair(ctx, ref, j); err == nil {
-			p.touch(ref)
+		p.doubt(ref, j)
+		p.touch(ref)
+		if err = p.repair(ctx, ref); err == nil {
 			_, err = p.settle(ctx, ref.Identifier, causes{late: true})
 		}
 		if err == nil {
@@ -114,73 +114,17 @@ func (p *Purgatory) untouch(ref filters.RepoRef, number uint64) {
 	}
 }
 
-// repair removes what a crash left in a repository, if there is one, and takes back
-// what git did of a transaction that it did not end. Whoever decides about the refs
-// now moves them again.
-func (p *Purgatory) repair(ctx context.Context, ref filters.RepoRef, j journal) error {
+// repair mends a repository that we were killed in, if there is one.
+func (p *Purgatory) repair(ctx context.Context, ref filters.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	dir, unlock, err := p.repos.Lock(ctx, ref)
+	_, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)
 	if errors.Is(err, ErrNoRepository) {
-		return nil
+		return p.keep.drop(ctx, keyAligning+hashed(ref))
 	}
-	if err != nil {
-		return fmt.Errorf("locking repository: %w", err)
-	}
-	defer unlock()
-	if err := p.git.Tidy(ctx, dir); err != nil {
-		return err
-	}
-	refs, err := p.git.Refs(ctx, dir)
 	if err != nil {
 		return err
 	}
-	back := j.undo(refs)
-	if len(back) == 0 {
-		return nil
-	}
-	return p.git.Align(ctx, dir, back, nip34.RefName{})
-}
-
-// undo returns what takes back a part of a transaction; nothing if all of it was
-// done, or none.
-func (j journal) undo(now Refs) (back []RefChange) {
-	undone := 0
-	for _, c := range j.Changes {
-		name, ok := parseRef(c.Ref)
-		before, after := parseObject(c.Old), parseObject(c.New)
-		if !ok || before == after {
-			continue
-		}
-		switch now.At[name] {
-		case after:
-			back = append(back, RefChange{Name: name, Old: after, New: before})
-		case before:
-			undone++
-		}
-	}
-	if undone == 0 {
-		return nil
-	}
-	return back
-}
-
-func parseRef(s string) (nip34.RefName, bool) {
-	name, err := nip34.ParseRefName(s)
-	if err == nil {
-		return name, true
-	}
-	if id, ok := eventIn(s); ok {
-		return nip34.EventRef(id), true
-	}
-	return name, false
-}
-
-// parseObject reads an id; what is none is zero.
-func parseObject(s string) nip34.ObjectID {
-	id, err := nip34.ParseObjectID(s)
-	if err != nil {
-		return nip34.ObjectID{}
-	}
-	return id
+	unlock()
+	return nil
 }

@@ -2,12 +2,10 @@ package purgatory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -53,7 +51,11 @@ func (p *Purgatory) settle(ctx context.Context, identifier string, why causes) (
 	}
 	f, err := p.settleLocked(ctx, g)
 	unlock(repos)
-	return f, errors.Join(err, p.removeDeleted(ctx, g))
+	err = errors.Join(err, p.endElsewhere(ctx, g), p.removeDeleted(ctx, g))
+	if why.check {
+		err = errors.Join(err, p.adopt(ctx, g))
+	}
+	return f, err
 }
 
 // settleLocked is settle while the repositories are locked.
@@ -96,6 +98,7 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 		now := g.repository(r.ref)
 		if r.active = now.active; r.active || waits {
 			r.members = now.members
+			r.pushed = p.pushedTo(r.ref)
 			g.repos = append(g.repos, r)
 		}
 	}
@@ -107,6 +110,9 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 func (p *Purgatory) end(ctx context.Context, g *group) error {
 	var errs []error
 	for _, o := range g.over {
+		if g.elsewhere(o.entry) {
+			continue
+		}
 		err := p.dropHere(ctx, g, o.entry)
 		if err == nil {
 			err = p.forget(ctx, o.entry, o.fate)
@@ -127,6 +133,7 @@ func (p *Purgatory) dropHere(ctx context.Context, g *group, e ledger.Entry) erro
 		}
 		change := []RefChange{{Name: name, Old: at}}
 		if err := p.git.Align(ctx, r.dir, change, nip34.RefName{}); err != nil {
+			p.doubt(r.ref, journal{}) // one ref is there or not: only locks can be left
 			errs = append(errs, fmt.Errorf("removing a ref: %w", err))
 			continue
 		}
@@ -156,276 +163,6 @@ func (p *Purgatory) removeDeleted(ctx context.Context, g *group) error {
 	return errors.Join(errs...)
 }
 
-// align finds out which objects are missing, has repositories of ours give each other
-// what they have, and makes refs what they should be.
-func (p *Purgatory) align(ctx context.Context, g *group) {
-	each := func(f func(r *repository) error) {
-		for _, r := range g.repos {
-			if r.failed == nil {
-				r.failed = f(r)
-			}
-		}
-	}
-	each(func(r *repository) error { return p.lookFor(ctx, r, g.named(r)) })
-	each(func(r *repository) error { return p.share(ctx, g, r) })
-	err := p.again(ctx, g)
-	each(func(*repository) error { return err })
-	each(func(r *repository) error { return p.alignOne(ctx, g, r) })
-}
-
-// again asks anew who decides, what is stored and what was deleted: to walk histories
-// may have taken minutes. What came meanwhile was not looked for, and has its own turn.
-func (p *Purgatory) again(ctx context.Context, g *group) error {
-	if !slices.ContainsFunc(g.repos, func(r *repository) bool { return len(r.asked) > 0 }) {
-		return nil
-	}
-	now, err := p.gather(ctx, g.identifier, g.late)
-	if err != nil {
-		return err
-	}
-	known := make(map[filters.EventID]bool)
-	for _, h := range g.states {
-		known[h.entry.ID] = true
-	}
-	for _, h := range g.pulls {
-		known[h.entry.ID] = true
-	}
-	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return !known[h.entry.ID] })
-	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
-	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
-	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
-		r.members, r.active = nip34.MaintainerSet(r.ref, g.all), g.accepted[r.ref] != nil
-		_, waits := g.waiting[r.ref]
-		return !r.active && !waits
-	})
-	return nil
-}
-
-// named returns the objects that a repository should have, each once, in order.
-func (g *group) named(r *repository) (ids []nip34.ObjectID) {
-	for _, s := range g.concerning(r) {
-		objects, _ := objectsOf(s, r.refs.Format)
-		ids = append(ids, objects...)
-	}
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) {
-			ids = append(ids, h.pull.Tip)
-		}
-	}
-	ids = slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return id.Format() != r.refs.Format })
-	slices.SortFunc(ids, compareIDs)
-	return slices.Compact(ids)
-}
-
-// lookFor finds out which objects are missing.
-func (p *Purgatory) lookFor(ctx context.Context, r *repository, ids []nip34.ObjectID) error {
-	r.asked, r.missing = setOf(ids), nil
-	if len(ids) == 0 {
-		return nil
-	}
-	missing, err := p.git.Missing(ctx, r.dir, ids)
-	r.missing = setOf(missing)
-	return err
-}
-
-func setOf(ids []nip34.ObjectID) map[nip34.ObjectID]struct{} {
-	out := make(map[nip34.ObjectID]struct{}, len(ids))
-	for _, id := range ids {
-		out[id] = struct{}{}
-	}
-	return out
-}
-
-// share gives a repository what it lacks and another one of ours has: what is needed
-// is for each of them to say, where it came first does not matter.
-func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
-	sharer, ok := p.git.(Sharer)
-	if !ok {
-		return nil
-	}
-	shared := false
-	for _, o := range g.repos {
-		var ids []nip34.ObjectID
-		for id := range r.missing {
-			if o != r && o.failed == nil && o.has(id) {
-				ids = append(ids, id)
-			}
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		slices.SortFunc(ids, compareIDs)
-		if err := sharer.Share(ctx, o.dir, r.dir, ids); err != nil {
-			// Another owner's repository must not keep this one from being dealt with.
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
-			continue
-		}
-		p.step("shared")
-		shared = true
-		for _, id := range ids {
-			delete(r.missing, id)
-		}
-	}
-	if !shared {
-		return nil
-	}
-	return p.lookFor(ctx, r, slices.SortedFunc(maps.Keys(r.asked), compareIDs))
-}
-
-// alignOne makes the refs of a repository what they should be. That may make it
-// active, and then another state may decide: one without refs, that is.
-func (p *Purgatory) alignOne(ctx context.Context, g *group, r *repository) error {
-	for range 2 {
-		before := r.active
-		r.decides = g.authoritative(r)
-		changes, head := g.changes(r)
-		if len(changes) > 0 || !head.IsZero() {
-			if err := p.move(ctx, r, changes, head); err != nil {
-				return err
-			}
-			r.refs = r.refs.apply(changes, head)
-		}
-		// Data of its own makes an announcement one to be released.
-		if r.active = r.active || r.refs.hasState(); r.active == before {
-			return nil
-		}
-	}
-	return nil
-}
-
-// concerning returns the states that a repository is concerned with: those that
-// wait, and the newest one that is stored.
-func (g *group) concerning(r *repository) (out []*nip34.State) {
-	for _, h := range g.states {
-		if r.isMember(h.state.Ref.Owner) {
-			out = append(out, h.state)
-		}
-	}
-	if s := g.newestStored(r); s != nil {
-		out = append(out, s)
-	}
-	return out
-}
-
-func (g *group) newestStored(r *repository) (newest *nip34.State) {
-	for _, s := range g.stored {
-		if r.isMember(s.Ref.Owner) && (newest == nil || nip34.Newer(s.Version(), newest.Version())) {
-			newest = s
-		}
-	}
-	return newest
-}
-
-// here reports whether every object that a state names is in the repository.
-func (r *repository) here(s *nip34.State) bool {
-	ids, fits := objectsOf(s, r.refs.Format)
-	return fits && !slices.ContainsFunc(ids, r.lacks)
-}
-
-// has reports whether an object is known to be here; lacks, whether it is not known to
-// be.
-func (r *repository) has(id nip34.ObjectID) bool {
-	_, asked := r.asked[id]
-	_, missing := r.missing[id]
-	return asked && !missing
-}
-
-func (r *repository) lacks(id nip34.ObjectID) bool { return !r.has(id) }
-
-// authoritative returns the state that decides about the refs of a repository: the
-// newest one that is stored, or that waits and whose objects are here. Nil if there
-// is none, or if its objects are not here. One without refs says nothing about a
-// repository that is not served yet.
-func (g *group) authoritative(r *repository) *nip34.State {
-	newest := g.newestStored(r)
-	for _, h := range g.states {
-		if !r.isMember(h.state.Ref.Owner) || !r.here(h.state) || (len(h.state.Refs) == 0 && !r.active) {
-			continue
-		}
-		if newest == nil || nip34.Newer(h.state.Version(), newest.Version()) {
-			newest = h.state
-		}
-	}
-	if newest == nil || !r.here(newest) || (len(newest.Refs) == 0 && !r.active) {
-		return nil
-	}
-	return newest
-}
-
-// changes returns what becomes of the refs of a repository.
-func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName) {
-	if r.decides != nil {
-		changes, head = changesFor(r.refs, r.decides)
-	}
-	for _, h := range g.pulls {
-		name := nip34.EventRef(h.entry.ID)
-		if slices.Contains(h.pull.Repos, r.ref) && r.has(h.pull.Tip) && r.refs.At[name] != h.pull.Tip {
-			changes = append(changes, RefChange{Name: name, Old: r.refs.At[name], New: h.pull.Tip})
-		}
-	}
-	return changes, head
-}
-
-// move changes refs. What is going to change is written down before, so that after a
-// crash the repository is looked at before anybody reads it: git that is killed in a
-// transaction may leave a part of it.
-func (p *Purgatory) move(ctx context.Context, r *repository, changes []RefChange, head nip34.RefName) error {
-	j := journal{Repo: r.ref.String(), At: time.Now().UTC(), Head: head.String()}
-	for _, c := range changes {
-		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
-	}
-	data, err := json.Marshal(j)
-	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
-	}
-	key := keyAligning + hashed(r.ref)
-	if err := p.keep.put(ctx, key, data); err != nil {
-		return err
-	}
-	p.step("journalled")
-	if err := p.git.Align(ctx, r.dir, changes, head); err != nil {
-		return fmt.Errorf("moving refs: %w", err)
-	}
-	p.step("aligned")
-	return p.keep.drop(ctx, key)
-}
-
-// lacking returns what a repository lacks for what waits, and for the newest state
-// that is stored.
-func (p *Purgatory) lacking(g *group, r *repository) need {
-	n := need{members: r.members}
-	for _, h := range g.states {
-		if ids := r.absent(h.state); r.isMember(h.state.Ref.Owner) && len(ids) > 0 {
-			n.ids = append(n.ids, ids...)
-			n.entries = append(n.entries, h.entry.ID)
-		}
-	}
-	if s := g.newestStored(r); s != nil {
-		n.ids = append(n.ids, r.absent(s)...)
-	}
-	n.states = slices.SortedFunc(slices.Values(n.ids), compareIDs)
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.lacks(h.pull.Tip) {
-			n.ids = append(n.ids, h.pull.Tip)
-			n.entries = append(n.entries, h.entry.ID)
-		}
-	}
-	slices.SortFunc(n.ids, compareIDs)
-	n.ids = slices.Compact(n.ids)
-	n.own, n.strangers = p.urls(g, r)
-	return n
-}
-
-// absent returns the objects of a state that a repository lacks; none if it could not
-// have them.
-func (r *repository) absent(s *nip34.State) []nip34.ObjectID {
-	ids, fits := objectsOf(s, r.refs.Format)
-	if !fits {
-		return nil
-	}
-	return slices.DeleteFunc(ids, r.has)
-}
-
 // note remembers what is missing under an identifier, and returns it with what is
 // not any more. Of what could not be looked at it is not known.
 func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
@@ -435,12 +172,18 @@ func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
 	looked := make(map[filters.RepoRef]bool)
 	for _, r := range g.repos {
 		looked[r.ref] = r.failed == nil
+		if r.failed == nil {
+			p.notePushed(g, r)
+		}
 	}
 	for ref, number := range g.touched {
 		// One that needed no look, since nothing is to be done there, is done with.
 		if ok, tried := looked[ref]; ok || (!tried && !g.cut) {
 			p.untouch(ref, number)
 		}
+	}
+	if len(g.states) == 0 {
+		delete(p.pushed, g.identifier)
 	}
 	f := found{needs: needs}
 	all := maps.Clone(needs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -35,9 +36,11 @@ type Answer struct {
 const (
 	reasonInvalid    = "invalid: malformed event"
 	reasonSuperseded = "duplicate: a newer version waits"
+	reasonOlder      = "duplicate: a newer version is served"
 	reasonExpired    = "blocked: its git data never came"
 	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
+	reasonPushed     = "rate-limited: too much was pushed for events that are not here"
 )
 
 // Submit takes in an event that the relay would accept: authorised, verified, not
@@ -61,6 +64,13 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 			return Answer{Decision: Pass}, err
 		}
 	}
+	older, err := p.older(ctx, e)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case older:
+		return Answer{Refused, reasonOlder}, nil
+	}
 	answer, err := p.hold(ctx, e)
 	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
 		return answer, err
@@ -75,6 +85,22 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 	}
 	p.step("created")
 	return answer, nil
+}
+
+// older reports whether an entry is a state of whose author a newer one is stored: its
+// data is of no use. That a newer one waits does not matter, since that one's data may
+// never come.
+func (p *Purgatory) older(ctx context.Context, e ledger.Entry) (bool, error) {
+	if e.Class != ledger.State {
+		return false, nil
+	}
+	stored, err := p.relay.States(ctx, e.Repos[0].Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading states: %w", err)
+	}
+	return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+		return s.Ref == e.Repos[0] && nip34.Newer(s.Version(), e.Version)
+	}), nil
 }
 
 // accepted reports whether a repository's announcement is served already: another
@@ -101,6 +127,11 @@ func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
 // hold makes an entry one that waits: on the disk first.
 func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 	e, verdict, replaced, err := p.admit(ctx, e)
+	if err == nil && verdict == ledger.Full && e.Class == ledger.State {
+		if e.Trusted, err = p.hasSay(ctx, e); err == nil && e.Trusted {
+			e, verdict, replaced, err = p.admit(ctx, e)
+		}
+	}
 	if err != nil {
 		return Answer{}, err
 	}
@@ -114,6 +145,9 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 	case ledger.AuthorFull:
 		p.stats.drop("author")
 		return Answer{Refused, reasonAuthor}, nil
+	case ledger.PushedFull:
+		p.stats.drop("pushed")
+		return Answer{Refused, reasonPushed}, nil
 	case ledger.Full:
 		p.stats.drop("full")
 		return Answer{Refused, reasonFull}, nil
@@ -164,6 +198,19 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 		}
 	}
 	return e, v, replaced, err
+}
+
+// keptShare is the part of all places, one of so many, that is kept for states of
+// repositories that are served.
+const keptShare = 8
+
+// hasSay reports whether the author of a state has a say in a repository that is served.
+func (p *Purgatory) hasSay(ctx context.Context, e ledger.Entry) (bool, error) {
+	served, err := p.relay.Announcements(ctx, e.Repos[0].Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading announcements: %w", err)
+	}
+	return nip34.Maintains(e.Author, served), nil
 }
 
 // strikeReplaced strikes off what was replaced. If that fails it is done at the next
@@ -254,9 +301,14 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 // Pushed tells that a push has brought data to a repository and moved refs. It must
 // be called after the push has let go of the lock. Data for a pull request whose
 // event is not here is kept for it for a while; if there is no room for it to wait,
-// its ref is removed.
+// its ref is removed. What could not be told, or not be removed, is found at the
+// hourly check, with a [Knower].
 func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
-	p.sign(ctx, ref, false)
+	p.Pushing(ref, refs) // who did not say so before says it now
+	// Anybody may push for an event: only what a state authorises is a sign of life.
+	if len(refs) == 0 || slices.ContainsFunc(refs, isState) {
+		p.sign(ctx, ref, false)
+	}
 	var errs []error
 	for _, name := range refs {
 		if id, ok := eventOf(name); ok {

@@ -167,7 +167,7 @@ func TestTrapP8_Updates(t *testing.T) {
 // One author, or one who pushes, can't fill purgatory, and what has no room leaves no
 // ref behind.
 func TestTrapP10_Quotas(t *testing.T) {
-	run(t, purgatory.Config{MaxPerAuthor: 3, MaxEntries: 5}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{MaxPerAuthor: 3, MaxPlaceholdersPerRepo: 3, MaxEntries: 2}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		var names []nip34.RefName
@@ -182,16 +182,49 @@ func TestTrapP10_Quotas(t *testing.T) {
 		w.held(says(alice, now(), "main", 99)) // and takes nothing from the owner's
 		w.held(says(alice, now()+1, "main", 99))
 		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false), "full")
-		require.Equal(t, uint64(2), w.p.Status().Dropped["author"])
+		require.Equal(t, uint64(2), w.p.Status().Dropped["pushed"])
 		require.Equal(t, uint64(1), w.p.Status().Dropped["full"])
 		wait(21 * time.Minute)
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
+	run(t, purgatory.Config{MaxPerAuthor: 3}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		for i := range 3 {
+			w.held(says(alice, now()+nostrTime(i), "main", 99))
+		}
+		require.Equal(t, purgatory.Refused, w.submit(says(alice, now()+3, "main", 99), false))
+		require.Equal(t, uint64(1), w.p.Status().Dropped["author"])
+		w.held(says(bob, now(), "main", 99))
+	})
+}
+
+// However many keys strangers have, what they submit keeps no state of a repository out
+// that is served.
+func TestTrapP10_FloodOfKeys(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 16}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		held := 0
+		for i := range 20 {
+			stranger := relaytest.NewCheapKey(fmt.Sprint("stranger ", i))
+			if w.submit(announce(stranger, now()), false) == purgatory.Held {
+				held++
+			}
+		}
+		require.Equal(t, 14, held)
+		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false))
+		w.held(says(alice, now(), "main", 99))
+		w.held(says(alice, now()+1, "main", 99))
+		require.Equal(t, purgatory.Refused, w.submit(says(alice, now()+2, "main", 99), false), "16 are all")
 	})
 }
 
 // Throttled, its window opening again wakes the queue, with nobody else to do so.
 func TestTrapP9_WindowReopens(t *testing.T) {
-	run(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, func(t *testing.T, w *world) {
+	cfg := purgatory.Config{ // no attempt is due when it opens
+		DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute,
+	}
+	run(t, cfg, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
 		w.git.Serve(clone("a.example/1.git"), fetchtest.Server{})
 		w.git.Serve(clone("a.example/2.git"), serving(1))

@@ -41,6 +41,7 @@ type relay struct {
 	events []*nostr.Event
 	saves  int
 	fail   error
+	refuse func(ev *nostr.Event) error
 	before func(ev *nostr.Event) // each save
 }
 
@@ -49,6 +50,11 @@ func (r *relay) Save(_ context.Context, ev *nostr.Event) error {
 	defer r.mu.Unlock()
 	if r.fail != nil {
 		return r.fail
+	}
+	if r.refuse != nil {
+		if err := r.refuse(ev); err != nil {
+			return err
+		}
 	}
 	if r.before != nil {
 		r.before(ev)

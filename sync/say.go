@@ -2,12 +2,12 @@ package sync
 
 import (
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -26,46 +26,18 @@ const (
 	classLearned
 )
 
-const (
-	saysEvery = time.Minute
-	saysMost  = 10_000 // hosts and classes remembered; what is more is not logged
-)
-
 // says remembers when what was logged.
-type says struct {
-	mu sync.Mutex
-	at map[sayKey]time.Time // guarded by mu
-}
+type says struct{ seldom.Lines[sayKey] }
 
 type sayKey struct {
 	host  string
 	class class
 }
 
-// may reports whether a line may be logged, and counts it as logged.
-func (s *says) may(u filters.RelayURL, c class, now time.Time) bool {
-	key := sayKey{u.Authority().Host, c}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at, ok := s.at[key]; ok && now.Sub(at) < saysEvery {
-		return false
-	}
-	if len(s.at) >= saysMost {
-		for k, at := range s.at {
-			if now.Sub(at) >= saysEvery {
-				delete(s.at, k)
-			}
-		}
-		if len(s.at) >= saysMost {
-			return false
-		}
-	}
-	put(&s.at, key, now)
-	return true
-}
-
 // mayLog reports whether a line with a stranger's words may be logged now.
-func (m *SyncManager) mayLog(u filters.RelayURL, c class) bool { return m.says.may(u, c, time.Now()) }
+func (m *SyncManager) mayLog(u filters.RelayURL, c class) bool {
+	return m.says.May(sayKey{u.Authority().Host, c}, time.Now())
+}
 
 // clean makes a stranger's text safe to show: of bounded length, in valid UTF-8 and
 // without anything that moves a cursor, changes a colour or turns the direction of

@@ -80,6 +80,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity = identity
+	if c.Purgatory.MaxFetch == 0 {
+		c.Purgatory.MaxFetch = c.Fetch.MaxPackBytes // both have the same default
+	}
 	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
 	if c.Egress.Budget == nil {

@@ -5,7 +5,8 @@
 //	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: memory})
 //	...
 //	defer server.Close()
-//	go http.ListenAndServe("127.0.0.1:3334", server.Handler())
+//	front := &http.Server{Addr: "127.0.0.1:3334", Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+//	go front.ListenAndServe()
 //	err = server.Run(ctx)
 //
 // It puts the parts together, and is all there is to say about how they fit: package

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
@@ -25,7 +26,8 @@ func Example() {
 			return err
 		}
 		defer server.Close()
-		go http.ListenAndServe("127.0.0.1:3334", server.Handler())
+		front := &http.Server{Addr: "127.0.0.1:3334", Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		go front.ListenAndServe()
 		return server.Run(ctx) // until ctx ends
 	}
 	_ = serve

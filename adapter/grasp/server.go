@@ -116,6 +116,9 @@ func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 // Purgatory is what holds events: its status, its metrics.
 func (s *Server) Purgatory() *purgatory.Purgatory { return s.purgatory }
 
+// Fetcher is what fetches git data: its metrics, the version of git.
+func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
+
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
 // called before. It leaves no goroutine.
 func (s *Server) Run(ctx context.Context) error {

@@ -121,7 +121,7 @@ func TestServer(t *testing.T) {
 	defer r.stop()
 	now := r.server.Purgatory().Status()
 	require.Len(t, now.Waiting, 2)
-	require.True(t, now.Waiting[0].Deadline.Equal(was.Waiting[0].Deadline))
+	require.WithinDuration(t, was.Waiting[0].Deadline, now.Waiting[0].Deadline, 100*time.Millisecond)
 	url := owner.CloneURL("ws://"+r.addr, "repo")
 	r.git(work, "push", "-q", url, "main")
 	require.Eventually(t, func() bool { return len(r.served()) == 2 }, 20*time.Second, 20*time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
@@ -27,6 +28,7 @@ func Example_embed() {
 		defer db.Close()
 		relay := khatru.NewRelay()
 		relay.Negentropy = true
+		front := &http.Server{Addr: "127.0.0.1:3334", Handler: relay, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 
 		identity, err := nip34.ParseIdentity("grasp.example.com")
 		if err != nil {
@@ -41,7 +43,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		go http.ListenAndServe("127.0.0.1:3334", relay)
+		go front.ListenAndServe()
 		return sync.Run(ctx) // until ctx ends
 	}
 	_ = serve

@@ -209,6 +209,51 @@ func TestTrapP3_JoinedExpiry(t *testing.T) {
 	})
 }
 
+// Data that was pushed for an event stays as long as the event is served, and no longer;
+// also what git took in when nobody could be told of it.
+func TestRefsOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		repo := owner.Ref("repo")
+		_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		require.NoError(t, err)
+		tip, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		r.git.Put(repo, tip)
+		var names []nip34.RefName
+		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
+		var prs []*nostr.Event
+		for _, title := range []string{"stays", "deleted"} {
+			pr := stranger.PullRequest(at(0), repo, title, commit)
+			id, err := filters.ParseEventID(pr.ID)
+			require.NoError(t, err)
+			prs, names = append(prs, pr), append(names, nip34.EventRef(id))
+			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(id): tip})
+			if title == "stays" {
+				require.NoError(t, authority.Pushed(t.Context(), repo, names))
+			}
+			answer, err := r.waits.Submit(t.Context(), pr, true)
+			require.NoError(t, err)
+			require.Equal(t, purgatory.Held, answer.Decision)
+			after(time.Second)
+			require.True(t, r.has(pr))
+			got, known, err := authority.Tip(t.Context(), repo, id)
+			require.NoError(t, err)
+			require.True(t, known)
+			require.Equal(t, tip, got)
+		}
+		never, err := filters.ParseEventID(strings.Repeat("e", 64))
+		require.NoError(t, err)
+		r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(never): tip})
+		_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: stranger.Deletion(at(0), prs[1])}})
+		require.NoError(t, err)
+		require.False(t, r.has(prs[1]))
+		after(2 * time.Hour)
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{names[0]: tip}, r.git.RefsOf(repo))
+		r.stop()
+	})
+}
+
 var errDisk = errors.New("disk full")
 
 // The outcomes of a store, as purgatory has to understand them.

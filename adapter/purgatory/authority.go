@@ -22,7 +22,10 @@ type Authority struct {
 	Purgatory *purgatory.Purgatory
 }
 
-var _ gitserve.Authority = Authority{}
+var (
+	_ gitserve.Authority  = Authority{}
+	_ gitserve.Forewarned = Authority{}
+)
 
 // Authorised implements [gitserve.Authority].
 func (a Authority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
@@ -60,6 +63,9 @@ func (a Authority) event(ctx context.Context, id filters.EventID) (*nostr.Event,
 	}
 	return nil, nil
 }
+
+// Pushing implements [gitserve.Forewarned].
+func (a Authority) Pushing(ref filters.RepoRef, refs []nip34.RefName) { a.Purgatory.Pushing(ref, refs) }
 
 // Pushed implements [gitserve.Authority]. Of events that are served already purgatory
 // is not told: it would take the refs away after a while, for want of their events.

@@ -63,6 +63,8 @@ func (h Host) Relay() purgatory.Relay { return relay{h} }
 
 type relay struct{ h Host }
 
+var _ purgatory.Knower = relay{}
+
 // Save implements [purgatory.Relay].
 func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 	o, err := r.h.Release(ctx, event)
@@ -110,6 +112,19 @@ func named(kind int, identifier string) nostr.Filter {
 // Deleted implements [purgatory.Relay].
 func (r relay) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 	return r.h.Store.Deleted(ctx, event)
+}
+
+// Has implements [purgatory.Knower]: with it the refs of events that never came, or
+// are not served any more, are told from those of events that are.
+func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
+	has, err := r.h.Store.Has(ctx, []filters.EventID{id})
+	if err != nil {
+		return false, fmt.Errorf("looking up event %s: %w", id, err)
+	}
+	if len(has) != 1 {
+		return false, fmt.Errorf("looking up event %s: %d answers", id, len(has))
+	}
+	return has[0], nil
 }
 
 // Identifiers implements [purgatory.Relay].

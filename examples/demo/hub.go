@@ -1,15 +1,16 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip19"
+	"golang.org/x/sync/errgroup"
 )
 
 // How large the hub is.
@@ -61,10 +62,12 @@ type hub struct {
 	drafts []*draft
 	wanted map[*draft]bool
 	issues []*draft // to comment on when everything is live
+	repos  []*repo  // ours
 }
 
-// newHub makes up a hub. Times lie in the past year.
-func newHub(us string, hosts []string) *hub {
+// newHub makes up a hub, and puts its git data on the servers. Times lie in the past
+// year.
+func newHub(ctx context.Context, us string, hosts []string, servers []*gitServer, workshop string) (*hub, error) {
 	h := &hub{
 		rng: rand.New(rand.NewPCG(34, 2026)), us: us, hosts: hosts,
 		now: nostr.Now(), wanted: make(map[*draft]bool),
@@ -73,93 +76,86 @@ func newHub(us string, hosts []string) *hub {
 		h.people = append(h.people, newPerson(i))
 	}
 	for i := range ourRepos {
-		h.addRepo(i, true)
+		h.repos = append(h.repos, h.newRepo(i, fmt.Sprintf("repo-%03d", i), storyOf(i)))
+	}
+	if err := inParallel(h.repos, func(r *repo) error {
+		return r.place(ctx, servers[r.home], servers[1-r.home], workshop)
+	}); err != nil {
+		return nil, fmt.Errorf("making git data: %w", err)
+	}
+	for i, r := range h.repos {
+		h.addRepo(i, r, servers)
 	}
 	for i := range foreignRepos {
-		h.addRepo(i, false)
+		r := h.newRepo(i, fmt.Sprintf("foreign-%03d", i), foreign)
+		r.ids = madeUp
+		h.addRepo(i, r, servers)
 	}
-	h.sign()
-	return h
+	return h, h.sign()
 }
 
-func (h *hub) someone() *person { return &h.people[h.rng.IntN(len(h.people))] }
-
-// ago returns a time so many days back, give or take.
-func (h *hub) ago(days int) nostr.Timestamp {
-	return h.now - nostr.Timestamp(days*86_400+h.rng.IntN(80_000)+1_000)
-}
-
-// add makes an event that goes to the given relays. wanted says whether our relay
-// must have it in the end.
-func (h *hub) add(author *person, kind int, at nostr.Timestamp, wanted bool, peers []int, content string, tags ...nostr.Tag) *draft {
-	d := &draft{author: author, peers: peers}
-	d.event = nostr.Event{Kind: kind, CreatedAt: at, Content: content, Tags: tags}
-	h.drafts = append(h.drafts, d)
-	h.wanted[d] = wanted
-	return d
-}
-
-// placement says which relays a repository lists and on which one its
-// announcement is. Only the first relay is known from the start: the others are
-// found one through the other.
-func (h *hub) placement(i int) (listed []int, home int) {
-	switch n := i % 10; {
-	case n < 4:
-		return []int{alpha, bravo}, alpha
-	case n < 7:
-		return []int{bravo, charlie}, bravo
-	case n < 9:
-		return []int{charlie, delta}, charlie
+// madeUp are the ids of repositories whose git data nobody should look for.
+var madeUp = func() map[int]string {
+	ids := make(map[int]string)
+	for mark := range markLast + 1 {
+		sum := sha256.Sum256(fmt.Append(nil, mark))
+		ids[mark] = hex.EncodeToString(sum[:20])
 	}
-	return []int{delta}, delta
-}
+	return ids
+}()
 
-// addRepo makes a repository with all its events.
-func (h *hub) addRepo(i int, ours bool) {
-	owner := h.someone()
+// addRepo makes the events of a repository.
+func (h *hub) addRepo(i int, r *repo, servers []*gitServer) {
 	listed, home := h.placement(i)
-	name := fmt.Sprintf("repo-%03d", i)
-	hosts := []string{h.us}
-	if !ours {
-		name, hosts[0] = fmt.Sprintf("foreign-%03d", i), "elsewhere.example:7777"
+	wanted := r.story != foreign && r.story != never
+	host := h.us
+	if r.story == foreign {
+		host = "elsewhere.example:7777"
 	}
+	relays, clones := nostr.Tag{"relays", "ws://" + host}, nostr.Tag{"clone", "http://" + host + "/" + r.path}
 	for _, p := range listed {
-		hosts = append(hosts, h.hosts[p])
+		relays = append(relays, "ws://"+h.hosts[p])
+	}
+	clones = append(clones, servers[r.home].url(r.path))
+	if r.story == split {
+		clones = append(clones, servers[1-r.home].url(r.path))
 	}
 	announce := func(at nostr.Timestamp, wanted bool, peers []int, about string) {
-		relays, clones := nostr.Tag{"relays"}, nostr.Tag{"clone"}
-		for _, host := range hosts {
-			relays = append(relays, "ws://"+host)
-			clones = append(clones, "http://"+host+"/"+owner.npub+"/"+name+".git")
-		}
-		h.add(owner, kindRepo, at, wanted, peers, "", nostr.Tag{"d", name}, nostr.Tag{"name", name},
-			nostr.Tag{"description", about}, relays, clones, nostr.Tag{"maintainers", owner.pub})
+		h.add(r.owner, kindRepo, at, wanted, peers, "", nostr.Tag{"d", r.name}, nostr.Tag{"name", r.name},
+			nostr.Tag{"description", about}, relays, clones, nostr.Tag{"maintainers", r.owner.pub})
 	}
-	announce(h.ago(300), ours, []int{home}, "current")
+	announce(h.ago(300), wanted, []int{home}, "current")
 	if i%4 == 0 { // an older version on another relay must not win
 		announce(h.ago(340), false, listed[len(listed)-1:], "outdated")
 	}
-	address := fmt.Sprintf("%d:%s:%s", kindRepo, owner.pub, name)
-	h.addStates(owner, name, listed, ours)
-	for range rootsPerRepo {
-		h.addRoot(owner, address, listed, ours)
+	h.addStates(r, listed, wanted)
+	pulls := 0
+	for _, kind := range r.roots {
+		h.addRoot(r, kind, pulls, listed, wanted)
+		if kind == kindPR {
+			pulls++
+		}
 	}
 }
 
-// addStates makes three states of which the newest counts, and one by somebody
-// who has no say.
-func (h *hub) addStates(owner *person, name string, listed []int, ours bool) {
-	state := func(author *person, at nostr.Timestamp, wanted bool) {
-		commit := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, at))
-		h.add(author, kindState, at, wanted, h.some(listed), "", nostr.Tag{"d", name},
-			nostr.Tag{"HEAD", "ref: refs/heads/main"},
-			nostr.Tag{"refs/heads/main", hex.EncodeToString(commit[:20])})
+// addStates makes three states of which the newest counts, and one by somebody who has
+// no say.
+func (h *hub) addStates(r *repo, listed []int, wanted bool) {
+	state := func(author *person, days, version int, wanted bool) *draft {
+		if r.story == never {
+			version = 3 // an older one could be served, if it came first
+		}
+		tags := nostr.Tags{{"d", r.name}}
+		for _, t := range r.code.state(version) {
+			tags = append(tags, t)
+		}
+		return h.add(author, kindState, h.ago(days), wanted, h.some(listed), "", tags...)
 	}
-	state(owner, h.ago(90), false)
-	state(owner, h.ago(60), false)
-	state(owner, h.ago(20), ours)
-	if stranger := h.someone(); stranger != owner && h.rng.IntN(5) == 0 {
-		state(stranger, h.ago(10), false)
+	state(r.owner, 90, 1, false)
+	state(r.owner, 60, 2, false)
+	r.state = state(r.owner, 20, 3, wanted)
+	if stranger := h.someone(); stranger != r.owner && h.rng.IntN(5) == 0 {
+		state(stranger, 10, 1, false)
 	}
 }
 
@@ -173,23 +169,35 @@ func (h *hub) some(listed []int) []int {
 }
 
 // addRoot makes a patch, pull request or issue with what was said about it.
-func (h *hub) addRoot(owner *person, address string, listed []int, ours bool) {
-	kind := []int{kindIssue, kindIssue, kindPatch, kindPR}[h.rng.IntN(4)]
+func (h *hub) addRoot(r *repo, kind, number int, listed []int, wanted bool) {
 	author := h.someone()
-	root := h.add(author, kind, h.ago(50), ours, h.some(listed), "something about this repository",
-		nostr.Tag{"a", address}, nostr.Tag{"p", owner.pub}, nostr.Tag{"subject", "a subject"})
-	if ours && h.rng.IntN(40) == 0 {
+	tags := nostr.Tags{
+		{"a", fmt.Sprintf("%d:%s:%s", kindRepo, r.owner.pub, r.name)}, {"p", r.owner.pub}, {"subject", "a subject"},
+	}
+	if kind == kindPR {
+		tip := r.ids[markPull+number]
+		if r.story == forsook && number == 0 {
+			tip, wanted = madeUp[markPull], false
+		}
+		tags = append(tags, nostr.Tag{"c", tip})
+	}
+	root := h.add(author, kind, h.ago(50), wanted, h.some(listed), "something about this repository", tags...)
+	if wanted && h.rng.IntN(40) == 0 {
 		// Deleted by its author: the deletion is on one relay, the event on another.
 		h.retract(root, listed)
+		r.taken = append(r.taken, pull{draft: root})
 		return
 	}
-	if ours && kind == kindIssue {
+	switch {
+	case wanted && kind == kindIssue:
 		h.issues = append(h.issues, root)
+	case wanted && kind == kindPR:
+		r.pulls = append(r.pulls, pull{root, number + 1, r.ids[markPull+number]})
 	}
-	h.about(root, owner, kindOpen, 45, ours, h.some(listed))
+	h.about(root, r.owner, kindOpen, 45, wanted, h.some(listed))
 	for n := range 3 + h.rng.IntN(4) {
-		c := h.about(root, h.someone(), kindComment, 40-n, ours, h.some(listed))
-		if ours && h.rng.IntN(60) == 0 {
+		c := h.about(root, h.someone(), kindComment, 40-n, wanted, h.some(listed))
+		if wanted && h.rng.IntN(60) == 0 {
 			h.retract(c, listed)
 		}
 	}
@@ -224,7 +232,7 @@ func placeholder(d *draft) string { return fmt.Sprintf("%p", d) }
 
 // sign signs everything: first what nothing has to wait for, then what refers to
 // it, and so on.
-func (h *hub) sign() {
+func (h *hub) sign() error {
 	ids := make(map[string]string)
 	left := h.drafts
 	for len(left) > 0 {
@@ -236,16 +244,15 @@ func (h *hub) sign() {
 				later = append(later, d)
 			}
 		}
-		inParallel(ready, func(d *draft) {
-			if err := d.event.Sign(d.author.secret); err != nil {
-				panic(err)
-			}
-		})
+		if err := inParallel(ready, func(d *draft) error { return d.event.Sign(d.author.secret) }); err != nil {
+			return fmt.Errorf("signing: %w", err)
+		}
 		for _, d := range ready {
 			ids[placeholder(d)] = d.event.ID
 		}
 		left = later
 	}
+	return nil
 }
 
 // resolve puts ids in the place of placeholders, as far as they are known.
@@ -264,17 +271,14 @@ func resolve(ev *nostr.Event, ids map[string]string) (done bool) {
 	return done
 }
 
-func inParallel[T any](items []T, f func(T)) {
-	var wg sync.WaitGroup
-	n := runtime.GOMAXPROCS(0)
-	for w := range n {
-		wg.Go(func() {
-			for i := w; i < len(items); i += n {
-				f(items[i])
-			}
-		})
+// inParallel calls f for all items on all processors and returns what went wrong.
+func inParallel[T any](items []T, f func(T) error) error {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, item := range items {
+		g.Go(func() error { return f(item) })
 	}
-	wg.Wait()
+	return g.Wait()
 }
 
 // of returns the events of one relay.
@@ -287,6 +291,16 @@ func (h *hub) of(peer int) (events []*nostr.Event) {
 		}
 	}
 	return events
+}
+
+// served returns the repositories that we must serve in the end.
+func (h *hub) served() (repos []*repo) {
+	for _, r := range h.repos {
+		if r.story != never {
+			repos = append(repos, r)
+		}
+	}
+	return repos
 }
 
 // expected returns the ids that our relay must have, and no others.

@@ -4,8 +4,12 @@
 //
 //	go run ./examples/demo [-serve] [-v]
 //
-// Everything runs in this process and talks over loopback websockets. It exits with
-// 0 only if nothing is missing and nothing is foreign.
+// It ends up with the git data of their repositories as well, from two git servers:
+// events are served only once their data is here.
+//
+// Everything runs in this process, git apart, and talks over loopback. It exits with 0
+// only if nothing is missing and nothing is foreign, and git clone of our repositories
+// gives what the events say.
 package main
 
 import (
@@ -13,6 +17,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"sync"
@@ -22,9 +28,12 @@ import (
 
 func main() {
 	serve := flag.Bool("serve", false, "leave everything running until interrupted")
-	limit := flag.Duration("limit", 50*time.Second, "give up when the sync takes longer")
+	limit := flag.Duration("limit", 80*time.Second, "give up when the sync takes longer")
 	verbose := flag.Bool("v", false, "log what the sync does to standard error")
 	flag.Parse()
+	if !*verbose {
+		log.SetOutput(io.Discard) // the database has something to say at each start
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *serve, *verbose, *limit); err != nil {
@@ -36,69 +45,62 @@ func main() {
 
 func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
 	start := time.Now()
-	var us ourRelay
-	if err := us.reserve(); err != nil {
+	dir, err := os.MkdirTemp("", "graspsync-demo-")
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	w, err := newWorld(ctx, dir)
+	if err != nil {
 		return err
 	}
-	others := make([]*peer, peers)
-	addrs := make([]string, peers)
-	names := make(map[string]string)
-	for i := range others {
-		p, err := newPeer(i)
-		if err != nil {
-			return err
-		}
-		others[i], addrs[i] = p, p.addr
-		names[p.addr] = p.name
-		fmt.Printf("relay %-8s ws://%s  %s\n", p.name, p.addr, peerTraits[i])
-	}
-	h := newHub(us.addr(), addrs)
-	total := 0
-	for i, p := range others {
-		events := h.of(i)
-		total += len(events)
-		if err := p.load(events); err != nil {
-			return err
-		}
-		defer p.server.Close()
-		if i == charlie {
-			continue // it is down
-		}
-		if err := p.listen(); err != nil {
-			return err
-		}
-	}
-	fmt.Printf("our relay      ws://%s  knows %s and nothing else\n", us.addr(), names[addrs[alpha]])
-	fmt.Printf("hub            %d events, %d copies on the relays, %d of them must arrive (%.1f s to make)\n\n",
-		len(h.drafts), total, len(h.expected()), time.Since(start).Seconds())
+	defer w.close()
+	fmt.Printf("our relay       ws://%s  knows %s and nothing else\n", w.us.addr(), peerNames[alpha])
+	fmt.Printf("hub             %d events, %d of them must arrive, %d repositories with git data (%.1f s to make)\n\n",
+		len(w.hub.drafts), len(w.hub.expected()), len(w.hub.repos), time.Since(start).Seconds())
 
-	if err := us.open(addrs[alpha], verbose); err != nil {
+	waits := newWaits(&w.us, w.hub, w.servers, w.workshop)
+	if err := w.us.open(ctx, dir, w.relays[alpha].addr, verbose, waits.observe(ctx)); err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { us.run(running) })
+	wg.Go(func() { w.us.run(running) })
 
-	show := newProgress(os.Stdout, names, time.Now())
-	if err := catchUp(ctx, &us, others, h, show, limit); err != nil {
-		return err
+	show := newProgress(os.Stdout, w.names(), time.Now())
+	if err := catchUp(ctx, w, show, limit); err != nil {
+		waits.table(os.Stdout)
+		return errors.Join(err, waits.end())
 	}
-	took, err := publishLive(ctx, h, addrs, us.addr())
+	took, err := publishLive(ctx, w.hub, w.addrs(), w.us.addr())
 	if err != nil {
 		return err
 	}
+	clones := time.Now()
+	refs, err := w.clone(ctx)
+	if err != nil {
+		return err
+	}
+	cloned := time.Since(clones)
+	if err := w.expire(ctx); err != nil {
+		return err
+	}
 	fmt.Println()
-	show.table(us.sync.Status())
+	show.table(w.us.server.Sync().Status())
+	fmt.Println()
+	waits.table(os.Stdout)
 	fmt.Printf("\nlive: %d events published on the four relays reached a client of ours in %s (median), %s (slowest)\n",
 		len(took), took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond))
-	if err := compare(ctx, &us, h); err != nil {
+	fmt.Printf("git clone of ours: %d repositories, %d refs, all as the newest states and pull requests say (%.1f s)\n",
+		len(w.hub.served()), refs, cloned.Seconds())
+	if err := errors.Join(waits.end(), compare(ctx, &w.us, w.hub)); err != nil {
 		return err
 	}
 	fmt.Printf("done in %.1f s\n", time.Since(start).Seconds())
 	if serve {
-		fmt.Printf("\nserving on ws://%s until interrupted\n", us.addr())
+		fmt.Printf("\nserving on ws://%s until interrupted\n", w.us.addr())
 		<-ctx.Done()
 	}
 	return nil
@@ -106,8 +108,8 @@ func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
 
 // catchUp waits until everything was fetched, and starts the relay that is down
 // once our relay has noticed.
-func catchUp(ctx context.Context, us *ourRelay, others []*peer, h *hub, show *progress, limit time.Duration) error {
-	wanted := len(h.expected())
+func catchUp(ctx context.Context, w *world, show *progress, limit time.Duration) error {
+	wanted := w.hub.expected()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
@@ -116,14 +118,14 @@ func catchUp(ctx context.Context, us *ourRelay, others []*peer, h *hub, show *pr
 	for {
 		select {
 		case <-ctx.Done():
-			show.table(us.sync.Status())
-			return fmt.Errorf("not synced: %w", ctx.Err())
+			show.table(w.us.server.Sync().Status())
+			return errors.Join(fmt.Errorf("not synced: %w", ctx.Err()), compare(context.WithoutCancel(ctx), &w.us, w.hub))
 		case <-ticker.C:
 		}
-		s := us.sync.Status()
+		s := w.us.server.Sync().Status()
 		for _, r := range s.Relays {
-			if down && r.URL.Authority().String() == others[charlie].addr && r.FailedAttempts > 0 {
-				if err := others[charlie].listen(); err != nil {
+			if down && r.URL.Authority().String() == w.relays[charlie].addr && r.FailedAttempts > 0 {
+				if err := w.relays[charlie].listen(); err != nil {
 					return err
 				}
 				down = false
@@ -133,7 +135,14 @@ func catchUp(ctx context.Context, us *ourRelay, others []*peer, h *hub, show *pr
 		for _, r := range s.Relays {
 			synced = synced && r.Synced
 		}
-		show.show(s, wanted, synced)
+		if synced { // as far as is known: what waits for git data may tell of more
+			got, err := w.us.content(ctx)
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			synced = len(without(wanted, got)) == 0
+		}
+		show.show(s, len(wanted), synced)
 		if synced {
 			return nil
 		}

@@ -18,11 +18,13 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
-	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -30,16 +32,23 @@ import (
 // reachable: it is not public.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// ourRelay is a khatru relay with its events on disk that embeds graspsync.
+// hold is how long an event may wait for its git data. Elsewhere it is half an hour.
+const hold = 40 * time.Second
+
+// ourRelay is a khatru relay with its events and repositories on disk, made a GRASP
+// server by graspsync.
 type ourRelay struct {
 	listener net.Listener
-	server   *http.Server
+	front    *http.Server
 	db       *eventbadger.BadgerBackend
-	sync     *khatruadapter.Sync
-	dir      string
+	kept     *filestate.Store
+	server   *grasp.Server
 }
 
 func (o *ourRelay) addr() string { return o.listener.Addr().String() }
+
+// url is where one of our repositories is.
+func (o *ourRelay) url(path string) string { return "http://" + o.addr() + "/" + path }
 
 // reserve takes an address, so that the hub can list it.
 func (o *ourRelay) reserve() (err error) {
@@ -48,22 +57,20 @@ func (o *ourRelay) reserve() (err error) {
 }
 
 // open makes the relay. It knows one other relay; the rest it has to find.
-func (o *ourRelay) open(bootstrap string, verbose bool) error {
+func (o *ourRelay) open(ctx context.Context, dir, bootstrap string, verbose bool, observe func(purgatory.Observation)) (err error) {
 	logger := slog.New(slog.DiscardHandler)
 	if verbose {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	dir, err := os.MkdirTemp("", "graspsync-demo-")
-	if err != nil {
-		return fmt.Errorf("making a folder for events: %w", err)
-	}
-	o.dir = dir
 	o.db = &eventbadger.BadgerBackend{
 		Path:                  filepath.Join(dir, "events"),
 		BadgerOptionsModifier: func(opts badger.Options) badger.Options { return opts.WithLogger(nil) },
 	}
 	if err := o.db.Init(); err != nil {
 		return fmt.Errorf("opening the database: %w", err)
+	}
+	if o.kept, err = filestate.Open(filepath.Join(dir, "state"), filestate.Config{Logger: logger}); err != nil {
+		return fmt.Errorf("opening the state: %w", err)
 	}
 	relay := khatru.NewRelay()
 	relay.Log = log.New(io.Discard, "", 0)
@@ -77,37 +84,42 @@ func (o *ourRelay) open(bootstrap string, verbose bool) error {
 	if err != nil {
 		return err
 	}
-	o.sync, err = khatruadapter.New(relay, o.db, identity, khatruadapter.Config{
-		GateDirect: true,
-		Egress:     egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(o.addr())}},
+	o.server, err = grasp.New(ctx, relay, o.db, identity, grasp.Config{
+		Dir: filepath.Join(dir, "git"), State: o.kept, Logger: logger,
+		Egress: egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(o.addr())}},
 		Sync: relaysync.Config{
 			Bootstrap:      []filters.RelayURL{first},
 			AllowPlaintext: true,
-			Logger:         logger,
 			BatchWindow:    time.Second, // the default, 5 s, is for relays that are far away
 			Health:         health.Config{BaseBackoff: time.Second},
+		},
+		Purgatory: purgatory.Config{
+			Observe: observe, Hold: hold, Backoff: time.Second, MaxBackoff: 5 * time.Second,
+			// Two servers have the git data of all: more than anybody else's may be asked.
+			DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000},
 		},
 	})
 	if err != nil {
 		return err
 	}
-	o.server = &http.Server{Handler: relay, ReadHeaderTimeout: 5 * time.Second}
+	o.front = &http.Server{Handler: o.server.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	return nil
 }
 
 // run serves and syncs until ctx ends.
 func (o *ourRelay) run(ctx context.Context) {
-	go o.server.Serve(o.listener)
-	o.sync.Run(ctx)
+	go o.front.Serve(o.listener)
+	o.server.Run(ctx)
+	o.front.Close()
 	o.server.Close()
+	o.kept.Close()
 	o.db.Close()
-	os.RemoveAll(o.dir)
 }
 
-// content returns the ids of all events that the relay has.
+// content returns the ids of all events that the relay serves.
 func (o *ourRelay) content(ctx context.Context) (map[string]bool, error) {
 	out := make(map[string]bool)
-	for st, err := range o.sync.Store().Stamps(ctx, nostr.Filter{}) {
+	for st, err := range o.server.Sync().Store().Stamps(ctx, nostr.Filter{}) {
 		if err != nil {
 			return nil, fmt.Errorf("reading what arrived: %w", err)
 		}

@@ -42,6 +42,7 @@ type options struct {
 	bootstrap      []filters.RelayURL
 	allowNet       []netip.Prefix
 	allowPlaintext bool
+	clientHeader   string
 	batchWindow    time.Duration
 	baseBackoff    time.Duration
 	restartPause   time.Duration
@@ -88,6 +89,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
+	fs.StringVar(&opt.clientHeader, "client-header", "", "`header` in which a proxy before us puts the address of the client, and clients can't: each may do only so much at once")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
 	fs.DurationVar(&opt.baseBackoff, "base-backoff", 5*time.Second, "wait after a first failed connection, doubling")
 	fs.DurationVar(&opt.restartPause, "restart-pause", time.Minute, "shortest time between two connections to a relay when restarted in between")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 func TestParse(t *testing.T) {
 	env := map[string]string{
 		"GRASPSERVER_DATA": "/srv/events", "GRASPSERVER_ALLOW_NET": "10.0.0.0/8, 192.168.0.0/16",
-		"GRASPSERVER_BATCH_WINDOW": "1s", "GRASPSERVER_ALLOW_PLAINTEXT": "true", "GRASPSERVER_LISTEN": "127.0.0.1:1",
+		"GRASPSERVER_CLIENT_HEADER": "X-Real-IP",
+		"GRASPSERVER_BATCH_WINDOW":  "1s", "GRASPSERVER_ALLOW_PLAINTEXT": "true", "GRASPSERVER_LISTEN": "127.0.0.1:1",
 	}
 	opt, err := parse([]string{"-listen", "127.0.0.1:4000", "-bootstrap", "wss://a.example", "-bootstrap", "B.example/"},
 		func(k string) string { return env[k] })
@@ -24,6 +27,10 @@ func TestParse(t *testing.T) {
 	require.Len(t, opt.allowNet, 2)
 	require.True(t, opt.allowPlaintext)
 	require.Equal(t, time.Second, opt.batchWindow)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.Header.Set("X-Real-Ip", "1.2.3.4")
+	require.Equal(t, "1.2.3.4", clientOf(opt.clientHeader)(r))
+	require.Nil(t, clientOf(""))
 	require.Equal(t, "wss://b.example", opt.bootstrap[1].String())
 
 	opt, err = parse([]string{"-domain-limit", "github.com:10,60", "-domain-limit", "a.example:3000:1,2 b.example:3,4", "-expiry", "1m"},

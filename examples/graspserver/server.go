@@ -27,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -69,6 +70,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	front := &http.Server{
 		Handler:           server.Git(pages(server, kept.Collector("ngit"))),
 		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -109,13 +111,23 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
 			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
 		},
+		Serve: gitserve.Config{Client: clientOf(opt.clientHeader)},
 	})
+}
+
+// clientOf says whose a request is, by a header that the proxy before us sets; without
+// one it is up to gitserve.
+func clientOf(header string) func(*http.Request) string {
+	if header == "" {
+		return nil
+	}
+	return func(r *http.Request) string { return r.Header.Get(header) }
 }
 
 // pages serves the relay at / and what operators want to see beside it.
 func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), collectors.NewGoCollector(),
+	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux := http.NewServeMux()

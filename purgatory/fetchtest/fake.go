@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
@@ -36,24 +35,12 @@ type Fake struct {
 }
 
 // ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
-// changes made before that, as git leaves them that is killed in a transaction.
+// changes made before that, and locks left, as git leaves them that is killed in a
+// transaction. Until Tidy has removed the locks Align fails with ErrLocked.
 var ErrHalfDone = errors.New("killed half-way")
 
-// Server is what one clone URL does.
-type Server struct {
-	Objects []nip34.ObjectID // that it serves
-	Err     error            // what every fetch fails with
-	Delay   time.Duration    // how long a fetch takes
-	Bytes   int64            // that a fetch brings; 100 for each object if 0
-	Junk    bool             // it sends Bytes of what nobody asked for if it has nothing
-}
-
-// Call is a fetch that was made.
-type Call struct {
-	At   time.Time
-	URL  egress.URL
-	Want []nip34.ObjectID
-}
+// ErrLocked is wrapped by Align while there are locks that nobody holds any more.
+var ErrLocked = errors.New("a ref is locked")
 
 type repo struct {
 	ref     filters.RepoRef
@@ -61,6 +48,7 @@ type repo struct {
 	lock    chan struct{} // one slot
 	objects map[nip34.ObjectID]struct{}
 	refs    purgatory.Refs
+	locked  bool // by a process that was killed
 }
 
 var (
@@ -76,20 +64,6 @@ func New() *Fake {
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		open: make(map[*quarantine]struct{}),
 	}
-}
-
-// Serve makes s what is at a clone URL.
-func (f *Fake) Serve(u egress.URL, s Server) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.servers[u] = &s
-}
-
-// Needs makes others what an object needs to be complete.
-func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.needs[id] = others
 }
 
 // FailWith has each operation ask what it is to fail with: "create", "lock",
@@ -112,7 +86,8 @@ func (f *Fake) failure(op string) error {
 	return fail(op)
 }
 
-// Push brings objects to a repository and moves refs, as a push does.
+// Push brings objects to a repository and moves refs, as a push does. A ref that is
+// moved to the zero id goes.
 func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,6 +96,7 @@ func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, 
 		r.objects[id] = struct{}{}
 	}
 	maps.Copy(r.refs.At, refs)
+	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
 }
 
 // Put brings objects to a repository that no ref holds; it makes the repository if
@@ -147,6 +123,13 @@ func (f *Fake) RefsOf(ref filters.RepoRef) map[nip34.RefName]nip34.ObjectID {
 	return maps.Clone(f.repos[ref].refs.At)
 }
 
+// Locked reports whether a repository has locks that nobody holds any more.
+func (f *Fake) Locked(ref filters.RepoRef) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repos[ref] != nil && f.repos[ref].locked
+}
+
 // Broken returns refs whose objects are not there, of any repository: there must
 // never be one.
 func (f *Fake) Broken() (out []string) {
@@ -160,13 +143,6 @@ func (f *Fake) Broken() (out []string) {
 		}
 	}
 	return out
-}
-
-// Calls returns the fetches so far.
-func (f *Fake) Calls() []Call {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.calls)
 }
 
 // Create implements [purgatory.Repositories].
@@ -281,13 +257,16 @@ func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChang
 		return err
 	}
 	r := f.dirs[dir]
+	if r.locked {
+		return fmt.Errorf("%w in %s", ErrLocked, dir)
+	}
 	for _, c := range changes {
 		if r.refs.At[c.Name] != c.Old {
 			return fmt.Errorf("%w: %s", purgatory.ErrChanged, c.Name)
 		}
 	}
 	if err != nil {
-		changes, head = changes[:len(changes)/2], nip34.RefName{}
+		changes, head, r.locked = changes[:len(changes)/2], nip34.RefName{}, true
 	}
 	for _, c := range changes {
 		if c.New.IsZero() {
@@ -327,130 +306,13 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 }
 
 // Tidy implements [purgatory.GitFetcher].
-func (f *Fake) Tidy(context.Context, string) error {
+func (f *Fake) Tidy(_ context.Context, dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.failure("tidy")
-}
-
-// Quarantine implements [purgatory.GitFetcher].
-func (f *Fake) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("quarantine"); err != nil {
-		return nil, err
-	}
-	q := &quarantine{f: f, dir: dir, objects: make(map[nip34.ObjectID]struct{})}
-	f.open[q] = struct{}{}
-	return q, nil
-}
-
-// Quarantines counts the quarantines that were neither promoted nor discarded.
-func (f *Fake) Quarantines() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.open)
-}
-
-type quarantine struct {
-	f       *Fake
-	dir     string
-	objects map[nip34.ObjectID]struct{} // guarded by f.mu
-}
-
-// Fetch implements [purgatory.Quarantine].
-func (q *quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
-	f := q.f
-	f.mu.Lock()
-	f.calls = append(f.calls, Call{At: time.Now(), URL: from, Want: slices.Clone(ids)})
-	err := f.failure("fetch")
-	s, ok := f.servers[from]
-	if !ok {
-		s = &Server{Err: purgatory.ErrBroken}
-	}
-	server := *s
-	f.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if ctx.Err() != nil {
-		return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
-	}
-	if server.Delay > 0 {
-		timer := time.NewTimer(server.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
-		}
-	}
-	if server.Err != nil {
-		return server.Bytes, server.Err
-	}
-	return q.receive(server, ids)
-}
-
-// receive takes what a server has of the ids, and of what these need.
-func (q *quarantine) receive(s Server, ids []nip34.ObjectID) (n int64, err error) {
-	f := q.f
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	got := 0
-	var take func(id nip34.ObjectID)
-	take = func(id nip34.ObjectID) {
-		if slices.Contains(s.Objects, id) {
-			q.objects[id] = struct{}{}
-			got++
-		}
-		for _, o := range f.needs[id] {
-			take(o)
-		}
-	}
-	for _, id := range ids {
-		take(id)
-	}
-	switch {
-	case got == 0 && s.Junk:
-		return s.Bytes, fmt.Errorf("%w: nobody asked for that", purgatory.ErrNotServed)
-	case got == 0:
-		return 0, purgatory.ErrNotServed
-	}
-	if s.Bytes > 0 {
-		return s.Bytes, nil
-	}
-	return int64(100 * got), nil
-}
-
-// Missing implements [purgatory.Quarantine].
-func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	if err := q.f.failure("missing"); err != nil {
-		return nil, err
-	}
-	return q.f.missing(q.f.dirs[q.dir].objects, q.objects, ids), nil
-}
-
-// Promote implements [purgatory.Quarantine].
-func (q *quarantine) Promote(context.Context) error {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	if err := q.f.failure("promote"); err != nil {
+	if err := f.failure("tidy"); err != nil {
 		return err
 	}
-	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
-	clear(q.objects)
-	delete(q.f.open, q)
-	return nil
-}
-
-// Discard implements [purgatory.Quarantine].
-func (q *quarantine) Discard() error {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	clear(q.objects)
-	delete(q.f.open, q)
+	f.dirs[dir].locked = false
 	return nil
 }
 

@@ -12,21 +12,71 @@ import (
 )
 
 // Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
-// history: what can be reached is walked.
+// history: what can be reached is walked. What is there and no ref has is kept from
+// garbage collection until Tidy: refs are moved by what we say here.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	return f.missing(ctx, dir, nil, ids)
-}
-
-func (f *Fetcher) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	there, gone, err := f.present(ctx, dir, env, ids)
+	kept, err := f.kept(dir, len(ids[0].String())/2)
+	if err != nil {
+		return nil, fmt.Errorf("looking for objects: %w", err)
+	}
+	missing, unheld, err := f.missing(ctx, dir, nil, ids, kept)
+	if err != nil || unheld == 0 {
+		return missing, err
+	}
+	q, err := f.newQuarantine(dir)
 	if err != nil {
 		return nil, err
 	}
-	incomplete, err := f.incomplete(ctx, dir, env, there)
-	return append(gone, incomplete...), err
+	q.complete = without(ids, missing)
+	if err := q.Promote(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
+	}
+	return missing, nil
+}
+
+// missing returns those of ids that are not there with all that they need, and how many
+// objects the others need that no ref has and that are not in packs either.
+func (f *Fetcher) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
+	if len(ids) == 0 {
+		return nil, 0, nil
+	}
+	there, missing, err := f.present(ctx, dir, env, ids)
+	if err != nil {
+		return nil, 0, err
+	}
+	count := func(line []byte) {
+		if !packs.has(line) {
+			unheld++
+		}
+	}
+	incomplete, err := f.incomplete(ctx, dir, env, there, count)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(incomplete) > 0 { // what walks came across that failed was counted as well
+		unheld = 0
+		if err := f.walk(ctx, dir, env, without(there, incomplete), count); err != nil {
+			return nil, 0, fmt.Errorf("walking history: %w", err)
+		}
+	}
+	return append(missing, incomplete...), unheld, nil
+}
+
+// without returns those of ids that are not among others.
+func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
+	gone := make(map[nip34.ObjectID]bool, len(others))
+	for _, id := range others {
+		gone[id] = true
+	}
+	for _, id := range ids {
+		if !gone[id] {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // present tells ids that exist from those that do not. What is not an id in the
@@ -60,14 +110,8 @@ func (f *Fetcher) present(ctx context.Context, dir string, env []string, ids []n
 
 // incomplete walks what can be reached from ids and from no ref, and returns the
 // ids whose walk fails. All are walked at once; only if that fails are they halved.
-func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	_, err := f.run(ctx, child{
-		dir: dir, extra: env, stdin: lines(ids),
-		args: []string{"rev-list", "--objects", "--quiet", "--stdin", "--not", "--all"},
-	})
+func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
+	err := f.walk(ctx, dir, env, ids, each)
 	var failed *childError
 	switch {
 	case err == nil:
@@ -78,12 +122,24 @@ func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids 
 		return ids, nil
 	}
 	half := len(ids) / 2
-	first, err := f.incomplete(ctx, dir, env, ids[:half])
+	first, err := f.incomplete(ctx, dir, env, ids[:half], each)
 	if err != nil {
 		return nil, err
 	}
-	second, err := f.incomplete(ctx, dir, env, ids[half:])
+	second, err := f.incomplete(ctx, dir, env, ids[half:], each)
 	return append(first, second...), err
+}
+
+// walk calls each for every object that can be reached from ids and from no ref.
+func (f *Fetcher) walk(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := f.run(ctx, child{
+		dir: dir, extra: env, stdin: lines(ids), each: each,
+		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
+	})
+	return err
 }
 
 func lines(ids []nip34.ObjectID) *bytes.Reader {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
@@ -90,10 +91,10 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		children: make(chan struct{}, cfg.MaxChildren),
 		fetching: make(chan struct{}, cfg.MaxFetches),
 		epoch:    newEpoch(),
-		free:     freeDisk,
+		free:     disk.Free,
 	}
 	f.client = &upload.Client{
-		HTTP: f.http, UserAgent: cfg.UserAgent,
+		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 		Limits: upload.Limits{
 			AdvertBytes: cfg.MaxAdvertBytes, AdvertRefs: cfg.MaxAdvertRefs,
 			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,

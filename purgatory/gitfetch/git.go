@@ -111,6 +111,8 @@ type child struct {
 	// each, if not nil, is called for each line of what it prints, and nothing of it
 	// is kept.
 	each func(line []byte)
+	// stdout, if not nil, is a file that gets what it prints.
+	stdout *os.File
 }
 
 // maxOutput bounds what is kept of what a child says, in bytes.
@@ -197,6 +199,9 @@ func (f *Fetcher) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	cmd.Stdout, cmd.Stderr = out, errs
 	if c.each != nil {
 		cmd.Stdout = &splitter{each: c.each}
+	}
+	if c.stdout != nil {
+		cmd.Stdout = c.stdout
 	}
 	if f.started != nil {
 		f.started(cmd)

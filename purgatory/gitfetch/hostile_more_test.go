@@ -245,8 +245,9 @@ func unhex(s string) (b []byte) {
 	return b
 }
 
-// zeroPack is one blob of stored nothings, which compress well on the way.
-func zeroPack() []byte { return packOf(stored(3, make([]byte, 64<<20))) }
+// zeroPack is one blob of stored nothings, which compress well on the way: more than is
+// allowed. It is made once, before somebody waits for it.
+var zeroPack = sync.OnceValue(func() []byte { return packOf(stored(3, make([]byte, 36<<20))) })
 
 // peaks watches the memory of every child.
 type peaks struct {
@@ -314,6 +315,7 @@ func (p *peaks) end() {
 // disk, the repository is as it was, and no child process stays.
 func TestPromiseP30_HostileServers(t *testing.T) {
 	canary := listenQuietly(t, "127.0.0.2:0")
+	_ = zeroPack()
 	all := maps.Clone(hostilePackets)
 	maps.Copy(all, hostileData)
 	all["redirect to a neighbour"] = redirectTo("http://" + canary.addr + "/info/refs")

@@ -121,10 +121,21 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	}
 	require.NoError(t, f.Align(t.Context(), inside, changes, nip34.RefName{}))
 	require.NoError(t, f.Tidy(t.Context(), inside))
+	// From and to repositories with such names, and onto what is there.
+	beside := filepath.Join(root, "zQ7 other")
+	require.NoError(t, os.CopyFS(beside, os.DirFS(bare(t, nip34.SHA1))))
+	before = outside()
+	require.NoError(t, f.Share(t.Context(), inside, beside, ids[2:]))
+	require.NoError(t, f.Share(t.Context(), beside, inside, ids[:1]))
+	missing, err := f.Missing(t.Context(), beside, ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, f.Tidy(t.Context(), beside))
 
 	seen, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Contains(t, string(seen), "index-pack")
+	require.Contains(t, string(seen), "pack-objects")
 	require.Contains(t, string(seen), "update-ref")
 	for _, bytes := range append([]string{marker, ids[0].String(), ids[2].String(), "upload-pack=", "IFS", "pwned", o.Listener.Addr().String(), "http:"}, words(odd)...) {
 		require.NotContains(t, string(seen), bytes)

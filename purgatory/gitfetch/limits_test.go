@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
@@ -207,7 +208,9 @@ func TestPromiseP30_Children(t *testing.T) {
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return len(f.children) == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
 	here := sample(t)
-	refs, err := f.Refs(t.Context(), here)
+	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
+	defer enough()
+	refs, err := f.Refs(at, here)
 	require.NoError(t, err)
 	require.Len(t, refs.At, 1)
 	require.EqualValues(t, 6, dripping.Load(), "six hang and two wait, and this is none")
@@ -286,6 +289,8 @@ func TestPromiseP36_Versions(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, "git version 3.0.1", f.GitVersion())
+		require.NoError(t, testutil.CollectAndCompare(f.Collector("x"), strings.NewReader(
+			"# HELP x_git_info Always 1; the version of git that is run is the label.\n# TYPE x_git_info gauge\nx_git_info{version=\"3.0.1\"} 1\n")))
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}

@@ -15,12 +15,3 @@ func limitMemory(pid int, most uint64) error {
 	}
 	return nil
 }
-
-// freeDisk returns how many bytes of the disk of dir we may still use.
-func freeDisk(dir string) (uint64, error) {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(dir, &st); err != nil {
-		return 0, err
-	}
-	return st.Bavail * uint64(st.Bsize), nil
-}

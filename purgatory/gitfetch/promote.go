@@ -138,20 +138,16 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := q.indexed(before)
+	have, err := readIndexes(q.packs(), before, len(q.complete[0].String())/2)
 	if err != nil {
 		return err
 	}
 	needed, lacking := 0, 0
-	_, err = q.f.run(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: lines(q.complete),
-		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
-		each: func(line []byte) {
-			needed++
-			if !have.has(line) {
-				lacking++
-			}
-		},
+	err = q.f.walk(ctx, q.dir, q.objects(), q.complete, func(line []byte) {
+		needed++
+		if !have.has(line) {
+			lacking++
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("finding out what is needed: %w", err)
@@ -165,20 +161,8 @@ func (q *Quarantine) trim(ctx context.Context) error {
 // repack makes one pack of what the complete ids need, and removes the others.
 func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed int) error {
 	if needed > 0 {
-		if err := q.f.checkDisk(q.dir); err != nil {
+		if err := q.pack(ctx, before); err != nil {
 			return err
-		}
-		tips, err := q.f.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
-		if err != nil {
-			return fmt.Errorf("reading refs: %w", err)
-		}
-		stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
-		_, err = q.f.run(ctx, child{
-			dir: q.dir, extra: q.objects(), stdin: stdin,
-			args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
-		})
-		if err != nil {
-			return fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
 		}
 	}
 	now, err := q.content()
@@ -200,17 +184,37 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed 
 	return nil
 }
 
-// indexed reads which objects are in the packs of the quarantine.
-func (q *Quarantine) indexed(names map[string]bool) (packs packIndexes, err error) {
+// pack adds a pack of what the complete ids need and no ref has.
+func (q *Quarantine) pack(ctx context.Context, before map[string]bool) error {
+	if err := q.f.checkDisk(q.dir); err != nil {
+		return err
+	}
+	tips, err := q.f.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
+	if err != nil {
+		return fmt.Errorf("reading refs: %w", err)
+	}
+	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
+	_, err = q.f.run(ctx, child{
+		dir: q.dir, extra: q.objects(), stdin: stdin,
+		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
+	})
+	if err != nil {
+		return fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
+	}
+	return nil
+}
+
+// readIndexes reads which objects are in the packs of a folder.
+func readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
 	for name := range names {
 		if !strings.HasSuffix(name, ".idx") {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(q.packs(), name))
+		data, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			return nil, err
 		}
-		index, err := readIndex(data, len(q.complete[0].String())/2)
+		index, err := readIndex(data, idLen)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

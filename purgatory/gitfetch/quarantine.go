@@ -174,21 +174,28 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 	return err
 }
 
-// Missing implements [purgatory.Quarantine].
+// Missing implements [purgatory.Quarantine]. What complete ids need of the repository,
+// and no ref has there, is copied: it might be gone when it is promoted.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.complete = nil
-	missing, err := q.f.missing(ctx, q.dir, q.objects(), ids)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	before, err := q.content()
 	if err != nil {
 		return nil, err
 	}
-	gone := make(map[nip34.ObjectID]bool, len(missing))
-	for _, id := range missing {
-		gone[id] = true
+	packs, err := readIndexes(q.packs(), before, len(ids[0].String())/2)
+	if err != nil {
+		return nil, err
 	}
-	for _, id := range ids {
-		if !gone[id] {
-			q.complete = append(q.complete, id)
-		}
+	missing, unheld, err := q.f.missing(ctx, q.dir, q.objects(), ids, packs)
+	if err != nil {
+		return nil, err
 	}
-	return missing, nil
+	q.complete = without(ids, missing)
+	if unheld > 0 {
+		err = q.pack(ctx, before)
+	}
+	return missing, err
 }

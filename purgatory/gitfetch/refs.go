@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -156,8 +158,8 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 	return nil
 }
 
-// logRemoved appends to the log of HEAD, one line in one write for each ref, as git
-// does.
+// logRemoved appends to the log of HEAD, in one write, the logs of refs and a line for
+// each.
 func (f *Fetcher) logRemoved(dir string, changes []purgatory.RefChange) error {
 	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
 		return err
@@ -169,10 +171,41 @@ func (f *Fetcher) logRemoved(dir string, changes []purgatory.RefChange) error {
 	now := time.Now().Unix()
 	var b bytes.Buffer
 	for _, c := range changes {
+		log, err := readLog(filepath.Join(dir, "logs", filepath.FromSlash(c.Name.String())))
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		b.Write(log)
 		fmt.Fprintf(&b, "%s %s graspsync <graspsync> %d +0000\tgraspsync: deleted %s\n", c.Old, c.Old, now, c.Name)
 	}
 	_, err = file.Write(b.Bytes())
 	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// maxLog bounds what is kept of the log of a ref that goes, in bytes: some thousands
+// of moves, the latest.
+const maxLog = 1 << 20
+
+// readLog reads the log of a ref, of whole lines. One that is not there is empty.
+func readLog(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() { // a folder of refs below it
+		return nil, err
+	}
+	skipped := max(0, info.Size()-maxLog)
+	log, err := io.ReadAll(io.NewSectionReader(file, skipped, maxLog))
+	if skipped > 0 {
+		log = log[bytes.IndexByte(log, '\n')+1:]
+	}
+	return log[:bytes.LastIndexByte(log, '\n')+1], err
 }
 
 // transact gives all changes to one run of update-ref, which makes all or none.

@@ -69,6 +69,35 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	git(t, here, "cat-file", "-e", tips[2].String())
 }
 
+// What a ref was before it was moved was lost when it was deleted after that: git
+// forgets its log with it.
+func TestPromiseP34_MovedThenDeleted(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
+	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
+	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
+	kept := func(when string) {
+		t.Helper()
+		git(t, here, "gc", "--quiet", "--prune=now")
+		for _, id := range tips {
+			git(t, here, "cat-file", "-e", id.String())
+		}
+		git(t, here, "fsck", "--strict")
+		require.Empty(t, leftovers(t, here), when)
+	}
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{
+		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1], New: tips[2]},
+	}, three))
+	kept("moved")
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
+	kept("deleted")
+	// A ref in the way of another one goes first, and its log with it.
+	below := ref(t, "refs/heads/three/below")
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
+	kept("in the way")
+}
+
 // Thousands of refs in one go, and away again.
 func TestPromiseP34_ManyRefs(t *testing.T) {
 	n := 5000

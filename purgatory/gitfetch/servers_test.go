@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // Servers that are honest and a bit different, each of which must do.
@@ -149,6 +150,47 @@ func TestFormatsAndVersions(t *testing.T) {
 				get(t, f, here, o.clone(t), more[1], tag)
 				git(t, here, "fsck", "--strict")
 			})
+		}
+	}
+}
+
+// Servers say in several ways that they do not serve an object; whichever it is, the
+// others come.
+func TestServersThatRefuseAnObject(t *testing.T) {
+	there := bare(t, nip34.SHA1)
+	tip := history(t, there, "main", 3)[2]
+	git(t, there, "config", "uploadpack.allowAnySHA1InWant", "true")
+	lost := oid(t, "1234567890123456789012345678901234567890")
+	for _, phrase := range []string{"upload-pack: not our ref ", "not our ref ", "Server does not allow request for unadvertised object "} {
+		for _, version := range []string{"0", "2"} {
+			refused := 0
+			o := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				r.Header.Set("Git-Protocol", "version="+version)
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				if strings.Contains(string(body), "want "+lost.String()) {
+					refused++
+					w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+					_, _ = io.WriteString(w, pkt("ERR "+phrase+lost.String()+"\n"))
+					return
+				}
+				r.Body = io.NopCloser(strings.NewReader(string(body)))
+				next.ServeHTTP(w, r)
+			})
+			f := fetcher(t, Config{})
+			q, err := f.Quarantine(t.Context(), bare(t, nip34.SHA1))
+			require.NoError(t, err)
+			_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, tip})
+			require.NoError(t, err, "%s%s", phrase, version)
+			require.Equal(t, 1, refused)
+			missing, err := q.Missing(t.Context(), []nip34.ObjectID{lost, tip})
+			require.NoError(t, err)
+			require.Equal(t, []nip34.ObjectID{lost}, missing)
+			require.NoError(t, q.Discard())
+			err = attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), lost)
+			require.ErrorIs(t, err, purgatory.ErrNotServed)
 		}
 	}
 }

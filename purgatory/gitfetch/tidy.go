@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // Tidy implements [purgatory.GitFetcher].
@@ -18,6 +20,17 @@ func (f *Fetcher) Tidy(_ context.Context, dir string) error {
 	_, err := unlock(dir, 0)
 	if err := errors.Join(err, f.sweep(dir), release(dir)); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
+	}
+	return nil
+}
+
+var _ purgatory.Mender = (*Fetcher)(nil)
+
+// Mend implements [purgatory.Mender].
+func (f *Fetcher) Mend(_ context.Context, dir string) error {
+	_, err := unlock(dir, 0)
+	if err := errors.Join(err, f.sweep(dir)); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
 	}
 	return nil
 }
@@ -82,20 +95,45 @@ func collecting(dir string) bool {
 
 // release lets garbage collection have the packs that Promote marked.
 func release(dir string) error {
+	marks, err := marks(dir)
+	errs := []error{err}
+	for _, base := range marks {
+		errs = append(errs, os.Remove(base+".keep"))
+	}
+	return errors.Join(errs...)
+}
+
+// marks returns the packs that we keep from garbage collection, without extension.
+func marks(dir string) (bases []string, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".keep" {
+		base, ok := strings.CutSuffix(e.Name(), ".keep")
+		if !ok {
 			continue
 		}
-		path := filepath.Join(folder, e.Name())
-		if note, err := os.ReadFile(path); err == nil && string(note) == keepNote {
-			errs = append(errs, os.Remove(path))
+		path := filepath.Join(folder, base)
+		if note, err := os.ReadFile(path + ".keep"); err == nil && string(note) == keepNote {
+			bases = append(bases, path)
 		}
 	}
-	return errors.Join(errs...)
+	return bases, nil
+}
+
+// kept reads which objects we keep from garbage collection.
+func (f *Fetcher) kept(dir string, idLen int) (packIndexes, error) {
+	bases, err := marks(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool, len(bases))
+	for _, base := range bases {
+		if _, err := os.Stat(base + ".idx"); err == nil { // or the mark of a crash, alone
+			names[filepath.Base(base)+".idx"] = true
+		}
+	}
+	return readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }

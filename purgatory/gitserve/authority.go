@@ -24,12 +24,20 @@ type Authority interface {
 	Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error
 }
 
+// Forewarned is what an [Authority] may be as well. It is told which refs git is about
+// to move, while the lock is held: else somebody may get it next who does not know yet
+// that these are not to be moved back.
+type Forewarned interface {
+	Pushing(ref filters.RepoRef, refs []nip34.RefName)
+}
+
 // The reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"
 	refusedState   = "the newest state event says otherwise"
 	refusedTip     = "the event with this id names another commit"
 	refusedDelete  = "refs of events can't be deleted"
+	refusedDisk    = "not enough free disk on the server"
 )
 
 // judge returns which commands of a push are refused, and why.

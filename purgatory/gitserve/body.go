@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -27,14 +26,21 @@ type body struct {
 	file *os.File
 	from io.Reader
 	wire *http.ResponseController
+	pace *pace
 	most int64 // bytes that may still come
 	max  int64
+	// room, if not nil, is asked now and then whether there is room for more.
+	room  func() error
+	since int64 // bytes kept since it was asked
 }
 
-// open begins to read a body, unpacked, of at most as many bytes.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64) (*body, error) {
-	wire := http.NewResponseController(w)
-	var from io.Reader = &patientBody{r.Body, wire, h.cfg.Idle}
+// roomEvery is how often room is asked for, in bytes.
+const roomEvery = 8 << 20
+
+// open begins to read a body, unpacked, of at most as many bytes, until end.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64, end time.Time) (*body, error) {
+	wire, pace := http.NewResponseController(w), h.cfg.pace(end)
+	var from io.Reader = &patientBody{r.Body, wire, &pace}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -46,14 +52,11 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64) (*bod
 	default:
 		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
 	}
-	file, err := os.CreateTemp(filepath.Join(h.repos.dir, incoming), "body")
+	file, err := h.scratch()
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, errors.Join(fmt.Errorf("keeping a request: %w", err), file.Close())
-	}
-	return &body{file: file, from: from, wire: wire, most: most, max: most}, nil
+	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most}, nil
 }
 
 // Read reads what comes, and keeps it.
@@ -68,6 +71,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.from.Read(p[:min(int64(len(p)), b.most)])
 	b.most -= int64(n)
+	if b.since += int64(n); b.room != nil && b.since >= roomEvery {
+		b.since = 0
+		if rerr := b.room(); rerr != nil {
+			return n, rerr
+		}
+	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("keeping a request: %w", werr)
 	}
@@ -80,6 +89,9 @@ func (b *body) wrap(err error) error {
 	}
 	return fmt.Errorf("%w: %w", errBody, err)
 }
+
+// size is how many bytes came so far.
+func (b *body) size() int64 { return b.max - b.most }
 
 // readAll reads what is left, and makes the file one to be read from its beginning.
 func (b *body) readAll() error {
@@ -96,8 +108,10 @@ func (b *body) readAll() error {
 // onlyReader hides what else a reader can do.
 type onlyReader struct{ io.Reader }
 
-// skip reads what is left without keeping it; more than most bytes are an error.
-func (b *body) skip(most int64) error {
+// skip reads what is left without keeping it; more than most bytes are an error, and so
+// are those that have not come at end.
+func (b *body) skip(most int64, end time.Time) error {
+	b.pace.end = end
 	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
 	switch {
 	case err != nil:
@@ -114,37 +128,67 @@ func (b *body) skip(most int64) error {
 // since the server wants to read that before it answers.
 func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
 
+// resume has the client send what is left until end, after we kept it waiting.
+func (b *body) resume(end time.Time) {
+	b.pace.end = end
+	_ = b.wire.SetReadDeadline(b.pace.deadline(time.Now()))
+}
+
 func (b *body) close() { _ = b.file.Close() } // it is gone with that
 
 // patientBody gives each read its time.
 type patientBody struct {
 	io.Reader
 	c    *http.ResponseController
-	idle time.Duration
+	pace *pace
 }
 
 // Read implements [io.Reader].
-func (p *patientBody) Read(b []byte) (int, error) {
-	if err := p.c.SetReadDeadline(time.Now().Add(p.idle)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
-	return p.Reader.Read(b)
+func (p *patientBody) Read(b []byte) (n int, err error) {
+	return p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
 }
 
 // patient gives each write its time.
 type patient struct {
 	http.ResponseWriter
 	c    *http.ResponseController
-	idle time.Duration
+	pace *pace
 }
 
 // Unwrap is for [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
+// piece is how much is written at once, in bytes: of a larger one it is seen too late
+// that the client takes it.
+const piece = 4 << 10
+
 // Write implements [io.Writer].
-func (p *patient) Write(b []byte) (int, error) {
-	if err := p.c.SetWriteDeadline(time.Now().Add(p.idle)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+func (p *patient) Write(b []byte) (done int, err error) {
+	for err == nil && done < len(b) {
+		var n int
+		n, err = p.pace.during(p.c.SetWriteDeadline, func() (int, error) {
+			return p.ResponseWriter.Write(b[done:min(done+piece, len(b))])
+		})
+		done += n
+	}
+	return done, err
+}
+
+// FlushError is for [http.ResponseController].
+func (p *patient) FlushError() error {
+	_, err := p.pace.during(p.c.SetWriteDeadline, func() (int, error) {
+		return 0, http.NewResponseController(p.ResponseWriter).Flush()
+	})
+	return err
+}
+
+// during gives one wait for the client its time.
+func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
+	began := time.Now()
+	if err := limit(p.deadline(began)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
-	return p.ResponseWriter.Write(b)
+	n, err := f()
+	p.step(n, time.Since(began))
+	return n, err
 }

@@ -49,6 +49,11 @@ var settings = []string{
 	"-c", "core.packedGitWindowSize=1m",
 	"-c", "core.packedGitLimit=64m",
 	"-c", "core.bigFileThreshold=16m",
+	// What packing for a client takes must fit into the limit of memory, whatever the
+	// number of processors is.
+	"-c", "pack.threads=1",
+	"-c", "pack.windowMemory=64m",
+	"-c", "pack.deltaCacheSize=32m",
 	"-c", "http.receivepack=true",
 	"-c", "receive.fsckObjects=true",
 	"-c", "receive.unpackLimit=1",
@@ -78,7 +83,8 @@ type call struct {
 func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, h.cfg.Git, append(append([]string(nil), settings...), "http-backend")...)
+	line := limited(h.cfg.MaxMemory, append(append([]string{h.cfg.Git}, settings...), "http-backend"))
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
 		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 )
 
@@ -21,15 +22,45 @@ type Config struct {
 	MaxAsk int64
 	// MaxCommands bounds the refs of one push. Defaults to 10,000.
 	MaxCommands int
-	// MaxPushes and MaxFetches bound the requests of a kind that are served at once;
-	// others wait for a while and are then told to come again. Default to 8 and 32.
+	// MaxPushes and MaxFetches bound the requests of a kind that are served at once,
+	// from when they have been read (of a push: its commands, which were not refused).
+	// Others wait for up to Wait and are then told to come again. Default to 8, 32 and
+	// 20 s.
 	MaxPushes, MaxFetches int
+	Wait                  time.Duration
+	// MaxReaders bounds the requests of each of the two kinds at once, whatever they
+	// wait for. Too few let those who send slowly keep others away; each may cost 4 MiB
+	// of memory, and MaxAsk of the disk. Defaults to 128.
+	MaxReaders int
+	// MaxPerClient bounds the requests of one client at once, Client says whose a
+	// request is; who has no name is not bounded. Behind a proxy it must be set, from a
+	// header that the proxy sets and clients can't:
+	//
+	//	func(r *http.Request) string { return r.Header.Get("X-Real-IP") }
+	//
+	// Defaults to 4, and to the host of RemoteAddr if it is a public address (of IPv6
+	// its /64), else to no name.
+	MaxPerClient int
+	Client       func(*http.Request) string
 	// Idle bounds the time in which a client neither sends nor takes anything,
-	// Timeout one request. Default to 30 s and 30 min.
-	Idle, Timeout time.Duration
+	// CommandTime that for all commands of a push (and, once more, for the rest of one
+	// that is refused), Timeout one request. Default to 30 s, 30 s and 30 min.
+	Idle, CommandTime, Timeout time.Duration
+	// MinRate is the least that a client must send or take, in bytes a second, over any
+	// RateWindow in which we wait for it; a slower one is cut off. Default to 1 KiB/s
+	// and 30 s.
+	MinRate    int64
+	RateWindow time.Duration
 	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
 	// pack can stand for a huge object. Defaults to 256 MiB.
 	MaxAlloc int64
+	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
+	// ends with an error. What is less than git needs to begin with refuses everything.
+	// Defaults to 512 MiB. Where the system has no such limit only MaxAlloc holds.
+	MaxMemory uint64
+	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
+	// a push that would leave less is refused. Defaults to 1 GiB.
+	MinFreeDisk uint64
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -45,9 +76,20 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxCommands, 10_000)
 	def(&c.MaxPushes, 8)
 	def(&c.MaxFetches, 32)
+	def(&c.Wait, 20*time.Second)
+	def(&c.MaxReaders, 128)
+	def(&c.MaxPerClient, 4)
+	if c.Client == nil {
+		c.Client = remote
+	}
 	def(&c.Idle, 30*time.Second)
+	def(&c.CommandTime, 30*time.Second)
+	def(&c.MinRate, 1<<10)
+	def(&c.RateWindow, 30*time.Second)
 	def(&c.Timeout, 30*time.Minute)
 	def(&c.MaxAlloc, 256<<20)
+	def(&c.MaxMemory, 512<<20)
+	def(&c.MinFreeDisk, 1<<30)
 	return c
 }
 
@@ -67,6 +109,8 @@ func (c Config) validate() error {
 	}{
 		{"MaxPush", c.MaxPush}, {"MaxAsk", c.MaxAsk}, {"MaxCommands", int64(c.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
 		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.Idle)}, {"Timeout", int64(c.Timeout)}, {"MaxAlloc", c.MaxAlloc},
+		{"Wait", int64(c.Wait)}, {"MaxReaders", int64(c.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
+		{"CommandTime", int64(c.CommandTime)}, {"MinRate", c.MinRate}, {"RateWindow", int64(c.RateWindow)},
 	} {
 		if f.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))

@@ -4,11 +4,17 @@
 //	repos, err := gitserve.Open("data/git")
 //	p, err := purgatory.Open(ctx, relay, repos, fetcher, kept, purgatory.Config{})
 //	git, err := gitserve.New(repos, authority, gitserve.Config{})
-//	http.ListenAndServe(addr, git.Before(relay))
+//	server := &http.Server{Addr: addr, Handler: git.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 //
 // [Repositories] are where they are: each in a folder whose name no stranger has
 // chosen, with the lock that purgatory and pushes share. [Handler] answers
 // /<npub>/<identifier>.git. A push is read to its end, and what it wants to change is
 // judged, before git sees any of it; git then runs on our own disk, at its own speed,
 // so that a slow client holds no lock.
+//
+// What a client costs before it is known what it wants is small and has a bound of its
+// own, and so has each client (Config.Client: set it behind a proxy). A client that is
+// too slow, or has said too late what it wants, is cut off. What happens before a
+// request is read is a matter of the [http.Server]: without its timeouts, connections
+// that send nothing stay for ever.
 package gitserve

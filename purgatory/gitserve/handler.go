@@ -15,6 +15,8 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -24,8 +26,11 @@ type Handler struct {
 	repos   *Repositories
 	auth    Authority
 	cfg     Config
-	pushes  chan struct{} // a token for each that is served
-	fetches chan struct{}
+	pushes  lane
+	fetches lane
+	clients *clients
+	free    func(dir string) (uint64, error) // of the disk
+	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -48,6 +53,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
+	if shell != "" {
+		if _, err := exec.LookPath(shell); err != nil {
+			errs = append(errs, fmt.Errorf("limiting memory: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -55,7 +65,9 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
-		pushes: make(chan struct{}, cfg.MaxPushes), fetches: make(chan struct{}, cfg.MaxFetches),
+		pushes: newLane(cfg.MaxReaders, cfg.MaxPushes), fetches: newLane(cfg.MaxReaders, cfg.MaxFetches),
+		clients: &clients{most: cfg.MaxPerClient, wait: cfg.Wait, known: make(map[string]*client)},
+		free:    disk.Free,
 	}, nil
 }
 
@@ -159,47 +171,40 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	depart, err := h.clients.enter(ctx, h.cfg.Client(r))
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer depart()
 	dir, done, err := h.repos.use(ref) // it must not go while somebody is at it
 	if err != nil {
 		h.fail(w, ref, err)
 		return
 	}
 	defer done()
-	places := h.fetches
+	way := h.fetches
 	if service == receivePack {
-		places = h.pushes
+		way = h.pushes
 	}
-	leave, err := wait(ctx, places)
+	leave, err := wait(ctx, way.readers, h.cfg.Wait)
 	if err != nil {
-		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		busy(w)
 		return
 	}
 	defer leave()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
-	w = &patient{ResponseWriter: w, c: c, idle: h.cfg.Idle}
+	until, _ := ctx.Deadline()                             // it has one
+	pace := h.cfg.pace(until)
+	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case method == http.MethodGet:
-		h.advertise(ctx, w, r, ref, dir, service)
+		h.advertise(ctx, w, r, ref, dir, service, way)
 	case service == uploadPack:
 		h.fetch(ctx, w, r, ref, dir)
 	default:
 		h.push(ctx, w, r, ref, dir)
-	}
-}
-
-// maxWait is how long a request waits for its turn.
-const maxWait = 20 * time.Second
-
-func wait(ctx context.Context, places chan struct{}) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -215,9 +220,19 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
+	case errors.Is(err, errDisk):
+		h.warn(ref, err)
+		http.Error(w, errDisk.Error(), http.StatusInsufficientStorage)
 	default:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+		h.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
+	}
+}
+
+// warn logs that a request failed, once in a while: clients decide how often it does.
+func (h *Handler) warn(ref filters.RepoRef, err error) {
+	if h.lines.May(ref, time.Now()) {
+		h.cfg.Logger.Warn("git request failed", "repo", seldom.Text(ref.String()), "error", seldom.Text(err.Error()))
 	}
 }
 
@@ -231,14 +246,9 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir, service string) {
-	h.run(ctx, w, ref, call{
-		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
-	})
-}
-
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, h.cfg.MaxAsk)
+	until, _ := ctx.Deadline()
+	body, err := h.open(w, r, h.cfg.MaxAsk, until)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -248,16 +258,23 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		h.fail(w, ref, err)
 		return
 	}
+	leave, err := wait(ctx, h.fetches.places, h.cfg.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
 	h.run(ctx, w, ref, call{
 		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
 		protocol: protocolOf(r), body: body.file,
 	})
 }
 
-// push reads a push, judges it, and has git do it. That is judged again under the
-// lock: a newer state may have come while the pack did.
+// push reads what a push wants, judges that, reads the rest when it has a place, and has
+// git do it. That is judged again under the lock: a newer state may have come while the
+// pack did.
 func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, h.cfg.MaxPush)
+	body, err := h.open(w, r, h.cfg.MaxPush, time.Now().Add(h.cfg.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -268,12 +285,22 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.fail(w, ref, err)
 		return
 	}
-	if refused, err := judge(ctx, h.auth, ref, req.commands); err != nil || len(refused) > 0 {
+	refused, err := judge(ctx, h.auth, ref, req.commands)
+	if err != nil || len(refused) > 0 {
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	if err := body.readAll(); err != nil {
-		h.fail(w, ref, err)
+	leave, err := wait(ctx, h.pushes.places, h.cfg.Wait)
+	until, _ := ctx.Deadline()
+	body.resume(until)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
+	if err := h.receive(body, req); err != nil {
+		leave()
+		h.refuse(w, ref, body, req, nil, err)
 		return
 	}
 	_, unlock, err := h.repos.Lock(ctx, ref)
@@ -281,60 +308,68 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.fail(w, ref, err)
 		return
 	}
-	refused, err := judge(ctx, h.auth, ref, req.commands)
+	refused, err = judge(ctx, h.auth, ref, req.commands)
 	if err != nil || len(refused) > 0 {
 		unlock()
+		leave()
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
+	if a, ok := h.auth.(Forewarned); ok {
+		a.Pushing(ref, req.names())
+	}
 	out := newSpool(ctx, w)
 	defer out.close()
-	h.receive(ctx, out, ref, call{
+	h.take(ctx, out, ref, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 		body: body.file,
 	})
 	unlock()
 	if len(req.commands) > 0 {
-		h.pushed(ctx, ref, req) // however git ended: it may have moved refs before
+		h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
 	}
-}
-
-// receive has git do a push, to its end: the client may go away meanwhile.
-func (h *Handler) receive(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
-	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
-	h.run(ctx, w, ref, c)
+	if out.left() <= smallReport {
+		leave() // who hears it may be slow
+	}
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
-func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, req request) {
-	names := make([]nip34.RefName, len(req.commands))
-	for i, c := range req.commands {
-		names[i] = c.ref
-	}
+func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) {
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.Pushed(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("a push could not be reported", "repo", ref.String(), "error", err)
+		h.cfg.Logger.Error("a push could not be reported", "repo", seldom.Text(ref.String()), "error", err)
 	}
 }
 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
 func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, errDisk) && req.report:
+		refused = make(map[nip34.RefName]string, len(req.commands))
+		for _, c := range req.commands {
+			refused[c.ref] = refusedDisk
+		}
+	case err != nil:
 		h.fail(w, ref, err)
 		return
 	}
-	if !req.report || body.skip(maxSkipped) != nil {
+	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.CommandTime)) != nil {
+		if err != nil {
+			h.fail(w, ref, err)
+			return
+		}
 		for name, reason := range refused {
 			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
 			return
 		}
+	}
+	if err != nil {
+		h.warn(ref, err)
 	}
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -346,12 +381,16 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
 	status, err := h.serve(ctx, w, c)
+	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
+		err = fmt.Errorf("%w (%w)", full, err)
+	}
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)
-	case err != nil && ctx.Err() == nil:
-		h.cfg.Logger.Warn("git request failed", "repo", ref.String(), "error", err)
+	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
+		h.warn(ref, err)
 	}
+	return status == http.StatusOK && err == nil
 }

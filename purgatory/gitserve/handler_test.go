@@ -50,6 +50,7 @@ type authority struct {
 	refs   map[string]string // what the state says; nil: there is none
 	tips   map[string]string
 	pushed []string
+	before []string // what was told before a push
 	asked  int
 	after  func(asked int)
 }
@@ -82,6 +83,14 @@ func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34
 		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
 	}
 	return nil
+}
+
+func (a *authority) Pushing(ref filters.RepoRef, names []nip34.RefName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range names {
+		a.before = append(a.before, ref.Identifier+" "+n.String())
+	}
 }
 
 // rig is a server with one repository, and somebody who has commits for it.
@@ -142,6 +151,7 @@ func TestPush(t *testing.T) {
 	require.Empty(t, r.pushed)
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
 	require.Equal(t, []string{"x refs/heads/main", "x refs/tags/v1"}, r.pushed)
+	require.Equal(t, r.pushed, r.before)
 
 	second := r.commit(t, "second")
 	refused(refusedState, "main")
@@ -173,6 +183,26 @@ func TestPushForAnEvent(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, out, refusedDelete)
 	git(t, r.work, "push", "-qf", r.repo(), "main:refs/nostr/"+event)
+}
+
+// gone is a client that went away before it was answered.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// Who pushes and does not wait for the answer has moved refs that nobody was told of:
+// what waited for them went on waiting, and what came for an event stayed for ever.
+func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	r.pushed = nil
+	body := packet(r.tip + " " + null + " refs/tags/v1\x00report-status")
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(body))
+	r.git.ServeHTTP(gone{httptest.NewRecorder()}, req)
+	require.NotContains(t, r.has(t), "refs/tags/v1")
+	require.Equal(t, []string{"x refs/tags/v1"}, r.pushed)
 }
 
 // A newer state may come while a pack does: what counts is the state under the lock.
@@ -328,7 +358,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	ref := owner.Ref(mark + "$(id)")
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
 	at := "/" + owner.Npub() + "/" + url.PathEscape(ref.Identifier) + ".git"
-	resp, _ := r.do(t, "GET", at+"/info/refs?service=git-upload-pack&x="+mark, "", "Git-Protocol", "version=2:"+mark+"=1", "User-Agent", mark,
+	resp, _ := r.do(t, "GET", at+"/info/refs?service=git-upload-pack&x="+mark, "", "Git-Protocol", mark+"=1:version=2:"+mark+"=2", "User-Agent", mark,
 		"X-Forwarded-For", mark, "Referer", mark, "Authorization", mark)
 	require.Equal(t, 200, resp.StatusCode)
 	r.says(map[string]string{"refs/heads/" + mark: r.tip})
@@ -341,9 +371,9 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1})
+	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1, MinRate: -1})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, name := range []string{"repos", "authority", "Git", "MaxPush"} {
+	for _, name := range []string{"repos", "authority", "Git", "MaxPush", "MinRate"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -26,6 +26,15 @@ type request struct {
 	sideband bool // as packets of band 1
 }
 
+// names are the refs that are to be changed.
+func (r request) names() []nip34.RefName {
+	out := make([]nip34.RefName, len(r.commands))
+	for i, c := range r.commands {
+		out[i] = c.ref
+	}
+	return out
+}
+
 // errRequest is wrapped by what is wrong with a push as such.
 var errRequest = errors.New("push not understood")
 

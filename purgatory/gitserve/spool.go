@@ -15,15 +15,20 @@ type spool struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	kept  []byte
-	ended bool
-	gone  bool // nobody hears it any more
-	news  *sync.Cond
+	kept    []byte
+	unheard int // bytes that are kept, or being written
+	ended   bool
+	gone    bool // nobody hears it any more
+	news    *sync.Cond
 }
 
 // maxSpool bounds what is kept for a client that does not read, in bytes. The report of
 // a push is smaller; whoever has more to come is cut off.
 const maxSpool = 16 << 20
+
+// smallReport is what is kept, in bytes, for a client whose push keeps no place any more:
+// there are many more readers than places.
+const smallReport = 256 << 10
 
 // newSpool returns a spool that writes to w until ctx ends. It must be closed.
 func newSpool(ctx context.Context, w http.ResponseWriter) *spool {
@@ -37,9 +42,10 @@ func newSpool(ctx context.Context, w http.ResponseWriter) *spool {
 func (s *spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = s.gone || len(s.kept)+len(p) > maxSpool
+	s.gone = s.gone || s.unheard+len(p) > maxSpool
 	if !s.gone {
 		s.kept = append(s.kept, p...)
+		s.unheard += len(p)
 		s.news.Signal()
 	}
 	return len(p), nil
@@ -67,6 +73,7 @@ func (s *spool) run(ctx context.Context) {
 				s.leave()
 				break
 			}
+			s.heard(n)
 			p = p[n:]
 		}
 	}
@@ -75,7 +82,20 @@ func (s *spool) run(ctx context.Context) {
 func (s *spool) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone, s.kept = true, nil
+	s.gone, s.kept, s.unheard = true, nil, 0
+}
+
+func (s *spool) heard(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unheard -= n
+}
+
+// left is how much the client has still to hear, in bytes.
+func (s *spool) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unheard
 }
 
 // close returns when the client has heard everything, or will not.

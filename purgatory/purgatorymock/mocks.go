@@ -720,6 +720,68 @@ func (c *MockSharerShareCall) DoAndReturn(f func(context.Context, string, string
 	return c
 }
 
+// MockMender is a mock of Mender interface.
+type MockMender struct {
+	ctrl     *gomock.Controller
+	recorder *MockMenderMockRecorder
+	isgomock struct{}
+}
+
+// MockMenderMockRecorder is the mock recorder for MockMender.
+type MockMenderMockRecorder struct {
+	mock *MockMender
+}
+
+// NewMockMender creates a new mock instance.
+func NewMockMender(ctrl *gomock.Controller) *MockMender {
+	mock := &MockMender{ctrl: ctrl}
+	mock.recorder = &MockMenderMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockMender) EXPECT() *MockMenderMockRecorder {
+	return m.recorder
+}
+
+// Mend mocks base method.
+func (m *MockMender) Mend(ctx context.Context, dir string) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Mend", ctx, dir)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Mend indicates an expected call of Mend.
+func (mr *MockMenderMockRecorder) Mend(ctx, dir any) *MockMenderMendCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Mend", reflect.TypeOf((*MockMender)(nil).Mend), ctx, dir)
+	return &MockMenderMendCall{Call: call}
+}
+
+// MockMenderMendCall wrap *gomock.Call
+type MockMenderMendCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockMenderMendCall) Return(arg0 error) *MockMenderMendCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockMenderMendCall) Do(f func(context.Context, string) error) *MockMenderMendCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockMenderMendCall) DoAndReturn(f func(context.Context, string) error) *MockMenderMendCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockQuarantine is a mock of Quarantine interface.
 type MockQuarantine struct {
 	ctrl     *gomock.Controller

@@ -33,8 +33,9 @@ type turn struct {
 }
 
 // domain returns the domain of a URL, making it known.
-func (q *Queue) domain(u egress.URL) *domain {
-	a := u.Authority
+func (q *Queue) domain(u egress.URL) *domain { return q.domainOf(u.Authority) }
+
+func (q *Queue) domainOf(a egress.Authority) *domain {
 	d := q.domains[a]
 	if d == nil {
 		d = &domain{limit: q.cfg.DefaultLimit}

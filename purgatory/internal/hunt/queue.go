@@ -90,11 +90,17 @@ type Effect interface{ effect() }
 
 // The effects.
 type (
-	// Fetch asks a URL for what is missing; the answer is Fetched, always.
+	// Fetch asks a URL for what is missing; the answer is Fetched, always. The rest is
+	// for Restore, should the process end before that: the attempts that did not
+	// complete, this one included, the wait after it, and the requests to the domain
+	// in the last 60 s, this one included.
 	Fetch struct {
-		ID   RequestID
-		Repo filters.RepoRef
-		URL  egress.URL
+		ID      RequestID
+		Repo    filters.RepoRef
+		URL     egress.URL
+		Attempt int
+		Wait    time.Duration
+		Recent  int
 	}
 	// Attempted reports the end of an attempt. Next is when the next one is due;
 	// zero if the repository needs none.
@@ -120,8 +126,9 @@ type Queue struct {
 	cfg      Config
 	repos    map[filters.RepoRef]*entry
 	domains  map[egress.Authority]*domain
-	requests map[RequestID]*request  // under way
-	busy     map[egress.URL]struct{} // what they ask
+	requests map[RequestID]*request   // under way
+	busy     map[egress.URL]struct{}  // what they ask
+	past     map[filters.RepoRef]past // not in repos
 	last     RequestID
 	attempts int // under way
 	effects  []Effect
@@ -158,6 +165,7 @@ func New(cfg Config) *Queue {
 		domains:  make(map[egress.Authority]*domain),
 		requests: make(map[RequestID]*request),
 		busy:     make(map[egress.URL]struct{}),
+		past:     make(map[filters.RepoRef]past),
 	}
 }
 
@@ -186,6 +194,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		delay = q.cfg.UserDelay
 	}
 	e := q.repos[in.Repo]
+	number := 0
 	switch {
 	case e == nil && len(q.repos) >= q.cfg.MaxRepos:
 		q.effects = append(q.effects, Dropped{in.Repo})
@@ -196,6 +205,13 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 			queued: make(map[egress.URL]struct{}),
 		}
 		q.repos[in.Repo] = e
+		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
+			delete(q.past, in.Repo)
+			number = p.attempts
+			if p.next.After(e.due) {
+				e.due = p.next
+			}
+		}
 	case e.tried != nil:
 		if !e.again || delay < e.delay {
 			e.delay = delay
@@ -206,7 +222,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	}
 	e.urls = slices.Clone(in.URLs)
 	e.version++
-	e.number = 0
+	e.number = number
 }
 
 // settle forgets a repository. Requests that are under way for it still count for
@@ -214,6 +230,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 func (q *Queue) settle(repo filters.RepoRef) {
 	e := q.repos[repo]
 	if e == nil {
+		delete(q.past, repo)
 		return
 	}
 	if e.tried != nil {
@@ -252,8 +269,11 @@ func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
 	q.last++
 	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now}
 	q.busy[u] = struct{}{}
-	q.domain(u).start(now)
-	q.effects = append(q.effects, Fetch{q.last, e.repo, u})
+	d := q.domain(u)
+	d.start(now)
+	q.effects = append(q.effects, Fetch{
+		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.number + 1), Recent: len(d.starts),
+	})
 	return q.last
 }
 

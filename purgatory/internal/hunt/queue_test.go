@@ -218,6 +218,7 @@ func TestBroken(t *testing.T) {
 func TestThrottled(t *testing.T) {
 	cfg := config()
 	cfg.DefaultLimit = Limit{Concurrent: 2, PerMinute: 4}
+	cfg.Backoff, cfg.MaxBackoff = 10*time.Minute, 10*time.Minute // no attempt is due meanwhile
 	p := play(t, cfg)
 	for i := range 4 {
 		p.want(i, BySync, fmt.Sprintf("https://a.example/%d.git", i), fmt.Sprintf("https://a.example/%d-again.git", i))
@@ -359,4 +360,47 @@ func storm(t *testing.T, seed uint64) {
 	}
 	require.Zero(t, p.q.Len())
 	require.Zero(t, p.q.attempts)
+}
+
+// What an earlier process left is gone on from; times that can't be are corrected.
+func TestRestore(t *testing.T) {
+	a, b := url(t, "https://a.example/x.git"), url(t, "https://b.example/x.git")
+	p := play(t, config())
+	p.q.Restore(p.now, []PastRepo{
+		{repo(1), 2, p.now.Add(30 * time.Second)}, {repo(2), 1 << 40, p.now.Add(1000 * time.Hour)}, {repo(3), -1, p.now.Add(-time.Hour)},
+		{repo(4), 3, p.now.Add(time.Minute)},
+	}, []PastDomain{
+		{Domain: a.Authority, Last: p.now.Add(-20 * time.Second), Recent: 29},
+		{Domain: b.Authority, Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
+	})
+	for i := 1; i <= 3; i++ {
+		p.want(i, BySync, a.String()+fmt.Sprint(i), b.String()+fmt.Sprint(i))
+	}
+	p.step(Settled{repo(4)})
+	p.want(4, BySync, a.String())
+	p.wait(time.Second)
+	require.Len(t, p.fetches, 1, "one more this minute, and b is broken")
+	require.Equal(t, repo(3), p.fetches[0].Repo)
+	require.Equal(t, 1, p.fetches[0].Attempt)
+	require.Equal(t, 20*time.Second, p.fetches[0].Wait)
+	require.Equal(t, 30, p.fetches[0].Recent)
+	p.answer(Nothing)
+	p.wait(38 * time.Second)
+	require.Len(t, p.fetches, 1)
+	p.wait(2 * time.Second)
+	require.Greater(t, len(p.fetches), 1, "the window has opened")
+	for len(p.open) > 0 {
+		p.answer(Nothing)
+	}
+	p.wait(100 * time.Second)
+	number := make(map[string]int)
+	for _, f := range p.fetches {
+		require.Equal(t, a.Authority, f.URL.Authority)
+		number[f.Repo.Identifier] = max(number[f.Repo.Identifier], f.Attempt)
+	}
+	require.GreaterOrEqual(t, number["r001"], 3, "it goes on where it was")
+	require.NotZero(t, number["r002"], "no later than the longest backoff")
+	failures, until := p.q.Broken(b.Authority)
+	require.Equal(t, 1, failures)
+	require.Equal(t, start.Add(24*time.Hour), until)
 }

@@ -56,7 +56,7 @@ func (l *Ledger) RememberExpired(now time.Time, id filters.EventID, until time.T
 	if !now.Before(until) {
 		return []filters.EventID{id}
 	}
-	return l.gone.add(id, now, until)
+	return l.gone.add(id, now, steady(now, until))
 }
 
 // HasExpired reports whether an id waited in vain.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func config() Config {
 	return Config{
 		Hold: 30 * time.Minute, Longest: 24 * time.Hour, Soft: 24 * time.Hour,
 		Placeholder: 20 * time.Minute, Remember: 7 * 24 * time.Hour,
-		Entries: 100, Bytes: 10_000, PerAuthor: 10, Remembered: 50,
+		Entries: 100, Bytes: 10_000, PerAuthor: 10, Pushed: 100, PerRepo: 50, Remembered: 50,
 	}
 }
 
@@ -142,6 +143,52 @@ func TestSignsOfLife(t *testing.T) {
 	require.Equal(t, Expired, l.Check(e.Deadline, entry(1, Announcement, 1)))
 }
 
+// Deadlines that do not hold any more are dropped before they are due: signs of life
+// cost no memory, however many there are, and everything is due when it should be.
+func TestSignsOfLifeAreBounded(t *testing.T) {
+	l := New(config())
+	admit(t, l, start, entry(1, Announcement, 1))
+	admit(t, l, start, entry(2, Announcement, 2))
+	admit(t, l, start, entry(3, State, 3))
+	now := start
+	for range 1000 {
+		now = now.Add(time.Second)
+		for owner := range 2 {
+			_, _, changed := l.Sign(now, ref(1+owner, "r"), false)
+			require.True(t, changed)
+			require.LessOrEqual(t, l.due.Len(), 2*l.Len()+100)
+		}
+	}
+	at, ok := l.NextDue()
+	require.True(t, ok)
+	require.Equal(t, start.Add(30*time.Minute), at)
+	require.Equal(t, id(3), l.Due(at, 9)[0].ID)
+	require.Empty(t, l.Due(at, 9)[1:])
+	require.Len(t, l.Due(now.Add(30*time.Minute-time.Second), 9), 1)
+	require.Len(t, l.Due(now.Add(30*time.Minute), 9), 3)
+}
+
+// Whatever was dropped, everything is due in the order of its deadline.
+func TestDueInOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		l := New(config())
+		for range 1000 {
+			e := entry(rng.IntN(40), State, 1)
+			e.Deadline = start.Add(time.Duration(rng.IntN(1_000_000)) * time.Millisecond)
+			l.Put(e)
+		}
+		want := l.All()
+		slices.SortStableFunc(want, func(a, b Entry) int { return a.Deadline.Compare(b.Deadline) })
+		require.Equal(t, want, l.Due(start.Add(time.Hour), 100))
+		for _, e := range want {
+			at, _ := l.NextDue()
+			require.Equal(t, e.Deadline, at)
+			l.Remove(e.ID)
+		}
+	}
+}
+
 func TestTrapP10_Quotas(t *testing.T) {
 	l := New(config())
 	for i := range 10 {
@@ -199,6 +246,25 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, start.Add(20*time.Minute), restored(l, start, p))
 }
 
+// What was read from a disk goes by the monotonic clock, as all else does: a clock
+// that is set while we run moves no deadline.
+func TestRestoredGoesByTheMonotonicClock(t *testing.T) {
+	now := time.Now() // one with a monotonic reading
+	steady := func(at time.Time) bool { return strings.Contains(at.String(), "m=") }
+	l := New(config())
+	e := entry(1, State, 1)
+	e.Seen, e.Deadline = now.Add(-time.Minute).Round(0), now.Add(10*time.Minute).Round(0)
+	l.Restore(now, e)
+	got, _ := l.Get(e.ID)
+	require.True(t, got.Deadline.Round(0).Equal(e.Deadline))
+	require.True(t, got.Seen.Round(0).Equal(e.Seen))
+	require.True(t, steady(got.Deadline) && steady(got.Seen))
+	l.RememberExpired(now, id(2), now.Add(time.Hour).Round(0))
+	until := l.gone.byID[id(2)].Value.(goneID).until
+	require.True(t, steady(until))
+	require.True(t, until.Round(0).Equal(now.Add(time.Hour).Round(0)))
+}
+
 // What the ledger says of repositories, deadlines and sizes is what its entries say.
 func TestBooksAgree(t *testing.T) {
 	for seed := range uint64(100) {
@@ -239,14 +305,22 @@ func agree(t *testing.T, l *Ledger) {
 	var next time.Time
 	payers := make(map[payer]map[filters.EventID]struct{})
 	all := l.All()
+	pushed := 0
 	for _, e := range all {
-		bytes += e.Size
-		into(payers, e.payer(), e.ID)
+		if e.Class == Placeholder {
+			pushed++
+		} else {
+			bytes += e.Size
+		}
+		for _, p := range e.payers() {
+			into(payers, p, e.ID)
+		}
 		if next.IsZero() || e.Deadline.Before(next) {
 			next = e.Deadline
 		}
 	}
 	require.Equal(t, bytes, l.Bytes())
+	require.Equal(t, pushed, l.pushed)
 	require.Equal(t, payers, l.payers)
 	at, ok := l.NextDue()
 	require.Equal(t, len(all) > 0, ok)

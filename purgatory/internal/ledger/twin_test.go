@@ -47,20 +47,49 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 			return Superseded
 		}
 	}
-	mine, bytes := 0, e.Size
+	mine, bytes, events, pushed, here := 0, e.Size, 0, 0, 0
 	for _, o := range rest {
+		if o.Class == Placeholder {
+			pushed++
+			if slices.Contains(o.Repos, e.Repos[0]) {
+				here++
+			}
+			continue
+		}
+		events++
 		bytes += o.Size
-		if o.Author == e.Author && (o.Class == Placeholder) == (e.Class == Placeholder) {
+		if o.Author == e.Author {
 			mine++
 		}
 	}
 	switch {
+	case e.Class == Placeholder && (pushed >= w.cfg.Pushed || here >= w.cfg.PerRepo):
+		return PushedFull
+	case e.Class == Placeholder:
+		return Welcome
 	case mine >= w.cfg.PerAuthor:
 		return AuthorFull
-	case len(rest) >= w.cfg.Entries, bytes > w.cfg.Bytes:
+	case events >= w.cfg.Entries, bytes > w.cfg.Bytes:
 		return Full
 	}
 	return Welcome
+}
+
+// join is what Join says of a placeholder that is pushed to one more repository.
+func (w *twin) join(id filters.EventID, ref filters.RepoRef) bool {
+	here := 0
+	for _, o := range w.list {
+		if o.Class == Placeholder && slices.Contains(o.Repos, ref) {
+			here++
+		}
+	}
+	e, ok := w.find(func(o Entry) bool { return o.ID == id })
+	if !ok || e.Class != Placeholder || slices.Contains(e.Repos, ref) || here >= w.cfg.PerRepo {
+		return false
+	}
+	e.Repos = append(slices.Clone(e.Repos), ref)
+	w.put(e)
+	return true
 }
 
 func (w *twin) put(e Entry) {
@@ -97,6 +126,7 @@ func compare(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	cfg := config()
 	cfg.PerAuthor, cfg.Entries, cfg.Bytes, cfg.Remembered = 3+rng.IntN(5), 8+rng.IntN(8), 1500, 1000
+	cfg.Pushed, cfg.PerRepo = 2+rng.IntN(5), 1+rng.IntN(3)
 	l, w, now := New(cfg), &twin{cfg: cfg, gone: make(map[filters.EventID]time.Time)}, start
 	for range 400 {
 		now = now.Add(time.Duration(rng.IntN(600)) * time.Second)
@@ -111,10 +141,16 @@ func compare(t *testing.T, seed uint64) {
 			e.Class = PullRequest // the event of a placeholder
 		}
 		e.Size = int64(50 + rng.IntN(200))
-		switch rng.IntN(6) {
+		switch rng.IntN(7) {
 		case 0:
 			l.Remove(e.ID)
 			w.drop(e.ID)
+		case 1:
+			if old, _ := l.Get(e.ID); old.Class == Placeholder {
+				joined, changed, _ := l.Join(e.ID, ref(n%7, "r"))
+				require.Equal(t, w.join(e.ID, ref(n%7, "r")), changed)
+				l.Put(joined)
+			}
 		default:
 			want := w.check(now, e)
 			require.Equal(t, want, l.Check(now, e))
@@ -150,6 +186,16 @@ func TestReserved(t *testing.T) {
 	require.Equal(t, Full, l.Check(start, entry(5, State, 2)))
 	l.Unreserve(a)
 	require.Equal(t, Welcome, l.Check(start, entry(3, State, 1)))
+
+	c.Pushed, c.PerRepo = 2, 1
+	l = New(c)
+	a, b = entry(1, Placeholder, 1), entry(2, Placeholder, 2)
+	l.Reserve(a)
+	require.Equal(t, PushedFull, l.Check(start, entry(3, Placeholder, 1)))
+	l.Reserve(b)
+	require.Equal(t, PushedFull, l.Check(start, entry(3, Placeholder, 3)))
+	l.Unreserve(a)
+	require.Equal(t, Welcome, l.Check(start, entry(3, Placeholder, 1)))
 }
 
 // An older announcement that is put later does not take the place of a newer one.
@@ -168,7 +214,9 @@ func TestPutOlder(t *testing.T) {
 }
 
 func TestJoin(t *testing.T) {
-	l := New(config())
+	c := config()
+	c.PerRepo = 1
+	l := New(c)
 	_, changed, room := l.Join(id(1), ref(1, "r"))
 	require.False(t, changed || room)
 	p := entry(1, Placeholder, 1)

@@ -28,6 +28,9 @@ type Client struct {
 	HTTP      *http.Client
 	Limits    Limits
 	UserAgent string
+	// Answered, if not nil, is told the host of each that answers as a git server,
+	// while it is connected.
+	Answered func(host string)
 }
 
 const (
@@ -61,6 +64,9 @@ func (c *Client) Discover(ctx context.Context, clone egress.URL, m Meter) (*Serv
 	defer func() { _ = resp.Body.Close() }() // what is left of it is of no use
 	if err := check(resp, advertisement); err != nil {
 		return nil, fmt.Errorf("discovering: %w", err)
+	}
+	if c.Answered != nil {
+		c.Answered(resp.Request.URL.Hostname())
 	}
 	m.Begin()
 	defer m.End()

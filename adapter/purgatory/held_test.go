@@ -1,0 +1,46 @@
+package purgatoryadapter
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// holds is a purgatory with two events.
+type holds struct{}
+
+func (holds) Submit(context.Context, *nostr.Event, bool) (purgatory.Answer, error) {
+	return purgatory.Answer{Decision: purgatory.Held}, nil
+}
+
+func (holds) Held(f nostr.Filter) []purgatory.Stamp {
+	if len(f.Kinds) == 0 {
+		return nil
+	}
+	return []purgatory.Stamp{{CreatedAt: 5, ID: filters.EventID{1}}, {CreatedAt: 6, ID: filters.EventID{2}}}
+}
+
+func (holds) Announcements(string) []*nip34.Announcement { return nil }
+func (holds) AllAnnouncements() []*nip34.Announcement    { return nil }
+
+// What waits is told to reconciliation by time and id: else it is fetched again by
+// every pass, as if it were not here.
+func TestTrapP3_HeldIsKnown(t *testing.T) {
+	p := NewPolicy(nil)
+	_, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+	require.ErrorIs(t, err, ErrNotJoined)
+	p.Join(holds{})
+	got, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+	require.NoError(t, err)
+	require.Equal(t, []relaysync.Stamp{{CreatedAt: 5, ID: filters.EventID{1}}, {CreatedAt: 6, ID: filters.EventID{2}}}, got)
+	got, err = p.Held(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	require.Empty(t, got)
+}

@@ -1,0 +1,12 @@
+package disk
+
+import "syscall"
+
+// Free returns how many bytes of the disk of a folder we may still use.
+func Free(dir string) (uint64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}

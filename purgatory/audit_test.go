@@ -1,0 +1,91 @@
+package purgatory_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Who has a say is asked again once the repositories are locked: what was read before
+// may be over.
+func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		at, d := now()-500, nostrTag{"d", "r"}
+		w.relay.put(alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
+		w.git.Put(repoOf(alice), object(1))
+		w.git.FailWith(func(op string) error {
+			if op == "lock" { // alice has changed her mind by now
+				w.relay.mu.Lock()
+				defer w.relay.mu.Unlock()
+				w.relay.events = []*nostrEvent{alice.Event(at+1, filters.KindAnnouncement, "", d)}
+			}
+			return nil
+		})
+		s := says(bob, now(), "main", 1)
+		w.held(s)
+		wait(time.Minute)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		require.False(t, w.relay.has(s))
+	})
+}
+
+// A state is not served before the announcement that it waits with.
+func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.relay.mu.Lock()
+		w.relay.refuse = func(ev *nostrEvent) error {
+			if ev.Kind == filters.KindAnnouncement {
+				return errors.New("not now")
+			}
+			return nil
+		}
+		w.relay.mu.Unlock()
+		w.held(a)
+		w.held(s)
+		wait(time.Minute)
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+		require.Empty(t, w.relay.events)
+		w.relay.mu.Lock()
+		w.relay.refuse = nil
+		w.relay.mu.Unlock()
+		wait(6 * time.Minute)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(s))
+	})
+}
+
+// A repository at which git is stuck holds up no other one.
+func TestTrapS2_OneStuckRepository(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		stuck := make(chan struct{})
+		var first atomic.Bool
+		w.git.FailWith(func(op string) error {
+			if op == "missing" && first.CompareAndSwap(false, true) {
+				<-stuck
+			}
+			return nil
+		})
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"),
+			bob.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "o"}, nostrTag{"clone", "https://a.example/o.git"}))
+		w.git.Serve(clone("a.example/o.git"), serving(1))
+		w.held(says(alice, now(), "main", 1))
+		synctest.Wait()
+		require.True(t, first.Load())
+		other := bob.Event(now(), filters.KindState, "", nostrTag{"d", "o"}, nostrTag{"refs/heads/main", object(1).String()})
+		w.held(other)
+		wait(time.Second)
+		require.True(t, w.relay.has(other))
+		close(stuck)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,136 @@
+package purgatory
+
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// concerning returns the states that a repository is concerned with: those that
+// wait, and the newest one that is stored.
+func (g *group) concerning(r *repository) (out []*nip34.State) {
+	for _, h := range g.states {
+		if r.isMember(h.state.Ref.Owner) {
+			out = append(out, h.state)
+		}
+	}
+	if s := g.newestStored(r); s != nil {
+		out = append(out, s)
+	}
+	return out
+}
+
+func (g *group) newestStored(r *repository) (newest *nip34.State) {
+	for _, s := range g.stored {
+		if r.isMember(s.Ref.Owner) && (newest == nil || nip34.Newer(s.Version(), newest.Version())) {
+			newest = s
+		}
+	}
+	return newest
+}
+
+// here reports whether every object that a state names is in the repository.
+func (r *repository) here(s *nip34.State) bool {
+	ids, fits := objectsOf(s, r.refs.Format)
+	return fits && !slices.ContainsFunc(ids, r.lacks)
+}
+
+// has reports whether an object is known to be here; lacks, whether it is not known to
+// be.
+func (r *repository) has(id nip34.ObjectID) bool {
+	_, asked := r.asked[id]
+	_, missing := r.missing[id]
+	return asked && !missing
+}
+
+func (r *repository) lacks(id nip34.ObjectID) bool { return !r.has(id) }
+
+// authoritative returns the state that decides about the refs of a repository: the
+// newest one that is stored, or that waits and whose objects are here. Nil if there
+// is none, or if its objects are not here. One without refs says nothing about a
+// repository that is not served yet.
+func (g *group) authoritative(r *repository) *nip34.State {
+	newest := g.newestStored(r)
+	for _, h := range g.states {
+		if !r.isMember(h.state.Ref.Owner) || !r.here(h.state) || (len(h.state.Refs) == 0 && !r.active) {
+			continue
+		}
+		if newest == nil || nip34.Newer(h.state.Version(), newest.Version()) {
+			newest = h.state
+		}
+	}
+	if newest == nil || !r.here(newest) || (len(newest.Refs) == 0 && !r.active) {
+		return nil
+	}
+	return newest
+}
+
+// changes returns what becomes of the refs of a repository.
+func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName) {
+	if r.decides != nil {
+		changes, head = changesFor(r.refs, r.decides)
+		changes = slices.DeleteFunc(changes, func(c RefChange) bool { return g.ahead(r, c.Name) })
+		if _, exists := r.refs.apply(changes, head).At[head]; !exists {
+			head = nip34.RefName{}
+		}
+	}
+	for _, h := range g.pulls {
+		name := nip34.EventRef(h.entry.ID)
+		if slices.Contains(h.pull.Repos, r.ref) && r.has(h.pull.Tip) && r.refs.At[name] != h.pull.Tip {
+			changes = append(changes, RefChange{Name: name, Old: r.refs.At[name], New: h.pull.Tip})
+		}
+	}
+	return changes, head
+}
+
+// ahead reports whether a push has made a ref what a state says that is newer than the
+// one that decides, and that waits for the rest of its data: it must not be moved back.
+func (g *group) ahead(r *repository, name nip34.RefName) bool {
+	if _, pushed := r.pushed[name]; !pushed {
+		return false
+	}
+	return slices.ContainsFunc(g.states, func(h heldState) bool {
+		return r.isMember(h.state.Ref.Owner) && h.state.Refs[name] == r.refs.At[name] && // or neither has it
+			(r.decides == nil || nip34.Newer(h.state.Version(), r.decides.Version()))
+	})
+}
+
+// lacking returns what a repository lacks for what waits, and for the newest state
+// that is stored.
+func (p *Purgatory) lacking(g *group, r *repository) need {
+	n := need{members: r.members}
+	for _, h := range g.states {
+		if ids := r.absent(h.state); r.isMember(h.state.Ref.Owner) && len(ids) > 0 {
+			n.ids = append(n.ids, ids...)
+			n.entries = append(n.entries, h.entry.ID)
+		}
+	}
+	if s := g.newestStored(r); s != nil {
+		ids := r.absent(s)
+		n.ids = append(n.ids, ids...)
+		if e, waits := g.waiting[r.ref]; waits && len(ids) > 0 {
+			n.entries = append(n.entries, e.ID)
+		}
+	}
+	n.states = slices.SortedFunc(slices.Values(n.ids), compareIDs)
+	for _, h := range g.pulls {
+		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.lacks(h.pull.Tip) {
+			n.ids = append(n.ids, h.pull.Tip)
+			n.entries = append(n.entries, h.entry.ID)
+		}
+	}
+	slices.SortFunc(n.ids, compareIDs)
+	n.ids = slices.Compact(n.ids)
+	n.own, n.strangers = p.urls(g, r)
+	return n
+}
+
+// absent returns the objects of a state that a repository lacks; none if it could not
+// have them.
+func (r *repository) absent(s *nip34.State) []nip34.ObjectID {
+	ids, fits := objectsOf(s, r.refs.Format)
+	if !fits {
+		return nil
+	}
+	return slices.DeleteFunc(ids, r.has)
+}

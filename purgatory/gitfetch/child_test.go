@@ -1,0 +1,95 @@
+package gitfetch
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Each child has all of what keeps it in its bounds, and nothing of our environment:
+// much of it can't be seen to matter until a git comes that needs it.
+func TestPromiseP9_EveryChild(t *testing.T) {
+	t.Setenv("GIT_SSL_NO_VERIFY", "1")
+	t.Setenv("https_proxy", "http://127.0.0.1:1")
+	there, here := bare(t, nip34.SHA1), sample(t)
+	tip := history(t, there, "other", 3)[2]
+	f := fetcher(t, Config{MaxMemory: 300 << 20})
+	var mu sync.Mutex
+	ran := make(map[string]bool)
+	f.started = func(cmd *exec.Cmd) {
+		mu.Lock()
+		defer mu.Unlock()
+		line := strings.Join(cmd.Args, " ")
+		var verb string
+		for i := 1; verb == ""; i++ {
+			switch a := cmd.Args[i]; {
+			case a == "-c":
+				i++
+			case !strings.HasPrefix(a, "-"):
+				verb = a
+			}
+		}
+		ran[verb] = true
+		for _, setting := range []string{
+			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false", "core.fsyncMethod=fsync",
+			"core.fsync=objects,derived-metadata,reference", "core.commitGraph=false", "core.packedGitWindowSize=1m",
+			"core.packedGitLimit=64m", "core.bigFileThreshold=16m",
+		} {
+			require.Contains(t, line, "-c "+setting+" ", verb)
+		}
+		env := slices.DeleteFunc(slices.Clone(cmd.Env), func(s string) bool {
+			return strings.HasPrefix(s, "GIT_OBJECT_DIRECTORY=graspsync-quarantine-") || s == "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"
+		})
+		require.ElementsMatch(t, []string{
+			fmt.Sprintf("GIT_ALLOC_LIMIT=%d", 150<<20), "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+			"GIT_ASKPASS=/bin/false", "GIT_ALLOW_PROTOCOL=", "GIT_NO_LAZY_FETCH=1", "GIT_SHALLOW_FILE=",
+			"GIT_GRAFT_FILE=/nonexistent", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0",
+		}, env, verb)
+		require.True(t, cmd.SysProcAttr.Setpgid)
+	}
+	get(t, f, here, serve(t, there, nil).clone(t), tip)
+	name := ref(t, "refs/heads/new")
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: name, New: tip}}, name))
+	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
+	other := bare(t, nip34.SHA1)
+	require.NoError(t, f.Share(t.Context(), here, other, []nip34.ObjectID{tip}))
+	allowed := []string{"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects"}
+	for verb := range ran {
+		require.Contains(t, allowed, verb, "only plumbing")
+	}
+	require.Len(t, ran, len(allowed))
+}
+
+// Errors are told apart by their types. What a stranger can put into the name of a
+// repository, or into what a server says, decides nothing.
+func TestTrapG12_WordsDecideNothing(t *testing.T) {
+	const words = "dns-no such host-ssl-tls-x509 certificate-401-404 not found-not our ref-did not receive expected object-" +
+		"out of memory-mmap failed-unresolved delta-pack exceeds maximum allowed size-but expected-reference already exists"
+	for name, h := range map[string]hostile{
+		"status": {text(503, words), nil},
+		"error":  {advert(func(w io.Writer) { fmt.Fprint(w, pkt("ERR "+words+"\n")) }), nil},
+		"band":   {v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n"), pkt("\x03"+words)) }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := serve(t, sample(t), func(w http.ResponseWriter, r *http.Request, _ http.Handler) { h.serve(w, r) })
+			u := o.clone(t)
+			u.Path = "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git"
+			err := attempt(t.Context(), fetcher(t, Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
+			require.Error(t, err)
+			for _, class := range []error{purgatory.ErrBroken, purgatory.ErrLimit, purgatory.ErrNotServed} {
+				require.NotErrorIs(t, err, class)
+			}
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package gitfetch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// mercilessly collects garbage as no host should.
+func mercilessly(t testing.TB, dir string) {
+	t.Helper()
+	git(t, dir, "gc", "--quiet", "--prune=now")
+	git(t, dir, "prune", "--expire=now")
+}
+
+// unheldKinds are the ways in which objects can be in a repository without a ref.
+var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) (dir string){
+	"loose": func(t *testing.T, _ *Fetcher, g *graph, _ nip34.ObjectID) string {
+		return g.loose(t, nip34.ObjectID{})
+	},
+	"in a pack": func(t *testing.T, _ *Fetcher, g *graph, tip nip34.ObjectID) string {
+		dir := g.loose(t, nip34.ObjectID{})
+		git(t, dir, "update-ref", "refs/heads/gone", tip.String())
+		git(t, dir, "repack", "-a", "-d", "-q")
+		git(t, dir, "update-ref", "-d", "refs/heads/gone")
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "logs")))
+		return dir
+	},
+	"promoted by a process that was killed": func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) string {
+		there, dir := g.loose(t, nip34.ObjectID{}), bare(t, nip34.SHA1)
+		git(t, there, "update-ref", "refs/heads/main", tip.String())
+		get(t, f, dir, serve(t, there, nil).clone(t), tip)
+		require.NotEmpty(t, keeps(t, dir))
+		mercilessly(t, dir)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "HEAD.lock"), nil, 0o600))
+		require.NoError(t, f.Mend(t.Context(), dir))
+		require.Empty(t, leftovers(t, dir))
+		mercilessly(t, dir)
+		return dir
+	},
+	"promoted, and let go of": func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) string {
+		there, dir := g.loose(t, nip34.ObjectID{}), bare(t, nip34.SHA1)
+		git(t, there, "update-ref", "refs/heads/main", tip.String())
+		get(t, f, dir, serve(t, there, nil).clone(t), tip)
+		require.NoError(t, f.Tidy(t.Context(), dir))
+		return dir
+	},
+}
+
+// What Missing finds in the repository, and no ref holds, survives whoever collects
+// garbage until refs do hold it; after that nothing is kept any more.
+func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
+	for name, make := range unheldKinds {
+		t.Run(name, func(t *testing.T) {
+			g, commits := chain(t)
+			f := fetcher(t, Config{})
+			half, tip := commits[2].id, commits[4].id
+			lost := oid(t, "1234567890123456789012345678901234567890")
+			here := make(t, f, g, tip)
+			missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{half, lost, tip})
+			require.NoError(t, err)
+			require.Equal(t, []nip34.ObjectID{lost}, missing)
+			mercilessly(t, here)
+			packs, err := filepath.Glob(here + "/objects/pack/*.pack")
+			require.NoError(t, err)
+			missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{half, tip})
+			require.NoError(t, err)
+			require.Empty(t, missing)
+			again, err := filepath.Glob(here + "/objects/pack/*.pack")
+			require.NoError(t, err)
+			require.Equal(t, packs, again, "what is kept is not copied again")
+			mercilessly(t, here)
+			main := ref(t, "refs/heads/main")
+			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: half}}, main))
+			mercilessly(t, here)
+			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, Old: half, New: tip}}, main))
+			mercilessly(t, here)
+			require.NoError(t, f.Tidy(t.Context(), here))
+			require.Empty(t, keeps(t, here))
+			mercilessly(t, here)
+			git(t, here, "fsck", "--strict")
+			require.Len(t, keeps(t, here), 0)
+			require.Equal(t, "5", git(t, here, "rev-list", "--count", "main"))
+			missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{half, tip})
+			require.NoError(t, err)
+			require.Empty(t, missing)
+			require.Empty(t, keeps(t, here), "refs hold it")
+			require.Empty(t, leftovers(t, here))
+		})
+	}
+}
+
+// What does not go together with anything complete is not kept.
+func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
+	g, commits := chain(t)
+	here := g.loose(t, commits[1].id)
+	f := fetcher(t, Config{})
+	want := []nip34.ObjectID{commits[4].id, commits[3].id}
+	for range 2 {
+		missing, err := f.Missing(t.Context(), here, want)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, missing)
+		require.Empty(t, keeps(t, here))
+		require.Empty(t, leftovers(t, here))
+	}
+}
+
+// A quarantine that relies on objects which no ref holds has them as well, as soon as
+// it says that nothing is missing.
+func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
+	g, commits := chain(t)
+	here := g.loose(t, commits[4].id)
+	f := fetcher(t, Config{})
+	o := serve(t, here, nil)
+	o.Config.Handler = sendPack(packOf(object(1, commits[4].body), object(3, []byte("of another one"))))
+	want := []nip34.ObjectID{commits[4].id}
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	_, err = q.Fetch(t.Context(), o.clone(t), want)
+	require.NoError(t, err)
+	for range 2 {
+		missing, err := q.Missing(t.Context(), want)
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		mercilessly(t, here)
+		packs, err := q.content()
+		require.NoError(t, err)
+		require.Len(t, packs, 4, "what came stays, and one was added: %v", packs)
+	}
+	require.NoError(t, q.Promote(t.Context()))
+	mercilessly(t, here)
+	missing, err := f.Missing(t.Context(), here, want)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	git(t, here, "fsck", "--strict")
+}

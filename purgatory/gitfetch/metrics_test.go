@@ -1,0 +1,41 @@
+package gitfetch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+)
+
+// Which git is run can be seen from outside, whatever it says of itself.
+func TestPromiseP36_VersionIsAMetric(t *testing.T) {
+	dialer, err := egress.NewDialer(egress.Config{})
+	require.NoError(t, err)
+	for said, want := range map[string]string{
+		"git version 2.39.5":             "2.39.5",
+		"git version 2.50.1 (Some Make)": "2.50.1 (Some Make)",
+		`git version 2.40\033[2J`:        `2.40\\x1b[2J`,
+	} {
+		path := filepath.Join(t.TempDir(), "git")
+		require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nprintf '%s\\n'\n", said), 0o700))
+		f, err := New(t.Context(), Config{Dialer: dialer, Git: path})
+		require.NoError(t, err)
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(f.Collector("graspsync")))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`# HELP graspsync_git_info Always 1; the version of git that is run is the label.
+# TYPE graspsync_git_info gauge
+graspsync_git_info{version="`+want+`"} 1
+`)))
+		problems, err := testutil.GatherAndLint(registry)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		f.Close()
+	}
+}

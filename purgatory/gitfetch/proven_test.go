@@ -1,0 +1,70 @@
+package gitfetch
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// A host that answers as a git server is free of the budget of its address; no git
+// server ever was, so that all of them were tried once an hour in the end. One that is
+// something else uses the budget up.
+func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
+	there := bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 2)
+	for name, end := range map[string]bool{"kept open": false, "closed each time": true} {
+		t.Run(name, func(t *testing.T) {
+			o := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if end {
+					w.Header().Set("Connection", "close")
+				}
+				if strings.HasPrefix(r.URL.Path, "/none") {
+					http.NotFound(w, r)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+			budget, err := egress.NewBudget(egress.BudgetConfig{Rand: func() float64 { return 0 }})
+			require.NoError(t, err)
+			dialer, err := egress.NewDialer(egress.Config{
+				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Budget: budget, BudgetAllowed: true,
+			})
+			require.NoError(t, err)
+			f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+			require.NoError(t, err)
+			t.Cleanup(f.Close)
+			for range 5 {
+				f.http.CloseIdleConnections()
+				require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[1]))
+			}
+			hosts := budget.Export().Hosts
+			require.Len(t, hosts, 1)
+			require.Equal(t, "127.0.0.1", hosts[0].Host)
+			require.Len(t, hosts[0].Addresses, 1)
+		})
+	}
+	for name, none := range map[string]http.HandlerFunc{
+		"not found": http.NotFound, "web page": text(200, "<html>"),
+		"git, it says": text(200, pkt("# service=git-upload-pack\n")+"0000"+pkt("version 2\n")+pkt("fetch\n")+"0000"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { none(w, r) })
+			dialer, err := egress.NewDialer(egress.Config{
+				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, BudgetAllowed: true,
+			})
+			require.NoError(t, err)
+			f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+			require.NoError(t, err)
+			t.Cleanup(f.Close)
+			require.Error(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]))
+			f.http.CloseIdleConnections()
+			require.ErrorIs(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]), egress.ErrBudget)
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package gitserve
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The hooks and the configuration of a repository run nothing, and neither do those
+// of whoever runs us.
+func TestTrapG11_NothingElseIsRun(t *testing.T) {
+	proof := filepath.Join(t.TempDir(), "proof")
+	hooks := t.TempDir()
+	script := []byte("#!/bin/sh\necho $0 >> " + proof + "\nexit 1\n")
+	global := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(global, []byte("[core]\n\thooksPath = "+hooks+"\n[transfer]\n\thideRefs = refs\n"), 0o600))
+	t.Setenv("GIT_CONFIG_GLOBAL", global)
+	r := newRig(t, Config{})
+	own := filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))), "hooks")
+	require.NoError(t, os.MkdirAll(own, 0o700))
+	for _, dir := range []string{hooks, own} {
+		for _, name := range []string{"pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
+		}
+	}
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	require.Contains(t, r.has(t), r.tip)
+	require.NoFileExists(t, proof)
+}
+
+// Each run of git has all of what keeps it in its bounds, and nothing of our
+// environment.
+func TestPromiseP9_EveryChild(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	args, env, shim := filepath.Join(dir, "args"), filepath.Join(dir, "env"), filepath.Join(dir, "git")
+	require.NoError(t, os.WriteFile(shim, []byte(fmt.Sprintf(
+		"#!/bin/sh\necho \"$*\" >> %s\ntr '\\0' '\\n' < /proc/$$/environ >> %s\nexec %s \"$@\"\n", args, env, real)), 0o700))
+	t.Setenv("OUR_SECRET", "x")
+	r := newRig(t, Config{Git: shim})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	git(t, r.work, "fetch", "-q", r.repo(), "main")
+	seen, err := os.ReadFile(args)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(seen)) {
+		for _, setting := range []string{
+			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false", "receive.autogc=false",
+			"core.fsync=objects,derived-metadata,reference", "core.fsyncMethod=fsync", "core.logAllRefUpdates=always",
+			"core.packedGitWindowSize=1m", "core.packedGitLimit=64m", "receive.fsckObjects=true", "receive.unpackLimit=1",
+			"receive.shallowUpdate=false", "receive.advertisePushOptions=false",
+		} {
+			require.Contains(t, line, "-c "+setting+" ")
+		}
+		require.True(t, strings.HasSuffix(line, " http-backend\n"))
+	}
+	seen, err = os.ReadFile(env)
+	require.NoError(t, err)
+	names := make(map[string]int)
+	for line := range strings.Lines(string(seen)) {
+		name, _, _ := strings.Cut(line, "=")
+		names[name]++
+	}
+	for _, name := range []string{"GIT_ALLOC_LIMIT", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL", "GIT_ATTR_NOSYSTEM", "GIT_TERMINAL_PROMPT", "GIT_ALLOW_PROTOCOL", "GIT_NO_REPLACE_OBJECTS"} {
+		require.Equal(t, names["HOME"], names[name], name)
+	}
+	require.Zero(t, names["OUR_SECRET"])
+	require.Contains(t, string(seen), "GIT_CONFIG_GLOBAL=/dev/null\n")
+	require.Contains(t, string(seen), "GIT_ALLOW_PROTOCOL=\n")
+}
+
+// P31, as far as it is about pushes: what is malformed is refused, and leaves nothing.
+func TestPromiseP31_MalformedPush(t *testing.T) {
+	r := newRig(t, Config{})
+	blob := git(t, r.work, "hash-object", "-w", "--stdin")
+	raw, err := hex.DecodeString(blob)
+	require.NoError(t, err)
+	entry := filepath.Join(t.TempDir(), "tree")
+	require.NoError(t, os.WriteFile(entry, append([]byte("100644 .git\x00"), raw...), 0o600))
+	tree := git(t, r.work, "hash-object", "-w", "--literally", "-t", "tree", entry)
+	commit := git(t, r.work, "commit-tree", "-m", "x", tree)
+	git(t, r.work, "update-ref", "refs/heads/bad", commit)
+	r.says(map[string]string{"refs/heads/bad": commit})
+	out, err := try(t, r.work, "push", r.repo(), "bad")
+	require.Error(t, err, out)
+	require.Empty(t, r.has(t))
+	dir := filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))))
+	_, err = try(t, dir, "--git-dir=.", "cat-file", "-e", commit)
+	require.Error(t, err)
+}

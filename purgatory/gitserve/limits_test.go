@@ -1,0 +1,253 @@
+package gitserve
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// entry is an object as it is in a pack; before goes between its head and its data.
+func entry(typ byte, before, content []byte) []byte {
+	n := len(content)
+	b := []byte{typ<<4 | byte(n&15)}
+	for n >>= 4; n > 0; n >>= 7 {
+		b[len(b)-1] |= 0x80
+		b = append(b, byte(n&0x7f))
+	}
+	b = append(b, before...)
+	var z bytes.Buffer
+	w := zlib.NewWriter(&z)
+	_, _ = w.Write(content)
+	_ = w.Close()
+	return append(b, z.Bytes()...)
+}
+
+func packOf(entries ...[]byte) []byte {
+	b := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(entries)))
+	b = append(b, bytes.Join(entries, nil)...)
+	sum := sha1.Sum(b)
+	return append(b, sum[:]...)
+}
+
+func idOf(kind string, content []byte) string {
+	sum := sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", kind, len(content)), content...))
+	return hex.EncodeToString(sum[:])
+}
+
+// bomb is a pack of some KiB with a commit that is in order, and beside it a delta that
+// makes an object of so many bytes: copies of its base, again and again.
+func bomb(size int) (pack []byte, tip string) {
+	base := bytes.Repeat([]byte{'x'}, 0xffff)
+	delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(base))), uint64(size/len(base)*len(base)))
+	for range size / len(base) {
+		delta = append(delta, 0x80|0x10|0x20, 0xff, 0xff)
+	}
+	blob, _ := hex.DecodeString(idOf("blob", base))
+	tree := append([]byte("100644 f\x00"), blob...)
+	commit := []byte("tree " + idOf("tree", tree) + "\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n")
+	from, _ := hex.DecodeString(idOf("blob", base))
+	return packOf(entry(3, nil, base), entry(2, nil, tree), entry(1, nil, commit), entry(7, from, delta)), idOf("commit", commit)
+}
+
+// memoryOf watches the address space of the processes of git below us, in KiB.
+func memoryOf(t *testing.T) (most func() int64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var peak atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			files, _ := filepath.Glob("/proc/[0-9]*/status")
+			for _, file := range files {
+				status, _ := os.ReadFile(file)
+				if !bytes.HasPrefix(status, []byte("Name:\tgit")) {
+					continue
+				}
+				// Only those that we started have our limit.
+				limits, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+				if !bytes.Contains(limits, []byte("GIT_ALLOC_LIMIT=")) {
+					continue
+				}
+				for line := range strings.Lines(string(status)) {
+					var n int64
+					if _, err := fmt.Sscanf(line, "VmPeak: %d", &n); err == nil {
+						peak.Store(max(peak.Load(), n))
+					}
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	return func() int64 {
+		cancel()
+		wg.Wait()
+		return peak.Load()
+	}
+}
+
+// files are what is in a folder, but for what tells of no object and no ref.
+func files(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		out = append(out, path)
+		return err
+	}))
+	return out
+}
+
+func (r *rig) dir() string {
+	return filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))))
+}
+
+// A small pack that stands for a large object is refused when git reaches the limit of
+// its memory, and not when that of the machine is reached; the client is told so.
+func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no such limit")
+	}
+	r := newRig(t, Config{MaxMemory: 128 << 20}) // MaxAlloc is more than that
+	before := files(t, r.repos.dir)
+	pack, tip := bomb(200 << 20)
+	require.Less(t, len(pack), 32<<10)
+	most := memoryOf(t)
+	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack",
+		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
+	peak := most()
+	require.Equal(t, 200, resp.StatusCode)
+	require.Regexp(t, `(?i)out of memory|unable to mmap|cannot allocate memory`, text)
+	require.Contains(t, text, "ng refs/nostr/"+event+" unpacker error")
+	require.Empty(t, r.has(t))
+	require.Equal(t, before, files(t, r.repos.dir), "something is left")
+	t.Logf("at most %d KiB of address space", peak) // 0: it was too fast to be seen
+	require.LessOrEqual(t, peak, int64(128<<10))
+
+	pack, tip = bomb(20 << 20) // what fits is taken
+	_, text = r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack",
+		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
+	require.Contains(t, text, "ok refs/nostr/"+event)
+}
+
+// The limit holds from git's first moment on: what it starts has it, too. A shim in its
+// place sees what limit it has.
+func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no such limit")
+	}
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -v >> %s\nulimit -Hv >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
+	r := newRig(t, Config{Git: shim})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	git(t, t.TempDir(), "clone", "-q", r.repo(), "x")
+	seen, err := os.ReadFile(log)
+	require.NoError(t, err)
+	limits := strings.Fields(string(seen))
+	require.GreaterOrEqual(t, len(limits), 8)
+	for _, kib := range limits {
+		require.Equal(t, strconv.Itoa(512<<10), kib)
+	}
+}
+
+// A push for which there is no room is refused: before it is read, while it is read,
+// before git sees it, and while git takes it in. Nothing of it is left.
+func TestPromiseP30_NoRoomForAPush(t *testing.T) {
+	const floor = 1000 << 20
+	r := newRig(t, Config{MinFreeDisk: floor})
+	big := make([]byte, 10<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
+	require.NoError(t, os.WriteFile(filepath.Join(r.work, "big"), big, 0o600))
+	git(t, r.work, "config", "core.compression", "0")
+	git(t, r.work, "add", "big")
+	r.tip = r.commit(t, "big")
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	before := files(t, r.repos.dir)
+	var asked atomic.Int64
+	refuse := func(when string, free func(n int64) uint64) {
+		t.Helper()
+		asked.Store(0)
+		r.git.free = func(dir string) (uint64, error) {
+			require.Equal(t, r.repos.dir, dir)
+			return free(asked.Add(1)), nil
+		}
+		out, err := try(t, r.work, "push", r.repo(), "main")
+		require.Error(t, err, when)
+		require.Contains(t, out, refusedDisk, when)
+		require.Empty(t, r.has(t), when)
+		require.Empty(t, r.pushed, when)
+		require.Equal(t, before, files(t, r.repos.dir), when)
+	}
+	refuse("before", func(int64) uint64 { return floor - 1 })
+	require.EqualValues(t, 1, asked.Load(), "nothing was read")
+	refuse("while it comes", func(n int64) uint64 { return floor - uint64(n)/2 })
+	require.EqualValues(t, 2, asked.Load())
+	refuse("before git sees it", func(n int64) uint64 { return floor + 9<<20 })
+	require.EqualValues(t, 3, asked.Load())
+
+	// Who can't hear the reason has it as the status.
+	r.git.free = func(string) (uint64, error) { return 0, nil }
+	receive := "/" + owner.Npub() + "/x.git/git-receive-pack"
+	resp, text := r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main"))
+	require.Equal(t, 507, resp.StatusCode)
+	require.Contains(t, text, "not enough free disk")
+	resp, _ = r.do(t, "POST", receive, "0000") // git asks like this whether it may
+	require.Equal(t, 200, resp.StatusCode)
+	r.git.free = func(string) (uint64, error) { return 0, errors.New("no disk") }
+	resp, _ = r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main\x00report-status"))
+	require.Equal(t, 500, resp.StatusCode)
+
+	r.git.free = func(string) (uint64, error) { return floor + 11<<20, nil }
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	require.Contains(t, r.has(t), r.tip)
+}
+
+// What fills the disk while git works ends it, and what git leaves when it is killed is
+// removed.
+func TestPromiseP30_NoRoomWhileGitWorks(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	shim := filepath.Join(t.TempDir(), "git")
+	// A git that has begun to take in a push and has much to do.
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$PATH_INFO" in
+*git-receive-pack) mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1; sleep 1000;;
+*) exec %s "$@";;
+esac
+`, real), 0o700))
+	r := newRig(t, Config{Git: shim, MinFreeDisk: 10})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	before := files(t, r.repos.dir)
+	var asked atomic.Int64
+	r.git.free = func(string) (uint64, error) {
+		if asked.Add(1) <= 2 { // before it is read, and after
+			return 1 << 30, nil
+		}
+		return 9, nil
+	}
+	began := time.Now()
+	out, err := try(t, r.work, "push", r.repo(), "main")
+	require.Error(t, err)
+	require.Contains(t, out, "507")
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, before, files(t, r.repos.dir))
+	require.Len(t, r.pushed, 1, "it is told in any case: git may have moved refs")
+}

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package gitserve
+
+// shell is not needed.
+const shell = ""
+
+// limited does nothing: only git's own limit holds here.
+func limited(_ uint64, command []string) []string { return command }

@@ -1,0 +1,112 @@
+package gitserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/seldom"
+)
+
+// errDisk is wrapped when less than Config.MinFreeDisk would be free.
+var errDisk = errors.New("not enough free disk")
+
+// room reports whether there is room for more bytes.
+func (h *Handler) room(more int64) error {
+	free, err := h.free(h.repos.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if free < h.cfg.MinFreeDisk || free-h.cfg.MinFreeDisk < uint64(more) {
+		return fmt.Errorf("%w: %d bytes", errDisk, free)
+	}
+	return nil
+}
+
+// roomPeriod is how often the disk is looked at while git takes in a push.
+const roomPeriod = time.Second
+
+// whileRoom ends a context when there is no more room.
+func (h *Handler) whileRoom(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(roomPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := h.room(0); err != nil {
+					cancel(err)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+// receive reads what is left of a push, as long as there is room for it. One that asks
+// for nothing only wants to know whether it may.
+func (h *Handler) receive(body *body, req request) error {
+	if len(req.commands) == 0 {
+		return body.readAll()
+	}
+	body.room = func() error { return h.room(0) }
+	if err := body.room(); err != nil {
+		return err
+	}
+	if err := body.readAll(); err != nil {
+		return err
+	}
+	return h.room(body.size()) // git writes it once more
+}
+
+// take has git take in a push, to its end: the client may go away meanwhile. Of one
+// that failed nothing is left. It is called with the lock of the repository.
+func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
+	defer cancel()
+	defer context.AfterFunc(h.ctx, cancel)()
+	ctx, stop := h.whileRoom(ctx)
+	done := h.run(ctx, w, ref, c)
+	stop()
+	if done {
+		return
+	}
+	if err := h.repos.sweep(ref); err != nil {
+		h.cfg.Logger.Warn("a push could not be removed", "repo", seldom.Text(ref.String()), "error", err)
+	}
+}
+
+// incomplete begins the names of the folders that git keeps the objects of a push in
+// until it takes them. It removes them itself, unless it is killed.
+const incomplete = "tmp_objdir-incoming-"
+
+// sweep removes what pushes have left that were killed. It is called with the lock of
+// the repository: nobody else pushes.
+func (r *Repositories) sweep(ref filters.RepoRef) error {
+	objects, err := r.root.Open(path.Join(place(ref), "objects"))
+	if err != nil {
+		return fmt.Errorf("sweeping a repository: %w", err)
+	}
+	names, err := objects.Readdirnames(-1)
+	errs := []error{err, objects.Close()}
+	for _, name := range names {
+		if strings.HasPrefix(name, incomplete) {
+			errs = append(errs, r.root.RemoveAll(path.Join(place(ref), "objects", name)))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,431 @@
+package purgatory_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// mortal is a store whose process can be killed: what it writes after that is lost.
+type mortal struct {
+	state.Store
+	dead   atomic.Bool
+	writes atomic.Int64
+	slow   time.Duration // each write
+}
+
+var errMortal = errors.New("the process is dead")
+
+func (m *mortal) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if m.dead.Load() {
+		return 0, errMortal
+	}
+	m.writes.Add(1)
+	time.Sleep(m.slow)
+	return m.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+func (m *mortal) Delete(ctx context.Context, key string, old state.Version) error {
+	if m.dead.Load() {
+		return errMortal
+	}
+	return m.Store.Delete(ctx, key, old)
+}
+
+// kill ends the process between any two instructions, and starts another one.
+func (w *world) kill() {
+	m, ok := w.state.(*mortal)
+	require.True(w.t, ok)
+	m.dead.Store(true)
+	w.stop()
+	w.state = &mortal{Store: m.Store}
+	w.start()
+}
+
+// calls counts the requests to each host.
+func (w *world) calls() map[string]int {
+	out := make(map[string]int)
+	for _, c := range w.git.Calls() {
+		out[c.URL.Authority.Host]++
+	}
+	return out
+}
+
+// hunted plays a world of servers that are of little use, for a time; it is killed
+// every so often, or never.
+func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, total time.Duration, servers map[string]fetchtest.Server) (calls map[string]int) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, cfg)
+		w.state = &mortal{Store: w.state}
+		w.start()
+		var names []string
+		for name, s := range servers {
+			names = append(names, name+"/r.git")
+			w.git.Serve(clone(name+"/r.git"), s)
+		}
+		w.relay.put(announce(alice, now()-500, names...))
+		w.held(says(alice, now(), "main", 1))
+		w.held(bob.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://stranger.example/r.git"}))
+		w.git.Serve(clone("stranger.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
+		began := time.Now()
+		for range kills {
+			wait(every)
+			w.kill()
+		}
+		wait(total - time.Since(began))
+		calls = w.calls()
+		w.stop()
+	})
+	return calls
+}
+
+// A crash loop asked every server again after each start, however useless it had
+// proved, and fetched the bytes of a day anew.
+func TestPromiseP15_CrashLoop(t *testing.T) {
+	servers := map[string]fetchtest.Server{
+		"lacking.example": {}, "busy.example": {Err: errors.New("busy")}, "slow.example": {Err: errors.New("cut off"), Delay: 10 * time.Second},
+		"broken.example":  {Err: purgatory.ErrBroken},
+		"endless.example": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 100},
+	}
+	cfg := purgatory.Config{Hold: 3 * time.Hour}
+	for _, every := range []time.Duration{700 * time.Millisecond, 5 * time.Second, 47 * time.Second, 4 * time.Minute} {
+		t.Run(every.String(), func(t *testing.T) {
+			total := max(30*time.Minute, 21*every)
+			base := hunted(t, cfg, 0, 0, total, servers)
+			got := hunted(t, cfg, 20, every, total, servers)
+			for host, n := range base {
+				// An attempt that is cut short is over sooner, so that one more may fit in, and
+				// what came in the last second before a crash is not known after it.
+				require.LessOrEqual(t, got[host], n+1, "%s; without crashes %v, with them %v", host, base, got)
+				require.Positive(t, got[host], host)
+			}
+		})
+	}
+}
+
+// A fetch that a crash cuts short counts for all that it can have brought, so that who
+// crashes us with what he sends can't do it for ever.
+func TestPromiseP17_CrashLoop(t *testing.T) {
+	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
+	for name, cfg := range map[string]purgatory.Config{
+		"of a repository": {MaxRepoDay: 10_000, MaxFetch: 3000, Hold: 20 * time.Hour},
+		"of a server":     {MaxHostDay: 10_000, MaxFetch: 3000, Hold: 20 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, 4, hunted(t, cfg, 0, 0, 10*time.Hour, servers)["big.example"])
+			for _, every := range []time.Duration{150 * time.Second, 31 * time.Second} {
+				require.LessOrEqual(t, hunted(t, cfg, 20, every, 10*time.Hour, servers)["big.example"], 4)
+			}
+		})
+	}
+}
+
+// P17: what one server sends in a day is bounded, for all repositories together, and
+// after a day it is asked again.
+func TestPromiseP17_BytesOfAServer(t *testing.T) {
+	run(t, purgatory.Config{MaxHostDay: 1000, Backoff: time.Minute, Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}, func(t *testing.T, w *world) {
+		for i, k := range []*relaytest.Key{alice, bob, carol, dave} {
+			u := fmt.Sprintf("a.example/%d.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400, Delay: time.Second})
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+			wait(10 * time.Second)
+		}
+		wait(20 * time.Hour)
+		require.Equal(t, 3, w.calls()["a.example"])
+		require.Positive(t, w.p.Status().Dropped["host_day"])
+		wait(5 * time.Hour)
+		require.Greater(t, w.calls()["a.example"], 3)
+	})
+}
+
+// The requests of the last minute are remembered: a restart does not open the window.
+func TestPromiseP15_WindowOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 2, PerMinute: 3}})
+		w.state = &mortal{Store: w.state}
+		w.start()
+		for i := range 10 {
+			k := relaytest.NewKey(fmt.Sprint("k", i))
+			u := fmt.Sprintf("a.example/%d.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy")})
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+		}
+		for range 20 {
+			wait(11 * time.Second)
+			w.kill()
+		}
+		wait(2 * time.Minute)
+		calls := w.git.Calls()
+		require.Greater(t, len(calls), 9)
+		for i := range len(calls) - 3 {
+			require.GreaterOrEqual(t, calls[i+3].At.Sub(calls[i].At), time.Minute-time.Second)
+		}
+		w.stop()
+	})
+}
+
+// What can't be written down is not asked for: the next process would do it again.
+func TestPromiseP15_NotWithoutTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		m := &mortal{Store: w.state}
+		w.state = m
+		w.start()
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		m.dead.Store(true)
+		wait(time.Minute)
+		require.Empty(t, w.git.Calls())
+		require.Positive(t, w.p.Status().Dropped["unsaved"])
+		m.dead.Store(false)
+		wait(3 * time.Minute)
+		require.True(t, w.relay.has(s))
+		w.stop()
+	})
+}
+
+// Little is written, and what says nothing any more goes.
+func TestKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		m := &mortal{Store: w.state}
+		w.state = m
+		w.start()
+		for i := range 20 {
+			u := fmt.Sprintf("a%d.example/r.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
+			w.relay.put(announce(relaytest.NewKey(fmt.Sprint("k", i)), now()-500, u))
+			w.held(says(relaytest.NewKey(fmt.Sprint("k", i)), now(), "main", i))
+		}
+		wait(29 * time.Minute)
+		calls := len(w.git.Calls())
+		require.LessOrEqual(t, m.writes.Load(), int64(4*calls+40))
+		keys := func() (n int) {
+			for key, err := range m.Keys(t.Context(), "purgatory/") {
+				require.NoError(t, err)
+				if !strings.HasPrefix(key, "purgatory/expired/") {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, 3*20, keys(), "an entry, a repository, a server each")
+		wait(49 * time.Hour)
+		require.Zero(t, keys())
+		w.stop()
+	})
+}
+
+// Whatever the disk holds, purgatory opens; times in the future do not keep anybody
+// from being asked for longer than they can.
+func TestKeptIsDistrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Hold: 40 * time.Hour, MaxHold: 40 * time.Hour, SyncDelay: time.Second})
+		put := func(key, value string) {
+			_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
+			require.NoError(t, err)
+		}
+		for i, bad := range []string{``, `{`, `{"server":"http://x\u0000"}`, `{"server":"A.example:443"}`, `{"server":"a.example"}`, `[]`} {
+			put(fmt.Sprintf("purgatory/server/%d", i), bad)
+		}
+		for i, bad := range []string{``, `{"repo":"x"}`, `{"repo":"` + repoOf(bob).String() + `","lacks":[{"url":"zz"}]}`} {
+			put(fmt.Sprintf("purgatory/hunted/%d", i), bad)
+		}
+		put("purgatory/server/stale", `{"server":"old.example:443","last":"2000-01-01T00:00:00Z"}`)
+		put("purgatory/server/future", `{"server":"a.example:443","last":"2300-01-01T00:00:00Z","recent":1000000000,"failures":-5,"broken_until":"2300-01-01T00:00:00Z","day":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000}}`)
+		sum := sha256.Sum256([]byte("https://a.example/r.git"))
+		put("purgatory/hunted/future", `{"repo":"`+repoOf(alice).String()+`","attempts":1000000000,"next":"2300-01-01T00:00:00Z","vain":1000000000,"vain_until":"2300-01-01T00:00:00Z","own":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000},"lacks":[{"url":"`+hex.EncodeToString(sum[:12])+`","until":"2300-01-01T00:00:00Z"}]}`)
+		w.start()
+		require.EqualValues(t, 9, w.p.Status().Unreadable)
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(23 * time.Hour)
+		require.False(t, w.relay.has(s))
+		wait(2 * time.Hour)
+		require.True(t, w.relay.has(s), "a day later")
+		w.stop()
+	})
+}
+
+// How long a listed repository is hunted for in vain is remembered.
+func TestPromiseP15_PatienceOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.state = &mortal{Store: w.state}
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
+		w.git.Put(repoOf(alice))
+		w.start()
+		for range 40 { // a life is long enough for one check
+			wait(13 * time.Minute)
+			w.kill()
+		}
+		require.Positive(t, len(w.git.Calls()))
+		require.LessOrEqual(t, len(w.git.Calls()), 18, "a few times after 0, 1, 3 and 7 hours, and so on")
+		w.stop()
+	})
+}
+
+// lines is a slog.Handler that keeps the lines.
+type lines struct {
+	slog.Handler
+	mu  sync.Mutex
+	all []logLine
+}
+
+type logLine struct {
+	at    time.Time
+	msg   string
+	attrs map[string]string
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	line := logLine{at: time.Now(), msg: r.Message, attrs: make(map[string]string)}
+	r.Attrs(func(a slog.Attr) bool {
+		line.attrs[a.Key] = a.Value.String()
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+	return nil
+}
+
+// P11: what git servers say is quoted, cut, and logged once a minute for each host.
+func TestPromiseP11_RemoteText(t *testing.T) {
+	log := &lines{Handler: slog.DiscardHandler}
+	evil := "\x1b[31mred\nlevel=ERROR msg=forged \u202etxt.exe " + strings.Repeat("\x01", 500) + strings.Repeat("x", 5000)
+	limit := purgatory.Limit{Concurrent: 100, PerMinute: 1000}
+	run(t, purgatory.Config{Logger: slog.New(log), DomainLimit: limit}, func(t *testing.T, w *world) {
+		for i := range 40 { // two hosts, many ports and repositories
+			u := fmt.Sprintf("%s.example:%d/%s.git", []string{"a", "b"}[i%2], 8000+i, strings.Repeat("y", 500))
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New(evil)})
+			k := relaytest.NewKey(fmt.Sprint("k", i))
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+			wait(7 * time.Second)
+		}
+		wait(20 * time.Minute)
+		require.Greater(t, len(w.git.Calls()), 200)
+	})
+	last, failed := make(map[string]time.Time), 0
+	for _, l := range log.all {
+		for key, text := range l.attrs {
+			require.LessOrEqual(t, len(text), 300, "%s: %s", l.msg, key)
+			for _, r := range text {
+				require.False(t, r < ' ' || r > '~', "%s: %q", l.msg, text)
+			}
+		}
+		if strings.Contains(l.attrs["error"], "red") {
+			failed++
+			host := strings.SplitN(strings.TrimPrefix(l.attrs["url"], `"https://`), ":", 2)[0]
+			require.Contains(t, []string{"a.example", "b.example"}, host)
+			if at, ok := last[host]; ok {
+				require.GreaterOrEqual(t, l.at.Sub(at), time.Minute)
+			}
+			last[host] = l.at
+		}
+	}
+	require.Greater(t, failed, 20)
+	require.Len(t, last, 2)
+}
+
+// A server that goes beyond a limit is asked again for the repository on the next day,
+// and not before, whatever else has come of it; for other repositories it is asked.
+func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
+	run(t, purgatory.Config{Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}, func(t *testing.T, w *world) {
+		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
+		w.git.Serve(clone("endless.example/r.git"), endless)
+		w.git.Serve(clone("endless.example/o.git"), endless)
+		w.relay.put(announce(alice, now()-500, "endless.example/r.git"), announce(bob, now()-500, "endless.example/o.git"))
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Hour)
+		w.held(says(alice, now(), "main", 2))
+		wait(22 * time.Hour)
+		require.Equal(t, 1, w.calls()["endless.example"])
+		w.held(says(bob, now(), "main", 3))
+		wait(time.Minute)
+		require.Equal(t, 2, w.calls()["endless.example"])
+		wait(2 * time.Hour)
+		require.Equal(t, 3, w.calls()["endless.example"])
+	})
+}
+
+// Requests to one server that begin together share a write.
+func TestKeptTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 50, PerMinute: 100}, MaxHunts: 50})
+		m := &mortal{Store: w.state}
+		w.state = m
+		w.start()
+		const n = 40
+		for i := range n {
+			u := fmt.Sprintf("a.example/%d.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy"), Delay: time.Minute})
+			k := relaytest.NewKey(fmt.Sprint("k", i))
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+		}
+		m.slow = 10 * time.Millisecond
+		m.writes.Store(0)
+		wait(30 * time.Second)
+		require.Len(t, w.git.Calls(), n)
+		require.LessOrEqual(t, m.writes.Load(), int64(n+5), "one for each repository, few for the server")
+		wait(5 * time.Minute)
+		w.stop()
+	})
+}
+
+// What only pull requests name as servers can't use up what those of the maintainers
+// may send.
+func TestPromiseP17_StrangersHalf(t *testing.T) {
+	run(t, purgatory.Config{MaxRepoDay: 2000, Hold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "good.example/r.git"))
+		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
+		for i := range 8 {
+			u := fmt.Sprintf("junk%d.example/r.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
+			w.held(bob.Event(now()+nostrTime(i), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
+		}
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Hour)
+		junk := 0
+		for host, n := range w.calls() {
+			if strings.HasPrefix(host, "junk") {
+				junk += n
+			}
+		}
+		require.Equal(t, 3, junk)
+		w.git.Serve(clone("good.example/r.git"), serving(1))
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(s))
+	})
+}

@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Class is what kind of thing waits.
+type Class uint8
+
+// The classes.
+const (
+	Announcement Class = iota + 1
+	State
+	PullRequest // and updates of one
+	Placeholder // of a pull request's event, whose data came first
+)
+
+// String returns the name of the class.
+func (c Class) String() string {
+	switch c {
+	case Announcement:
+		return "announcement"
+	case State:
+		return "state"
+	case PullRequest:
+		return "pull request"
+	case Placeholder:
+		return "placeholder"
+	}
+	return "invalid"
+}
+
+// Entry is something that waits. It is never changed; a copy replaces it.
+type Entry struct {
+	ID     filters.EventID
+	Class  Class
+	Event  *nostr.Event // nil for a Placeholder
+	Author filters.PubKey
+	// Repos are the repositories that it names: an announcement its own, a state the
+	// one of its author, a pull request those of its a tags, a placeholder the one
+	// that was pushed to.
+	Repos    []filters.RepoRef
+	Version  nip34.Version // of an announcement or state
+	ByUser   bool          // it was submitted, not synced
+	Size     int64         // bytes
+	Seen     time.Time     // when it came
+	Deadline time.Time     // when it expires
+	// Soft: it has expired once; its repository is gone, and a state event revives
+	// it. Deadline is when that ends.
+	Soft bool
+	// Trusted: its author has a say in a repository that is served. It is looked at when
+	// the entry comes, and not kept.
+	Trusted bool
+	// Strays are repositories that data for a pull request was pushed to before its
+	// event came, which does not name them.
+	Strays []filters.RepoRef
+
+	try time.Time // not to be expired before; zero: at its Deadline
+}
+
+// due is when an entry is to be expired.
+func (e *Entry) due() time.Time {
+	if e.try.After(e.Deadline) {
+		return e.try
+	}
+	return e.Deadline
+}
+
+func sortByID(es []Entry) {
+	slices.SortFunc(es, func(a, b Entry) int { return a.ID.Compare(b.ID) })
+}

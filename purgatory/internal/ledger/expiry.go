@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Sign notes a sign of life of a repository whose announcement waits, and returns
+// the announcement as it is then. Revived means that it had expired softly and waits
+// again; only a new state event does that.
+func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, newState bool) (e Entry, revived, changed bool) {
+	old := l.announcement(ref)
+	if old == nil {
+		return Entry{}, false, false
+	}
+	e = *old
+	if e.Soft {
+		if !newState {
+			return e, false, false
+		}
+		e.Soft, e.Seen, e.Deadline, revived = false, now, now.Add(l.cfg.Hold), true
+	} else {
+		e.Deadline = l.extended(now, e)
+	}
+	if e.Deadline.Equal(old.Deadline) && !revived {
+		return e, false, false
+	}
+	l.set(&e)
+	return e, revived, true
+}
+
+// extended is the deadline after a sign of life.
+func (l *Ledger) extended(now time.Time, e Entry) time.Time {
+	if e.Soft {
+		return e.Deadline
+	}
+	limit := e.Seen.Add(l.cfg.Longest)
+	d := now.Add(l.cfg.Hold)
+	if d.After(limit) {
+		d = limit
+	}
+	if d.Before(e.Deadline) {
+		return e.Deadline
+	}
+	return d
+}
+
+// Due returns at most n of the entries whose time is over, those that are due the
+// longest first. They stay until [Ledger.Expire] or [Ledger.Postpone].
+func (l *Ledger) Due(now time.Time, n int) (out []Entry) {
+	seen := make(map[filters.EventID]bool)
+	for len(out) < n {
+		at, ok := l.NextDue()
+		if !ok || now.Before(at) {
+			break
+		}
+		if id := l.due.pop(); !seen[id] {
+			seen[id] = true
+			out = append(out, *l.entries[id])
+		}
+	}
+	for _, e := range out {
+		l.due.add(e.due(), e.ID)
+	}
+	return out
+}
+
+// Postpone has an entry be due no sooner than at a time. Its Deadline stays what it
+// is.
+func (l *Ledger) Postpone(id filters.EventID, until time.Time) {
+	if old, ok := l.entries[id]; ok {
+		e := *old
+		e.try = until
+		l.set(&e)
+	}
+}
+
+// Expire ends the waiting of an entry that is due. An announcement expires softly
+// the first time, and is returned as it is then; all else is remembered, so that it
+// is not taken in again. What is forgotten for it is returned as well.
+func (l *Ledger) Expire(now time.Time, id filters.EventID) (soft Entry, isSoft bool, forgotten []filters.EventID) {
+	e, ok := l.entries[id]
+	if !ok {
+		return Entry{}, false, nil
+	}
+	if e.Class == Announcement && !e.Soft {
+		soft = *e
+		soft.Soft, soft.Deadline, soft.try = true, e.Deadline.Add(l.cfg.Soft), time.Time{}
+		l.set(&soft)
+		return soft, true, nil
+	}
+	l.remove(e)
+	if e.Class != Placeholder {
+		forgotten = l.gone.add(id, now, now.Add(l.cfg.Remember))
+	}
+	return Entry{}, false, forgotten
+}
+
+// NextDue returns when the next entry is due; false if none waits.
+func (l *Ledger) NextDue() (time.Time, bool) { return l.due.first(l.isDeadline) }
+
+// isDeadline reports whether an entry expires at this time.
+func (l *Ledger) isDeadline(at time.Time, id filters.EventID) bool {
+	e, ok := l.entries[id]
+	return ok && e.due().Equal(at)
+}

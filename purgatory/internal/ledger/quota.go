@@ -1,0 +1,128 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// payer is whose quota an entry counts for: that of its author, or, since anybody can
+// push, that of each repository that was pushed to. What strangers push does not count
+// for what its owner has waiting.
+type payer struct {
+	author filters.PubKey
+	pushed filters.RepoRef
+}
+
+func (e *Entry) payers() []payer {
+	if e.Class != Placeholder {
+		return []payer{{author: e.Author}}
+	}
+	out := make([]payer, len(e.Repos))
+	for i, ref := range e.Repos {
+		out[i].pushed = ref
+	}
+	return out
+}
+
+// Verdict is what [Ledger.Check] says of an entry.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Welcome: it may wait.
+	Welcome Verdict = iota
+	// Known: it waits already.
+	Known
+	// Superseded: a newer version of the announcement waits.
+	Superseded
+	// Expired: it has waited in vain before.
+	Expired
+	// AuthorFull: its author has too many entries.
+	AuthorFull
+	// PushedFull: too much was pushed for events that are not here.
+	PushedFull
+	// Full: there are too many entries, or too many bytes.
+	Full
+)
+
+// Check says whether an entry may wait. It changes nothing.
+func (l *Ledger) Check(now time.Time, e Entry) Verdict {
+	old, ok := l.entries[e.ID]
+	if ok && (old.Class == e.Class || e.Class == Placeholder) {
+		return Known
+	}
+	if l.gone.has(e.ID, now) {
+		return Expired
+	}
+	if e.Class == Announcement {
+		if old = l.announcement(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
+			return Superseded
+		}
+	}
+	if e.Class == Placeholder {
+		if !l.room(e) || l.pushed+l.reservedPushed >= l.cfg.Pushed {
+			return PushedFull
+		}
+		return Welcome
+	}
+	// What it replaces makes place for it. A placeholder has none of an event's.
+	freed, place, mine := int64(0), 0, 0
+	if old != nil && old.Class != Placeholder {
+		freed, place = old.Size, 1
+		if old.Author == e.Author {
+			mine = 1
+		}
+	}
+	author := payer{author: e.Author}
+	entries, bytes := l.cfg.Entries, l.cfg.Bytes
+	if !e.Trusted { // keys are free: however many strangers have, they can't take all places
+		entries, bytes = entries-l.cfg.Kept, bytes-l.cfg.KeptBytes
+	}
+	switch {
+	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
+		return AuthorFull
+	case len(l.entries)-l.pushed+l.reserved-place >= entries, l.bytes+l.reservedBytes-freed+e.Size > bytes:
+		return Full
+	}
+	return Welcome
+}
+
+// room reports whether the repositories of a placeholder have room for one more.
+func (l *Ledger) room(e Entry) bool {
+	return !slices.ContainsFunc(e.payers(), func(p payer) bool {
+		return len(l.payers[p])+l.reservedFor[p] >= l.cfg.PerRepo
+	})
+}
+
+// Reserve takes the place of an entry that is about to be Put, so that the quotas
+// hold for those as well. It is given back by Unreserve.
+func (l *Ledger) Reserve(e Entry) { l.reserve(e, 1) }
+
+// Unreserve takes back Reserve.
+func (l *Ledger) Unreserve(e Entry) { l.reserve(e, -1) }
+
+func (l *Ledger) reserve(e Entry, n int) {
+	if e.Class == Placeholder {
+		l.reservedPushed += n
+	} else {
+		l.reserved += n
+		l.reservedBytes += int64(n) * e.Size
+	}
+	for _, p := range e.payers() {
+		if l.reservedFor[p] += n; l.reservedFor[p] == 0 {
+			delete(l.reservedFor, p)
+		}
+	}
+}
+
+// count takes an entry into the sums, or out of them.
+func (l *Ledger) count(e *Entry, n int) {
+	if e.Class == Placeholder {
+		l.pushed += n
+		return
+	}
+	l.bytes += int64(n) * e.Size
+}

@@ -1,0 +1,90 @@
+package ledger
+
+import (
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Get returns an entry.
+func (l *Ledger) Get(id filters.EventID) (Entry, bool) {
+	e, ok := l.entries[id]
+	if !ok {
+		return Entry{}, false
+	}
+	return *e, true
+}
+
+// Announcement returns the announcement of a repository that waits, softly expired
+// or not.
+func (l *Ledger) Announcement(ref filters.RepoRef) (Entry, bool) {
+	if e := l.announcement(ref); e != nil {
+		return *e, true
+	}
+	return Entry{}, false
+}
+
+func (l *Ledger) announcement(ref filters.RepoRef) *Entry {
+	for id := range l.byRepo[ref] {
+		if e := l.entries[id]; e.Class == Announcement {
+			return e
+		}
+	}
+	return nil
+}
+
+// Of returns the entries that name a repository, and the states with its
+// identifier, whoever wrote them: which of these concern it is for its maintainers
+// to say. They are in order of their ids.
+func (l *Ledger) Of(ref filters.RepoRef) []Entry {
+	ids := make(map[filters.EventID]struct{})
+	for id := range l.byRepo[ref] {
+		ids[id] = struct{}{}
+	}
+	for id := range l.byName[ref.Identifier] {
+		if l.entries[id].Class == State {
+			ids[id] = struct{}{}
+		}
+	}
+	out := make([]Entry, 0, len(ids))
+	for id := range ids {
+		out = append(out, *l.entries[id])
+	}
+	sortByID(out)
+	return out
+}
+
+// All returns every entry, in order of their ids.
+func (l *Ledger) All() []Entry {
+	out := make([]Entry, 0, len(l.entries))
+	for _, e := range l.entries {
+		out = append(out, *e)
+	}
+	sortByID(out)
+	return out
+}
+
+// Announcements returns the announcements that wait under an identifier, those that
+// expired softly only if soft is set.
+func (l *Ledger) Announcements(identifier string, soft bool) (out []Entry) {
+	for id := range l.byName[identifier] {
+		if e := l.entries[id]; e.Class == Announcement && (soft || !e.Soft) {
+			out = append(out, *e)
+		}
+	}
+	sortByID(out)
+	return out
+}
+
+// ByAuthor returns the events of an author that wait, in order of their ids.
+func (l *Ledger) ByAuthor(author filters.PubKey) (out []Entry) {
+	for id := range l.payers[payer{author: author}] {
+		out = append(out, *l.entries[id])
+	}
+	sortByID(out)
+	return out
+}
+
+// Len is how many entries wait, Bytes how large their events are.
+func (l *Ledger) Len() int { return len(l.entries) }
+
+// Bytes is how large the events are that wait.
+func (l *Ledger) Bytes() int64 { return l.bytes }

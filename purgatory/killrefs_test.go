@@ -1,0 +1,146 @@
+package purgatory_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// killRefs is a server whose refs are moved, and which is killed meanwhile.
+type killRefs struct{ folder, origin string }
+
+// run runs the process with events to submit. At the nth transaction of git, before it
+// does anything, both are killed; 0: never.
+func (k killRefs) run(t *testing.T, nth int, events ...*nostr.Event) (wasKilled bool) {
+	t.Helper()
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	shim, count := filepath.Join(t.TempDir(), "git"), filepath.Join(t.TempDir(), "count")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$*" in
+*update-ref*)
+	echo >> %[1]s
+	[ $(wc -l < %[1]s) -eq %[2]d ] && kill -9 $PPID && exit 1;;
+esac
+exec %[3]s "$@"
+`, count, nth, real), 0o700))
+	if events == nil {
+		events = []*nostr.Event{}
+	}
+	text, err := json.Marshal(events)
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), envFolder+"="+k.folder, envGit+"="+shim, envEvents+"="+string(text))
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal(), "%s", out)
+		return true
+	}
+	require.NoError(t, err, "%s", out)
+	return false
+}
+
+// refs are those of alice's repository, checked to be whole.
+func (k killRefs) refs(t *testing.T) string {
+	t.Helper()
+	dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
+	out, err := userGit(dir, "fsck", "--strict", "--connectivity-only").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = userGit(dir, "for-each-ref", "--format=%(refname) %(objectname)").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return strings.TrimSpace(string(out))
+}
+
+// A ref makes room for refs below its name, which takes two transactions. Killed before
+// each of them, and before each of those that put it in order again, the refs are in
+// the end what one state says, the old or the new one, and it is served; whoever
+// collects garbage meanwhile takes nothing of what is needed, though the server that
+// had it is gone.
+func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "r.git")
+	must := func(cmd *exec.Cmd, stdin string) string {
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	must(userGit(t.TempDir(), "init", "-q", "--bare", "-b", "main", there), "")
+	var tips []string
+	for _, branch := range []string{"main", "other"} {
+		must(userGit(there, "fast-import", "--quiet"), "commit refs/heads/"+branch+"\ncommitter c <c@example.com> 1700000000 +0000\ndata 2\nhi\nM 100644 inline a/"+branch+"\ndata 2\nhi\n")
+		tips = append(tips, must(userGit(there, "rev-parse", branch), ""))
+	}
+	backend := &cgi.Handler{
+		Path: filepath.Join(must(userGit(there, "--exec-path"), ""), "git-http-backend"), Dir: there,
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(there), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
+	}
+	const at = 1_700_000_000
+	d := nostrTag{"d", "r"}
+	old := "refs/heads/a " + tips[0]
+	made := "refs/heads/a/b " + tips[1] + "\nrefs/heads/n " + tips[1]
+	for first := 1; first <= 2; first++ {
+		for second := 1; second <= 4; second++ {
+			t.Run(fmt.Sprintf("%d, then %d", first, second), func(t *testing.T) {
+				t.Parallel()
+				server := httptest.NewServer(backend)
+				defer server.Close()
+				k := killRefs{folder: t.TempDir()}
+				for _, name := range []string{"events", "repos", "state"} {
+					require.NoError(t, os.Mkdir(filepath.Join(k.folder, name), 0o700))
+				}
+				before := alice.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/a", tips[0]})
+				after := alice.Event(at+1, filters.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/a/b"},
+					nostrTag{"refs/heads/a/b", tips[1]}, nostrTag{"refs/heads/n", tips[1]})
+				announced := alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"})
+				require.False(t, k.run(t, 0, announced, before))
+				require.Equal(t, old, k.refs(t))
+
+				require.True(t, k.run(t, first, after))
+				require.Equal(t, []string{old, ""}[first-1], k.refs(t), "nobody reads it: we are dead")
+				served, err := openRelay(filepath.Join(k.folder, "events"))
+				require.NoError(t, err)
+				require.False(t, served.has(after))
+				server.Close()
+				dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
+				must(userGit(dir, "gc", "--quiet", "--prune=now"), "")
+
+				// Transactions that put it in order: back to the old state, if need be, then
+				// those of the new one.
+				killed := k.run(t, second)
+				require.Equal(t, second <= first+1, killed)
+				if killed {
+					require.Contains(t, []string{old, "", made}, k.refs(t))
+					if second == first {
+						require.Equal(t, old, k.refs(t), "all of it was taken back")
+					}
+					must(userGit(dir, "gc", "--quiet", "--prune=now"), "")
+				}
+				require.False(t, k.run(t, 0))
+				require.Equal(t, made, k.refs(t))
+				served, err = openRelay(filepath.Join(k.folder, "events"))
+				require.NoError(t, err)
+				require.True(t, served.has(after))
+				head, err := os.ReadFile(filepath.Join(dir, "HEAD"))
+				require.NoError(t, err)
+				require.Equal(t, "ref: refs/heads/a/b\n", string(head))
+				locks, err := filepath.Glob(filepath.Join(dir, "*.lock"))
+				require.NoError(t, err)
+				require.Empty(t, locks)
+			})
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package purgatory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// What has an announcement wait longer: a new state of a maintainer, a push that a
+// state authorises, a newer version of it; and what does not: the same once more, a
+// state of somebody else, and what anybody may push for an event. A restart changes
+// none of it.
+func TestSignsOfLife(t *testing.T) {
+	for name, c := range map[string]struct {
+		alive   bool
+		happens func(w *world, a, s *nostrEvent)
+	}{
+		"nothing":             {false, func(*world, *nostrEvent, *nostrEvent) {}},
+		"a new state":         {true, func(w *world, _, _ *nostrEvent) { w.held(says(alice, now(), "main", 2)) }},
+		"the same state":      {false, func(w *world, _, s *nostrEvent) { w.held(s) }},
+		"the same once more":  {false, func(w *world, a, _ *nostrEvent) { w.held(a) }},
+		"a stranger's state":  {false, func(w *world, _, _ *nostrEvent) { w.held(says(carol, now(), "main", 2)) }},
+		"a newer version":     {true, func(w *world, _, _ *nostrEvent) { w.held(announce(alice, now())) }},
+		"an older version":    {false, func(w *world, _, _ *nostrEvent) { w.submit(announce(alice, now()-5000), false) }},
+		"an authorised push":  {true, func(w *world, _, _ *nostrEvent) { w.told(branch("main")) }},
+		"a push for an event": {false, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1})) }},
+		"a push for both":     {true, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1}), branch("main")) }},
+		"a pull request for it": {false, func(w *world, _, _ *nostrEvent) {
+			w.held(pull(carol, repoOf(alice), 5, filters.KindPullRequest))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				a, s := announce(alice, now()), says(alice, now(), "main", 1)
+				w.held(a)
+				w.held(s)
+				wait(20 * time.Minute)
+				c.happens(w, a, s)
+				wait(time.Minute)
+				w.stop()
+				w.start()
+				wait(9*time.Minute + time.Second) // 30 min and a second since it came
+				require.Equal(t, c.alive, len(w.p.Announcements("r")) > 0 && w.git.Has(repoOf(alice)))
+				wait(20 * time.Minute)
+				require.False(t, w.git.Has(repoOf(alice)), "50 min and a second")
+			})
+		})
+	}
+}
+
+func (w *world) told(refs ...nip34.RefName) {
+	require.NoError(w.t, w.p.Pushed(w.t.Context(), repoOf(alice), refs))
+}

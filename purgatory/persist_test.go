@@ -1,0 +1,202 @@
+package purgatory
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+var (
+	seedKey = strings.Repeat("ab", 32)
+	seedRef = filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: "r:1"}
+)
+
+// signedBy is an event of an author; its signature is of no interest on the disk.
+func signedBy(kind int, content string, tags ...nostr.Tag) *nostr.Event {
+	ev := &nostr.Event{PubKey: seedKey, CreatedAt: 1_700_000_000, Kind: kind, Content: content, Tags: tags, Sig: strings.Repeat("0", 128)}
+	ev.ID = ev.GetID()
+	return ev
+}
+
+// entriesToKeep are entries of every class.
+func entriesToKeep(tb testing.TB) (out []ledger.Entry) {
+	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
+	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
+	for _, ev := range []*nostr.Event{
+		signedBy(filters.KindAnnouncement, "", d, nostr.Tag{"clone", "https://a.example/r.git", "https://b.example/<r>&.git"}),
+		signedBy(filters.KindState, "", d, nostr.Tag{"HEAD", "ref: refs/heads/main"}, nostr.Tag{"refs/heads/main", strings.Repeat("1", 40)}),
+		signedBy(filters.KindPullRequest, "a\u2028b\t\"<&>\x00\U0001F600", a, c),
+		signedBy(filters.KindPullRequestUpdate, "", a, c),
+	} {
+		e, err := entryOf(ev, true)
+		require.NoError(tb, err)
+		out = append(out, e)
+	}
+	out[0].Soft = true
+	out[2].Strays = []filters.RepoRef{seedRef}
+	p := placeholder(seedRef, filters.EventID{1})
+	p.Repos = append(p.Repos, filters.RepoRef{Owner: filters.PubKey{2}, Identifier: "x"})
+	out = append(out, p)
+	for i := range out {
+		out[i].Seen, out[i].Deadline = time.Unix(1_700_000_000, 5).UTC(), time.Unix(1_700_001_800, 7).UTC()
+	}
+	return out
+}
+
+// sameEntry is for what comes back from the disk. Two events are the same if all of
+// their fields are.
+func sameEntry(t *testing.T, want, got ledger.Entry) {
+	t.Helper()
+	if want.Event != nil {
+		a, err := json.Marshal(want.Event)
+		require.NoError(t, err)
+		b, err := json.Marshal(got.Event)
+		require.NoError(t, err)
+		require.Equal(t, string(a), string(b))
+		want.Event, got.Event = nil, nil
+	}
+	require.Equal(t, want, got)
+}
+
+// What is kept comes back as it was.
+func TestEncodeAndDecode(t *testing.T) {
+	for _, e := range entriesToKeep(t) {
+		data, err := encode(e)
+		require.NoError(t, err)
+		got, err := decode(e.ID, data)
+		require.NoError(t, err, "%s", data)
+		sameEntry(t, e, got)
+		// Under another id, torn, or with something behind it, it is none.
+		_, err = decode(filters.EventID{9}, data)
+		if e.Class != ledger.Placeholder { // it has no id but its key
+			require.ErrorIs(t, err, errRecord)
+		}
+		for n := range len(data) {
+			_, err = decode(e.ID, data[:n])
+			require.ErrorIs(t, err, errRecord, "%d bytes", n)
+		}
+		_, err = decode(e.ID, append(data, '0'))
+		require.ErrorIs(t, err, errRecord)
+	}
+}
+
+// What can't have been made is not read: it would be dealt with as if it had.
+func TestDecodeRefuses(t *testing.T) {
+	const times = `"seen":"2023-11-14T22:13:20Z","deadline":"2023-11-14T22:43:20Z"`
+	r := seedRef.String()
+	many := strings.Repeat(`"30617:`+seedKey+`:r",`, 40)
+	pr := entriesToKeep(t)[2]
+	event, err := json.Marshal(pr.Event)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		id   filters.EventID
+		data string
+	}{
+		"nothing":                     {filters.EventID{1}, ``},
+		"null":                        {filters.EventID{1}, `null`},
+		"no class":                    {filters.EventID{1}, `{` + times + `}`},
+		"an unknown class":            {filters.EventID{1}, `{"class":9,` + times + `}`},
+		"a class out of range":        {filters.EventID{1}, `{"class":260,` + times + `}`},
+		"no repository":               {filters.EventID{1}, `{"class":4,` + times + `}`},
+		"no times":                    {filters.EventID{1}, `{"class":4,"repo":"` + r + `"}`},
+		"a year that is none":         {filters.EventID{1}, `{"class":4,"repo":"` + r + `","seen":"99999-01-01T00:00:00Z","deadline":"2023-11-14T22:43:20Z"}`},
+		"a repository twice":          {filters.EventID{1}, `{"class":4,"repo":"` + r + `","repos":["` + r + `"],` + times + `}`},
+		"too many repositories":       {filters.EventID{1}, `{"class":4,"repo":"` + r + `","repos":[` + many + `"x"],` + times + `}`},
+		"strays of a placeholder":     {filters.EventID{1}, `{"class":4,"repo":"` + r + `","strays":["30617:` + seedKey + `:r"],` + times + `}`},
+		"a stray that is named":       {pr.ID, `{"class":3,"event":` + string(event) + `,"strays":["30617:` + seedKey + `:r"],` + times + `}`},
+		"a stray twice":               {pr.ID, `{"class":3,"event":` + string(event) + `,"strays":["` + r + `","` + r + `"],` + times + `}`},
+		"a signature that is none":    {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), strings.Repeat("0", 63)+"\xff", 1) + `,` + times + `}`},
+		"half a signature":            {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), "", 1) + `,` + times + `}`},
+		"another class":               {pr.ID, `{"class":2,"event":` + string(event) + `,` + times + `}`},
+		"another id":                  {filters.EventID{1}, `{"class":3,"event":` + string(event) + `,` + times + `}`},
+		"an event of a changed state": {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), "1111", "2222", 1) + `,` + times + `}`},
+	} {
+		_, err := decode(c.id, []byte(c.data))
+		require.ErrorIs(t, err, errRecord, name)
+	}
+}
+
+// FuzzDecode reads what a disk may hold that was torn, or written by somebody else.
+// What is read is an entry as it can have been made, is kept as it is, and takes no
+// more memory than the bytes account for.
+func FuzzDecode(f *testing.F) {
+	for _, e := range entriesToKeep(f) {
+		data, err := encode(e)
+		require.NoError(f, err)
+		f.Add(e.ID.String(), data)
+		f.Add(e.ID.String(), data[:len(data)/2])
+	}
+	f.Add(strings.Repeat("0", 64), []byte(`{"class":4,"repo":"30617:`+seedKey+`:r","seen":"0001-01-01T00:00:00Z"}`))
+	f.Add(strings.Repeat("0", 64), []byte(`{"class":1,"event":{"tags":[[[[[[`))
+	f.Add(strings.Repeat("0", 64), []byte(`{"class":1,"event":{"id":"","pubkey":"","created_at":-1e99,"tags":[[]]}}`))
+	f.Fuzz(func(t *testing.T, key string, data []byte) {
+		id, err := filters.ParseEventID(key)
+		if err != nil {
+			return
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		e, err := decode(id, data)
+		runtime.ReadMemStats(&after)
+		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(100*len(data)+100_000))
+		if err != nil {
+			require.ErrorIs(t, err, errRecord)
+			return
+		}
+		require.Equal(t, id, e.ID)
+		require.NotEmpty(t, e.Repos)
+		require.Equal(t, e.Class == ledger.Placeholder, e.Event == nil)
+		require.LessOrEqual(t, len(e.Strays), 2*ledger.MaxPushed)
+		seen := make(map[filters.RepoRef]bool)
+		for _, r := range append(e.Repos[:len(e.Repos):len(e.Repos)], e.Strays...) {
+			require.False(t, seen[r], "%s twice", r)
+			seen[r] = true
+		}
+		l := ledger.New(ledger.Config{Hold: time.Hour, Longest: time.Hour, Soft: time.Hour, Placeholder: time.Hour, Remember: time.Hour, Entries: 1, Bytes: 1, PerAuthor: 1, Remembered: 1})
+		now := time.Unix(1_700_000_000, 0)
+		require.Empty(t, l.Restore(now, e))
+		require.NotEmpty(t, l.Due(now.Add(time.Hour), 1), "it does not wait for ever")
+		again, err := encode(e)
+		require.NoError(t, err)
+		got, err := decode(id, again)
+		require.NoError(t, err)
+		sameEntry(t, e, got)
+	})
+}
+
+// FuzzEncode keeps events with whatever they say, and reads them again.
+func FuzzEncode(f *testing.F) {
+	f.Add("hello", "r", "main", int64(1))
+	f.Add("\u2028<&>\x00\x7f\"\\\n\u00e9", "a:b", "x", int64(1<<53+1))
+	f.Add("", "r\u2029", "\x1f", int64(-1))
+	f.Add("\xff", "r", "", int64(1))
+	f.Add("\xe4", "r", "\xbd\xa0", int64(1))
+	f.Fuzz(func(t *testing.T, content, identifier, value string, at int64) {
+		ev := signedBy(filters.KindPullRequest, content, nostr.Tag{"a", "30617:" + seedKey + ":" + identifier}, nostr.Tag{"c", strings.Repeat("1", 40)}, nostr.Tag{"x", value})
+		ev.CreatedAt = nostr.Timestamp(at)
+		ev.ID = ev.GetID()
+		e, err := entryOf(ev, false)
+		if !utf8.ValidString(content) || !utf8.ValidString(value) {
+			require.Error(t, err, "it could not be kept")
+		}
+		if err != nil {
+			return
+		}
+		e.Seen, e.Deadline = time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_700_001_800, 0).UTC()
+		data, err := encode(e)
+		require.NoError(t, err)
+		got, err := decode(e.ID, data)
+		require.NoError(t, err, "%s", hex.EncodeToString(data))
+		sameEntry(t, e, got)
+	})
+}

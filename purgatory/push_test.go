@@ -1,0 +1,222 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// junk is the ref of an event that never comes.
+func junk(n int) nip34.RefName {
+	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
+	return nip34.EventRef(id)
+}
+
+func refOf(ev *nostrEvent) nip34.RefName {
+	id, _ := filters.ParseEventID(ev.ID)
+	return nip34.EventRef(id)
+}
+
+// pushRefs has git move refs, as a push does; nobody is told.
+func (w *world) pushRefs(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID) {
+	var objects []nip34.ObjectID
+	for _, id := range refs {
+		if !id.IsZero() {
+			objects = append(objects, id)
+		}
+	}
+	w.git.Push(ref, refs, objects...)
+}
+
+// pushed is a push to one ref that ends as it should.
+func (w *world) pushed(ref filters.RepoRef, name nip34.RefName, id nip34.ObjectID) {
+	w.pushRefs(ref, map[nip34.RefName]nip34.ObjectID{name: id})
+	require.NoError(w.t, w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name}))
+}
+
+// Strangers who push to every repository there is keep no event out, however many they
+// are; what has no room in their share is counted, and leaves no ref behind.
+func TestTrapP10_PushesHaveTheirOwnShare(t *testing.T) {
+	cfg := purgatory.Config{MaxEntries: 2, MaxBytes: 4000, MaxPlaceholders: 5, MaxPlaceholdersPerRepo: 3}
+	run(t, cfg, func(t *testing.T, w *world) {
+		owners := []*relaytest.Key{alice, bob, carol}
+		for i, k := range owners {
+			w.relay.put(announce(k, now()-500))
+			w.git.Put(repoOf(k))
+			for j := range 5 {
+				w.pushed(repoOf(k), junk(10*i+j), object(1))
+			}
+		}
+		wait(time.Second)
+		require.Equal(t, 5, w.p.Status().Placeholders)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 3)
+		require.Len(t, w.git.RefsOf(repoOf(bob)), 2)
+		require.Empty(t, w.git.RefsOf(repoOf(carol)))
+		require.Equal(t, uint64(10), w.p.Status().Dropped["pushed"])
+		w.held(says(alice, now(), "main", 99))
+		w.held(says(bob, now(), "main", 99))
+		require.Equal(t, purgatory.Refused, w.submit(says(carol, now(), "main", 99), false), "events have bounds as well")
+		// A push to a second repository for the same event is one more in that.
+		w.pushed(repoOf(carol), junk(0), object(1))
+		wait(time.Second)
+		require.Len(t, w.git.RefsOf(repoOf(carol)), 1)
+		w.pushed(repoOf(alice), junk(10), object(1))
+		wait(time.Second)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 3, "alice's has its most already")
+		wait(21 * time.Minute)
+		for _, k := range owners {
+			require.Empty(t, w.git.RefsOf(repoOf(k)))
+		}
+		w.pushed(repoOf(carol), junk(50), object(1))
+		wait(time.Second)
+		require.Len(t, w.git.RefsOf(repoOf(carol)), 1, "there is room again")
+	})
+}
+
+// Git has moved a ref, and then the process is killed, or nobody could be told: the ref
+// goes in the end, unless its event waits or is served.
+func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		served, waits, late := pull(bob, repoOf(alice), 1, filters.KindPullRequest), pull(bob, repoOf(alice), 2, filters.KindPullRequest),
+			pull(bob, repoOf(alice), 3, filters.KindPullRequest)
+		w.relay.put(announce(alice, now()-500), served)
+		w.git.Put(repoOf(alice))
+		w.held(carol.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "waits"}))
+		wait(time.Second)
+		require.True(t, w.git.Has(carol.Ref("waits")))
+		w.stop()
+		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{
+			refOf(served): object(1), refOf(waits): object(2), refOf(late): object(3), junk(1): object(4), junk(2): object(4),
+		})
+		w.pushRefs(carol.Ref("waits"), map[nip34.RefName]nip34.ObjectID{junk(1): object(4)})
+		w.start()
+		w.held(waits)
+		wait(3 * time.Second)
+		require.True(t, w.relay.has(waits))
+		wait(13 * time.Minute)
+		require.NotZero(t, w.p.Status().Placeholders)
+		w.held(late)
+		wait(time.Hour)
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{
+			refOf(served): object(1), refOf(waits): object(2), refOf(late): object(3),
+		}, w.git.RefsOf(repoOf(alice)))
+		require.True(t, w.relay.has(late))
+		require.False(t, w.git.Has(carol.Ref("waits")), "and does not keep what waits from expiring")
+		require.Zero(t, w.p.Status().Placeholders)
+	})
+	// More than have room have their turn.
+	run(t, purgatory.Config{MaxPlaceholdersPerRepo: 2}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		for i := range 5 {
+			w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{junk(i): object(1)})
+		}
+		wait(15 * time.Minute)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 5, "nothing goes at once")
+		wait(4 * time.Hour)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// A relay that can't say what it serves: the refs of that are not taken for data that
+// waits for its event.
+func TestNobodyKnowsWhatIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		served := pull(bob, repoOf(alice), 1, filters.KindPullRequest)
+		w.relay.put(announce(alice, now()-500), served)
+		w.git.Put(repoOf(alice))
+		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(served): object(1)})
+		p, err := purgatory.Open(t.Context(), struct{ purgatory.Relay }{w.relay}, w.git, w.git, w.state, purgatory.Config{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+		defer cancel()
+		require.ErrorIs(t, p.Run(ctx), context.DeadlineExceeded)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 1)
+	})
+}
+
+// The ref of a push that was refused goes, though removing it fails at first.
+func TestRefusedPushThatCanNotBeRemoved(t *testing.T) {
+	run(t, purgatory.Config{MaxPlaceholdersPerRepo: 1}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		w.git.FailWith(func(op string) error {
+			if op == "align" {
+				return errDisk
+			}
+			return nil
+		})
+		w.pushed(repoOf(alice), junk(1), object(1))
+		w.pushed(repoOf(alice), junk(2), object(1))
+		wait(time.Minute)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 2)
+		w.git.FailWith(nil)
+		wait(3 * time.Hour)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// The ref of a pull request that was served goes after it was deleted: as that of any
+// data without event.
+func TestDeletedAfterItWasServed(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), serving(5, 6))
+		p, stays := pull(bob, repoOf(alice), 5, filters.KindPullRequest), pull(bob, repoOf(alice), 6, filters.KindPullRequest)
+		w.held(p)
+		w.held(stays)
+		wait(time.Second)
+		require.True(t, w.relay.has(p))
+		d := bob.Event(now(), filters.KindDeletion, "", nostrTag{"e", p.ID})
+		w.relay.put(d)
+		w.relay.remove(p.ID)
+		w.p.Arrived(d)
+		wait(2 * time.Hour)
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{refOf(stays): object(6)}, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
+// A state that is older than one of its author that is served does not wait, and takes
+// nobody's place.
+func TestOlderThanServed(t *testing.T) {
+	run(t, purgatory.Config{MaxPerAuthor: 1}, func(t *testing.T, w *world) {
+		at := now()
+		served := says(alice, at, "main", 1)
+		w.relay.put(announce(alice, at-500), served)
+		w.git.Put(repoOf(alice), object(1))
+		older := says(alice, at-1, "main", 2)
+		a, err := w.p.Submit(t.Context(), older, true)
+		require.NoError(t, err)
+		require.Equal(t, purgatory.Refused, a.Decision)
+		require.Contains(t, a.Reason, "duplicate: ")
+		require.Zero(t, w.p.Status().Held)
+		// In the same second the lowest id is the newest.
+		before, after := 0, 0
+		for i := range 20 {
+			other := says(alice, at, "main", 3+i)
+			if other.ID > served.ID {
+				a, err := w.p.Submit(t.Context(), other, true)
+				require.NoError(t, err)
+				require.Contains(t, a.Reason, "duplicate: ")
+				after++
+			} else if before == 0 {
+				w.held(other)
+				before++
+			}
+		}
+		require.NotZero(t, before*after)
+		w.held(says(bob, at-1, "main", 2)) // each author has a version of their own
+		wait(time.Hour)
+		w.held(says(alice, at+1, "main", 2))
+	})
+}

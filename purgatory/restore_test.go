@@ -1,0 +1,253 @@
+package purgatory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+type objects = map[nip34.RefName]nip34.ObjectID
+
+// at is main and dev at these objects; 0 is none.
+func at(main, dev int) objects {
+	out := make(objects)
+	for name, n := range map[string]int{"main": main, "dev": dev} {
+		if n > 0 {
+			out[branch(name)] = object(n)
+		}
+	}
+	return out
+}
+
+// What takes back a half of a transaction, and when there is one.
+func TestUndo(t *testing.T) {
+	id, err := filters.ParseEventID(fmt.Sprintf("%064x", 5))
+	require.NoError(t, err)
+	pr := nip34.EventRef(id)
+	change := func(name nip34.RefName, from, to int) (c purgatory.RefChange) {
+		c.Name = name
+		if from > 0 {
+			c.Old = object(from)
+		}
+		if to > 0 {
+			c.New = object(to)
+		}
+		return c
+	}
+	main, dev := branch("main"), branch("dev")
+	both := []purgatory.RefChange{change(main, 1, 3), change(dev, 2, 4)}
+	for name, c := range map[string]struct {
+		changes []purgatory.RefChange
+		now     objects
+		back    []purgatory.RefChange
+	}{
+		"nothing was done":    {both, at(1, 2), nil},
+		"all was done":        {both, at(3, 4), nil},
+		"the first was done":  {both, at(3, 2), []purgatory.RefChange{change(main, 3, 1)}},
+		"the second was done": {both, at(1, 4), []purgatory.RefChange{change(dev, 4, 2)}},
+		"one was made":        {[]purgatory.RefChange{change(main, 0, 3), change(dev, 0, 4)}, at(3, 0), []purgatory.RefChange{change(main, 3, 0)}},
+		"all were made":       {[]purgatory.RefChange{change(main, 0, 3), change(dev, 0, 4)}, at(3, 4), nil},
+		"one was removed":     {[]purgatory.RefChange{change(main, 1, 0), change(dev, 2, 0)}, at(0, 2), []purgatory.RefChange{change(main, 0, 1)}},
+		"moved, not removed":  {[]purgatory.RefChange{change(main, 1, 3), change(dev, 2, 0)}, at(3, 2), []purgatory.RefChange{change(main, 3, 1)}},
+		"for an event": {
+			[]purgatory.RefChange{change(main, 1, 3), change(pr, 0, 5)}, objects{main: object(1), pr: object(5)},
+			[]purgatory.RefChange{change(pr, 5, 0)},
+		},
+		"somebody moved one since, the other is done":     {both, at(3, 9), nil},
+		"somebody moved one since, the other is not done": {both, at(9, 2), nil},
+		"no change": {[]purgatory.RefChange{change(main, 1, 1), change(dev, 2, 4)}, at(1, 4), nil},
+		"nothing":   {nil, at(1, 2), nil},
+	} {
+		back, _ := purgatory.Undo(c.changes, nip34.RefName{}, nip34.RefName{}, purgatory.Refs{At: c.now})
+		require.Equal(t, c.back, back, name)
+		now := purgatory.Refs{At: c.now}
+		for _, b := range back {
+			require.Equal(t, b.Old, now.At[b.Name], "%s: its old value is what there is", name)
+		}
+	}
+	// HEAD goes back with the rest, if it had been moved.
+	back, head := purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 2), Head: dev})
+	require.Len(t, back, 1)
+	require.Equal(t, main, head)
+	_, head = purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 2), Head: main})
+	require.True(t, head.IsZero(), "it was not moved yet")
+	_, head = purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 4), Head: dev})
+	require.True(t, head.IsZero(), "all was done")
+	_, head = purgatory.Undo(both, main, nip34.RefName{}, purgatory.Refs{At: at(3, 2), Head: main})
+	require.True(t, head.IsZero(), "it was not to be moved")
+}
+
+// mishap is a git that dies in its nth transaction, with the process or without it.
+type mishap struct {
+	mu   sync.Mutex
+	nth  int
+	life *life // nil: the process goes on
+}
+
+func (m *mishap) fail(op string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.life != nil && m.life.dead.Load() {
+		return errDead
+	}
+	if op != "align" {
+		return nil
+	}
+	if m.nth--; m.nth != 0 {
+		return nil
+	}
+	if m.life != nil {
+		m.life.dead.Store(true)
+	}
+	return fetchtest.ErrHalfDone
+}
+
+// doubtful is a relay that can't be read for a while.
+type doubtful struct {
+	*relay
+	broken bool
+}
+
+func (r *doubtful) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	if r.broken {
+		return nil, errors.New("no such table")
+	}
+	return r.relay.Announcements(ctx, identifier)
+}
+
+// halfDone has the process die in the transaction of a state: main is at 3, dev at 2.
+// If first is set there were no refs before.
+func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEvent) {
+	announcement = announce(alice, now()-500)
+	if first {
+		w.held(announcement)
+	} else {
+		w.relay.put(announcement, says(alice, now()-400, "main", 1, "dev", 2))
+		w.git.Put(repoOf(alice), object(1), object(2))
+		w.git.Push(repoOf(alice), at(1, 2))
+	}
+	w.stop()
+	l := &life{}
+	m := &mishap{nth: 1, life: l}
+	w.git.Put(repoOf(alice), object(3), object(4))
+	p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.Run(ctx)
+	}()
+	synctest.Wait()
+	w.git.FailWith(m.fail)
+	state = says(alice, now(), "main", 3, "dev", 4)
+	_, err = p.Submit(t.Context(), state, false)
+	require.NoError(t, err)
+	wait(time.Second)
+	require.True(t, l.dead.Load())
+	cancel()
+	<-done
+	w.git.FailWith(nil)
+	require.True(t, w.git.Locked(repoOf(alice)))
+	return announcement, state
+}
+
+// The process dies in a transaction of refs. What Open leaves is all of it or nothing,
+// and no lock: all, if the state still waits, nothing, if nobody says any more what the
+// refs are to be, or if that can't be found out.
+func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, deleted, unreadable bool
+		want                       objects
+	}{
+		"the first state waits":               {true, false, false, at(3, 4)},
+		"the first state is deleted":          {true, true, false, at(0, 0)},
+		"the first state, relay out of order": {true, false, true, at(0, 0)},
+		"the state waits":                     {false, false, false, at(3, 4)},
+		"the state is deleted":                {false, true, false, at(1, 2)},
+		"the state, relay out of order":       {false, true, true, at(1, 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				announcement, state := halfDone(t, w, c.first)
+				half := w.git.RefsOf(repoOf(alice))
+				require.False(t, maps.Equal(half, at(3, 4)) || maps.Equal(half, at(0, 0)) || maps.Equal(half, at(1, 2)), half)
+				if c.deleted {
+					w.relay.put(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", state.ID}))
+				}
+				r := &doubtful{relay: w.relay, broken: c.unreadable}
+				_, err := purgatory.Open(t.Context(), r, w.git, w.git, w.state, purgatory.Config{})
+				require.NoError(t, err)
+				require.Equal(t, c.want, w.git.RefsOf(repoOf(alice)))
+				require.False(t, w.git.Locked(repoOf(alice)))
+				require.Equal(t, len(c.want) > 0, w.relay.has(announcement), "served with data, or not")
+				w.start()
+				wait(time.Minute)
+				require.Equal(t, !c.deleted, w.relay.has(state), "in the end")
+				keys := 0
+				for _, err := range w.state.Keys(t.Context(), "purgatory/aligning/") {
+					require.NoError(t, err)
+					keys++
+				}
+				require.Zero(t, keys, "nothing is left of the journal")
+			})
+		})
+	}
+}
+
+// The same when it removes the ref of an event that did not come.
+func TestGitDiesWhileItRemovesARef(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice), object(5))
+		id, _ := filters.ParseEventID(pull(bob, repoOf(alice), 5, filters.KindPullRequest).ID)
+		name := nip34.EventRef(id)
+		w.git.Push(repoOf(alice), objects{name: object(5)})
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{name}))
+		w.git.FailWith((&mishap{nth: 1}).fail)
+		wait(20 * time.Minute)
+		require.True(t, w.git.Locked(repoOf(alice)))
+		wait(time.Minute)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		require.Zero(t, w.p.Status().Placeholders)
+	})
+}
+
+// Git dies in a transaction of refs, of too little memory, say, and we do not: the next
+// look removes its locks and takes back what it did, or the repository would be stuck
+// until a restart.
+func TestGitDiesInATransaction(t *testing.T) {
+	for nth := 1; nth <= 2; nth++ {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
+			w.git.Put(repoOf(alice), object(1), object(2), object(3), object(4), object(5))
+			w.git.Push(repoOf(alice), at(1, 2))
+			w.git.FailWith((&mishap{nth: 1}).fail)
+			p, s := pull(bob, repoOf(alice), 5, filters.KindPullRequest), says(alice, now(), "main", 3, "dev", 4)
+			if nth == 2 {
+				p, s = s, p
+			}
+			w.held(p)
+			wait(time.Millisecond)
+			require.True(t, w.git.Locked(repoOf(alice)))
+			wait(time.Minute)
+			require.True(t, w.relay.has(p))
+			w.held(s)
+			wait(time.Minute)
+			require.True(t, w.relay.has(s))
+			require.False(t, w.git.Locked(repoOf(alice)))
+		})
+	}
+}
