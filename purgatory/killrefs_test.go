@@ -20,7 +20,7 @@ import (
 )
 
 // killRefs is a server whose refs are moved, and which is killed meanwhile.
-type killRefs struct{ folder, origin string }
+type killRefs struct{ folder string }
 
 // run runs the process with events to submit. At the nth transaction of git, before it
 // does anything, both are killed; 0: never.

@@ -134,9 +134,9 @@ const mostVain = 1000
 func (m *memory) recall(ref filters.RepoRef, r lackRecord, now time.Time) error {
 	var u urlKey
 	l := lack{whatever: r.IDs == "", times: max(0, min(r.Times, mostVain))}
-	_, err := decodeHex(u[:], r.URL)
+	err := decodeHex(u[:], r.URL)
 	if !l.whatever {
-		_, herr := decodeHex(l.hash[:], r.IDs)
+		herr := decodeHex(l.hash[:], r.IDs)
 		err = errors.Join(err, herr)
 	}
 	if err != nil {
@@ -151,15 +151,14 @@ func (m *memory) recall(ref filters.RepoRef, r lackRecord, now time.Time) error 
 	return nil
 }
 
-func decodeHex(to []byte, s string) (int, error) {
+func decodeHex(to []byte, s string) error {
 	if len(s) != hex.EncodedLen(len(to)) {
-		return 0, fmt.Errorf("%w: hash of %d digits", errRecord, len(s))
+		return fmt.Errorf("%w: hash of %d digits", errRecord, len(s))
 	}
-	n, err := hex.Decode(to, []byte(s))
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errRecord, err)
+	if _, err := hex.Decode(to, []byte(s)); err != nil {
+		return fmt.Errorf("%w: %w", errRecord, err)
 	}
-	return n, nil
+	return nil
 }
 
 // budget is what is left of a day; nil if it is over.

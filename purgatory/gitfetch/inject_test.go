@@ -121,6 +121,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	}
 	require.NoError(t, f.Align(t.Context(), inside, changes, nip34.RefName{}))
 	require.NoError(t, f.Tidy(t.Context(), inside))
+	require.Equal(t, before, outside())
 	// From and to repositories with such names, and onto what is there.
 	beside := filepath.Join(root, "zQ7 other")
 	require.NoError(t, os.CopyFS(beside, os.DirFS(bare(t, nip34.SHA1))))

@@ -67,7 +67,7 @@ func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, r *http.
 		h.fail(w, ref, fmt.Errorf("keeping an answer: %w", err))
 		return
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it has no name: nothing is left of it
 	out := &kept{ResponseWriter: w, file: file}
 	h.run(ctx, out, ref, call{
 		dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
