@@ -89,3 +89,24 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// Whose state comes last does not decide, but whose is newest: one that waited is not
+// allowed to undo what another maintainer said after it.
+func TestPromiseP34_OlderOfAnotherMaintainer(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(
+			alice.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+			says(bob, now()-100, "main", 2),
+		)
+		w.git.Put(repoOf(alice), object(1), object(2))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
+
+		older := says(alice, now()-200, "main", 1)
+		w.held(older)
+		wait(time.Minute)
+		require.True(t, w.relay.has(older), "it is alice's newest")
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
+	})
+}
