@@ -14,12 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sync"
+
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/state"
-	"sync"
 )
 
 // Pull requests whose tips nobody has do not use up the requests in which a server may
