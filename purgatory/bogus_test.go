@@ -8,13 +8,12 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"sync"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
