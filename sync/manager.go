@@ -179,6 +179,9 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 	m.feed.removed(event)
 }
 
+// Ready is closed once Run has read the Store: from then on Judge can judge.
+func (m *SyncManager) Ready() <-chan struct{} { return m.readable }
+
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
 // the Store once it returns [ErrNotReady].

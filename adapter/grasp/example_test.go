@@ -27,6 +27,7 @@ func Example() {
 		}
 		defer server.Close()
 		front := &http.Server{Addr: "127.0.0.1:3334", Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		defer front.Close()
 		go front.ListenAndServe()
 		return server.Run(ctx) // until ctx ends
 	}

@@ -2,7 +2,9 @@ package khatruadapter
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -104,9 +106,25 @@ func (s *Sync) judge(ctx context.Context, e *nostr.Event) (reject bool, msg stri
 	return true, msg
 }
 
+// started waits for a while until the store has been read. It reports whether it was.
+func (s *Sync) started(ctx context.Context) bool {
+	patience := time.NewTimer(startGrace)
+	defer patience.Stop()
+	select {
+	case <-s.manager.Ready():
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // verdict asks the policy, and says what a client is to hear.
 func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict relaysync.Verdict, msg string) {
 	verdict, err := s.manager.Judge(ctx, e)
+	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
+		verdict, err = s.manager.Judge(ctx, e)
+	}
 	if err != nil {
 		s.log.Error("event could not be judged", "err", err)
 		return relaysync.Verdict{}, msgJudge

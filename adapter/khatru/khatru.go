@@ -26,6 +26,9 @@ import (
 // broadcastGrace is how long Run waits at its end for a client that does not read.
 const broadcastGrace = time.Second
 
+// startGrace is how long a client's event waits for the store being read, after a start.
+const startGrace = 10 * time.Second
+
 // Config is what may be set about the embedding. The zero Config works.
 type Config struct {
 	// Sync is the configuration of the SyncManager. For a server its field State
@@ -89,6 +92,7 @@ type manager interface {
 	Run(ctx context.Context) error
 	Stored(event *nostr.Event)
 	Removed(event *nostr.Event)
+	Ready() <-chan struct{}
 	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
 	Status() relaysync.Status
 	RepoStatus(ctx context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error)

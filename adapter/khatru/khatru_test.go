@@ -37,7 +37,11 @@ type fakeManager struct {
 	judged  int
 	verdict relaysync.Verdict
 	err     error
+	ready   chan struct{}
 }
+
+// Ready is closed by who tells it a verdict.
+func (m *fakeManager) Ready() <-chan struct{} { return m.ready }
 
 func (m *fakeManager) Run(ctx context.Context) error {
 	<-ctx.Done()

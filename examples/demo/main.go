@@ -28,7 +28,7 @@ import (
 
 func main() {
 	serve := flag.Bool("serve", false, "leave everything running until interrupted")
-	limit := flag.Duration("limit", 80*time.Second, "give up when the sync takes longer")
+	limit := flag.Duration("limit", 100*time.Second, "give up when the sync takes longer")
 	verbose := flag.Bool("v", false, "log what the sync does to standard error")
 	flag.Parse()
 	if !*verbose {

@@ -50,7 +50,7 @@ func (p *progress) line(s relaysync.Status, wanted int) {
 	for _, r := range s.Relays {
 		parts = append(parts, fmt.Sprintf("%s %s %d/%d", p.name(r), r.Phase, r.Confirmed, r.Wanted))
 	}
-	fmt.Fprintf(p.out, "%5.1f s  %5d of %d events, %d repositories  [%s]\n",
+	fmt.Fprintf(p.out, "%5.1f s  %5d events stored by sync, %d must be here, %d repositories  [%s]\n",
 		time.Since(p.start).Seconds(), s.Events.Stored, wanted, s.Repos, strings.Join(parts, ", "))
 }
 
@@ -76,6 +76,7 @@ func bar(done, all int) string {
 
 // table prints what each relay gave.
 func (p *progress) table(s relaysync.Status) {
+	fmt.Fprintln(p.out, "What each relay gave: new was not here yet, gaps are what is known to be missing.")
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "relay\tmethod\tevents\tnew\tkbytes\tgaps\tdials\tdrops\ttime\tstate\t")
 	for _, r := range s.Relays {

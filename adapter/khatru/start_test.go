@@ -1,0 +1,38 @@
+package khatruadapter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// What a client publishes while the store is still being read after a start waits for
+// that, and not for ever.
+func TestPublishedWhileStarting(t *testing.T) {
+	s, _, m := embed(t, khatru.NewRelay(), newSlice(t), Config{GateDirect: true})
+	synctest.Test(t, func(t *testing.T) {
+		m.ready, m.err = make(chan struct{}), relaysync.ErrNotReady
+		go func() {
+			time.Sleep(startGrace - time.Second)
+			m.mu.Lock()
+			m.verdict, m.err = relaysync.Verdict{Decision: relaysync.Accept}, nil
+			m.mu.Unlock()
+			close(m.ready)
+		}()
+		began := time.Now()
+		rejected, msg := s.judge(t.Context(), event(alice, 1, start))
+		require.False(t, rejected, msg)
+		require.Equal(t, startGrace-time.Second, time.Since(began))
+
+		m.ready, m.err = make(chan struct{}), relaysync.ErrNotReady
+		began = time.Now()
+		_, msg = s.judge(t.Context(), event(alice, 1, start))
+		require.Equal(t, msgJudge, msg)
+		require.Equal(t, startGrace, time.Since(began))
+	})
+}
