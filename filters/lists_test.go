@@ -18,15 +18,17 @@ func numbered(prefix string, n int) (out []string) {
 
 // A filter is split until no list is too long, and matches the same as before.
 func TestAtMost(t *testing.T) {
-	f := nostr.Filter{
-		IDs: numbered("i", 3), Authors: numbered("p", 5), Kinds: []int{1, 2, 3, 4, 5, 6, 7},
-		Tags: nostr.TagMap{"e": numbered("e", 4), "a": numbered("a", 1)},
+	long := func() nostr.Filter {
+		return nostr.Filter{
+			IDs: numbered("i", 3), Authors: numbered("p", 5), Kinds: []int{1, 2, 3, 4, 5, 6, 7},
+			Tags: nostr.TagMap{"e": numbered("e", 4), "a": numbered("a", 1)},
+		}
 	}
+	f := long()
 	require.Equal(t, []nostr.Filter{f}, AtMost(f, 0))
 	require.Equal(t, []nostr.Filter{f}, AtMost(f, 7))
-	before := fmt.Sprint(f)
 	parts := AtMost(f, 2)
-	require.Equal(t, before, fmt.Sprint(f), "it is as it was")
+	require.Equal(t, long(), f, "it is as it was")
 	require.Len(t, parts, 2*3*4*2)
 	seen := make(map[string]int)
 	for _, p := range parts {
