@@ -64,7 +64,7 @@ func TestTrapP10_PushesHaveTheirOwnShare(t *testing.T) {
 		require.Equal(t, uint64(10), w.p.Status().Dropped["pushed"])
 		w.held(says(alice, now(), "main", 99))
 		w.held(says(bob, now(), "main", 99))
-		require.Equal(t, purgatory.Refused, w.submit(says(carol, now(), "main", 99), false), "events have bounds as well")
+		require.Equal(t, purgatory.Full, w.submit(says(carol, now(), "main", 99), false), "events have bounds as well")
 		// A push to a second repository for the same event is one more in that.
 		w.pushed(repoOf(carol), junk(0), object(1))
 		wait(time.Second)

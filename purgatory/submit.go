@@ -24,6 +24,9 @@ const (
 	Held
 	// Refused: it can't wait; Answer.Reason says why.
 	Refused
+	// Full: it can't wait now, since too much does already. Nothing is wrong with it:
+	// it may be submitted again later.
+	Full
 )
 
 // Answer is what [Purgatory.Submit] says.
@@ -150,7 +153,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 		return Answer{Refused, reasonPushed}, nil
 	case ledger.Full:
 		p.stats.drop("full")
-		return Answer{Refused, reasonFull}, nil
+		return Answer{Full, reasonFull}, nil
 	}
 	p.step("held")
 	for _, old := range replaced {

@@ -181,7 +181,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		require.Len(t, w.git.RefsOf(repoOf(alice)), 3, "what strangers push beyond the quota goes")
 		w.held(says(alice, now(), "main", 99)) // and takes nothing from the owner's
 		w.held(says(alice, now()+1, "main", 99))
-		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false), "full")
+		require.Equal(t, purgatory.Full, w.submit(says(bob, now(), "main", 99), false))
 		require.Equal(t, uint64(2), w.p.Status().Dropped["pushed"])
 		require.Equal(t, uint64(1), w.p.Status().Dropped["full"])
 		wait(21 * time.Minute)
@@ -212,10 +212,10 @@ func TestTrapP10_FloodOfKeys(t *testing.T) {
 			}
 		}
 		require.Equal(t, 14, held)
-		require.Equal(t, purgatory.Refused, w.submit(says(bob, now(), "main", 99), false))
+		require.Equal(t, purgatory.Full, w.submit(says(bob, now(), "main", 99), false))
 		w.held(says(alice, now(), "main", 99))
 		w.held(says(alice, now()+1, "main", 99))
-		require.Equal(t, purgatory.Refused, w.submit(says(alice, now()+2, "main", 99), false), "16 are all")
+		require.Equal(t, purgatory.Full, w.submit(says(alice, now()+2, "main", 99), false), "16 are all")
 	})
 }
 

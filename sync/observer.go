@@ -123,7 +123,7 @@ type (
 		Event  *nostr.Event
 		Source Source
 	}
-	// EventRejected says that the Policy does not want an event. Reason is the
+	// EventRejected says that the Policy does not want an event, or not now. Reason is the
 	// policy's.
 	EventRejected struct {
 		ID     filters.EventID

@@ -82,7 +82,7 @@ type Past interface {
 // Verdict is the answer of a [Policy].
 type Verdict struct {
 	Decision Decision
-	// Reason for Reject, in the words of an OK message (NIP-01), such as
+	// Reason for Reject and Later, in the words of an OK message (NIP-01), such as
 	// "blocked: not a repository of ours". A constant text: it is logged.
 	Reason string
 	// DependsOn names what Depend waits for; any one of them is enough to judge
@@ -107,4 +107,7 @@ const (
 	// waits as long as there is room, and is judged again when that arrives; where
 	// there was no room it is then asked for again.
 	Depend
+	// Later: there is no room for it now. Nothing is remembered of it, so that the next
+	// daily pass asks for it again.
+	Later
 )

@@ -93,6 +93,8 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 			g.depend(j, verdict.DependsOn)
 		case verdict.Decision == Reject:
 			g.reject(ctx, j, verdict, false)
+		case verdict.Decision == Later:
+			g.postpone(j, verdict.Reason)
 		default:
 			g.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, errVerdict))
 		}
@@ -117,7 +119,7 @@ const (
 // verdict is the policy's, after what takes a clock.
 func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error) {
 	if time.Until(in.Event.CreatedAt.Time()) > g.cfg.FutureTolerance {
-		return reject(reasonFuture), nil
+		return Verdict{Decision: Later, Reason: reasonFuture}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
 	defer cancel()
@@ -164,25 +166,34 @@ func (g *ingest) end(j *job, ok bool) {
 // reject remembers an event that is not for us. accepted says that it would have
 // been once; then it returns what waited for that.
 func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (woken []*waitingEvent) {
-	g.counters.reject(v.Reason)
-	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
-	if j.from != nil {
-		j.from.spend(allowance.Foreign(j.size))
+	g.unwanted(j, v.Reason)
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, deps: keysOf(v.DependsOn)}
+	if accepted {
+		n.flags, n.deps = g.fateOf(j.incoming.Event), g.becomesRoot(j.incoming.Event)
 	}
-	if v.Reason != reasonFuture { // it may be fetched again when its time has come
-		n := note{incoming: j.incoming, id: j.key.id, size: j.size, deps: keysOf(v.DependsOn)}
-		if accepted {
-			n.flags, n.deps = g.fateOf(j.incoming.Event), g.becomesRoot(j.incoming.Event)
-		}
-		n.fresh = len(n.deps) > 0
-		g.note(n)
-	}
+	n.fresh = len(n.deps) > 0
+	g.note(n)
 	if accepted {
 		g.feed.superseded(j.incoming.Event)
 		woken = g.arrived(ctx, g.fulfils(j.incoming.Event, false))
 	}
 	g.end(j, true)
 	return woken
+}
+
+// postpone remembers nothing of an event, which may be fetched again another time.
+func (g *ingest) postpone(j *job, reason string) {
+	g.unwanted(j, reason)
+	g.end(j, true)
+}
+
+// unwanted counts an event that is not stored, to the cost of who sent it.
+func (g *ingest) unwanted(j *job, reason string) {
+	g.counters.reject(reason)
+	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
+	if j.from != nil {
+		j.from.spend(allowance.Foreign(j.size))
+	}
 }
 
 // fateOf is what is to be remembered of an event that was accepted.

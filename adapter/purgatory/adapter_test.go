@@ -3,6 +3,7 @@ package purgatoryadapter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,7 @@ type rig struct {
 	store   *memstore.Store
 	git     *fetchtest.Fake
 	kept    state.Store
+	most    int // entries of purgatory, 0 for the default
 	manager *relaysync.SyncManager
 	waits   *purgatory.Purgatory
 	policy  *purgatoryadapter.Policy
@@ -75,7 +77,7 @@ func (r *rig) start() {
 		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
-		purgatory.Config{Identity: identity, Observe: host.Observe})
+		purgatory.Config{Identity: identity, Observe: host.Observe, MaxEntries: r.most})
 	require.NoError(r.t, err)
 	r.policy.Join(r.waits)
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -250,6 +252,40 @@ func TestRefsOfEvents(t *testing.T) {
 		require.False(t, r.has(prs[1]))
 		after(2 * time.Hour)
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{names[0]: tip}, r.git.RefsOf(repo))
+		r.stop()
+	})
+}
+
+// What purgatory had no room for is asked for again, when it may have.
+func TestNoRoomIsNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.stop()
+		r.most, r.kept = 8, state.NewMemory()
+		r.start()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		waits := func(key *relaytest.Key) bool {
+			return len(r.waits.Held(nostr.Filter{Authors: []string{key.Hex()}})) > 0
+		}
+		hosted := func(key *relaytest.Key) *nostr.Event {
+			return key.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://a.example"},
+				[]string{key.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"})
+		}
+		for i := range 7 { // an eighth is kept for what is served
+			flood := relaytest.NewCheapKey(fmt.Sprint("flood ", i))
+			a.Publish(hosted(flood))
+		}
+		after(time.Minute)
+		a.Publish(hosted(owner))
+		after(time.Minute)
+		require.Equal(t, uint64(1), r.waits.Status().Dropped["full"])
+		require.False(t, waits(owner))
+		for range 54 { // a day until those before it are forgotten, and two passes
+			if after(time.Hour); waits(owner) {
+				break
+			}
+		}
+		require.True(t, waits(owner))
 		r.stop()
 	})
 }

@@ -83,6 +83,8 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 		return v, nil
 	case answer.Decision == purgatory.Held:
 		return relaysync.Verdict{Decision: relaysync.Hold, Reason: purgatory.Message}, nil
+	case answer.Decision == purgatory.Full:
+		return relaysync.Verdict{Decision: relaysync.Later, Reason: answer.Reason}, nil
 	}
 	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev)}, nil
 }
