@@ -29,6 +29,7 @@ type diary struct {
 	cost time.Duration
 
 	mu    sync.Mutex
+	ahead time.Duration        // by which our clock is wrong, guarded by mu
 	at    map[string]time.Time // by id, guarded by mu
 	twice []string             // saved though they were there, guarded by mu
 }
@@ -52,13 +53,20 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 			}
 		}
 		if o.Result == relaysync.Stored {
-			d.at[id] = time.Now()
+			d.at[id] = time.Now().Add(-d.ahead)
 		}
 	}
 	return out, err
 }
 
-// when returns when an event was stored.
+// setClock says by how much our clock is ahead from now on.
+func (d *diary) setClock(ahead time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ahead = ahead
+}
+
+// when returns when an event was stored, by a clock that is right.
 func (d *diary) when(ev *nostr.Event) (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,6 +34,10 @@ const (
 	simDay     = 26*time.Hour + 24*time.Minute // the longest of a dead one, and between two passes
 )
 
+// simStart is when the world begins: long enough after bubbles do for clocks that are
+// behind.
+var simStart = time.Date(2000, time.January, 15, 0, 0, 0, 0, time.UTC)
+
 // wantedTraits reads -sim.traits.
 func wantedTraits(tr trait) bool {
 	switch list := *simTraitList; list {
@@ -56,28 +60,27 @@ func TestSimulation(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var healing [3][]time.Duration
-	events := 0
+	events, clocks := 0, 0
 	t.Run("seeds", func(t *testing.T) {
 		for i := range uint64(seeds) {
 			seed := *simFrom + i
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					healed, n := simulate(t, seed)
-					mu.Lock()
-					defer mu.Unlock()
-					events += n
-					for d := range healing {
-						healing[d] = append(healing[d], healed[d])
-					}
-				})
+				healed, n, lives := simulate(t, seed)
+				mu.Lock()
+				defer mu.Unlock()
+				events += n
+				clocks += lives - 1
+				for d := range healing {
+					healing[d] = append(healing[d], healed[d])
+				}
 			})
 		}
 	})
 	if t.Failed() || len(healing[0]) == 0 {
 		return
 	}
-	t.Logf("%d seeds, %d events", seeds, events)
+	t.Logf("%d seeds, %d events, the clock was set %d times", seeds, events, clocks)
 	limit := [3]time.Duration{2 * simBackoff, 2 * simDay, 2 * simDay}
 	for d, name := range []string{"what waits for a backoff", "what may wait for the daily pass", "what only a dead relay has"} {
 		all := healing[d]
@@ -93,7 +96,7 @@ func TestSimulationReplays(t *testing.T) {
 	for seed := range uint64(20) {
 		var traces [2]string
 		for i := range traces {
-			synctest.Test(t, func(*testing.T) { traces[i] = newWorld(seed, wantedTraits).trace() })
+			synctest.Test(t, func(*testing.T) { traces[i] = newWorld(seed, time.Now(), wantedTraits).trace() })
 		}
 		require.Equal(t, traces[0], traces[1], seed)
 	}
@@ -134,27 +137,67 @@ func (run *simRun) stop() {
 }
 
 // simulate returns how long after the end of the faults the last event of each
-// kind came, and how many there are.
-func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events int) {
-	w := newWorld(seed, wantedTraits)
-	run := &simRun{t: t, w: w, store: newDiary(0)}
+// kind came, how many there are, and from how many clocks it was seen.
+func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events, lives int) {
+	run := &simRun{store: newDiary(0)}
 	run.cfg.Workers = 2
+	run.forget()
+	for from := 0; from >= 0; lives++ {
+		next := -1
+		synctest.Test(t, func(t *testing.T) {
+			if next = run.live(t, seed, from); next < 0 {
+				healed, events = run.compare()
+			}
+		})
+		from = next
+	}
+	return healed, events, lives
+}
+
+// live does what the script says from a step on, until our clock is set: time in a
+// bubble can't be, so that it goes on in another one, in another time but with the
+// same store and memory, and the same world as it was left. It returns at which step,
+// -1 at the end.
+func (run *simRun) live(t *testing.T, seed uint64, from int) int {
+	start := simStart
+	w := newWorld(seed, start, wantedTraits)
+	run.t, run.w = t, w
 	if testing.Verbose() && *simSeeds == 1 {
 		run.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	run.forget()
-	for _, s := range w.script {
+	ahead := w.script[from].ahead
+	run.store.setClock(ahead)
+	pass := func(at time.Duration) {
+		if d := time.Until(start.Add(at + ahead)); d > 0 {
+			time.Sleep(d)
+		}
+	}
+	pass(w.script[from].at)
+	for _, s := range w.script[:from] {
+		if !s.ours {
+			s.do(run)
+		}
+	}
+	for i, s := range w.script[from:] {
+		if i > 0 && s.clock {
+			run.violations()
+			return from + i
+		}
 		if s.at > 0 && run.rig == nil && run.seed != nil {
 			(&rig{t: t, store: run.store}).save(run.seed...)
 			run.seed = nil
 			run.begin()
 		}
-		if d := time.Until(w.start.Add(s.at)); d > 0 {
-			time.Sleep(d)
-		}
+		pass(s.at)
 		s.do(run)
 	}
 	run.begin()
+	return -1
+}
+
+// compare waits until everything is here, and compares that with the model.
+func (run *simRun) compare() (healed [3]time.Duration, events int) {
+	t, w := run.t, run.w
 	lifted := w.start.Add(w.end)
 	missing := run.converge(lifted)
 	run.stop()
@@ -187,6 +230,13 @@ func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events int) {
 	assert.Empty(t, missing, "lost")
 	assert.Empty(t, foreign, "foreign")
 	assert.Empty(t, run.store.savedTwice(), "saved twice")
+	run.violations()
+	return healed, events
+}
+
+// violations fails the test if relays were treated badly.
+func (run *simRun) violations() {
+	t, w := run.t, run.w
 	for i, r := range w.relays {
 		v := slices.DeleteFunc(r.Violations(), func(v relaytest.Violation) bool {
 			// A hostile relay may say that it closed what it goes on counting.
@@ -196,7 +246,6 @@ func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events int) {
 			assert.Fail(t, "violations", "%d by a client of %s, the first after %v: %v", len(v), w.about[i], v[0].At.Sub(w.start), v[0])
 		}
 	}
-	return healed, events
 }
 
 // converge waits until everything is here that should be, and nothing that should

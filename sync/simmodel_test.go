@@ -21,6 +21,7 @@ type simModel struct {
 	maintainers map[string]map[string]bool // identifier -> whose states count
 	late        map[string]bool            // may take until the daily pass
 	holders     map[string][]*simRelay     // honest relays that were given it
+	clockSet    bool                       // ours is wrong at times
 }
 
 func newSimModel() simModel {
@@ -128,7 +129,7 @@ func (m *simModel) delay(ev *nostr.Event) simDelay {
 	switch {
 	case len(holders) > 0 && !slices.ContainsFunc(holders, func(r *simRelay) bool { return !r.dead }):
 		return simDead
-	case m.late[ev.ID] || ev.Kind == filters.KindState && m.owners[ev.Tags.GetD()] != ev.PubKey:
+	case m.clockSet || m.late[ev.ID] || ev.Kind == filters.KindState && m.owners[ev.Tags.GetD()] != ev.PubKey:
 		d = simDaily
 	}
 	for _, tag := range ev.Tags {

@@ -2,10 +2,8 @@ package sync_test
 
 import (
 	"math/rand/v2"
-	"time"
 
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // trait is something that an honest relay may be like, for good.
@@ -57,42 +55,3 @@ const (
 	simReexamined  = true // states of those who become maintainers later: needs the memory of what was rejected
 	simLongDown    = true // a relay is down for more than a day
 )
-
-// fault is something that goes wrong with an honest relay for a while.
-type fault struct {
-	name     string
-	min, max time.Duration
-	set      func(b *relaytest.Behavior)
-	cut      bool // connections end as well
-}
-
-const simCut = 7 // messages until a connection that is cut again and again is cut
-
-var simFaults = []fault{
-	{"restarts", 5 * time.Second, time.Minute, func(b *relaytest.Behavior) { b.Down = true }, true},
-	{"is down", 5 * time.Minute, 4 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true},
-	{"can't be reached", 10 * time.Minute, 6 * time.Hour, func(b *relaytest.Behavior) { b.NoAnswer = true }, true},
-	{"resets", time.Minute, 20 * time.Minute, func(b *relaytest.Behavior) { b.CutAfter = simCut }, false},
-	{"loses a connection", time.Second, time.Second, func(*relaytest.Behavior) {}, true},
-	{"stalls", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Latency = 45 * time.Second }, false},
-	{"is slow", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.BytesPerSecond = 1000 }, false},
-	{"forgets EOSE", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.NeverEOSE = true }, false},
-	{"does not read", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.StopReading = true }, false},
-	{"limits the rate", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.RateLimit = 2 }, false},
-	{"refuses", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.ClosedReason = refuse("error: out of order") }, false},
-	{"loses its database", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) {
-		if !simFailedQuery && b.Negentropy == relaytest.NegOn {
-			return
-		}
-		b.NoticeThenEOSE = func(req wire.Request) string {
-			if req.Filters[0].LimitZero {
-				return ""
-			}
-			return "error: database"
-		}
-	}, false},
-	{"forges", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Forge, b.ForgeFirst = relaytest.ForgeContent, true }, false},
-}
-
-// longDown is the fault after which a relay counts as dead.
-var longDown = fault{"is down for a day", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true}

@@ -40,6 +40,8 @@ type world struct {
 	clock  time.Duration // of the script, since start
 	end    time.Duration // when the faults are lifted
 	about  []string      // who is who, for a test that failed
+	// ahead is by how much our clock is wrong now, and wasAhead before the last start.
+	ahead, wasAhead time.Duration
 }
 
 type simRelay struct {
@@ -68,6 +70,7 @@ type simRepo struct {
 	roots       []*nostr.Event
 	state       *nostr.Event // the owner's latest
 	events      []*nostr.Event
+	burst       int // most events in one second
 }
 
 // simStep is something that happens.
@@ -75,10 +78,15 @@ type simStep struct {
 	at   time.Duration
 	what string
 	do   func(*simRun)
+	ours bool // it happens to us, and not to the rest of the world
+	// clock means that we start with a clock that is ahead by that much, or behind if
+	// it is negative, until the next such step.
+	clock bool
+	ahead time.Duration
 }
 
-func newWorld(seed uint64, wanted func(trait) bool) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), start: time.Now(), net: relaytest.NewNetwork(), model: newSimModel()}
+func newWorld(seed uint64, start time.Time, wanted func(trait) bool) *world {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), start: start, net: relaytest.NewNetwork(), model: newSimModel()}
 	for i := range simKeys {
 		k := &simKey{Key: relaytest.NewCheapKey(fmt.Sprint(seed, "/", i))}
 		switch w.rng.IntN(4) {
@@ -111,6 +119,10 @@ func newWorld(seed uint64, wanted func(trait) bool) *world {
 		w.dayOff()
 	}
 	w.end = w.clock
+	if w.ahead != 0 {
+		w.ahead = 0
+		w.again("the clock is right again", 0, false)
+	}
 	for i := range w.script { // all faults end by then
 		w.script[i].at = min(w.script[i].at, w.end)
 	}
@@ -174,6 +186,10 @@ func (w *world) then(k *simKey) nostr.Timestamp { return w.now(k) - nostr.Timest
 
 func (w *world) step(what string, do func(*simRun)) {
 	w.script = append(w.script, simStep{at: w.clock, what: what, do: do})
+}
+
+func (w *world) stepOurs(what string, do func(*simRun)) {
+	w.script = append(w.script, simStep{at: w.clock, what: what, do: do, ours: true})
 }
 
 // pick returns n relays, at least one of them honest.
@@ -287,7 +303,7 @@ func (w *world) announce(r *simRepo) {
 	}
 	w.note(ev, r.announcers)
 	if w.clock == 0 && len(w.repos) <= simAnchors {
-		w.step("here "+ev.ID, func(run *simRun) { run.seed = append(run.seed, ev) })
+		w.stepOurs("here "+ev.ID, func(run *simRun) { run.seed = append(run.seed, ev) })
 	}
 	w.put(ev, slices.Clone(r.announcers)...)
 }
@@ -327,6 +343,7 @@ func (w *world) act() {
 		w.publish(r, author.Comment(nostr.Timestamp(w.start.Add(w.clock).Unix())+1200+nostr.Timestamp(w.rng.IntN(2400)), r.roots[0], text))
 	case k < 99 && simSecond:
 		when := w.then(author)
+		r.burst = max(r.burst, burst(r.relays))
 		for i := range burst(r.relays) {
 			w.publish(r, author.Comment(when, r.roots[0], fmt.Sprint(text, i)))
 		}
@@ -369,9 +386,12 @@ func (w *world) changeMaintainers(r *simRepo) {
 	w.announce(r)
 }
 
-// move has a repository live elsewhere from now on; all that it has goes with it.
+// move has a repository live elsewhere from now on, where all that it has can be told
+// apart; that goes with it.
 func (w *world) move(r *simRepo) {
-	r.relays = w.pick(1 + w.rng.IntN(5))
+	for next := true; next; next = burst(r.relays) < r.burst {
+		r.relays = w.pick(1 + w.rng.IntN(5))
+	}
 	w.announce(r)
 	to := firstHonest(r.relays)
 	for _, ev := range r.events {
@@ -379,76 +399,6 @@ func (w *world) move(r *simRepo) {
 		w.model.holders[ev.ID] = []*simRelay{to}
 		w.put(ev, to)
 	}
-}
-
-// disturb lets something go wrong with an honest relay for a while.
-func (w *world) disturb() {
-	r := w.relays[w.rng.IntN(len(w.relays))]
-	f := simFaults[w.rng.IntN(len(simFaults))]
-	d := f.min + time.Duration(w.rng.Int64N(int64(f.max-f.min)+1))
-	if r.hostile || w.clock < r.busy {
-		return
-	}
-	w.suffer(r, f, d)
-}
-
-// suffer schedules a fault and its end.
-func (w *world) suffer(r *simRelay, f fault, d time.Duration) {
-	r.busy = w.clock + d
-	w.step(fmt.Sprint(r.URL(), " ", f.name), func(*simRun) {
-		r.faults[f.name] = f
-		r.apply()
-		if f.cut {
-			r.Cut()
-		}
-	})
-	w.script = append(w.script, simStep{at: w.clock + d, what: fmt.Sprint(r.URL(), " no longer ", f.name), do: func(*simRun) {
-		delete(r.faults, f.name)
-		r.apply()
-	}})
-}
-
-func (r *simRelay) apply() {
-	r.Update(func(b *relaytest.Behavior) {
-		*b = r.base
-		for _, name := range slices.Sorted(maps.Keys(r.faults)) {
-			r.faults[name].set(b)
-		}
-	})
-}
-
-// dayOff takes an honest relay down for more than a day, in which some is published.
-func (w *world) dayOff() {
-	r := firstHonest(w.pick(simRelays))
-	w.pass(max(0, r.busy-w.clock) + time.Minute)
-	d := longDown.min + time.Duration(w.rng.Int64N(int64(longDown.max-longDown.min)))
-	r.dead = true
-	w.suffer(r, longDown, d)
-	for range 10 {
-		w.pass(d / 10)
-		w.act()
-	}
-}
-
-// restart has the manager start anew, with the same Store.
-func (w *world) restart() {
-	pause := time.Duration(0)
-	switch w.rng.IntN(3) {
-	case 0:
-		pause = time.Duration(w.rng.IntN(120)) * time.Second
-	case 1:
-		pause = time.Duration(w.rng.IntN(300)) * time.Minute
-	}
-	remembers := w.rng.IntN(3) > 0
-	w.step(fmt.Sprint("restart after ", pause, ", remembers: ", remembers), func(run *simRun) {
-		run.stop()
-		if !remembers {
-			run.forget()
-		}
-	})
-	at := w.clock + pause
-	w.script = append(w.script, simStep{at: at, what: "start", do: func(run *simRun) { run.begin() }})
-	w.clock = at
 }
 
 // trace is the script in one line.
