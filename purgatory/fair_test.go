@@ -91,3 +91,28 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
 	})
 }
+
+// A state that moves the refs of several repositories is served when it has moved those
+// of one; the others stay queued, and need not wait for the hourly check.
+func TestStaysQueuedWhereItFailed(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		at := now()
+		w.relay.put(announce(alice, at), alice.Event(at, filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", object(1).String()}),
+			bob.Event(at, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}))
+		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+			w.git.Put(ref, object(1), object(2))
+			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		}
+		wait(time.Second)
+		_, unlock, err := w.git.Lock(t.Context(), repoOf(bob))
+		require.NoError(t, err)
+		s := says(alice, at+1, "main", 2)
+		w.held(s)
+		wait(10 * time.Second)
+		require.True(t, w.relay.has(s))
+		unlock()
+		wait(time.Minute)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[branch("main")])
+	})
+}

@@ -174,6 +174,8 @@ func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
 		looked[r.ref] = r.failed == nil
 		if r.failed == nil {
 			p.notePushed(g, r)
+		} else {
+			p.touchNow(r.ref) // what waited for it may be released without it
 		}
 	}
 	for ref, number := range g.touched {
