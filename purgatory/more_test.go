@@ -166,6 +166,52 @@ func TestDeletedAnnouncement(t *testing.T) {
 	})
 }
 
+// The repository of an announcement that is deleted while data is fetched for it goes
+// when that has ended.
+func TestDeletedWhileFetched(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 5 * time.Minute})
+		a := announce(alice, now(), "slow.example/r.git")
+		w.held(a)
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Minute)
+		require.Len(t, w.git.Calls(), 1)
+		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+		w.relay.put(d)
+		w.p.Arrived(d)
+		wait(30 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.False(t, w.relay.has(a))
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// Nor is it left when it can't be removed at once.
+func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now())
+		w.held(a)
+		wait(time.Second)
+		failing := true
+		w.git.FailWith(func(op string) error {
+			if failing && op == "remove" {
+				failing = false
+				return errDisk
+			}
+			return nil
+		})
+		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+		w.relay.put(d)
+		w.p.Arrived(d)
+		wait(500 * time.Millisecond)
+		w.stop()
+		w.start()
+		wait(10 * time.Second)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
 // More repositories with one identifier than are dealt with at once: the one whose
 // owner spoke comes first.
 func TestManyRepositories(t *testing.T) {

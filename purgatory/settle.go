@@ -110,7 +110,7 @@ func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (
 func (p *Purgatory) end(ctx context.Context, g *group) error {
 	var errs []error
 	for _, o := range g.over {
-		if g.elsewhere(o.entry) {
+		if g.elsewhere(o.entry) || o.hasRepository() {
 			continue
 		}
 		err := p.dropHere(ctx, g, o.entry)
@@ -142,25 +142,55 @@ func (p *Purgatory) dropHere(ctx context.Context, g *group, e ledger.Entry) erro
 	return errors.Join(errs...)
 }
 
+// hasRepository reports whether an entry is the announcement of a repository that nobody
+// announces any more.
+func (o ended) hasRepository() bool {
+	return o.entry.Class == ledger.Announcement && o.fate != Replaced
+}
+
 // removeDeleted removes the repositories of announcements that were deleted while they
-// waited. One that somebody brought data to stays.
+// waited, and strikes these off after that: nobody else would know of a repository that
+// a crash, or a fetch under way, has left.
 func (p *Purgatory) removeDeleted(ctx context.Context, g *group) error {
 	var errs []error
 	for _, o := range g.over {
-		if o.entry.Class != ledger.Announcement || o.fate == Replaced {
+		if !o.hasRepository() {
 			continue
 		}
-		leave, free := p.engine.fetches.take(o.entry.Repos[0])
-		if !free {
-			continue
+		err := p.removeRepository(ctx, o.entry.Repos[0])
+		if err == nil {
+			err = p.forget(ctx, o.entry, o.fate)
 		}
-		err := p.repos.Remove(ctx, o.entry.Repos[0])
-		leave()
-		if err != nil && !errors.Is(err, ErrInUse) {
-			errs = append(errs, fmt.Errorf("removing a repository: %w", err))
-		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// removeRepository removes a repository, unless somebody brought data to it. The error
+// wraps ErrInUse if somebody is at it.
+func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) error {
+	leave, free := p.engine.fetches.take(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: %w", ErrInUse)
+	}
+	defer leave()
+	err := p.repos.Remove(ctx, ref)
+	if errors.Is(err, ErrInUse) {
+		dir, unlock, lerr := p.enter(ctx, ref, leastLockWait)
+		if lerr != nil {
+			return errors.Join(err, lerr)
+		}
+		defer unlock()
+		refs, rerr := p.git.Refs(ctx, dir)
+		if rerr == nil && len(refs.At) > 0 {
+			return nil
+		}
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	return nil
 }
 
 // note remembers what is missing under an identifier, and returns it with what is
