@@ -153,6 +153,9 @@ func (c *crashes) disk(prefix string) map[string][]byte {
 	for key, err := range c.store.Keys(context.Background(), "purgatory/"+prefix) {
 		require.NoError(c.t, err)
 		value, _, err := c.store.Get(context.Background(), key)
+		if errors.Is(err, state.ErrNotFound) { // it was released since
+			continue
+		}
 		require.NoError(c.t, err)
 		out[strings.TrimPrefix(key, "purgatory/"+prefix)] = value
 	}
