@@ -58,7 +58,9 @@ type Config struct {
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
-	// objects are looked at. Default to 10 and 4.
+	// objects are looked at. Default to 10 and 4. At most half of the hunts are for
+	// repositories whose requests took long before, and half as many requests more are
+	// made to servers that many wait for.
 	MaxHunts, MaxSettling int
 	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
 	// that are dealt with at once. Beyond it those whose owners wrote something that

@@ -40,3 +40,24 @@ func TestSlowServersDoNotStarveOthers(t *testing.T) {
 		require.True(t, w.relay.has(s))
 	})
 }
+
+// Nor do many strangers, once their servers were slow: a newcomer is hunted for at once.
+func TestSlowStrangersGoBehind(t *testing.T) {
+	run(t, purgatory.Config{Hold: 24 * time.Hour}, func(t *testing.T, w *world) {
+		for i := range 60 {
+			mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", i))
+			at := fmt.Sprintf("slow%d.example/r.git", i%30)
+			w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute})
+			w.held(announce(mallory, now(), at))
+			w.held(says(mallory, now(), "main", 1000+i))
+		}
+		wait(2 * time.Hour) // each had its turn
+		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		d := nostrTag{"d", "honest"}
+		w.held(alice.Event(now(), filters.KindAnnouncement, "", d, nostrTag{"clone", "https://good.example/r.git"}))
+		s := alice.Event(now(), filters.KindState, "", d, nostrTag{"refs/heads/main", object(1).String()})
+		w.held(s)
+		wait(5 * time.Second)
+		require.True(t, w.relay.has(s))
+	})
+}

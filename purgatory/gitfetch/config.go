@@ -46,7 +46,8 @@ type Config struct {
 	MaxChildren int
 	// MaxFetches bounds the fetches that wait for servers at once, each of which may
 	// take Timeout and MaxPackBytes of the disk. With fewer of them than the embedder
-	// has under way (purgatory.Config.MaxHunts) slow servers make the others wait.
+	// has under way (one and a half times purgatory.Config.MaxHunts) slow servers make
+	// the others wait.
 	// Defaults to 16.
 	MaxFetches int
 	// MinFreeDisk is how much must stay free on the disk of the repository, in

@@ -5,4 +5,5 @@
 // Two ways lead to a server. An attempt works through the clone URLs of one
 // repository, one at a time. URLs whose domain has no room at that moment are left
 // to the domain, which asks them as soon as it has, one repository after the other.
+// Both have a bound: strangers' slow servers must not take up all that can be fetched.
 package hunt

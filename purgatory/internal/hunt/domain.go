@@ -20,6 +20,7 @@ type domain struct {
 	delivered   int         // requests that brought something
 	failures    int         // in a row that were Broken
 	brokenUntil time.Time
+	slow        bool // its last request took long
 	usedAt      time.Time
 	turns       []*turn                   // repositories in order of their turns
 	turn        uint64                    // counts them
@@ -164,30 +165,40 @@ func (d *domain) reopens(now time.Time) (time.Time, bool) {
 	return d.starts[0].Add(window), true
 }
 
-// workDomains starts what waits where there is room.
+// workDomains starts what waits where there is room: as many requests at once as may be
+// beside the attempts, or slow servers that many wait for would take all there is. It is
+// the turn of the domain that was asked longest ago; slow ones count as asked later.
 func (q *Queue) workDomains(now time.Time) {
-	for _, a := range q.authorities() {
-		d := q.domains[a]
-		for len(d.turns) > 0 && d.open(now) {
-			e, u := d.next()
-			delete(e.queued, u)
-			if d.brokenUntil.After(now) {
-				continue
-			}
-			q.fetch(now, e, u)
+	for q.left < q.share() {
+		d := q.nextDomain(now)
+		if d == nil {
+			return
+		}
+		e, u := d.next()
+		delete(e.queued, u)
+		if !d.brokenUntil.After(now) {
+			q.fetch(now, e, u, true)
+			q.left++
 		}
 	}
 }
 
-func (q *Queue) authorities() []egress.Authority {
-	out := make([]egress.Authority, 0, len(q.domains))
+func (q *Queue) nextDomain(now time.Time) (best *domain) {
+	var at egress.Authority
+	var since time.Time
 	for a, d := range q.domains {
-		if len(d.turns) > 0 {
-			out = append(out, a)
+		if len(d.turns) == 0 || !d.open(now) {
+			continue
+		}
+		used := d.usedAt
+		if d.slow || q.longUnderWay(now, a) {
+			used = used.Add(slowBehind)
+		}
+		if best == nil || cmp.Or(used.Compare(since), compareAuthority(a, at)) < 0 {
+			best, at, since = d, a, used
 		}
 	}
-	slices.SortFunc(out, compareAuthority)
-	return out
+	return best
 }
 
 func compareAuthority(a, b egress.Authority) int {

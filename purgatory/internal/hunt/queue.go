@@ -1,7 +1,6 @@
 package hunt
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -17,7 +16,7 @@ type Config struct {
 	MaxBackoff   time.Duration // where doubling ends
 	BrokenMin    time.Duration // before a server is asked again that is broken for good, doubling
 	BrokenMax    time.Duration // where that ends
-	MaxAttempts  int           // attempts under way at once
+	MaxAttempts  int           // attempts under way at once; half as many requests beside them
 	MaxRepos     int           // repositories in the queue
 	MaxDomains   int           // domains that are remembered though nothing waits for them
 	DefaultLimit Limit
@@ -130,7 +129,8 @@ type Queue struct {
 	busy     map[egress.URL]struct{}  // what they ask
 	past     map[filters.RepoRef]past // not in repos
 	last     RequestID
-	attempts int // under way
+	attempts int // under way, with the requests of those that were settled meanwhile
+	left     int // requests under way that were left to their domains
 	effects  []Effect
 }
 
@@ -140,6 +140,9 @@ type request struct {
 	url     egress.URL
 	version uint64 // of the entry when it began
 	at      time.Time
+	left    bool // it was left to its domain
+	slow    bool // it was to be expected that it takes long
+	loose   bool // its attempt was settled, and its place is still taken
 }
 
 // entry is a repository that something is missing of.
@@ -150,6 +153,7 @@ type entry struct {
 	due     time.Time
 	number  int // attempts that did not complete, in a row
 	running bool
+	slow    bool // its last request took long
 	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
 	asking  RequestID               // of the attempt; 0: none
@@ -252,9 +256,16 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		q.domain(r.url).takeBack(r.at)
 	} else {
 		q.domain(r.url).finished(now, in.Outcome, q.cfg)
+		q.timed(now, r)
 	}
 	e := r.entry
 	delete(q.busy, r.url)
+	switch {
+	case r.left:
+		q.left--
+	case r.loose:
+		q.attempts--
+	}
 	if e.asking == in.ID {
 		e.asking = 0
 	}
@@ -265,11 +276,11 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 }
 
 // fetch starts a request.
-func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
+func (q *Queue) fetch(now time.Time, e *entry, u egress.URL, left bool) RequestID {
 	q.last++
-	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now}
-	q.busy[u] = struct{}{}
 	d := q.domain(u)
+	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now, left: left, slow: e.slow || d.slow}
+	q.busy[u] = struct{}{}
 	d.start(now)
 	q.effects = append(q.effects, Fetch{
 		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.number + 1), Recent: len(d.starts),
@@ -279,12 +290,19 @@ func (q *Queue) fetch(now time.Time, e *entry, u egress.URL) RequestID {
 
 // work starts what may start now.
 func (q *Queue) work(now time.Time) {
-	waiting := q.ready(now)
-	q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
+	slow := q.leaveSlow(now)
+	waiting := q.ready(now, slow)
+	slow -= q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
 		i := q.turnOf(waiting)
 		e := waiting[i]
 		waiting = slices.Delete(waiting, i, i+1)
+		if q.isSlow(e) {
+			if slow >= q.share() {
+				continue
+			}
+			slow++
+		}
 		e.running = true
 		if e.tried == nil {
 			e.tried = make(map[egress.URL]struct{})
@@ -298,61 +316,6 @@ func (q *Queue) work(now time.Time) {
 	}
 	q.workDomains(now)
 	q.forgetDomains(now)
-}
-
-// yield has attempts that are between two requests left for others, up to n: one whose
-// servers all take as long as they may would have its place for hours.
-func (q *Queue) yield(now time.Time, n int) {
-	if n <= 0 {
-		return
-	}
-	for _, e := range q.sorted() {
-		if n > 0 && e.asking == 0 && len(e.tried) > 0 {
-			e.running, e.due = false, now
-			q.attempts--
-			n--
-		}
-	}
-}
-
-// turnOf says which of those that wait is next: the first whose owner has the fewest
-// attempts under way, however many repositories others have.
-func (q *Queue) turnOf(waiting []*entry) (best int) {
-	running := make(map[filters.PubKey]int)
-	for _, e := range q.sorted() {
-		running[e.repo.Owner]++
-	}
-	for i, e := range waiting {
-		if running[e.repo.Owner] < running[waiting[best].repo.Owner] {
-			best = i
-		}
-	}
-	return best
-}
-
-// ready returns the repositories whose attempt is due, the one that has waited
-// longest first.
-func (q *Queue) ready(now time.Time) (out []*entry) {
-	for _, e := range q.repos {
-		if !e.running && !now.Before(e.due) {
-			out = append(out, e)
-		}
-	}
-	slices.SortFunc(out, func(a, b *entry) int {
-		return cmp.Or(a.due.Compare(b.due), a.repo.Compare(b.repo))
-	})
-	return out
-}
-
-func (q *Queue) sorted() []*entry {
-	out := make([]*entry, 0, q.attempts)
-	for _, e := range q.repos {
-		if e.running {
-			out = append(out, e)
-		}
-	}
-	slices.SortFunc(out, func(a, b *entry) int { return a.repo.Compare(b.repo) })
-	return out
 }
 
 // advance has an attempt ask its next URL, or ends it. URLs of domains that have no
@@ -369,7 +332,7 @@ func (q *Queue) advance(now time.Time, e *entry) {
 		switch {
 		case queued, busy, d.brokenUntil.After(now):
 		case d.hasRoom(now):
-			e.asking = q.fetch(now, e, u)
+			e.asking = q.fetch(now, e, u, false)
 			return
 		default:
 			e.queued[u] = struct{}{}
@@ -385,19 +348,20 @@ func (q *Queue) advance(now time.Time, e *entry) {
 }
 
 func (q *Queue) endAttempt(e *entry, next time.Time) {
-	if e.running {
+	if r := q.requests[e.asking]; r != nil {
+		r.loose = true
+	} else if e.running {
 		q.attempts--
 	}
 	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
 	e.running, e.again, e.asking, e.tried, e.due = false, false, 0, nil, next
 }
 
-// order puts servers that delivered before the others.
+// order puts servers that delivered before the others, and slow ones after others like
+// them.
 func (q *Queue) order(urls []egress.URL) []egress.URL {
 	out := slices.Clone(urls)
-	slices.SortStableFunc(out, func(a, b egress.URL) int {
-		return cmp.Compare(q.domain(b).delivered, q.domain(a).delivered)
-	})
+	slices.SortStableFunc(out, func(a, b egress.URL) int { return sooner(q.domain(a), q.domain(b)) })
 	return out
 }
 
@@ -423,11 +387,15 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	if q.attempts < q.cfg.MaxAttempts {
+		full := q.slowOnes(now) >= q.share()
 		for _, e := range q.repos {
-			if !e.running {
+			if !e.running && !(full && q.isSlow(e)) {
 				consider(e.due)
 			}
 		}
+	}
+	if q.left >= q.share() {
+		return next, ok
 	}
 	for _, d := range q.domains {
 		if t, waits := d.reopens(now); waits {

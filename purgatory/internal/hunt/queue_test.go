@@ -42,15 +42,20 @@ type player struct {
 	fetches []Fetch
 	ends    []Attempted
 	dropped int
+	began   map[RequestID]time.Time
+	idle    int // steps at one moment
 }
 
-func play(t *testing.T, cfg Config) *player { return &player{t: t, q: New(cfg), now: start} }
+func play(t *testing.T, cfg Config) *player {
+	return &player{t: t, q: New(cfg), now: start, began: make(map[RequestID]time.Time)}
+}
 
 func (p *player) step(in Input) {
 	for _, e := range p.q.Step(p.now, in) {
 		switch e := e.(type) {
 		case Fetch:
 			p.open = append(p.open, e)
+			p.began[e.ID] = p.now
 			p.fetches = append(p.fetches, e)
 		case Attempted:
 			p.ends = append(p.ends, e)
@@ -316,6 +321,7 @@ func storm(t *testing.T, seed uint64) {
 			busy[f.URL] = true
 		}
 		checked = len(p.fetches)
+		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+p.q.share())
 	}
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))
@@ -326,6 +332,8 @@ func storm(t *testing.T, seed uint64) {
 	}
 	for range 300 {
 		switch n := rng.IntN(10); {
+		case n == 0 && rng.IntN(4) == 0:
+			p.step(Settled{repo(rng.IntN(8))})
 		case n < 3:
 			i := rng.IntN(8)
 			p.want(i, Origin(rng.IntN(2)), fmt.Sprintf("https://a.example/%d.git", i),
@@ -359,7 +367,11 @@ func storm(t *testing.T, seed uint64) {
 		check()
 	}
 	require.Zero(t, p.q.Len())
+	for len(p.open) > 0 { // of what was settled meanwhile
+		answer(Nothing)
+	}
 	require.Zero(t, p.q.attempts)
+	require.Zero(t, p.q.left)
 }
 
 // What an earlier process left is gone on from; times that can't be are corrected.

@@ -1,0 +1,186 @@
+package hunt
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// A server that takes as long as it may has a place all that time, and strangers have
+// any number of those. Whoever was slow has a part of the places only, and counts as
+// having waited less: those who were not find a place within one request of a slow one.
+const (
+	slowAfter  = time.Minute      // a request that takes longer is slow, whatever it brings
+	slowBehind = 10 * time.Minute // so much later
+)
+
+// share is how many attempts of slow ones may be under way at once, and how many
+// requests beside the attempts.
+func (q *Queue) share() int { return max(1, q.cfg.MaxAttempts/2) }
+
+// timed notes how long a request took that has ended.
+func (q *Queue) timed(now time.Time, r *request) {
+	slow := now.Sub(r.at) >= slowAfter
+	q.domain(r.url).slow = slow
+	if !r.left {
+		r.entry.slow = slow
+	}
+}
+
+// isSlow reports whether the last request of a repository was slow, or the last one to
+// the server that is to be asked next.
+func (q *Queue) isSlow(e *entry) bool {
+	if e.slow {
+		return true
+	}
+	var next domain // one that is not known
+	found := false
+	for _, u := range e.urls {
+		if _, tried := e.tried[u]; tried {
+			continue
+		}
+		var d domain
+		if known := q.domains[u.Authority]; known != nil {
+			d.delivered, d.slow = known.delivered, known.slow
+		}
+		if !found || sooner(&d, &next) < 0 {
+			next, found = d, true
+		}
+	}
+	return next.slow
+}
+
+// sooner orders servers of a repository: those that delivered before the others, and then
+// the slow ones last.
+func sooner(a, b *domain) int {
+	switch {
+	case a.delivered != b.delivered || a.slow == b.slow:
+		return cmp.Compare(b.delivered, a.delivered)
+	case b.slow:
+		return -1
+	}
+	return 1
+}
+
+// slowOnes counts the attempts under way that were slow when they began to ask, or whose
+// request is by now.
+func (q *Queue) slowOnes(now time.Time) (n int) {
+	for _, r := range q.requests {
+		if !r.left && (r.slow || now.Sub(r.at) >= slowAfter) {
+			n++
+		}
+	}
+	for _, e := range q.sorted() {
+		if e.asking == 0 && e.slow {
+			n++
+		}
+	}
+	return n
+}
+
+// leaveSlow has slow attempts that are between two requests left while these have their
+// share, for other slow ones. It returns how many slow ones are under way then.
+func (q *Queue) leaveSlow(now time.Time) int {
+	slow := q.slowOnes(now)
+	if slow < q.share() {
+		return slow
+	}
+	for _, e := range q.sorted() {
+		if e.slow && e.asking == 0 {
+			q.leave(now, e)
+			slow--
+		}
+	}
+	return slow
+}
+
+// longUnderWay reports whether a domain has a request under way that is slow by now.
+func (q *Queue) longUnderWay(now time.Time, a egress.Authority) bool {
+	for _, r := range q.requests {
+		if r.url.Authority == a && now.Sub(r.at) >= slowAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// yield has attempts that are between two requests left for others, up to n: one whose
+// servers all take as long as they may would have its place for hours. It returns how
+// many of them are slow.
+func (q *Queue) yield(now time.Time, n int) (slow int) {
+	if n <= 0 {
+		return 0
+	}
+	for _, e := range q.sorted() {
+		if n > 0 && e.asking == 0 && len(e.tried) > 0 {
+			q.leave(now, e)
+			n--
+			if e.slow {
+				slow++
+			}
+		}
+	}
+	return slow
+}
+
+// leave has an attempt wait for its next turn, in which it goes on.
+func (q *Queue) leave(now time.Time, e *entry) {
+	e.running, e.due = false, now
+	q.attempts--
+}
+
+// turnOf says which of those that wait is next: the first whose owner has the fewest
+// attempts under way, however many repositories others have.
+func (q *Queue) turnOf(waiting []*entry) (best int) {
+	running := make(map[filters.PubKey]int)
+	for _, e := range q.sorted() {
+		running[e.repo.Owner]++
+	}
+	for i, e := range waiting {
+		if running[e.repo.Owner] < running[waiting[best].repo.Owner] {
+			best = i
+		}
+	}
+	return best
+}
+
+// ready returns the repositories whose attempt is due and may start, the one that has
+// waited longest first. Slow ones count as having waited less.
+func (q *Queue) ready(now time.Time, slow int) []*entry {
+	type due struct {
+		e     *entry
+		since time.Time
+	}
+	var all []due
+	for _, e := range q.repos {
+		switch {
+		case e.running || now.Before(e.due):
+		case !q.isSlow(e):
+			all = append(all, due{e, e.due})
+		case slow < q.share():
+			all = append(all, due{e, e.due.Add(slowBehind)})
+		}
+	}
+	slices.SortFunc(all, func(a, b due) int {
+		return cmp.Or(a.since.Compare(b.since), a.e.repo.Compare(b.e.repo))
+	})
+	out := make([]*entry, len(all))
+	for i, d := range all {
+		out[i] = d.e
+	}
+	return out
+}
+
+func (q *Queue) sorted() []*entry {
+	out := make([]*entry, 0, q.attempts)
+	for _, e := range q.repos {
+		if e.running {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *entry) int { return a.repo.Compare(b.repo) })
+	return out
+}
