@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/state"
 )
 
 // expire ends the waiting of an entry whose time is over, on the disk first. What is
@@ -112,10 +113,14 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 		if err == nil {
 			err = p.keep.put(ctx, keyExpired+e.ID.String(), until)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, state.ErrFull): // else nothing would ever make room
+			p.stats.drop("remembered")
+		case err != nil:
 			return err
+		default:
+			p.step("remembered")
 		}
-		p.step("remembered")
 	}
 	if err := p.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
 		return err

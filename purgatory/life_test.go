@@ -1,7 +1,10 @@
 package purgatory_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
 )
 
 // What has an announcement wait longer: a new state of a maintainer, a push that a
@@ -55,4 +59,33 @@ func TestSignsOfLife(t *testing.T) {
 
 func (w *world) told(refs ...nip34.RefName) {
 	require.NoError(w.t, w.p.Pushed(w.t.Context(), repoOf(alice), refs))
+}
+
+// fullStore has no room for what has expired.
+type fullStore struct{ state.Store }
+
+func (s fullStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if strings.HasPrefix(key, "purgatory/expired/") {
+		return state.Absent, state.ErrFull
+	}
+	return s.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+// A store that is full keeps nothing from expiring: that is what makes room.
+func TestExpiresThoughTheStoreIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.state = fullStore{w.state}
+		w.start()
+		w.relay.put(announce(alice, now()))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(31 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.Equal(t, purgatory.Refused, w.submit(s, false), "it is remembered, if only till the next start")
+		w.stop()
+		w.start()
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		w.stop()
+	})
 }
