@@ -184,6 +184,11 @@ func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
 	defer cancel()
 	refs := e.Strays
 	if e.Class == ledger.Placeholder {
+		unlock, err := p.naming.lockAll(ctx, identifiersOf(e)) // its event must not be released meanwhile
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		if has, err := p.has(ctx, e.ID); err != nil || has {
 			return err
 		}

@@ -220,3 +220,32 @@ func TestOlderThanServed(t *testing.T) {
 		w.held(says(alice, at+1, "main", 2))
 	})
 }
+
+// The ref of a push that had no room is not removed when its event has come meanwhile and
+// is served.
+func TestRefusedPushWhoseEventComes(t *testing.T) {
+	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice))
+		other, p := pull(bob, repoOf(alice), 6, filters.KindPullRequest), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		push := func(ev *nostrEvent, tip int) {
+			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(ev): object(tip)}, object(tip))
+			require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{refOf(ev)}))
+		}
+		push(other, 6)
+		wait(time.Second)
+		asked := 0
+		w.relay.after = func() {
+			if asked++; asked == 2 { // by who is about to remove the ref
+				time.Sleep(time.Minute)
+			}
+		}
+		push(p, 5)
+		wait(time.Second)
+		require.Equal(t, 2, asked)
+		w.held(p)
+		wait(2 * time.Minute)
+		require.True(t, w.relay.has(p))
+		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[refOf(p)])
+	})
+}

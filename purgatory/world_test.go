@@ -43,6 +43,7 @@ type relay struct {
 	fail   error
 	refuse func(ev *nostr.Event) error
 	before func(ev *nostr.Event) // each save
+	after  func()                // each answer of Has, before it is given
 }
 
 func (r *relay) Save(_ context.Context, ev *nostr.Event) error {
@@ -130,8 +131,13 @@ func (r *relay) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
 
 func (r *relay) Has(_ context.Context, id filters.EventID) (bool, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == id.String() }), nil
+	has := slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == id.String() })
+	after := r.after
+	r.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	return has, nil
 }
 
 func (r *relay) Identifiers(context.Context) iter.Seq2[string, error] {
