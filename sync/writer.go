@@ -181,9 +181,11 @@ func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (
 	return woken
 }
 
-// postpone remembers nothing of an event, which may be fetched again another time.
+// postpone remembers nothing of an event, which may be fetched again another time. One
+// that has waited before is still remembered for that.
 func (g *ingest) postpone(j *job, reason string) {
 	g.unwanted(j, reason)
+	g.rejected.forget(j.key.id)
 	g.end(j, true)
 }
 
