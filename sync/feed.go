@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -93,6 +94,7 @@ func (f *feed) hold(a *nip34.Announcement) {
 	f.update(func() bool {
 		if len(f.held) < f.most {
 			put(&f.held, a.Ref, withoutEvent(a))
+			f.unheld = slices.DeleteFunc(f.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
 		}
 		return true
 	})

@@ -3,6 +3,7 @@ package sync_test
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,5 +102,43 @@ func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 		after(time.Minute)
 		require.Equal(t, 1, b.Connections().Open)
 		require.True(t, policy.all[state.ID])
+	})
+}
+
+// roomless is a policy that has no room for states as long as it is full.
+type roomless struct {
+	relaysync.Policy
+	full atomic.Bool
+}
+
+func (c *roomless) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	v, err := c.Policy.Judge(ctx, ev, src, view)
+	if err == nil && v.Decision == relaysync.Accept && ev.Kind == filters.KindState && c.full.Load() {
+		return relaysync.Verdict{Decision: relaysync.Later, Reason: "blocked: no room"}, nil
+	}
+	return v, err
+}
+
+// What has waited for something, and finds no room when that is here, comes with the
+// next pass like all that finds none.
+func TestWaitedAndFoundNoRoom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		bob := relaytest.NewCheapKey("bob")
+		state := bob.State(at(time.Hour), "two", nil, "")
+		a.Publish(state)
+		policy := &roomless{Policy: newKeeper(t).Policy}
+		policy.full.Store(true)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		require.Equal(t, int64(1), r.manager.Status().Events.Waiting)
+		r.save(bob.Hosted(at(2*time.Hour), "two", us, "a.example"))
+		after(time.Minute)
+		require.Zero(t, r.manager.Status().Events.Waiting)
+		policy.full.Store(false)
+		after(26 * time.Hour)
+		require.True(t, r.has(state))
 	})
 }

@@ -397,7 +397,7 @@ func (r *recent[K, V]) set(k K, v V) {
 		} else {
 			delete(r.values, r.order[r.oldest])
 			r.order[r.oldest] = k
-			r.oldest = (r.oldest + 1) % maxRecent
+			r.oldest = (r.oldest + 1) % most
 		}
 	}
 	put(&r.values, k, v)

@@ -321,19 +321,24 @@ func TestIndexConcurrentUse(t *testing.T) {
 }
 
 func TestRecentForgetsTheOldest(t *testing.T) {
-	var r recent[int, int]
-	for i := range 3 * maxRecent {
-		r.set(i, i)
-		r.set(i, -i)
-	}
-	assert.Len(t, r.values, maxRecent)
-	assert.Len(t, r.order, maxRecent)
-	_, ok := r.get(2*maxRecent - 1)
-	assert.False(t, ok)
-	for i := 2 * maxRecent; i < 3*maxRecent; i++ {
-		v, ok := r.get(i)
-		require.True(t, ok)
-		require.Equal(t, -i, v)
+	for _, most := range []int{0, 10, 3 * maxRecent} {
+		r := recent[int, int]{most: most}
+		if most == 0 {
+			most = maxRecent
+		}
+		for i := range 3 * most {
+			r.set(i, i)
+			r.set(i, -i)
+		}
+		assert.Len(t, r.values, most)
+		assert.Len(t, r.order, most)
+		_, ok := r.get(2*most - 1)
+		assert.False(t, ok)
+		for i := 2 * most; i < 3*most; i++ {
+			v, ok := r.get(i)
+			require.True(t, ok)
+			require.Equal(t, -i, v)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package sync_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,23 @@ func TestJudgeBeforeTheScan(t *testing.T) {
 		defer r.stop()
 		synctest.Wait()
 		v, err := r.manager.Judge(t.Context(), issue)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Accept, v.Decision)
+	})
+}
+
+// Seconds beyond what a time can hold come out before all others.
+func TestJudgeTimesBeyondAllClocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, owner := hosted(t, relaytest.NewNetwork(), relaysync.Config{})
+		defer r.stop()
+		synctest.Wait()
+		ref := nostr.Tag{"a", owner.Ref("repo").String()}
+		v, err := r.manager.Judge(t.Context(), owner.Event(math.MaxInt64, 1621, "at the end of time", ref))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Later, v.Decision)
+		v, err = r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "for ever", ref,
+			nostr.Tag{"expiration", fmt.Sprint(math.MaxInt64)}))
 		require.NoError(t, err)
 		require.Equal(t, relaysync.Accept, v.Decision)
 	})

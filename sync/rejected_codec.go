@@ -26,7 +26,7 @@ import (
 const (
 	rejectedVersion = 1
 	chunkEntries    = 1_000
-	maxChunk        = 1 << 20 // bytes taken of one chunk
+	maxChunk        = 3 << 20 // bytes taken of one chunk: entries take 210, and a URL each
 	maxRelayText    = 2_048
 
 	maxRejectedChunks = 10_000 // that are kept

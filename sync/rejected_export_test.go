@@ -2,12 +2,15 @@ package sync
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -98,4 +101,25 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 	_, err = back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.Empty(t, back.wanted(), "judged")
+}
+
+// Strangers choose how long the URLs of their relays are, and may bring an event from
+// each of many.
+func TestRejectedChunkOfLongURLs(t *testing.T) {
+	r := newRejected(chunkEntries, 10, 1<<20)
+	for i := range chunkEntries {
+		n := testNote(i)
+		path := fmt.Sprintf("wss://relay.example/%04d/", i)
+		u, err := filters.ParseRelayURL(path + strings.Repeat("x", egress.MaxURLLength-len(path)))
+		require.NoError(t, err)
+		n.incoming.Source.Relay = u
+		for k := range maxDependencies {
+			n.deps = append(n.deps, depKey(1+i*maxDependencies+k))
+		}
+		r.add(n)
+	}
+	back := newRejected(chunkEntries, 10, 1<<20)
+	_, err := back.restoreAll(r.export())
+	require.NoError(t, err)
+	require.Equal(t, chunkEntries, back.order.Len())
 }

@@ -43,6 +43,7 @@ type loading struct {
 	at   time.Time
 	set  *negentropy.Set
 	err  error
+	left bool // who loaded it did not wait for the end: that says nothing of the Store
 }
 
 func newSets(store Store, policy Policy, most int) *sets {
@@ -54,7 +55,29 @@ func newSets(store Store, policy Policy, most int) *sets {
 // load returns the set of a filter.
 func (s *sets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
 	key := f.String()
+	for {
+		l, first := s.begin(key)
+		if first {
+			l.set, l.err = s.read(ctx, f)
+			s.end(key, l, ctx.Err())
+		}
+		select {
+		case <-l.done:
+			if l.left && ctx.Err() == nil {
+				continue
+			}
+			return l.set, l.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// begin returns what is loaded, or is being loaded, for a filter; first means that it
+// is for the caller to do so.
+func (s *sets) begin(key string) (l *loading, first bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	for k, l := range s.loaded {
 		if now.Sub(l.at) > setAge {
@@ -66,22 +89,21 @@ func (s *sets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error
 		l = &loading{done: make(chan struct{}), at: now}
 		s.loaded[key] = l
 	}
-	s.mu.Unlock()
-	if !ok {
-		l.set, l.err = s.read(ctx, f)
-		close(l.done)
-		if l.err != nil {
-			s.mu.Lock()
+	return l, !ok
+}
+
+// end has everybody who waits for it take what was loaded. ended is what has become
+// of the context of who did.
+func (s *sets) end(key string, l *loading, ended error) {
+	if l.err != nil {
+		l.left = errors.Is(ended, context.Canceled)
+		s.mu.Lock()
+		if s.loaded[key] == l {
 			delete(s.loaded, key)
-			s.mu.Unlock()
 		}
+		s.mu.Unlock()
 	}
-	select {
-	case <-l.done:
-		return l.set, l.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	close(l.done)
 }
 
 func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {

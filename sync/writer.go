@@ -106,7 +106,7 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 // refers to it counts as if it were here.
 func (g *ingest) expired(ev *nostr.Event) bool {
 	at, ok := nip34.Expiration(ev)
-	return ok && !time.Now().Before(at.Time())
+	return ok && at <= nostr.Now()
 }
 
 var errVerdict = errors.New("the Policy gave no valid verdict")
@@ -118,7 +118,8 @@ const (
 
 // verdict is the policy's, after what takes a clock.
 func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error) {
-	if time.Until(in.Event.CreatedAt.Time()) > g.cfg.FutureTolerance {
+	// In seconds: the latest of them do not fit into a time.
+	if in.Event.CreatedAt > nostr.Timestamp(time.Now().Add(g.cfg.FutureTolerance).Unix()) {
 		return Verdict{Decision: Later, Reason: reasonFuture}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
@@ -181,9 +182,11 @@ func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (
 	return woken
 }
 
-// postpone remembers nothing of an event, which may be fetched again another time.
+// postpone remembers nothing of an event, which may be fetched again another time. One
+// that has waited before is still remembered for that.
 func (g *ingest) postpone(j *job, reason string) {
 	g.unwanted(j, reason)
+	g.rejected.forget(j.key.id)
 	g.end(j, true)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 func TestExpiry(t *testing.T) {
@@ -96,6 +97,36 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		reject, msg := s.reject(t.Context(), event(alice, 1, start))
 		assert.True(t, reject)
 		assert.Equal(t, msgLookup, msg)
+		stop()
+	})
+}
+
+// unsynced is a backend that stores, and can't say at once that it is durable.
+type unsynced struct {
+	*slicestore.SliceStore
+	err error
+}
+
+func (u *unsynced) Sync() error { return u.err }
+
+// An event that was stored by an attempt that failed is a duplicate in the next one,
+// and expires like others.
+func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := &unsynced{SliceStore: newSlice(t)}
+		s, store, m := embed(t, relay, db, Config{})
+		stop := run(t, s)
+		synctest.Wait()
+		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(time.Minute).Unix())})
+		db.err = errors.New("input/output error")
+		_, err := store.Save(t.Context(), []relaysync.Incoming{{Event: e}})
+		require.ErrorIs(t, err, db.err)
+		db.err = nil
+		assert.Equal(t, []relaysync.Result{relaysync.Duplicate}, results(importEvents(t, store, e)))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{e.ID}, m.gone())
 		stop()
 	})
 }

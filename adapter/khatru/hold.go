@@ -89,6 +89,7 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 		s.imported(synced(ctx), e)
 		s.manager.Stored(e)
 	case relaysync.Duplicate:
+		s.expiry.track(e) // an attempt that failed may have stored it
 		s.manager.Stored(e)
 	}
 	return outcomes[0], nil

@@ -47,8 +47,11 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 	}
 	for i, o := range saved {
 		outcomes[places[i]] = o
-		if o.Result == relaysync.Stored {
+		switch o.Result {
+		case relaysync.Stored:
 			s.sync.imported(ctx, passed[i].Event)
+		case relaysync.Duplicate:
+			s.sync.expiry.track(passed[i].Event) // an attempt that failed may have stored it
 		}
 	}
 	return outcomes, nil

@@ -57,17 +57,19 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	select {
-	case <-s.closed:
+	if s.open.Err() != nil {
 		return nil, ErrClosed
-	default:
 	}
 	if s.link != nil && !s.link.hasEnded() {
 		return s.link, nil
 	}
 	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer stop()
+	defer context.AfterFunc(s.open, stop)()
 	c, err := s.transport.Dial(ctx, s.relay)
+	if err != nil && s.open.Err() != nil {
+		return nil, ErrClosed
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", s.relay, err)
 	}
@@ -82,19 +84,15 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 // Close ends the connection and whatever waits for an answer. No goroutine is left.
 // It may be called again.
 func (s *Store) Close() error {
+	s.end()
 	s.dialing <- struct{}{}
 	defer func() { <-s.dialing }()
-	select {
-	case <-s.closed:
-		return nil
-	default:
-		close(s.closed)
-	}
-	if s.link == nil {
+	l := s.link
+	if s.link = nil; l == nil {
 		return nil
 	}
-	err := s.link.conn.Close()
-	<-s.link.ended
+	err := l.conn.Close()
+	<-l.ended
 	return err
 }
 

@@ -84,9 +84,10 @@ type Store struct {
 	relay     filters.RelayURL
 	transport relaysync.Transport
 	cfg       Config
-	places    chan struct{} // of requests
-	dialing   chan struct{} // one slot: who has it may change link
-	closed    chan struct{}
+	places    chan struct{}   // of requests
+	dialing   chan struct{}   // one slot: who has it may change link
+	open      context.Context // ends with Close
+	end       context.CancelFunc
 
 	link *link // owned by whoever has the slot of dialing; nil: none
 }
@@ -108,10 +109,12 @@ func New(relay filters.RelayURL, transport relaysync.Transport, cfg Config) (*St
 		return nil, fmt.Errorf("remote adapter: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Store{
+	s := &Store{
 		relay: relay, transport: transport, cfg: cfg,
-		places: make(chan struct{}, cfg.Requests), dialing: make(chan struct{}, 1), closed: make(chan struct{}),
-	}, nil
+		places: make(chan struct{}, cfg.Requests), dialing: make(chan struct{}, 1),
+	}
+	s.open, s.end = context.WithCancel(context.Background())
+	return s, nil
 }
 
 // Save implements [relaysync.Store]: it publishes the events and reads what the relay

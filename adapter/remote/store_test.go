@@ -226,6 +226,36 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// deaf never answers a dial.
+type deaf struct{}
+
+func (deaf) Dial(ctx context.Context, _ filters.RelayURL) (relaysync.Conn, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// Close does not wait for a relay that does not answer.
+func TestCloseWhileDialing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := remoteadapter.New(relayURL(t, ownURL), deaf{}, remoteadapter.Config{})
+		require.NoError(t, err)
+		failed := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := s.Has(context.Background(), []filters.EventID{{1}})
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		begun := time.Now()
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-failed, remoteadapter.ErrClosed)
+		require.ErrorIs(t, <-failed, remoteadapter.ErrClosed)
+		require.Zero(t, time.Since(begun))
+	})
+}
+
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	_, err := remoteadapter.New(filters.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1})
 	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {

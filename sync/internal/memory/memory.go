@@ -116,6 +116,7 @@ type change struct {
 type written struct {
 	version state.Version
 	sum     uint64
+	unsure  bool // nobody knows: the last change of it failed
 }
 
 // New returns a Memory over store, which may be nil.

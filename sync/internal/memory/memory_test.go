@@ -282,6 +282,40 @@ func TestStoreThatFails(t *testing.T) {
 	})
 }
 
+// What was to be removed while the store failed is removed once it works again, whether
+// the removal failed or what was written before it.
+func TestRemovedAfterAFailure(t *testing.T) {
+	for _, rewritten := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newNotebook()
+			m, _, stop := running(t, store, Config{})
+			defer stop()
+			u := relay(t, 1)
+			m.Kept(Kept{Relay: u, Mark: time.Now(), Items: []uint64{1}})
+			m.Chunks("things", [][]byte{{1}, {2}})
+			require.NoError(t, m.Flush(t.Context()))
+			store.fail(errors.New("input/output error"))
+			if rewritten {
+				m.Kept(Kept{Relay: u, Mark: time.Now(), Items: []uint64{1, 2}})
+				m.Chunks("things", [][]byte{{1}, {3}})
+				require.Error(t, m.Flush(t.Context()))
+			}
+			m.NothingKept(u)
+			m.Chunks("things", [][]byte{{1}})
+			if !rewritten {
+				require.Error(t, m.Flush(t.Context()))
+			}
+			store.fail(nil)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			_, got, stop2 := running(t, store, Config{})
+			defer stop2()
+			require.Empty(t, got.Kept)
+			require.Equal(t, map[string][][]byte{"things": {{1}}}, got.Chunks)
+		})
+	}
+}
+
 // Somebody else wrote under our keys: we had the last word.
 func TestConflict(t *testing.T) {
 	store := newNotebook()

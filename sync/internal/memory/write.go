@@ -136,7 +136,7 @@ func (m *Memory) save(ctx context.Context, key string, c *change) error {
 	has := m.written[key]
 	m.mu.Unlock()
 	sum := maphash.Bytes(m.seed, value)
-	if keep && has.version != state.Absent && has.sum == sum || !keep && has.version == state.Absent {
+	if !has.unsure && (keep && has.version != state.Absent && has.sum == sum || !keep && has.version == state.Absent) {
 		return nil
 	}
 	version, err := m.swap(ctx, key, has.version, value, keep)
@@ -148,11 +148,11 @@ func (m *Memory) save(ctx context.Context, key string, c *change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case err != nil && !errors.Is(err, state.ErrNotFound): // nobody knows what the store has
-		delete(m.written, key)
+	case err != nil && !errors.Is(err, state.ErrNotFound):
+		m.written[key] = written{unsure: true}
 		return fmt.Errorf("writing: %w", err)
 	case keep:
-		m.written[key] = written{version, sum}
+		m.written[key] = written{version: version, sum: sum}
 	default:
 		delete(m.written, key)
 	}

@@ -1,0 +1,63 @@
+package sync
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+)
+
+// slowStamps is a Store that takes a second to read anything.
+type slowStamps struct {
+	Store
+	reads int
+}
+
+func (s *slowStamps) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[Stamp, error] {
+	s.reads++
+	return func(yield func(Stamp, error) bool) {
+		select {
+		case <-time.After(time.Second):
+			yield(Stamp{CreatedAt: 1}, nil)
+		case <-ctx.Done():
+			yield(Stamp{}, ctx.Err())
+		}
+	}
+}
+
+// Relays share what is loaded for one of them. That one may hang up: the others must
+// not be fetched from in pages for it.
+func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStamps{}
+		s := newSets(store, nil, 10)
+		first, hangUp := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := s.load(first, nostr.Filter{})
+			failed <- err
+		}()
+		synctest.Wait()
+		loaded := make(chan *negentropy.Set, 2)
+		for range 2 {
+			go func() {
+				set, err := s.load(t.Context(), nostr.Filter{})
+				assert.NoError(t, err)
+				loaded <- set
+			}()
+		}
+		synctest.Wait()
+		hangUp()
+		require.ErrorIs(t, <-failed, context.Canceled)
+		require.Equal(t, 1, (<-loaded).Len())
+		require.Equal(t, 1, (<-loaded).Len())
+		require.Equal(t, 2, store.reads)
+	})
+}
