@@ -277,6 +277,8 @@ func (l *loop) changes(c indexChange) plan.Changes {
 		if a != nil {
 			change.Relays = l.usable(a.Relays)
 			l.m.counters.drop("relays_listed", a.DroppedRelays)
+			l.m.counters.drop("clones_listed", a.DroppedClones)
+			l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
 		}
 		out.Repos = append(out.Repos, change)
 	}
