@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -82,6 +83,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	c.Purgatory.Identity = identity
 	if c.Purgatory.MaxFetch == 0 {
 		c.Purgatory.MaxFetch = c.Fetch.MaxPackBytes // both have the same default
+	}
+	if c.Purgatory.FetchTimeout == 0 && c.Fetch.Timeout > 0 {
+		c.Purgatory.FetchTimeout = c.Fetch.Timeout + time.Minute // so that the fetcher says what was wrong
 	}
 	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
