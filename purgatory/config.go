@@ -45,8 +45,8 @@ type Config struct {
 	// state. Defaults to 1 h.
 	Check time.Duration
 
-	// MaxEntries bounds the events that wait, MaxBytes their size as JSON, MaxPerAuthor
-	// those of one author. An eighth of entries and bytes is kept for states of
+	// MaxEntries bounds the events that wait, MaxBytes about what they take up
+	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for states of
 	// repositories that are served: strangers may have any number of keys. Default to
 	// 10,000, 64 MiB and 100.
 	MaxEntries   int

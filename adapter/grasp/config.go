@@ -25,8 +25,8 @@ type Config struct {
 	State state.Store
 	// Egress has the rules for connections to relays and git servers alike; our own
 	// listeners belong into its field Own. The names of the identity are ours by
-	// themselves. A Budget is made if there is none. Plaintext is allowed as
-	// Sync.AllowPlaintext says.
+	// themselves. A Budget is made if there is none. Plaintext is allowed if
+	// its field AllowPlaintext or that of Sync says so.
 	Egress egress.Config
 	// Criteria is what the NIP-11 document says of the repositories that are taken.
 	// Defaults to that of the default policy.
@@ -39,7 +39,8 @@ type Config struct {
 	// Policy, by default GRASPPolicy, decides before purgatory does.
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity is set by New.
+	// Identity is set by New; how much one fetch brings, and how long it takes, is known
+	// from Fetch.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
 	Fetch gitfetch.Config

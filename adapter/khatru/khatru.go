@@ -40,7 +40,8 @@ type Config struct {
 	// dialer with the rules of Egress.
 	Transport relaysync.Transport
 	// Egress has the rules of the default Transport's dialer. Our own listeners
-	// belong into its field Own; the names of the identity are ours by themselves. Plaintext is allowed as Sync.AllowPlaintext says.
+	// belong into its field Own; the names of the identity are ours by themselves.
+	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
 	// sync. Without it a client may store what no other relay would bring us. If the
