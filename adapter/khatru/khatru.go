@@ -44,7 +44,8 @@ type Config struct {
 	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
-	// sync. Without it a client may store what no other relay would bring us. If the
+	// sync, but for ephemeral events, which are not stored. Without it a client may
+	// store what no other relay would bring us. If the
 	// policy is a [relaysync.Holder], a client whose event is held hears OK, and why
 	// it is not served in a NOTICE.
 	GateDirect bool
