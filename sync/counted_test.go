@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -79,5 +80,16 @@ func TestPanicsSayWhoseTheyAre(t *testing.T) {
 		after(time.Minute)
 		require.NotZero(t, r.manager.Status().Events.Panics["policy"])
 		require.Len(t, r.manager.Status().Events.Panics, 1)
+	})
+}
+
+// Places in the backoff that are lost to a bound are counted, and shown.
+func TestLostHealthIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := hosted(t, relaytest.NewNetwork(), relaysync.Config{Health: health.Config{MaxRecords: 2}},
+			"a.example", "b.example", "c.example", "d.example")
+		defer r.stop()
+		after(time.Minute)
+		require.NotZero(t, r.manager.Status().Events.Dropped["health"])
 	})
 }

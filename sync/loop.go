@@ -48,6 +48,7 @@ type loop struct {
 	// better things to do.
 	changed      bool
 	publishedFor uint64 // events received by then
+	healthLost   uint64 // records of health dropped by then
 
 	settledAt time.Time // the last Settled
 	clockAt   time.Time // when the clock was last looked at

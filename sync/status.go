@@ -133,6 +133,9 @@ func (l *loop) publish(now time.Time) {
 		return
 	}
 	l.changed, l.publishedFor = busy, received
+	lost := l.m.health.Dropped()
+	k.drop("health", int(lost-l.healthLost))
+	l.healthLost = lost
 	s := &Status{At: now, Events: EventStatus{
 		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
 		Forged: k.forged.Load(), Stored: k.results[Stored].Load(), Superseded: k.results[Superseded].Load(),
