@@ -72,7 +72,7 @@ func hexDigit(c byte) byte {
 	return 0xff
 }
 
-// NIP-34 kinds that the builders of this package name.
+// Kinds that the builders of this package name, those of NIP-34 and others.
 const (
 	KindVanish            = 62 // request to vanish (NIP-62)
 	KindAnnouncement      = 30617

@@ -10,7 +10,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Config holds what may be set about a [Purgatory]. The zero value works.
+// Config holds what may be set about a [Purgatory]. The zero value works: a field that
+// is zero has its default, a negative one is refused.
 type Config struct {
 	// Identity is how our service is reached: our own clone URLs are never fetched
 	// from. Without it none is ours.
@@ -22,7 +23,7 @@ type Config struct {
 	Observe func(Observation)
 
 	// Hold is how long an event waits, MaxHold how long signs of life can make an
-	// announcement wait in all. Default to 30 min and 24 h.
+	// announcement wait in all, which must not be less. Default to 30 min and 24 h.
 	Hold, MaxHold time.Duration
 	// SoftExpiry is how long an announcement that expired is kept, during which a
 	// state event revives it. Defaults to 24 h.
@@ -38,15 +39,16 @@ type Config struct {
 	// 3 min and 500 ms.
 	UserDelay, SyncDelay time.Duration
 	// Backoff is the wait after a first hunt that did not complete, doubling up to
-	// MaxBackoff. Default to 20 s and 2 min.
+	// MaxBackoff, which must not be below it. Default to 20 s and 2 min.
 	Backoff, MaxBackoff time.Duration
 	// Check is the time between two checks of a listed repository against its latest
 	// state. Defaults to 1 h.
 	Check time.Duration
 
-	// MaxEntries, MaxBytes and MaxPerAuthor bound what waits. Default to 10,000,
-	// 64 MiB and 100. An eighth of entries and bytes is kept for states of repositories
-	// that are served: strangers may have any number of keys.
+	// MaxEntries bounds the events that wait, MaxBytes about what they take up
+	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for states of
+	// repositories that are served: strangers may have any number of keys. Default to
+	// 10,000, 64 MiB and 100.
 	MaxEntries   int
 	MaxBytes     int64
 	MaxPerAuthor int
@@ -67,13 +69,13 @@ type Config struct {
 	// waits come first, the others in turns. Defaults to 200.
 	MaxRepositories int
 	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
-	// has exceptions. Defaults to 5 requests at once and 30 a minute.
+	// has exceptions, in which both numbers must be set. Defaults to 5 requests at once
+	// and 30 a minute.
 	DomainLimit  Limit
 	DomainLimits map[egress.Authority]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
-	// one server in 24 hours. Default to 4 GiB and 16 GiB.
-	// What only pull requests name, as their servers or as an object, gets half of that
-	// at most.
+	// one server in 24 hours. What only pull requests name, as their servers or as an
+	// object, gets half of that at most. Default to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 	// MaxFetch is the most that one fetch brings, by the limit of the GitFetcher: it
 	// is what a fetch is charged with that a crash has cut short. With too little a
@@ -81,8 +83,8 @@ type Config struct {
 	// Defaults to 512 MiB.
 	MaxFetch int64
 	// Timeout bounds each call of the Relay and of the Repositories, and each of the
-	// GitFetcher that does not fetch; FetchTimeout bounds those that do. Default to
-	// 5 min and 11 min.
+	// GitFetcher that does not fetch; FetchTimeout bounds those that do, and should be
+	// above the GitFetcher's own limit. Default to 5 min and 11 min.
 	Timeout, FetchTimeout time.Duration
 }
 
@@ -172,6 +174,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxHold < c.Hold {
 		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.MaxHold, c.Hold))
+	}
+	if c.MaxBackoff < c.Backoff {
+		errs = append(errs, fmt.Errorf("MaxBackoff is %v, less than Backoff, %v", c.MaxBackoff, c.Backoff))
 	}
 	check := func(name string, l Limit) {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {

@@ -251,11 +251,11 @@ func TestUnreadable(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, purgatory.Config{
-		Hold: -1, MaxHold: -2, SoftExpiry: -1, MaxEntries: -1, Timeout: -1, DomainLimit: purgatory.Limit{Concurrent: 1},
+		Hold: -1, MaxHold: -2, SoftExpiry: -1, MaxEntries: -1, Backoff: time.Hour, Timeout: -1, DomainLimit: purgatory.Limit{Concurrent: 1},
 		DomainLimits: map[egress.Authority]purgatory.Limit{{Host: "x", Port: 1}: {}},
 	})
 	require.ErrorIs(t, err, purgatory.ErrConfig)
-	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "DomainLimit", "DomainLimits"} {
+	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "MaxBackoff", "DomainLimit", "DomainLimits"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -92,7 +92,7 @@ type stats struct {
 	held                            atomic.Uint64
 	fates                           [Deleted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
-	unreadable                      atomic.Uint64
+	unreadable, panics              atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for
 
 	mu sync.Mutex

@@ -239,6 +239,6 @@ func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
 
 // Stamp is what reconciliation needs to know of an event that waits.
 type Stamp struct {
-	CreatedAt nostr.Timestamp
+	CreatedAt nostr.Timestamp // seconds, Unix time
 	ID        filters.EventID
 }

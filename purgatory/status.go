@@ -33,6 +33,7 @@ type Status struct {
 	Fetched    uint64            `json:"fetched_bytes"`
 	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
+	Panics     uint64            `json:"panics"`     // of the GitFetcher while it fetched; always a bug
 }
 
 // StatusEntries is how many entries a [Status] names.
@@ -57,7 +58,7 @@ func (p *Purgatory) Status() Status {
 		Expired: p.stats.fates[Expired].Load(), Replaced: p.stats.fates[Replaced].Load(),
 		Deleted: p.stats.fates[Deleted].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
 		Objects: p.stats.objects.Load(), Fetched: p.stats.bytes.Load(), Unreadable: p.stats.unreadable.Load(),
-		Dropped: p.stats.drops(),
+		Dropped: p.stats.drops(), Panics: p.stats.panics.Load(),
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 type collector struct {
 	p                                         *Purgatory
 	queue, attempts, oids, inFlight, requests *prometheus.Desc
-	waiting, fates, bytes, dropped            *prometheus.Desc
+	waiting, fates, bytes, dropped, panics    *prometheus.Desc
 }
 
 func newCollector(p *Purgatory, namespace string) *collector {
@@ -131,13 +132,14 @@ func newCollector(p *Purgatory, namespace string) *collector {
 		fates:    desc("ended_total", "Events that wait no longer, by why.", "fate"),
 		bytes:    desc("fetched_bytes_total", "Bytes of git data that came."),
 		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
+		panics:   desc("panics_total", "Panics while fetching that were contained."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped,
+		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics,
 	} {
 		ch <- d
 	}
@@ -155,6 +157,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.attempts, counter, float64(st.Failed), "failure")
 	send(c.oids, counter, float64(st.Objects))
 	send(c.bytes, counter, float64(st.Fetched))
+	send(c.panics, counter, float64(st.Panics))
 	for class, n := range map[string]int{
 		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders,
 	} {

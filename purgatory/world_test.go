@@ -163,6 +163,8 @@ type world struct {
 	cfg   purgatory.Config
 	stop  func()
 	seen  []purgatory.Observation
+
+	fetcher purgatory.GitFetcher // in place of git, where a test says so
 }
 
 func run(t *testing.T, cfg purgatory.Config, test func(t *testing.T, w *world)) {
@@ -187,7 +189,11 @@ func (w *world) start() {
 		defer mu.Unlock()
 		w.seen = append(w.seen, o)
 	}
-	p, err := purgatory.Open(w.t.Context(), w.relay, w.git, w.git, w.state, cfg)
+	fetcher := purgatory.GitFetcher(w.git)
+	if w.fetcher != nil {
+		fetcher = w.fetcher
+	}
+	p, err := purgatory.Open(w.t.Context(), w.relay, w.git, fetcher, w.state, cfg)
 	require.NoError(w.t, err)
 	w.p = p
 	ctx, cancel := context.WithCancel(w.t.Context())

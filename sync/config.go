@@ -12,7 +12,8 @@ import (
 	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
 )
 
-// Config holds what may be set about a [SyncManager]. The zero value works.
+// Config holds what may be set about a [SyncManager]. The zero value works: a field
+// that is zero has its default, a negative one is refused.
 type Config struct {
 	// Bootstrap relays are followed whether or not a repository lists them, and
 	// never forgotten. Our own relay among them is an error. Defaults to none: what

@@ -48,6 +48,7 @@ type loop struct {
 	// better things to do.
 	changed      bool
 	publishedFor uint64 // events received by then
+	healthLost   uint64 // records of health dropped by then
 
 	settledAt time.Time // the last Settled
 	clockAt   time.Time // when the clock was last looked at
@@ -277,6 +278,8 @@ func (l *loop) changes(c indexChange) plan.Changes {
 		if a != nil {
 			change.Relays = l.usable(a.Relays)
 			l.m.counters.drop("relays_listed", a.DroppedRelays)
+			l.m.counters.drop("clones_listed", a.DroppedClones)
+			l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
 		}
 		out.Repos = append(out.Repos, change)
 	}

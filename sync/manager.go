@@ -203,7 +203,7 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 }
 
 // Status returns what is known of all relays, as of at most a second ago while
-// anything happens, and a minute while nothing does.
+// anything happens, and a minute while nothing does. Before Run it is empty.
 func (m *SyncManager) Status() Status { return *m.snapshot.Load() }
 
 func (m *SyncManager) post(msg any) { m.inbox.put(msg) }

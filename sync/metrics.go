@@ -77,7 +77,7 @@ func newCollector(m *SyncManager) *collector {
 		dropped:   desc("dropped_total", "What a bound dropped.", "reason"),
 		inFlight:  desc("events_in_flight", "Events on their way into the store."),
 		waiting:   desc("events_waiting", "Events that wait for what they depend on."),
-		panics:    desc("panics_total", "Panics of the embedder's code that were contained.", "where"),
+		panics:    desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 		learned:   desc("learned_total", "Facts that relays taught about themselves.", "fact"),
 	}
 }

@@ -107,7 +107,7 @@ func (s *sets) end(key string, l *loading, ended error) {
 }
 
 func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {
-	defer s.counters.recovered(&err, "store or policy")
+	defer s.counters.recovered(&err, "store")
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
@@ -134,7 +134,7 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 		}
 	}
 	if s.holder != nil {
-		held, err := s.holder.Held(ctx, f)
+		held, err := s.held(ctx, f)
 		if err != nil {
 			return nil, fmt.Errorf("reading what is held: %w", err)
 		}
@@ -152,4 +152,10 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 		}
 	}
 	return negentropy.NewSet(items), nil
+}
+
+// held is what the Policy holds; a panic in it is its own, and not the Store's.
+func (s *sets) held(ctx context.Context, f nostr.Filter) (held []Stamp, err error) {
+	defer s.counters.recovered(&err, "policy")
+	return s.holder.Held(ctx, f)
 }

@@ -42,7 +42,7 @@ type EventStatus struct {
 	Waiting    int64             `json:"waiting"` // for what they depend on
 	Rejected   map[string]uint64 `json:"rejected"`
 	Dropped    map[string]uint64 `json:"dropped"` // by a bound
-	Panics     map[string]uint64 `json:"panics"`  // by whose code: store, policy, ...
+	Panics     map[string]uint64 `json:"panics"`  // contained, by whose code: store, policy, ..., connection
 	Learned    map[string]uint64 `json:"learned"` // from relays, by fact
 	// Sources counts what was newly stored by the way it came: direct, live, catchup,
 	// daily.
@@ -133,6 +133,9 @@ func (l *loop) publish(now time.Time) {
 		return
 	}
 	l.changed, l.publishedFor = busy, received
+	lost := l.m.health.Dropped()
+	k.drop("health", int(lost-l.healthLost))
+	l.healthLost = lost
 	s := &Status{At: now, Events: EventStatus{
 		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
 		Forged: k.forged.Load(), Stored: k.results[Stored].Load(), Superseded: k.results[Superseded].Load(),

@@ -113,7 +113,7 @@ type Source struct {
 // SourceKind is the way by which an event came.
 type SourceKind uint8
 
-// The ways of SPEC.md, section 7.
+// The ways by which events come.
 const (
 	// Direct: a client of our relay submitted it.
 	Direct SourceKind = iota

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -24,8 +25,8 @@ type Config struct {
 	State state.Store
 	// Egress has the rules for connections to relays and git servers alike; our own
 	// listeners belong into its field Own. The names of the identity are ours by
-	// themselves. A Budget is made if there is none. Plaintext is allowed as
-	// Sync.AllowPlaintext says.
+	// themselves. A Budget is made if there is none. Plaintext is allowed if
+	// its field AllowPlaintext or that of Sync says so.
 	Egress egress.Config
 	// Criteria is what the NIP-11 document says of the repositories that are taken.
 	// Defaults to that of the default policy.
@@ -38,7 +39,8 @@ type Config struct {
 	// Policy, by default GRASPPolicy, decides before purgatory does.
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity is set by New.
+	// Identity is set by New; how much one fetch brings, and how long it takes, is known
+	// from Fetch.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
 	Fetch gitfetch.Config
@@ -82,6 +84,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	c.Purgatory.Identity = identity
 	if c.Purgatory.MaxFetch == 0 {
 		c.Purgatory.MaxFetch = c.Fetch.MaxPackBytes // both have the same default
+	}
+	if c.Purgatory.FetchTimeout == 0 && c.Fetch.Timeout > 0 {
+		c.Purgatory.FetchTimeout = c.Fetch.Timeout + time.Minute // so that the fetcher says what was wrong
 	}
 	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext

@@ -29,6 +29,7 @@ func Example_embed() {
 		relay := khatru.NewRelay()
 		relay.Negentropy = true
 		front := &http.Server{Addr: "127.0.0.1:3334", Handler: relay, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		defer front.Close()
 
 		identity, err := nip34.ParseIdentity("grasp.example.com")
 		if err != nil {

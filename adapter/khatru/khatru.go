@@ -40,10 +40,12 @@ type Config struct {
 	// dialer with the rules of Egress.
 	Transport relaysync.Transport
 	// Egress has the rules of the default Transport's dialer. Our own listeners
-	// belong into its field Own; the names of the identity are ours by themselves. Plaintext is allowed as Sync.AllowPlaintext says.
+	// belong into its field Own; the names of the identity are ours by themselves.
+	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
-	// sync. Without it a client may store what no other relay would bring us. If the
+	// sync, but for ephemeral events, which are not stored. Without it a client may
+	// store what no other relay would bring us. If the
 	// policy is a [relaysync.Holder], a client whose event is held hears OK, and why
 	// it is not served in a NOTICE.
 	GateDirect bool

@@ -69,6 +69,9 @@ func parse(args []string) (opt options, err error) {
 	if err := fs.Parse(args); err != nil {
 		return opt, err
 	}
+	if fs.NArg() > 0 {
+		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
 	if opt.relay, err = filters.ParseRelayURL(*relay); err != nil {
 		return opt, fmt.Errorf("-relay: %w", err)
 	}

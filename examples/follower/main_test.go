@@ -61,6 +61,7 @@ func TestParse(t *testing.T) {
 	for _, bad := range [][]string{
 		nil, {"-relay", "http://x.example"}, {"-relay", "ws://x.example", "-domain", "/"},
 		{"-relay", "ws://x.example", "-allow-net", "10.0.0.0"}, {"-relay", "ws://x.example", "-bootstrap", "ftp://a"},
+		{"-relay", "ws://x.example", "-allow-plaintext", "ws://y.example"},
 	} {
 		_, err := parse(bad)
 		require.Error(t, err, bad)

@@ -95,7 +95,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 	relay.Info.Name = opt.domain
 	relay.Info.Description = "Nostr relay for Git repositories (NIP-34)"
 	relay.Info.Software = "https://github.com/graspsync/graspsync"
-	relay.Info.AddSupportedNIPs([]int{9, 34, 77})
+	relay.Info.AddSupportedNIPs([]int{9, 34, 62, 77})
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.data, "git"), State: kept, Logger: log,
 		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},

@@ -16,7 +16,8 @@ type Config struct {
 	// Git is the program that is run, at least version 2.39. Defaults to the one in
 	// PATH.
 	Git string
-	// UserAgent is what we call ourselves.
+	// UserAgent is what servers see in the HTTP header of that name. Defaults to
+	// "git/2.39 graspsync".
 	UserAgent string
 	// Logger gets what happens. Defaults to discarding it.
 	Logger *slog.Logger
@@ -34,8 +35,7 @@ type Config struct {
 	// Timeout bounds one fetch. Defaults to 10 min.
 	Timeout time.Duration
 	// MinRate is the least that must come, in bytes a second, over any RateWindow in
-	// which a server sends its answer.
-	// Default to 1 KiB/s and 30 s.
+	// which a server sends its answer. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
 	// MaxMemory bounds the memory of each child process, in bytes. Defaults to
@@ -95,6 +95,12 @@ func (c Config) validate() error {
 	}
 	if c.Dialer == nil {
 		errs = append(errs, errors.New("Dialer is nil"))
+	}
+	for i := range len(c.UserAgent) {
+		if b := c.UserAgent[i]; b < ' ' || b >= 0x7f {
+			errs = append(errs, errors.New("UserAgent is not printable ASCII"))
+			break
+		}
 	}
 	positive("MaxPackBytes", c.MaxPackBytes > 0)
 	positive("MaxAdvertBytes", c.MaxAdvertBytes > 0)

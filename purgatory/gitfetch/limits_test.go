@@ -294,9 +294,9 @@ func TestPromiseP36_Versions(t *testing.T) {
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}
-	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1})
+	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1, UserAgent: "a\nb"})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches"} {
+	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches", "UserAgent"} {
 		require.ErrorContains(t, err, field)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // Config says how repositories are served. The zero value works.
 type Config struct {
-	// Git is the program that is run, at least version 2.39. Defaults to the one in
-	// PATH.
+	// Git is the program that is run, at least version 2.39, which only gitfetch.New
+	// checks. Defaults to the one in PATH.
 	Git string
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger

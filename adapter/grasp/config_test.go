@@ -1,0 +1,32 @@
+package grasp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+)
+
+// What bounds one fetch is said once: purgatory cut off at 11 minutes whoever was
+// allowed to take longer.
+func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
+	given := Config{Fetch: gitfetch.Config{Timeout: time.Hour, MaxPackBytes: 1 << 30}}
+	cfg, err := given.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.Equal(t, time.Hour+time.Minute, cfg.Purgatory.FetchTimeout)
+	require.Equal(t, int64(1<<30), cfg.Purgatory.MaxFetch)
+
+	given.Purgatory = purgatory.Config{FetchTimeout: time.Minute, MaxFetch: 1}
+	cfg, err = given.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, cfg.Purgatory.FetchTimeout)
+	require.Equal(t, int64(1), cfg.Purgatory.MaxFetch)
+
+	cfg, err = Config{}.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.Zero(t, cfg.Purgatory.FetchTimeout, "the default of purgatory goes with that of gitfetch")
+}
