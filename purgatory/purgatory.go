@@ -123,9 +123,19 @@ func (p *Purgatory) Held(filter nostr.Filter) []Stamp {
 
 // Announcements returns the announcements under an identifier that wait, and have not
 // expired.
-func (p *Purgatory) Announcements(identifier string) (out []*nip34.Announcement) {
+func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
+	return p.announcements(identifier, false)
+}
+
+// Remembered returns the announcements under an identifier that wait, and those that
+// expired softly: a new state of one of their maintainers revives them.
+func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
+	return p.announcements(identifier, true)
+}
+
+func (p *Purgatory) announcements(identifier string, soft bool) (out []*nip34.Announcement) {
 	p.mu.Lock()
-	entries := p.ledger.Announcements(identifier, false)
+	entries := p.ledger.Announcements(identifier, soft)
 	p.mu.Unlock()
 	for _, e := range entries {
 		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {

@@ -179,6 +179,19 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 	m.feed.removed(event)
 }
 
+// Held reports an event that the [Policy] holds, where it was not just asked: one that
+// has waited before and does again. It never blocks. The states of an announcement
+// that is held are followed.
+func (m *SyncManager) Held(event *nostr.Event) {
+	if event.Kind != filters.KindAnnouncement {
+		return
+	}
+	if a, err := nip34.ParseAnnouncement(event); err == nil {
+		m.feed.hold(a)
+		m.ingest.wakeFor(m.ingest.fulfils(event, false))
+	}
+}
+
 // Ready is closed once Run has read the Store: from then on Judge can judge.
 func (m *SyncManager) Ready() <-chan struct{} { return m.readable }
 
@@ -193,11 +206,8 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 	if err == nil && v.Decision == Accept && m.ingest.expired(event) {
 		v = reject(reasonExpired)
 	}
-	if err == nil && v.Decision == Hold && event.Kind == filters.KindAnnouncement {
-		if a, perr := nip34.ParseAnnouncement(event); perr == nil {
-			m.feed.hold(a)
-			m.ingest.wakeFor(m.ingest.fulfils(event, false))
-		}
+	if err == nil && v.Decision == Hold {
+		m.Held(event)
 	}
 	return v, err
 }

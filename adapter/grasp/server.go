@@ -64,7 +64,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	host := purgatoryadapter.Host{
-		Store: s.sync.Store(), Release: s.sync.Release, Removed: s.sync.Removed, Lists: policy.Lists,
+		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.sync.Removed, Lists: policy.Lists,
 	}
 	tell := cfg.Purgatory.Observe
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {

@@ -27,7 +27,8 @@
 // # Events that are held
 //
 // A policy that holds events ([relaysync.Holder]) says later, through [Sync.Release] and
-// [Sync.Removed], what became of them. [Information] serves a NIP-11 document that
+// [Sync.Removed], what became of them, and through [Sync.Held] what it holds again.
+// [Information] serves a NIP-11 document that
 // says what a GRASP server has to.
 //
 // # Broadcasting and expiry

@@ -95,5 +95,8 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 	return outcomes[0], nil
 }
 
+// Held is that of the SyncManager: what the policy held before, it holds again.
+func (s *Sync) Held(e *nostr.Event) { s.manager.Held(e) }
+
 // Removed is that of the SyncManager: what the policy held will not be released.
 func (s *Sync) Removed(e *nostr.Event) { s.manager.Removed(e) }

@@ -94,6 +94,7 @@ type manager interface {
 	Run(ctx context.Context) error
 	Stored(event *nostr.Event)
 	Removed(event *nostr.Event)
+	Held(event *nostr.Event)
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
 	Status() relaysync.Status

@@ -62,6 +62,8 @@ func (m *fakeManager) Removed(e *nostr.Event) {
 
 // gone returns the ids that were reported as removed.
 
+func (m *fakeManager) Held(*nostr.Event) {}
+
 func (m *fakeManager) gone() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -73,7 +73,7 @@ func (r *rig) start() {
 	})
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
-		Store: r.store, Lists: r.policy.Lists, Removed: r.manager.Removed,
+		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed,
 		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
@@ -211,6 +211,34 @@ func TestTrapP3_JoinedExpiry(t *testing.T) {
 	})
 }
 
+// A new state of a repository whose announcement expired softly revives it: its relays
+// are followed again.
+func TestRevivedIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		b := r.net.Add("wss://b.example", relaytest.Behavior{})
+		announcement := owner.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://b.example"},
+			[]string{owner.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}, helper)
+		a.Publish(announcement)
+		after(36 * time.Minute)
+		require.Empty(t, r.waits.AllAnnouncements())
+		require.Zero(t, b.Connections().Open)
+		state := func(key *relaytest.Key) relaysync.Decision {
+			ev := key.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main")
+			v, err := r.manager.Judge(t.Context(), ev)
+			require.NoError(t, err)
+			return v.Decision
+		}
+		require.Equal(t, relaysync.Depend, state(stranger))
+		require.Equal(t, relaysync.Hold, state(helper))
+		after(time.Minute)
+		require.Len(t, r.waits.AllAnnouncements(), 1)
+		require.Equal(t, 1, b.Connections().Open)
+		r.stop()
+	})
+}
+
 // Data that was pushed for an event stays as long as the event is served, and no longer;
 // also what git took in when nobody could be told of it.
 func TestRefsOfEvents(t *testing.T) {
@@ -294,10 +322,11 @@ var errDisk = errors.New("disk full")
 
 // The outcomes of a store, as purgatory has to understand them.
 func TestHostSave(t *testing.T) {
-	var removed []string
+	var held, removed []string
 	outcome, fail := relaysync.Outcome{}, error(nil)
 	host := purgatoryadapter.Host{
 		Release: func(context.Context, *nostr.Event) (relaysync.Outcome, error) { return outcome, fail },
+		Held:    func(ev *nostr.Event) { held = append(held, ev.ID) },
 		Removed: func(ev *nostr.Event) { removed = append(removed, ev.ID) },
 	}
 	ev := owner.Hosted(1, "x", us)
@@ -320,7 +349,10 @@ func TestHostSave(t *testing.T) {
 	removed = nil
 	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: ev})
 	host.Observe(purgatory.Ended{Fate: purgatory.Expired})
+	host.Observe(purgatory.Began{})
+	require.Empty(t, held)
 	host.Observe(purgatory.Began{Event: ev})
+	require.Len(t, held, 1)
 	require.Empty(t, removed)
 	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted} {
 		host.Observe(purgatory.Ended{Fate: fate, Event: ev})

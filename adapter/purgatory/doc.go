@@ -6,7 +6,9 @@
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
 //		GateDirect: true, Sync: relaysync.Config{Policy: policy},
 //	})
-//	host := purgatoryadapter.Host{Store: s.Store(), Release: s.Release, Removed: s.Removed, Lists: policy.Lists}
+//	host := purgatoryadapter.Host{
+//		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Lists: policy.Lists,
+//	}
 //	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
 //	policy.Join(p)
 //	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { p.Arrived(e) })

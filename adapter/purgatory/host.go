@@ -21,6 +21,9 @@ type Host struct {
 	// that it is stored. It returns when the event is durable, with the outcomes of
 	// [relaysync.Store]. [Save] is one for those who have only a Store.
 	Release func(ctx context.Context, event *nostr.Event) (relaysync.Outcome, error)
+	// Held tells the SyncManager that an event waits, which may have waited before:
+	// [relaysync.SyncManager.Held].
+	Held func(event *nostr.Event)
 	// Removed tells the SyncManager that an event will not be served:
 	// [relaysync.SyncManager.Removed].
 	Removed func(event *nostr.Event)
@@ -50,11 +53,18 @@ func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.
 	}
 }
 
-// Observe is for [purgatory.Config]: the SyncManager must know what waits no longer.
+// Observe is for [purgatory.Config]: the SyncManager must know what waits no longer,
+// and what does again without anybody having submitted it.
 func (h Host) Observe(o purgatory.Observation) {
-	ended, ok := o.(purgatory.Ended)
-	if ok && ended.Event != nil && ended.Fate != purgatory.Released {
-		h.Removed(ended.Event)
+	switch o := o.(type) {
+	case purgatory.Began:
+		if o.Event != nil {
+			h.Held(o.Event)
+		}
+	case purgatory.Ended:
+		if o.Event != nil && o.Fate != purgatory.Released {
+			h.Removed(o.Event)
+		}
 	}
 }
 

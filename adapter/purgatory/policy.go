@@ -23,6 +23,7 @@ type Purgatory interface {
 	Submit(ctx context.Context, event *nostr.Event, byUser bool) (purgatory.Answer, error)
 	Held(filter nostr.Filter) []purgatory.Stamp
 	Announcements(identifier string) []*nip34.Announcement
+	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
 }
 
@@ -181,7 +182,8 @@ func (v *waitingView) Announced(ref filters.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Maintained implements [relaysync.Past].
+// Maintained implements [relaysync.Past]. An announcement that has waited in vain gives
+// its maintainers a say for a while: their next state has it wait again.
 func (v *waitingView) Maintained(identifier string, author filters.PubKey) bool {
-	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.Announcements(identifier))
+	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.where.Remembered(identifier))
 }
