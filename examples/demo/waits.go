@@ -131,7 +131,7 @@ func (w *waits) end() error {
 func (w *waits) table(out io.Writer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fmt.Fprintln(out, "The data of one repository and of two pull requests is nowhere: they expire.")
+	fmt.Fprintln(out, "The data of one repository and of two pull requests is nowhere: they expire, its states as well.")
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tab, "waited for git data\theld\treleased\treplaced\tdeleted\texpired\twaiting\t")
 	for _, kind := range []int{kindRepo, kindState, kindPR} {

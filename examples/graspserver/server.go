@@ -139,7 +139,14 @@ func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
 		status, err := statusOf(r.Context(), server, r.FormValue("repo"))
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
+			code := http.StatusInternalServerError
+			switch {
+			case errors.Is(err, errNoRepo):
+				code = http.StatusBadRequest
+			case errors.Is(err, relaysync.ErrUnknownRepo):
+				code = http.StatusNotFound
+			}
+			http.Error(w, err.Error(), code)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -149,6 +156,8 @@ func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	})
 	return mux
 }
+
+var errNoRepo = errors.New("not the address of a repository, 30617:<owner>:<identifier>")
 
 // statusOf returns what /status.json shows: all about relays, and what waits for git
 // data; about all repositories for "all", which takes a while where there are many; or
@@ -174,7 +183,7 @@ func statusOf(ctx context.Context, server *grasp.Server, repo string) (any, erro
 	}
 	ref, err := filters.ParseRepoRef(repo)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoRepo, err)
 	}
 	return server.Sync().RepoStatus(ctx, ref)
 }

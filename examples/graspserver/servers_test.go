@@ -172,6 +172,14 @@ func TestTwoServers(t *testing.T) {
 	require.Equal(t, aURL, repo.Relays[0].URL)
 	var repos []relaysync.RepoStatus
 	require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?repo=all")), &repos))
+	for repo, code := range map[string]int{
+		"repo": http.StatusBadRequest, owner.Ref("another").String(): http.StatusNotFound,
+	} {
+		resp, err := http.Get("http://" + bAddr + "/status.json?repo=" + repo)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, code, resp.StatusCode)
+	}
 	require.Len(t, repos, 1)
 	stopB()
 	stopA()
