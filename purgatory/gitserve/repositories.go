@@ -190,19 +190,21 @@ func (r *Repositories) create(ref filters.RepoRef, format nip34.ObjectFormat) er
 	})
 }
 
-// fits reports whether a repository is there that is to stay as it is.
+// fits reports whether a repository is there that is to stay as it is: also one with
+// refs whose config somebody changed, or lost.
 func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
 	config, err := r.root.ReadFile(path.Join(at, "config"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if string(config) == configs[format] {
+	if err == nil && string(config) == configs[format] {
 		return true, nil
 	}
-	return r.hasRefs(at)
+	has, err := r.hasRefs(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // nothing is there, or no repository
+	}
+	return has, err
 }
 
 // Remove implements [purgatory.Repositories].
