@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
 	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
 )
 
@@ -102,6 +103,11 @@ type Config struct {
 	// MaxRelays bounds the relays known, MaxConnections those connected to, MaxDials
 	// the attempts at once. Default to 50,000, 256 and 10.
 	MaxRelays, MaxConnections, MaxDials int
+	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
+	// distinct ones that it lists, ourselves among them. The rest is left out, and
+	// counted as dropped, "relays_listed". A large one lets an announcement make us dial
+	// as many. Defaults to 16; at most 64.
+	MaxRelaysPerRepo int
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
@@ -174,6 +180,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxRelays, 50_000)
 	def(&c.MaxConnections, 256)
 	def(&c.MaxDials, 10)
+	def(&c.MaxRelaysPerRepo, 16)
 	def(&c.MaxRootsPerRepo, 5_000)
 	def(&c.MaxBatches, 4)
 	def(&c.Workers, runtime.GOMAXPROCS(0))
@@ -231,6 +238,9 @@ func (c Config) validate() error {
 		if n.value < 0 {
 			bad(n.name, n.value, "a positive number")
 		}
+	}
+	if c.MaxRelaysPerRepo < 1 || c.MaxRelaysPerRepo > nip34.MaxListed {
+		bad("MaxRelaysPerRepo", c.MaxRelaysPerRepo, "1 to 64")
 	}
 	if c.DailyMax < c.DailyMin {
 		bad("DailyMax", c.DailyMax, "at least DailyMin")

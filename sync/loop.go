@@ -276,8 +276,9 @@ func (l *loop) changes(c indexChange) plan.Changes {
 			change.Level = plan.LevelStateOnly
 		}
 		if a != nil {
-			change.Relays = l.usable(a.Relays)
-			l.m.counters.drop("relays_listed", a.DroppedRelays)
+			followed := l.m.followed(a)
+			change.Relays = l.usable(followed)
+			l.m.counters.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
 			l.m.counters.drop("clones_listed", a.DroppedClones)
 			l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
 		}
@@ -287,6 +288,11 @@ func (l *loop) changes(c indexChange) plan.Changes {
 		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
 	}
 	return out
+}
+
+// followed returns the relays of an announcement that count.
+func (m *SyncManager) followed(a *nip34.Announcement) []filters.RelayURL {
+	return a.Relays[:min(len(a.Relays), m.cfg.MaxRelaysPerRepo)]
 }
 
 // usable leaves out our own relay and those that may not be connected to.
