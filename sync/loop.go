@@ -183,19 +183,19 @@ func (l *loop) scan(ctx context.Context) {
 // shows what it reads, all there is, if there is somebody to show it to.
 func (m *SyncManager) scanAuthors(ctx context.Context, show func(*nostr.Event)) (err error) {
 	defer m.counters.recovered(&err, "store")
-	seen := make(map[filters.PubKey]struct{})
+	seen, most := make(map[filters.PubKey]struct{}), m.cfg.Tuning.MaxAuthors
 	for ev, err := range m.store.Events(ctx, nostr.Filter{Kinds: filters.Kinds()}) {
 		if err != nil {
 			return fmt.Errorf("scanning authors: %w", err)
 		}
 		if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
-			if _, known := seen[a]; known || len(seen) < maxAuthors {
+			if _, known := seen[a]; known || len(seen) < most {
 				seen[a] = struct{}{}
 			}
 		}
 		if show != nil {
 			show(ev)
-		} else if len(seen) >= maxAuthors {
+		} else if len(seen) >= most {
 			break
 		}
 	}
