@@ -293,7 +293,7 @@ func (m *SyncManager) planConfig() plan.Config {
 		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
 		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
 		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,
-		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, SweepRoots: m.cfg.MaxRootsPerRepo,
+		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, SweepRoots: m.cfg.MaxRootsPerRepo,
 	}
 }
 

@@ -131,10 +131,15 @@ func TestTuningHasAnEffect(t *testing.T) {
 		set int64
 		got func(tuned) int64
 	}{
-		"PageLimit":     {77, func(c tuned) int64 { return int64(c.session.PageLimit) }},
-		"MaxPage":       {7_777, func(c tuned) int64 { return int64(c.session.MaxPage) }},
-		"IDsPerRequest": {77, func(c tuned) int64 { return int64(c.session.IDChunk) }},
-		"OpenTimeout":   {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
+		"PageLimit": {77, func(c tuned) int64 { return int64(c.session.PageLimit) }},
+		"MaxPage":   {7_777, func(c tuned) int64 { return int64(c.session.MaxPage) }},
+		"IDsPerRequest": {77, func(c tuned) int64 {
+			if c.plan.NamedIDs != c.session.IDChunk {
+				return -1
+			}
+			return int64(c.session.IDChunk)
+		}},
+		"OpenTimeout": {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
 		"NegentropyFrame": {7_777, func(c tuned) int64 {
 			large := plan.Limits{MaxMessage: mostSaid}
 			return int64(c.manager.sessionConfig(c.relay, session.Terms{}, large, wire.Info{}).NegFrame)
