@@ -116,3 +116,25 @@ func TestRefill(t *testing.T) {
 		})
 	}
 }
+
+// A relay that is not followed for a repository is not said to lack its events.
+func TestMaxRelaysPerRepo_NothingIsLacked(t *testing.T) {
+	for most, lacks := range map[int]int{0: 1, 2: 0} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				net.Add("wss://b.example", relaytest.Behavior{})
+				owner := relaytest.NewCheapKey("owner")
+				first := owner.Hosted(at(24*time.Hour), "first", us, "a.example")
+				a.Publish(first)
+				r := &rig{t: t, store: memstore.New()}
+				r.save(first, owner.Hosted(at(24*time.Hour), "second", us, "b.example", "a.example"))
+				r = start(t, net, r.store, relaysync.Config{MaxRelaysPerRepo: most})
+				defer r.stop()
+				after(10 * time.Minute)
+				require.EqualValues(t, lacks, r.relay("wss://a.example").Lacks)
+			})
+		})
+	}
+}
