@@ -122,10 +122,10 @@ type Config struct {
 	InFlight int64
 	// Unproductive is the allowance of each relay for bytes that lead to nothing:
 	// what was not asked for, repeated, malformed or forged, and an eighth of the
-	// events that the Policy rejects. It refills with time ([Tuning.Refill])
-	// and by the size of each event that is stored. A relay that has used it up is disconnected for
-	// at least an hour, and counted as dropped, "unproductive". A small one cuts
-	// honest relays that hold much which is not for us. Defaults to 8 MiB.
+	// events that the Policy rejects. It refills with time ([Tuning.Refill]) and by
+	// the size of each event that is stored. A relay that has used it up is
+	// disconnected for at least an hour, and counted as dropped, "unproductive". A small
+	// one cuts honest relays that hold much which is not for us. Defaults to 8 MiB.
 	Unproductive int64
 	// Waiting bounds the events that are kept whole while they wait for what they
 	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
@@ -135,8 +135,8 @@ type Config struct {
 	WaitingBytes int64
 	// Remembered bounds the ids of events that need no second look: those stored
 	// that were seen lately, and as many that were rejected or wait, for RejectedFor;
-	// the oldest go. With few of them rejected events are fetched again at each pass. One
-	// costs about 300 bytes. Defaults to 200,000.
+	// the oldest go. With few of them rejected events are fetched again at each pass.
+	// One costs about 300 bytes. Defaults to 200,000.
 	Remembered int
 	// RejectedFor is how long the id of a rejected event is remembered, over restarts
 	// as well, and the event asked for again if what it depended on arrives; in whole

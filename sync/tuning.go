@@ -10,7 +10,8 @@ type Tuning struct {
 	// that names a limit (NIP-11), so many or twice this, whichever is less. Above the
 	// cap that a relay does not name, an event that is published while a page is under
 	// way may hide others; of a second with more events than a small page holds some
-	// may be missed without NIP-77, and counted. Defaults to 500, the cap of most; at least 5.
+	// may be missed without NIP-77, and counted. Defaults to 500, the cap of most; at
+	// least 5.
 	PageLimit int
 	// MaxPage is how many events are taken of one page, whatever was asked for: some
 	// relays ignore limits. What sends more has that request ended, as a failure.
@@ -31,7 +32,8 @@ type Tuning struct {
 	NegentropyFrame int
 	// NegentropyRounds bounds the messages of a relay in one reconciliation, and
 	// NegentropyIDs the events that it may be found to have and we not. What is found
-	// by then is fetched, and the rest read by pages. Default to 64 and 200,000.
+	// by then is fetched, and then the rest, by another one or by pages. Default to 64
+	// and 200,000.
 	NegentropyRounds, NegentropyIDs int
 	// NegentropyFirst is how long the first answer of a reconciliation may take: a
 	// relay that stays silent is taken not to offer NIP-77, for
@@ -52,7 +54,6 @@ type Tuning struct {
 	// one makes many requests. Defaults to 10 min; at least 1 s.
 	PollEvery time.Duration
 
-	// MaxAuthors bounds the authors of what is stored whose deletions are asked for;
 	// MaxAuthors bounds the authors of what is stored whose deletions are asked for,
 	// AuthorsPerPass how many of them a relay is asked about at each pass over its
 	// history, in rotation. Default to 10,000 and 1,000.
