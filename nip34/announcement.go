@@ -13,9 +13,13 @@ import (
 
 // Bounds of what one announcement can make us do.
 const (
-	// MaxListed is how many distinct relays, and how many distinct clone URLs, of
-	// an announcement count: the first ones.
-	MaxListed = 16
+	// MaxListed is how many distinct relays, and how many distinct clone URLs, are
+	// read of an announcement or a pull request: the first ones. Who makes use of
+	// them may take fewer.
+	MaxListed = 64
+	// MaxRepos is how many repositories a patch, pull request or issue belongs to:
+	// the first ones.
+	MaxRepos = 16
 	// MaxMaintainers is how many distinct maintainers of an announcement count,
 	// and how many members besides the owner a [MaintainerSet] has.
 	MaxMaintainers = 256

@@ -98,7 +98,8 @@ func (id Identity) has(a egress.Authority) bool {
 
 // Lists reports whether the announcement names our service: one of its relays is
 // ours, path included, and one of its clone URLs is "<base>/<npub of the
-// owner>/<identifier>.git" of ours, the identifier percent-encoded or not.
+// owner>/<identifier>.git" of ours, the identifier percent-encoded or not. Of either
+// list [MaxListed] count, however few of them are made use of.
 func (id Identity) Lists(a *Announcement) bool {
 	return slices.ContainsFunc(a.Relays, id.served) &&
 		slices.ContainsFunc(a.Clones, func(u egress.URL) bool { return id.serves(u, a.Ref) })

@@ -2,6 +2,7 @@ package nip34
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -129,11 +130,11 @@ func TestIdentityLists(t *testing.T) {
 	}
 }
 
-// What stands behind the first sixteen does not count for ourselves either.
+// What stands behind the bound does not count for ourselves either.
 func TestListsWithinTheBound(t *testing.T) {
 	relays, clone := nostr.Tag{"relays"}, "https://h.example/"+NPub(key(1))+"/x.git"
 	for i := range MaxListed {
-		relays = append(relays, "r"+string(rune('a'+i))+".example")
+		relays = append(relays, fmt.Sprintf("r%d.example", i))
 	}
 	tags := nostr.Tags{{"d", "x"}, append(relays, "h.example"), {"clone", clone}}
 	assert.False(t, identity(t, "h.example").Lists(announcement(t, key(1), tags...)))

@@ -16,7 +16,8 @@ type PullRequest struct {
 	ID        filters.EventID
 	Author    filters.PubKey
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// Repos are the repositories that it is for, at least one, each once.
+	// Repos are the repositories that it is for, each once: at least one, and the
+	// first [MaxRepos].
 	Repos []filters.RepoRef
 	// Tip is the commit that it proposes.
 	Tip ObjectID
@@ -41,7 +42,7 @@ func ParsePullRequest(ev *nostr.Event) (*PullRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	p := &PullRequest{Event: ev, ID: id, Author: author, CreatedAt: ev.CreatedAt, Repos: references(ev, "a", MaxListed, filters.ParseRepoRef)}
+	p := &PullRequest{Event: ev, ID: id, Author: author, CreatedAt: ev.CreatedAt, Repos: references(ev, "a", MaxRepos, filters.ParseRepoRef)}
 	if len(p.Repos) == 0 {
 		return nil, fmt.Errorf("%w: no repository", ErrInvalid)
 	}

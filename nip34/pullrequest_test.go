@@ -75,7 +75,7 @@ func FuzzParsePullRequest(f *testing.F) {
 		}
 		require.NotEmpty(t, p.Repos)
 		require.False(t, p.Tip.IsZero())
-		require.LessOrEqual(t, len(p.Repos), MaxListed)
+		require.LessOrEqual(t, len(p.Repos), MaxRepos)
 		require.LessOrEqual(t, len(p.Clones), MaxListed)
 	})
 }

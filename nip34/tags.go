@@ -59,13 +59,13 @@ func RepoRefs(ev *nostr.Event) []filters.RepoRef {
 }
 
 // RootRefs returns the repositories that a patch, pull request or issue belongs
-// to: the first [MaxListed] that its a tags name. Without any the event is no root
+// to: the first [MaxRepos] that its a tags name. Without any the event is no root
 // event; neither is an event of another kind.
 func RootRefs(ev *nostr.Event) []filters.RepoRef {
 	if !IsRoot(ev.Kind) {
 		return nil
 	}
-	return references(ev, "a", MaxListed, filters.ParseRepoRef)
+	return references(ev, "a", MaxRepos, filters.ParseRepoRef)
 }
 
 // Addresses returns the addresses that the event refers to in its a, A and q tags,

@@ -69,7 +69,7 @@ func TestRootRefs(t *testing.T) {
 	for i := range 100 {
 		ev.Tags = append(ev.Tags, nostr.Tag{"a", repo(i, "x").String()})
 	}
-	assert.Len(t, RootRefs(ev), MaxListed)
+	assert.Len(t, RootRefs(ev), MaxRepos)
 	assert.Len(t, RepoRefs(ev), 100)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
 	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
 )
 
@@ -102,6 +103,11 @@ type Config struct {
 	// MaxRelays bounds the relays known, MaxConnections those connected to, MaxDials
 	// the attempts at once. Default to 50,000, 256 and 10.
 	MaxRelays, MaxConnections, MaxDials int
+	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
+	// distinct ones that it lists, ourselves among them. The rest is left out, and
+	// counted as dropped, "relays_listed". A large one lets an announcement make us dial
+	// as many. Defaults to 16; at most 64.
+	MaxRelaysPerRepo int
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
@@ -116,22 +122,27 @@ type Config struct {
 	InFlight int64
 	// Unproductive is the allowance of each relay for bytes that lead to nothing:
 	// what was not asked for, repeated, malformed or forged, and an eighth of the
-	// events that the Policy rejects. It refills at 64 KiB a minute and by the size
-	// of each event that is stored. A relay that has used it up is disconnected for
-	// at least an hour, and counted as dropped, "unproductive". A small one cuts
-	// honest relays that hold much which is not for us. Defaults to 8 MiB.
+	// events that the Policy rejects. It refills with time ([Tuning.Refill]) and by
+	// the size of each event that is stored. A relay that has used it up is
+	// disconnected for at least an hour, and counted as dropped, "unproductive". A small
+	// one cuts honest relays that hold much which is not for us. Defaults to 8 MiB.
 	Unproductive int64
 	// Waiting bounds the events that are kept whole while they wait for what they
 	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
-	// counted. A quarter of the bytes is for what was rejected less than two minutes
-	// ago. Default to 10,000 and 32 MiB.
+	// counted. A quarter of the bytes is for what was rejected a moment ago
+	// ([Tuning.WholeFor]). Default to 10,000 and 32 MiB.
 	Waiting      int
 	WaitingBytes int64
 	// Remembered bounds the ids of events that need no second look: those stored
-	// that were seen lately, and as many that were rejected or wait, for a week; the
-	// oldest go. With few of them rejected events are fetched again at each pass. One
-	// costs about 300 bytes. Defaults to 200,000.
+	// that were seen lately, and as many that were rejected or wait, for RejectedFor;
+	// the oldest go. With few of them rejected events are fetched again at each pass.
+	// One costs about 300 bytes. Defaults to 200,000.
 	Remembered int
+	// RejectedFor is how long the id of a rejected event is remembered, over restarts
+	// as well, and the event asked for again if what it depended on arrives; in whole
+	// seconds. With a short one rejected events are fetched again at each pass.
+	// Defaults to 7 days.
+	RejectedFor time.Duration
 	// FeedQueue bounds what the own feed gathers between two windows; when it is more
 	// everything is planned anew, which is slower but loses nothing. Defaults to
 	// 10,000.
@@ -142,6 +153,9 @@ type Config struct {
 	// MaxLabels bounds the relays with metrics of their own; the others share the
 	// label "other". Defaults to 1,000.
 	MaxLabels int
+
+	// Tuning has what is seldom changed.
+	Tuning Tuning
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -174,6 +188,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxRelays, 50_000)
 	def(&c.MaxConnections, 256)
 	def(&c.MaxDials, 10)
+	def(&c.MaxRelaysPerRepo, 16)
 	def(&c.MaxRootsPerRepo, 5_000)
 	def(&c.MaxBatches, 4)
 	def(&c.Workers, runtime.GOMAXPROCS(0))
@@ -182,10 +197,12 @@ func (c Config) withDefaults() Config {
 	def(&c.Waiting, 10_000)
 	def(&c.WaitingBytes, 32<<20)
 	def(&c.Remembered, 200_000)
+	def(&c.RejectedFor, 7*24*time.Hour)
 	def(&c.FeedQueue, 10_000)
 	def(&c.MaxSet, 1_000_000)
 	def(&c.MaxLabels, 1_000)
 	def(&c.ObserveQueue, 1_024)
+	c.Tuning = c.Tuning.withDefaults()
 	return c
 }
 
@@ -213,6 +230,7 @@ func (c Config) validate() error {
 		{"BatchTimeout", c.BatchTimeout}, {"StoreTimeout", c.StoreTimeout},
 		{"RetryBase", c.RetryBase}, {"RetryMax", c.RetryMax},
 		{"NegentropyRetry", c.NegentropyRetry}, {"FutureTolerance", c.FutureTolerance},
+		{"RejectedFor", c.RejectedFor},
 	} {
 		if d.value < 0 {
 			bad(d.name, d.value, "a positive duration")
@@ -232,6 +250,10 @@ func (c Config) validate() error {
 			bad(n.name, n.value, "a positive number")
 		}
 	}
+	if c.MaxRelaysPerRepo < 1 || c.MaxRelaysPerRepo > nip34.MaxListed {
+		bad("MaxRelaysPerRepo", c.MaxRelaysPerRepo, "1 to 64")
+	}
+	c.Tuning.validate(bad)
 	if c.DailyMax < c.DailyMin {
 		bad("DailyMax", c.DailyMax, "at least DailyMin")
 	}

@@ -165,7 +165,7 @@ func (m *SyncManager) lookUp(ctx context.Context, u filters.RelayURL, ids []filt
 			}
 			refs := slices.DeleteFunc(m.index.reposOf(ev), func(ref filters.RepoRef) bool {
 				a := m.index.announcement(ref)
-				return a == nil || !slices.Contains(a.Relays, u)
+				return a == nil || !slices.Contains(m.followed(a), u)
 			})
 			if len(refs) > 0 {
 				out = append(out, refs)

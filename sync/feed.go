@@ -16,8 +16,10 @@ import (
 // there is instead.
 type feed struct {
 	index *index
-	most  int
+	most  int           // changes in a window
 	wake  chan struct{} // one slot
+
+	authorsMost int
 
 	mu sync.Mutex
 	// guarded by mu
@@ -25,12 +27,12 @@ type feed struct {
 	held    map[filters.RepoRef]*nip34.Announcement // held back by the policy
 	unheld  []*nip34.Announcement                   // not any more, if these were
 	authors []filters.PubKey
-	seen    map[filters.PubKey]struct{} // authors ever reported
+	seen    map[filters.PubKey]struct{} // authors ever reported, at most authorsMost
 	overrun bool                        // change is incomplete
 }
 
-func newFeed(x *index, most int) *feed {
-	return &feed{index: x, most: most, wake: make(chan struct{}, 1), seen: make(map[filters.PubKey]struct{})}
+func newFeed(x *index, most, authors int) *feed {
+	return &feed{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[filters.PubKey]struct{})}
 }
 
 // feedBatch is what a window brought.
@@ -64,7 +66,7 @@ func (f *feed) superseded(ev *nostr.Event) {
 
 func (f *feed) addAuthor(ev *nostr.Event) {
 	a, err := filters.ParsePubKey(ev.PubKey)
-	if _, known := f.seen[a]; err != nil || known || len(f.seen) >= maxAuthors {
+	if _, known := f.seen[a]; err != nil || known || len(f.seen) >= f.authorsMost {
 		return
 	}
 	f.seen[a] = struct{}{}

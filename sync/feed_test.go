@@ -12,7 +12,7 @@ import (
 func TestFeedHeldAgain(t *testing.T) {
 	l := testLoop(t)
 	l.m.index = newIndex(&twinStore{}, listsByName)
-	f := newFeed(l.m.index, 10)
+	f := newFeed(l.m.index, 10, 10)
 	ev := testAnnouncement(1, 1, "repo", 1, "ours")
 	a, err := nip34.ParseAnnouncement(ev)
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 	return &ingest{
 		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
 		known:    newKnown(cfg.Remembered),
-		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes),
+		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes, cfg.RejectedFor, cfg.Tuning.WholeFor),
 		bytes:    semaphore.NewWeighted(cfg.InFlight),
 		toVerify: make(chan *job, 2*verifyBatch),
 		toSave:   make(chan *job, 2*saveBatch),

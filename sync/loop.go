@@ -183,19 +183,19 @@ func (l *loop) scan(ctx context.Context) {
 // shows what it reads, all there is, if there is somebody to show it to.
 func (m *SyncManager) scanAuthors(ctx context.Context, show func(*nostr.Event)) (err error) {
 	defer m.counters.recovered(&err, "store")
-	seen := make(map[filters.PubKey]struct{})
+	seen, most := make(map[filters.PubKey]struct{}), m.cfg.Tuning.MaxAuthors
 	for ev, err := range m.store.Events(ctx, nostr.Filter{Kinds: filters.Kinds()}) {
 		if err != nil {
 			return fmt.Errorf("scanning authors: %w", err)
 		}
 		if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
-			if _, known := seen[a]; known || len(seen) < maxAuthors {
+			if _, known := seen[a]; known || len(seen) < most {
 				seen[a] = struct{}{}
 			}
 		}
 		if show != nil {
 			show(ev)
-		} else if len(seen) >= maxAuthors {
+		} else if len(seen) >= most {
 			break
 		}
 	}
@@ -276,8 +276,9 @@ func (l *loop) changes(c indexChange) plan.Changes {
 			change.Level = plan.LevelStateOnly
 		}
 		if a != nil {
-			change.Relays = l.usable(a.Relays)
-			l.m.counters.drop("relays_listed", a.DroppedRelays)
+			followed := l.m.followed(a)
+			change.Relays = l.usable(followed)
+			l.m.counters.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
 			l.m.counters.drop("clones_listed", a.DroppedClones)
 			l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
 		}
@@ -287,6 +288,11 @@ func (l *loop) changes(c indexChange) plan.Changes {
 		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
 	}
 	return out
+}
+
+// followed returns the relays of an announcement that count.
+func (m *SyncManager) followed(a *nip34.Announcement) []filters.RelayURL {
+	return a.Relays[:min(len(a.Relays), m.cfg.MaxRelaysPerRepo)]
 }
 
 // usable leaves out our own relay and those that may not be connected to.

@@ -97,7 +97,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		health: tracker, counters: &counters{}, inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
 	}
 	m.index = newIndex(store, cfg.Policy.Lists)
-	m.feed = newFeed(m.index, cfg.FeedQueue)
+	m.feed = newFeed(m.index, cfg.FeedQueue, cfg.Tuning.MaxAuthors)
 	m.sets = newSets(store, cfg.Policy, cfg.MaxSet)
 	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
 	m.index.us, m.sets.rejected = identity, m.ingest.rejected
@@ -251,76 +251,59 @@ type (
 	scanned   struct{ err error }
 )
 
-// What a relay is taken to allow where it says nothing.
-const (
-	defaultMessage       = 64 << 10
-	defaultFilters       = 20
-	defaultSubscriptions = 20
-)
-
-// limitsOf turns a NIP-11 document into limits. What it says is bounded from both
-// sides: these documents are often wrong.
-func limitsOf(info wire.Info) plan.Limits {
-	l := plan.Limits{MaxMessage: defaultMessage, MaxFilters: defaultFilters, MaxSubscriptions: defaultSubscriptions}
+// limitsOf turns a NIP-11 document into limits.
+func (m *SyncManager) limitsOf(info wire.Info) plan.Limits {
+	t := m.cfg.Tuning
+	l := plan.Limits{MaxMessage: t.MessageSize, MaxFilters: t.Filters, MaxSubscriptions: t.Subscriptions}
 	if n := info.MaxMessageLength; n > 0 {
-		l.MaxMessage = min(max(n, 4<<10), 128<<10)
+		l.MaxMessage = min(max(n, leastSaid), mostSaid)
 	}
 	if n := info.MaxFilters; n > 0 {
-		l.MaxFilters = min(n, 100)
+		l.MaxFilters = min(n, mostFilters)
 	}
 	if n := info.MaxSubscriptions; n > 0 {
-		l.MaxSubscriptions = min(max(n, 2), 200)
+		l.MaxSubscriptions = min(max(n, leastSubscriptions), mostSubscriptions)
 	}
 	return l
 }
 
-// maxAuthors bounds the authors whose deletions are asked for.
-const maxAuthors = 10_000
-
-const (
-	pageLimit = 500     // asked for; the cap of most relays
-	maxPage   = 50_000  // taken, whatever was asked for
-	idChunk   = 250     // ids in one request; what every known store answers in full
-	negFrame  = 30_000  // 60,000 in hex
-	negIDs    = 200_000 // wanted from one reconciliation
-)
-
 func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limits plan.Limits, info wire.Info) session.Config {
-	now := time.Now()
+	now, t := time.Now(), m.cfg.Tuning
 	facts, aside := stats.learned(now)
 	c := session.Config{
 		Historic: limits.Historic(), Reconciling: 2,
-		PageLimit: pageLimit, MaxPage: maxPage, IDChunk: idChunk,
-		NegFrame: min(negFrame, limits.MaxMessage/4), NegRounds: 64, NegIDs: negIDs,
+		PageLimit: t.PageLimit, MaxPage: t.MaxPage, IDChunk: t.IDsPerRequest,
+		NegFrame: min(t.NegentropyFrame, limits.MaxMessage/4), NegRounds: t.NegentropyRounds, NegIDs: t.NegentropyIDs,
 		Terms: terms, SetAside: aside, PageSize: facts.Value(learned.PageSize, now),
 		Auth:        m.cfg.Signer != nil,
-		OpenTimeout: 2 * time.Second,
-		FirstNeg:    10 * time.Second, NegTimeout: 2 * time.Minute,
+		OpenTimeout: t.OpenTimeout,
+		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
 		IdleTimeout: m.cfg.IdleTimeout, TotalTimeout: m.cfg.TotalTimeout,
-		Cooldown: m.cfg.Health.RateLimit, GapAge: time.Minute, MaxStrikes: 3,
+		Cooldown: m.cfg.Health.RateLimit, GapAge: t.GapAge, MaxStrikes: t.Strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
 	if terms.MaxValues > 0 {
 		c.IDChunk = min(c.IDChunk, terms.MaxValues)
 	}
 	if n := info.MaxLimit; n > 0 {
-		c.PageLimit = min(n, 2*pageLimit)
+		c.PageLimit = min(n, 2*t.PageLimit)
 		c.IDChunk = min(n, c.IDChunk)
 	}
 	return c
 }
 
 func (m *SyncManager) planConfig() plan.Config {
+	t := m.cfg.Tuning
 	return plan.Config{
 		Salt:     m.remember.salt,
 		MaxDials: m.cfg.MaxDials, MaxConnections: m.cfg.MaxConnections,
 		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
-		MaxAuthors: maxAuthors, AuthorsPerPass: 1_000,
-		MaxBatches: m.cfg.MaxBatches, RebuildFilters: 70,
+		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
+		MaxBatches: m.cfg.MaxBatches, RebuildFilters: t.RebuildFilters,
 		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
 		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
 		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,
-		PollEvery: 10 * time.Minute, PollFilters: 20, MaxNamed: 10_000, SweepRoots: m.cfg.MaxRootsPerRepo,
+		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, SweepRoots: m.cfg.MaxRootsPerRepo,
 	}
 }
 

@@ -72,7 +72,7 @@ func (m *SyncManager) followOwn(ctx context.Context) {
 	}
 	f := ownfeed.New(ownfeed.Config{
 		Overlap: m.cfg.Overlap, Recheck: ownRecheck, Idle: m.cfg.IdleTimeout, Total: m.cfg.TotalTimeout,
-		PageLimit: pageLimit, MaxPage: maxPage,
+		PageLimit: m.cfg.Tuning.PageLimit, MaxPage: m.cfg.Tuning.MaxPage,
 	})
 	backoff := ownBackoff
 	for {

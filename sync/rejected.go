@@ -12,9 +12,7 @@ import (
 )
 
 const (
-	rememberFor  = 7 * 24 * time.Hour // an id
-	keepWholeFor = 2 * time.Minute    // a rejected event
-	maxRelayTab  = 1<<16 - 1          // relays told apart in memory
+	maxRelayTab = 1<<16 - 1 // relays told apart in memory
 
 	noTime nostr.Timestamp = -1 // of an event of which only the id is known
 )
@@ -24,8 +22,8 @@ const (
 // deleted. Ids that were only claimed never get here: a forged copy must not shadow
 // the real event.
 //
-// What waits is kept whole while there is room, what was rejected for two minutes;
-// the id, the time and what the event depended on are kept for a week. When that
+// What waits is kept whole while there is room, what was rejected for a moment;
+// the id, the time and what the event depended on are kept for days. When that
 // arrives, whole events are judged again, and the others are forgotten and asked for
 // again. It is bounded; the oldest go first.
 //
@@ -33,6 +31,9 @@ const (
 // refers to it is judged as if it were still here, so that the order in which things
 // arrive does not decide.
 type rejected struct {
+	keepFor  time.Duration // an id; read-only
+	wholeFor time.Duration // a rejected event; read-only
+
 	mu sync.Mutex
 	// guarded by mu
 	most   int
@@ -96,8 +97,9 @@ type depLink struct {
 	of         *remembered
 }
 
-func newRejected(most, waiting int, waitingBytes int64) *rejected {
+func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.Duration) *rejected {
 	return &rejected{
+		keepFor: keepFor, wholeFor: wholeFor,
 		most:  max(1, most),
 		byID:  make(map[filters.EventID]*list.Element),
 		byDep: make(map[depKey]*depLink),
@@ -283,7 +285,7 @@ func (r *rejected) remove(el *list.Element) {
 // shrink keeps the bounds.
 func (r *rejected) shrink(now time.Time) (d dropped) {
 	for el := r.fresh.queue.Front(); el != nil; el = r.fresh.queue.Front() {
-		old := now.Sub(wholeOf(el).since) >= keepWholeFor
+		old := now.Sub(wholeOf(el).since) >= r.wholeFor
 		if !old && r.fresh.queue.Len() <= r.fresh.most && r.fresh.bytes <= r.fresh.mostBytes {
 			break
 		}
@@ -297,7 +299,7 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 		d.waiting++
 	}
 	for el := r.order.Front(); el != nil; el = r.order.Front() {
-		old := entryOf(el).old(now)
+		old := r.old(entryOf(el), now)
 		if !old && r.order.Len() <= r.most {
 			break
 		}
@@ -309,14 +311,14 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 	return d
 }
 
-func (e *remembered) old(now time.Time) bool {
-	return now.Unix()-e.seen > int64(rememberFor/time.Second)
+func (r *rejected) old(e *remembered, now time.Time) bool {
+	return now.Unix()-e.seen > int64(r.keepFor/time.Second)
 }
 
 // get returns the entry of an id, nil if there is none.
 func (r *rejected) get(id filters.EventID) *remembered {
 	el, ok := r.byID[id]
-	if !ok || entryOf(el).old(time.Now()) {
+	if !ok || r.old(entryOf(el), time.Now()) {
 		return nil
 	}
 	return entryOf(el)

@@ -200,7 +200,7 @@ func (r *rejected) stamps(f nostr.Filter) (out []Stamp) {
 	simple := f.IDs == nil && f.Authors == nil && len(f.Tags) == 0
 	for el := r.order.Front(); el != nil; el = el.Next() {
 		e := entryOf(el)
-		if e.flags&fateAsked != 0 || e.createdAt < 0 || e.old(now) {
+		if e.flags&fateAsked != 0 || e.createdAt < 0 || r.old(e, now) {
 			continue
 		}
 		var match bool

@@ -142,7 +142,7 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 	now := time.Now()
 	for _, in := range entries {
 		in.seen = min(in.seen, now.Unix()) // a clock that was set back makes nothing last longer
-		if _, known := r.byID[in.id]; known || in.old(now) {
+		if _, known := r.byID[in.id]; known || r.old(&in.remembered, now) {
 			continue
 		}
 		e := r.entry(in.id, now)

@@ -17,7 +17,7 @@ import (
 // Each time the oldest entry went, every chunk was another one and was written anew.
 func TestRejectedChunksAreStable(t *testing.T) {
 	const most = 3 * chunkEntries
-	r := newRejected(most, 10, 1<<20)
+	r := testRejected(most, 10, 1<<20)
 	for i := range most {
 		r.add(testNote(i))
 	}
@@ -44,7 +44,7 @@ func TestRejectedChunksAreStable(t *testing.T) {
 		before = after
 	}
 	require.LessOrEqual(t, len(before), 2*(most/chunkEntries+2))
-	back := newRejected(most, 10, 1<<20)
+	back := testRejected(most, 10, 1<<20)
 	_, err := back.restoreAll(before)
 	require.NoError(t, err)
 	require.Equal(t, r.order.Len(), back.order.Len())
@@ -55,7 +55,7 @@ func TestRejectedChunksAreStable(t *testing.T) {
 // Entries that are met again leave holes behind, until the ring would not close.
 func TestRejectedRingCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRejected(2*chunkEntries, 10, 1<<20)
+		r := testRejected(2*chunkEntries, 10, 1<<20)
 		r.add(testNote(0)) // stays the oldest
 		for i := range 30 * chunkEntries {
 			r.add(testNote(1 + i%100))
@@ -64,7 +64,7 @@ func TestRejectedRingCloses(t *testing.T) {
 				require.LessOrEqual(t, len(r.export()), 2*(2+2))
 			}
 		}
-		back := newRejected(2*chunkEntries, 10, 1<<20)
+		back := testRejected(2*chunkEntries, 10, 1<<20)
 		_, err := back.restoreAll(r.export())
 		require.NoError(t, err)
 		require.Equal(t, 101, back.order.Len())
@@ -75,7 +75,7 @@ func TestRejectedRingCloses(t *testing.T) {
 // An event that was being judged again when we ended was remembered as one that needs
 // no second look, and so lost for a week.
 func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
-	r := newRejected(100, 10, 1<<20)
+	r := testRejected(100, 10, 1<<20)
 	dep := OnRepo(testRepo(1, "x"))
 	r.add(waits(testNote(1, dep)))
 	accepted := waits(testNote(2, dep))
@@ -86,7 +86,7 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 	require.True(t, r.has(testID(1)), "it is being judged")
 	require.Empty(t, r.wanted())
 
-	back := newRejected(100, 10, 1<<20)
+	back := testRejected(100, 10, 1<<20)
 	_, err := back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.False(t, back.has(testID(1)) || back.has(testID(2)))
@@ -97,7 +97,7 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 
 	r.stored(testID(1))
 	r.add(accepted)
-	back = newRejected(100, 10, 1<<20)
+	back = testRejected(100, 10, 1<<20)
 	_, err = back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.Empty(t, back.wanted(), "judged")
@@ -106,7 +106,7 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 // Strangers choose how long the URLs of their relays are, and may bring an event from
 // each of many.
 func TestRejectedChunkOfLongURLs(t *testing.T) {
-	r := newRejected(chunkEntries, 10, 1<<20)
+	r := testRejected(chunkEntries, 10, 1<<20)
 	for i := range chunkEntries {
 		n := testNote(i)
 		path := fmt.Sprintf("wss://relay.example/%04d/", i)
@@ -118,7 +118,7 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 		}
 		r.add(n)
 	}
-	back := newRejected(chunkEntries, 10, 1<<20)
+	back := testRejected(chunkEntries, 10, 1<<20)
 	_, err := back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.Equal(t, chunkEntries, back.order.Len())

@@ -24,6 +24,10 @@ func testNote(n int, deps ...Dependency) note {
 	}
 }
 
+func testRejected(most, waiting int, waitingBytes int64) *rejected {
+	return newRejected(most, waiting, waitingBytes, 7*24*time.Hour, 2*time.Minute)
+}
+
 func waits(n note) note {
 	n.waits = true
 	return n
@@ -63,7 +67,7 @@ func (r *rejected) consistent(t *testing.T) {
 
 func TestRejectedBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRejected(10, 3, 800)
+		r := testRejected(10, 3, 800)
 		var total dropped
 		for i := range 15 {
 			d := r.add(waits(testNote(i, OnRepo(testRepo(i%2, "x")))))
@@ -107,7 +111,7 @@ func TestRejectedBounds(t *testing.T) {
 
 // What was accepted once stays known when it is forgotten, stored or asked for.
 func TestRejectedPast(t *testing.T) {
-	r := newRejected(100, 3, 1<<20)
+	r := testRejected(100, 3, 1<<20)
 	n := testNote(1)
 	n.flags = fateAccepted | fateRoot
 	r.add(n)
@@ -132,7 +136,7 @@ func TestRejectedPast(t *testing.T) {
 }
 
 func TestRejectedStamps(t *testing.T) {
-	r := newRejected(100, 1, 1<<20)
+	r := testRejected(100, 1, 1<<20)
 	r.add(waits(testNote(1)))
 	r.add(waits(testNote(2)))
 	r.was(testID(3), testKey(3), fateRoot, nil)
@@ -148,7 +152,7 @@ func TestRejectedStamps(t *testing.T) {
 
 // When it is not known what has arrived, everything that waits is looked at.
 func TestRejectedAnything(t *testing.T) {
-	r := newRejected(100, 1, 1<<20)
+	r := testRejected(100, 1, 1<<20)
 	r.add(waits(testNote(1, OnEvent(testID(9)))))
 	r.add(waits(testNote(2, OnEvent(testID(8)))))
 	r.add(testNote(3))
@@ -162,7 +166,7 @@ func TestRejectedAnything(t *testing.T) {
 
 func TestRejectedSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRejected(5000, 10, 1<<20)
+		r := testRejected(5000, 10, 1<<20)
 		for i := range 2500 {
 			n := testNote(i, OnRepo(testRepo(i, "x")), OnMention(testID(i)))
 			n.flags = fate(i % 8)
@@ -172,7 +176,7 @@ func TestRejectedSurvives(t *testing.T) {
 		time.Sleep(time.Hour)
 		chunks := r.export()
 		require.Len(t, chunks, 3)
-		back := newRejected(5000, 10, 1<<20)
+		back := testRejected(5000, 10, 1<<20)
 		for _, c := range chunks {
 			require.Less(t, len(c), 100*chunkEntries)
 			_, err := back.restore(c)
@@ -185,12 +189,12 @@ func TestRejectedSurvives(t *testing.T) {
 		_, ask := back.arrived(keysOf([]Dependency{OnMention(testID(8))}))
 		require.Equal(t, map[filters.RelayURL][]filters.EventID{back.relays.url(3): {testID(8)}}, ask)
 
-		small := newRejected(10, 10, 1<<20)
+		small := testRejected(10, 10, 1<<20)
 		d, err := small.restore(chunks[0])
 		require.NoError(t, err)
 		require.Equal(t, 990, d.remembered)
 		time.Sleep(7 * 24 * time.Hour)
-		old := newRejected(10, 10, 1<<20)
+		old := testRejected(10, 10, 1<<20)
 		_, err = old.restore(chunks[0])
 		require.NoError(t, err)
 		require.Zero(t, old.order.Len())
@@ -203,19 +207,19 @@ func TestRejectedSurvives(t *testing.T) {
 
 // Whatever is on the disk, restoring it ends in an error or in tables that agree.
 func FuzzRejected(f *testing.F) {
-	r := newRejected(100, 10, 1<<20)
+	r := testRejected(100, 10, 1<<20)
 	r.add(testNote(1, OnRepo(testRepo(1, "x"))))
 	r.add(testNote(2))
 	f.Add(r.export()[0])
 	f.Add([]byte{1, 0})
 	f.Fuzz(func(t *testing.T, chunk []byte) {
-		r := newRejected(100, 10, 1<<20)
+		r := testRejected(100, 10, 1<<20)
 		if _, err := r.restore(chunk); err != nil {
 			return
 		}
 		r.consistent(t)
 		for _, c := range r.export() {
-			if _, err := newRejected(100, 10, 1<<20).restore(c); err != nil {
+			if _, err := testRejected(100, 10, 1<<20).restore(c); err != nil {
 				t.Fatal("what was read can't be read again", err)
 			}
 		}
@@ -224,7 +228,7 @@ func FuzzRejected(f *testing.F) {
 
 func BenchmarkRejected(b *testing.B) {
 	for range b.N {
-		r := newRejected(200_000, 10, 1<<20)
+		r := testRejected(200_000, 10, 1<<20)
 		for i := range 200_000 {
 			r.add(testNote(i, OnRepo(testRepo(i, "x"))))
 		}

@@ -111,7 +111,7 @@ type believes struct {
 // that are set aside.
 func (c *conn) current(now time.Time) (aside []session.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	b := believes{info: c.believes.info, limits: narrowed(limitsOf(c.believes.info), facts, now), aside: len(aside)}
+	b := believes{info: c.believes.info, limits: narrowed(c.m.limitsOf(c.believes.info), facts, now), aside: len(aside)}
 	b.terms = termsOf(b.limits, facts, now)
 	if c.session != nil && b.limits != c.believes.limits {
 		c.m.post(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits}})

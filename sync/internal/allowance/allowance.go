@@ -5,8 +5,6 @@ package allowance
 import "time"
 
 const (
-	// Refill is how many bytes come back in a minute.
-	Refill = 64 << 10
 	// Verifications is how many events with a wrong id or signature use up a full
 	// allowance.
 	Verifications = 2_000
@@ -27,13 +25,14 @@ func Foreign(size int64) int64 { return (size + foreignShare - 1) / foreignShare
 // Bucket is the allowance of one relay, over all its connections. Make one with
 // [New]; the zero Bucket is exhausted. It is not safe for concurrent use.
 type Bucket struct {
-	most  int64
-	spent int64
-	at    time.Time // up to when Refill was counted
+	most   int64
+	minute int64 // how much comes back in one
+	spent  int64
+	at     time.Time // up to when that was counted
 }
 
-// New returns a full Bucket of most bytes.
-func New(most int64) Bucket { return Bucket{most: most} }
+// New returns a full Bucket of most bytes, of which refill come back in a minute.
+func New(most, refill int64) Bucket { return Bucket{most: most, minute: refill} }
 
 // Spend takes n bytes out, and reports whether the allowance lasted for them. Once
 // it did not, it is empty until time or useful events fill it.
@@ -67,5 +66,10 @@ func (b *Bucket) refill(now time.Time) {
 	}
 	whole := int64(passed / time.Second)
 	b.at = b.at.Add(time.Duration(whole) * time.Second)
-	b.spent = max(0, b.spent-min(whole, b.most)*Refill/60)
+	back := float64(whole) * float64(b.minute) / 60 // which can't overflow
+	if back >= float64(b.spent) {
+		b.spent = 0
+	} else {
+		b.spent -= int64(back)
+	}
 }

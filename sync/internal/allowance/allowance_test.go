@@ -11,10 +11,12 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 )
 
+const refill = 64 << 10 // a minute
+
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestBucket(t *testing.T) {
-	b := allowance.New(1 << 20)
+	b := allowance.New(1<<20, refill)
 	assert.True(t, b.Spend(start, 1<<20))
 	assert.False(t, b.Spend(start, 1))
 	assert.True(t, b.Spend(start, 0))
@@ -35,7 +37,7 @@ func TestBucket(t *testing.T) {
 
 func TestPromiseP22_Verifications(t *testing.T) {
 	const most = 8 << 20
-	b, n := allowance.New(most), 0
+	b, n := allowance.New(most, refill), 0
 	for b.Spend(start, allowance.Forgery(most)) {
 		n++
 	}
@@ -50,7 +52,7 @@ func TestBucketNeverGivesMore(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		const most = 1 << 20
-		b, now := allowance.New(most), start
+		b, now := allowance.New(most, refill), start
 		var spent, earned int64
 		for range 1000 {
 			now = now.Add(time.Duration(r.Int64N(int64(3 * time.Second))))
@@ -63,7 +65,7 @@ func TestBucketNeverGivesMore(t *testing.T) {
 				spent += n
 			}
 			minutes := now.Sub(start).Minutes()
-			require.LessOrEqual(t, spent, most+earned+int64(minutes*allowance.Refill)+1, "seed %d", seed)
+			require.LessOrEqual(t, spent, most+earned+int64(minutes*refill)+1, "seed %d", seed)
 			require.GreaterOrEqual(t, b.Left(now), int64(0))
 			require.LessOrEqual(t, b.Left(now), int64(most))
 		}

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	namedChunk    = 250   // ids in one query; what every known store answers in full
 	maxNamedTries = 3     // before an id is dropped
 	maxUnserved   = 1_000 // ids asked of others at once
 	maxAsked      = 2     // others
@@ -117,14 +116,14 @@ func (r *relay) namedDue(now time.Time) bool {
 
 func (p *Plan) startNamed(r *relay, now time.Time) {
 	n := r.named
-	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(namedChunk, len(n.queue))])}
+	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(p.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
 	n.retryAt = time.Time{}
 	ids := make([]filters.EventID, len(b.named))
 	for i, id := range b.named {
 		ids[i] = id.id
 	}
-	fs := filters.ByID(ids, namedChunk)
+	fs := filters.ByID(ids, p.cfg.NamedIDs)
 	for i := range fs {
 		fs[i].Limit = 0
 	}

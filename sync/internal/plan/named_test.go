@@ -63,3 +63,21 @@ func TestNamedMovesOn(t *testing.T) {
 	effects = p.Step(start, full(repoRef("x"), []filters.RelayURL{b}))
 	require.Equal(t, []string{rootID(1).String()}, fetched(effects))
 }
+
+func TestNamedIDsOfOneQueryAreBounded(t *testing.T) {
+	c := defaults()
+	c.NamedIDs = 2
+	p, a := newPlan(c), relayURL(t, "a")
+	p.Step(start, full(repoRef("x"), []filters.RelayURL{a}))
+	settle(p, start, a, connect(t, p, start, a))
+	asked := 0
+	for _, e := range p.Step(start, Named{Relay: a, IDs: []filters.EventID{rootID(1), rootID(2), rootID(3)}}) {
+		if s, ok := e.(Start); ok {
+			for _, q := range s.Batch.Queries {
+				require.LessOrEqual(t, len(q.Filter.IDs), 2)
+				asked += len(q.Filter.IDs)
+			}
+		}
+	}
+	require.NotZero(t, asked)
+}

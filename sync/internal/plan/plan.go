@@ -28,6 +28,7 @@ type Config struct {
 	PollEvery      time.Duration // each item that finds no room live is asked for at least so often
 	PollFilters    int           // more filters without room than these are followed by their kinds
 	MaxNamed       int           // ids waiting to be fetched by name, per relay
+	NamedIDs       int           // of these, in one query
 	SweepRoots     int           // root events in rotation that a relay is asked about at each pass
 	// Salt goes into the hashes of [Kept]: what is on disk says nothing to strangers,
 	// and nobody can make two items collide on purpose.

@@ -1,0 +1,168 @@
+package sync
+
+import "time"
+
+// Tuning holds the numbers that suit all relays known so far, and that few will ever
+// have a reason to change. The zero value works: a field that is zero has its
+// default, a negative one is refused.
+type Tuning struct {
+	// PageLimit is how many events are asked for in one page of history; of a relay
+	// that names a limit (NIP-11), so many or twice this, whichever is less. Above the
+	// cap that a relay does not name, an event that is published while a page is under
+	// way may hide others; of a second with more events than a small page holds some
+	// may be missed without NIP-77, and counted. Defaults to 500, the cap of most; at
+	// least 5.
+	PageLimit int
+	// MaxPage is how many events are taken of one page, whatever was asked for: some
+	// relays ignore limits. What sends more has that request ended, as a failure.
+	// Defaults to 50,000; at least twice PageLimit.
+	MaxPage int
+	// IDsPerRequest is how many events are asked for by their ids in one request; less
+	// where the relay takes less. More than a relay answers in full is asked for
+	// again. Defaults to 250.
+	IDsPerRequest int
+	// OpenTimeout is how long the next request waits for the last one to get its first
+	// answer, by which an answer that does not say what it is for can be told to
+	// belong to one. Defaults to 2 s.
+	OpenTimeout time.Duration
+
+	// NegentropyFrame bounds a message of a reconciliation (NIP-77) that we send, in
+	// bytes; hex makes it twice as long on the wire, which is at most half of what the
+	// relay takes. Smaller ones need more rounds. Defaults to 30,000; at least 4,096.
+	NegentropyFrame int
+	// NegentropyRounds bounds the messages of a relay in one reconciliation, and
+	// NegentropyIDs the events that it may be found to have and we not. What is found
+	// by then is fetched, and then the rest, by another one or by pages. Default to 64
+	// and 200,000.
+	NegentropyRounds, NegentropyIDs int
+	// NegentropyFirst is how long the first answer of a reconciliation may take: a
+	// relay that stays silent is taken not to offer NIP-77, for
+	// [Config.NegentropyRetry]. NegentropyTimeout bounds a reconciliation in all.
+	// Default to 10 s and 2 min; the second is not below the first.
+	NegentropyFirst, NegentropyTimeout time.Duration
+
+	// MessageSize, in bytes, Filters of one request and Subscriptions of one connection
+	// are what a relay is taken to allow that says nothing of them (NIP-11). What it
+	// refuses is learned. Default to 64 KiB, 20 and 20; from 4 KiB to 128 KiB, at most
+	// 100, and from 2 to 200.
+	MessageSize, Filters, Subscriptions int
+	// RebuildFilters is how many filters a relay follows live before it is looked at
+	// whether fewer would do, packed anew; they are rebuilt if that saves a fifth. A
+	// small one rebuilds often. Defaults to 70.
+	RebuildFilters int
+	// PollEvery is how often at least what finds no room live is asked for. A short
+	// one makes many requests. Defaults to 10 min; at least 1 s.
+	PollEvery time.Duration
+
+	// MaxAuthors bounds the authors of what is stored whose deletions are asked for,
+	// AuthorsPerPass how many of them a relay is asked about at each pass over its
+	// history, in rotation. Default to 10,000 and 1,000.
+	MaxAuthors, AuthorsPerPass int
+
+	// Strikes is how many proofs of hostility within an hour, as forged events are,
+	// end a connection; the relay is then left alone for a while
+	// ([health.Config.HostileBackoff]). With 1 a single bad copy does. Defaults to 3.
+	Strikes int
+	// Refill is how many bytes of [Config.Unproductive] come back in a minute. A large
+	// one lets relays waste as much for ever. Defaults to 64 KiB.
+	Refill int64
+	// WholeFor is how long a rejected event is kept whole, so that it can be judged
+	// again without being fetched when what it depended on arrives a moment later. In
+	// bytes it is bounded by [Config.WaitingBytes]. Defaults to 2 min.
+	WholeFor time.Duration
+	// GapAge is how long before an event's created_at a live filter must have been
+	// open for the event, if only history brings it, to be a gap. A short one takes
+	// clocks that differ for gaps. In whole seconds. Defaults to 1 min.
+	GapAge time.Duration
+}
+
+// What a relay says of its limits is often wrong: it is bounded from both sides.
+const (
+	leastSaid, mostSaid                   = 4 << 10, 128 << 10
+	mostFilters                           = 100
+	leastSubscriptions, mostSubscriptions = 2, 200
+)
+
+// leastPageLimit is a page that every relay can be trusted to give.
+const leastPageLimit = 5
+
+// leastFrame is the smallest message that NIP-77 allows.
+const leastFrame = 4096
+
+func (t Tuning) withDefaults() Tuning {
+	def(&t.PageLimit, 500)
+	def(&t.MaxPage, 50_000)
+	def(&t.IDsPerRequest, 250)
+	def(&t.OpenTimeout, 2*time.Second)
+	def(&t.NegentropyFrame, 30_000)
+	def(&t.NegentropyRounds, 64)
+	def(&t.NegentropyIDs, 200_000)
+	def(&t.NegentropyFirst, 10*time.Second)
+	def(&t.NegentropyTimeout, 2*time.Minute)
+	def(&t.MessageSize, 64<<10)
+	def(&t.Filters, 20)
+	def(&t.Subscriptions, 20)
+	def(&t.RebuildFilters, 70)
+	def(&t.PollEvery, 10*time.Minute)
+	def(&t.MaxAuthors, 10_000)
+	def(&t.AuthorsPerPass, 1_000)
+	def(&t.Strikes, 3)
+	def(&t.Refill, 64<<10)
+	def(&t.WholeFor, 2*time.Minute)
+	def(&t.GapAge, time.Minute)
+	return t
+}
+
+// validate tells bad of every field that can't be used. It expects defaults to be
+// filled in.
+func (t Tuning) validate(bad func(field string, value any, want string)) {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"OpenTimeout", t.OpenTimeout}, {"NegentropyFirst", t.NegentropyFirst},
+		{"WholeFor", t.WholeFor}, {"GapAge", t.GapAge},
+	} {
+		if d.value < 0 {
+			bad("Tuning."+d.name, d.value, "a positive duration")
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"IDsPerRequest", int64(t.IDsPerRequest)},
+		{"NegentropyRounds", int64(t.NegentropyRounds)}, {"NegentropyIDs", int64(t.NegentropyIDs)},
+		{"RebuildFilters", int64(t.RebuildFilters)},
+		{"MaxAuthors", int64(t.MaxAuthors)}, {"AuthorsPerPass", int64(t.AuthorsPerPass)},
+		{"Strikes", int64(t.Strikes)}, {"Refill", t.Refill},
+	} {
+		if n.value < 0 {
+			bad("Tuning."+n.name, n.value, "a positive number")
+		}
+	}
+	if t.PageLimit < leastPageLimit {
+		bad("Tuning.PageLimit", t.PageLimit, "at least 5")
+	}
+	if t.MaxPage/2 < t.PageLimit {
+		bad("Tuning.MaxPage", t.MaxPage, "at least twice PageLimit")
+	}
+	if t.NegentropyFrame < leastFrame {
+		bad("Tuning.NegentropyFrame", t.NegentropyFrame, "at least 4,096")
+	}
+	if t.NegentropyTimeout < t.NegentropyFirst || t.NegentropyTimeout < 0 {
+		bad("Tuning.NegentropyTimeout", t.NegentropyTimeout, "at least NegentropyFirst")
+	}
+	if t.MessageSize < leastSaid || t.MessageSize > mostSaid {
+		bad("Tuning.MessageSize", t.MessageSize, "4 KiB to 128 KiB")
+	}
+	if t.Filters < 1 || t.Filters > mostFilters {
+		bad("Tuning.Filters", t.Filters, "1 to 100")
+	}
+	if t.Subscriptions < leastSubscriptions || t.Subscriptions > mostSubscriptions {
+		bad("Tuning.Subscriptions", t.Subscriptions, "2 to 200")
+	}
+	if t.PollEvery < time.Second {
+		bad("Tuning.PollEvery", t.PollEvery, "at least 1 s")
+	}
+}

@@ -1,0 +1,198 @@
+package sync
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// numbers returns the fields of a struct that are numbers or durations.
+func numbers(v any) map[string]int64 {
+	out := make(map[string]int64)
+	r := reflect.ValueOf(v)
+	for i := range r.NumField() {
+		if f := r.Field(i); f.CanInt() {
+			out[r.Type().Field(i).Name] = f.Int()
+		}
+	}
+	return out
+}
+
+// What operators are told, and other servers of this kind go by.
+func TestDefaults(t *testing.T) {
+	cfg := Config{}.withDefaults()
+	want := map[string]int64{
+		"BatchWindow": int64(5 * time.Second), "ConnectTimeout": int64(10 * time.Second),
+		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
+		"DailyMin": int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour),
+		"IdleTimeout": int64(30 * time.Second), "TotalTimeout": int64(5 * time.Minute),
+		"BatchTimeout": int64(30 * time.Minute), "StoreTimeout": int64(time.Minute),
+		"RetryBase": int64(30 * time.Second), "RetryMax": int64(time.Hour),
+		"NegentropyRetry": int64(4 * time.Hour), "FutureTolerance": int64(15 * time.Minute),
+		"MaxRelays": 50_000, "MaxConnections": 256, "MaxDials": 10,
+		"MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000, "MaxBatches": 4,
+		"InFlight": 48 << 20, "Unproductive": 8 << 20, "Waiting": 10_000, "WaitingBytes": 32 << 20,
+		"Remembered": 200_000, "RejectedFor": int64(7 * 24 * time.Hour), "FeedQueue": 10_000,
+		"MaxSet": 1_000_000, "MaxLabels": 1_000, "ObserveQueue": 1_024,
+	}
+	got := numbers(cfg)
+	delete(got, "Workers") // those of the machine
+	assert.Equal(t, want, got)
+	assert.Equal(t, 65*time.Second, cfg.Health.RateLimit)
+	assert.Equal(t, map[string]int64{
+		"PageLimit": 500, "MaxPage": 50_000, "IDsPerRequest": 250, "OpenTimeout": int64(2 * time.Second),
+		"NegentropyFrame": 30_000, "NegentropyRounds": 64, "NegentropyIDs": 200_000,
+		"NegentropyFirst": int64(10 * time.Second), "NegentropyTimeout": int64(2 * time.Minute),
+		"MessageSize": 64 << 10, "Filters": 20, "Subscriptions": 20,
+		"RebuildFilters": 70, "PollEvery": int64(10 * time.Minute),
+		"MaxAuthors": 10_000, "AuthorsPerPass": 1_000,
+		"Strikes": 3, "Refill": 64 << 10, "WholeFor": int64(2 * time.Minute), "GapAge": int64(time.Minute),
+	}, numbers(cfg.Tuning))
+	require.NoError(t, cfg.validate())
+}
+
+// A field that is negative, and not refused, is one that nobody looks at.
+func TestEveryTuningFieldIsValidated(t *testing.T) {
+	for name := range numbers(Tuning{}) {
+		var cfg Config
+		reflect.ValueOf(&cfg.Tuning).Elem().FieldByName(name).SetInt(-1)
+		_, err := New(nil, nil, nip34.Identity{}, cfg)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, "Tuning."+name+" is ")
+	}
+}
+
+func TestConfigBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg Config
+		bad string // "": it is none
+	}{
+		"relays of a repository":          {Config{MaxRelaysPerRepo: nip34.MaxListed}, ""},
+		"too many of them":                {Config{MaxRelaysPerRepo: nip34.MaxListed + 1}, "MaxRelaysPerRepo"},
+		"small page":                      {Config{Tuning: Tuning{PageLimit: 5}}, ""},
+		"too small a page":                {Config{Tuning: Tuning{PageLimit: 4}}, "Tuning.PageLimit"},
+		"page that is taken":              {Config{Tuning: Tuning{PageLimit: 50, MaxPage: 100}}, ""},
+		"page that is asked for, refused": {Config{Tuning: Tuning{PageLimit: 50, MaxPage: 99}}, "Tuning.MaxPage"},
+		"frame":                           {Config{Tuning: Tuning{NegentropyFrame: 4096}}, ""},
+		"frame below what NIP-77 allows":  {Config{Tuning: Tuning{NegentropyFrame: 4095}}, "Tuning.NegentropyFrame"},
+		"first answer":                    {Config{Tuning: Tuning{NegentropyFirst: time.Second, NegentropyTimeout: time.Second}}, ""},
+		"first answer after the end":      {Config{Tuning: Tuning{NegentropyTimeout: 9 * time.Second}}, "Tuning.NegentropyTimeout"},
+		"least limits":                    {Config{Tuning: Tuning{MessageSize: 4 << 10, Filters: 1, Subscriptions: 2}}, ""},
+		"most limits":                     {Config{Tuning: Tuning{MessageSize: 128 << 10, Filters: 100, Subscriptions: 200}}, ""},
+		"message too short":               {Config{Tuning: Tuning{MessageSize: 4<<10 - 1}}, "Tuning.MessageSize"},
+		"message too long":                {Config{Tuning: Tuning{MessageSize: 128<<10 + 1}}, "Tuning.MessageSize"},
+		"too many filters":                {Config{Tuning: Tuning{Filters: 101}}, "Tuning.Filters"},
+		"too few subscriptions":           {Config{Tuning: Tuning{Subscriptions: 1}}, "Tuning.Subscriptions"},
+		"too many subscriptions":          {Config{Tuning: Tuning{Subscriptions: 201}}, "Tuning.Subscriptions"},
+		"polls without a pause":           {Config{Tuning: Tuning{PollEvery: time.Millisecond}}, "Tuning.PollEvery"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.cfg.withDefaults().validate()
+			if c.bad == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.bad+" is ")
+		})
+	}
+}
+
+// tuned is what the parts of a manager go by.
+type tuned struct {
+	plan    plan.Config
+	session session.Config
+	limits  plan.Limits // of a relay that says nothing
+	manager *SyncManager
+	relay   *relayStats
+}
+
+func tune(cfg Config) tuned {
+	cfg = cfg.withDefaults()
+	m := &SyncManager{cfg: cfg, counters: &counters{}, inbox: newMailbox[any]()}
+	m.remember = newRemember(m)
+	m.feed = newFeed(nil, cfg.FeedQueue, cfg.Tuning.MaxAuthors)
+	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.counters)
+	c := tuned{manager: m, plan: m.planConfig(), limits: m.limitsOf(wire.Info{}), relay: m.remember.stats(filters.RelayURL{})}
+	c.session = m.sessionConfig(c.relay, session.Terms{}, c.limits, wire.Info{})
+	return c
+}
+
+func TestTuningHasAnEffect(t *testing.T) {
+	fields := map[string]struct {
+		set int64
+		got func(tuned) int64
+	}{
+		"PageLimit": {77, func(c tuned) int64 { return int64(c.session.PageLimit) }},
+		"MaxPage":   {7_777, func(c tuned) int64 { return int64(c.session.MaxPage) }},
+		"IDsPerRequest": {77, func(c tuned) int64 {
+			if c.plan.NamedIDs != c.session.IDChunk {
+				return -1
+			}
+			return int64(c.session.IDChunk)
+		}},
+		"OpenTimeout": {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
+		"NegentropyFrame": {7_777, func(c tuned) int64 {
+			large := plan.Limits{MaxMessage: mostSaid}
+			return int64(c.manager.sessionConfig(c.relay, session.Terms{}, large, wire.Info{}).NegFrame)
+		}},
+		"NegentropyRounds":  {77, func(c tuned) int64 { return int64(c.session.NegRounds) }},
+		"NegentropyIDs":     {77, func(c tuned) int64 { return int64(c.session.NegIDs) }},
+		"NegentropyFirst":   {77, func(c tuned) int64 { return int64(c.session.FirstNeg) }},
+		"NegentropyTimeout": {77, func(c tuned) int64 { return int64(c.session.NegTimeout) }},
+		"MessageSize":       {7_777, func(c tuned) int64 { return int64(c.limits.MaxMessage) }},
+		"Filters":           {77, func(c tuned) int64 { return int64(c.limits.MaxFilters) }},
+		"Subscriptions":     {77, func(c tuned) int64 { return int64(c.limits.MaxSubscriptions) }},
+		"RebuildFilters":    {77, func(c tuned) int64 { return int64(c.plan.RebuildFilters) }},
+		"PollEvery":         {int64(77 * time.Second), func(c tuned) int64 { return int64(c.plan.PollEvery) }},
+		"MaxAuthors":        {77, func(c tuned) int64 { return int64(c.plan.MaxAuthors) }},
+		"AuthorsPerPass":    {77, func(c tuned) int64 { return int64(c.plan.AuthorsPerPass) }},
+		"Strikes":           {77, func(c tuned) int64 { return int64(c.session.MaxStrikes) }},
+		"Refill": {7_777, func(c tuned) int64 {
+			now := time.Unix(1_000_000, 0)
+			c.relay.spend(now, c.manager.cfg.Unproductive)
+			return c.relay.allowance.Left(now.Add(time.Minute))
+		}},
+		"WholeFor": {77, func(c tuned) int64 { return int64(c.manager.ingest.rejected.wholeFor) }},
+		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},
+	}
+	for name, value := range numbers(Tuning{}.withDefaults()) {
+		t.Run(name, func(t *testing.T) {
+			f, ok := fields[name]
+			require.True(t, ok, "what does it do?")
+			require.Equal(t, value, f.got(tune(Config{})))
+			var cfg Config
+			reflect.ValueOf(&cfg.Tuning).Elem().FieldByName(name).SetInt(f.set)
+			require.Equal(t, f.set, f.got(tune(cfg)))
+		})
+	}
+}
+
+// What a relay says of itself goes before what is taken for granted.
+func TestTuningYieldsToTheRelay(t *testing.T) {
+	c := tune(Config{Tuning: Tuning{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
+	info := wire.Info{MaxLimit: 60, MaxFilters: 7, MaxSubscriptions: 9, MaxMessageLength: 16 << 10}
+	limits := c.manager.limitsOf(info)
+	assert.Equal(t, plan.Limits{MaxMessage: 16 << 10, MaxFilters: 7, MaxSubscriptions: 9}, limits)
+	s := c.manager.sessionConfig(c.relay, session.Terms{}, limits, info)
+	assert.Equal(t, []int{60, 60, 4 << 10}, []int{s.PageLimit, s.IDChunk, s.NegFrame})
+	s = c.manager.sessionConfig(c.relay, session.Terms{}, limits, wire.Info{MaxLimit: 1_000})
+	assert.Equal(t, []int{200, 90}, []int{s.PageLimit, s.IDChunk})
+}
+
+// The own feed bounds the authors that it reports as well.
+func TestMaxAuthorsOfTheFeed(t *testing.T) {
+	f := newFeed(newIndex(&twinStore{}, listsByName), 10, 3)
+	for i := range 5 {
+		f.stored(testAnnouncement(i+1, i+1, "repo", 1, "ours"))
+	}
+	require.Len(t, f.take().authors, 3)
+}
