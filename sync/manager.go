@@ -307,6 +307,7 @@ func (m *SyncManager) planConfig() plan.Config {
 		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
 		MaxAuthors: maxAuthors, AuthorsPerPass: 1_000,
 		MaxBatches: m.cfg.MaxBatches, RebuildFilters: 70,
+		NarrowLayer1: m.cfg.NarrowLayer1,
 		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
 		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
 		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,
