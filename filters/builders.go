@@ -18,6 +18,12 @@ func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{KindAnnouncement, KindState}}
 }
 
+// Announcements asks for all announcements: layer 1 narrowed to {"kinds":[30617]}.
+// [States] then asks for the states.
+func Announcements() nostr.Filter {
+	return nostr.Filter{Kinds: []int{KindAnnouncement}}
+}
+
 // Repos asks for whatever tags one of the repositories (layer 2): `a`, `A` and
 // `q` tags with the address of the announcement, and deletions of the
 // announcement or of the state. Repositories whose address no relay would take
@@ -66,7 +72,7 @@ func Deletions(authors []PubKey) []nostr.Filter {
 }
 
 // States asks for the states of the repositories by identifier, whoever signed
-// them: any maintainer may. It serves where layer 1 is narrowed to announcements,
+// them: any maintainer may. It serves where layer 1 is narrowed to [Announcements],
 // and for spot checks. Identifiers that no relay would take are left out.
 func States(refs []RepoRef) []nostr.Filter {
 	identifiers := make([]string, 0, len(refs))

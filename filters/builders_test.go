@@ -74,6 +74,14 @@ func TestLayer1(t *testing.T) {
 	assert.Equal(t, `{"kinds":[30617,30618]}`, filters.Layer1().String())
 }
 
+// Layer 1 is the two halves of what a narrowed one asks for.
+func TestAnnouncementsAndStates(t *testing.T) {
+	assert.Equal(t, `{"kinds":[30617]}`, filters.Announcements().String())
+	ref := filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: `a"b`}
+	twin := filters.RepoRef{Owner: filters.PubKey{0xcd}, Identifier: `a"b`}
+	assert.Equal(t, []string{`{"kinds":[30618],"#d":["a\"b","c"]}`}, jsons(filters.States([]filters.RepoRef{ref, {Identifier: "c"}, twin})))
+}
+
 func TestReposOfOne(t *testing.T) {
 	ref := filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: `a"b`}
 	hex := "ab" + strings.Repeat("00", 31)

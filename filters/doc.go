@@ -8,6 +8,8 @@
 //	layer 3   [Roots]    whatever tags a patch, pull request or issue
 //	          [Deletions] deletions by the authors of what is stored
 //
+// Layer 1 may be narrowed to [Announcements]; [States] asks for states by identifier.
+//
 // Builders take sets in any order, with repetitions, and always give the same
 // filters for the same set, of at most [MaxValues] tag values each:
 //

@@ -23,6 +23,14 @@ type Config struct {
 	// AllowPlaintext lets ws:// relays be followed. What they send is signed, but
 	// whoever is between sees it. Defaults to false: they are ignored and counted.
 	AllowPlaintext bool
+	// NarrowLayer1 has relays asked for announcements, and for the states of our
+	// repositories by identifier, each relay for those that list it. It pays with relays
+	// that hold very many states of foreign repositories: those are not fetched any more,
+	// for one more filter for every hundred repositories of a relay. Where so much finds
+	// no room that a relay is followed by kinds, all its new states still come. After a
+	// restart with another value announcements and states are fetched in full. Defaults
+	// to false: both are asked for by one filter, {"kinds":[30617,30618]}.
+	NarrowLayer1 bool
 	// Policy decides which events we have. Defaults to [NewGRASPPolicy].
 	Policy Policy
 	// Verifier checks signatures. Defaults to one that checks them one by one.

@@ -300,6 +300,7 @@ func (m *SyncManager) planConfig() plan.Config {
 		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
 		MaxBatches: m.cfg.MaxBatches, RebuildFilters: t.RebuildFilters,
+		NarrowLayer1: m.cfg.NarrowLayer1,
 		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
 		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
 		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,

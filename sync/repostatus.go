@@ -30,7 +30,8 @@ type RepoStatus struct {
 	Level string `json:"level"`
 	Roots int    `json:"roots"` // patches, pull requests and issues
 
-	// Items are the repository and its roots, of each relay.
+	// Items are the repository and its roots, of each relay; its states are one more
+	// with [Config].NarrowLayer1.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`

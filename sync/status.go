@@ -60,7 +60,8 @@ type RelayStatus struct {
 	Examples []filters.RepoRef `json:"examples,omitempty"`
 	Synced   bool              `json:"synced"`
 
-	// Items: layer 1, repositories and root events.
+	// Items: layer 1, repositories and root events; the states of each repository with
+	// [Config].NarrowLayer1.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`

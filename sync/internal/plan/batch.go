@@ -123,18 +123,25 @@ func (b *batch) background() bool { return b.poll != nil || b.sweep != nil || b.
 // kind, but while it waited the number of one may have come to stand for something
 // else.
 func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
-	var refs []filters.RepoRef
+	var refs, states []filters.RepoRef
 	var ids []filters.EventID
 	for _, it := range items {
 		switch in := &p.want.infos[it]; in.kind {
 		case itemLayer1:
-			out = append(out, filters.Layer1())
+			if p.want.narrow {
+				out = append(out, filters.Announcements())
+			} else {
+				out = append(out, filters.Layer1())
+			}
+		case itemStates:
+			states = append(states, in.repo.ref)
 		case itemRepo:
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
 			ids = append(ids, in.root)
 		}
 	}
+	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
 	return append(out, filters.Roots(ids)...)
 }
@@ -146,8 +153,8 @@ type group struct {
 }
 
 // groups splits items into chunks for batches: by kind, by how far they got, and
-// at most MaxValues each. The order is fixed: layer 1, repositories, root events,
-// each sorted by what goes into the filters.
+// at most MaxValues each. The order is fixed: layer 1, states if it has none,
+// repositories, root events, each sorted by what goes into the filters.
 func (p *Plan) groups(items []Item, resume map[Item]*cursors) []group {
 	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, p.compare)
@@ -178,6 +185,8 @@ func (p *Plan) compare(a, b Item) int {
 		return c
 	}
 	switch x.kind {
+	case itemStates:
+		return cmp.Or(cmp.Compare(x.repo.ref.Identifier, y.repo.ref.Identifier), x.repo.ref.Compare(y.repo.ref))
 	case itemRepo:
 		return x.repo.ref.Compare(y.repo.ref)
 	case itemRoot:

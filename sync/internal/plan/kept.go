@@ -23,7 +23,9 @@ type Kept struct {
 	// Items are the confirmed ones, ascending. Each is the first 8 bytes (big endian)
 	// of SHA-256(salt ‖ kind byte ‖ value), where kind and value are 1 and nothing for
 	// layer 1, 2 and the address (30617:...) for a repository, 3 and the 32 bytes of
-	// the id for a root event.
+	// the id for a root event, 4 and the address for the states of a repository, 5 and
+	// nothing for a layer 1 of announcements alone: what was confirmed with states is
+	// not taken for what was confirmed without, nor the other way around.
 	Items []uint64
 }
 
@@ -233,9 +235,13 @@ func (p *Plan) hash(it Item) uint64 {
 	}
 	if w.hashes[it] == 0 {
 		in := &w.infos[it]
-		b := append(slices.Clone(p.cfg.Salt), byte(in.kind))
+		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
+		if in.kind == itemLayer1 && w.narrow {
+			kind = 5
+		}
+		b := append(slices.Clone(p.cfg.Salt), kind)
 		switch in.kind {
-		case itemRepo:
+		case itemRepo, itemStates:
 			b = append(b, in.repo.ref.String()...)
 		case itemRoot:
 			b = append(b, in.root[:]...)

@@ -37,6 +37,30 @@ func TestHashOfItems(t *testing.T) {
 	assert.NotContains(t, p.Kept(u)[0].Items, hash(3, string(id[:])))
 }
 
+// What was confirmed with the states in layer 1 is not taken for what was confirmed
+// without, nor the other way around: they have but repositories and roots in common.
+func TestHashOfNarrowItems(t *testing.T) {
+	u, c := relayURL(t, "a"), defaults()
+	c.NarrowLayer1 = true
+	p := newPlan(c)
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	settle(p, start, u, connect(t, p, start, u))
+	p.Step(start.Add(time.Minute), Settled{At: start.Add(time.Minute)})
+	hash := func(value string) uint64 {
+		sum := sha256.Sum256([]byte("salt" + value))
+		return binary.BigEndian.Uint64(sum[:])
+	}
+	narrow, with := p.Kept()[0].Items, keptOne(t, u).Items
+	assert.Len(t, narrow, 5)
+	var apart []uint64
+	for _, h := range narrow {
+		if !slices.Contains(with, h) {
+			apart = append(apart, h)
+		}
+	}
+	assert.ElementsMatch(t, []uint64{hash("\x04" + repoRef("one").String()), hash("\x05")}, apart)
+}
+
 // keptOne is what is kept of a relay with one repository after a while.
 func keptOne(t *testing.T, u filters.RelayURL) Kept {
 	t.Helper()

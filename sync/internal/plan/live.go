@@ -231,6 +231,6 @@ func (p *Plan) rebuiltFilters(r *relay) int {
 		}
 	}
 	chunks := func(n int) int { return (n + size - 1) / size }
-	repos, roots := r.ofKind[itemRepo], r.ofKind[itemRoot]
-	return 1 + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+	states, repos, roots := r.ofKind[itemStates], r.ofKind[itemRepo], r.ofKind[itemRoot]
+	return 1 + chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
 }

@@ -141,25 +141,40 @@ func (l *polling) oldest() time.Time {
 // polled from now on.
 func (p *Plan) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
 	items := make(map[Item]struct{})
+	states := make(map[string]struct{}) // identifiers
 	for _, fs := range reqs {
 		r.live.unfollowed += len(fs)
 		for _, f := range fs {
-			p.itemsOf(f, items)
+			p.itemsOf(f, items, states)
 		}
 	}
-	if !kinds {
-		p.poll(r, slices.Collect(maps.Keys(items)), now)
+	if kinds {
+		return
 	}
+	if len(states) > 0 {
+		for it := range r.items {
+			if in := &p.want.infos[it]; in.kind == itemStates {
+				if _, ok := states[in.repo.ref.Identifier]; ok {
+					items[it] = struct{}{}
+				}
+			}
+		}
+	}
+	p.poll(r, slices.Collect(maps.Keys(items)), now)
 }
 
-// itemsOf adds the items that a filter asks for.
-func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}) {
+// itemsOf adds the items that a filter asks for. Of states it adds the identifiers:
+// an identifier may look like an id or an address, and be that of several
+// repositories.
+func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}
 	}
-	for _, values := range f.Tags {
+	for tag, values := range f.Tags {
 		for _, v := range values {
-			if id, err := filters.ParseEventID(v); err == nil {
+			if tag == "d" {
+				states[v] = struct{}{}
+			} else if id, err := filters.ParseEventID(v); err == nil {
 				if it, ok := p.want.roots[id]; ok {
 					items[it] = struct{}{}
 				}

@@ -60,7 +60,7 @@ func TestPromiseP28_HubFits(t *testing.T) {
 	assert.Greater(t, bytes, 1_500_000)
 	assert.Zero(t, st.Unfollowed)
 	assert.Equal(t, LiveAll, st.LiveMethod)
-	assert.Len(t, values, 1+5*2530+3*6407)
+	assert.Len(t, values, len(keysOf(filters.Layer1()))+5*2530+3*6407)
 }
 
 // On a relay that takes five subscriptions the rest of the hub is followed by its

@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// Config holds the constants of a [Plan]. All of them must be set.
+// Config holds the constants of a [Plan]. All numbers of it must be set.
 type Config struct {
 	MaxDials       int           // connection attempts at once
 	MaxConnections int           // connections, attempts included
@@ -30,6 +30,9 @@ type Config struct {
 	MaxNamed       int           // ids waiting to be fetched by name, per relay
 	NamedIDs       int           // of these, in one query
 	SweepRoots     int           // root events in rotation that a relay is asked about at each pass
+	// NarrowLayer1 has layer 1 ask for announcements alone. The states of each
+	// repository, in full or not, are an item of their own then.
+	NarrowLayer1 bool
 	// Salt goes into the hashes of [Kept]: what is on disk says nothing to strangers,
 	// and nobody can make two items collide on purpose.
 	Salt []byte
@@ -74,7 +77,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	return &Plan{
 		cfg:       cfg,
 		rng:       rng,
-		want:      newWant(),
+		want:      newWant(cfg.NarrowLayer1),
 		relays:    make(map[filters.RelayURL]*relay),
 		connected: make(map[*relay]struct{}),
 		authorSet: make(map[filters.PubKey]struct{}),

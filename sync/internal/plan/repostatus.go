@@ -15,8 +15,8 @@ type RepoStatus struct {
 	RootsInRotation int
 	Relays          []RelayItems
 
-	// Items of the repository and its roots over all relays: a root that is wanted of
-	// three relays counts three times.
+	// Items of the repository, its roots, and its states where layer 1 has none, over
+	// all relays: a root that is wanted of three relays counts three times.
 	Wanted, InFlight, Confirmed int
 }
 
@@ -49,13 +49,8 @@ func (p *Plan) RepoStatus(ref filters.RepoRef) (RepoStatus, bool) {
 
 func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
-	if r.level != LevelFull {
-		return s
-	}
-	for _, it := range rel.live.missing {
-		if _, root := r.roots[it]; root || it == r.item {
-			s.Live = false
-		}
+	if slices.ContainsFunc(rel.live.missing, r.wants) {
+		s.Live = false
 	}
 	count := func(it Item) {
 		switch rel.items[it] {
@@ -68,6 +63,12 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 			s.Wanted++
 			s.Confirmed++
 		}
+	}
+	if r.states != 0 {
+		count(r.states)
+	}
+	if r.level != LevelFull {
+		return s
 	}
 	count(r.item)
 	for it := range r.roots {

@@ -12,7 +12,17 @@ import (
 
 // The status of all repositories adds up to that of all relays.
 func TestRepoStatusAddsUp(t *testing.T) {
-	p, now := newPlan(defaults()), start
+	for _, narrow := range []bool{false, true} {
+		t.Run(fmt.Sprint("narrow=", narrow), func(t *testing.T) { repoStatusAddsUp(t, narrow) })
+	}
+}
+
+func repoStatusAddsUp(t *testing.T, narrow bool) {
+	c, states := defaults(), 0
+	if c.NarrowLayer1 = narrow; narrow {
+		states = 1
+	}
+	p, now := newPlan(c), start
 	relays := urls(t, 4)
 	for i := range 6 {
 		p.Step(now, full(repoRef(fmt.Sprint(i)), relays[i%3:i%3+2], 10*i, 10*i+1, 10*i+2))
@@ -37,12 +47,12 @@ func TestRepoStatusAddsUp(t *testing.T) {
 		confirmed += s.Confirmed
 		if ref == repoRef("held") {
 			require.Equal(t, LevelStateOnly, s.Level)
-			require.Zero(t, s.Wanted)
+			require.Equal(t, states, s.Wanted)
 			require.Len(t, s.Relays, 1)
 			continue
 		}
 		require.Equal(t, 3, s.Roots)
-		require.Equal(t, 8, s.Wanted, "the repository and three roots, of two relays")
+		require.Equal(t, 8+2*states, s.Wanted, "the repository and three roots, and its states apart from layer 1, of two relays")
 		for _, r := range s.Relays {
 			require.Equal(t, r.Phase >= Syncing, r.Live)
 		}

@@ -19,7 +19,7 @@ import (
 // TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
 // the input before (>), or an input at a time after the start:
 //
-//	config <field>=<number>...             before anything else
+//	config <field>=<number>...             before anything else; narrow is 0 or 1
 //	<time> change [<repo>:<level>:<relay>,...]... [<from>-<to>:<repo>,...]...
 //	<time> snapshot ...                    the same
 //	<time> bootstrap <relay>
@@ -33,7 +33,7 @@ import (
 //	<time> unserved <relay> <from>-<to>
 //	<time> settled [<ago>]
 //	<time> jumped <by>
-//	<time> restart                         with what is kept
+//	<time> restart [<field>=<number>...]   with what is kept, and another configuration
 //	<time> repos
 //	<time> changed
 //	<time> limited <relay> <for>
@@ -87,6 +87,9 @@ func (s *player) command(words []string) ([]string, error) {
 		return s.changed(), nil
 	case "restart":
 		in := Restore{Relays: s.plan.Kept()}
+		if err := s.configure(words[2:]); err != nil {
+			return nil, err
+		}
 		s.plan = newPlan(s.cfg)
 		s.plan.Step(now, in)
 		return s.kept(in.Relays), nil
@@ -111,6 +114,10 @@ func (s *player) configure(words []string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			return err
+		}
+		if name == "narrow" {
+			s.cfg.NarrowLayer1 = n == 1
+			continue
 		}
 		field := map[string]*int{
 			"dials": &s.cfg.MaxDials, "connections": &s.cfg.MaxConnections, "relays": &s.cfg.MaxRelays,

@@ -77,6 +77,10 @@ func (p *Plan) setRepo(c RepoChange) {
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
 			p.lists(r, rel)
+			if r.states != 0 { // whatever the level
+				rel.add(r.states, itemStates)
+				p.touch(rel)
+			}
 		}
 		if r.level == LevelFull && (level != LevelFull || !slices.Contains(before, rel)) {
 			p.follows(r, rel)
@@ -86,6 +90,9 @@ func (p *Plan) setRepo(c RepoChange) {
 		gone := !slices.Contains(after, rel)
 		if gone {
 			p.unlists(r, rel)
+			if r.states != 0 {
+				rel.remove(r.states, itemStates)
+			}
 			p.touch(rel)
 		}
 		if level == LevelFull && (gone || r.level != LevelFull) {

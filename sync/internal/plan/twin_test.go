@@ -10,7 +10,7 @@ import (
 // TestWorlds plays random histories against relays, a shell and a want-state that
 // are computed naively, and lets each come to an end.
 func TestWorlds(t *testing.T) {
-	daily, crowded, resumed := 0, 0, 0
+	daily, crowded, resumed, narrow := 0, 0, 0, 0
 	methods := make(map[LiveMethod]int)
 	for seed := range uint64(60) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 300})
@@ -19,6 +19,9 @@ func TestWorlds(t *testing.T) {
 		w.finish()
 		if w.daily {
 			daily++
+		}
+		if w.plan.cfg.NarrowLayer1 {
+			narrow++
 		}
 		crowded += len(w.crowded)
 		resumed += w.resumed
@@ -30,6 +33,7 @@ func TestWorlds(t *testing.T) {
 	t.Logf("relays without room: %d, histories with a daily pass: %d, resumed after a restart: %d, methods: %v", crowded, daily, resumed, methods)
 	require.Less(t, crowded, 180, "too many relays had no room")
 	require.Less(t, daily, 30, "too many histories were repaired by a daily pass")
+	require.InDelta(t, 30, narrow, 15, "with and without the states in layer 1")
 }
 
 // TestCalmWorlds is the same with short times and no overlap, so that an event that
@@ -73,16 +77,21 @@ func dump(t *testing.T, w *world, seed uint64) {
 
 // TestDeterminism: the same inputs give the same effects, whatever order maps have.
 func TestDeterminism(t *testing.T) {
-	var first []string
-	for i := range 100 {
-		w := newWorld(t, &randSource{rand.New(rand.NewPCG(7, 7)), 150})
-		w.unchecked = true
-		w.run()
-		if i == 0 {
-			first = w.log
-			require.Greater(t, len(first), 200)
+	for _, narrow := range []bool{false, true} {
+		var first []string
+		for i := range 50 {
+			w := newWorld(t, &randSource{rand.New(rand.NewPCG(7, 7)), 250})
+			w.unchecked = true
+			c := w.plan.cfg
+			c.NarrowLayer1 = narrow
+			w.plan = newPlan(c)
+			w.run()
+			if i == 0 {
+				first = w.log
+				require.Greater(t, len(first), 200)
+			}
+			require.Equal(t, first, w.log)
 		}
-		require.Equal(t, first, w.log)
 	}
 }
 

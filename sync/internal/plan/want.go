@@ -19,12 +19,13 @@ const (
 	LevelFull
 )
 
-// Item is one thing wanted of a relay: layer 1, a repository or a root event. It
-// is a small number that stands for the address or id, because each of them is
-// known to many relays at once.
+// Item is one thing wanted of a relay: layer 1, a repository, its states where layer
+// 1 has none, or a root event. It is a small number that stands for the address or
+// id, because each of them is known to many relays at once.
 type Item uint32
 
-// Layer1 is the item for announcements and states. Every relay has it.
+// Layer1 is the item for announcements and states, or for announcements alone
+// ([Config].NarrowLayer1). Every relay has it.
 const Layer1 Item = 0
 
 type itemKind uint8
@@ -32,6 +33,7 @@ type itemKind uint8
 const (
 	itemFree itemKind = iota
 	itemLayer1
+	itemStates // of a repository; only where layer 1 is narrowed
 	itemRepo
 	itemRoot
 	itemKinds // how many there are
@@ -49,6 +51,7 @@ type info struct {
 type repo struct {
 	ref    filters.RepoRef
 	item   Item
+	states Item // 0 unless layer 1 is narrowed
 	level  Level
 	relays []*relay
 	roots  map[Item]struct{}
@@ -61,6 +64,7 @@ type repo struct {
 // want is the first of the four facts. It interns items and tells which of them
 // are targets of which relay.
 type want struct {
+	narrow bool // layer 1 is announcements alone
 	infos  []info
 	hashes []uint64         // of infos, as far as anyone asked; 0: not known
 	other  map[Item][]*repo // of root events that belong to more than one
@@ -71,8 +75,10 @@ type want struct {
 	resting map[*repo]struct{}
 }
 
-func newWant() want {
+func newWant(narrow bool) want {
 	return want{
+		narrow: narrow,
+
 		infos: []info{{kind: itemLayer1}},
 		other: make(map[Item][]*repo),
 		repos: make(map[filters.RepoRef]*repo),
@@ -109,6 +115,9 @@ func (w *want) repoOf(ref filters.RepoRef) *repo {
 	}
 	r := &repo{ref: ref}
 	r.item = w.intern(info{kind: itemRepo, repo: r})
+	if w.narrow {
+		r.states = w.intern(info{kind: itemStates, repo: r})
+	}
 	w.repos[ref] = r
 	return r
 }
@@ -118,12 +127,24 @@ func (w *want) drop(r *repo) {
 	if r.level == LevelNone && len(r.roots)+len(r.rest) == 0 {
 		delete(w.repos, r.ref)
 		w.release(r.item)
+		if r.states != 0 {
+			w.release(r.states)
+		}
 	}
 }
 
 // follows reports whether the repository makes its items targets of rel.
 func (r *repo) follows(rel *relay) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
+}
+
+// wants reports whether an item is one of the repository, at its level.
+func (r *repo) wants(it Item) bool {
+	if r.states != 0 && it == r.states {
+		return true
+	}
+	_, root := r.roots[it]
+	return r.level == LevelFull && (root || it == r.item)
 }
 
 // isTarget reports whether a root event is wanted of rel by any repository.

@@ -116,7 +116,8 @@ func (w *world) tracked(ref filters.RepoRef) []filters.EventID {
 	return ids[:min(len(ids), w.plan.cfg.MaxRoots)]
 }
 
-// restart kills the process. What it kept is from its end, or from earlier.
+// restart kills the process. What it kept is from its end, or from earlier. The next
+// one may be configured otherwise.
 func (w *world) restart() {
 	in := Restore{Relays: w.kept}
 	if w.src.n(2) == 0 {
@@ -125,7 +126,11 @@ func (w *world) restart() {
 	w.now = w.now.Add(time.Duration(w.src.n(300)) * time.Second)
 	w.note(clock(w.now) + " restart")
 	w.restarts++
-	w.plan = newPlan(w.plan.cfg)
+	cfg := w.plan.cfg
+	if w.src.n(2) == 0 {
+		cfg.NarrowLayer1 = !cfg.NarrowLayer1
+	}
+	w.plan = newPlan(cfg)
 	w.lastEpoch, w.lastBatch, w.lastLive = 0, 0, 0
 	clear(w.conns)
 	unchecked := w.unchecked

@@ -89,6 +89,7 @@ func newWorld(t testing.TB, src source) *world {
 	c := defaults()
 	c.MaxDials, c.MaxConnections, c.RebuildFilters, c.MaxBatches = 2, 4, 6, 2
 	c.AuthorsPerPass, c.MaxRoots, c.SweepRoots, c.MaxNamed = 3, 3, 2, 5
+	c.NarrowLayer1 = src.n(2) == 1
 	return &world{
 		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),
 		repos:     make(map[filters.RepoRef]RepoChange),
@@ -159,7 +160,7 @@ func (w *world) epoch(u filters.RelayURL) uint64 {
 
 func (w *world) changes() (c Changes) {
 	for range w.src.n(3) {
-		rc := RepoChange{Ref: repoRef(fmt.Sprint(w.src.n(8))), Level: []Level{LevelFull, LevelFull, LevelStateOnly, LevelNone}[w.src.n(4)]}
+		rc := RepoChange{Ref: worldRef(w.src.n(worldRepos)), Level: []Level{LevelFull, LevelFull, LevelStateOnly, LevelNone}[w.src.n(4)]}
 		for range w.src.n(4) {
 			rc.Relays = append(rc.Relays, w.url())
 		}
@@ -169,7 +170,7 @@ func (w *world) changes() (c Changes) {
 		n := w.src.n(30)
 		rc := RootChange{ID: rootID(n), CreatedAt: createdAt(rootID(n))}
 		for range w.src.n(3) {
-			rc.Repos = append(rc.Repos, repoRef(fmt.Sprint(w.src.n(8))))
+			rc.Repos = append(rc.Repos, worldRef(w.src.n(worldRepos)))
 		}
 		c.Roots = append(c.Roots, rc)
 	}

@@ -116,12 +116,19 @@ func (w *world) dropRepos() {
 // filter a key. nil if the relay is not wanted at all.
 func (w *world) wanted(u filters.RelayURL) map[string]bool {
 	listed := w.bootstrap[u]
-	keys := map[string]bool{"layer1": true}
+	narrow := w.plan.cfg.NarrowLayer1
+	keys := map[string]bool{"announcements": true}
+	if !narrow {
+		keys = keysOf(filters.Layer1())
+	}
 	for ref, rc := range w.repos {
 		if !slices.Contains(rc.Relays, u) {
 			continue
 		}
 		listed = true
+		if narrow && rc.Level != LevelNone {
+			keys["d "+ref.Identifier] = true
+		}
 		if rc.Level != LevelFull {
 			continue
 		}
@@ -142,6 +149,16 @@ func (w *world) wanted(u filters.RelayURL) map[string]bool {
 	return keys
 }
 
+// worldRepos is how many repositories there may be. Two have the same identifier.
+const worldRepos = 8
+
+func worldRef(n int) filters.RepoRef {
+	if n == worldRepos-1 {
+		return filters.RepoRef{Owner: filters.PubKey{2}, Identifier: fmt.Sprint(n - 1)}
+	}
+	return repoRef(fmt.Sprint(n))
+}
+
 // keysOf returns the keys that filters ask for.
 func keysOf(fs ...nostr.Filter) map[string]bool {
 	keys := make(map[string]bool)
@@ -154,8 +171,14 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 				keys[r.tag+" "+v] = true
 			}
 		}
-		if r.tag == "" && len(f.Kinds) == 2 {
-			keys["layer1"] = true
+		if r.tag == "" && len(f.Authors) == 0 && len(f.Kinds) < 3 && slices.Contains(f.Kinds, filters.KindAnnouncement) {
+			keys["announcements"] = true
+			if slices.Contains(f.Kinds, filters.KindState) {
+				keys["foreign states"] = true
+				for n := range worldRepos {
+					keys["d "+worldRef(n).Identifier] = true
+				}
+			}
 		}
 		if r.tag == "" && len(f.Kinds) > 2 {
 			keys["kinds"] = true
@@ -164,13 +187,15 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 	return keys
 }
 
-// publish has a relay get an event. We have it if a live subscription brings it.
+// publish has a relay get an event, maybe a state that is not wanted, or not yet. We
+// have it if a live subscription brings it.
 func (w *world) publish() {
 	u := w.url()
 	keys := w.wanted(u)
 	if keys == nil {
 		return
 	}
+	maps.Copy(keys, keysOf(filters.Layer1()))
 	sorted := slices.Sorted(maps.Keys(keys))
 	key := sorted[w.src.n(len(sorted))]
 	if c := w.conns[u]; c != nil && c.connected {

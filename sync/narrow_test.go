@@ -1,0 +1,181 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// holder is a policy that holds what belongs to repositories of some names.
+type holder struct{ *keeper }
+
+func (h holder) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	if strings.HasPrefix(ev.Tags.GetD(), "held") {
+		return h.keeper.Judge(ctx, ev, src, view)
+	}
+	return h.Policy.Judge(ctx, ev, src, view)
+}
+
+// narrowWorld is a relay with repositories of ours, of which some are held, and with
+// more of strangers.
+type narrowWorld struct {
+	*rig
+	hub             *relaytest.Relay
+	owner, stranger *relaytest.Key
+	policy          holder
+	ours, foreign   []*nostr.Event // states
+	asked           int            // requests that were looked at
+}
+
+func newNarrowWorld(t *testing.T, b relaytest.Behavior) *narrowWorld {
+	net := relaytest.NewNetwork()
+	w := &narrowWorld{
+		hub: net.Add("wss://hub.example", b), owner: relaytest.NewCheapKey("owner"),
+		stranger: relaytest.NewCheapKey("stranger"), policy: holder{newKeeper(t)},
+	}
+	w.rig = &rig{t: t, net: net, store: memstore.New()}
+	for i := range 120 {
+		w.state(fmt.Sprint("repo", i))
+	}
+	for i := range 30 {
+		w.state(fmt.Sprint("held", i))
+	}
+	for i := range 200 {
+		name := fmt.Sprint("foreign", i)
+		ago := time.Hour + time.Duration(i)*time.Second
+		w.foreign = append(w.foreign, w.stranger.State(at(ago), name, nil, ""))
+		w.hub.Publish(w.stranger.Hosted(at(ago), name, "hub.example"), w.foreign[i])
+	}
+	return w
+}
+
+// state publishes a repository of ours, and its state. Those of odd numbers are signed
+// by a maintainer who is not the owner.
+func (w *narrowWorld) state(name string) {
+	maintainer, signer := relaytest.NewCheapKey("maintainer"), w.owner
+	relays := []string{"wss://" + us, "wss://hub.example"}
+	clones := []string{w.owner.CloneURL(relays[0], name), w.owner.CloneURL(relays[1], name)}
+	if len(w.ours)%2 == 1 && !strings.HasPrefix(name, "held") {
+		signer = maintainer
+	}
+	ago := time.Hour + time.Duration(len(w.ours))*time.Second
+	st := signer.State(at(ago), name, nil, "")
+	w.hub.Publish(w.owner.Announcement(at(ago), name, relays, clones, maintainer), st)
+	w.ours = append(w.ours, st)
+}
+
+func (w *narrowWorld) run(cfg relaysync.Config) {
+	cfg.Policy = w.policy
+	cfg.Bootstrap = []filters.RelayURL{w.hub.URL()}
+	w.rig = start(w.t, w.net, w.store, cfg)
+}
+
+// here checks that we have these states, or the policy holds them.
+func (w *narrowWorld) here(states ...*nostr.Event) {
+	w.t.Helper()
+	for _, st := range states {
+		require.True(w.t, w.policy.all[st.ID] || w.has(st), st.Tags.GetD())
+	}
+}
+
+// asksForForeign reports whether any request since the last call was for a state of a
+// stranger's.
+func (w *narrowWorld) asksForForeign() bool {
+	requests := w.hub.Requests()
+	defer func() { w.asked = len(requests) }()
+	for _, req := range requests[w.asked:] {
+		for _, f := range req.Filters {
+			f = filters.Between(f, nil, nil, 0)
+			for _, st := range w.foreign {
+				if f.Matches(st) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// With layer 1 narrowed the states of our repositories come, old ones and new ones,
+// also of those that are held, and nobody else's are asked for. Configured otherwise
+// after a restart we do not believe to have what was never asked for.
+func TestNarrowLayer1(t *testing.T) {
+	for name, behavior := range map[string]relaytest.Behavior{
+		"NIP-77": {}, "pages": {Negentropy: relaytest.NegNotice, Cap: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newNarrowWorld(t, behavior)
+				kept := state.NewMemory()
+				restart := func(narrow bool) {
+					found := copied(t, kept)
+					w.stop()
+					kept = found
+					st := w.owner.State(at(0), "repo0", nil, "away")
+					w.hub.Publish(st)
+					time.Sleep(5 * time.Minute)
+					w.run(relaysync.Config{State: kept, NarrowLayer1: narrow})
+					after(2 * time.Minute)
+					require.True(t, w.relay("wss://hub.example").Synced)
+					w.here(st)
+				}
+				live := func() {
+					one, held := w.owner.State(at(0), "repo1", nil, "live"), w.owner.State(at(0), "held1", nil, "live")
+					w.hub.Publish(one, held)
+					after(10 * time.Second)
+					w.here(one, held)
+				}
+				ours := func(i int, states int) {
+					st, err := w.manager.RepoStatus(t.Context(), w.owner.Ref(fmt.Sprint("held", i)))
+					require.NoError(t, err)
+					require.Equal(t, "state only", st.Level)
+					require.Equal(t, states, st.Confirmed)
+				}
+				w.run(relaysync.Config{State: kept, NarrowLayer1: true})
+				after(10 * time.Minute)
+				require.True(t, w.relay("wss://hub.example").Synced)
+				w.here(w.ours...)
+				live()
+				ours(3, 1)
+				require.False(t, w.asksForForeign())
+
+				restart(true)
+				live()
+				require.False(t, w.asksForForeign())
+
+				// One that becomes ours, when its state must have come with layer 1.
+				restart(false)
+				require.True(t, w.asksForForeign())
+				w.hub.Publish(w.stranger.Hosted(at(0), "foreign7", us, "hub.example"))
+				after(time.Minute)
+				w.here(w.foreign[7])
+				live()
+				ours(3, 0)
+
+				// One that became ours is asked about by name.
+				w.foreign = w.foreign[8:]
+				w.asksForForeign()
+				restart(true)
+				w.hub.Publish(w.stranger.Hosted(at(0), "foreign20", us, "hub.example"))
+				after(time.Minute)
+				w.here(w.foreign[12])
+				live()
+				ours(3, 1)
+				w.foreign = w.foreign[13:]
+				require.False(t, w.asksForForeign())
+				w.stop()
+			})
+		})
+	}
+}
