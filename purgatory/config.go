@@ -59,6 +59,9 @@ type Config struct {
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
+	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
+	// are hunted: the first ones. The rest is counted. Defaults to 16.
+	MaxClones int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
 	// objects are looked at. Default to 10 and 4. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are
@@ -120,6 +123,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxPlaceholders, 5_000)
 	def(&c.MaxPlaceholdersPerRepo, 100)
 	def(&c.MaxRemembered, 50_000)
+	def(&c.MaxClones, 16)
 	def(&c.MaxHunts, 10)
 	def(&c.MaxSettling, 4)
 	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
@@ -164,7 +168,7 @@ func (c Config) validate() error {
 	}{
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
 		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
-		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
+		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
 		{"MaxFetch", c.MaxFetch},
 	} {

@@ -231,6 +231,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 		}
 	}
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
+		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)
 		e.look(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -350,28 +349,4 @@ func unlock(repos []*repository) {
 			r.unlock = nil
 		}
 	}
-}
-
-// urls returns where git data of a repository can be had: what the announcements of
-// all maintainers name, and then what only the pull requests that wait name, which
-// anybody can write.
-func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) {
-	add := func(to *[]egress.URL, us []egress.URL) {
-		for _, u := range us {
-			if !p.cfg.Identity.IsClone(u) && !slices.Contains(own, u) && !slices.Contains(strangers, u) {
-				*to = append(*to, u)
-			}
-		}
-	}
-	for _, a := range g.all {
-		if r.isMember(a.Ref.Owner) {
-			add(&own, a.Clones)
-		}
-	}
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) {
-			add(&strangers, h.pull.Clones)
-		}
-	}
-	return own, strangers
 }

@@ -102,13 +102,18 @@ type stats struct {
 }
 
 // drop counts what a bound kept out.
-func (s *stats) drop(reason string) {
+func (s *stats) drop(reason string) { s.dropSome(reason, 1) }
+
+func (s *stats) dropSome(reason string, n int) {
+	if n <= 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dropped == nil {
 		s.dropped = make(map[string]uint64)
 	}
-	s.dropped[reason]++
+	s.dropped[reason] += uint64(n)
 }
 
 // The keys of what is logged.

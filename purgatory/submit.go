@@ -164,6 +164,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 		p.ended(old, Replaced)
 	}
 	p.began(e)
+	p.countClones(e)
 	if e.Class == ledger.State {
 		p.alive(ctx, e)
 	}
