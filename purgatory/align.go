@@ -94,8 +94,7 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 // share gives a repository what it lacks and another one of ours has: what is needed
 // is for each of them to say, where it came first does not matter.
 func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
-	sharer, ok := p.git.(Sharer)
-	if !ok {
+	if p.git.sharer == nil {
 		return nil
 	}
 	shared := false
@@ -110,7 +109,7 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
 			continue
 		}
 		slices.SortFunc(ids, compareIDs)
-		if err := sharer.Share(ctx, o.dir, r.dir, ids); err != nil {
+		if err := p.git.share(ctx, o.dir, r.dir, ids); err != nil {
 			// Another owner's repository must not keep this one from being dealt with.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue

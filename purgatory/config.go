@@ -19,7 +19,7 @@ type Config struct {
 	// Logger gets what happens. Defaults to discarding it.
 	Logger *slog.Logger
 	// Observe, if not nil, is told what happens, on the goroutine of Run or that of
-	// the caller of a method. It must not block.
+	// the caller of a method. It must not block. A panic in it is contained.
 	Observe func(Observation)
 
 	// Hold is how long an event waits, MaxHold how long signs of life can make an

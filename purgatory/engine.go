@@ -358,7 +358,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	}
 	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.p.cfg.Observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	e.p.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Settled{Repo: x.Repo}))
 	}
