@@ -59,6 +59,10 @@ type Config struct {
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
+	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
+	// how hunting went; those that are being asked are kept in any case. What has no room
+	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
+	MaxKept int
 	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
 	// are hunted: the first ones. The rest is counted. Defaults to 16.
 	MaxClones int
@@ -123,6 +127,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxPlaceholders, 5_000)
 	def(&c.MaxPlaceholdersPerRepo, 100)
 	def(&c.MaxRemembered, 50_000)
+	def(&c.MaxKept, 20_000)
 	def(&c.MaxClones, 16)
 	def(&c.MaxHunts, 10)
 	def(&c.MaxSettling, 4)
@@ -168,7 +173,8 @@ func (c Config) validate() error {
 	}{
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
 		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
-		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
+		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxKept", int64(c.MaxKept)},
+		{"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
 		{"MaxFetch", c.MaxFetch},
 	} {
