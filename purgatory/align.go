@@ -49,7 +49,7 @@ func (p *Purgatory) again(ctx context.Context, g *group) error {
 	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
 	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
 	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
-		r.members, r.active = nip34.MaintainerSet(r.ref, g.all), g.accepted[r.ref] != nil
+		r.members, r.active = p.cfg.Membership.Set(r.ref, g.all), g.accepted[r.ref] != nil
 		_, waits := g.waiting[r.ref]
 		return !r.active && !waits
 	})

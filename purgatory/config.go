@@ -16,6 +16,8 @@ type Config struct {
 	// Identity is how our service is reached: our own clone URLs are never fetched
 	// from. Without it none is ours.
 	Identity nip34.Identity
+	// Membership says who is a maintainer, whose states decide about refs.
+	Membership nip34.Membership
 	// Logger gets what happens. Defaults to discarding it.
 	Logger *slog.Logger
 	// Observe, if not nil, is told what happens, on the goroutine of Run or that of

@@ -230,6 +230,9 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 			e.look(ref.Identifier, causes{})
 		}
 	}
+	if e.p.cfg.Membership.Reciprocal {
+		e.left(author, msg.event)
+	}
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)

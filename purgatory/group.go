@@ -18,6 +18,7 @@ import (
 // concern several of them.
 type group struct {
 	identifier string
+	membership nip34.Membership
 	accepted   map[filters.RepoRef]*nip34.Announcement
 	waiting    map[filters.RepoRef]ledger.Entry // announcements that wait
 	all        []*nip34.Announcement            // the newest of each repository
@@ -67,6 +68,7 @@ type repository struct {
 func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
+		membership: p.cfg.Membership,
 		late:       late,
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
@@ -202,6 +204,7 @@ func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
 	g.touched = maps.Clone(p.touched[g.identifier])
 	p.mu.Unlock()
 	for ref := range refs {
+		touched[ref] = touched[ref] || g.answered(ref)
 		r := g.repository(ref)
 		_, waits := g.waiting[ref]
 		stored := g.newestStored(r) != nil
@@ -222,7 +225,7 @@ func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
 }
 
 func (g *group) repository(ref filters.RepoRef) *repository {
-	return &repository{ref: ref, members: nip34.MaintainerSet(ref, g.all), active: g.accepted[ref] != nil}
+	return &repository{ref: ref, members: g.membership.Set(ref, g.all), active: g.accepted[ref] != nil}
 }
 
 // waitsFor reports whether a state or a pull request waits for a repository.

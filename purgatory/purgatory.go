@@ -144,7 +144,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34
 	if err != nil {
 		return nil, err
 	}
-	members := nip34.MaintainerSet(ref, g.all)
+	members := p.cfg.Membership.Set(ref, g.all)
 	r := &repository{ref: ref, members: members}
 	newest := g.newestStored(r)
 	for _, h := range g.states {
