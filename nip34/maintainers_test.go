@@ -2,6 +2,7 @@ package nip34
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,15 +73,52 @@ func TestMaintainerSetIsBounded(t *testing.T) {
 	assert.Contains(t, set, key(2000))
 }
 
+// A listing counts if the one who is listed lists whoever lists them.
+func TestReciprocalSet(t *testing.T) {
+	older := lists(2, 1)
+	older.CreatedAt = 99
+	other := lists(2, 1)
+	other.Ref.Identifier = "y"
+	for name, c := range map[string]struct {
+		same []*Announcement
+		want map[filters.PubKey]struct{}
+	}{
+		"no announcement":          {nil, setOf(1)},
+		"one-sided, no answer":     {[]*Announcement{lists(1, 2)}, setOf(1)},
+		"one-sided, by the owner":  {[]*Announcement{lists(1, 2), lists(2)}, setOf(1)},
+		"one-sided, by a stranger": {[]*Announcement{lists(1), lists(2, 1)}, setOf(1)},
+		"returned":                 {[]*Announcement{lists(1, 2), lists(2, 1)}, setOf(1, 2)},
+		"returned before":          {[]*Announcement{lists(1, 2), lists(2), older}, setOf(1)},
+		"another identifier":       {[]*Announcement{lists(1, 2), other}, setOf(1)},
+		"recursion":                {[]*Announcement{lists(1, 2), lists(2, 1, 3), lists(3, 2)}, setOf(1, 2, 3)},
+		"returned to another":      {[]*Announcement{lists(1, 2, 3), lists(2, 1), lists(3, 2)}, setOf(1, 2)},
+		"by another way":           {[]*Announcement{lists(1, 2, 3), lists(2, 1, 3), lists(3, 2)}, setOf(1, 2, 3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, Membership{Reciprocal: true}.Set(lists(1).Ref, c.same))
+		})
+	}
+}
+
 // naiveSet adds whatever somebody in the set lists until nothing changes.
-func naiveSet(owner filters.PubKey, same []*Announcement) map[filters.PubKey]struct{} {
+func naiveSet(owner filters.PubKey, same []*Announcement, reciprocal bool) map[filters.PubKey]struct{} {
+	returned := func(of, by filters.PubKey) bool {
+		for _, a := range same {
+			if a.Ref.Owner == by && slices.Contains(a.Maintainers, of) {
+				return true
+			}
+		}
+		return false
+	}
 	set := map[filters.PubKey]struct{}{owner: {}}
 	for before := -1; before != len(set); {
 		before = len(set)
 		for _, a := range same {
 			if _, ok := set[a.Ref.Owner]; ok {
 				for _, m := range a.Maintainers {
-					set[m] = struct{}{}
+					if !reciprocal || returned(a.Ref.Owner, m) {
+						set[m] = struct{}{}
+					}
 				}
 			}
 		}
@@ -100,17 +138,20 @@ func TestMaintainerSetAgainstNaiveTwin(t *testing.T) {
 			}
 			same = append(same, a)
 		}
-		for owner := range n {
-			ref := lists(owner).Ref
-			assert.Equal(t, naiveSet(ref.Owner, same), MaintainerSet(ref, same))
-		}
-		for author := range n {
-			inSome := false
-			for _, a := range same {
-				_, in := naiveSet(a.Ref.Owner, same)[key(author)]
-				inSome = inSome || in
+		for _, reciprocal := range []bool{false, true} {
+			m := Membership{Reciprocal: reciprocal}
+			for owner := range n {
+				ref := lists(owner).Ref
+				assert.Equal(t, naiveSet(ref.Owner, same, reciprocal), m.Set(ref, same))
 			}
-			assert.Equal(t, inSome, Maintains(key(author), same))
+			for author := range n {
+				inSome := false
+				for _, a := range same {
+					_, in := naiveSet(a.Ref.Owner, same, reciprocal)[key(author)]
+					inSome = inSome || in
+				}
+				assert.Equal(t, inSome, m.Includes(key(author), same))
+			}
 		}
 	}
 }

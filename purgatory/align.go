@@ -49,7 +49,7 @@ func (p *Purgatory) again(ctx context.Context, g *group) error {
 	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
 	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
 	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
-		r.members, r.active = nip34.MaintainerSet(r.ref, g.all), g.accepted[r.ref] != nil
+		r.members, r.active = p.cfg.Membership.Set(r.ref, g.all), g.accepted[r.ref] != nil
 		_, waits := g.waiting[r.ref]
 		return !r.active && !waits
 	})
@@ -94,8 +94,7 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 // share gives a repository what it lacks and another one of ours has: what is needed
 // is for each of them to say, where it came first does not matter.
 func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
-	sharer, ok := p.git.(Sharer)
-	if !ok {
+	if p.git.sharer == nil {
 		return nil
 	}
 	shared := false
@@ -110,7 +109,7 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
 			continue
 		}
 		slices.SortFunc(ids, compareIDs)
-		if err := sharer.Share(ctx, o.dir, r.dir, ids); err != nil {
+		if err := p.git.share(ctx, o.dir, r.dir, ids); err != nil {
 			// Another owner's repository must not keep this one from being dealt with.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue

@@ -45,18 +45,27 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 }
 
 func (p *Purgatory) identifiers(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
-	defer cancel()
-	var out []string
-	for identifier, err := range p.relay.Identifiers(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, identifier)
+	out, err := p.listed(ctx)
+	if err != nil {
+		return nil, err
 	}
 	for _, a := range p.AllAnnouncements() {
 		out = append(out, a.Ref.Identifier)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// listed returns the identifiers of what is served.
+func (p *Purgatory) listed(ctx context.Context) (out []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	defer p.recovered(&err, ofRelay)
+	for identifier, err := range p.relay.Identifiers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, identifier)
+	}
+	return out, nil
 }

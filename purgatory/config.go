@@ -16,10 +16,12 @@ type Config struct {
 	// Identity is how our service is reached: our own clone URLs are never fetched
 	// from. Without it none is ours.
 	Identity nip34.Identity
+	// Membership says who is a maintainer, whose states decide about refs.
+	Membership nip34.Membership
 	// Logger gets what happens. Defaults to discarding it.
 	Logger *slog.Logger
 	// Observe, if not nil, is told what happens, on the goroutine of Run or that of
-	// the caller of a method. It must not block.
+	// the caller of a method. It must not block. A panic in it is contained.
 	Observe func(Observation)
 
 	// Hold is how long an event waits, MaxHold how long signs of life can make an
@@ -59,6 +61,13 @@ type Config struct {
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
+	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
+	// how hunting went; those that are being asked are kept in any case. What has no room
+	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
+	MaxKept int
+	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
+	// are hunted: the first ones. The rest is counted. Defaults to 16.
+	MaxClones int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
 	// objects are looked at. Default to 10 and 4. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are
@@ -120,6 +129,8 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxPlaceholders, 5_000)
 	def(&c.MaxPlaceholdersPerRepo, 100)
 	def(&c.MaxRemembered, 50_000)
+	def(&c.MaxKept, 20_000)
+	def(&c.MaxClones, 16)
 	def(&c.MaxHunts, 10)
 	def(&c.MaxSettling, 4)
 	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
@@ -164,7 +175,8 @@ func (c Config) validate() error {
 	}{
 		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
 		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
-		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
+		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxKept", int64(c.MaxKept)},
+		{"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
 		{"MaxFetch", c.MaxFetch},
 	} {

@@ -2,16 +2,22 @@ package purgatory_test
 
 import (
 	"context"
+	"iter"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // panicking is a fetcher with a bug that one server provokes.
@@ -49,8 +55,254 @@ func TestPromiseP38_PanicCostsOneRequest(t *testing.T) {
 		w.held(state)
 		wait(10 * time.Minute)
 		require.True(t, w.relay.has(state))
-		require.NotZero(t, w.p.Status().Panics)
+		require.Equal(t, map[string]uint64{"git": 1}, w.p.Status().Panics)
 		w.stop()
+		require.Empty(t, w.git.Broken())
+	})
+}
+
+// bugs make calls of the embedder's code panic.
+type bugs struct {
+	mu   sync.Mutex
+	op   string // which calls
+	left int    // how many of them
+	made int
+}
+
+func (b *bugs) at(op string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.op == op && b.left > 0 {
+		b.left--
+		b.made++
+		panic("not my day: " + op)
+	}
+}
+
+// buggyRelay panics before the call or, as Save does, after it.
+type buggyRelay struct {
+	*relay
+	b *bugs
+}
+
+func (r buggyRelay) Save(ctx context.Context, ev *nostr.Event) error {
+	r.b.at("save")
+	err := r.relay.Save(ctx, ev)
+	r.b.at("saved")
+	return err
+}
+
+func (r buggyRelay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	r.b.at("announcements")
+	return r.relay.Announcements(ctx, identifier)
+}
+
+func (r buggyRelay) States(ctx context.Context, identifier string) ([]*nip34.State, error) {
+	r.b.at("states")
+	return r.relay.States(ctx, identifier)
+}
+
+func (r buggyRelay) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+	r.b.at("deleted")
+	return r.relay.Deleted(ctx, ev)
+}
+
+func (r buggyRelay) Has(ctx context.Context, id filters.EventID) (bool, error) {
+	r.b.at("has")
+	return r.relay.Has(ctx, id)
+}
+
+func (r buggyRelay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
+	r.b.at("identifiers")
+	all := r.relay.Identifiers(ctx)
+	return func(yield func(string, error) bool) {
+		all(yield)
+		r.b.at("identifiers ranged")
+	}
+}
+
+type buggyRepos struct {
+	*fetchtest.Fake
+	b *bugs
+}
+
+func (r buggyRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+	r.b.at("lock")
+	dir, unlock, err := r.Fake.Lock(ctx, ref)
+	return dir, func() {
+		unlock()
+		r.b.at("unlock")
+	}, err
+}
+
+func (r buggyRepos) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+	r.b.at("create")
+	return r.Fake.Create(ctx, ref, format)
+}
+
+func (r buggyRepos) Remove(ctx context.Context, ref filters.RepoRef) error {
+	r.b.at("remove")
+	return r.Fake.Remove(ctx, ref)
+}
+
+type buggyGit struct {
+	*fetchtest.Fake
+	b *bugs
+}
+
+func (g buggyGit) Quarantine(ctx context.Context, dir string) (purgatory.Quarantine, error) {
+	g.b.at("quarantine")
+	q, err := g.Fake.Quarantine(ctx, dir)
+	return buggyQuarantine{q, g.b}, err
+}
+
+func (g buggyGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	g.b.at("missing")
+	return g.Fake.Missing(ctx, dir, ids)
+}
+
+func (g buggyGit) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
+	g.b.at("refs")
+	return g.Fake.Refs(ctx, dir)
+}
+
+func (g buggyGit) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	g.b.at("align")
+	err := g.Fake.Align(ctx, dir, changes, head)
+	g.b.at("aligned")
+	return err
+}
+
+func (g buggyGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+	g.b.at("share")
+	return g.Fake.Share(ctx, from, to, ids)
+}
+
+func (g buggyGit) Tidy(ctx context.Context, dir string) error {
+	g.b.at("tidy")
+	return g.Fake.Tidy(ctx, dir)
+}
+
+type buggyQuarantine struct {
+	purgatory.Quarantine
+	b *bugs
+}
+
+func (q buggyQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	q.b.at("quarantine missing")
+	return q.Quarantine.Missing(ctx, ids)
+}
+
+func (q buggyQuarantine) Promote(ctx context.Context) error {
+	q.b.at("promote")
+	return q.Quarantine.Promote(ctx)
+}
+
+func (q buggyQuarantine) Discard() error {
+	err := q.Quarantine.Discard()
+	q.b.at("discard")
+	return err
+}
+
+type buggyState struct {
+	state.Store
+	b *bugs
+}
+
+func (s buggyState) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+	s.b.at("get")
+	return s.Store.Get(ctx, key)
+}
+
+func (s buggyState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	s.b.at("put")
+	v, err := s.Store.CompareAndSwap(ctx, key, old, value)
+	s.b.at("was put")
+	return v, err
+}
+
+func (s buggyState) Delete(ctx context.Context, key string, old state.Version) error {
+	s.b.at("delete")
+	return s.Store.Delete(ctx, key, old)
+}
+
+// Whatever code of the embedder's panics, a few times in a row: what was being done is
+// done in the end, once each, no lock stays held, and the process lives.
+func TestPanicsCostWhatWasBeingDone(t *testing.T) {
+	for where, ops := range map[string][]string{
+		"relay":        {"save", "saved", "announcements", "states", "deleted", "has", "identifiers", "identifiers ranged"},
+		"repositories": {"lock", "unlock", "create", "remove"},
+		"git": {
+			"quarantine", "missing", "refs", "align", "aligned", "share", "tidy", "quarantine missing", "promote", "discard",
+		},
+		"store":    {"get", "put", "was put", "delete"},
+		"observer": {"observe"},
+	} {
+		for _, op := range ops {
+			t.Run(op, func(t *testing.T) { testPanics(t, where, op) })
+		}
+	}
+}
+
+func testPanics(t *testing.T, where, op string) {
+	synctest.Test(t, func(t *testing.T) {
+		const times = 3
+		b := &bugs{op: op}
+		w := newWorld(t, purgatory.Config{})
+		w.host, w.repos, w.fetcher = buggyRelay{w.relay, b}, buggyRepos{w.git, b}, buggyGit{w.git, b}
+		w.state = buggyState{w.state, b}
+		w.observe = func(purgatory.Observation) { b.at("observe") }
+		w.start()
+		b.mu.Lock()
+		b.left = times
+		b.mu.Unlock()
+		until := func(f func() error) {
+			for range times + 1 {
+				if err := f(); err == nil {
+					return
+				}
+			}
+			t.Fatal("goes on failing")
+		}
+		submit := func(ev *nostr.Event) {
+			until(func() error {
+				_, err := w.p.Submit(t.Context(), ev, true)
+				return err
+			})
+		}
+		w.git.Serve(clone("good.example/r.git"), serving(1))
+		a, s := announce(alice, now(), "good.example/r.git"), says(alice, now(), "main", 1)
+		alsoBobs := announce(bob, now()) // gets alice's data
+		alsoBobs.Tags = append(alsoBobs.Tags, nostr.Tag{"maintainers", alice.Hex()})
+		bob.Sign(alsoBobs)
+		vain := announce(carol, now(), "bad.example/r.git")
+		for _, ev := range []*nostr.Event{a, s, alsoBobs, vain, says(carol, now(), "main", 2)} {
+			submit(ev)
+		}
+		// Data whose event does not come.
+		pushed := nip34.EventRef(filters.EventID{7})
+		wait(10 * time.Minute)
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{pushed: object(9)}, object(9))
+		until(func() error { return w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{pushed}) })
+		wait(3 * time.Hour)
+
+		st := w.p.Status()
+		require.Positive(t, b.made)
+		require.Equal(t, map[string]uint64{where: uint64(b.made)}, st.Panics)
+		for _, ev := range []*nostr.Event{a, s, alsoBobs} {
+			require.True(t, w.relay.has(ev))
+		}
+		require.False(t, w.relay.has(vain))
+		require.False(t, w.git.Has(repoOf(carol)))
+		main := map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}
+		require.Equal(t, main, w.git.RefsOf(repoOf(alice)))
+		require.Equal(t, main, w.git.RefsOf(repoOf(bob)))
+		for _, k := range []*relaytest.Key{alice, bob} {
+			require.False(t, w.git.Locked(repoOf(k)))
+		}
+		require.Equal(t, uint64(3), st.Released)
+		w.stop()
+		require.Zero(t, w.git.Quarantines())
 		require.Empty(t, w.git.Broken())
 	})
 }

@@ -67,5 +67,7 @@
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
 // memory and a suite for any, package purgatorymock mocks. [Knower], [Sharer] and
-// [Mender] are powers that a Relay and a GitFetcher may have besides.
+// [Mender] are powers that a Relay and a GitFetcher may have besides. A panic in what an
+// embedder gives counts as an error of that call, which is tried again as any; Status
+// counts it.
 package purgatory

@@ -230,7 +230,11 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 			e.look(ref.Identifier, causes{})
 		}
 	}
+	if e.p.cfg.Membership.Reciprocal {
+		e.left(author, msg.event)
+	}
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
+		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)
 		e.look(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
 	}
@@ -357,7 +361,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	}
 	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.p.cfg.Observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	e.p.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Settled{Repo: x.Repo}))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -92,7 +91,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) hunt.Outcome {
 	if err != nil && ctx.Err() == nil {
 		f.warn(line{who: from.Authority.Host, what: "failed"}, "fetch failed", from, err)
 	}
-	p.cfg.Observe(seen)
+	p.observe(seen)
 	return outcome
 }
 
@@ -171,10 +170,13 @@ func (f *fetches) gather(ctx context.Context, pl *place, seen *Fetched, want []n
 		pl.quarantine = q
 	}
 	fetching, cancel := context.WithTimeout(ctx, f.p.cfg.FetchTimeout)
-	n, err := f.ask(fetching, pl, seen.URL, want)
+	n, err := pl.quarantine.Fetch(fetching, seen.URL, want)
 	cancel()
 	seen.Bytes = n
 	if err != nil {
+		if errors.Is(err, errSpoilt) {
+			f.discard(pl)
+		}
 		return err
 	}
 	f.p.step("fetched")
@@ -186,24 +188,6 @@ func (f *fetches) gather(ctx context.Context, pl *place, seen *Fetched, want []n
 	}
 	seen.Missing = len(missing)
 	return nil
-}
-
-// ask is [Quarantine.Fetch]. A panic in it is a bug of the GitFetcher, but whatever the
-// server did to provoke it must cost no more than this request: the server counts as
-// broken, and since nobody knows what is in the quarantine now, it goes.
-func (f *fetches) ask(ctx context.Context, pl *place, from egress.URL, want []nip34.ObjectID) (n int64, err error) {
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		f.p.stats.panics.Add(1)
-		f.p.cfg.Logger.Error("panic while fetching", keyURL, printable(from.String()),
-			keyError, printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
-		f.discard(pl)
-		err = fmt.Errorf("%w: internal error: %v", ErrBroken, r)
-	}()
-	return pl.quarantine.Fetch(ctx, from, want)
 }
 
 // quarantine makes a quarantine beside a repository.

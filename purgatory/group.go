@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -19,6 +18,7 @@ import (
 // concern several of them.
 type group struct {
 	identifier string
+	membership nip34.Membership
 	accepted   map[filters.RepoRef]*nip34.Announcement
 	waiting    map[filters.RepoRef]ledger.Entry // announcements that wait
 	all        []*nip34.Announcement            // the newest of each repository
@@ -68,6 +68,7 @@ type repository struct {
 func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
+		membership: p.cfg.Membership,
 		late:       late,
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
@@ -203,6 +204,7 @@ func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
 	g.touched = maps.Clone(p.touched[g.identifier])
 	p.mu.Unlock()
 	for ref := range refs {
+		touched[ref] = touched[ref] || g.answered(ref)
 		r := g.repository(ref)
 		_, waits := g.waiting[ref]
 		stored := g.newestStored(r) != nil
@@ -223,7 +225,7 @@ func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
 }
 
 func (g *group) repository(ref filters.RepoRef) *repository {
-	return &repository{ref: ref, members: nip34.MaintainerSet(ref, g.all), active: g.accepted[ref] != nil}
+	return &repository{ref: ref, members: g.membership.Set(ref, g.all), active: g.accepted[ref] != nil}
 }
 
 // waitsFor reports whether a state or a pull request waits for a repository.
@@ -350,28 +352,4 @@ func unlock(repos []*repository) {
 			r.unlock = nil
 		}
 	}
-}
-
-// urls returns where git data of a repository can be had: what the announcements of
-// all maintainers name, and then what only the pull requests that wait name, which
-// anybody can write.
-func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) {
-	add := func(to *[]egress.URL, us []egress.URL) {
-		for _, u := range us {
-			if !p.cfg.Identity.IsClone(u) && !slices.Contains(own, u) && !slices.Contains(strangers, u) {
-				*to = append(*to, u)
-			}
-		}
-	}
-	for _, a := range g.all {
-		if r.isMember(a.Ref.Owner) {
-			add(&own, a.Clones)
-		}
-	}
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) {
-			add(&strangers, h.pull.Clones)
-		}
-	}
-	return own, strangers
 }

@@ -5,4 +5,4 @@ package purgatory_test
 import "time"
 
 // holdKilled is how long events wait in the process that is killed.
-const holdKilled = 3 * time.Second
+const holdKilled = 5 * time.Second

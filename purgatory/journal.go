@@ -93,11 +93,7 @@ func (p *Purgatory) mend(ctx context.Context, ref filters.RepoRef, dir string) e
 	if !doubted {
 		return nil
 	}
-	tidy := p.git.Tidy
-	if m, ok := p.git.(Mender); ok {
-		tidy = m.Mend
-	}
-	if err := tidy(ctx, dir); err != nil {
+	if err := p.git.mend(ctx, dir); err != nil {
 		return err
 	}
 	refs, err := p.git.Refs(ctx, dir)

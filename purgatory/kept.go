@@ -57,8 +57,6 @@ type lackRecord struct {
 }
 
 const (
-	// maxKept bounds the servers, and the repositories, that something is kept of.
-	maxKept = 20_000
 	// maxLacks bounds what is kept that servers lack for one repository.
 	maxLacks = 64
 	// brokenMin and brokenMost are how long a server is left alone that is of no use.
@@ -300,7 +298,7 @@ func (f *fetches) server(a egress.Authority) *server {
 	if s := f.servers[a]; s != nil {
 		return s
 	}
-	makeRoom(f, f.servers, serverKey)
+	trim(f, f.servers, serverKey, f.p.cfg.MaxKept-1)
 	s := &server{}
 	f.servers[a] = s
 	return s
@@ -310,124 +308,8 @@ func (f *fetches) repository(ref filters.RepoRef) *hunted {
 	if h := f.hunted[ref]; h != nil {
 		return h
 	}
-	makeRoom(f, f.hunted, huntedKey)
+	trim(f, f.hunted, huntedKey, f.p.cfg.MaxKept-1)
 	h := &hunted{}
 	f.hunted[ref] = h
 	return h
-}
-
-// makeRoom drops something that is not in use where there is too much.
-func makeRoom[K comparable, B book](f *fetches, books map[K]B, key func(K) string) {
-	if len(books) < maxKept {
-		return
-	}
-	for k, b := range books {
-		if !b.inUse() {
-			delete(books, k)
-			f.gone = append(f.gone, key(k))
-			f.p.stats.drop("kept")
-			f.ring()
-			return
-		}
-	}
-}
-
-// flush puts everything on the disk that is not there as it is now.
-func (f *fetches) flush(ctx context.Context) error {
-	f.mu.Lock()
-	servers, repos, gone := dirty(f.servers), dirty(f.hunted), f.gone
-	f.gone = nil
-	f.mu.Unlock()
-	var errs []error
-	for _, key := range gone { // should that fail, the next start does it
-		errs = append(errs, f.p.keep.drop(ctx, key))
-	}
-	for _, a := range servers {
-		errs = append(errs, f.keepServer(ctx, a))
-	}
-	for _, ref := range repos {
-		errs = append(errs, f.keepHunted(ctx, ref))
-	}
-	return errors.Join(errs...)
-}
-
-func dirty[K comparable, B book](books map[K]B) (out []K) {
-	for k, b := range books {
-		if b.versions().dirty() {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// sweep has flush drop what says nothing any more.
-func (f *fetches) sweep() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	for a, s := range f.servers {
-		if _, worth := f.serverRecord(a, now); !worth {
-			s.version.now++
-		}
-	}
-	for ref, h := range f.hunted {
-		if _, worth := f.huntedRecord(ref, now); !worth {
-			h.version.now++
-		}
-	}
-}
-
-// ring has runKeeping know that something is not on the disk.
-func (f *fetches) ring() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
-}
-
-const (
-	keepDelay = time.Second     // in which changes are gathered
-	keepRetry = time.Minute     // after a failure
-	keepSweep = time.Hour       // between two looks at what may go
-	lastWords = 2 * time.Second // at the end
-)
-
-// runKeeping has what was learned on the disk soon, many changes at once.
-func (f *fetches) runKeeping(ctx context.Context) {
-	sweep := time.NewTicker(keepSweep)
-	defer sweep.Stop()
-	for {
-		wait := keepDelay
-		select {
-		case <-f.changed:
-		case <-sweep.C:
-			f.sweep()
-		case <-ctx.Done():
-			return
-		}
-		for {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			}
-			err := f.flush(ctx)
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, printable(err.Error()))
-			wait = keepRetry
-		}
-	}
-}
-
-// keepLast is flush when nothing happens any more.
-func (f *fetches) keepLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
-	if err := f.flush(ctx); err != nil {
-		f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, printable(err.Error()))
-	}
 }

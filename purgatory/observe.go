@@ -92,23 +92,39 @@ type stats struct {
 	held                            atomic.Uint64
 	fates                           [Deleted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
-	unreadable, panics              atomic.Uint64
+	unreadable                      atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for
 
 	mu sync.Mutex
 	// guarded by mu
-	dropped  map[string]uint64
+	dropped  map[string]uint64 // by reason
+	panics   map[string]uint64 // that were contained, by whose code it was
 	byDomain map[string]*domainStats
 }
 
 // drop counts what a bound kept out.
-func (s *stats) drop(reason string) {
+func (s *stats) drop(reason string) { s.dropSome(reason, 1) }
+
+func (s *stats) dropSome(reason string, n int) {
+	if n <= 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dropped == nil {
-		s.dropped = make(map[string]uint64)
+	increase(&s.dropped, reason, n)
+}
+
+func (s *stats) panicked(whose string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	increase(&s.panics, whose, 1)
+}
+
+func increase(m *map[string]uint64, key string, n int) {
+	if *m == nil {
+		*m = make(map[string]uint64)
 	}
-	s.dropped[reason]++
+	(*m)[key] += uint64(n)
 }
 
 // The keys of what is logged.
@@ -131,7 +147,7 @@ func (s *stats) fetched(f Fetched) {
 
 func (p *Purgatory) began(e ledger.Entry) {
 	p.stats.held.Add(1)
-	p.cfg.Observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
+	p.observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
 }
 
 func (p *Purgatory) ended(e ledger.Entry, why Fate) {
@@ -142,5 +158,5 @@ func (p *Purgatory) ended(e ledger.Entry, why Fate) {
 	}
 	p.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "fate", why.String())
-	p.cfg.Observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
+	p.observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
 }

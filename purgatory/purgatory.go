@@ -31,7 +31,7 @@ type Purgatory struct {
 	cfg   Config
 	relay Relay
 	repos Repositories
-	git   GitFetcher
+	git   containedGit
 	keep  keeper
 	step  func(name string) // a durable step was taken; for tests of crashes
 
@@ -79,8 +79,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	p := &Purgatory{
-		cfg: cfg, relay: relay, repos: repos, git: git, keep: keeper{store},
-		step: step, inbox: newInbox(),
+		cfg: cfg, step: step, inbox: newInbox(),
 		ledger: ledger.New(ledger.Config{
 			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
 			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes,
@@ -93,6 +92,8 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
 		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
 	}
+	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
+	p.keep = keeper{containedStore{store, p}}
 	p.engine = newEngine(p)
 	if err := p.engine.recall(ctx); err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34
 	if err != nil {
 		return nil, err
 	}
-	members := nip34.MaintainerSet(ref, g.all)
+	members := p.cfg.Membership.Set(ref, g.all)
 	r := &repository{ref: ref, members: members}
 	newest := g.newestStored(r)
 	for _, h := range g.states {

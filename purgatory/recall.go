@@ -74,7 +74,7 @@ func (f *fetches) recallServer(value []byte, now time.Time) (d hunt.PastDomain, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := u.Authority
-	if len(f.servers) >= maxKept {
+	if len(f.servers) >= f.p.cfg.MaxKept {
 		f.p.stats.drop("kept")
 		return d, false, nil
 	}
@@ -101,7 +101,7 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.hunted) >= maxKept {
+	if len(f.hunted) >= f.p.cfg.MaxKept {
 		f.p.stats.drop("kept")
 		return p, false, nil
 	}

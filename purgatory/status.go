@@ -33,7 +33,7 @@ type Status struct {
 	Fetched    uint64            `json:"fetched_bytes"`
 	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
-	Panics     uint64            `json:"panics"`     // of the GitFetcher while it fetched; always a bug
+	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
 }
 
 // StatusEntries is how many entries a [Status] names.
@@ -58,8 +58,8 @@ func (p *Purgatory) Status() Status {
 		Expired: p.stats.fates[Expired].Load(), Replaced: p.stats.fates[Replaced].Load(),
 		Deleted: p.stats.fates[Deleted].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
 		Objects: p.stats.objects.Load(), Fetched: p.stats.bytes.Load(), Unreadable: p.stats.unreadable.Load(),
-		Dropped: p.stats.drops(), Panics: p.stats.panics.Load(),
 	}
+	st.Dropped, st.Panics = p.stats.byName()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.ledger.All()
@@ -96,12 +96,14 @@ func (p *Purgatory) entryStatus(e ledger.Entry) EntryStatus {
 	return st
 }
 
-func (s *stats) drops() map[string]uint64 {
+// byName returns what is counted by name.
+func (s *stats) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[string]uint64, len(s.dropped))
-	maps.Copy(out, s.dropped)
-	return out
+	dropped, panics = make(map[string]uint64, len(s.dropped)), make(map[string]uint64, len(s.panics))
+	maps.Copy(dropped, s.dropped)
+	maps.Copy(panics, s.panics)
+	return dropped, panics
 }
 
 // Collector returns the metrics, computed when they are asked for. The caller
@@ -132,7 +134,7 @@ func newCollector(p *Purgatory, namespace string) *collector {
 		fates:    desc("ended_total", "Events that wait no longer, by why.", "fate"),
 		bytes:    desc("fetched_bytes_total", "Bytes of git data that came."),
 		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
-		panics:   desc("panics_total", "Panics while fetching that were contained."),
+		panics:   desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 	}
 }
 
@@ -157,7 +159,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.attempts, counter, float64(st.Failed), "failure")
 	send(c.oids, counter, float64(st.Objects))
 	send(c.bytes, counter, float64(st.Fetched))
-	send(c.panics, counter, float64(st.Panics))
 	for class, n := range map[string]int{
 		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders,
 	} {
@@ -168,6 +169,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for reason, n := range st.Dropped {
 		send(c.dropped, counter, float64(n), reason)
+	}
+	for whose, n := range st.Panics {
+		send(c.panics, counter, float64(n), whose)
 	}
 	for domain, d := range c.p.stats.domains() {
 		send(c.inFlight, gauge, float64(d.inFlight), domain)

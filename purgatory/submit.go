@@ -164,6 +164,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 		p.ended(old, Replaced)
 	}
 	p.began(e)
+	p.countClones(e)
 	if e.Class == ledger.State {
 		p.alive(ctx, e)
 	}
@@ -213,7 +214,7 @@ func (p *Purgatory) hasSay(ctx context.Context, e ledger.Entry) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading announcements: %w", err)
 	}
-	return nip34.Maintains(e.Author, served), nil
+	return p.cfg.Membership.Includes(e.Author, served), nil
 }
 
 // strikeReplaced strikes off what was replaced. If that fails it is done at the next
@@ -275,7 +276,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 		}
 	}
 	for _, e := range entries {
-		if _, member := nip34.MaintainerSet(e.Repos[0], all)[state.Author]; member {
+		if _, member := p.cfg.Membership.Set(e.Repos[0], all)[state.Author]; member {
 			p.sign(ctx, e.Repos[0], true)
 		}
 	}

@@ -164,7 +164,11 @@ type world struct {
 	stop  func()
 	seen  []purgatory.Observation
 
-	fetcher purgatory.GitFetcher // in place of git, where a test says so
+	// in place of relay and git, where a test says so
+	host    purgatory.Relay
+	repos   purgatory.Repositories
+	fetcher purgatory.GitFetcher
+	observe func(purgatory.Observation) // besides
 }
 
 func run(t *testing.T, cfg purgatory.Config, test func(t *testing.T, w *world)) {
@@ -188,12 +192,21 @@ func (w *world) start() {
 		mu.Lock()
 		defer mu.Unlock()
 		w.seen = append(w.seen, o)
+		if w.observe != nil {
+			w.observe(o)
+		}
 	}
-	fetcher := purgatory.GitFetcher(w.git)
+	host, repos, fetcher := purgatory.Relay(w.relay), purgatory.Repositories(w.git), purgatory.GitFetcher(w.git)
+	if w.host != nil {
+		host = w.host
+	}
+	if w.repos != nil {
+		repos = w.repos
+	}
 	if w.fetcher != nil {
 		fetcher = w.fetcher
 	}
-	p, err := purgatory.Open(w.t.Context(), w.relay, w.git, fetcher, w.state, cfg)
+	p, err := purgatory.Open(w.t.Context(), host, repos, fetcher, w.state, cfg)
 	require.NoError(w.t, err)
 	w.p = p
 	ctx, cancel := context.WithCancel(w.t.Context())

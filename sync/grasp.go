@@ -16,7 +16,7 @@ import (
 //   - announcements that list our service in both relays and clone, and other
 //     versions of such a one: the owner may take a repository from us,
 //   - states by an author in the maintainer set of an accepted announcement with
-//     that identifier ([nip34.MaintainerSet]),
+//     that identifier ([nip34.MaintainerSet]), or as Membership says,
 //   - other events that refer to an accepted announcement, or to an accepted patch,
 //     pull request or issue, or that an accepted event refers to,
 //   - deletions by the author of something that is here,
@@ -38,6 +38,10 @@ import (
 //
 // A GRASPPolicy has no state and is safe for concurrent use.
 type GRASPPolicy struct {
+	// Membership says who is a maintainer. It must not be changed once the policy is
+	// used, and must be that of purgatory where there is one.
+	Membership nip34.Membership
+
 	identity nip34.Identity
 }
 
@@ -103,9 +107,9 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, vi
 	case filters.KindAnnouncement:
 		return p.judgeAnnouncement(ev, view), nil
 	case filters.KindState:
-		return judgeState(ev, view), nil
+		return p.judgeState(ev, view), nil
 	case filters.KindDeletion:
-		return judgeDeletion(ctx, ev, view)
+		return p.judgeDeletion(ctx, ev, view)
 	case filters.KindVanish:
 		return p.judgeVanish(ctx, ev, view)
 	}
@@ -126,15 +130,25 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 
 // judgeState accepts a state that some repository's maintainer set authorises.
 // What else it tags doesn't matter: a stranger can tag anything.
-func judgeState(ev *nostr.Event, view View) Verdict {
+func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
 		return reject(reasonInvalid)
 	}
-	if view.Maintained(s.Ref.Identifier, s.Ref.Owner) {
+	if p.maintained(s.Ref, view) {
 		return accept()
 	}
 	return Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
+}
+
+// maintained reports whether the author of a state is or was a maintainer of any
+// repository. With reciprocal listings that takes an announcement of their own, which
+// makes them one of that repository at least.
+func (p *GRASPPolicy) maintained(state filters.RepoRef, view View) bool {
+	if p.Membership.Reciprocal {
+		return view.Announced(state)
+	}
+	return view.Maintained(state.Identifier, state.Owner)
 }
 
 // judgeVanish accepts a request of somebody who has something here that can vanish.
@@ -156,7 +170,7 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view Vie
 	return Verdict{Decision: Depend, DependsOn: []Dependency{OnAuthor(author)}}, nil
 }
 
-func judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
+func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
 	author, err := filters.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
@@ -168,7 +182,7 @@ func judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (Verdict, er
 		switch {
 		case !ok || a.PubKey != author:
 			continue
-		case a.Kind == filters.KindState && view.Maintained(ref.Identifier, author),
+		case a.Kind == filters.KindState && p.maintained(ref, view),
 			a.Kind == filters.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
 		case a.Kind == filters.KindState:

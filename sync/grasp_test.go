@@ -408,3 +408,28 @@ func TestGRASPPolicyMaintainers(t *testing.T) {
 	v.anns[0].Ref.Identifier = "y"
 	assert.Equal(t, Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
 }
+
+// Where listings must be returned, a state or its deletion takes an announcement of its
+// author's, and waits for it.
+func TestReciprocalMembership(t *testing.T) {
+	policy := graspPolicy(t, graspHost)
+	policy.Membership.Reciprocal = true
+	v := graspView()
+	judge := func(ev *nostr.Event) Verdict {
+		verdict, err := policy.Judge(t.Context(), ev, Source{}, v)
+		require.NoError(t, err)
+		return verdict
+	}
+	for author := 1; author <= 2; author++ {
+		assert.Equal(t, Accept, judge(state(author, "x")).Decision)
+	}
+	listed := testRepo(3, "x")
+	events := []*nostr.Event{state(3, "x"), deletion(3, nostr.Tag{"a", listed.Address(30618)})}
+	for _, ev := range events {
+		assert.Equal(t, Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer("x", testKey(3))}}, judge(ev))
+	}
+	v.announce(3, "x")
+	for _, ev := range events {
+		assert.Equal(t, Accept, judge(ev).Decision)
+	}
+}

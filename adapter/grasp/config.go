@@ -31,6 +31,9 @@ type Config struct {
 	// Criteria is what the NIP-11 document says of the repositories that are taken.
 	// Defaults to that of the default policy.
 	Criteria string
+	// Membership says who is a maintainer: for purgatory, and for the default policy.
+	// A Policy of Sync's must do the same by itself.
+	Membership nip34.Membership
 	// Logger gets what happens, unless a part has one of its own. Defaults to
 	// discarding it.
 	Logger *slog.Logger
@@ -39,7 +42,7 @@ type Config struct {
 	// Policy, by default GRASPPolicy, decides before purgatory does.
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity is set by New; how much one fetch brings, and how long it takes, is known
+	// Identity and Membership are set by New; how much one fetch brings, and how long it takes, is known
 	// from Fetch.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
@@ -78,10 +81,12 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 		c.Criteria = criteria
 	}
 	if c.Sync.Policy == nil {
-		c.Sync.Policy = relaysync.NewGRASPPolicy(identity)
+		policy := relaysync.NewGRASPPolicy(identity)
+		policy.Membership = c.Membership
+		c.Sync.Policy = policy
 	}
 	c.Sync.State = c.State
-	c.Purgatory.Identity = identity
+	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
 	if c.Purgatory.MaxFetch == 0 {
 		c.Purgatory.MaxFetch = c.Fetch.MaxPackBytes // both have the same default
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // What bounds one fetch is said once: purgatory cut off at 11 minutes whoever was
@@ -25,6 +26,12 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Minute, cfg.Purgatory.FetchTimeout)
 	require.Equal(t, int64(1), cfg.Purgatory.MaxFetch)
+
+	given = Config{Membership: nip34.Membership{Reciprocal: true}}
+	cfg, err = given.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.True(t, cfg.Purgatory.Membership.Reciprocal)
+	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).Membership.Reciprocal)
 
 	cfg, err = Config{}.withDefaults(nip34.Identity{})
 	require.NoError(t, err)

@@ -46,6 +46,7 @@ type rig struct {
 	git     *fetchtest.Fake
 	kept    state.Store
 	most    int // entries of purgatory, 0 for the default
+	members nip34.Membership
 	manager *relaysync.SyncManager
 	waits   *purgatory.Purgatory
 	policy  *purgatoryadapter.Policy
@@ -63,7 +64,9 @@ func newRig(t *testing.T) *rig {
 func (r *rig) start() {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(r.t, err)
-	r.policy = purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
+	inner := relaysync.NewGRASPPolicy(identity)
+	inner.Membership = r.members
+	r.policy = purgatoryadapter.NewPolicy(inner)
 	_, err = r.policy.Judge(r.t.Context(), owner.Hosted(1, "x", us), relaysync.Source{}, nil)
 	require.ErrorIs(r.t, err, purgatoryadapter.ErrNotJoined)
 	a, err := filters.ParseRelayURL("wss://a.example")
@@ -77,7 +80,7 @@ func (r *rig) start() {
 		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
-		purgatory.Config{Identity: identity, Observe: host.Observe, MaxEntries: r.most})
+		purgatory.Config{Identity: identity, Observe: host.Observe, MaxEntries: r.most, Membership: r.members})
 	require.NoError(r.t, err)
 	r.policy.Join(r.waits)
 	ctx, cancel := context.WithCancel(r.t.Context())

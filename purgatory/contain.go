@@ -1,0 +1,155 @@
+package purgatory
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
+)
+
+// Whose code it was that panicked, as [Status] tells.
+const (
+	ofRelay    = "relay"
+	ofRepos    = "repositories"
+	ofGit      = "git"
+	ofStore    = "store"
+	ofObserver = "observer"
+)
+
+// recovered, deferred, turns a panic of the embedder's code into an error, and counts
+// it. Such a panic is a bug, but whatever a stranger did to provoke it must cost no
+// more than what was being done: that failed, and is tried again as after any error.
+func (p *Purgatory) recovered(err *error, whose string) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	p.panicked(r, whose)
+	*err = fmt.Errorf("%s panicked: %s", whose, printable(fmt.Sprint(r)))
+}
+
+// panicked counts a panic that was contained. It is called while that unwinds, so that
+// the stack tells where it was.
+func (p *Purgatory) panicked(r any, whose string) {
+	p.stats.panicked(whose)
+	p.cfg.Logger.Error("panic contained", "where", whose, keyError, printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
+}
+
+// observe tells the observer. Nothing depends on what it makes of that.
+func (p *Purgatory) observe(o Observation) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.panicked(r, ofObserver)
+		}
+	}()
+	p.cfg.Observe(o)
+}
+
+// containRelay returns a Relay whose panics are errors, those of Identifiers excepted:
+// only who ranges over these can tell them from its own. It is a [Knower] if the other
+// is one.
+func (p *Purgatory) containRelay(of Relay) Relay {
+	r := containedRelay{of, p}
+	if k, knows := of.(Knower); knows {
+		return containedKnower{r, k}
+	}
+	return r
+}
+
+type containedRelay struct {
+	Relay
+	p *Purgatory
+}
+
+func (r containedRelay) Save(ctx context.Context, event *nostr.Event) (err error) {
+	defer r.p.recovered(&err, ofRelay)
+	return r.Relay.Save(ctx, event)
+}
+
+func (r containedRelay) Announcements(ctx context.Context, identifier string) (_ []*nip34.Announcement, err error) {
+	defer r.p.recovered(&err, ofRelay)
+	return r.Relay.Announcements(ctx, identifier)
+}
+
+func (r containedRelay) States(ctx context.Context, identifier string) (_ []*nip34.State, err error) {
+	defer r.p.recovered(&err, ofRelay)
+	return r.Relay.States(ctx, identifier)
+}
+
+func (r containedRelay) Deleted(ctx context.Context, event *nostr.Event) (_ bool, err error) {
+	defer r.p.recovered(&err, ofRelay)
+	return r.Relay.Deleted(ctx, event)
+}
+
+type containedKnower struct {
+	containedRelay
+	knower Knower
+}
+
+func (k containedKnower) Has(ctx context.Context, id filters.EventID) (_ bool, err error) {
+	defer k.p.recovered(&err, ofRelay)
+	return k.knower.Has(ctx, id)
+}
+
+// containedRepositories are Repositories whose panics are errors.
+type containedRepositories struct {
+	repos Repositories
+	p     *Purgatory
+}
+
+func (r containedRepositories) Lock(ctx context.Context, ref filters.RepoRef) (_ string, _ func(), err error) {
+	defer r.p.recovered(&err, ofRepos)
+	dir, unlock, err := r.repos.Lock(ctx, ref)
+	if err != nil {
+		return "", nil, err
+	}
+	return dir, func() { r.unlock(unlock) }, nil
+}
+
+// unlock lets go of a lock. Should that panic, what was done under it is done all the
+// same; who waits for it waits no longer than a context says.
+func (r containedRepositories) unlock(unlock func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.p.panicked(v, ofRepos)
+		}
+	}()
+	unlock()
+}
+
+func (r containedRepositories) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) (err error) {
+	defer r.p.recovered(&err, ofRepos)
+	return r.repos.Create(ctx, ref, format)
+}
+
+func (r containedRepositories) Remove(ctx context.Context, ref filters.RepoRef) (err error) {
+	defer r.p.recovered(&err, ofRepos)
+	return r.repos.Remove(ctx, ref)
+}
+
+// containedStore is a Store whose panics are errors, those of Keys excepted, which only
+// Open asks for.
+type containedStore struct {
+	state.Store
+	p *Purgatory
+}
+
+func (s containedStore) Get(ctx context.Context, key string) (_ []byte, _ state.Version, err error) {
+	defer s.p.recovered(&err, ofStore)
+	return s.Store.Get(ctx, key)
+}
+
+func (s containedStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (_ state.Version, err error) {
+	defer s.p.recovered(&err, ofStore)
+	return s.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+func (s containedStore) Delete(ctx context.Context, key string, old state.Version) (err error) {
+	defer s.p.recovered(&err, ofStore)
+	return s.Store.Delete(ctx, key, old)
+}

@@ -1,0 +1,104 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// containedGit is a GitFetcher whose panics are errors. It can do what the other can.
+type containedGit struct {
+	git    GitFetcher
+	sharer Sharer // nil: it is none
+	mender Mender // nil: it is none
+	p      *Purgatory
+}
+
+func (p *Purgatory) containGit(of GitFetcher) containedGit {
+	g := containedGit{git: of, p: p}
+	g.sharer, _ = of.(Sharer)
+	g.mender, _ = of.(Mender)
+	return g
+}
+
+func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
+	defer g.p.recovered(&err, ofGit)
+	if q, err = g.git.Quarantine(ctx, dir); err != nil {
+		return nil, err
+	}
+	return containedQuarantine{q, g.p}, nil
+}
+
+func (g containedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.git.Missing(ctx, dir, ids)
+}
+
+func (g containedGit) Refs(ctx context.Context, dir string) (_ Refs, err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.git.Refs(ctx, dir)
+}
+
+func (g containedGit) Align(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) (err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.git.Align(ctx, dir, changes, head)
+}
+
+func (g containedGit) Tidy(ctx context.Context, dir string) (err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.git.Tidy(ctx, dir)
+}
+
+// share is [Sharer]. It is called only if the other is one.
+func (g containedGit) share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.sharer.Share(ctx, from, to, ids)
+}
+
+// mend is [Mender], or Tidy if the other is none.
+func (g containedGit) mend(ctx context.Context, dir string) (err error) {
+	if g.mender == nil {
+		return g.Tidy(ctx, dir)
+	}
+	defer g.p.recovered(&err, ofGit)
+	return g.mender.Mend(ctx, dir)
+}
+
+// containedQuarantine is a Quarantine whose panics are errors.
+type containedQuarantine struct {
+	q Quarantine
+	p *Purgatory
+}
+
+// errSpoilt says that nobody knows what is in a quarantine.
+var errSpoilt = errors.New("git panicked")
+
+// Fetch says after a panic that the server is of no use, whatever it did to provoke it,
+// and that nobody knows what is in the quarantine now.
+func (q containedQuarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (n int64, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			q.p.panicked(r, ofGit)
+			err = fmt.Errorf("%w: %w: %s", ErrBroken, errSpoilt, printable(fmt.Sprint(r)))
+		}
+	}()
+	return q.q.Fetch(ctx, from, ids)
+}
+
+func (q containedQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+	defer q.p.recovered(&err, ofGit)
+	return q.q.Missing(ctx, ids)
+}
+
+func (q containedQuarantine) Promote(ctx context.Context) (err error) {
+	defer q.p.recovered(&err, ofGit)
+	return q.q.Promote(ctx)
+}
+
+func (q containedQuarantine) Discard() (err error) {
+	defer q.p.recovered(&err, ofGit)
+	return q.q.Discard()
+}

@@ -1,0 +1,54 @@
+package purgatory_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// More servers and repositories than may be kept push each other out, and are hunted all
+// the same.
+func TestMaxKept(t *testing.T) {
+	run(t, purgatory.Config{MaxKept: 3, MaxHunts: 1}, func(t *testing.T, w *world) {
+		const all = 20
+		for i := range all {
+			k, u := relaytest.NewKey(fmt.Sprint("k", i)), fmt.Sprintf("a%d.example/r.git", i)
+			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400, Delay: 5 * time.Second})
+			w.relay.put(announce(k, now()-500, u))
+			w.held(says(k, now(), "main", i))
+		}
+		over := func() bool {
+			for _, prefix := range []string{"purgatory/server/", "purgatory/hunted/"} {
+				n := 0
+				for _, err := range w.state.Keys(t.Context(), prefix) {
+					require.NoError(t, err)
+					n++
+				}
+				if n > 3+3 { // and those that are in use, or about to go
+					return true
+				}
+			}
+			return false
+		}
+		for range 25 {
+			wait(time.Minute)
+			if over() { // the hourly check may have found all of them lacking just now
+				wait(5 * time.Second)
+				require.False(t, over())
+			}
+		}
+		hosts := make(map[string]bool)
+		for _, c := range w.git.Calls() {
+			hosts[c.URL.Authority.Host] = true
+		}
+		require.Len(t, hosts, all)
+		require.Positive(t, w.p.Status().Dropped["kept"])
+	})
+}

@@ -1,0 +1,83 @@
+package purgatory_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Where listings must be returned, what a maintainer says counts from when they return
+// it, and as long as they do.
+func TestReciprocalMembership(t *testing.T) {
+	run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: true}}, func(t *testing.T, w *world) {
+		listing := func(k, other *relaytest.Key, at nostr.Timestamp) *nostr.Event {
+			ev := announce(k, at, "good.example/r.git")
+			ev.Tags = append(ev.Tags, nostr.Tag{"maintainers", other.Hex()})
+			k.Sign(ev)
+			return ev
+		}
+		arrives := func(ev *nostr.Event) {
+			w.relay.put(ev)
+			w.p.Arrived(ev)
+			wait(5 * time.Second)
+		}
+		decides := func(want *nostr.Event, n int) {
+			t.Helper()
+			s, err := w.p.Authorised(t.Context(), repoOf(alice))
+			require.NoError(t, err)
+			require.Equal(t, want.ID, s.ID.String())
+			require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(n)}, w.git.RefsOf(repoOf(alice)))
+		}
+		w.git.Serve(clone("good.example/r.git"), serving(1, 2))
+		began := now()
+		alices, bobs := says(alice, began-10, "main", 1), says(bob, began, "main", 2)
+		w.relay.put(listing(alice, bob, began-500), announce(bob, began-500, "good.example/r.git"))
+		w.held(alices)
+		w.held(bobs)
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(alices))
+		require.True(t, w.relay.has(bobs), "it is what bob says of his own repository")
+		decides(alices, 1)
+
+		arrives(listing(bob, alice, began-400))
+		decides(bobs, 2)
+		arrives(announce(bob, began-300))
+		decides(alices, 1)
+		back := listing(bob, alice, began-200)
+		arrives(back)
+		decides(bobs, 2)
+		w.relay.mu.Lock()
+		w.relay.events = slices.DeleteFunc(w.relay.events, func(ev *nostr.Event) bool {
+			return ev.PubKey == bob.Hex() && ev.Kind == back.Kind
+		})
+		w.relay.mu.Unlock()
+		arrives(bob.Event(now(), 5, "", nostr.Tag{"a", "30617:" + repoOf(bob).Owner.String() + ":r"}))
+		decides(alices, 1)
+	})
+}
+
+// What nobody returned moves nothing, and waits for nothing in that repository.
+func TestReciprocalMembershipOfAStranger(t *testing.T) {
+	for _, reciprocal := range []bool{false, true} {
+		run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: reciprocal}}, func(t *testing.T, w *world) {
+			a := announce(alice, now()-500, "good.example/r.git")
+			a.Tags = append(a.Tags, nostr.Tag{"maintainers", bob.Hex()})
+			alice.Sign(a)
+			w.relay.put(a)
+			w.git.Serve(clone("good.example/r.git"), serving(2))
+			s := says(bob, now(), "main", 2)
+			w.held(s)
+			wait(10 * time.Minute)
+			require.Equal(t, !reciprocal, w.relay.has(s))
+			require.Equal(t, reciprocal, len(w.git.RefsOf(repoOf(alice))) == 0)
+			require.Equal(t, reciprocal, len(w.git.Calls()) == 0)
+		})
+	}
+}
