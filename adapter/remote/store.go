@@ -84,10 +84,10 @@ type Store struct {
 	relay     filters.RelayURL
 	transport relaysync.Transport
 	cfg       Config
-	places    chan struct{}   // of requests
-	dialing   chan struct{}   // one slot: who has it may change link
-	open      context.Context // ends with Close
+	places    chan struct{} // of requests
+	dialing   chan struct{} // one slot: who has it may change link
 	end       context.CancelFunc
+	open      context.Context //nolint:containedctx // that of no call: it ends with Close
 
 	link *link // owned by whoever has the slot of dialing; nil: none
 }

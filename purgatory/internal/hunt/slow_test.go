@@ -26,7 +26,6 @@ func (p *player) goOn(d time.Duration, takes func(Fetch) (time.Duration, Outcome
 		if at, ok := p.q.NextWake(p.now); ok && at.Before(next) {
 			require.False(p.t, at.Before(p.now) && p.idle > 1000, "the queue wakes itself without end")
 			p.idle++
-			first = -1
 			if at.After(p.now) {
 				p.now, p.idle = at, 0
 			}
