@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	simSeeds     = flag.Int("sim.seeds", 20, "seeds of the simulation; a fifth with -short")
+	simSeeds     = flag.Int("sim.seeds", 15, "seeds of the simulation; a fifth with -short")
 	simFrom      = flag.Uint64("sim.from", 1, "first seed of the simulation")
 	simTraitList = flag.String("sim.traits", "", `traits of honest relays: "all", "none" or names, separated by semicolons; default: those that are on`)
 )
