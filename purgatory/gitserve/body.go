@@ -38,8 +38,8 @@ type body struct {
 const roomEvery = 8 << 20
 
 // open begins to read a body, unpacked, of at most as many bytes, until end.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, most int64, end time.Time) (*body, error) {
-	wire, pace := http.NewResponseController(w), h.cfg.pace(end)
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most int64, end time.Time) (*body, error) {
+	wire, pace := http.NewResponseController(w), h.cfg.pace(v, end)
 	var from io.Reader = &patientBody{r.Body, wire, &pace}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -77,6 +77,9 @@ func (b *body) Read(p []byte) (int, error) {
 			return n, rerr
 		}
 	}
+	if kerr := b.pace.visit.keep(int64(n)); kerr != nil {
+		return n, kerr
+	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("keeping a request: %w", werr)
 	}
@@ -105,6 +108,13 @@ func (b *body) readAll() error {
 	return nil
 }
 
+// begins reports whether what was read begins with a text.
+func (b *body) begins(text string) bool {
+	head := make([]byte, len(text))
+	_, err := b.file.ReadAt(head, 0)
+	return err == nil && string(head) == text
+}
+
 // onlyReader hides what else a reader can do.
 type onlyReader struct{ io.Reader }
 
@@ -128,11 +138,8 @@ func (b *body) skip(most int64, end time.Time) error {
 // since the server wants to read that before it answers.
 func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
 
-// resume has the client send what is left until end, after we kept it waiting.
-func (b *body) resume(end time.Time) {
-	b.pace.end = end
-	_ = b.wire.SetReadDeadline(b.pace.deadline(time.Now()))
-}
+// until is when the client must have sent what is left.
+func (b *body) until(end time.Time) { b.pace.end = end }
 
 func (b *body) close() { _ = b.file.Close() } // it is gone with that
 
@@ -185,10 +192,14 @@ func (p *patient) FlushError() error {
 // during gives one wait for the client its time.
 func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
 	began := time.Now()
-	if err := limit(p.deadline(began)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := p.visit.arm(limit, began, p.deadline(began)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
 	n, err := f()
-	p.step(n, time.Since(began))
+	took := time.Since(began)
+	p.step(n, took)
+	if left := p.visit.disarm(n, took); left != nil && err != nil {
+		return n, left
+	}
 	return n, err
 }

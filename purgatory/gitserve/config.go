@@ -22,24 +22,30 @@ type Config struct {
 	MaxAsk int64
 	// MaxCommands bounds the refs of one push. Defaults to 10,000.
 	MaxCommands int
-	// MaxPushes and MaxFetches bound the requests of a kind that are served at once,
-	// from when they have been read (of a push: its commands, which were not refused).
-	// Others wait for up to Wait and are then told to come again. Default to 8, 32 and
-	// 20 s.
+	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
+	// have come to their end; half as many again as the latter are for who only asks what
+	// is here. A place that becomes free goes to whoever has the fewest: first of the
+	// clients, then of their networks, of the owners and of the repositories, none of
+	// which has more than three quarters (one client: half). Others wait for up to Wait (a
+	// push that has been read: six times that, also for the lock of its repository), and
+	// are then told to come again. Default to 8, 32 and 20 s.
 	MaxPushes, MaxFetches int
 	Wait                  time.Duration
-	// MaxReaders bounds the requests of each of the two kinds at once, whatever they
-	// wait for. Too few let those who send slowly keep others away; each may cost 4 MiB
-	// of memory, and MaxAsk of the disk. Defaults to 128.
+	// MaxReaders bounds the requests of each of the three kinds at once, whatever they
+	// wait for. When there are as many, those have to leave whose clients are slowest. Each
+	// may cost 4 MiB of memory, and of the disk MaxAsk or, for an answer, 64 MiB; all
+	// pushes together take at most 16 times MaxPush of it. Defaults to 128.
 	MaxReaders int
-	// MaxPerClient bounds the requests of one client at once, Client says whose a
-	// request is; who has no name is not bounded. Behind a proxy it must be set, from a
-	// header that the proxy sets and clients can't:
+	// MaxPerClient bounds the requests of one client and one kind when half of MaxReaders
+	// are here: many may come from one address where there is room. Client says whose a
+	// request is; of an address of IPv6 only its /64 counts, and who has no name is not
+	// bounded. Behind a proxy it must be set, from a header that the proxy sets and clients
+	// can't:
 	//
 	//	func(r *http.Request) string { return r.Header.Get("X-Real-IP") }
 	//
-	// Defaults to 4, and to the host of RemoteAddr if it is a public address (of IPv6
-	// its /64), else to no name.
+	// Defaults to 4, and to the host of RemoteAddr if it is a public address, else to no
+	// name.
 	MaxPerClient int
 	Client       func(*http.Request) string
 	// Idle bounds the time in which a client neither sends nor takes anything,

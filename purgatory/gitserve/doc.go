@@ -10,11 +10,13 @@
 // chosen, with the lock that purgatory and pushes share. [Handler] answers
 // /<npub>/<identifier>.git. A push is read to its end, and what it wants to change is
 // judged, before git sees any of it; git then runs on our own disk, at its own speed,
-// so that a slow client holds no lock.
+// and what it answers is kept for its client, so that a slow one holds no lock and no
+// place. Nobody waits for others longer than git works for them: places are shared by
+// client, owner and repository (Config.Client: set it behind a proxy), and where there is
+// no room for all, who is slowest has to leave.
 //
-// What a client costs before it is known what it wants is small and has a bound of its
-// own, and so has each client (Config.Client: set it behind a proxy). A client that is
-// too slow, or has said too late what it wants, is cut off. What happens before a
+// A client that is too slow in any case, or has said too late what it wants, is cut off.
+// What happens before a
 // request is read is a matter of the [http.Server]: without its timeouts, connections
 // that send nothing stay for ever.
 package gitserve

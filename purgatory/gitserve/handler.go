@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -28,8 +29,9 @@ type Handler struct {
 	cfg     Config
 	pushes  lane
 	fetches lane
-	clients *clients
+	asks    lane                             // what is here: a fetch or a push comes to nothing without that
 	free    func(dir string) (uint64, error) // of the disk
+	ahead   int64                            // how far an answer may be ahead of its client, in bytes
 	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
@@ -65,11 +67,15 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
-		pushes: newLane(cfg.MaxReaders, cfg.MaxPushes), fetches: newLane(cfg.MaxReaders, cfg.MaxFetches),
-		clients: &clients{most: cfg.MaxPerClient, wait: cfg.Wait, known: make(map[string]*client)},
-		free:    disk.Free,
+		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.MaxReaders)*cfg.MaxAsk),
+		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
+		free: disk.Free, ahead: maxAhead,
 	}, nil
 }
+
+// keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
+// before git has them.
+const keptPushes = 16
 
 // Close ends all requests, and returns when no child process is left. Later ones are
 // refused.
@@ -171,7 +177,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	depart, err := h.clients.enter(ctx, h.cfg.Client(r))
+	way := h.asks
+	switch {
+	case method == http.MethodGet:
+	case service == receivePack:
+		way = h.pushes
+	default:
+		way = h.fetches
+	}
+	who := h.party(r, ref)
+	ctx, v, depart, err := way.visits.arrive(ctx, who, h.cfg.Wait)
 	if err != nil {
 		busy(w)
 		return
@@ -183,28 +198,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	way := h.fetches
-	if service == receivePack {
-		way = h.pushes
-	}
-	leave, err := wait(ctx, way.readers, h.cfg.Wait)
-	if err != nil {
-		busy(w)
-		return
-	}
-	defer leave()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
 	until, _ := ctx.Deadline()                             // it has one
-	pace := h.cfg.pace(until)
+	pace := h.cfg.pace(v, until)
 	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case method == http.MethodGet:
-		h.advertise(ctx, w, r, ref, dir, service, way)
+		h.answer(ctx, w, v, ref, h.asks, call{
+			dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
+		})
 	case service == uploadPack:
-		h.fetch(ctx, w, r, ref, dir)
+		h.fetch(ctx, w, r, v, ref, dir)
 	default:
-		h.push(ctx, w, r, ref, dir)
+		h.push(ctx, w, r, v, ref, dir)
 	}
 }
 
@@ -212,6 +219,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 	var limit *limitError
 	switch {
+	case errors.Is(err, errBusy):
+		busy(w)
 	case errors.Is(err, purgatory.ErrNoRepository):
 		http.Error(w, "no such repository", http.StatusNotFound)
 	case errors.As(err, &limit):
@@ -246,9 +255,9 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
+func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
 	until, _ := ctx.Deadline()
-	body, err := h.open(w, r, h.cfg.MaxAsk, until)
+	body, err := h.open(w, r, v, h.cfg.MaxAsk, until)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -258,78 +267,150 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		h.fail(w, ref, err)
 		return
 	}
-	leave, err := wait(ctx, h.fetches.places, h.cfg.Wait)
-	if err != nil {
-		busy(w)
-		return
+	way := h.fetches
+	if body.begins(listsRefs) {
+		way = h.asks
 	}
-	defer leave()
-	h.run(ctx, w, ref, call{
+	h.answer(ctx, w, v, ref, way, call{
 		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
 		protocol: protocolOf(r), body: body.file,
 	})
 }
 
-// push reads what a push wants, judges that, reads the rest when it has a place, and has
-// git do it. That is judged again under the lock: a newer state may have come while the
+// listsRefs begins the request of protocol version 2 for what is here.
+const listsRefs = "0014command=ls-refs"
+
+// answer has git say what a client wants to know. Everybody may ask for that, so who is
+// slow to hear it keeps no place, unless it is very much.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, way lane, c call) {
+	press := func() {}
+	if way.visits == v.of {
+		press = func() { way.visits.press(way.places, v.who) }
+	}
+	leave, err := way.places.enter(ctx, v.who, h.cfg.Wait, press)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave()
+	out, err := h.newSpool(ctx, w, v, h.ahead, false)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	defer out.close()
+	h.run(ctx, out, ref, c)
+	leave()
+}
+
+// push reads what a push wants, judges that, reads the rest, and has git do it when it is
+// its turn. That is judged again under the lock: a newer state may have come while the
 // pack did.
-func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, h.cfg.MaxPush, time.Now().Add(h.cfg.CommandTime))
+func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
+	body, err := h.open(w, r, v, h.cfg.MaxPush, time.Now().Add(h.cfg.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
 	}
 	defer body.close()
 	req, err := readRequest(body, h.cfg.MaxCommands, maxCommandBytes)
-	if err != nil {
+	switch {
+	case err != nil:
 		h.fail(w, ref, err)
+		return
+	case len(req.commands) == 0: // git asks like this whether it may
+		h.allow(w, ref, body)
 		return
 	}
 	refused, err := judge(ctx, h.auth, ref, req.commands)
+	if err == nil && len(refused) == 0 {
+		until, _ := ctx.Deadline()
+		body.until(until)
+		err = h.receive(body)
+	}
 	if err != nil || len(refused) > 0 {
 		h.refuse(w, ref, body, req, refused, err)
 		return
 	}
-	leave, err := wait(ctx, h.pushes.places, h.cfg.Wait)
-	until, _ := ctx.Deadline()
-	body.resume(until)
-	if err != nil {
-		busy(w)
-		return
-	}
-	defer leave()
-	if err := h.receive(body, req); err != nil {
-		leave()
-		h.refuse(w, ref, body, req, nil, err)
-		return
-	}
-	_, unlock, err := h.repos.Lock(ctx, ref)
+	out, err := h.newSpool(ctx, w, v, maxReport, true)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
 	}
+	defer out.close()
+	refused, err = h.change(ctx, out, v.who, ref, req, call{
+		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
+		body: body.file,
+	})
+	if err != nil || len(refused) > 0 {
+		h.refuse(out, ref, body, req, refused, err)
+	}
+}
+
+// allow answers a push that asks for nothing: there is nothing for git to do.
+func (h *Handler) allow(w http.ResponseWriter, ref filters.RepoRef, body *body) {
+	if err := body.skip(0, time.Now().Add(h.cfg.CommandTime)); err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+	w.Header().Set("Cache-Control", "no-cache")
+}
+
+// change has git do a push that has come to its end, when it is its turn, unless what it
+// wants is not allowed any more. Whatever becomes of it, what it took is free then.
+func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, err error) {
+	done, err := h.turn(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	refused, err = judge(ctx, h.auth, ref, req.commands)
 	if err != nil || len(refused) > 0 {
-		unlock()
-		leave()
-		h.refuse(w, ref, body, req, refused, err)
-		return
+		return refused, err
 	}
 	if a, ok := h.auth.(Forewarned); ok {
 		a.Pushing(ref, req.names())
 	}
-	out := newSpool(ctx, w)
-	defer out.close()
-	h.take(ctx, out, ref, call{
-		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
-		body: body.file,
-	})
-	unlock()
-	if len(req.commands) > 0 {
-		h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
+	h.take(ctx, w, ref, c)
+	done()
+	h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
+	return nil, nil
+}
+
+// turnWaits times [Config.Wait] is how long a push that has been read may wait for its
+// turn: what it has sent is worth more than a question.
+const turnWaits = 6
+
+// turn waits until it is the turn of a push: until it has a place and the lock of its
+// repository. It has neither while it waits for the other one, and of a repository one
+// push at a time waits for that: nobody waits because others want what is locked.
+func (h *Handler) turn(ctx context.Context, who party, ref filters.RepoRef) (done func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
+	defer cancel()
+	next, err := h.repos.queue(ctx, ref, who)
+	if err != nil {
+		return nil, err
 	}
-	if out.left() <= smallReport {
-		leave() // who hears it may be slow
+	for {
+		_, unlock, err := h.repos.Lock(ctx, ref)
+		if err != nil {
+			next()
+			return nil, err
+		}
+		leave, ok := h.pushes.places.try(who)
+		if ok {
+			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
+		}
+		unlock()
+		if leave, err = h.pushes.places.enter(ctx, who, h.cfg.Wait, nil); err != nil {
+			next()
+			return nil, fmt.Errorf("%w: %w", errBusy, err)
+		}
+		if unlock, ok = h.repos.tryLock(ref); ok {
+			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
+		}
+		leave()
 	}
 }
 

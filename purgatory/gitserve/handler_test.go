@@ -377,3 +377,20 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 }
+
+// Whoever says what may be pushed panicked while he had the repository's lock: nobody had
+// it again, and each push to the repository kept a place.
+func TestPanicUnderTheLock(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	r.after = func(asked int) {
+		if asked == 2 {
+			panic("a store that panics")
+		}
+	}
+	_, _ = try(t, r.work, "push", r.repo(), "main") // git may try again by itself
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	require.Contains(t, r.has(t), r.tip)
+	taken(t, r.git.pushes.places, 0)
+	require.Empty(t, r.repos.inUse)
+}

@@ -10,13 +10,14 @@ type pace struct {
 	window time.Duration
 	least  int64     // bytes for each window
 	end    time.Time // of everything; zero: never
+	visit  *visit    // of whom; nil: nobody who shares anything
 
 	came   int64         // since the last time there were enough
 	waited time.Duration // since then
 }
 
-func (c Config) pace(end time.Time) pace {
-	return pace{idle: c.Idle, window: c.RateWindow, least: max(int64(float64(c.MinRate)*c.RateWindow.Seconds()), 1), end: end}
+func (c Config) pace(v *visit, end time.Time) pace {
+	return pace{visit: v, idle: c.Idle, window: c.RateWindow, least: max(int64(float64(c.MinRate)*c.RateWindow.Seconds()), 1), end: end}
 }
 
 // deadline is when a wait that begins now must have brought something.

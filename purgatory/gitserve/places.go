@@ -2,92 +2,46 @@ package gitserve
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
-// lane has the bounds for the requests of one kind. A request first is one of the
-// readers, of which there may be many: they cost a connection and a file. Only what
-// has been read, and of a push what has been judged, asks for a place, in which git
-// runs.
-type lane struct {
-	readers, places chan struct{}
+// party is who causes a request, and for whom: what is scarce is shared by all of that.
+type party struct {
+	client  string // empty: nobody says which
+	network string // that the client is in
+	owner   string
+	repo    string
 }
 
-func newLane(readers, places int) lane {
-	return lane{make(chan struct{}, readers), make(chan struct{}, places)}
+func (h *Handler) party(r *http.Request, ref filters.RepoRef) party {
+	client, network := identify(h.cfg.Client(r))
+	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
 }
 
-// wait takes a token for a while.
-func wait(ctx context.Context, tokens chan struct{}, most time.Duration) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	select {
-	case tokens <- struct{}{}:
-		return sync.OnceFunc(func() { <-tokens }), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// busy sends a client away that has waited for too long.
-func busy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "30")
-	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
-}
-
-// clients bounds the requests of each client.
-type clients struct {
-	most int
-	wait time.Duration
-
-	mu sync.Mutex
-	// guarded by mu
-	known map[string]*client // those with a request only
-}
-
-type client struct {
-	tokens   chan struct{}
-	requests int // that are served, or wait
-}
-
-// enter waits until a client has fewer requests than it may; leave is called once.
-func (c *clients) enter(ctx context.Context, name string) (leave func(), err error) {
-	if name == "" {
-		return func() {}, nil
-	}
-	c.mu.Lock()
-	one := c.known[name]
-	if one == nil {
-		one = &client{tokens: make(chan struct{}, c.most)}
-		c.known[name] = one
-	}
-	one.requests++
-	c.mu.Unlock()
-	forget := func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if one.requests--; one.requests == 0 {
-			delete(c.known, name)
-		}
-	}
-	free, err := wait(ctx, one.tokens, c.wait)
+// identify returns the name under which a client is counted, and that of its network. Of
+// an address of IPv6 only the first 64 bits count, whoever says it: everybody has as many
+// of these as he likes.
+func identify(name string) (client, network string) {
+	addr, err := netip.ParseAddr(name)
 	if err != nil {
-		forget()
-		return nil, err
+		return name, name
 	}
-	return func() {
-		free()
-		forget()
-	}, nil
+	addr = addr.Unmap().WithZone("")
+	if addr.Is4() {
+		return addr.String(), netip.PrefixFrom(addr, 24).Masked().String()
+	}
+	return netip.PrefixFrom(addr, 64).Masked().String(), netip.PrefixFrom(addr, 48).Masked().String()
 }
 
-// remote is the public address that a request comes from, the first 64 bits of it if it
-// is one of IPv6: everybody has as many of these as he likes. Behind another address
-// there are usually many clients, since it is that of a proxy: they have no name.
+// remote is the public address that a request comes from. Behind another address there
+// are usually many clients, since it is that of a proxy: they have no name.
 func remote(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -97,12 +51,305 @@ func remote(r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	addr = addr.Unmap().WithZone("")
-	if addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast() {
+	if addr = addr.Unmap(); addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast() {
 		return ""
 	}
-	if addr.Is4() {
-		return addr.String()
-	}
-	return netip.PrefixFrom(addr, 64).Masked().String()
+	return addr.String()
 }
+
+// places are taken by requests for a while. A place that becomes free goes to whoever
+// has the fewest of them, and had the fewest since he came: first of the clients, then
+// of their networks, of the owners and of the repositories. Who asks more often only
+// waits behind himself.
+type places struct {
+	most int
+	// loose is how many are taken before anybody is held to his bound: where there is
+	// room, many may come from one address.
+	loose     int
+	perClient int // bound of one client that has a name
+
+	mu sync.Mutex
+	// guarded by mu
+	taken   int
+	shares  map[share]*standing // of those who have a place or wait for one
+	waiting []*turn             // in the order in which they came
+}
+
+// share is one of the things that places are shared by, and its name.
+type share struct {
+	by   sharing
+	name string
+}
+
+type sharing uint8
+
+const (
+	byClient sharing = iota
+	byNetwork
+	byOwner
+	byRepo
+	sharings
+)
+
+// standing is what somebody has of the places.
+type standing struct {
+	held, granted, waiting int
+}
+
+// turn is a wait for a place.
+type turn struct {
+	who     party
+	granted chan struct{} // closed when it has one
+}
+
+func newPlaces(most, loose, perClient int) *places {
+	return &places{most: most, loose: loose, perClient: perClient, shares: make(map[share]*standing)}
+}
+
+func (w party) shares() [sharings]share {
+	return [sharings]share{{byClient, w.client}, {byNetwork, w.network}, {byOwner, w.owner}, {byRepo, w.repo}}
+}
+
+// enter takes a place, for which it waits until ctx ends, and most at the most. While it
+// waits, press is called now and then, if it is not nil: it may have somebody leave.
+func (p *places) enter(ctx context.Context, who party, most time.Duration, press func()) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	leave, t := p.ask(who)
+	if t == nil {
+		return leave, nil
+	}
+	if press == nil {
+		press = func() {}
+	}
+	tick := time.NewTicker(pressPeriod)
+	defer tick.Stop()
+	for {
+		if p.first(t) {
+			press()
+		}
+		select {
+		case <-t.granted:
+			return p.leaving(who), nil
+		case <-tick.C:
+		case <-ctx.Done():
+			if p.withdraw(t) {
+				return nil, context.Cause(ctx)
+			}
+			return p.leaving(who), nil // at the last moment
+		}
+	}
+}
+
+// pressPeriod is how often who waits looks for somebody that may be asked to leave.
+const pressPeriod = 50 * time.Millisecond
+
+// try takes a place if one is free.
+func (p *places) try(who party) (leave func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.open(who) {
+		return nil, false
+	}
+	p.grant(who)
+	return p.leaving(who), true
+}
+
+// ask takes a place, or waits in turn for one.
+func (p *places) ask(who party) (leave func(), wait *turn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open(who) {
+		p.grant(who)
+		return p.leaving(who), nil
+	}
+	t := &turn{who: who, granted: make(chan struct{})}
+	p.waiting = append(p.waiting, t)
+	for _, s := range who.shares() {
+		p.standing(s).waiting++
+	}
+	return nil, t
+}
+
+// open reports whether a place is free that somebody may have. Nobody has all of them,
+// so that others need not wait for one, but for somebody whom nobody says to be one. It
+// is called with mu held, as are all below.
+func (p *places) open(who party) bool {
+	if p.taken >= p.most {
+		return false
+	}
+	reserve := p.most / 4
+	for _, s := range who.shares() {
+		one := p.shares[s]
+		switch {
+		case one == nil || s.name == "":
+		case s.by == byClient && p.taken >= p.loose && one.held >= p.perClient, one.held >= p.most-reserve:
+			return false
+		}
+	}
+	return true
+}
+
+func (p *places) standing(s share) *standing {
+	one := p.shares[s]
+	if one == nil {
+		one = &standing{}
+		p.shares[s] = one
+	}
+	return one
+}
+
+func (p *places) grant(who party) {
+	p.taken++
+	for _, s := range who.shares() {
+		one := p.standing(s)
+		one.held++
+		one.granted++
+	}
+}
+
+// forget lets go of what is not needed to share any more.
+func (p *places) forget(who party) {
+	for _, s := range who.shares() {
+		if one := p.shares[s]; one.held == 0 && one.waiting == 0 {
+			delete(p.shares, s)
+		}
+	}
+}
+
+// leaving gives a place back, once.
+func (p *places) leaving(who party) (leave func()) {
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.taken--
+		for _, s := range who.shares() {
+			p.shares[s].held--
+		}
+		for t := p.next(); t != nil; t = p.next() {
+			p.remove(t)
+			p.grant(t.who)
+			close(t.granted)
+		}
+		p.forget(who)
+	})
+}
+
+// next is whose turn it is, nil if nobody may have a place.
+func (p *places) next() (first *turn) {
+	for _, t := range p.waiting {
+		if p.open(t.who) && (first == nil || p.before(t.who, first.who)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// before reports whether one who came later is to be served first.
+func (p *places) before(later, earlier party) bool {
+	a, b := later.shares(), earlier.shares()
+	for _, of := range []func(*standing) int{
+		func(s *standing) int { return s.held }, func(s *standing) int { return s.granted },
+	} {
+		for i := range sharings {
+			if x, y := of(p.shares[a[i]]), of(p.shares[b[i]]); x != y {
+				return x < y
+			}
+		}
+	}
+	return false
+}
+
+func (p *places) remove(t *turn) {
+	for i, other := range p.waiting {
+		if other == t {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			break
+		}
+	}
+	for _, s := range t.who.shares() {
+		p.shares[s].waiting--
+	}
+}
+
+// withdraw ends a wait; false: it has its place already.
+func (p *places) withdraw(t *turn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-t.granted:
+		return false
+	default:
+	}
+	p.remove(t)
+	p.forget(t.who)
+	return true
+}
+
+// first reports whether the next place is for somebody who waits.
+func (p *places) first(t *turn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var first *turn
+	for _, other := range p.waiting {
+		if first == nil || p.before(other.who, first.who) {
+			first = other
+		}
+	}
+	return first == t
+}
+
+// fewer reports whether one has fewer places than another.
+func (p *places) fewer(one, other party) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, b := one.shares(), other.shares()
+	for i := range sharings {
+		x, y := p.shares[a[i]], p.shares[b[i]]
+		if x == nil || y == nil {
+			return y != nil && y.held > 0
+		}
+		if x.held != y.held {
+			return x.held < y.held
+		}
+	}
+	return false
+}
+
+// count is how many places are taken, and how many wait for one.
+func (p *places) count() (taken, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken, len(p.waiting)
+}
+
+// held is how many places somebody has.
+func (p *places) held(s share) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.shares[s]; one != nil {
+		return one.held
+	}
+	return 0
+}
+
+// lane has the bounds for the requests of one kind. A request first is a visit, of which
+// there may be many: it costs a connection and files. Only what has been read, and of a
+// push what has been judged, asks for a place, in which git runs.
+type lane struct {
+	visits *visits
+	places *places
+}
+
+func newLane(cfg Config, most int, bytes int64) lane {
+	return lane{newVisits(cfg, bytes), newPlaces(most, 0, (most+1)/2)}
+}
+
+// busy sends a client away that has waited for too long.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "30")
+	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+}
+
+// errBusy is wrapped when there is no room for a request, or no more.
+var errBusy = errors.New("too many requests at once")

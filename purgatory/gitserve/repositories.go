@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -38,6 +39,7 @@ var _ purgatory.Repositories = (*Repositories)(nil)
 // usage is who uses a repository.
 type usage struct {
 	lock  chan struct{} // has one token while nobody holds the lock
+	next  *places       // one, of the push that waits for the lock
 	users int           // who has it open, or waits for the lock
 }
 
@@ -80,7 +82,7 @@ func (r *Repositories) enter(ref filters.RepoRef) *usage {
 	defer r.mu.Unlock()
 	u := r.inUse[ref]
 	if u == nil {
-		u = &usage{lock: make(chan struct{}, 1)}
+		u = &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1)}
 		u.lock <- struct{}{}
 		r.inUse[ref] = u
 	}
@@ -133,6 +135,36 @@ func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir strin
 	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), unlock, nil
 }
 
+// tryLock is [Repositories.Lock] for who knows that the repository is there and does not
+// wait.
+func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool) {
+	u := r.enter(ref)
+	select {
+	case <-u.lock:
+		return func() {
+			u.lock <- struct{}{}
+			r.leave(ref, u)
+		}, true
+	default:
+		r.leave(ref, u)
+		return nil, false
+	}
+}
+
+// queue waits until no other push waits for the lock of a repository, or has it.
+func (r *Repositories) queue(ctx context.Context, ref filters.RepoRef, who party) (done func(), err error) {
+	u := r.enter(ref)
+	leave, err := u.next.enter(ctx, who, math.MaxInt64, nil)
+	if err != nil {
+		r.leave(ref, u)
+		return nil, fmt.Errorf("waiting for a repository: %w", err)
+	}
+	return func() {
+		leave()
+		r.leave(ref, u)
+	}, nil
+}
+
 // alone runs f if nobody else uses the repository; else the error wraps
 // [purgatory.ErrInUse].
 func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error {
@@ -141,7 +173,7 @@ func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error
 		r.mu.Unlock()
 		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
 	}
-	u := &usage{lock: make(chan struct{}, 1), users: 1}
+	u := &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1), users: 1}
 	r.inUse[ref] = u
 	r.mu.Unlock()
 	defer r.leave(ref, u)

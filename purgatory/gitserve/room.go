@@ -57,12 +57,8 @@ func (h *Handler) whileRoom(ctx context.Context) (_ context.Context, stop func()
 	}
 }
 
-// receive reads what is left of a push, as long as there is room for it. One that asks
-// for nothing only wants to know whether it may.
-func (h *Handler) receive(body *body, req request) error {
-	if len(req.commands) == 0 {
-		return body.readAll()
-	}
+// receive reads what is left of a push, as long as there is room for it.
+func (h *Handler) receive(body *body) error {
 	body.room = func() error { return h.room(0) }
 	if err := body.room(); err != nil {
 		return err

@@ -2,7 +2,9 @@ package gitserve
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,9 +60,31 @@ func status(t *testing.T, conn net.Conn) int {
 	return resp.StatusCode
 }
 
-func taken(t *testing.T, tokens chan struct{}, n int) {
+func taken(t *testing.T, p *places, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(tokens) == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return has(p) == n }, 10*time.Second, time.Millisecond)
+}
+
+func has(p *places) int {
+	n, _ := p.count()
+	return n
+}
+
+// fill takes all places, for somebody else.
+func fill(t *testing.T, p *places) (empty func()) {
+	t.Helper()
+	var leave []func()
+	for i := 0; ; i++ {
+		one, ok := p.try(party{owner: fmt.Sprint(i), repo: fmt.Sprint(i)})
+		if !ok {
+			return func() {
+				for _, f := range leave {
+					f()
+				}
+			}
+		}
+		leave = append(leave, one)
+	}
 }
 
 func (r *rig) allowed() string {
@@ -76,9 +100,9 @@ func TestPushWithoutAuthorityTakesNoPlace(t *testing.T) {
 		r.post(t, receivePack, "0")
 		r.post(t, receivePack, packet(null+" "+r.tip+" refs/heads/main\x00report-status")) // there is no state
 	}
-	taken(t, r.git.pushes.readers, 9)
+	taken(t, r.git.pushes.visits.room, 9)
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-	require.Len(t, r.git.pushes.readers, 9)
+	require.Equal(t, 9, has(r.git.pushes.visits.room))
 }
 
 // However patiently somebody sends: commands have their time in all, and what is refused
@@ -92,7 +116,7 @@ func TestCommandTime(t *testing.T) {
 	drip(t, refused)
 	require.Equal(t, http.StatusBadRequest, status(t, slow))
 	require.Equal(t, http.StatusForbidden, status(t, refused))
-	taken(t, r.git.pushes.readers, 0)
+	taken(t, r.git.pushes.visits.room, 0)
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
@@ -105,31 +129,31 @@ func TestCommandTimeOfAPushWithoutRoom(t *testing.T) {
 	require.Equal(t, http.StatusInsufficientStorage, status(t, conn))
 }
 
-// The time for commands ends with them: a push may wait for its place, and send its pack.
+// The time for commands ends with them: a push may send its pack, and wait for its place.
 func TestCommandTimeEndsWithTheCommands(t *testing.T) {
 	r := newRig(t, Config{CommandTime: 200 * time.Millisecond, MaxPushes: 1})
-	r.git.pushes.places <- struct{}{}
+	empty := fill(t, r.git.pushes.places)
 	conn := r.post(t, receivePack, r.allowed())
 	time.Sleep(400 * time.Millisecond)
-	<-r.git.pushes.places
-	taken(t, r.git.pushes.places, 1)
 	_, err := conn.Write(make([]byte, 1_000_000-len(r.allowed())))
 	require.NoError(t, err)
+	time.Sleep(400 * time.Millisecond)
+	empty()
 	require.Equal(t, http.StatusOK, status(t, conn)) // git says what it thinks of that
 }
 
 // Who sends a pack, or takes an answer, more slowly than he must is cut off, though he
-// is never idle. His place is free then.
+// is never idle.
 func TestMinRate(t *testing.T) {
 	r := newRig(t, Config{MinRate: 100 << 10, RateWindow: 300 * time.Millisecond, MaxPushes: 1, MaxFetches: 1})
 	push := r.post(t, receivePack, r.allowed())
 	ask := r.post(t, uploadPack, "0032want ")
-	taken(t, r.git.pushes.places, 1)
+	taken(t, r.git.pushes.visits.room, 1)
 	drip(t, push)
 	drip(t, ask)
 	require.Equal(t, http.StatusBadRequest, status(t, push))
 	require.Equal(t, http.StatusBadRequest, status(t, ask))
-	taken(t, r.git.pushes.places, 0)
+	taken(t, r.git.pushes.visits.room, 0)
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
@@ -153,7 +177,7 @@ func TestMinRateOfAnAnswer(t *testing.T) {
 		}
 	}()
 	taken(t, r.git.fetches.places, 0)
-	taken(t, r.git.fetches.readers, 0)
+	taken(t, r.git.fetches.visits.room, 0)
 	require.NoError(t, conn.Close())
 	<-done
 }
@@ -163,7 +187,7 @@ func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 	r := slowly(t, Config{MaxPushes: 1, MaxFetches: 1}, "cat OUT; head -c 15000000 /dev/zero")
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
-	for service, way := range map[string]lane{uploadPack: r.git.fetches, receivePack: r.git.pushes} {
+	for i, service := range []string{uploadPack, receivePack} {
 		conn, err := net.Dial("tcp", u.Host)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -173,8 +197,8 @@ func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 		p := make([]byte, 1)
 		_, err = conn.Read(p)
 		require.NoError(t, err)
-		taken(t, way.places, 0)
-		require.Len(t, way.readers, 1, "it is still being answered")
+		taken(t, r.git.asks.places, 0)
+		require.Equal(t, i+1, has(r.git.asks.visits.room), "it is still being answered")
 	}
 }
 
@@ -189,101 +213,147 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// Who does not read what became of his push keeps no place, unless that is so much that
-// many like him would fill the memory.
+// Who does not read what became of his push keeps no place.
 func TestSlowReaderOfAReport(t *testing.T) {
-	for more, places := range map[int]int{0: 0, smallReport + 1: 1} {
-		r := slowly(t, Config{MaxPushes: 1}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", more))
-		w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-		body := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
-		tell := sync.OnceFunc(func() { close(w.told) })
-		t.Cleanup(tell)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
-		}()
-		require.Eventually(t, func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return len(r.pushed) == 1
-		}, 10*time.Second, time.Millisecond)
-		time.Sleep(20 * time.Millisecond) // it is about to leave its place, or not
-		taken(t, r.git.pushes.places, places)
-		require.Len(t, r.git.pushes.readers, 1)
-		tell()
-		<-done
-		require.Empty(t, r.git.pushes.places)
-		require.Greater(t, w.Body.Len(), more, "all of it was heard")
-	}
+	const more = 1 << 20
+	r := slowly(t, Config{MaxPushes: 1}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", more))
+	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+	body := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
+	tell := sync.OnceFunc(func() { close(w.told) })
+	t.Cleanup(tell)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
+	}()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.pushed) == 1
+	}, 10*time.Second, time.Millisecond)
+	taken(t, r.git.pushes.places, 0)
+	require.Equal(t, 1, has(r.git.pushes.visits.room))
+	tell()
+	<-done
+	require.Greater(t, w.Body.Len(), more, "all of it was heard")
 }
 
-// What a client has not taken is kept, also while it is being written.
+// What a client has not taken is kept, also while it is being written, and its file is
+// written round and round.
 func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-		s := newSpool(t.Context(), w)
-		_, _ = s.Write(make([]byte, maxSpool)) // never fails
-		synctest.Wait()
-		require.Equal(t, maxSpool, s.left())
-		close(w.told)
-		synctest.Wait()
-		require.Zero(t, s.left())
-		s.close()
-		require.Equal(t, maxSpool, w.Body.Len())
-	})
+	const most = 100_000
+	r := newRig(t, Config{})
+	text := make([]byte, 10*most)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(text) // never fails
+	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+	s, err := r.git.newSpool(t.Context(), w, nil, most, false)
+	require.NoError(t, err)
+	n, err := s.Write(text[:most])
+	require.NoError(t, err)
+	require.Equal(t, most, n)
+	require.EqualValues(t, most, s.left())
+	close(w.told)
+	for p := text[most:]; len(p) > 0; {
+		n, err := s.Write(p[:min(len(p), 7001)])
+		require.NoError(t, err)
+		p = p[n:]
+	}
+	s.close()
+	require.True(t, bytes.Equal(text, w.Body.Bytes()))
+	_, err = s.file.Stat()
+	require.Error(t, err, "its file is closed")
+}
+
+// Where the disk is full git is not ahead of its client by much, but goes on.
+func TestSpoolWithoutRoom(t *testing.T) {
+	for name, full := range map[string]int64{"from the first": 0, "later": leastAhead + roomEvery} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{MinFreeDisk: 1})
+			var asked int64
+			r.git.free = func(string) (uint64, error) {
+				if asked += roomEvery; asked > full {
+					return 0, nil
+				}
+				return 1 << 40, nil
+			}
+			w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+			s, err := r.git.newSpool(t.Context(), w, nil, maxAhead, false)
+			require.NoError(t, err)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = s.Write(make([]byte, 3*roomEvery))
+			}()
+			require.Eventually(t, func() bool { return s.left() == max(full, leastAhead) }, 10*time.Second, time.Millisecond)
+			close(w.told)
+			<-done
+			s.close()
+			require.Equal(t, 3*roomEvery, w.Body.Len())
+		})
+	}
 }
 
 // Without a place one is waited for, and then the client is told to come again.
 func TestNoPlace(t *testing.T) {
 	r := newRig(t, Config{MaxPushes: 1, MaxFetches: 1, MaxReaders: 1, Wait: 100 * time.Millisecond})
 	at := "/" + owner.Npub() + "/x.git/"
-	again := func(method, path string) {
+	again := func(method, path, body string) {
 		t.Helper()
 		began := time.Now()
-		resp, _ := r.do(t, method, path, "0000")
+		resp, _ := r.do(t, method, path, body)
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, path)
 		require.Equal(t, "30", resp.Header.Get("Retry-After"))
 		require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	}
+	body := map[string]string{uploadPack: "0000", receivePack: r.allowed()}
 	for service, way := range map[string]lane{uploadPack: r.git.fetches, receivePack: r.git.pushes} {
-		for _, tokens := range []chan struct{}{way.places, way.readers} {
-			tokens <- struct{}{}
-			again("GET", at+"info/refs?service="+service)
-			again("POST", at+service)
-			<-tokens
-			resp, _ := r.do(t, "POST", at+service, "0000")
+		for _, p := range []*places{way.places, way.visits.room} {
+			empty := fill(t, p)
+			again("POST", at+service, body[service])
+			empty()
+			resp, _ := r.do(t, "POST", at+service, body[service])
 			require.Equal(t, http.StatusOK, resp.StatusCode)
+		}
+		for _, p := range []*places{r.git.asks.places, r.git.asks.visits.room} {
+			empty := fill(t, p)
+			again("GET", at+"info/refs?service="+service, "")
+			empty()
 		}
 	}
 }
 
-// One client does not keep others away, whatever it does.
+// One client does not keep others away, whatever it does; where there is room it may have
+// more than its share: many may come from one address.
 func TestMaxPerClient(t *testing.T) {
 	r := newRig(t, Config{
-		MaxPerClient: 2, Wait: 100 * time.Millisecond,
+		MaxPerClient: 2, MaxReaders: 12, Wait: 100 * time.Millisecond,
 		Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
 	})
-	r.post(t, receivePack, "", "X-Real-IP: a")
-	held := r.post(t, uploadPack, "", "X-Real-IP: a")
-	require.Eventually(t, func() bool { return len(r.git.pushes.readers)+len(r.git.fetches.readers) == 2 }, 10*time.Second, time.Millisecond)
+	var held []net.Conn
+	for range 6 {
+		held = append(held, r.post(t, uploadPack, "", "X-Real-IP: a"))
+	}
+	room := r.git.fetches.visits.room
+	taken(t, room, 6)
 	ask := func(name string) int {
-		resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service="+uploadPack, "", "X-Real-IP", name)
+		resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000", "X-Real-IP", name)
 		return resp.StatusCode
 	}
 	require.Equal(t, http.StatusServiceUnavailable, ask("a"))
-	for range 3 {
+	for range 2 {
 		r.post(t, uploadPack, "") // has no name
 	}
-	taken(t, r.git.fetches.readers, 4)
+	taken(t, room, 8)
 	require.Equal(t, http.StatusOK, ask("b"))
-	require.NoError(t, held.Close())
-	taken(t, r.git.fetches.readers, 3)
+	for _, conn := range held {
+		require.NoError(t, conn.Close())
+	}
+	taken(t, room, 2)
 	require.Eventually(t, func() bool { return ask("a") == http.StatusOK }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
-		r.git.clients.mu.Lock()
-		defer r.git.clients.mu.Unlock()
-		return len(r.git.clients.known) == 1
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		return room.shares[share{byClient, "a"}] == nil
 	}, 10*time.Second, time.Millisecond, "who is gone is forgotten")
 }
 
@@ -291,8 +361,7 @@ func TestRemote(t *testing.T) {
 	for from, want := range map[string]string{
 		"8.8.8.8:1":               "8.8.8.8",
 		"[::ffff:8.8.8.8]:1":      "8.8.8.8",
-		"[2a00:1:2:3:4:5:6:7]:80": "2a00:1:2:3::/64",
-		"[2a00:1:2:3::1]:81":      "2a00:1:2:3::/64",
+		"[2a00:1:2:3:4:5:6:7]:80": "2a00:1:2:3:4:5:6:7",
 		"127.0.0.1:1":             "",
 		"[::1]:1":                 "",
 		"172.17.0.1:1":            "",
@@ -306,9 +375,25 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// Whoever says whose a request is: a host has as many addresses of IPv6 as he likes.
+func TestClientsAreNetworks(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"8.8.8.8":            {"8.8.8.8", "8.8.8.0/24"},
+		"::ffff:8.8.8.8":     {"8.8.8.8", "8.8.8.0/24"},
+		"2a00:1:2:3:4:5:6:7": {"2a00:1:2:3::/64", "2a00:1:2::/48"},
+		"2a00:1:2:3::1":      {"2a00:1:2:3::/64", "2a00:1:2::/48"},
+		"2a00:1:2:4::1%zone": {"2a00:1:2:4::/64", "2a00:1:2::/48"},
+		"somebody":           {"somebody", "somebody"},
+		"":                   {"", ""},
+	} {
+		client, network := identify(name)
+		require.Equal(t, want, [2]string{client, network}, name)
+	}
+}
+
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := Config{Idle: 20 * time.Second, RateWindow: 30 * time.Second, MinRate: 10}.pace(now.Add(time.Hour))
+	p := Config{Idle: 20 * time.Second, RateWindow: 30 * time.Second, MinRate: 10}.pace(nil, now.Add(time.Hour))
 	in := func(seconds int) {
 		t.Helper()
 		require.Equal(t, time.Duration(seconds)*time.Second, p.deadline(now).Sub(now))
@@ -370,7 +455,7 @@ func TestSteadyClients(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, reading := range []bool{true, false} {
 					w := &wire{step: tt.step}
-					pace := Config{}.withDefaults().pace(time.Time{})
+					pace := Config{}.withDefaults().pace(nil, time.Time{})
 					began, done, err := time.Now(), 0, error(nil)
 					for p := make([]byte, piece); err == nil && done < 1<<20; {
 						var n int

@@ -2,107 +2,191 @@ package gitserve
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 )
 
-// spool answers a client at the client's speed, and takes what it is to hear at ours.
-// Git must neither wait for a client while it has the lock, nor be killed in the middle
-// of a transaction because a client has gone.
+// scratch makes a file that is on no folder's list, and gone when it is closed.
+func (h *Handler) scratch() (*os.File, error) {
+	file, err := os.CreateTemp(filepath.Join(h.repos.dir, incoming), "body")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// spool answers a client at the client's speed, and takes what it is to hear at ours: no
+// child process, no place and no lock waits for a client, unless so much is left to hear
+// that it can't be kept. What is kept is in a file that is written round and round.
 type spool struct {
 	http.ResponseWriter
-	done chan struct{}
+	visit *visit
+	file  *os.File
+	room  func(more int64) error // of the disk
+	deaf  bool                   // who is too far behind hears no more, and git does not wait
+	done  chan struct{}          // closed when nothing is written to the client any more
 
 	mu sync.Mutex
 	// guarded by mu
-	kept    []byte
-	unheard int // bytes that are kept, or being written
-	ended   bool
-	gone    bool // nobody hears it any more
-	news    *sync.Cond
+	news  *sync.Cond // of all below
+	most  int64      // bytes that are kept
+	taken int64      // bytes written to us
+	sent  int64      // bytes of these that the client has
+	asked int64      // how far there is room on the disk, or was
+	ended bool
+	err   error // why nobody hears it any more
 }
 
-// maxSpool bounds what is kept for a client that does not read, in bytes. The report of
-// a push is smaller; whoever has more to come is cut off.
-const maxSpool = 16 << 20
+// maxAhead bounds how far an answer is ahead of its client, in bytes: of a larger one git
+// waits when so much is kept.
+const maxAhead = 64 << 20
 
-// smallReport is what is kept, in bytes, for a client whose push keeps no place any more:
-// there are many more readers than places.
-const smallReport = 256 << 10
+// leastAhead is what is kept in any case: also where the disk is full, clones go on.
+const leastAhead = 1 << 20
+
+// maxReport bounds what is kept of the report of a push, in bytes, which is smaller: git
+// must neither wait for a client while it has the lock, nor be killed in the middle of a
+// transaction because a client has gone. Whoever has more to come is cut off.
+const maxReport = 16 << 20
+
+var (
+	errGone = errors.New("the client is gone")
+	errDeaf = fmt.Errorf("%w: it does not listen", errGone)
+)
 
 // newSpool returns a spool that writes to w until ctx ends. It must be closed.
-func newSpool(ctx context.Context, w http.ResponseWriter) *spool {
-	s := &spool{ResponseWriter: w, done: make(chan struct{})}
+func (h *Handler) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64, deaf bool) (*spool, error) {
+	file, err := h.scratch()
+	if err != nil {
+		return nil, fmt.Errorf("keeping an answer: %w", err)
+	}
+	s := &spool{ResponseWriter: w, visit: v, file: file, room: h.room, most: most, asked: leastAhead, deaf: deaf, done: make(chan struct{})}
 	s.news = sync.NewCond(&s.mu)
 	go s.run(ctx)
-	return s
+	return s, nil
 }
 
-// Write implements [io.Writer]. It never waits, and never fails.
-func (s *spool) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = s.gone || s.unheard+len(p) > maxSpool
-	if !s.gone {
-		s.kept = append(s.kept, p...)
-		s.unheard += len(p)
-		s.news.Signal()
+// Write implements [io.Writer]. It waits while as much is kept as may be.
+func (s *spool) Write(p []byte) (done int, err error) {
+	for done < len(p) {
+		n, at, err := s.space(len(p) - done)
+		if err == nil {
+			if n, err = s.file.WriteAt(p[done:done+n], at); err != nil {
+				err = fmt.Errorf("keeping an answer: %w", err)
+				s.leave(err)
+			}
+		}
+		switch {
+		case err != nil && s.deaf:
+			return len(p), nil
+		case err != nil:
+			return done, err
+		}
+		s.mu.Lock()
+		s.taken += int64(n)
+		s.news.Broadcast()
+		s.mu.Unlock()
+		done += n
 	}
-	return len(p), nil
+	return done, nil
 }
 
-// next waits for something to be written; nil if there will be nothing.
-func (s *spool) next() []byte {
+// space waits until something can be kept, and says where, and how much in one piece.
+func (s *spool) space(want int) (n int, at int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.kept) == 0 && !s.ended {
+	if s.deaf && s.err == nil && s.taken-s.sent+int64(want) > s.most {
+		s.err = errDeaf
+	}
+	if s.taken == s.asked && s.taken < s.most {
+		if s.asked += roomEvery; !s.deaf && s.room(roomEvery) != nil {
+			s.most = s.taken // nothing was written over yet
+		}
+	}
+	if s.err == nil && s.taken-s.sent >= s.most {
+		s.visit.stall(true)
+		for s.err == nil && s.taken-s.sent >= s.most {
+			s.news.Wait()
+		}
+		s.visit.stall(false)
+	}
+	at = s.taken % s.most
+	free := min(s.most-(s.taken-s.sent), s.most-at)
+	if s.taken < s.asked {
+		free = min(free, s.asked-s.taken)
+	}
+	return int(min(int64(want), free)), at, s.err
+}
+
+// next waits for something to be there that the client has not, and says where, and how
+// much in one piece; 0 if there will be nothing.
+func (s *spool) next(most int) (n int, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil && s.taken == s.sent && !s.ended {
 		s.news.Wait()
 	}
-	out := s.kept
-	s.kept = nil
-	return out
+	if s.err != nil {
+		return 0, 0
+	}
+	at = s.sent % s.most
+	return int(min(int64(most), s.taken-s.sent, s.most-at)), at
 }
 
 func (s *spool) run(ctx context.Context) {
 	defer close(s.done)
+	defer context.AfterFunc(ctx, func() { s.leave(fmt.Errorf("%w: %w", errGone, context.Cause(ctx))) })()
 	out := flusher{s.ResponseWriter, http.NewResponseController(s.ResponseWriter)}
-	for p := s.next(); len(p) > 0; p = s.next() {
-		for len(p) > 0 && ctx.Err() == nil { // in pieces: each has its time
-			n := min(len(p), 32<<10)
-			if _, err := out.Write(p[:n]); err != nil {
-				s.leave()
-				break
-			}
-			s.heard(n)
-			p = p[n:]
+	p := make([]byte, 32<<10)
+	for n, at := s.next(len(p)); n > 0; n, at = s.next(len(p)) {
+		_, err := s.file.ReadAt(p[:n], at)
+		if err == nil {
+			_, err = out.Write(p[:n])
 		}
+		if err != nil {
+			s.leave(fmt.Errorf("%w: %w", errGone, err))
+			return
+		}
+		s.mu.Lock()
+		s.sent += int64(n)
+		s.news.Broadcast()
+		s.mu.Unlock()
 	}
 }
 
-func (s *spool) leave() {
+// leave gives up on the client.
+func (s *spool) leave(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone, s.kept, s.unheard = true, nil, 0
-}
-
-func (s *spool) heard(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unheard -= n
+	if s.err == nil {
+		s.err = why
+	}
+	s.news.Broadcast()
 }
 
 // left is how much the client has still to hear, in bytes.
-func (s *spool) left() int {
+func (s *spool) left() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unheard
+	if s.err != nil {
+		return 0
+	}
+	return s.taken - s.sent
 }
 
 // close returns when the client has heard everything, or will not.
 func (s *spool) close() {
 	s.mu.Lock()
 	s.ended = true
-	s.news.Signal()
+	s.news.Broadcast()
 	s.mu.Unlock()
 	<-s.done
+	_ = s.file.Close() // it has no name: nothing is left of it
 }

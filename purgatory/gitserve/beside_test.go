@@ -1,0 +1,199 @@
+package gitserve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// What honest users notice of those who are not, with sockets and with git. The figures
+// are those of the least of three tries: others have the machine, too.
+
+func least(t *testing.T, f func()) time.Duration {
+	t.Helper()
+	out := time.Duration(0)
+	for range 3 {
+		began := time.Now()
+		f()
+		if took := time.Since(began); out == 0 || took < out {
+			out = took
+		}
+	}
+	return out
+}
+
+// beside compares how long something takes alone, and beside others.
+func beside(t *testing.T, others string, f, arrive func()) {
+	t.Helper()
+	alone := least(t, f)
+	arrive()
+	took := least(t, f)
+	t.Logf("beside %s: %v, alone %v", others, took.Round(time.Millisecond), alone.Round(time.Millisecond))
+	require.Less(t, took, 2*alone+200*time.Millisecond)
+}
+
+// crowd are connections that do something now and then, until they can't any more.
+func crowd(t *testing.T, conns []net.Conn, every time.Duration, do func(net.Conn) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			for i, c := range conns {
+				if c != nil && do(c) != nil {
+					conns[i] = nil
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (r *rig) at(name string) string { return r.url + "/" + owner.Npub() + "/" + name + ".git" }
+
+// Eight connections that sent a byte now and then had all pushes of the server wait for 20
+// seconds, and then refused: each of them had a place while it sent.
+func TestHonestPushBesideSlowPushes(t *testing.T) {
+	for _, n := range []int{8, 100, 200} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRig(t, Config{RateWindow: 3 * time.Second})
+			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+			push := func() {
+				r.tip = r.commit(t, "next")
+				r.says(map[string]string{"refs/heads/main": r.tip})
+				git(t, r.work, "push", "-q", r.at("x"), "main")
+				git(t, r.work, "push", "-q", r.at("y"), "main")
+			}
+			beside(t, fmt.Sprint(n, " slow pushes"), push, func() {
+				conns := make([]net.Conn, n)
+				for i := range conns {
+					conns[i] = r.post(t, receivePack, r.allowed()+"PACK\x00\x00\x00\x02\x00\x00\x00\x01")
+				}
+				crowd(t, conns, 200*time.Millisecond, func(c net.Conn) error {
+					_, err := c.Write(make([]byte, 300))
+					return err
+				})
+				// All that may be here have been for a while.
+				require.Eventually(t, func() bool {
+					return has(r.git.pushes.visits.room) >= min(n, r.git.cfg.MaxReaders*3/4)
+				}, 10*time.Second, time.Millisecond)
+			})
+			require.Zero(t, has(r.git.pushes.places))
+			if n < r.git.cfg.MaxReaders*3/4 {
+				_, _, shed := r.git.pushes.visits.count()
+				require.Zero(t, shed, "nobody had to leave")
+			}
+		})
+	}
+}
+
+// Who pushes to a repository that is locked had a place while he waited for that.
+func TestHonestPushBesideALockedRepository(t *testing.T) {
+	r := newRig(t, Config{})
+	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+	push := func() {
+		r.tip = r.commit(t, "next")
+		r.says(map[string]string{"refs/heads/main": r.tip})
+		git(t, r.work, "push", "-q", r.at("x"), "main")
+	}
+	var wg sync.WaitGroup
+	free := func() {}
+	beside(t, "8 pushes to a locked repository", push, func() {
+		_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("y"))
+		require.NoError(t, err)
+		free = unlock
+		for i := range 8 {
+			wg.Go(func() {
+				_, err := try(t, r.work, "push", r.at("y"), fmt.Sprintf("main:refs/nostr/%064x", i))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		taken(t, r.git.pushes.visits.room, 8)
+	})
+	free()
+	wg.Wait()
+}
+
+// 32 who took their clones slowly kept everybody from cloning, and from asking what there
+// is, since git waited for each of them in a place.
+func TestHonestCloneBesideSlowReaders(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	shim := filepath.Join(t.TempDir(), "git")
+	// Clones of one repository have no end.
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$PATH_INFO" in
+*%s*) printf 'Content-Type: x/y\r\n\r\n'; exec cat /dev/zero;;
+*) exec %s "$@";;
+esac
+`, filepath.Base(place(owner.Ref("y"))), real), 0o700))
+	for _, n := range []int{32, 200} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRig(t, Config{Git: shim, RateWindow: 3 * time.Second})
+			r.git.ahead = 256 << 10
+			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+			r.says(map[string]string{"refs/heads/main": r.tip})
+			git(t, r.work, "push", "-q", r.at("x"), "main")
+			clone := func() {
+				git(t, r.work, "ls-remote", r.at("x"))
+				git(t, t.TempDir(), "clone", "-q", r.at("x"), "c")
+			}
+			u, err := url.Parse(r.url)
+			require.NoError(t, err)
+			beside(t, fmt.Sprint(n, " slow readers"), clone, func() {
+				conns := make([]net.Conn, n)
+				for i := range conns {
+					conns[i], err = net.Dial("tcp", u.Host)
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = conns[i].Close() })
+					require.NoError(t, conns[i].(*net.TCPConn).SetReadBuffer(4096))
+					_, err = fmt.Fprintf(conns[i], "POST /%s/y.git/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
+					require.NoError(t, err)
+				}
+				p := make([]byte, 400)
+				crowd(t, conns, 200*time.Millisecond, func(c net.Conn) error {
+					_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+					_, err := c.Read(p)
+					if os.IsTimeout(err) {
+						return nil
+					}
+					return err
+				})
+				taken(t, r.git.fetches.places, 24) // that is the share of one repository
+				// They are slow when they have been for a while.
+				_, _ = io.Copy(io.Discard, ticks(2*time.Second))
+			})
+		})
+	}
+}
+
+// ticks is a reader that ends after a while.
+func ticks(after time.Duration) io.Reader {
+	r, w := io.Pipe()
+	time.AfterFunc(after, func() { _ = w.Close() })
+	return r
+}
