@@ -181,6 +181,27 @@ func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
 	return pr
 }
 
+// Event returns the event with this id that waits; nil if none does. An announcement
+// that has expired softly waits.
+func (p *Purgatory) Event(id filters.EventID) *nostr.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, _ := p.ledger.Get(id)
+	return e.Event
+}
+
+// EventsOf returns the events of an author that wait, in order of their ids.
+func (p *Purgatory) EventsOf(author filters.PubKey) (out []*nostr.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.ledger.ByAuthor(author) {
+		if e.Event != nil {
+			out = append(out, e.Event)
+		}
+	}
+	return out
+}
+
 // hashed is a key for a repository whose name a stranger chose.
 func hashed(ref filters.RepoRef) string { return hashedText(ref.String()) }
 

@@ -181,6 +181,11 @@ func (s *scene) deletion() {
 			tags = append(tags, nostr.Tag{"e", other.ID})
 		}
 	}
+	if s.rng.IntN(4) == 0 { // more than anybody looks at one by one
+		for i := range []int{20, 150}[s.rng.IntN(2)] {
+			tags = append([]nostr.Tag{{"e", fmt.Sprintf("%064x", i)}}, tags...)
+		}
+	}
 	s.addAt(target.CreatedAt+nostr.Timestamp(s.rng.IntN(400)), "deletion", author, filters.KindDeletion, tags...)
 }
 

@@ -31,6 +31,8 @@ const (
 	onAuthor
 	onVanish
 	onAddress // a deletion of another version; text is the address
+	onVersion
+	onHeldBy
 )
 
 // OnEvent is fulfilled by the event with this id.
@@ -62,6 +64,12 @@ func OnAuthor(author filters.PubKey) Dependency { return Dependency{what: onAuth
 // OnVanish is fulfilled by a request to vanish of this author (NIP-62).
 func OnVanish(author filters.PubKey) Dependency { return Dependency{what: onVanish, author: author} }
 
+// OnVersion is fulfilled by any version of a replaceable or addressable event.
+func OnVersion(c nip34.Coordinates) Dependency { return Dependency{what: onVersion, text: c.String()} }
+
+// OnHeldBy is fulfilled by any event of this author that the [Policy] holds.
+func OnHeldBy(author filters.PubKey) Dependency { return Dependency{what: onHeldBy, author: author} }
+
 // depKey stands for a dependency where many are remembered. Two that share a key
 // cost a second look.
 type depKey uint64
@@ -75,14 +83,17 @@ func (d Dependency) key() depKey {
 	return depKey(binary.BigEndian.Uint64(sum[:]))
 }
 
+// maxDependencies is how many things an event may wait for: more tags than any event
+// has. What that takes is bounded for all events together, see [rejected].
+const maxDependencies = 10_000
+
 func keysOf(deps []Dependency) []depKey {
-	keys := make([]depKey, 0, len(deps))
+	keys := make([]depKey, 0, min(len(deps), maxDependencies))
 	for _, d := range deps[:min(len(deps), maxDependencies)] {
-		if k := d.key(); !slices.Contains(keys, k) {
-			keys = append(keys, k)
-		}
+		keys = append(keys, d.key())
 	}
-	return keys
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // addressKey is what older versions of an event wait for; false for kinds that have
@@ -95,8 +106,9 @@ func addressKey(ev *nostr.Event) (depKey, bool) {
 	return Dependency{what: onAddress, text: c.String()}.key(), true
 }
 
-// maxFulfilled bounds what one event has others judged again for.
-const maxFulfilled = 1_000
+// maxFulfilled bounds what one event has others judged again for: all that a deletion
+// of many names may be waited for by other deletions of the same.
+const maxFulfilled = 10_000
 
 // fulfils returns what events may have waited for that ev was accepted, and if it
 // is stored now, for that.
@@ -134,6 +146,9 @@ func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
 		}
 	case filters.KindVanish:
 		add(OnVanish(author))
+	}
+	if c, ok := nip34.CoordinatesOf(ev); ok {
+		add(OnVersion(c))
 	}
 	if stored {
 		add(OnAuthor(author))

@@ -53,14 +53,6 @@ func NewGRASPPolicy(identity nip34.Identity) *GRASPPolicy {
 	return &GRASPPolicy{identity: identity}
 }
 
-const (
-	// maxDependencies is how many things an event may wait for.
-	maxDependencies = 16
-	// maxLookups bounds what judging one event can cost the Store: of the events
-	// that it refers to, this many are looked up.
-	maxLookups = 100
-)
-
 // The reasons of a GRASPPolicy.
 const (
 	reasonInvalid   = "invalid: malformed event"
@@ -75,11 +67,12 @@ const (
 func accept() Verdict              { return Verdict{Decision: Accept} }
 func reject(reason string) Verdict { return Verdict{Decision: Reject, Reason: reason} }
 
-// waitingFor collects dependencies, each once, up to the bound.
+// waitingFor collects dependencies, each once as long as there are few; twice does no
+// harm.
 type waitingFor []Dependency
 
 func (w *waitingFor) add(d Dependency) {
-	if len(*w) < maxDependencies && !slices.Contains(*w, d) {
+	if len(*w) < maxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
 		*w = append(*w, d)
 	}
 }
@@ -167,7 +160,7 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view Vie
 	case wrote:
 		return accept(), nil
 	}
-	return Verdict{Decision: Depend, DependsOn: []Dependency{OnAuthor(author)}}, nil
+	return Verdict{Decision: Depend, DependsOn: []Dependency{OnAuthor(author), OnHeldBy(author)}}, nil
 }
 
 func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
@@ -175,8 +168,9 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 	if err != nil {
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
 	}
-	var wait waitingFor
 	ids, addresses := nip34.ParseDeletion(ev)
+	_, at := nip34.Deletes(ev)
+	var wait waitingFor
 	for _, a := range addresses {
 		ref, ok := a.Repo()
 		switch {
@@ -192,37 +186,53 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 		}
 	}
 	missing := len(wait) > 0
-	for _, id := range ids[:min(len(ids), maxLookups)] {
-		deletes, here, err := deletesOwn(ctx, id, author, view)
-		switch {
-		case err != nil:
-			return Verdict{}, err
-		case deletes:
-			return accept(), nil
-		}
-		missing = missing || !here
+	here, err := view.Addressed(ctx, at)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case here:
+		return accept(), nil
+	}
+	for _, c := range at {
+		wait.add(OnVersion(c))
+	}
+	deletes, nowhere, err := deletesAny(ctx, ids, author, view)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case deletes:
+		return accept(), nil
+	}
+	if len(ids) > 0 {
 		wait.add(OnVanish(author))
+	}
+	for _, id := range ids {
 		wait.add(OnEvent(id)) // the event, or another deletion of it
 	}
-	if !missing {
+	if !missing && !nowhere {
 		return Verdict{Decision: Reject, Reason: reasonDeletion, DependsOn: wait}, nil
 	}
 	return wait.verdict(reasonDeletion), nil
 }
 
-// deletesOwn reports whether id is or was an event that this author can delete, and
-// whether an event with that id is here.
-func deletesOwn(ctx context.Context, id filters.EventID, author filters.PubKey, view View) (deletes, here bool, err error) {
-	target, err := view.Event(ctx, id)
+// deletesAny reports whether any id is or was an event that this author can delete, and
+// whether there are some with which no event is here. All are looked up together: a
+// stranger may name thousands.
+func deletesAny(ctx context.Context, ids []filters.EventID, author filters.PubKey, view View) (deletes, nowhere bool, err error) {
+	if len(ids) == 0 {
+		return false, false, nil
+	}
+	found, err := view.Events(ctx, ids)
 	if err != nil {
 		return false, false, err
 	}
-	if target != nil && target.PubKey == author.String() &&
-		target.Kind != filters.KindDeletion && target.Kind != filters.KindVanish {
-		return true, true, nil
+	for _, target := range found {
+		if target.PubKey == author.String() && target.Kind != filters.KindDeletion && target.Kind != filters.KindVanish {
+			return true, false, nil
+		}
 	}
-	deletes, err = view.Gone(ctx, id, author)
-	return deletes, target != nil, err
+	deletes, err = view.Gone(ctx, ids, author)
+	return deletes, len(found) < len(ids), err
 }
 
 func judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
@@ -246,12 +256,13 @@ func judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, err
 	if slices.ContainsFunc(ids, view.Root) {
 		return accept(), nil
 	}
-	for _, id := range ids[:min(len(ids), maxLookups)] {
-		target, err := view.Event(ctx, id)
-		if err != nil {
-			return Verdict{}, err
-		}
-		if target == nil {
+	found, err := view.Events(ctx, ids)
+	if err != nil {
+		return Verdict{}, err
+	}
+	for _, id := range ids {
+		target, here := found[id]
+		if !here {
 			wait.add(OnEvent(id))
 			continue
 		}

@@ -79,28 +79,87 @@ func (x *index) hasRoot(id filters.EventID) bool {
 	return ok && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return x.tables.announced(r.ref) })
 }
 
+const (
+	idsAtOnce  = 500 // are looked up in one question to the Store: half of what a relay takes in a message
+	tagsAtOnce = 100 // values of a tag are, which is all that many backends and relays take
+)
+
 // Gone implements [View].
-func (x *index) Gone(ctx context.Context, id filters.EventID, author filters.PubKey) (bool, error) {
-	if x.past.accepted(id, author) {
+func (x *index) Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error) {
+	if slices.ContainsFunc(ids, func(id filters.EventID) bool { return x.past.accepted(id, author) }) {
 		return true, nil
 	}
-	// Of no time, so that any request to vanish covers it.
-	gone, err := x.store.Deleted(ctx, &nostr.Event{ID: id.String(), PubKey: author.String(), Kind: nostr.KindTextNote})
-	if err != nil {
-		return false, fmt.Errorf("looking for deletions of %s: %w", id, err)
+	by := []string{author.String()}
+	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindVanish}, Authors: by}) {
+		if err != nil {
+			return false, fmt.Errorf("looking for requests to vanish: %w", err)
+		}
+		if x.us.Vanishes(ev) {
+			return true, nil
+		}
 	}
-	return gone, nil
+	for some := range slices.Chunk(ids, tagsAtOnce) {
+		filter := nostr.Filter{Kinds: []int{filters.KindDeletion}, Authors: by, Tags: nostr.TagMap{"e": texts(some)}}
+		gone, err := x.any(ctx, filter)
+		if err != nil || gone {
+			return gone, err
+		}
+	}
+	return false, nil
 }
 
-// Wrote implements [View].
-func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
-	for _, err := range x.store.Stamps(ctx, nostr.Filter{Authors: []string{author.String()}}) {
+// Addressed implements [View].
+func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+	for some := range slices.Chunk(at, tagsAtOnce) {
+		wanted := make(map[nip34.Coordinates]bool, len(some))
+		var f nostr.Filter
+		for _, c := range some {
+			wanted[c] = true
+			f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author)
+		}
+		slices.Sort(f.Kinds)
+		slices.Sort(f.Authors)
+		f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
+		if !slices.ContainsFunc(some, func(c nip34.Coordinates) bool { return c.Identifier == "" }) {
+			f.Tags = nostr.TagMap{"d": nil}
+			for _, c := range some {
+				f.Tags["d"] = append(f.Tags["d"], c.Identifier)
+			}
+		}
+		for ev, err := range x.store.Events(ctx, f) {
+			if err != nil {
+				return false, fmt.Errorf("looking up addresses: %w", err)
+			}
+			if c, ok := nip34.CoordinatesOf(ev); ok && wanted[c] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// any reports whether anything that is stored matches.
+func (x *index) any(ctx context.Context, f nostr.Filter) (bool, error) {
+	for _, err := range x.store.Stamps(ctx, f) {
 		if err != nil {
-			return false, fmt.Errorf("looking for events of %s: %w", author, err)
+			return false, fmt.Errorf("looking for stored events: %w", err)
 		}
 		return true, nil
 	}
 	return false, nil
+}
+
+func texts(ids []filters.EventID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
+
+// Wrote implements [View].
+func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+	return x.any(ctx, nostr.Filter{Authors: []string{author.String()}})
 }
 
 // rootTime returns the created_at of a root event, 0 if it is not known.
@@ -112,14 +171,29 @@ func (x *index) rootTime(id filters.EventID) nostr.Timestamp {
 
 // Event implements [View].
 func (x *index) Event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
-	for ev, err := range x.store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
-		if err != nil {
-			return nil, fmt.Errorf("looking up event %s: %w", id, err)
-		}
-		return ev, nil
-	}
-	return nil, nil
+	found, err := x.Events(ctx, []filters.EventID{id})
+	return found[id], err
 }
+
+// Events implements [View].
+func (x *index) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+	found := make(map[filters.EventID]*nostr.Event)
+	for some := range slices.Chunk(ids, idsAtOnce) {
+		for ev, err := range x.store.Events(ctx, nostr.Filter{IDs: texts(some)}) {
+			if err != nil {
+				return nil, fmt.Errorf("looking up %d events: %w", len(ids), err)
+			}
+			if id, err := filters.ParseEventID(ev.ID); err == nil {
+				found[id] = ev
+			}
+		}
+	}
+	return found, nil
+}
+
+// maxMentions of one event are remembered: with all, a hundred events would make
+// those of all others forgotten.
+const maxMentions = 1_000
 
 // mentions remembers the ids that accepted events tag.
 type mentions struct {
@@ -141,7 +215,7 @@ func (x *index) mention(ev *nostr.Event) {
 		return
 	}
 	ids := nip34.EventRefs(ev)
-	for _, id := range ids[:min(len(ids), maxFulfilled)] {
+	for _, id := range ids[:min(len(ids), maxMentions)] {
 		if x.hasRoot(id) {
 			continue // or there would be many
 		}

@@ -183,13 +183,12 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 // has waited before and does again. It never blocks. The states of an announcement
 // that is held are followed.
 func (m *SyncManager) Held(event *nostr.Event) {
-	if event.Kind != filters.KindAnnouncement {
-		return
+	if event.Kind == filters.KindAnnouncement {
+		if a, err := nip34.ParseAnnouncement(event); err == nil {
+			m.feed.hold(a)
+		}
 	}
-	if a, err := nip34.ParseAnnouncement(event); err == nil {
-		m.feed.hold(a)
-		m.ingest.wakeFor(m.ingest.fulfils(event, false))
-	}
+	m.ingest.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
 // Ready is closed once Run has read the Store: from then on Judge can judge.

@@ -54,15 +54,20 @@ type View interface {
 	Announcements(identifier string) []*nip34.Announcement
 	// Event returns the stored event with this id, nil if there is none.
 	Event(ctx context.Context, id filters.EventID) (*nostr.Event, error)
+	// Events returns by their ids those of the events that are stored. However many ids
+	// there are, it costs few questions to the Store.
+	Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error)
+	// Addressed reports whether a version of an event is stored at any of the addresses.
+	Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error)
 	// Mentioned reports whether an event that is or was here tags id (e, E or q),
 	// deletions aside.
 	Mentioned(ctx context.Context, id filters.EventID) (bool, error)
 	// Wrote reports whether an event of this author is stored.
 	Wrote(ctx context.Context, author filters.PubKey) (bool, error)
-	// Gone reports whether the event with this id is not here although this author
-	// may have written it: it was accepted once, or a stored deletion or request to
-	// vanish of theirs covers it.
-	Gone(ctx context.Context, id filters.EventID, author filters.PubKey) (bool, error)
+	// Gone reports whether any of these events is not here although this author may
+	// have written it: it was accepted once, or a stored deletion or request to vanish
+	// of theirs covers it.
+	Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error)
 }
 
 // Past is what a [View] tells of what is or was here. It reads no Store.
@@ -86,8 +91,8 @@ type Verdict struct {
 	// "blocked: not a repository of ours". A constant text: it is logged.
 	Reason string
 	// DependsOn names what Depend waits for; any one of them is enough to judge
-	// again. With Reject it names what would have the event judged anew. At most 16
-	// count.
+	// again. With Reject it names what would have the event judged anew. At most
+	// 10,000 count.
 	DependsOn []Dependency
 }
 

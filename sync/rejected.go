@@ -13,6 +13,9 @@ import (
 
 const (
 	maxRelayTab = 1<<16 - 1 // relays told apart in memory
+	// linksPerEntry is how many dependencies an event has on average at most. A deletion
+	// may have thousands; most events have one or two.
+	linksPerEntry = 16
 
 	noTime nostr.Timestamp = -1 // of an event of which only the id is known
 )
@@ -38,6 +41,7 @@ type rejected struct {
 	// guarded by mu
 	most   int
 	seq    uint64
+	links  int       // dependencies of all entries, at most linksPerEntry times most
 	places uint64    // given out
 	order  list.List // of *remembered, oldest first
 	byID   map[filters.EventID]*list.Element
@@ -233,6 +237,7 @@ func (r *rejected) was(id filters.EventID, author filters.PubKey, flags fate, ke
 
 // link makes an entry wait for keys.
 func (r *rejected) link(e *remembered, keys []depKey) {
+	r.links += len(keys) - len(e.deps)
 	e.deps = make([]depLink, len(keys))
 	for i, k := range keys {
 		d := &e.deps[i]
@@ -259,6 +264,7 @@ func (r *rejected) release1(e *remembered) *waitingEvent {
 		}
 		d.prev.next, d.next.prev = d.next, d.prev
 	}
+	r.links -= len(e.deps)
 	e.deps = nil
 	return r.unhold(e)
 }
@@ -300,7 +306,7 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 	}
 	for el := r.order.Front(); el != nil; el = r.order.Front() {
 		old := r.old(entryOf(el), now)
-		if !old && r.order.Len() <= r.most {
+		if !old && r.order.Len() <= r.most && r.links <= linksPerEntry*r.most {
 			break
 		}
 		r.remove(el)

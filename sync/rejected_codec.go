@@ -26,8 +26,13 @@ import (
 const (
 	rejectedVersion = 1
 	chunkEntries    = 1_000
-	maxChunk        = 3 << 20 // bytes taken of one chunk: entries take 210, and a URL each
-	maxRelayText    = 2_048
+	maxChunk        = 3 << 20 // bytes taken of one chunk: entries take 210, a URL each, and maxMany in all
+	// manyDependencies is more than most entries have; those with more take at most
+	// maxMany bytes of a chunk. One that has no room is not kept, and after a restart
+	// comes again.
+	manyDependencies = 16
+	maxMany          = 256 << 10
+	maxRelayText     = 2_048
 
 	maxRejectedChunks = 10_000 // that are kept
 )
@@ -80,7 +85,14 @@ func (r *rejected) encode(entries []*remembered) []byte {
 		text := u.String()
 		buf = append(binary.AppendUvarint(buf, uint64(len(text))), text...)
 	}
+	many := 0
 	for _, e := range entries {
+		if n := len(e.deps); n > manyDependencies {
+			if many += 8 * n; many > maxMany {
+				many -= 8 * n
+				continue
+			}
+		}
 		buf = append(buf, e.id[:]...)
 		buf = binary.BigEndian.AppendUint64(buf, e.author)
 		buf = append(buf, byte(e.flags.lasting()))

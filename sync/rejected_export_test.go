@@ -113,8 +113,8 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 		u, err := filters.ParseRelayURL(path + strings.Repeat("x", egress.MaxURLLength-len(path)))
 		require.NoError(t, err)
 		n.incoming.Source.Relay = u
-		for k := range maxDependencies {
-			n.deps = append(n.deps, depKey(1+i*maxDependencies+k))
+		for k := range manyDependencies {
+			n.deps = append(n.deps, depKey(1+i*manyDependencies+k))
 		}
 		r.add(n)
 	}

@@ -255,6 +255,15 @@ func (g *ingest) fulfils(ev *nostr.Event, stored bool) []depKey {
 	return keys
 }
 
+// fulfilsHeld returns what events may have waited for that ev is held.
+func (g *ingest) fulfilsHeld(ev *nostr.Event) []depKey {
+	keys := g.fulfils(ev, false)
+	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
+		keys = append(keys, OnHeldBy(author).key())
+	}
+	return keys
+}
+
 // arrived returns the whole events that waited for any of keys, and has those asked
 // for again of which only the id is left.
 func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
@@ -275,8 +284,8 @@ func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
 	return whole
 }
 
-// held takes note of an event that the Policy keeps, and returns what waited for it:
-// a state, say, may be held as well once its announcement is.
+// held takes note of an event that the Policy keeps, and returns what waited for it: a
+// state may be held as well once its announcement is, a deletion of it be accepted.
 func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	g.known.add(j.key.id)
 	g.rejected.stored(j.key.id)
@@ -285,8 +294,8 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil {
 			g.feed.hold(a)
 		}
-		woken = g.arrived(ctx, g.fulfils(j.incoming.Event, false))
 	}
+	woken = g.arrived(ctx, g.fulfilsHeld(j.incoming.Event))
 	g.end(j, true)
 	return woken
 }

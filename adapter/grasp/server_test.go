@@ -73,6 +73,13 @@ func (r *rig) start() {
 
 func (r *rig) git(dir string, args ...string) string {
 	r.t.Helper()
+	out, err := r.try(dir, args...)
+	require.NoError(r.t, err, "git %v: %s", args, out)
+	return out
+}
+
+// try runs git and returns what it says.
+func (r *rig) try(dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(r.t.Context(), "git", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{
@@ -80,8 +87,7 @@ func (r *rig) git(dir string, args ...string) string {
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
 	}
 	out, err := cmd.CombinedOutput()
-	require.NoError(r.t, err, "git %v: %s", args, out)
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), err
 }
 
 // served returns the ids of what the relay serves.

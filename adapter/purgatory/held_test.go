@@ -29,6 +29,8 @@ func (holds) Held(f nostr.Filter) []purgatory.Stamp {
 
 func (holds) Announcements(string) []*nip34.Announcement { return nil }
 func (holds) Remembered(string) []*nip34.Announcement    { return nil }
+func (holds) Event(filters.EventID) *nostr.Event         { return nil }
+func (holds) EventsOf(filters.PubKey) []*nostr.Event     { return nil }
 func (holds) AllAnnouncements() []*nip34.Announcement    { return nil }
 
 // What waits is told to reconciliation by time and id: else it is fetched again by

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -25,14 +26,17 @@ type Purgatory interface {
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
+	Event(id filters.EventID) *nostr.Event
+	EventsOf(author filters.PubKey) []*nostr.Event
 }
 
 // Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
 // methods may be called concurrently.
 //
 // For states, pull requests and updates of these an announcement that waits counts as
-// accepted, so that they wait with it. All else that belongs to a repository which
-// still waits depends on it: it is taken in when that is served.
+// accepted, so that they wait with it. Deletions and requests to vanish concern what
+// waits as they do what is stored. All else that belongs to a repository which still
+// waits depends on it: it is taken in when that is served.
 type Policy struct {
 	inner relaysync.Policy
 	waits atomic.Pointer[Purgatory]
@@ -66,6 +70,8 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	case filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
 		view = &waitingView{view, where}
 	case filters.KindAnnouncement:
+	case filters.KindDeletion, filters.KindVanish:
+		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where}})
 	default:
 		return p.inner.Judge(ctx, ev, src, view)
 	}
@@ -186,4 +192,54 @@ func (v *waitingView) Announced(ref filters.RepoRef) bool {
 // its maintainers a say for a while: their next state has it wait again.
 func (v *waitingView) Maintained(identifier string, author filters.PubKey) bool {
 	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.where.Remembered(identifier))
+}
+
+// heldView has all that waits beside what is stored: what deletes it is for us.
+type heldView struct{ waitingView }
+
+// Event implements [relaysync.View].
+func (v *heldView) Event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
+	if ev := v.where.Event(id); ev != nil {
+		return ev, nil
+	}
+	return v.View.Event(ctx, id)
+}
+
+// Events implements [relaysync.View].
+func (v *heldView) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+	found, err := v.View.Events(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if ev := v.where.Event(id); ev != nil {
+			found[id] = ev
+		}
+	}
+	return found, nil
+}
+
+// Addressed implements [relaysync.View].
+func (v *heldView) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+	authors := make(map[string]bool, 1)
+	for _, c := range at {
+		if author, err := filters.ParsePubKey(c.Author); err == nil && !authors[c.Author] {
+			authors[c.Author] = true
+			if slices.ContainsFunc(v.where.EventsOf(author), func(ev *nostr.Event) bool {
+				c, ok := nip34.CoordinatesOf(ev)
+				return ok && slices.Contains(at, c)
+			}) {
+				return true, nil
+			}
+		}
+	}
+	return v.View.Addressed(ctx, at)
+}
+
+// Wrote implements [relaysync.View].
+func (v *heldView) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+	if len(v.where.EventsOf(author)) > 0 {
+		return true, nil
+	}
+	return v.View.Wrote(ctx, author)
 }

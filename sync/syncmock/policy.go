@@ -309,6 +309,45 @@ func (m *MockView) EXPECT() *MockViewMockRecorder {
 	return m.recorder
 }
 
+// Addressed mocks base method.
+func (m *MockView) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Addressed", ctx, at)
+	ret0, _ := ret[0].(bool)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Addressed indicates an expected call of Addressed.
+func (mr *MockViewMockRecorder) Addressed(ctx, at any) *MockViewAddressedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Addressed", reflect.TypeOf((*MockView)(nil).Addressed), ctx, at)
+	return &MockViewAddressedCall{Call: call}
+}
+
+// MockViewAddressedCall wrap *gomock.Call
+type MockViewAddressedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewAddressedCall) Return(arg0 bool, arg1 error) *MockViewAddressedCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewAddressedCall) Do(f func(context.Context, []nip34.Coordinates) (bool, error)) *MockViewAddressedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewAddressedCall) DoAndReturn(f func(context.Context, []nip34.Coordinates) (bool, error)) *MockViewAddressedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Announced mocks base method.
 func (m *MockView) Announced(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -424,19 +463,58 @@ func (c *MockViewEventCall) DoAndReturn(f func(context.Context, filters.EventID)
 	return c
 }
 
-// Gone mocks base method.
-func (m *MockView) Gone(ctx context.Context, id filters.EventID, author filters.PubKey) (bool, error) {
+// Events mocks base method.
+func (m *MockView) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Gone", ctx, id, author)
+	ret := m.ctrl.Call(m, "Events", ctx, ids)
+	ret0, _ := ret[0].(map[filters.EventID]*nostr.Event)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Events indicates an expected call of Events.
+func (mr *MockViewMockRecorder) Events(ctx, ids any) *MockViewEventsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Events", reflect.TypeOf((*MockView)(nil).Events), ctx, ids)
+	return &MockViewEventsCall{Call: call}
+}
+
+// MockViewEventsCall wrap *gomock.Call
+type MockViewEventsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewEventsCall) Return(arg0 map[filters.EventID]*nostr.Event, arg1 error) *MockViewEventsCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewEventsCall) Do(f func(context.Context, []filters.EventID) (map[filters.EventID]*nostr.Event, error)) *MockViewEventsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []filters.EventID) (map[filters.EventID]*nostr.Event, error)) *MockViewEventsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Gone mocks base method.
+func (m *MockView) Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Gone", ctx, ids, author)
 	ret0, _ := ret[0].(bool)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
 
 // Gone indicates an expected call of Gone.
-func (mr *MockViewMockRecorder) Gone(ctx, id, author any) *MockViewGoneCall {
+func (mr *MockViewMockRecorder) Gone(ctx, ids, author any) *MockViewGoneCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Gone", reflect.TypeOf((*MockView)(nil).Gone), ctx, id, author)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Gone", reflect.TypeOf((*MockView)(nil).Gone), ctx, ids, author)
 	return &MockViewGoneCall{Call: call}
 }
 
@@ -452,13 +530,13 @@ func (c *MockViewGoneCall) Return(arg0 bool, arg1 error) *MockViewGoneCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewGoneCall) Do(f func(context.Context, filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
+func (c *MockViewGoneCall) Do(f func(context.Context, []filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewGoneCall) DoAndReturn(f func(context.Context, filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
+func (c *MockViewGoneCall) DoAndReturn(f func(context.Context, []filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

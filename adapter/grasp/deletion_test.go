@@ -1,0 +1,138 @@
+package grasp_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// newRig is a server that runs until the test ends, and a folder with one commit.
+func newRig(t *testing.T) (r *rig, work, commit string) {
+	t.Helper()
+	r = &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
+	require.NoError(t, r.db.Init())
+	r.start()
+	t.Cleanup(r.stop)
+	work = t.TempDir()
+	r.git(work, "init", "-q", "-b", "main")
+	r.git(work, "commit", "-q", "--allow-empty", "-m", "first")
+	return r, work, r.git(work, "rev-parse", "HEAD")
+}
+
+// publish sends events as a client does and returns what is refused of them.
+func (r *rig) publish(events ...*nostr.Event) (refused []error) {
+	r.t.Helper()
+	client, err := nostr.RelayConnect(r.t.Context(), "ws://"+r.addr)
+	require.NoError(r.t, err)
+	defer func() { _ = client.Close() }()
+	for _, ev := range events {
+		if err := client.Publish(r.t.Context(), *ev); err != nil {
+			refused = append(refused, err)
+		}
+	}
+	return refused
+}
+
+// waits reports whether purgatory holds an event.
+func (r *rig) waits(ev *nostr.Event) bool {
+	return len(r.server.Purgatory().Held(nostr.Filter{IDs: []string{ev.ID}})) > 0
+}
+
+func (r *rig) eventually(what string, is func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, is, 20*time.Second, 10*time.Millisecond, what)
+}
+
+// serve has a repository of the owner's announced and served.
+func (r *rig) serve(work, commit string, owner *relaytest.Key) (announcement, state *nostr.Event) {
+	r.t.Helper()
+	announcement = owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	state = owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(r.t, r.publish(announcement, state))
+	r.git(work, "push", "-q", owner.CloneURL("ws://"+r.addr, "repo"), "main")
+	r.eventually("served", func() bool { return len(r.served()) == 2 })
+	return announcement, state
+}
+
+// What was deleted while it waited was refused its deletion, and served once its data
+// came.
+func TestDeletionOfWhatWaits(t *testing.T) {
+	everything := nostr.Tag{"relay", "ALL_RELAYS"}
+	for _, c := range []struct {
+		name    string
+		request func(k *relaytest.Key, waits *nostr.Event) *nostr.Event
+	}{
+		{"by id", func(k *relaytest.Key, waits *nostr.Event) *nostr.Event {
+			return k.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"e", waits.ID})
+		}},
+		{"by address", func(k *relaytest.Key, waits *nostr.Event) *nostr.Event {
+			return k.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"a", fmt.Sprintf("%d:%s:repo", waits.Kind, waits.PubKey)})
+		}},
+		{"request to vanish", func(k *relaytest.Key, _ *nostr.Event) *nostr.Event {
+			return k.Event(nostr.Now(), 62, "", everything)
+		}},
+	} {
+		t.Run("announcement, "+c.name, func(t *testing.T) {
+			r, work, commit := newRig(t)
+			owner := relaytest.NewKey("owner")
+			ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+			st := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+			require.Empty(t, r.publish(ann, st))
+			require.True(t, r.waits(ann))
+			request := c.request(owner, ann)
+			require.Empty(t, r.publish(request), "it deletes what is here")
+			r.eventually("gone", func() bool { return !r.waits(ann) })
+			require.Equal(t, []string{request.ID}, r.served())
+			require.NotEmpty(t, r.publish(ann), "it was deleted")
+			require.False(t, r.waits(ann))
+			_, err := r.try(work, "push", "-q", owner.CloneURL("ws://"+r.addr, "repo"), "main")
+			require.Error(t, err, "whose repository would it be?")
+			require.Equal(t, []string{request.ID}, r.served())
+		})
+		t.Run("state of a served repository, "+c.name, func(t *testing.T) {
+			r, work, commit := newRig(t)
+			owner := relaytest.NewKey("owner")
+			if c.name == "request to vanish" {
+				return // it would take the repository too
+			}
+			r.serve(work, commit, owner)
+			r.git(work, "commit", "-q", "--allow-empty", "-m", "second")
+			second := r.git(work, "rev-parse", "HEAD")
+			st := owner.State(nostr.Now()-50, "repo", map[string]string{"refs/heads/main": second}, "main")
+			require.Empty(t, r.publish(st))
+			require.True(t, r.waits(st))
+			request := c.request(owner, st)
+			require.Empty(t, r.publish(request))
+			r.eventually("gone", func() bool { return !r.waits(st) })
+			_, err := r.try(work, "push", "-q", owner.CloneURL("ws://"+r.addr, "repo"), "main")
+			require.Error(t, err, "nothing says that main is that")
+			require.NotContains(t, r.served(), st.ID)
+		})
+		t.Run("pull request, "+c.name, func(t *testing.T) {
+			if c.name == "by address" {
+				return // it has none
+			}
+			r, work, commit := newRig(t)
+			owner, stranger := relaytest.NewKey("owner"), relaytest.NewKey("stranger")
+			r.serve(work, commit, owner)
+			r.git(work, "commit", "-q", "--allow-empty", "-m", "theirs")
+			pr := stranger.PullRequest(nostr.Now()-50, owner.Ref("repo"), "x", r.git(work, "rev-parse", "HEAD"))
+			require.Empty(t, r.publish(pr))
+			require.True(t, r.waits(pr))
+			request := c.request(stranger, pr)
+			require.Empty(t, r.publish(request), "all that they have here waits")
+			r.eventually("gone", func() bool { return !r.waits(pr) })
+			_, _ = r.try(work, "push", "-q", owner.CloneURL("ws://"+r.addr, "repo"), "HEAD:refs/nostr/"+pr.ID)
+			require.NotEmpty(t, r.publish(pr))
+			require.NotContains(t, r.served(), pr.ID)
+		})
+	}
+}
