@@ -99,6 +99,13 @@ func roleOf(f nostr.Filter) role {
 	return r
 }
 
+// compare orders roles as filters are ordered: those of states, of repositories, of
+// root events.
+func (r role) compare(other role) int {
+	order := [...]role{{tag: "d"}, {tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
+	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))
+}
+
 // batch is what the plan remembers of a Batch.
 type batch struct {
 	kind     Kind

@@ -23,7 +23,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	r.live = liveState{}
 	r.live.reset()
 	for it := range r.items {
-		r.live.missing = append(r.live.missing, it)
+		r.live.missing[it] = struct{}{}
 	}
 	p.reconnectKept(r, now)
 	if r.aliveAt.IsZero() || now.Sub(r.aliveAt) > p.cfg.QuickReconnect {
@@ -171,11 +171,29 @@ func (p *Plan) queueCatchUp(r *relay) {
 		}
 	}
 	r.catchQueue = p.groups(items, nil)
-	r.missed = false
+	r.missed, r.missedAll = false, false
 	r.parked = slices.DeleteFunc(r.parked, func(k parking) bool { return k.catchUp })
 	if len(items) == 0 && r.catchRunning == 0 {
 		r.catchSince = 0
 	}
+}
+
+// queueCatchUpOf does the same for some items, beside what is looked for already.
+func (p *Plan) queueCatchUpOf(r *relay, items []Item) {
+	waiting := len(items)
+	for _, g := range r.catchQueue {
+		waiting += len(g.items)
+	}
+	if waiting > 2*len(r.items) {
+		p.queueCatchUp(r)
+		return
+	}
+	items = slices.DeleteFunc(items, func(it Item) bool {
+		st := r.items[it]
+		return st == 0 || st == todo && r.resume[it] == nil
+	})
+	r.catchQueue = append(r.catchQueue, p.groups(items, nil)...)
+	p.caughtUp(r)
 }
 
 // dispatch starts batches: first what may have been missed, then what is asked for

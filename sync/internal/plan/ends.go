@@ -127,20 +127,18 @@ func (p *Plan) expire(r *relay, now time.Time) {
 	}
 }
 
-// onLiveClosed notes that a subscription is gone: everything is subscribed anew
+// onLiveClosed notes that a subscription is gone: what it asked for is subscribed anew
 // after a while that grows with each refusal, and what was missed caught up with.
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
 		return
 	}
-	n, ok := r.live.subs[in.Live]
-	if !ok {
+	fs := r.live.remove(in.Live)
+	if fs == nil {
 		return
 	}
-	delete(r.live.subs, in.Live)
-	r.live.filters -= n
-	r.live.stale = true
+	r.live.lost, r.live.putOff = append(r.live.lost, fs...), 0
 	r.closedFor(in)
 	if !now.Before(r.live.retryAt) { // else it belongs to the refusal before
 		if now.Sub(r.live.retryAt) > p.cfg.RetryMax {
@@ -149,5 +147,5 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 		r.live.refused++
 		r.live.retryAt = now.Add(p.retryAfter(r.live.refused))
 	}
-	p.missedSince(r, now)
+	p.missedSome(r, now)
 }

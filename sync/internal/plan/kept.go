@@ -286,6 +286,7 @@ func (p *Plan) onClockJumped(in ClockJumped) {
 		}
 		if r.catchSince != 0 && back > 0 {
 			r.catchSince -= nostr.Timestamp(back / time.Second)
+			r.missedAll = true
 			if r.connected && !r.missed { // what is under way looks since a wrong time
 				p.queueCatchUp(r)
 				p.touch(r)

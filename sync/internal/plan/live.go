@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -13,17 +15,29 @@ import (
 // LiveID names a standing subscription of one connection.
 type LiveID uint64
 
+// liveSub is a standing subscription.
+type liveSub struct {
+	filters []nostr.Filter // shared with whoever keeps it open
+	size    int            // bytes of its request
+	level   int            // how often what it has was opened anew together with more
+}
+
 // liveState is what is followed on a connection.
 type liveState struct {
-	subs    map[LiveID]int // filters of each
-	filters int            // filters of all
-	missing []Item         // items that no subscription covers yet
-	stale   bool           // some subscription covers what is no longer wanted
-	retryAt time.Time      // a relay closed a subscription: nothing is opened before
-	refused int            // closed by the relay in a row
-	// postponed is since when a rebuild has been put off; zero if none is.
+	subs    map[LiveID]*liveSub
+	filters int               // of all
+	missing map[Item]struct{} // items that no subscription covers yet
+	lost    []nostr.Filter    // of subscriptions that the relay closed
+	stale   bool              // all must be opened anew: in another form, or in another way
+	retryAt time.Time         // a relay closed a subscription: nothing is opened before
+	refused int               // closed by the relay in a row
+	// postponed is since when a rebuild has been put off, zero if none is; putOff how
+	// many items were missing then, 0 if there may be room by now.
 	postponed time.Time
-	idle      int // displaced root events that are still followed
+	putOff    int
+	// idle counts what is not wanted any more, and is followed all the same, since it was
+	// last looked for.
+	idle int
 	// unfollowed counts the filters for which the relay has no room, tooLarge those
 	// that it would take in no message.
 	unfollowed, tooLarge int
@@ -33,7 +47,20 @@ type liveState struct {
 
 // reset forgets all subscriptions, but not that the relay refused some.
 func (l *liveState) reset() {
-	*l = liveState{subs: make(map[LiveID]int), retryAt: l.retryAt, refused: l.refused}
+	*l = liveState{
+		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}), retryAt: l.retryAt, refused: l.refused,
+	}
+}
+
+// remove forgets a subscription and returns its filters; nil if there is none.
+func (l *liveState) remove(id LiveID) []nostr.Filter {
+	s := l.subs[id]
+	if s == nil {
+		return nil
+	}
+	delete(l.subs, id)
+	l.filters -= len(s.filters)
+	return s.filters
 }
 
 // Limits are what a connection may be asked for.
@@ -61,51 +88,327 @@ func (l Limits) LiveSubscriptions() int {
 // subscriptions leave room for them.
 func (l Limits) Historic() int { return max(1, min(maxHistoric, l.MaxSubscriptions/2)) }
 
-// follow brings the standing subscriptions of a relay up to date: those for what
-// is missing are opened, or all are rebuilt when that takes fewer.
+// follow brings the standing subscriptions of a relay up to date: those for what is
+// missing are opened, together with what the smallest of those that stand have if there
+// are too many, so that what is sent is in proportion to what has changed; or all are
+// rebuilt. What is packed costs as much as what is missing, so first it is found out
+// whether anything may be done with it.
 func (p *Plan) follow(r *relay, now time.Time) {
-	if now.Before(r.live.retryAt) || now.Before(r.coolUntil) {
+	l := &r.live
+	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
 		return
 	}
-	if !r.live.stale && len(r.live.missing) == 0 {
-		r.live.postponed = time.Time{} // what it was for is not wanted any more
-		return
-	}
-	reqs, tooLarge := p.pack(r, r.live.missing, false)
-	added := 0
-	for _, fs := range reqs {
-		added += len(fs)
-	}
-	total := r.live.filters + added
-	crowded := total > p.cfg.RebuildFilters && 4*total > 5*p.rebuiltFilters(r)
-	full := len(r.live.subs)+len(reqs) > r.liveRoom()
-	switch {
-	case full && !r.live.stale && r.live.unfollowed > 0 && !p.turnsToKinds(r, added):
-		// A rebuild would find no more room than the last one did.
-		r.live.unfollowed += added
-		r.live.tooLarge += tooLarge
-		p.alsoPoll(r, r.live.missing, now)
-		r.live.missing = nil
-		p.postponedEnds(r)
-	case r.live.stale, crowded && !full, full && (len(r.live.subs) == 0 || r.live.unfollowed > 0 || !p.postpone(r, now)):
+	if p.dropIdle(r, now); l.stale {
 		p.rebuild(r, now)
-	case full: // put off
+		return
+	}
+	if len(l.missing)+len(l.lost) == 0 {
+		l.postponed, l.putOff = time.Time{}, 0 // what it was for is not wanted any more
+		return
+	}
+	switch {
+	case len(l.subs) == 0:
+		p.rebuild(r, now)
+		return
+	case l.putOff > 0 && len(l.missing) >= l.putOff && p.postpone(r, now):
+		return
+	case l.unfollowed > 0 && len(l.subs) >= r.liveRoom():
+		p.followNoMore(r, now)
+		return
+	}
+	fresh := p.liveFilters(r, slices.Collect(maps.Keys(l.missing)))
+	if len(l.lost) > 0 {
+		fresh = p.joined(r, slices.Concat(l.lost, fresh))
+	}
+	by := p.packed(r, fresh)
+	total := l.filters + by.filters(r)
+	crowded := total > p.cfg.RebuildFilters && 4*total > 5*p.rebuiltFilters(r)
+	fits := by.fits(r)
+	if !fits || crowded {
+		if m, ok := p.merged(r, fresh); ok && (!fits || m.overlaps(r) && m.filters(r) < by.filters(r)) {
+			by, fits = m, true
+		}
+	}
+	switch {
+	case fits && (by.overlaps(r) || !p.postpone(r, now)):
+		p.openMissing(r, by, now)
+	case l.unfollowed == 0 && p.postpone(r, now):
+		l.putOff = max(1, len(l.missing))
 	default:
-		r.live.missing = nil
-		r.live.tooLarge += tooLarge
-		p.open(r, reqs)
-		p.postponedEnds(r)
+		p.rebuild(r, now)
 	}
 }
 
-// postponedEnds catches up with what was missed while a rebuild was put off that is
-// not needed now.
-func (p *Plan) postponedEnds(r *relay) {
-	if !r.live.postponed.IsZero() {
-		p.missedSince(r, r.live.postponed)
-		r.live.postponed = time.Time{}
-		p.queueCatchUp(r)
+// followNoMore takes in what is missing where a rebuild would find no more room than
+// the last one did.
+func (p *Plan) followNoMore(r *relay, now time.Time) {
+	l := &r.live
+	added := p.filtersOf(r, l.missing)
+	if len(l.lost) > 0 || p.turnsToKinds(r, added) {
+		p.rebuild(r, now)
+		return
 	}
+	items := slices.Collect(maps.Keys(l.missing))
+	l.unfollowed += added
+	p.alsoPoll(r, items, now)
+	l.missing = make(map[Item]struct{})
+	p.opened(r, items)
+}
+
+// change is what standing subscriptions are replaced by.
+type change struct {
+	old      []LiveID // ascending
+	reqs     [][]nostr.Filter
+	tooLarge int // filters
+	level    int // of what is opened
+}
+
+// packed returns the change that opens filters and closes these subscriptions.
+func (p *Plan) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
+	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
+	return change{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: len(tooLarge)}
+}
+
+// fits reports whether there is room for what stands after the change, overlaps whether
+// there is for what is opened before anything is closed.
+func (c change) fits(r *relay) bool {
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom()
+}
+
+func (c change) overlaps(r *relay) bool {
+	return len(c.old) == 0 || len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom()
+}
+
+// filters is by how many more filters are followed after the change.
+func (c change) filters(r *relay) int {
+	n := countFilters(c.reqs)
+	for _, id := range c.old {
+		n -= len(r.live.subs[id].filters)
+	}
+	return n
+}
+
+// apply makes a change. The new subscriptions are opened before the old ones are
+// closed where there is room for both; where there is none, what falls between is
+// caught up with.
+func (p *Plan) apply(r *relay, c change, now time.Time) {
+	overlaps := c.overlaps(r)
+	if overlaps {
+		p.open(r, c.reqs, c.level)
+	}
+	var closed []nostr.Filter
+	for _, id := range c.old {
+		closed = append(closed, r.live.remove(id)...)
+		p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: id})
+	}
+	if !overlaps {
+		p.open(r, c.reqs, c.level)
+		p.catchSince(r, now)
+		p.queueCatchUpOf(r, p.itemsOfAll(r, closed))
+	}
+	r.live.tooLarge += c.tooLarge
+}
+
+// openMissing makes a change that opens what is missing.
+func (p *Plan) openMissing(r *relay, c change, now time.Time) {
+	l := &r.live
+	items := slices.Collect(maps.Keys(l.missing))
+	items = append(items, p.itemsOfAll(r, l.lost)...)
+	l.missing, l.lost = make(map[Item]struct{}), nil
+	p.apply(r, c, now)
+	p.opened(r, items)
+}
+
+// opened catches up with what was missed of items while they were not followed: since
+// a rebuild was put off that is not needed now, or the relay closed a subscription.
+func (p *Plan) opened(r *relay, items []Item) {
+	if !r.live.postponed.IsZero() {
+		p.missedSome(r, r.live.postponed)
+		r.live.postponed, r.live.putOff = time.Time{}, 0
+	}
+	switch {
+	case r.missedAll:
+		p.queueCatchUp(r)
+	case r.missed:
+		r.missed = false
+		p.queueCatchUpOf(r, items)
+	}
+}
+
+// merged returns the change that opens fresh filters together with those of
+// subscriptions that stand: of those that were merged least often as many as go into one
+// request, the smallest first. So with room for k of them, of C(k+d, d) changes none is
+// sent again more than d times: of a thousand changes none more than five times where
+// there is room for eight. If that finds no room it is all that are not about as full as
+// can be. It reports false if nothing finds any.
+func (p *Plan) merged(r *relay, fresh []nostr.Filter) (c change, ok bool) {
+	l := &r.live
+	capacity := min(r.limits.MaxMessage, max(1, r.limits.MaxFilters)*fullFilter)
+	var small []LiveID // merged least often first
+	for id := range l.subs {
+		if id != l.kinds {
+			small = append(small, id)
+		}
+	}
+	slices.SortFunc(small, func(a, b LiveID) int {
+		x, y := l.subs[a], l.subs[b]
+		return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.size, y.size), cmp.Compare(a, b))
+	})
+	var notFull, first []LiveID
+	for _, id := range small {
+		if 4*l.subs[id].size <= 3*capacity {
+			notFull = append(notFull, id)
+		}
+	}
+	if len(notFull) == 0 {
+		notFull = small[:min(1, len(small))]
+	}
+	size := 0
+	for _, f := range fresh {
+		size += filters.Size(f) + 1
+	}
+	level := 1
+	for _, id := range notFull {
+		s := l.subs[id]
+		if size += s.size; len(first) > 0 && s.level > l.subs[first[0]].level {
+			break
+		}
+		if len(first) > 0 && size > r.limits.MaxMessage {
+			if len(first) == 1 {
+				level = 0 // it grows until it is full, and stays with those of its level
+			}
+			break
+		}
+		first = append(first, id)
+	}
+	for _, ids := range [][]LiveID{first, notFull} {
+		if len(ids) == 0 {
+			continue
+		}
+		fs := slices.Clone(fresh)
+		for _, id := range ids {
+			fs = append(fs, l.subs[id].filters...)
+		}
+		m := p.packed(r, p.joined(r, fs), ids...)
+		m.level = l.subs[ids[0]].level + level
+		switch {
+		case !m.fits(r):
+		case m.overlaps(r):
+			return m, true
+		case !ok:
+			c, ok = m, true
+		}
+	}
+	return c, ok
+}
+
+// fullFilter is what a filter of as many ids as we put into one takes, in bytes.
+const fullFilter = filters.MaxValues * len(`"",`+"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
+
+// idleValues is how many items that are not wanted any more may be followed all the
+// same, before anything is opened anew because of them.
+const idleValues = filters.MaxValues
+
+// dropIdle stops following what is not wanted any more, once that is more than what is:
+// what still comes of it is judged like anything else, and so to be rid of it is not
+// worth sending again what it shares subscriptions with. Where something found no room
+// it is sooner, since there may be some now.
+func (p *Plan) dropIdle(r *relay, now time.Time) {
+	l := &r.live
+	if l.idle <= idleValues {
+		return
+	}
+	if l.unfollowed > 0 {
+		l.stale = l.stale || l.idle > len(r.items)/4
+		return
+	}
+	if l.idle <= len(r.items) || l.stale {
+		return
+	}
+	l.idle = 0
+	wanted := p.wantedValues(r)
+	var old []LiveID
+	var left []nostr.Filter
+	for _, id := range slices.Sorted(maps.Keys(l.subs)) {
+		n, idle := 0, 0
+		for _, f := range l.subs[id].filters {
+			for tag, values := range f.Tags {
+				n += len(values)
+				for _, v := range values {
+					if !wanted(tag, v) {
+						idle++
+					}
+				}
+			}
+		}
+		if 2*idle > n {
+			old = append(old, id)
+			left = append(left, l.subs[id].filters...)
+		}
+	}
+	if len(old) > 0 {
+		p.apply(r, p.packed(r, p.joined(r, left), old...), now)
+	}
+}
+
+// wantedValues returns what tells whether a value of a tag of a live filter is still
+// wanted of a relay.
+func (p *Plan) wantedValues(r *relay) func(tag, value string) bool {
+	var states map[string]struct{} // identifiers
+	return func(tag, value string) bool {
+		if tag == "d" {
+			if states == nil {
+				states = make(map[string]struct{})
+				for it := range r.items {
+					if in := &p.want.infos[it]; in.kind == itemStates {
+						states[in.repo.ref.Identifier] = struct{}{}
+					}
+				}
+			}
+			_, ok := states[value]
+			return ok
+		}
+		it, ok := p.itemOf(value)
+		return ok && r.items[it] != 0
+	}
+}
+
+// joined returns filters that ask for what is still wanted of fs: the values of filters
+// that are equal but for these go together, each once.
+func (p *Plan) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
+	wanted := p.wantedValues(r)
+	type shape struct {
+		role
+		kinds string
+	}
+	values := make(map[shape][]string)
+	like := make(map[shape]nostr.Filter)
+	for _, f := range fs {
+		if len(f.Tags) == 0 {
+			out = append(out, f)
+		}
+		for tag, vs := range f.Tags {
+			s := shape{roleOf(f), fmt.Sprint(f.Kinds)}
+			like[s] = f
+			for _, v := range vs {
+				if wanted(tag, v) {
+					values[s] = append(values[s], v)
+				}
+			}
+		}
+	}
+	for _, s := range sortedBy(values, func(a, b shape) int {
+		return cmp.Or(a.compare(b.role), cmp.Compare(a.kinds, b.kinds))
+	}) {
+		vs := values[s]
+		slices.Sort(vs)
+		for chunk := range slices.Chunk(slices.Compact(vs), filters.MaxValues) {
+			f := like[s]
+			f.Tags = nostr.TagMap{s.tag: slices.Clip(chunk)}
+			out = append(out, r.limits.fit(f)...)
+		}
+	}
+	return out
 }
 
 // mostPostponed is how long a rebuild may wait for more to be found.
@@ -141,7 +444,7 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	reqs = squeeze(reqs, most, r.limits)
 	r.live.tooLarge = tooLarge
 	kinds := false
-	if left := leftOver(reqs, most); p.prefersKinds(r, left) {
+	if left := countFilters(reqs[min(most, len(reqs)):]); p.prefersKinds(r, left) {
 		kinds = true
 		reqs, _ = p.pack(r, items, true)
 		reqs = squeeze(reqs, most, r.limits)
@@ -158,13 +461,13 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	}
 	overlap := len(old)+len(reqs) <= most
 	if overlap {
-		p.open(r, reqs)
+		p.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
 		p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: id})
 	}
 	if !overlap {
-		p.open(r, reqs)
+		p.open(r, reqs, 0)
 		p.missedSince(r, now)
 	}
 	if !postponed.IsZero() {
@@ -175,13 +478,26 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	}
 }
 
-// missedSince notes that events may have been missed since shortly before t.
+// missedSince notes that events of anything may have been missed since shortly before
+// t.
 func (p *Plan) missedSince(r *relay, t time.Time) {
+	p.missedSome(r, t)
+	r.missedAll = true
+}
+
+// missedSome notes that events may have been missed since shortly before t of what is
+// opened next.
+func (p *Plan) missedSome(r *relay, t time.Time) {
+	p.catchSince(r, t)
+	r.missed = true
+}
+
+// catchSince has the catch-up look since shortly before t, at least.
+func (p *Plan) catchSince(r *relay, t time.Time) {
 	since := nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
 	if r.catchSince == 0 || since < r.catchSince {
 		r.catchSince = since
 	}
-	r.missed = true
 }
 
 // pack returns the requests that follow items, packed as full as the relay allows,
@@ -192,16 +508,19 @@ func (p *Plan) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int) 
 	if kinds {
 		fs = append(fs, r.limits.fit(filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
 	}
+	fs = append(fs, p.liveFilters(r, items)...)
+	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
+	return reqs, len(tooLarge)
+}
+
+// liveFilters returns the filters that follow items, as the relay takes them.
+func (p *Plan) liveFilters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, g := range p.groups(items, nil) {
 		for _, f := range p.itemFilters(g.items) {
 			fs = append(fs, r.limits.fit(filters.Live(f))...)
 		}
 	}
-	if len(fs) == 0 {
-		return nil, 0
-	}
-	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
-	return reqs, len(tooLarge)
+	return fs
 }
 
 // fit returns a filter as the relay takes it, as several if need be.
@@ -212,25 +531,49 @@ func (l Limits) fit(f nostr.Filter) []nostr.Filter {
 	return filters.AtMost(f, l.MaxValues)
 }
 
-func (p *Plan) open(r *relay, reqs [][]nostr.Filter) {
+func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
 	for _, fs := range reqs {
 		p.lastLive++
-		r.live.subs[p.lastLive] = len(fs)
+		s := &liveSub{filters: fs, size: requestOverhead, level: level}
+		for _, f := range fs {
+			s.size += filters.Size(f) + 1
+		}
+		r.live.subs[p.lastLive] = s
 		r.live.filters += len(fs)
 		p.emit(OpenLive{Relay: r.url, Epoch: r.epoch, Live: p.lastLive, Filters: fs})
 	}
 }
 
 // rebuiltFilters is how many filters a rebuild would need.
-func (p *Plan) rebuiltFilters(r *relay) int {
+func (p *Plan) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.ofKind) }
+
+// filtersOf is how many filters items need.
+func (p *Plan) filtersOf(r *relay, items map[Item]struct{}) int {
+	var n [itemKinds]int
+	for it := range items {
+		n[p.want.infos[it].kind]++
+	}
+	return n[itemLayer1] + r.limits.filtersFor(n)
+}
+
+// filtersFor is how many filters so many items of each kind need besides layer 1.
+func (l Limits) filtersFor(ofKind [itemKinds]int) int {
 	size, times := filters.MaxValues, 1
-	if n := r.limits.MaxValues; n > 0 {
+	if n := l.MaxValues; n > 0 {
 		size = min(size, n)
-		if r.limits.NeedsKinds {
+		if l.NeedsKinds {
 			times = (len(filters.Kinds()) + n - 1) / n
 		}
 	}
 	chunks := func(n int) int { return (n + size - 1) / size }
-	states, repos, roots := r.ofKind[itemStates], r.ofKind[itemRepo], r.ofKind[itemRoot]
-	return 1 + chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+	states, repos, roots := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot]
+	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+}
+
+// countFilters counts the filters of requests.
+func countFilters(reqs [][]nostr.Filter) (n int) {
+	for _, fs := range reqs {
+		n += len(fs)
+	}
+	return n
 }

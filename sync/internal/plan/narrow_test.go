@@ -89,16 +89,10 @@ func TestNarrowChangeCostsItself(t *testing.T) {
 	assert.Equal(t, "states(1)", showFilter(only[Start](effects)[0].Batch.Queries[0].Filter))
 	settle(p, start, u, effects)
 	effects = p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("7")}}})
-	var live []nostr.Filter
-	for _, o := range only[OpenLive](effects) {
-		live = append(live, o.Filters...)
-	}
-	assert.Contains(t, slices.Concat(states(t, live)...), "7")
-	assert.Empty(t, only[Start](effects))
-	effects = p.Step(start, Changes{Repos: []RepoChange{{Ref: twin.Ref}}})
-	for _, o := range only[OpenLive](effects) {
-		assert.NotContains(t, slices.Concat(states(t, o.Filters)...), "7")
-	}
+	assert.Empty(t, effects, "nothing is sent for what is not wanted any more")
+	assert.True(t, p.wantedValues(p.relays[u])("d", "7"))
+	assert.Empty(t, p.Step(start, Changes{Repos: []RepoChange{{Ref: twin.Ref}}}))
+	assert.False(t, p.wantedValues(p.relays[u])("d", "7"))
 	p.Step(start, Snapshot{})
 	assert.Len(t, p.want.free, len(p.want.infos)-1, "numbers that stand for nothing")
 }

@@ -54,14 +54,6 @@ func (p *Plan) turnsToKinds(r *relay, added int) bool {
 	return r.live.kinds == 0 && p.prefersKinds(r, r.live.unfollowed+added)
 }
 
-// leftOver counts the filters of the requests beyond the first most.
-func leftOver(reqs [][]nostr.Filter, most int) (n int) {
-	for _, fs := range reqs[min(most, len(reqs)):] {
-		n += len(fs)
-	}
-	return n
-}
-
 // liveRoom is how many standing subscriptions the relay takes.
 func (r *relay) liveRoom() int {
 	most := r.limits.LiveSubscriptions()
@@ -69,6 +61,15 @@ func (r *relay) liveRoom() int {
 		most = min(most, r.liveMost)
 	}
 	return most
+}
+
+// spareRoom is how many more there may be for a moment: history lends one of its places
+// where it has two.
+func (r *relay) spareRoom() int {
+	if r.liveMost == 0 && r.limits.MaxSubscriptions-r.limits.LiveSubscriptions() >= keptHistoric {
+		return 1
+	}
+	return 0
 }
 
 // closedFor learns from the reason why a subscription was closed, which is no longer
@@ -89,7 +90,7 @@ func (r *relay) closedFor(in LiveClosed) {
 		}
 	}
 	if in.Live == r.live.kinds {
-		r.live.kinds = 0
+		r.live.kinds, r.live.stale = 0, true
 	}
 }
 
@@ -105,8 +106,9 @@ func (p *Plan) onLimitsChanged(in LimitsChanged) {
 	if in.Limits.MaxMessage < old.MaxMessage || r.live.unfollowed+r.live.tooLarge > 0 || len(r.live.subs) > r.liveRoom() {
 		r.live.stale = true
 	}
-	for _, n := range r.live.subs {
-		if n > in.Limits.MaxFilters {
+	r.live.putOff = 0
+	for _, s := range r.live.subs {
+		if len(s.filters) > in.Limits.MaxFilters {
 			r.live.stale = true
 		}
 	}
@@ -151,15 +153,7 @@ func (p *Plan) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now 
 	if kinds {
 		return
 	}
-	if len(states) > 0 {
-		for it := range r.items {
-			if in := &p.want.infos[it]; in.kind == itemStates {
-				if _, ok := states[in.repo.ref.Identifier]; ok {
-					items[it] = struct{}{}
-				}
-			}
-		}
-	}
+	p.addStates(r, states, items)
 	p.poll(r, slices.Collect(maps.Keys(items)), now)
 }
 
@@ -174,14 +168,47 @@ func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[strin
 		for _, v := range values {
 			if tag == "d" {
 				states[v] = struct{}{}
-			} else if id, err := filters.ParseEventID(v); err == nil {
-				if it, ok := p.want.roots[id]; ok {
-					items[it] = struct{}{}
-				}
-			} else if _, ref, err := filters.ParseAddress(v); err == nil {
-				if repo, ok := p.want.repos[ref]; ok {
-					items[repo.item] = struct{}{}
-				}
+			} else if it, ok := p.itemOf(v); ok {
+				items[it] = struct{}{}
+			}
+		}
+	}
+}
+
+// itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
+// address.
+func (p *Plan) itemOf(value string) (Item, bool) {
+	if id, err := filters.ParseEventID(value); err == nil {
+		it, ok := p.want.roots[id]
+		return it, ok
+	}
+	if _, ref, err := filters.ParseAddress(value); err == nil {
+		if repo, ok := p.want.repos[ref]; ok {
+			return repo.item, true
+		}
+	}
+	return 0, false
+}
+
+// itemsOfAll returns the items that filters ask for.
+func (p *Plan) itemsOfAll(r *relay, fs []nostr.Filter) []Item {
+	items, states := make(map[Item]struct{}), make(map[string]struct{})
+	for _, f := range fs {
+		p.itemsOf(f, items, states)
+	}
+	p.addStates(r, states, items)
+	return slices.Collect(maps.Keys(items))
+}
+
+// addStates adds the items for the states of these identifiers.
+func (p *Plan) addStates(r *relay, identifiers map[string]struct{}, items map[Item]struct{}) {
+	if len(identifiers) == 0 {
+		return
+	}
+	for it := range r.items {
+		if in := &p.want.infos[it]; in.kind == itemStates {
+			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
+				items[it] = struct{}{}
 			}
 		}
 	}
@@ -238,9 +265,9 @@ func (p *Plan) startPoll(r *relay, now time.Time) {
 	if g.running {
 		return
 	}
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.items[it] == 0 }) // not wanted any more
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
-		st := r.items[it]
-		return st == 0 || st == todo && r.resume[it] == nil
+		return r.items[it] == todo && r.resume[it] == nil
 	})
 	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
 	qs, roles := p.queries(r, p.itemFilters(items), since, nil)

@@ -88,6 +88,7 @@ type relay struct {
 
 	catchSince   nostr.Timestamp // what is newer may have been missed; 0: nothing
 	missed       bool            // more was missed than the catch-up under way looks for
+	missedAll    bool            // and not just of what is opened next
 	catchQueue   []group         // parts of the catch-up that have yet to start
 	catchRunning int
 	authorsAt    int       // rotation over the authors whose deletions are asked for
@@ -140,32 +141,21 @@ func (r *relay) add(it Item, kind itemKind) {
 	r.items[it] = todo
 	r.todo[it] = struct{}{}
 	if r.connected { // else everything will be missing
-		r.live.missing = append(r.live.missing, it)
+		r.live.missing[it] = struct{}{}
 	}
 }
 
 // remove makes an item no target any more. A batch that is fetching it goes on
 // without it: by its end the item may be wanted anew, or its number stand for
-// something else.
+// something else. What is followed stays as it is for now, see [Plan.dropIdle].
 func (r *relay) remove(it Item, kind itemKind) {
-	if r.untarget(it, kind) {
-		r.live.stale = true
-	}
-}
-
-// idleValues is how many displaced root events may still be followed before what is
-// followed is rebuilt.
-const idleValues = filters.MaxValues
-
-// displace makes a root event no target since there are newer ones. That happens
-// with each new one, so its live filter stays for a while.
-func (r *relay) displace(it Item) {
-	if !r.untarget(it, itemRoot) {
+	if !r.untarget(it, kind) {
 		return
 	}
-	r.live.missing = slices.DeleteFunc(r.live.missing, func(o Item) bool { return o == it })
-	if r.live.idle++; r.live.idle > idleValues {
-		r.live.stale = true
+	if _, missing := r.live.missing[it]; missing {
+		delete(r.live.missing, it)
+	} else if r.connected {
+		r.live.idle++
 	}
 }
 
@@ -278,7 +268,8 @@ func (r *relay) forget() {
 	clear(r.resume)
 	r.queue, r.parked = nil, nil
 	r.gaps, r.failures = 0, 0
-	r.catchSince, r.missed, r.catchQueue, r.catchRunning = 0, false, nil, 0
+	r.catchSince, r.catchQueue, r.catchRunning = 0, nil, 0
+	r.missed, r.missedAll = false, false
 	for it := range r.items {
 		r.set(it, todo)
 		r.todo[it] = struct{}{}

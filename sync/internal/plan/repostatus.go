@@ -49,9 +49,10 @@ func (p *Plan) RepoStatus(ref filters.RepoRef) (RepoStatus, bool) {
 
 func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
-	if slices.ContainsFunc(rel.live.missing, r.wants) {
-		s.Live = false
+	for it := range rel.live.missing {
+		s.Live = s.Live && !r.wants(it)
 	}
+	s.Live = s.Live && !slices.ContainsFunc(p.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
 		switch rel.items[it] {
 		case todo:

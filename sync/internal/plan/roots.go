@@ -82,13 +82,12 @@ func (p *Plan) track(id filters.EventID, at uint32, r *repo) {
 	}
 }
 
-// displace stops the tracking of a root event for a repository. Its live filters may
-// stay until something else has them rebuilt.
+// displace stops the tracking of a root event for a repository.
 func (p *Plan) displace(it Item, r *repo) {
 	gone := p.want.untrack(it, r)
 	for _, rel := range r.relays {
 		if gone || !p.want.isTarget(it, rel) {
-			rel.displace(it)
+			rel.remove(it, itemRoot)
 			p.touch(rel)
 		}
 	}

@@ -137,9 +137,11 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		w.checkOther(r, wanted, covered)
 		return
 	}
-	if r.live.idle > 0 {
-		maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
-	}
+	idle := len(covered)
+	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
+	idle -= len(covered)
+	// What is not wanted any more may be followed for a while, but not for ever.
+	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
 }
 

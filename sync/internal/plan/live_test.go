@@ -1,0 +1,158 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// hubOf returns a plan with a relay that is connected and has everything of one
+// repository with so many root events.
+func hubOf(t *testing.T, n int) (p *Plan, u filters.RelayURL) {
+	t.Helper()
+	p, u = newPlan(defaults()), relayURL(t, "a")
+	roots := make([]int, n)
+	for i := range roots {
+		roots[i] = i
+	}
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, roots...))
+	settle(p, start, u, connect(t, p, start, u))
+	return p, u
+}
+
+// sent is how many bytes of filters are opened, and how many queries are made, by
+// effects and the end of all batches.
+func sent(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (bytes, closed, queries int) {
+	for queue := effects; len(queue) > 0; {
+		e := queue[0]
+		queue = queue[1:]
+		switch e := e.(type) {
+		case OpenLive:
+			for _, f := range e.Filters {
+				bytes += filters.Size(f)
+			}
+		case CloseLive:
+			closed++
+		case Start:
+			queries += len(e.Batch.Queries)
+			queue = append(queue, p.Step(now, Done{Relay: u, Epoch: e.Epoch, Batch: e.Batch.ID})...)
+		}
+	}
+	return bytes, closed, queries
+}
+
+// followed returns which root events the filters that stand ask for.
+func followed(p *Plan, u filters.RelayURL) map[filters.EventID]bool {
+	out := make(map[filters.EventID]bool)
+	for _, s := range p.relays[u].live.subs {
+		for _, f := range s.filters {
+			for _, v := range f.Tags["E"] {
+				if id, err := filters.ParseEventID(v); err == nil {
+					out[id] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// A new root event every few seconds had everything sent anew each eighth time, since
+// there was no room for one subscription more. Now small ones are merged, and what is
+// sent for a thousand is a few times what they are themselves.
+func TestManyChangesSendLittleAgain(t *testing.T) {
+	const before, news = 3_000, 1_000
+	p, u := hubOf(t, before)
+	now := start.Add(time.Hour)
+	bytes, queries := 0, 0
+	for i := range news {
+		now = now.Add(6 * time.Second)
+		b, _, q := sent(p, now, u, p.Step(now, Changes{Roots: []RootChange{{ID: rootID(before + i), Repos: []filters.RepoRef{repoRef("one")}}}}))
+		bytes, queries = bytes+b, queries+q
+	}
+	own := news * 3 * fullFilter / filters.MaxValues
+	t.Logf("%d bytes for %d, in %d subscriptions, %d queries", bytes, own, len(p.relays[u].live.subs), queries)
+	assert.Less(t, bytes, 8*own)
+	assert.Equal(t, 3*news, queries, "nothing but what is new")
+	assert.Len(t, followed(p, u), before+news)
+	assert.Zero(t, p.relays[u].live.unfollowed)
+}
+
+// What is not wanted any more is followed until it is more than what is; then what it
+// leaves half empty goes together.
+func TestIdleIsDroppedInTime(t *testing.T) {
+	const n = 1_000
+	p, u := hubOf(t, n)
+	now := start.Add(time.Hour)
+	total := 0
+	for i := range n - 10 {
+		bytes, closed, queries := sent(p, now, u, p.Step(now, Changes{Roots: []RootChange{{ID: rootID(i)}}}))
+		total += bytes
+		require.Zero(t, queries)
+		if i < n/2 {
+			require.Zero(t, bytes+closed, "for the %dth", i)
+		}
+	}
+	one := 3 * fullFilter / filters.MaxValues
+	assert.Less(t, total, n*one, "as much as was removed, at most")
+	left := followed(p, u)
+	for i := n - 10; i < n; i++ {
+		assert.True(t, left[rootID(i)])
+	}
+	assert.LessOrEqual(t, len(left), 10+2*idleValues)
+	assert.LessOrEqual(t, len(p.relays[u].live.subs), 2)
+}
+
+// While a rebuild was put off for which there was no room, all that was missing was
+// packed again whenever something happened: a first sync of 100,000 events spent half of
+// its time on that.
+func TestPutOffIsNotPackedAgain(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	p.cfg.MaxRoots = 50_000
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}))
+	p.Step(start, Connected{Relay: u, Epoch: p.relays[u].epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
+	now := start.Add(time.Minute)
+	for i := range 40 {
+		c := Changes{}
+		for k := range 500 {
+			c.Roots = append(c.Roots, RootChange{ID: rootID(500*i + k), Repos: []filters.RepoRef{repoRef("one")}})
+		}
+		p.Step(now, c)
+	}
+	r := p.relays[u]
+	require.False(t, r.live.postponed.IsZero())
+	require.Greater(t, len(r.live.missing), 19_000)
+	next := 1_000_000
+	allocs := testing.AllocsPerRun(20, func() {
+		next++
+		p.Step(now, Changes{Roots: []RootChange{{ID: rootID(next), Repos: []filters.RepoRef{repoRef("one")}}}})
+	})
+	t.Logf("%.0f allocations a step", allocs)
+	assert.Less(t, allocs, 100.0)
+}
+
+// One subscription that the relay ended had all others closed and sent again, and
+// everything caught up with.
+func TestOneClosedSubscriptionCostsItself(t *testing.T) {
+	p, u := hubOf(t, 3_000)
+	now := start.Add(time.Hour)
+	settle(p, now, u, p.Step(now, Tick{}))
+	r := p.relays[u]
+	whole := len(r.live.subs)
+	p.Step(now, LiveClosed{Relay: u, Epoch: r.epoch, Live: 3, Why: wire.RefusalOther})
+	require.Equal(t, LiveWithGaps, r.phase())
+	now = now.Add(time.Minute)
+	bytes, closed, queries := sent(p, now, u, p.Step(now, Tick{}))
+	t.Logf("%d bytes, %d closed, %d queries; %d subscriptions", bytes, closed, queries, whole)
+	assert.Less(t, bytes, 64<<10)
+	assert.Zero(t, closed)
+	assert.LessOrEqual(t, queries, 15)
+	assert.Len(t, r.live.subs, whole)
+	assert.Equal(t, Live, r.phase())
+	assert.Zero(t, r.catchSince)
+	assert.Len(t, followed(p, u), 3_000)
+}
