@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
+	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
 // Config holds what may be set about a [SyncManager]. The zero value works: a field
@@ -33,7 +34,9 @@ type Config struct {
 	NarrowLayer1 bool
 	// Policy decides which events we have. Defaults to [NewGRASPPolicy].
 	Policy Policy
-	// Verifier checks signatures. Defaults to one that checks them one by one.
+	// Verifier checks signatures. Defaults to one that checks many at a time where many
+	// are at hand, see package batchverify; whoever sends it bad ones can't make that
+	// dearer than to check one by one.
 	Verifier Verifier
 	// State keeps what is to survive a restart: the health of relays, what was learned
 	// about them, what is confirmed. Its keys begin with "sync/"; no other manager may
@@ -176,7 +179,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Verifier == nil {
-		c.Verifier = serialVerifier{}
+		c.Verifier = batchverify.New(batchverify.Config{})
 	}
 	def(&c.Health.RateLimit, 65*time.Second)
 	def(&c.BatchWindow, 5*time.Second)

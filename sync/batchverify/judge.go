@@ -14,8 +14,9 @@ const (
 	accountMax = 400 * single
 
 	// singleIncome is what a good event adds when checked alone, so that batches
-	// are tried again some time after the account ran empty.
-	singleIncome = single / 5
+	// are tried again some time after the account ran empty: a batch of 64 after ten of
+	// them. It is all that whoever keeps the account empty can make a check cost more.
+	singleIncome = single / 50
 
 	// wasteShare is how much of a call's single checks its failed batches may
 	// cost, beyond the first and beyond what its good halves saved.
@@ -28,7 +29,7 @@ const (
 
 // account pays for batches that fail. It is what makes hostile input no dearer
 // than checking one by one: each failure is paid from savings made before, or from
-// a fifth of the single checks, or from the bounded balance it starts with.
+// a fiftieth of the single checks, or from the bounded balance it starts with.
 type account struct {
 	mu      sync.Mutex
 	balance int // 0 to accountMax; guarded by mu

@@ -10,8 +10,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 type vector struct {
@@ -99,7 +97,7 @@ func TestVectorsInOneCall(t *testing.T) {
 		if valid[i] {
 			assert.NoError(t, err)
 		} else {
-			assert.ErrorIs(t, err, relaysync.ErrSignature)
+			assert.ErrorIs(t, err, ErrSignature)
 		}
 	}
 }

@@ -2,13 +2,16 @@ package batchverify
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
-
-	relaysync "github.com/graspsync/graspsync/sync"
 )
+
+// ErrSignature is the verdict on an event whose signature is not its author's;
+// relaysync.ErrSignature is the same.
+var ErrSignature = errors.New("invalid signature")
 
 const (
 	// maxBatch bounds the scratch memory of a call. Larger batches would gain
@@ -44,8 +47,6 @@ type Verifier struct {
 	scratch sync.Pool // of *scratch
 }
 
-var _ relaysync.Verifier = (*Verifier)(nil)
-
 // New returns a Verifier.
 func New(cfg Config) *Verifier {
 	if cfg.Keys == 0 {
@@ -69,7 +70,7 @@ type scratch struct {
 }
 
 // Verify returns a verdict for each event, in order: nil, or an error that wraps
-// relaysync.ErrSignature. The id of each event has to be checked already. It
+// [ErrSignature]. The id of each event has to be checked already. It
 // neither keeps nor changes the events. Any number of events may be given.
 func (v *Verifier) Verify(events []*nostr.Event) []error {
 	verdicts := make([]error, len(events))
@@ -91,7 +92,7 @@ func (v *Verifier) verify(s *scratch, events []*nostr.Event, verdicts []error) {
 	for i, ev := range events {
 		it := &s.items[i]
 		if err := it.parse(ev, &v.keys); err != nil {
-			verdicts[i] = fmt.Errorf("%w: %w", relaysync.ErrSignature, err)
+			verdicts[i] = fmt.Errorf("%w: %w", ErrSignature, err)
 			continue
 		}
 		it.bad = false
@@ -101,7 +102,7 @@ func (v *Verifier) verify(s *scratch, events []*nostr.Event, verdicts []error) {
 	v.judge(s, s.work)
 	for _, it := range s.work {
 		if it.bad {
-			*it.verdict = relaysync.ErrSignature
+			*it.verdict = ErrSignature
 		}
 		it.verdict = nil // the caller owns the verdicts
 	}

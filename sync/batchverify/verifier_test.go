@@ -13,8 +13,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // twin is the single check of another implementation, over the event's id.
@@ -51,7 +49,7 @@ func agree(t testing.TB, v *Verifier, events []*nostr.Event, known map[*nostr.Ev
 		if want {
 			require.NoError(t, verdicts[i], "event %d of %d", i, len(events))
 		} else {
-			require.ErrorIs(t, verdicts[i], relaysync.ErrSignature, "event %d of %d", i, len(events))
+			require.ErrorIs(t, verdicts[i], ErrSignature, "event %d of %d", i, len(events))
 		}
 	}
 }
@@ -216,7 +214,7 @@ func TestRefusesWhatDoesNotParse(t *testing.T) {
 			verdicts := New(Config{}).Verify([]*nostr.Event{good, test.event})
 			assert.NoError(t, verdicts[0])
 			assert.ErrorIs(t, verdicts[1], test.want)
-			assert.ErrorIs(t, verdicts[1], relaysync.ErrSignature)
+			assert.ErrorIs(t, verdicts[1], ErrSignature)
 		})
 	}
 }
@@ -311,6 +309,27 @@ func TestHostileInputIsBounded(t *testing.T) {
 	}
 }
 
+// However many calls there are with a bad signature in each part that a batch is cut
+// into, and good ones around it, all batches that fail cost a fiftieth of the single
+// checks, once what was in the account is used up.
+func TestALongRunOfBadCallsCostsSingleChecks(t *testing.T) {
+	const authors, calls = 5, 40
+	events := signedEvents(64, authors)
+	for i := 0; i < len(events); i += minPart {
+		events[i] = flipSig(events[i])
+	}
+	v := New(Config{})
+	v.account.balance = 0
+	total := 0
+	for range calls {
+		total += costOf(v, events, authors)
+	}
+	checks := calls * len(events) * single
+	t.Logf("%d single checks, and batches at the cost of %.1f%% of that", checks/single, 100*float64(total)/float64(checks))
+	assert.Positive(t, total)
+	assert.LessOrEqual(t, total, checks/50)
+}
+
 func TestOneBadEventDoesNotSpoilTheRest(t *testing.T) {
 	events := signedEvents(1024, 5)
 	events[300] = flipSig(events[300])
@@ -330,11 +349,11 @@ func TestBatchesAreTriedAgain(t *testing.T) {
 	v := New(Config{})
 	v.account.balance = 0
 	tries := 0
-	for tries < 10 && costOf(v, events, 5) == 0 {
+	for tries < 20 && costOf(v, events, 5) == 0 {
 		tries++
 	}
 	assert.Positive(t, tries)
-	assert.Less(t, tries, 3)
+	assert.LessOrEqual(t, tries, 10)
 }
 
 func TestKeysAreBounded(t *testing.T) {
