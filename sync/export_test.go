@@ -10,7 +10,7 @@ import (
 
 // Submit has an event go the way of one that a relay sent.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src Source) error {
-	t := newToken()
+	t := newToken(src.Relay)
 	t.ended = func() {}
 	return m.ingest.submit(ctx, delivery{event: ev, src: src, size: 500, token: t})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
@@ -50,13 +51,17 @@ type ingest struct {
 	// guarded by mu
 	inFlight  map[copyKey]*job
 	coming    map[filters.EventID]int // jobs in flight, by the id of their event
+	waits     map[*job]struct{}       // of these, those that failed and wait to be tried again
 	fulfilled []depKey                // by events that did not come through here
 	overrun   bool                    // fulfilled was full: judge all that waits
 
 	unsettled atomic.Int64 // events in the pipeline
 	waiting   atomic.Int64 // events that wait whole
+	owed      atomic.Int64 // events to be saved of which only the id is left
 
-	retries retries // owned by the writer
+	// owned by the writer
+	retries retries
+	trouble trouble
 }
 
 // copyKey is the same for two deliveries of which one needs to be looked at. The
@@ -75,13 +80,17 @@ type job struct {
 	tokens   []*token // guarded by ingest.mu: of everyone who delivered a copy
 	from     *conn    // who delivered the first; nil if revived
 	revived  bool     // it has waited in the pool and was settled then
-	attempts int      // to judge and save it, while others could be saved
-	tries    int      // all of them
-	works    uint64   // retries.works at the last one
+
+	// Of one that could not be judged or saved.
+	attempts int       // while others could be saved
+	tries    int       // all of them
+	works    uint64    // retries.works at the last one
+	due      time.Time // of the next one
+	apart    bool      // its bytes are taken from the share of what fails
 }
 
 func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *counters) *ingest {
-	return &ingest{
+	g := &ingest{
 		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
 		known:    newKnown(cfg.Remembered),
 		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes, cfg.RejectedFor, cfg.Tuning.WholeFor),
@@ -92,7 +101,10 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		ended:    make(chan struct{}),
 		inFlight: make(map[copyKey]*job),
 		coming:   make(map[filters.EventID]int),
+		waits:    make(map[*job]struct{}),
 	}
+	g.retries.room, g.retries.keepFor = cfg.InFlight/failingShare, cfg.RejectedFor
+	return g
 }
 
 // delivery is an event as a connection hands it over.
@@ -199,6 +211,22 @@ func (g *ingest) leave(j *job, ok bool) {
 func (g *ingest) settled(j *job, ok bool) {
 	g.bytes.Release(j.size)
 	g.leave(j, ok)
+}
+
+// resting reports whether all that was submitted is dealt with, but for events that
+// fail and wait to be tried again, and returns the relays that brought those.
+func (g *ingest) resting() (failing map[filters.RelayURL]struct{}, resting bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.unsettled.Load() > int64(len(g.waits)) {
+		return nil, false
+	}
+	for j := range g.waits {
+		for _, t := range j.tokens {
+			put(&failing, t.relay, struct{}{})
+		}
+	}
+	return failing, true
 }
 
 // run works until ctx ends.

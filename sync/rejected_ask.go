@@ -56,6 +56,21 @@ func (r *rejected) forget(id filters.EventID) {
 	r.remove(el)
 }
 
+// owe remembers of an event that could not be saved that it is wanted again.
+func (r *rejected) owe(n note) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	e := r.entry(n.id, now)
+	if e.createdAt == noTime {
+		e.createdAt, e.kind = n.incoming.Event.CreatedAt, int32(n.incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
+	}
+	e.relay = r.relays.number(n.incoming.Source.Relay)
+	r.release1(e)
+	e.flags = e.flags&^fateJudged | fateAsked
+	r.shrink(now)
+}
+
 // stored takes note that an event is in the Store now.
 func (r *rejected) stored(id filters.EventID) {
 	r.mu.Lock()
@@ -66,7 +81,7 @@ func (r *rejected) stored(id filters.EventID) {
 	case entryOf(el).flags&fateAccepted == 0:
 		r.remove(el)
 	default:
-		entryOf(el).flags &^= fateJudged
+		entryOf(el).flags &^= fateJudged | fateAsked
 	}
 }
 

@@ -1,44 +1,227 @@
 package sync
 
-import "time"
+import (
+	"time"
 
-const (
-	retryFirst  = time.Second     // before events are saved again that could not be
-	retryMost   = 2 * time.Minute // the same after many failures
-	maxAttempts = 20              // for one event while others are saved, about half an hour
-	maxTries    = 720             // for one event in all, about a day: then the next pass brings it
+	"github.com/graspsync/graspsync/filters"
 )
 
-// retries holds jobs whose events could not be judged or saved, until they are
-// tried again all together. What is in it is bounded by the bytes in flight and by
-// what may wait. It belongs to the writer.
+const (
+	retryFirst = time.Second     // before events are saved again that could not be
+	retryMost  = 2 * time.Minute // the same after many failures
+
+	// wholeTries is how often an event is tried, while others could be saved, before
+	// its bytes are let go of.
+	wholeTries = 4
+	// failingShare is the part of the bytes in flight that events may take besides
+	// which failed, so that a few that can't be saved take nothing from the others.
+	failingShare = 8
+
+	owedFirst = time.Minute   // before an event is asked for again whose bytes were let go of
+	owedMost  = 4 * time.Hour // the same after many failures: it is sent to us each time
+	maxOwed   = 10_000        // such events; each takes about 150 bytes
+	askOwed   = 250           // that are asked for at once
+	askEvery  = time.Second   // between two such questions
+)
+
+// retries holds what could not be judged or saved, until it can: jobs with their
+// events, and of those that fail while others can be saved just the ids, to be
+// fetched again. How often something fails never decides that it is given up.
+//
+// Each job waits longer after each failure. While nothing at all can be saved, all of
+// them wait for the same moment, and what is tried then is one call of the Store. What
+// is held is bounded by the bytes in flight and its own share. It belongs to the writer.
 type retries struct {
-	jobs  []*job
-	wait  time.Duration
-	timer <-chan time.Time // nil if there is nothing to try
-	works uint64           // how often the Store saved something
+	jobs    []*job
+	soonest time.Time // when the first of them is due
+	owed    map[filters.EventID]*owed
+	askAt   time.Time     // when the next of these may be asked for; zero: none is owed
+	wait    time.Duration // while nothing can be saved, 0 if something can
+	next    time.Time     // not before that then
+	works   uint64        // how often the Store saved something
+	timer   *time.Timer   // for the earliest of these times
+
+	keepFor time.Duration // what is owed
+
+	room  int64 // bytes that failing jobs may take besides those in flight
+	apart int64 // of these, taken
+	held  int64 // bytes in flight that waiting jobs hold
 }
 
-func (r *retries) add(j *job) {
-	r.jobs = append(r.jobs, j)
-	if r.timer == nil {
-		r.wait = min(max(2*r.wait, retryFirst), retryMost)
-		r.timer = time.After(r.wait)
+// owed is an event that is known by its id only and was not saved.
+type owed struct {
+	relay filters.RelayURL
+	tries int
+	at    time.Time // of the next one
+	since time.Time
+}
+
+// backoff is how long to wait after so many failures: first, doubling up to most.
+func backoff(tries int, first, most time.Duration) time.Duration {
+	d := first
+	for range tries - 1 {
+		if d *= 2; d >= most {
+			return most
+		}
 	}
+	return d
 }
 
-// due returns the channel that says when to take, nil if there is nothing.
-func (r *retries) due() <-chan time.Time { return r.timer }
+// add has a job tried again.
+func (r *retries) add(j *job, now time.Time) {
+	j.due = now.Add(backoff(j.tries, retryFirst, retryMost))
+	if len(r.jobs) == 0 || j.due.Before(r.soonest) {
+		r.soonest = j.due
+	}
+	r.jobs = append(r.jobs, j)
+	if !j.apart && !j.revived {
+		r.held += j.size
+	}
+	r.arm(now)
+}
 
-func (r *retries) take() []*job {
+// take returns jobs that are due, at most so many as are saved at once: those that
+// were tried longest ago.
+func (r *retries) take(now time.Time) (due []*job) {
+	if now.Before(r.next) {
+		r.arm(now)
+		return nil
+	}
+	kept := r.jobs[:0]
+	r.soonest = time.Time{}
+	for _, j := range r.jobs {
+		if len(due) < saveBatch && !j.due.After(now) {
+			due = append(due, j)
+			if !j.apart && !j.revived {
+				r.held -= j.size
+			}
+			continue
+		}
+		if len(kept) == 0 || j.due.Before(r.soonest) {
+			r.soonest = j.due
+		}
+		kept = append(kept, j)
+	}
+	clear(r.jobs[len(kept):])
+	r.jobs = kept
+	return due
+}
+
+// all returns all jobs, which are not held any more.
+func (r *retries) all() []*job {
 	jobs := r.jobs
-	r.jobs, r.timer = nil, nil
+	r.jobs, r.held = nil, 0
 	return jobs
 }
 
-// worked notes that the Store works: the next failure is a first one.
+// worked notes that something was saved: what waited for that is due when its own
+// time comes.
 func (r *retries) worked() {
-	if len(r.jobs) == 0 {
-		r.wait = 0
+	r.works++
+	r.wait, r.next = 0, time.Time{}
+}
+
+// failed notes that of what was due nothing could be saved: it is no use to try the
+// rest right now.
+func (r *retries) failed(now time.Time) {
+	r.wait = min(max(2*r.wait, retryFirst), retryMost)
+	r.next = now.Add(r.wait)
+}
+
+// owe remembers of an event that it is still to be saved, if there is room for it.
+func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time) bool {
+	if r.isOwed(id) {
+		return true
 	}
+	if len(r.owed) >= maxOwed {
+		return false
+	}
+	put(&r.owed, id, &owed{relay: relay, at: now.Add(owedFirst), since: now})
+	if at := now.Add(owedFirst); r.askAt.IsZero() || at.Before(r.askAt) {
+		r.askAt = at
+	}
+	r.arm(now)
+	return true
+}
+
+func (r *retries) isOwed(id filters.EventID) bool {
+	_, known := r.owed[id]
+	return known
+}
+
+// paid forgets what was owed. It reports whether it was.
+func (r *retries) paid(id filters.EventID) bool {
+	if !r.isOwed(id) {
+		return false
+	}
+	delete(r.owed, id)
+	return true
+}
+
+// hurry has all that is owed asked for soon.
+func (r *retries) hurry(now time.Time) {
+	for _, o := range r.owed {
+		o.at, o.tries = now, 0
+	}
+	if len(r.owed) > 0 {
+		r.askAt = now
+	}
+}
+
+// ask returns what is owed and due, by the relay that had it, and forgets what did not
+// come for longer than an id is remembered. While nothing can be saved there is no use
+// in asking.
+func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID, late int) {
+	if r.askAt.IsZero() || now.Before(r.askAt) || now.Before(r.next) {
+		return nil, 0
+	}
+	due = make(map[filters.RelayURL][]filters.EventID)
+	n, soonest := 0, time.Time{}
+	for id, o := range r.owed {
+		if now.Sub(o.since) > r.keepFor {
+			delete(r.owed, id)
+			late++
+			continue
+		}
+		if n < askOwed && !o.at.After(now) {
+			n++
+			o.tries++
+			o.at = now.Add(backoff(o.tries, owedFirst, owedMost))
+			due[o.relay] = append(due[o.relay], id)
+		}
+		if soonest.IsZero() || o.at.Before(soonest) {
+			soonest = o.at
+		}
+	}
+	if r.askAt = soonest; !soonest.IsZero() && soonest.Before(now.Add(askEvery)) {
+		r.askAt = now.Add(askEvery)
+	}
+	return due, late
+}
+
+// arm sets the timer.
+func (r *retries) arm(now time.Time) {
+	at := r.soonest
+	if len(r.jobs) == 0 || !r.askAt.IsZero() && r.askAt.Before(at) {
+		at = r.askAt
+	}
+	if at.IsZero() {
+		return
+	}
+	if at.Before(r.next) {
+		at = r.next
+	}
+	if r.timer == nil {
+		r.timer = time.NewTimer(at.Sub(now))
+		return
+	}
+	r.timer.Reset(at.Sub(now))
+}
+
+// due returns the channel that says when to look, nil if there is nothing.
+func (r *retries) due() <-chan time.Time {
+	if r.timer == nil || len(r.jobs) == 0 && r.askAt.IsZero() {
+		return nil
+	}
+	return r.timer.C
 }

@@ -12,13 +12,18 @@ const (
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settle tells the plan that all that was received is dealt with, if it is.
+// settle tells the plan that all that was received is dealt with, if it is. What fails
+// and is tried again is not: it holds up the relays that brought it, and no others.
 func (l *loop) settle(ctx context.Context, now time.Time) {
-	if !l.started || now.Sub(l.settledAt) < settleEvery || l.reading() || l.m.ingest.unsettled.Load() > 0 {
+	if !l.started || now.Sub(l.settledAt) < settleEvery || l.reading() {
+		return
+	}
+	failing, resting := l.m.ingest.resting()
+	if !resting {
 		return
 	}
 	l.settledAt = now
-	l.step(ctx, plan.Settled{At: now})
+	l.step(ctx, plan.Settled{At: now, Except: failing})
 }
 
 // reading reports whether something was read that is not in the pipeline yet. It is

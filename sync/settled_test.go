@@ -51,6 +51,35 @@ func TestSettledWhenIdle(t *testing.T) {
 	})
 }
 
+// An event that can't be saved held up the marks of all relays, and with it what a
+// restart would fetch again.
+func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := testLoop(t)
+		l.started = true
+		g := l.m.ingest
+		a, err := filters.ParseRelayURL("wss://a.example")
+		require.NoError(t, err)
+		j := &job{key: copyKey{id: filters.EventID{1}}, tokens: []*token{newToken(a)}}
+		require.True(t, g.enter(j))
+		_, resting := g.resting()
+		assert.False(t, resting, "it is on its way")
+		g.failing([]*job{j}, true)
+		failing, resting := g.resting()
+		assert.True(t, resting)
+		assert.Equal(t, map[filters.RelayURL]struct{}{a: {}}, failing)
+		l.settle(t.Context(), time.Now())
+		assert.Equal(t, time.Now(), l.settledAt)
+		g.failing([]*job{j}, false)
+		_, resting = g.resting()
+		assert.False(t, resting, "it is tried again")
+		g.leave(j, true)
+		failing, resting = g.resting()
+		assert.True(t, resting)
+		assert.Empty(t, failing)
+	})
+}
+
 func TestClockJump(t *testing.T) {
 	for _, tc := range []struct {
 		wall, monotonic time.Duration

@@ -149,7 +149,7 @@ func (l *loop) publish(now time.Time) {
 	s.OwnFeed = l.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = l.plan.Repos()
-	quiet := l.started && !l.scanning && l.window == nil && !l.m.feed.pending() && s.Events.InFlight == 0 &&
+	quiet := l.started && !l.scanning && l.window == nil && !l.m.feed.pending() && s.Events.InFlight == 0 && g.owed.Load() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end

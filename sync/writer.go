@@ -23,19 +23,106 @@ func (g *ingest) writeLoop(ctx context.Context) {
 			jobs := more(g.toSave, []*job{j}, saveBatch)
 			g.process(ctx, jobs)
 		case <-g.wake:
+			g.unsettled.Add(1) // what waits is taken out of where it is remembered
 			keys, all := g.takeFulfilled()
 			waiting := g.arrived(ctx, keys)
 			if all {
 				waiting = append(waiting, g.rejected.anything()...)
 			}
 			g.process(ctx, g.revived(waiting))
+			g.unsettled.Add(-1)
 		case <-g.retries.due():
-			g.process(ctx, g.retries.take())
+			g.tryAgain(ctx)
 		case <-ctx.Done():
-			g.giveUp(g.retries.take())
+			jobs := g.retries.all()
+			g.failing(jobs, false)
+			g.giveUp(jobs)
 			return
 		}
 	}
+}
+
+// tryAgain tries what could not be judged or saved, and asks for what is known by its
+// id only.
+func (g *ingest) tryAgain(ctx context.Context) {
+	r := &g.retries
+	jobs := r.take(time.Now())
+	g.failing(jobs, false)
+	works, failures := r.works, g.trouble.failures
+	g.process(ctx, jobs)
+	now := time.Now()
+	if len(jobs) > 0 && g.trouble.failures != failures && r.works == works {
+		r.failed(now)
+	}
+	g.relieve()
+	due, late := r.ask(now)
+	g.counters.drop("unsaved", late)
+	for relay, ids := range due {
+		g.askAgain(ctx, relay, ids)
+	}
+	g.owed.Store(int64(len(r.owed)))
+	r.arm(now)
+}
+
+// relieve lets go of the bytes of events that have failed for a while if they take
+// most of those in flight: it may be they that can't be saved, and nothing else gets in
+// to show it. If it is the Store, they are fetched again later. Where no more ids can
+// be remembered they keep their bytes, and relays are not read from.
+func (g *ingest) relieve() {
+	r := &g.retries
+	if r.held <= g.cfg.InFlight/2 {
+		return
+	}
+	kept := r.jobs[:0]
+	var gone []*job
+	for _, j := range r.jobs {
+		if r.held > g.cfg.InFlight/2 && j.tries >= wholeTries && !j.apart && !j.revived && g.owe(j) {
+			r.held -= j.size
+			gone = append(gone, j)
+			continue
+		}
+		kept = append(kept, j)
+	}
+	clear(r.jobs[len(kept):])
+	r.jobs = kept
+	g.failing(gone, false)
+	for _, j := range gone {
+		g.end(j, true)
+	}
+}
+
+// owe remembers of an event just that it is still to be saved: first where that is
+// durable. It is false if there is no room.
+func (g *ingest) owe(j *job) bool {
+	if !g.retries.owe(j.key.id, j.incoming.Source.Relay, time.Now()) {
+		return false
+	}
+	g.owed.Store(int64(len(g.retries.owed)))
+	g.known.forget(j.key.id)
+	g.rejected.owe(note{incoming: j.incoming, id: j.key.id})
+	return true
+}
+
+// paid takes note that an event needs no more tries.
+func (g *ingest) paid(id filters.EventID) {
+	if g.retries.paid(id) {
+		g.owed.Store(int64(len(g.retries.owed)))
+	}
+}
+
+// askAgain asks for events whose bytes were let go of, unless they are here.
+func (g *ingest) askAgain(ctx context.Context, relay filters.RelayURL, ids []filters.EventID) {
+	has, err := g.has(ctx, ids)
+	missing := ids[:0]
+	for i, id := range ids {
+		if err == nil && has[i] {
+			g.rejected.stored(id)
+			g.paid(id)
+			continue
+		}
+		missing = append(missing, id)
+	}
+	g.again(relay, missing)
 }
 
 // giveUp settles jobs that will not be tried again.
@@ -129,37 +216,126 @@ func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error
 }
 
 // failed has a job tried again whose event could not be judged or saved: that is no
-// verdict on the event. It stays in the pipeline and keeps its share of the bytes
-// in flight, so that a Store that is down stops the reading of relays. An event
-// that never can be saved is given up in the end, until the next pass brings it.
+// verdict on the event.
 func (g *ingest) failed(j *job, err error) {
 	g.counters.failed.Add(1)
-	g.cfg.Logger.Warn("event could not be saved", keyAttempt, j.tries+1, keyErr, err)
-	g.observer.observe(StoreFailed{Err: err})
+	g.troubled(err)
 	g.retry(j)
 }
 
-// retry has a job tried again. As long as the Store saves nothing at all that says
-// nothing about this event, and it is not given up soon.
+// retry has a job tried again, until that works. Its event stays in the pipeline, at
+// first with a share of the bytes that is its own, and keeps its part of those in
+// flight when that is used up, so that a Store that is down stops the reading of
+// relays. Of one that fails while others are saved only the id is kept.
 func (g *ingest) retry(j *job) {
-	if j.tries == 0 || g.retries.works != j.works {
+	r := &g.retries
+	if r.isOwed(j.key.id) { // it was asked for once more
+		g.end(j, true)
+		return
+	}
+	if j.tries == 0 || r.works != j.works {
 		j.attempts++
 	}
 	j.tries++
-	j.works = g.retries.works
-	if j.attempts < maxAttempts && j.tries < maxTries {
-		g.retries.add(j)
+	j.works = r.works
+	if j.attempts >= wholeTries {
+		ok := g.owe(j)
+		if !ok {
+			g.known.forget(j.key.id)
+			g.rejected.forget(j.key.id)
+			g.counters.drop("unsaved", 1)
+		}
+		g.end(j, ok) // a batch that brought what was dropped is repeated
 		return
 	}
-	g.known.forget(j.key.id)
-	g.rejected.forget(j.key.id)
-	g.counters.drop("unsaved", 1)
+	if !j.apart && r.apart+j.size <= r.room {
+		j.apart = true
+		r.apart += j.size
+		if !j.revived {
+			g.bytes.Release(j.size)
+		}
+	}
+	if j.revived && !j.apart && g.owe(j) { // it has no other share than that
+		return
+	}
+	g.failing([]*job{j}, true)
+	r.add(j, time.Now())
+}
+
+// failing takes note of jobs that wait to be tried again, or no more. Only what the
+// relays had that brought them is incomplete by that.
+func (g *ingest) failing(jobs []*job, waiting bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range jobs {
+		switch {
+		case j.revived: // does not count
+		case waiting:
+			g.waits[j] = struct{}{}
+		default:
+			delete(g.waits, j)
+		}
+	}
+}
+
+// trouble is what the Store or the Policy could not do lately. It belongs to the
+// writer.
+type trouble struct {
+	failures uint64 // ever
+	unsaid   int    // since the last line in the log
+	saidAt   time.Time
+	down     bool // since then nothing of what had failed was saved
+	said     bool // it was, and not yet that it works again
+}
+
+const sayTrouble = time.Minute // between two lines in the log, however much fails
+
+// troubled takes note that an event could not be judged or saved.
+func (g *ingest) troubled(err error) {
+	t := &g.trouble
+	t.failures++
+	t.unsaid++
+	t.down = true
+	now := time.Now()
+	if !t.saidAt.IsZero() && now.Sub(t.saidAt) < sayTrouble {
+		return
+	}
+	g.cfg.Logger.Warn("events could not be saved, and are tried again", "failures", t.unsaid,
+		"unsaved", len(g.retries.jobs)+len(g.retries.owed)+1, keyErr, err)
+	g.observer.observe(StoreFailed{Err: err})
+	t.saidAt, t.unsaid, t.said = now, 0, true
+}
+
+// savedAgain takes note that what could not be saved before was saved now.
+func (g *ingest) savedAgain() {
+	t := &g.trouble
+	if !t.down {
+		return
+	}
+	t.down = false
+	g.retries.hurry(time.Now())
+	if t.said {
+		t.said = false
+		g.cfg.Logger.Info("events can be saved again", "unsaved", len(g.retries.jobs)+len(g.retries.owed))
+	}
+}
+
+// done settles a job of which a verdict or the Store has disposed.
+func (g *ingest) done(j *job) {
+	g.paid(j.key.id)
 	g.end(j, true)
 }
 
-// end settles a job that may have waited before.
+// end settles a job that may have waited, or failed, before.
 func (g *ingest) end(j *job, ok bool) {
-	if !j.revived {
+	if j.apart {
+		g.retries.apart -= j.size
+	}
+	switch {
+	case j.revived:
+	case j.apart:
+		g.leave(j, ok)
+	default:
 		g.settled(j, ok)
 	}
 }
@@ -178,7 +354,7 @@ func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (
 		g.feed.superseded(j.incoming.Event)
 		woken = g.arrived(ctx, g.fulfils(j.incoming.Event, false))
 	}
-	g.end(j, true)
+	g.done(j)
 	return woken
 }
 
@@ -187,7 +363,7 @@ func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (
 func (g *ingest) postpone(j *job, reason string) {
 	g.unwanted(j, reason)
 	g.rejected.forget(j.key.id)
-	g.end(j, true)
+	g.done(j)
 }
 
 // unwanted counts an event that is not stored, to the cost of who sent it.
@@ -296,13 +472,13 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 		}
 	}
 	woken = g.arrived(ctx, g.fulfilsHeld(j.incoming.Event))
-	g.end(j, true)
+	g.done(j)
 	return woken
 }
 
 func (g *ingest) depend(j *job, deps []Dependency) {
 	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, deps: keysOf(deps), waits: true})
-	g.end(j, true)
+	g.done(j)
 }
 
 var errOutcomes = errors.New("the Store gave another number of outcomes than events")
@@ -317,37 +493,37 @@ func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) 
 		events[i] = j.incoming
 	}
 	outcomes, err := g.saveAll(ctx, events)
-	if err != nil && g.oneByOne(jobs, err) {
-		half := len(jobs) / 2
-		woken = g.save(ctx, jobs[:half])
-		return append(woken, g.save(ctx, jobs[half:])...)
-	}
 	if err != nil {
-		g.cfg.Logger.Warn("store failed", keyErr, fmt.Errorf("saving %d events: %w", len(events), err))
-		g.observer.observe(StoreFailed{Err: err})
-		for _, j := range jobs {
-			g.counters.failed.Add(1)
-			g.retry(j)
-		}
-		return nil
+		return g.saveFailed(ctx, jobs, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Result != Failed }) {
-		g.retries.works++
+		g.retries.worked()
 	}
-	g.retries.worked()
 	for i, j := range jobs {
 		woken = append(woken, g.outcome(ctx, j, outcomes[i])...)
 	}
 	return woken
 }
 
-// oneByOne reports whether jobs that failed together are to be saved in smaller parts,
-// down to single ones: if the Store works for others, or once in a while, it may be one
-// of them that it can't stand.
-func (g *ingest) oneByOne(jobs []*job, err error) bool {
-	tries := jobs[0].tries
-	return len(jobs) > 1 && tries > 0 && !errors.Is(err, context.DeadlineExceeded) &&
-		(g.retries.works != jobs[0].works || tries%8 == 3)
+// saveFailed has jobs tried again that could not be saved together. It may be one of
+// them that the Store can't stand: when they have failed before, one is saved alone,
+// another one each time, and if the Store works for that, or has worked for others
+// since, so are the rest, in smaller parts.
+func (g *ingest) saveFailed(ctx context.Context, jobs []*job, err error) (woken []*waitingEvent) {
+	r, last := &g.retries, len(jobs)-1
+	if last > 0 && jobs[0].tries > 0 && !errors.Is(err, context.DeadlineExceeded) {
+		works := jobs[0].works
+		woken = g.save(ctx, jobs[last:])
+		if jobs = jobs[:last]; r.works != works {
+			half := len(jobs) / 2
+			woken = append(woken, g.save(ctx, jobs[:half])...)
+			return append(woken, g.save(ctx, jobs[half:])...)
+		}
+	}
+	for _, j := range jobs {
+		g.failed(j, err)
+	}
+	return woken
 }
 
 func (g *ingest) saveAll(ctx context.Context, events []Incoming) (outcomes []Outcome, err error) {
@@ -384,7 +560,10 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 	if o.Result == Stored {
 		g.brought(j)
 	}
-	g.end(j, true)
+	if j.tries > 0 || g.retries.isOwed(j.key.id) {
+		g.savedAgain()
+	}
+	g.done(j)
 	return woken
 }
 

@@ -91,7 +91,7 @@ func (p *Plan) reconnectKept(r *relay, now time.Time) {
 func (p *Plan) onSettled(now time.Time, in Settled) {
 	p.settledAt = in.At
 	for r := range p.connected {
-		if !r.connectedAt.After(in.At) {
+		if _, r.unsettled = in.Except[r.url]; !r.unsettled && !r.connectedAt.After(in.At) {
 			r.moveMark(p.completeUntil(r, in.At))
 		}
 	}
@@ -135,7 +135,7 @@ func (p *Plan) markLost(r *relay, aliveAt time.Time) {
 	case aliveAt.Before(r.mark):
 		r.mark = aliveAt
 		r.keptDirty = true
-	case p.settledAt.After(r.mark):
+	case !r.unsettled && p.settledAt.After(r.mark):
 		at := p.settledAt
 		if aliveAt.Before(at) {
 			at = aliveAt

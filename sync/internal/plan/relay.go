@@ -66,6 +66,7 @@ type relay struct {
 	restored  *restored // until the first connection
 	mark      time.Time // everything confirmed was complete and durable then
 	keptDirty bool      // something else than the mark has changed
+	unsettled bool      // of what it sent some was not dealt with at the last Settled
 
 	// What experience taught.
 	liveMost   int  // standing subscriptions that it takes; 0: as many as limits say

@@ -1,0 +1,155 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// fullDisk says of each event that it could not be saved while it is full, as the
+// adapters do, or of those only that refuses names.
+type fullDisk struct {
+	relaysync.Store
+	full    atomic.Bool
+	refuses func(*nostr.Event) bool
+	calls   atomic.Int64
+}
+
+func (f *fullDisk) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	f.calls.Add(1)
+	out := make([]relaysync.Outcome, len(events))
+	for i, in := range events {
+		if f.full.Load() || f.refuses != nil && f.refuses(in.Event) {
+			out[i] = relaysync.Outcome{Result: relaysync.Failed, Err: errors.New("no space left on device")}
+			continue
+		}
+		o, err := f.Store.Save(ctx, []relaysync.Incoming{in})
+		if err != nil {
+			return nil, err
+		}
+		out[i] = o[0]
+	}
+	return out, nil
+}
+
+// lines counts what is logged.
+type lines struct {
+	slog.Handler
+	n atomic.Int64
+}
+
+func (l *lines) Handle(context.Context, slog.Record) error {
+	l.n.Add(1)
+	return nil
+}
+
+func (l *lines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler               { return l }
+func (l *lines) WithGroup(string) slog.Handler                    { return l }
+
+// A Store that reports its failures event by event was asked every second, and after
+// twelve minutes the events were dropped while all was said to be synced.
+func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
+	for outage, most := range map[time.Duration]int64{20 * time.Minute: 60, 72 * time.Hour: 4_000} {
+		t.Run(outage.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				owner := relaytest.NewCheapKey("owner")
+				store, log := &fullDisk{Store: memstore.New()}, &lines{}
+				(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+				r := start(t, net, store, relaysync.Config{Logger: slog.New(log)})
+				defer r.stop()
+				after(5 * time.Minute)
+				store.full.Store(true)
+				store.calls.Store(0)
+				var issues []*nostr.Event
+				for i := range 40 {
+					issue := owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i))
+					issues = append(issues, issue)
+					a.Publish(issue)
+					after(outage / 80)
+				}
+				after(outage / 2)
+				status := r.manager.Status()
+				assert.False(t, status.Synced)
+				assert.Less(t, store.calls.Load(), most)
+				assert.Less(t, log.n.Load(), int64(outage/time.Minute)+60, "lines of the log")
+				store.full.Store(false)
+				after(5 * time.Minute)
+				lost := 0
+				for _, issue := range issues {
+					if !r.has(issue) {
+						lost++
+					}
+				}
+				assert.Zero(t, lost, "events lost")
+				assert.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
+				assert.True(t, r.manager.Status().Synced)
+				t.Logf("outage of %v: %d calls, %d lines, %d of %d lost", outage, store.calls.Load(), log.n.Load(), lost, len(issues))
+			})
+		})
+	}
+}
+
+// Events that a Store can't keep held what all relays share: with twelve of them no
+// other relay was read from for eleven minutes.
+func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
+		var cured atomic.Bool
+		store := &fullDisk{Store: memstore.New()}
+		store.refuses = func(ev *nostr.Event) bool { return strings.HasPrefix(ev.Content, "\x00") && !cured.Load() }
+		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
+		r := start(t, net, store, relaysync.Config{InFlight: 4 << 20})
+		defer r.stop()
+		after(time.Minute)
+		var bad []*nostr.Event
+		for i := range 12 {
+			bad = append(bad, stranger.Event(at(0), 1621, "\x00"+strings.Repeat("x", 400_000),
+				nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"n", fmt.Sprint(i)}))
+		}
+		a.Publish(bad...)
+		after(time.Second)
+		issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
+		b.Publish(issue)
+		published := time.Now()
+		for !r.has(issue) && time.Since(published) < 5*time.Minute {
+			after(time.Second)
+		}
+		took := time.Since(published)
+		require.Less(t, took, 20*time.Second, "until a live event of another relay was saved")
+		for i := range 5 { // the Store works for others
+			b.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("later", i)))
+			after(3 * time.Minute)
+		}
+		require.False(t, r.manager.Status().Synced, "something is still to be saved")
+		served := a.Traffic().BytesSent
+		after(24 * time.Hour)
+		t.Logf("the honest event took %v; %d KiB a day are fetched again for what can't be saved",
+			took, (a.Traffic().BytesSent-served)>>10)
+		cured.Store(true)
+		after(5 * time.Hour)
+		for _, ev := range bad {
+			require.True(t, r.has(ev), "it is saved when that is possible")
+		}
+		require.True(t, r.manager.Status().Synced)
+		require.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
+	})
+}
