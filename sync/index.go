@@ -2,7 +2,9 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -388,10 +390,11 @@ func (s *snapshot) note(op indexOp) {
 	}
 }
 
-// scan reads all that the index holds from the Store. It may take long and changes
-// nothing: the owner passes the result to replaceAll. Of several scans only the one
-// that was begun last is of use.
-func (x *index) scan(ctx context.Context) (_ *snapshot, err error) {
+// scan reads all there is from the Store, shows it, and keeps what the index holds. It
+// may take long and changes nothing: the owner passes the result to replaceAll. Of
+// several scans only the one that was begun last is of use. A Store that can't tell
+// whether it gave all is believed as far as it goes: missed says what it said.
+func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot, missed, err error) {
 	s := &snapshot{tables: newIndexTables()}
 	defer func() {
 		if err != nil {
@@ -402,19 +405,65 @@ func (x *index) scan(ctx context.Context) (_ *snapshot, err error) {
 	x.write.Lock()
 	x.pending = s
 	x.write.Unlock()
-	filter := nostr.Filter{Kinds: []int{
-		filters.KindAnnouncement, filters.KindPatch, filters.KindPullRequest, filters.KindIssue,
-		filters.KindDeletion, filters.KindVanish,
-	}}
-	for ev, err := range x.store.Events(ctx, filter) {
+	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), filters.KindVanish)}) {
+		if errors.Is(err, ErrIncomplete) {
+			missed = err
+			break
+		}
 		if err != nil {
-			return nil, fmt.Errorf("scanning announcements and root events: %w", err)
+			return nil, nil, fmt.Errorf("scanning the store: %w", err)
 		}
 		if op := x.storing(ev); op != nil {
 			op(s.tables, nil)
 		}
+		show(ev)
 	}
-	return s, nil
+	if missed != nil {
+		err = x.retain(ctx, s)
+	}
+	return s, missed, err
+}
+
+// retain keeps what a scan did not find of what is known, if it is still stored: where
+// not all could be read, that something did not come does not say that it is gone.
+func (x *index) retain(ctx context.Context, s *snapshot) error {
+	unseen := x.unseen(s)
+	ids := slices.Collect(maps.Keys(unseen))
+	for chunk := range slices.Chunk(ids, saveBatch) {
+		has, err := x.store.Has(ctx, chunk)
+		if err == nil && len(has) != len(chunk) {
+			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
+		}
+		if err != nil {
+			return fmt.Errorf("asking what is stored: %w", err)
+		}
+		for i, id := range chunk {
+			if has[i] {
+				unseen[id](s.tables, nil)
+			}
+		}
+	}
+	return nil
+}
+
+// unseen returns what would add to a scan what is known and not in it, by id.
+func (x *index) unseen(s *snapshot) map[filters.EventID]indexOp {
+	ops := make(map[filters.EventID]indexOp)
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for id, root := range x.tables.roots {
+		if _, seen := s.tables.roots[id]; !seen {
+			author, at, refs := root.author.Value(), root.at, root.refs()
+			ops[id] = func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
+		}
+	}
+	for id, repo := range x.tables.byID {
+		if _, seen := s.tables.byID[id]; !seen && repo.ann != nil {
+			a := repo.ann
+			ops[id] = func(t *indexTables, c *indexChange) { t.announce(a, true, c) }
+		}
+	}
+	return ops
 }
 
 // finish ends the journal of s and reports whether it was still being written.

@@ -31,7 +31,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 			case len(store.events) > 0 && rnd.IntN(20) == 0:
 				mirror.apply(t, x.removed(store.remove(rnd.IntN(len(store.events)))))
 			case rnd.IntN(20) == 0:
-				s, err := x.scan(t.Context())
+				s, err := scanOf(t, x)
 				require.NoError(t, err)
 				c, ok := x.replaceAll(s)
 				require.True(t, ok)
@@ -102,7 +102,7 @@ func TestIndexScanWhileChanging(t *testing.T) {
 				}
 			}
 		}
-		s, err := x.scan(t.Context())
+		s, err := scanOf(t, x)
 		require.NoError(t, err)
 		c, ok := x.replaceAll(s)
 		require.True(t, ok)
@@ -118,7 +118,7 @@ func TestIndexFirstScan(t *testing.T) {
 		store.save(testEvent(100+i, 1621, 99, 1, tagRepo(testRepo(i, "x"))))
 	}
 	x := newIndex(store, listsByName)
-	s, err := x.scan(t.Context())
+	s, err := scanOf(t, x)
 	require.NoError(t, err)
 	require.Empty(t, x.Announcements("x"), "scanning changes nothing")
 	c, ok := x.replaceAll(s)
@@ -129,12 +129,19 @@ func TestIndexFirstScan(t *testing.T) {
 
 	// Moderation that reached no feed is found by the next scan.
 	store.events = store.events[4:]
-	s, err = x.scan(t.Context())
+	s, err = scanOf(t, x)
 	require.NoError(t, err)
 	c, ok = x.replaceAll(s)
 	require.True(t, ok)
 	assert.Equal(t, map[filters.RepoRef]*nip34.Announcement{testRepo(0, "x"): nil, testRepo(1, "x"): nil}, c.repos)
 	assert.Equal(t, map[filters.EventID][]filters.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
+}
+
+// scanOf scans to nobody.
+func scanOf(t *testing.T, x *index) (*snapshot, error) {
+	t.Helper()
+	s, _, err := x.scan(t.Context(), func(*nostr.Event) {})
+	return s, err
 }
 
 func TestIndexUselessSnapshots(t *testing.T) {
@@ -143,9 +150,9 @@ func TestIndexUselessSnapshots(t *testing.T) {
 	_, ok := x.replaceAll(nil)
 	assert.False(t, ok)
 
-	first, err := x.scan(t.Context())
+	first, err := scanOf(t, x)
 	require.NoError(t, err)
-	second, err := x.scan(t.Context())
+	second, err := scanOf(t, x)
 	require.NoError(t, err)
 	_, ok = x.replaceAll(first)
 	assert.False(t, ok, "its journal has ended")
@@ -156,12 +163,12 @@ func TestIndexUselessSnapshots(t *testing.T) {
 
 	store.fail = errors.New("disk gone")
 	store.save(testAnnouncement(1, 1, "x", 1, "ours"))
-	_, err = x.scan(t.Context())
+	_, err = scanOf(t, x)
 	require.ErrorIs(t, err, store.fail)
 	assert.Nil(t, x.pending, "no journal is written any more")
 	store.fail = nil
 
-	s, err := x.scan(t.Context())
+	s, err := scanOf(t, x)
 	require.NoError(t, err)
 	for range maxJournal + 1 {
 		s.note(func(*indexTables, *indexChange) {})
@@ -311,7 +318,7 @@ func TestIndexConcurrentUse(t *testing.T) {
 		x.stored(testAnnouncement(i, rnd.IntN(8), "x", nostr.Timestamp(i), name))
 		x.stored(testEvent(10_000+i, 1621, 1, 1, tagRepo(testRepo(rnd.IntN(8), "x"))))
 		if i%100 == 0 {
-			s, err := x.scan(t.Context())
+			s, err := scanOf(t, x)
 			require.NoError(t, err)
 			x.replaceAll(s)
 		}

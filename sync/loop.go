@@ -3,7 +3,6 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -20,8 +19,13 @@ import (
 const (
 	statusLeast = 100 * time.Millisecond // between two snapshots
 	statusEvery = time.Second
-	statusMost  = time.Minute      // the health of relays changes by itself
-	rescanRetry = 10 * time.Second // after the Store could not be read
+	statusMost  = time.Minute // the health of relays changes by itself
+
+	// Before the Store is read again that could not be, doubling: at the start, when
+	// nothing can be done without, and later.
+	rescanFirst     = 10 * time.Second
+	rescanMostFirst = time.Minute
+	rescanMost      = time.Hour
 )
 
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the
@@ -43,6 +47,8 @@ type loop struct {
 	started  bool             // the first scan has succeeded
 	window   <-chan time.Time // open batch window, nil if none
 	rescanAt time.Time        // zero: none is due
+
+	scanFailures int // in a row
 
 	// What is published again only when it may have changed: an idle server has
 	// better things to do.
@@ -150,18 +156,22 @@ func (l *loop) scan(ctx context.Context) {
 	m := l.m
 	m.wg.Go(func() {
 		first, waited := !m.ready.Load(), make(map[depKey]struct{})
-		snap, err := m.index.scan(ctx)
-		if err == nil {
-			var show func(*nostr.Event)
+		authors := writers{most: m.cfg.Tuning.MaxAuthors}
+		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
+			authors.add(ev)
 			if first {
-				show = func(ev *nostr.Event) { m.ingest.awaited(ev, waited) }
+				m.ingest.awaited(ev, waited)
 			}
-			err = m.scanAuthors(ctx, show)
-		}
+		})
 		if err != nil {
 			m.post(scanned{err: err})
 			return
 		}
+		if missed != nil {
+			m.counters.drop("scans", 1)
+			m.cfg.Logger.Warn("not all that is stored could be read", keyErr, missed)
+		}
+		m.post(planInput{plan.Authors(authors.sorted())})
 		change, ok := m.feed.replaceAll(snap)
 		if !ok {
 			m.post(scanned{err: errScanOvertaken})
@@ -179,29 +189,23 @@ func (l *loop) scan(ctx context.Context) {
 	})
 }
 
-// scanAuthors finds out who wrote what we store: their deletions are asked for. It
-// shows what it reads, all there is, if there is somebody to show it to.
-func (m *SyncManager) scanAuthors(ctx context.Context, show func(*nostr.Event)) (err error) {
-	defer m.counters.recovered(&err, "store")
-	seen, most := make(map[filters.PubKey]struct{}), m.cfg.Tuning.MaxAuthors
-	for ev, err := range m.store.Events(ctx, nostr.Filter{Kinds: filters.Kinds()}) {
-		if err != nil {
-			return fmt.Errorf("scanning authors: %w", err)
-		}
-		if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
-			if _, known := seen[a]; known || len(seen) < most {
-				seen[a] = struct{}{}
-			}
-		}
-		if show != nil {
-			show(ev)
-		} else if len(seen) >= most {
-			break
-		}
+// writers is who wrote what we store: their deletions are asked for.
+type writers struct {
+	most int
+	seen map[filters.PubKey]struct{}
+}
+
+func (w *writers) add(ev *nostr.Event) {
+	if len(w.seen) >= w.most {
+		return
 	}
-	authors := slices.SortedFunc(maps.Keys(seen), filters.PubKey.Compare)
-	m.post(planInput{plan.Authors(authors)})
-	return nil
+	if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
+		put(&w.seen, a, struct{}{})
+	}
+}
+
+func (w *writers) sorted() []filters.PubKey {
+	return slices.SortedFunc(maps.Keys(w.seen), filters.PubKey.Compare)
 }
 
 var errScanOvertaken = errors.New("too much changed while the store was read")
@@ -212,9 +216,15 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 		if ctx.Err() == nil {
 			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
-		l.rescanAt = time.Now().Add(rescanRetry)
+		most := rescanMost
+		if !l.started {
+			most = rescanMostFirst
+		}
+		l.scanFailures++
+		l.rescanAt = time.Now().Add(backoff(l.scanFailures, rescanFirst, most))
 		return
 	}
+	l.scanFailures = 0
 	l.rescanAt = time.Now().Add(l.m.cfg.DailyMin + rand.N(l.m.cfg.DailyMax-l.m.cfg.DailyMin+1))
 	if !l.started {
 		l.started = true

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -9,6 +10,11 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 )
+
+// ErrIncomplete is wrapped by the error with which [Store.Stamps] and [Store.Events]
+// end where a Store has yielded all that it could read, and may have more: a backend
+// or a relay that gives so many events of one second and no others.
+var ErrIncomplete = errors.New("not all that is stored could be read")
 
 // Store is where our relay keeps its events. Package memstore is the smallest
 // one, package adapter/eventstore wraps the backends of fiatjaf/eventstore, and

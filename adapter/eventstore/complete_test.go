@@ -40,10 +40,16 @@ func TestIncompleteIsAnError(t *testing.T) {
 			for range 600 {
 				events = append(events, event(alice, 1, start))
 			}
+			for i := range 300 { // before that second and after it
+				events = append(events, event(alice, 1, start+nostr.Timestamp(i)-150+nostr.Timestamp(i/150)))
+			}
 			save(t, s, events...)
 			ids, err := read(t.Context(), s, nostr.Filter{})
 			require.ErrorIs(t, err, eventstoreadapter.ErrIncomplete)
-			assert.Less(t, len(ids), 600)
+			assert.Less(t, len(ids), 900)
+			for _, ev := range events[600:] {
+				assert.Contains(t, ids, ev.ID, "one second is too full, the others are not")
+			}
 		})
 	}
 }

@@ -7,13 +7,15 @@ import (
 	"github.com/fiatjaf/eventstore"
 
 	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Sentinels that errors of a [Store] wrap.
 var (
 	// ErrIncomplete says that the backend could not be brought to answer a filter
-	// provably completely. What was yielded before is right but not all.
-	ErrIncomplete = errors.New("answer can't be proven complete")
+	// provably completely. What was yielded before is right, and all but some of
+	// seconds that hold more events than the backend gives.
+	ErrIncomplete = relaysync.ErrIncomplete
 	// ErrBackend says that the backend failed, panicked, or contradicted itself.
 	ErrBackend = errors.New("event store backend failed")
 	// ErrFilter says that a filter has a limit or a search.

@@ -1,7 +1,9 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -44,7 +46,7 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 
 // part reads one second that is more than a page of q. Lists are halved; what
 // can't be is searched.
-func (w *walk) part(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
+func (w *walk) part(ctx context.Context, q nostr.Filter, at nostr.Timestamp) (missed error) {
 	if single(q) {
 		return w.search(ctx, q, at)
 	}
@@ -57,11 +59,14 @@ func (w *walk) part(ctx context.Context, q nostr.Filter, at nostr.Timestamp) err
 		if err == nil && len(events) >= w.profile.page {
 			err = w.part(ctx, half, at)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrIncomplete): // the other half may still be read
+			missed = cmp.Or(missed, err)
+		case err != nil:
 			return err
 		}
 	}
-	return nil
+	return missed
 }
 
 // search is what finds the events of one second of which a query gives only some.
@@ -91,7 +96,11 @@ func (w *walk) search(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 		if s.want, err = w.count(ctx, counted); err != nil {
 			return err
 		}
-		if err := s.narrow(ctx, q, byKind); err != nil {
+		err = s.narrow(ctx, q, byKind)
+		if errors.Is(err, ErrIncomplete) {
+			return cmp.Or(s.yieldFound(), err)
+		}
+		if err != nil {
 			return err
 		}
 		if len(s.found) >= s.want {

@@ -31,6 +31,9 @@ type walk struct {
 	until *nostr.Timestamp
 	seen  map[filters.EventID]struct{}
 	yield func(filters.EventID, *nostr.Event) bool
+	// missed is about the first second of which not all could be read: the others are
+	// read all the same.
+	missed error
 }
 
 func (w *walk) run(ctx context.Context, f nostr.Filter) error {
@@ -51,7 +54,10 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if q.IDs != nil {
 		return w.ids(ctx, q.IDs)
 	}
-	return w.lists(ctx, slim(q, w.profile.values))
+	if err := w.lists(ctx, slim(q, w.profile.values)); err != nil {
+		return err
+	}
+	return w.missed
 }
 
 // take yields what matches and was not yielded before.
@@ -205,8 +211,12 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 			return fmt.Errorf("%w: it ignores until", ErrBackend)
 		default:
 			if full {
-				if err := w.second(ctx, q, low); err != nil {
+				err := w.second(ctx, q, low)
+				if err != nil && !errors.Is(err, ErrIncomplete) {
 					return err
+				}
+				if w.missed == nil {
+					w.missed = err
 				}
 			}
 			until = ptr(low - 1)

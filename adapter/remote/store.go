@@ -18,8 +18,8 @@ import (
 
 // Sentinels of a [Store].
 var (
-	// ErrIncomplete: the relay has more than it would give.
-	ErrIncomplete = errors.New("the relay did not give all it has")
+	// ErrIncomplete: the relay has more than it would give. All the rest was given.
+	ErrIncomplete = relaysync.ErrIncomplete
 	// ErrRefused is wrapped by the Err of an event that the relay refused, and by the
 	// error of a request that it closed.
 	ErrRefused   = errors.New("refused by the relay")

@@ -1,0 +1,125 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// capped gives at most 500 events of one second, as slicestore and many relays do, and
+// no others however it is asked.
+type capped struct {
+	*memstore.Store
+	broken atomic.Bool
+	scans  atomic.Int64 // of all there is
+}
+
+func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	if f.Authors == nil && f.IDs == nil && f.Tags == nil {
+		c.scans.Add(1)
+	}
+	return func(yield func(*nostr.Event, error) bool) {
+		if c.broken.Load() {
+			yield(nil, errors.New("connection refused"))
+			return
+		}
+		same, cut := make(map[nostr.Timestamp]int), false
+		for ev, err := range c.Store.Events(ctx, f) {
+			if err == nil {
+				if same[ev.CreatedAt]++; same[ev.CreatedAt] > 500 {
+					cut = true
+					continue
+				}
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+		if cut {
+			yield(nil, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
+		}
+	}
+}
+
+// With 501 events in one second, which anybody can send, our own Store can't be proven
+// to be read completely: no relay was followed any more, and all of it was read every
+// ten seconds.
+func TestFullSecondInOurStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
+		store := &capped{Store: memstore.New()}
+		before := &rig{t: t, store: store}
+		before.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		when := at(3 * time.Hour)
+		var issues []*nostr.Event
+		for i := range 600 {
+			issues = append(issues, stranger.Issue(when, owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		before.save(issues[:501]...)
+		r := start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(time.Minute)
+		require.Equal(t, 1, a.Connections().Open)
+		require.Equal(t, uint64(1), r.manager.Status().Events.Dropped["scans"], "it is counted")
+		require.LessOrEqual(t, store.scans.Load(), int64(1))
+		comment := owner.Comment(at(0), issues[0], "x")
+		a.Publish(comment)
+		after(time.Minute)
+		require.True(t, r.has(comment))
+
+		// What comes later is known though no scan finds it, also after the next ones.
+		r.save(issues[501:]...)
+		late := owner.Hosted(when, "late", us, "b.example")
+		r.save(late)
+		after(3 * 25 * time.Hour)
+		require.LessOrEqual(t, store.scans.Load(), int64(5))
+		require.Equal(t, 1, b.Connections().Open, "its announcement was not among the 500 of its second")
+		require.Equal(t, 600, r.manager.Status().Roots)
+
+		// But what was removed is not.
+		id, err := filters.ParseEventID(late.ID)
+		require.NoError(t, err)
+		store.Remove(id)
+		after(26 * time.Hour)
+		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
+	})
+}
+
+// A Store that can't be read was read every ten seconds, for ever.
+func TestScanOfABrokenStoreBacksOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		store := &capped{Store: memstore.New()}
+		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		store.broken.Store(true)
+		r := start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(time.Hour)
+		require.Less(t, store.scans.Load(), int64(70))
+		store.broken.Store(false)
+		after(90 * time.Second)
+		require.Len(t, r.manager.Status().Relays, 1, "it starts soon after the Store works")
+
+		store.broken.Store(true)
+		store.scans.Store(0)
+		after(4 * 24 * time.Hour)
+		require.Less(t, store.scans.Load(), int64(100), "the daily scan, with a running server")
+	})
+}
