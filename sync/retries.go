@@ -8,7 +8,7 @@ import (
 
 const (
 	retryFirst = time.Second     // before events are saved again that could not be
-	retryMost  = 2 * time.Minute // the same after many failures
+	retryMost  = 4 * time.Minute // the same after many failures
 
 	// wholeTries is how often an event is tried, while others could be saved, before
 	// its bytes are let go of.
@@ -114,11 +114,18 @@ func (r *retries) all() []*job {
 	return jobs
 }
 
-// worked notes that something was saved: what waited for that is due when its own
-// time comes.
-func (r *retries) worked() {
+// worked notes that something was saved. If nothing could be before, all is tried
+// that waited for that.
+func (r *retries) worked(now time.Time) {
 	r.works++
-	r.wait, r.next = 0, time.Time{}
+	if r.wait == 0 {
+		return
+	}
+	r.wait, r.next, r.soonest = 0, time.Time{}, now
+	for _, j := range r.jobs {
+		j.due = now
+	}
+	r.arm(now)
 }
 
 // failed notes that of what was due nothing could be saved: it is no use to try the

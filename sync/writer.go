@@ -497,7 +497,7 @@ func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) 
 		return g.saveFailed(ctx, jobs, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Result != Failed }) {
-		g.retries.worked()
+		g.retries.worked(time.Now())
 	}
 	for i, j := range jobs {
 		woken = append(woken, g.outcome(ctx, j, outcomes[i])...)
