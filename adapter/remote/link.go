@@ -121,7 +121,7 @@ func (l *link) end(err error) {
 	_ = l.conn.Close() // it has ended
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.err = fmt.Errorf("connection lost: %w", err)
+	l.err = fmt.Errorf("%w: %w", errLost, err)
 	close(l.ended)
 }
 
@@ -176,10 +176,11 @@ func (l *link) send(ctx context.Context, r wire.Request) error {
 		return context.Cause(ctx)
 	}
 	if err := l.conn.Send(ctx, r); err != nil {
-		if !errors.Is(err, relaysync.ErrMessageTooLarge) {
-			_ = l.conn.Close() // the first error is final
+		if errors.Is(err, relaysync.ErrMessageTooLarge) {
+			return fmt.Errorf("sending: %w", err)
 		}
-		return fmt.Errorf("sending: %w", err)
+		_ = l.conn.Close() // the first error is final
+		return fmt.Errorf("%w: sending: %w", errLost, err)
 	}
 	return nil
 }

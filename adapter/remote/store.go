@@ -24,6 +24,7 @@ var (
 	// error of a request that it closed.
 	ErrRefused   = errors.New("refused by the relay")
 	errMalformed = errors.New("malformed event")
+	errLost      = errors.New("connection lost")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
@@ -123,15 +124,66 @@ func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	out := make([]relaysync.Outcome, 0, len(events))
-	for chunk := range slices.Chunk(events, s.cfg.Publishing) {
-		l, err := s.connection(ctx)
-		if err != nil {
+	out := make([]relaysync.Outcome, len(events))
+	p := publishing{Store: s, events: events, out: out}
+	order := make([]int, len(events))
+	for i := range order {
+		order[i] = i
+	}
+	for chunk := range slices.Chunk(order, s.cfg.Publishing) {
+		if err := p.publish(ctx, chunk); err != nil {
 			return nil, err
 		}
-		out = append(out, s.publish(ctx, l, chunk)...)
 	}
 	return out, nil
+}
+
+// mostCuts is how many connections in a row may be lost without an answer to any event
+// before the relay is given up for now: one event that it can't stand takes seven until
+// it is alone, out of the 64 that are published at once.
+const mostCuts = 10
+
+// publishing is one call of Save.
+type publishing struct {
+	*Store
+	events []relaysync.Incoming
+	out    []relaysync.Outcome
+	cuts   int // connections lost in a row, without an answer
+}
+
+// publish publishes the events with these numbers. A relay that is sent what it can't
+// stand may cut the connection, and all that had no answer yet with it: these are
+// published again in two parts, down to single ones. An error means that there is no
+// connection.
+func (p *publishing) publish(ctx context.Context, which []int) error {
+	l, err := p.connection(ctx)
+	if err != nil {
+		return err
+	}
+	events := make([]relaysync.Incoming, len(which))
+	for i, n := range which {
+		events[i] = p.events[n]
+	}
+	var lost []int
+	for i, o := range p.Store.publish(ctx, l, events) {
+		if p.out[which[i]] = o; errors.Is(o.Err, errLost) {
+			lost = append(lost, which[i])
+		}
+	}
+	if p.cuts++; len(lost) < len(which) {
+		p.cuts = 0
+	}
+	if len(which) == 1 || len(lost) == 0 || p.cuts >= mostCuts || ctx.Err() != nil {
+		return nil
+	}
+	half := (len(lost) + 1) / 2
+	for _, part := range [][]int{lost[:half], lost[half:]} {
+		// Without a connection what was said of them holds: they failed.
+		if len(part) == 0 || p.cuts >= mostCuts || p.publish(ctx, part) != nil {
+			break
+		}
+	}
+	return nil
 }
 
 func (s *Store) publish(ctx context.Context, l *link, events []relaysync.Incoming) []relaysync.Outcome {

@@ -307,3 +307,91 @@ func TestFollowsOverWebsocketOnly(t *testing.T) {
 		require.NoError(t, s.Close())
 	})
 }
+
+// follow runs a manager over a relay that is reached over websocket only.
+func follow(t *testing.T, net *relaytest.Network) (m *relaysync.SyncManager, stop func()) {
+	t.Helper()
+	store := open(t, net, remoteadapter.Config{})
+	us, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	m, err = relaysync.New(store, net, us, relaysync.Config{OwnRelay: relayURL(t, ownURL), Verifier: relaytest.CheapVerifier{}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.Run(ctx)
+	}()
+	return m, func() {
+		cancel()
+		<-ended
+		require.NoError(t, store.Close())
+	}
+}
+
+// An event that was too large for our relay, which did not say so, took the 63 others
+// with it that were published at once: again and again, and in the end for good.
+func TestEventThatCutsTheConnectionIsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{MaxMessage: 131_072, Latency: 5 * time.Millisecond})
+		other := net.Add("wss://other.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		own.Publish(owner.Hosted(at(24*time.Hour), "repo", "grasp.example", "other.example"))
+		other.Publish(owner.Event(at(time.Minute), 1621, strings.Repeat("x", 200_000), nostr.Tag{"a", owner.Ref("repo").String()}))
+		for i := range 63 {
+			other.Publish(owner.Issue(at(time.Hour+time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		_, stop := follow(t, net)
+		defer stop()
+		time.Sleep(time.Minute)
+		require.Len(t, own.Query(nostr.Filter{Kinds: []int{1621}}), 63)
+		time.Sleep(24 * time.Hour)
+		require.Less(t, len(own.Dials()), 400, "connections in a day")
+		t.Logf("%d connections to our relay in a day for one event that it does not take", len(own.Dials()))
+	})
+}
+
+// A relay that cuts whatever it is sent is not connected to over and over.
+func TestRelayThatCutsEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{MaxMessage: 100})
+		s := open(t, net, remoteadapter.Config{})
+		defer s.Close()
+		owner := relaytest.NewCheapKey("owner")
+		var events []*nostr.Event
+		for i := range 64 {
+			events = append(events, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		for _, o := range save(t, s, events...) {
+			require.Equal(t, relaysync.Failed, o.Result)
+		}
+		require.LessOrEqual(t, len(own.Dials()), 10)
+	})
+}
+
+// With 501 events in one second our relay can't be read completely: nothing was
+// followed any more.
+func TestFullSecondOfOurRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{Cap: 500})
+		other := net.Add("wss://other.example", relaytest.Behavior{})
+		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
+		own.Publish(owner.Hosted(at(24*time.Hour), "repo", "grasp.example", "other.example"))
+		when := at(3 * time.Hour)
+		for i := range 501 {
+			own.Publish(stranger.Issue(when, owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		m, stop := follow(t, net)
+		defer stop()
+		time.Sleep(time.Minute)
+		<-m.Ready()
+		require.Equal(t, 1, other.Connections().Open)
+		asked := len(own.Requests(wire.TypeReq))
+		time.Sleep(24 * time.Hour)
+		t.Logf("%d requests to our relay at the start, %d in a day", asked, len(own.Requests(wire.TypeReq))-asked)
+		require.Less(t, len(own.Requests(wire.TypeReq))-asked, 1_000)
+	})
+}
