@@ -22,6 +22,7 @@ func (p *Purgatory) align(ctx context.Context, g *group) {
 		}
 	}
 	each(func(r *repository) error { return p.lookFor(ctx, r, g.named(r)) })
+	each(func(r *repository) error { return p.takeStaged(ctx, g, r) })
 	each(func(r *repository) error { return p.share(ctx, g, r) })
 	err := p.again(ctx, g)
 	each(func(*repository) error { return err })

@@ -14,6 +14,7 @@ type containedGit struct {
 	git    GitFetcher
 	sharer Sharer // nil: it is none
 	mender Mender // nil: it is none
+	taker  Taker  // nil: it is none
 	p      *Purgatory
 }
 
@@ -21,6 +22,7 @@ func (p *Purgatory) containGit(of GitFetcher) containedGit {
 	g := containedGit{git: of, p: p}
 	g.sharer, _ = of.(Sharer)
 	g.mender, _ = of.(Mender)
+	g.taker, _ = of.(Taker)
 	return g
 }
 
@@ -56,6 +58,12 @@ func (g containedGit) Tidy(ctx context.Context, dir string) (err error) {
 func (g containedGit) share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
 	defer g.p.recovered(&err, ofGit)
 	return g.sharer.Share(ctx, from, to, ids)
+}
+
+// take is [Taker]. It is called only if the other is one.
+func (g containedGit) take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.taker.Take(ctx, dir, from, ids)
 }
 
 // mend is [Mender], or Tidy if the other is none.

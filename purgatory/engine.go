@@ -230,6 +230,9 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 			e.look(ref.Identifier, causes{})
 		}
 	}
+	if !waits {
+		e.arrivedPull(ctx, msg.event)
+	}
 	if e.p.cfg.Membership.Reciprocal {
 		e.left(author, msg.event)
 	}

@@ -56,6 +56,23 @@ type Repositories interface {
 	Remove(ctx context.Context, ref filters.RepoRef) error
 }
 
+// Stager is what [Repositories] may be as well. With it, what was pushed for pull requests
+// whose events are not here lies outside of the repositories until these come, and is
+// taken from there; [Purgatory.Pushed] is not told of it, but [Purgatory.Staged]. The
+// methods may be called concurrently, with or without locks.
+type Stager interface {
+	// Staged returns what was pushed to a repository for an event: by several, it may be.
+	Staged(ref filters.RepoRef, id filters.EventID) []Upload
+	// Unstage removes all of that: its event has come, and what it names was taken.
+	Unstage(ref filters.RepoRef, id filters.EventID)
+}
+
+// Upload is what one push has brought for an event.
+type Upload struct {
+	Tip nip34.ObjectID // what it says that the event's commit is
+	Dir string         // the folder of its objects; it may go at any time
+}
+
 var (
 	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
 	ErrNoRepository = errors.New("no such repository")
@@ -96,6 +113,16 @@ type Sharer interface {
 	// with all that they need, durably, and kept from garbage collection until Tidy.
 	// Both repositories are locked.
 	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+}
+
+// Taker is what a [GitFetcher] may be able to do as well. With it, what a [Stager] keeps
+// becomes part of its repository when its event is here.
+type Taker interface {
+	// Take makes objects that lie in a folder of packs part of a repository, with all
+	// that they need and nothing else, durably, and kept from garbage collection until
+	// Tidy. The error wraps ErrNotServed if something of that is in neither; nothing has
+	// changed then. The folder stays as it is.
+	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
 }
 
 // Mender is what a [GitFetcher] may be able to do as well. With it, objects that no ref

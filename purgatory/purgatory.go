@@ -32,8 +32,10 @@ type Purgatory struct {
 	relay Relay
 	repos Repositories
 	git   containedGit
-	keep  keeper
-	step  func(name string) // a durable step was taken; for tests of crashes
+	// stager has what was pushed for events that are not here.
+	stager containedStager
+	keep   keeper
+	step   func(name string) // a durable step was taken; for tests of crashes
 
 	ran     atomic.Bool
 	inbox   *inbox
@@ -93,6 +95,8 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
+	p.stager.p = p
+	p.stager.of, _ = repos.(Stager)
 	p.keep = keeper{containedStore{store, p}}
 	p.engine = newEngine(p)
 	if err := p.engine.recall(ctx); err != nil {

@@ -47,7 +47,8 @@ type Config struct {
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
 	Fetch gitfetch.Config
-	// Serve has the limits of serving.
+	// Serve has the limits of serving; how long pushes wait for their events is known from
+	// Purgatory.
 	Serve gitserve.Config
 }
 
@@ -92,6 +93,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	if c.Purgatory.FetchTimeout == 0 && c.Fetch.Timeout > 0 {
 		c.Purgatory.FetchTimeout = c.Fetch.Timeout + time.Minute // so that the fetcher says what was wrong
+	}
+	if c.Serve.StageHold == 0 {
+		c.Serve.StageHold = c.Purgatory.PlaceholderHold // both have the same default
 	}
 	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext

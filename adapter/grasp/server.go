@@ -119,6 +119,9 @@ func (s *Server) Purgatory() *purgatory.Purgatory { return s.purgatory }
 // Fetcher is what fetches git data: its metrics, the version of git.
 func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
 
+// Staging has what was pushed for events that are not here: its metrics.
+func (s *Server) Staging() *gitserve.Staging { return s.repos.Staging() }
+
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
 // called before. It leaves no goroutine.
 func (s *Server) Run(ctx context.Context) error {

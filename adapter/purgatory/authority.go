@@ -25,6 +25,8 @@ type Authority struct {
 var (
 	_ gitserve.Authority  = Authority{}
 	_ gitserve.Forewarned = Authority{}
+
+	_ gitserve.StageWatcher = Authority{}
 )
 
 // Authorised implements [gitserve.Authority].
@@ -66,6 +68,9 @@ func (a Authority) event(ctx context.Context, id filters.EventID) (*nostr.Event,
 
 // Pushing implements [gitserve.Forewarned].
 func (a Authority) Pushing(ref filters.RepoRef, refs []nip34.RefName) { a.Purgatory.Pushing(ref, refs) }
+
+// Staged implements [gitserve.StageWatcher].
+func (a Authority) Staged(ref filters.RepoRef, ids []filters.EventID) { a.Purgatory.Staged(ref, ids) }
 
 // Pushed implements [gitserve.Authority]. Of events that are served already purgatory
 // is not told: it would take the refs away after a while, for want of their events.

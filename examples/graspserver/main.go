@@ -50,6 +50,7 @@ type options struct {
 	syncDelay      time.Duration
 	userDelay      time.Duration
 	expiry         time.Duration
+	placeholder    time.Duration
 	huntBackoff    time.Duration
 	perDomain      purgatory.Limit
 	domainLimits   map[egress.Authority]purgatory.Limit
@@ -97,6 +98,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.DurationVar(&opt.syncDelay, "sync-delay", 500*time.Millisecond, "wait before git data is hunted for an event that came by sync")
 	fs.DurationVar(&opt.userDelay, "user-delay", 3*time.Minute, "the same for an event that a client published, whose push should follow")
 	fs.DurationVar(&opt.expiry, "expiry", 30*time.Minute, "how long an event waits for its git data")
+	fs.DurationVar(&opt.placeholder, "placeholder", 20*time.Minute, "how long what was pushed for a pull request waits for its event")
 	fs.DurationVar(&opt.huntBackoff, "hunt-backoff", 20*time.Second, "wait after a first hunt that did not complete, doubling")
 	fs.IntVar(&opt.perDomain.Concurrent, "domain-concurrent", 5, "requests for git data to one server at once")
 	fs.IntVar(&opt.perDomain.PerMinute, "domain-rate", 30, "requests for git data to one server in a minute")

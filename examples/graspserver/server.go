@@ -107,7 +107,8 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 		},
 		Purgatory: purgatory.Config{
 			Hold: opt.expiry, MaxHold: max(opt.expiry, 24*time.Hour),
-			SyncDelay: opt.syncDelay, UserDelay: opt.userDelay,
+			PlaceholderHold: opt.placeholder,
+			SyncDelay:       opt.syncDelay, UserDelay: opt.userDelay,
 			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
 			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
 		},
@@ -127,7 +128,7 @@ func clientOf(header string) func(*http.Request) string {
 // pages serves the relay at / and what operators want to see beside it.
 func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), collectors.NewGoCollector(),
+	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux := http.NewServeMux()

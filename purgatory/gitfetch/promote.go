@@ -152,7 +152,11 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding out what is needed: %w", err)
 	}
-	if lacking == 0 && have.objects() <= maxExtra*needed+fewExtra {
+	most := maxExtra*needed + fewExtra
+	if q.exact {
+		most = needed
+	}
+	if lacking == 0 && have.objects() <= most {
 		return nil
 	}
 	return q.repack(ctx, before, needed)
@@ -160,23 +164,17 @@ func (q *Quarantine) trim(ctx context.Context) error {
 
 // repack makes one pack of what the complete ids need, and removes the others.
 func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed int) error {
+	made := ""
 	if needed > 0 {
-		if err := q.pack(ctx, before); err != nil {
+		var err error
+		if made, err = q.pack(ctx, before); err != nil {
 			return err
 		}
 	}
-	now, err := q.content()
-	if err != nil {
-		return err
-	}
-	fresh := needed == 0
-	for name := range now {
-		fresh = fresh || !before[name] && strings.HasSuffix(name, ".idx")
-	}
-	if !fresh {
-		return nil // one of those that came was just that
-	}
 	for name := range before {
+		if made != "" && strings.HasPrefix(name, made+".") {
+			continue // one of those that came was just that
+		}
 		if err := os.Remove(filepath.Join(q.packs(), name)); err != nil {
 			return err
 		}
@@ -184,24 +182,25 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed 
 	return nil
 }
 
-// pack adds a pack of what the complete ids need and no ref has.
-func (q *Quarantine) pack(ctx context.Context, before map[string]bool) error {
+// pack adds a pack of what the complete ids need and no ref has, and returns its name
+// without extension.
+func (q *Quarantine) pack(ctx context.Context, before map[string]bool) (made string, err error) {
 	if err := q.f.checkDisk(q.dir); err != nil {
-		return err
+		return "", err
 	}
 	tips, err := q.f.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
 	if err != nil {
-		return fmt.Errorf("reading refs: %w", err)
+		return "", fmt.Errorf("reading refs: %w", err)
 	}
 	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
-	_, err = q.f.run(ctx, child{
+	out, err := q.f.run(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: stdin,
 		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
 	if err != nil {
-		return fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
+		return "", fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
 	}
-	return nil
+	return "pack-" + strings.TrimSpace(string(out)), nil
 }
 
 // readIndexes reads which objects are in the packs of a folder.

@@ -33,6 +33,9 @@ type Quarantine struct {
 	// complete are the ids that Missing found to have all that they need, when it was
 	// asked last.
 	complete []nip34.ObjectID
+	// exact: nothing is promoted but what these need. What is in the packs was put there
+	// by a stranger who was asked for nothing.
+	exact bool
 }
 
 // Quarantine implements [purgatory.GitFetcher].
@@ -195,7 +198,7 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	}
 	q.complete = without(ids, missing)
 	if unheld > 0 {
-		err = q.pack(ctx, before)
+		_, err = q.pack(ctx, before)
 	}
 	return missing, err
 }

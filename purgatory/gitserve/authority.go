@@ -38,53 +38,65 @@ const (
 	refusedTip     = "the event with this id names another commit"
 	refusedDelete  = "refs of events can't be deleted"
 	refusedDisk    = "not enough free disk on the server"
+	refusedOther   = "another ref of this push was refused"
+	// What was known has gone, or what was not has come.
+	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )
 
-// judge returns which commands of a push are refused, and why.
-func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []command) (map[nip34.RefName]string, error) {
-	refused := make(map[nip34.RefName]string)
+// verdict is what is said of the commands of a push.
+type verdict struct {
+	refused map[nip34.RefName]string   // and why
+	unknown map[nip34.RefName]struct{} // those for events that are not here
+}
+
+// judge says which commands of a push are refused, and which are for events that are not
+// here.
+func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []command) (verdict, error) {
+	v := verdict{make(map[nip34.RefName]string), make(map[nip34.RefName]struct{})}
 	var state *nip34.State
 	asked := false
 	for _, c := range commands {
 		if id, ok := eventOf(c.ref); ok {
-			reason, err := judgeEvent(ctx, a, ref, id, c)
-			if err != nil {
-				return nil, err
-			}
-			if reason != "" {
-				refused[c.ref] = reason
+			reason, known, err := judgeEvent(ctx, a, ref, id, c)
+			switch {
+			case err != nil:
+				return v, err
+			case reason != "":
+				v.refused[c.ref] = reason
+			case !known:
+				v.unknown[c.ref] = struct{}{}
 			}
 			continue
 		}
 		if !asked {
 			var err error
 			if state, err = a.Authorised(ctx, ref); err != nil {
-				return nil, fmt.Errorf("looking for the newest state: %w", err)
+				return v, fmt.Errorf("looking for the newest state: %w", err)
 			}
 			asked = true
 		}
 		switch {
 		case state == nil:
-			refused[c.ref] = refusedNoState
+			v.refused[c.ref] = refusedNoState
 		case state.Refs[c.ref] != c.new: // a zero id and no ref are the same
-			refused[c.ref] = refusedState
+			v.refused[c.ref] = refusedState
 		}
 	}
-	return refused, nil
+	return v, nil
 }
 
-func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filters.EventID, c command) (reason string, err error) {
+func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filters.EventID, c command) (reason string, known bool, err error) {
 	if c.new.IsZero() {
-		return refusedDelete, nil
+		return refusedDelete, false, nil
 	}
 	tip, known, err := a.Tip(ctx, ref, id)
 	if err != nil {
-		return "", fmt.Errorf("looking for an event: %w", err)
+		return "", false, fmt.Errorf("looking for an event: %w", err)
 	}
 	if known && tip != c.new {
-		return refusedTip, nil
+		return refusedTip, true, nil
 	}
-	return "", nil
+	return "", known, nil
 }
 
 // eventOf reads the name of an event's ref.

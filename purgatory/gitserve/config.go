@@ -64,6 +64,15 @@ type Config struct {
 	// ends with an error. What is less than git needs to begin with refuses everything.
 	// Defaults to 512 MiB. Where the system has no such limit only MaxAlloc holds.
 	MaxMemory uint64
+	// StageHold is how long what was pushed for an event that is not here waits for it,
+	// outside of the repository. Defaults to 20 min.
+	StageHold time.Duration
+	// MaxStaged, MaxStagedPerRepo and MaxStagedPerClient bound what such pushes take up,
+	// in bytes: in all, those to one repository, and those of one client (see Client; who
+	// has no name has no bound of its own). Each event of a push counts for 64 KiB at
+	// least. What has no room is refused while it comes; it can be pushed when the event
+	// is here, when it counts for none of these. Default to 4 GiB, 1 GiB and 256 MiB.
+	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
 	// a push that would leave less is refused. Defaults to 1 GiB.
 	MinFreeDisk uint64
@@ -96,6 +105,10 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxAlloc, 256<<20)
 	def(&c.MaxMemory, 512<<20)
 	def(&c.MinFreeDisk, 1<<30)
+	def(&c.StageHold, defaultLimits.Hold)
+	def(&c.MaxStaged, defaultLimits.All)
+	def(&c.MaxStagedPerRepo, defaultLimits.PerRepo)
+	def(&c.MaxStagedPerClient, defaultLimits.PerClient)
 	return c
 }
 
@@ -117,6 +130,8 @@ func (c Config) validate() error {
 		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.Idle)}, {"Timeout", int64(c.Timeout)}, {"MaxAlloc", c.MaxAlloc},
 		{"Wait", int64(c.Wait)}, {"MaxReaders", int64(c.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
 		{"CommandTime", int64(c.CommandTime)}, {"MinRate", c.MinRate}, {"RateWindow", int64(c.RateWindow)},
+		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.MaxStagedPerRepo},
+		{"MaxStagedPerClient", c.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))

@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
 // Handler serves repositories. It is made by [New].
@@ -30,6 +31,7 @@ type Handler struct {
 	pushes  lane
 	fetches lane
 	asks    lane                             // what is here: a fetch or a push comes to nothing without that
+	staging *places                          // for indexing what is staged
 	free    func(dir string) (uint64, error) // of the disk
 	ahead   int64                            // how far an answer may be ahead of its client, in bytes
 	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
@@ -64,12 +66,17 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	cfg.Git = git
+	repos.staging.limit(staged.Limits{
+		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.MaxStagedPerRepo, PerClient: cfg.MaxStagedPerClient,
+	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.MaxReaders)*cfg.MaxAsk),
 		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
 		free: disk.Free, ahead: maxAhead,
+		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
+		staging: newPlaces(max(cfg.MaxPushes/4, 1), 0, 1),
 	}, nil
 }
 
@@ -322,14 +329,18 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.allow(w, ref, body)
 		return
 	}
-	refused, err := judge(ctx, h.auth, ref, req.commands)
-	if err == nil && len(refused) == 0 {
+	said, err := judge(ctx, h.auth, ref, req.commands)
+	if err == nil && len(said.refused) == 0 {
 		until, _ := ctx.Deadline()
 		body.until(until)
+		if len(said.unknown) > 0 {
+			h.stage(ctx, w, &upload{ref: ref, dir: dir, who: v.who, body: body, req: req, said: said})
+			return
+		}
 		err = h.receive(body)
 	}
-	if err != nil || len(refused) > 0 {
-		h.refuse(w, ref, body, req, refused, err)
+	if err != nil || len(said.refused) > 0 {
+		h.refuse(w, ref, body, req, said.refused, err)
 		return
 	}
 	out, err := h.newSpool(ctx, w, v, maxReport, true)
@@ -338,7 +349,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	defer out.close()
-	refused, err = h.change(ctx, out, v.who, ref, req, call{
+	refused, err := h.change(ctx, out, v.who, ref, req, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 		body: body.file,
 	})
@@ -365,9 +376,12 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, 
 		return nil, err
 	}
 	defer done()
-	refused, err = judge(ctx, h.auth, ref, req.commands)
-	if err != nil || len(refused) > 0 {
-		return refused, err
+	said, err := judge(ctx, h.auth, ref, req.commands)
+	for name := range said.unknown { // its event has gone since
+		said.refused[name] = refusedMeanwhile
+	}
+	if err != nil || len(said.refused) > 0 {
+		return said.refused, err
 	}
 	if a, ok := h.auth.(Forewarned); ok {
 		a.Pushing(ref, req.names())

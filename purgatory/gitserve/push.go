@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,7 @@ type request struct {
 	commands []command
 	report   bool // the client wants to be told about each ref
 	sideband bool // as packets of band 1
+	atomic   bool // all that it asks for, or nothing
 }
 
 // names are the refs that are to be changed.
@@ -77,6 +79,8 @@ func (r *request) add(line []byte, first bool) error {
 			r.report = true
 		case c == "side-band-64k":
 			r.sideband = true
+		case c == "atomic":
+			r.atomic = true
 		case c == "push-options", strings.HasPrefix(c, "push-cert="):
 			return fmt.Errorf("%w: push options and certificates are not taken", errRequest)
 		}
@@ -162,23 +166,37 @@ func early(err error) error {
 	return err
 }
 
-// writeReport tells a client of each ref why it was not pushed: refused has the
-// reasons of some. It is what git receive-pack would say.
+// writeReport tells a client that nothing of a push was done: refused has the reasons of
+// some refs. It is what git receive-pack would say.
 func writeReport(w io.Writer, req request, refused map[nip34.RefName]string) error {
+	results := make(map[nip34.RefName]string, len(req.commands))
+	for _, c := range req.commands {
+		results[c.ref] = refusedOther
+	}
+	maps.Copy(results, refused)
+	return writeResults(w, req, results, "")
+}
+
+// writeResults tells a client of each ref that it was pushed, or why it was not, as git
+// receive-pack does, and says something to who reads that.
+func writeResults(w io.Writer, req request, refused map[nip34.RefName]string, word string) error {
 	var report bytes.Buffer
 	writeLine(&report, "unpack ok\n")
 	for _, c := range req.commands {
-		reason, ok := refused[c.ref]
-		if !ok {
-			reason = "another ref of this push was refused"
+		if reason, ok := refused[c.ref]; ok {
+			writeLine(&report, "ng "+c.ref.String()+" "+reason+"\n")
+		} else {
+			writeLine(&report, "ok "+c.ref.String()+"\n")
 		}
-		writeLine(&report, "ng "+c.ref.String()+" "+reason+"\n")
 	}
 	report.WriteString("0000")
 	out := bufio.NewWriter(w)
 	if !req.sideband {
 		_, err := out.Write(report.Bytes())
 		return errors.Join(err, out.Flush())
+	}
+	if word != "" {
+		writeLine(out, "\x02"+word+"\n")
 	}
 	for report.Len() > 0 {
 		writeLine(out, "\x01"+string(report.Next(maxLine-5)))

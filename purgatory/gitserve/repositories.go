@@ -28,6 +28,8 @@ type Repositories struct {
 	dir   string
 	root  *os.Root
 	names atomic.Uint64
+	// staging has what was pushed for events that are not here.
+	staging *Staging
 
 	mu sync.Mutex
 	// guarded by mu
@@ -63,11 +65,18 @@ func Open(dir string) (*Repositories, error) {
 	if err := errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), root.Close())
 	}
-	return &Repositories{dir: dir, root: root, inUse: make(map[filters.RepoRef]*usage)}, nil
+	r := &Repositories{dir: dir, root: root, inUse: make(map[filters.RepoRef]*usage)}
+	if r.staging, err = openStaging(r); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), root.Close())
+	}
+	return r, nil
 }
 
 // Close lets go of the folder. Nothing may be called afterwards.
-func (r *Repositories) Close() error { return r.root.Close() }
+func (r *Repositories) Close() error {
+	r.staging.close()
+	return r.root.Close()
+}
 
 // place is where a repository is, below the root: nothing of it is a stranger's text,
 // and no two differ in case only.
@@ -277,8 +286,10 @@ func (r *Repositories) hasRefs(at string) (bool, error) {
 	return found, err
 }
 
-// discard removes a repository: in one step for all who look, and durably.
+// discard removes a repository: in one step for all who look, and durably. What was
+// pushed for events of it goes with it.
 func (r *Repositories) discard(at string) error {
+	r.staging.leave(at)
 	old := r.fresh()
 	err := r.root.Rename(at, old)
 	if errors.Is(err, fs.ErrNotExist) {

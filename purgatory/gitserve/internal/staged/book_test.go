@@ -1,0 +1,162 @@
+package staged_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var (
+	alice = relaytest.NewKey("alice").Ref("x")
+	bob   = relaytest.NewKey("bob").Ref("x")
+	limit = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20}
+	began = time.Unix(1_700_000_000, 0)
+)
+
+func event(n int) filters.EventID {
+	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
+	return id
+}
+
+func tip(n int) nip34.ObjectID {
+	id, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n+1))
+	return id
+}
+
+// keep is one upload of some bytes for some events.
+func keep(t *testing.T, b *staged.Book, name string, now time.Time, repo filters.RepoRef, client string, bytes int64, ids ...filters.EventID) ([]string, error) {
+	t.Helper()
+	g, err := b.Begin(repo, client, ids)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Charge(g, bytes); err != nil {
+		b.End(g)
+		return nil, err
+	}
+	tips := make(map[filters.EventID]nip34.ObjectID)
+	for i, id := range ids {
+		tips[id] = tip(i)
+	}
+	return b.Keep(g, staged.Upload{Name: name, Tips: tips, Since: now}), nil
+}
+
+// 10,000 uploads within an hour for events that never come, of as many clients as like:
+// never more than the quotas is here, what has no room is refused and not thrown away
+// later, and 20 minutes after the last one nothing is left.
+func TestTenThousandUploadsInAnHour(t *testing.T) {
+	limits := limit
+	limits.All, limits.PerRepo, limits.PerClient = 300<<20, 200<<20, 20<<20
+	b := staged.New(limits)
+	here := make(map[string]time.Time)
+	refused := 0
+	r := rand.New(rand.NewPCG(1, 2))
+	most, mostBytes := 0, int64(0)
+	for i := range 10_000 {
+		now := began.Add(time.Duration(i) * time.Hour / 10_000)
+		for _, name := range b.Due(now) {
+			require.Equal(t, limits.Hold, now.Sub(here[name]).Truncate(time.Second))
+			delete(here, name)
+		}
+		name := fmt.Sprint(i)
+		repo := []filters.RepoRef{alice, bob}[r.IntN(2)]
+		if _, err := keep(t, b, name, now, repo, fmt.Sprint(r.IntN(50)), r.Int64N(200<<10), event(i)); err != nil {
+			refused++
+		} else {
+			here[name] = now
+		}
+		require.Equal(t, len(here), b.Len())
+		require.LessOrEqual(t, b.Bytes(), limits.All)
+		most, mostBytes = max(most, b.Len()), max(mostBytes, b.Bytes())
+	}
+	t.Logf("%d refused; at most %d here, %d MiB", refused, most, mostBytes>>20)
+	require.Positive(t, refused)
+	last, ok := b.Next()
+	require.True(t, ok)
+	require.True(t, last.Before(began.Add(time.Hour+limits.Hold)))
+	require.Len(t, b.Due(began.Add(time.Hour+limits.Hold)), len(here))
+	require.Zero(t, b.Bytes())
+	require.Zero(t, b.Len())
+	_, ok = b.Next()
+	require.False(t, ok)
+	// All that was taken is free again: everybody can have as much as at first.
+	g, err := b.Begin(alice, "1", []filters.EventID{event(1)})
+	require.NoError(t, err)
+	require.NoError(t, b.Charge(g, limits.PerClient))
+	g, err = b.Begin(alice, "", []filters.EventID{event(1)})
+	require.NoError(t, err)
+	require.Equal(t, limits.PerRepo-limits.PerClient-staged.Least, b.Left(g))
+}
+
+// Whose room it is that something has none of: what one client takes is missing for
+// nobody else, but for those who have pushed to the same repository.
+func TestQuotas(t *testing.T) {
+	limits := staged.Limits{Hold: time.Minute, All: 30 * staged.Least, PerRepo: 20 * staged.Least, PerClient: 10 * staged.Least}
+	b := staged.New(limits)
+	_, err := keep(t, b, "a", began, alice, "eve", 10*staged.Least+1, event(1))
+	require.ErrorIs(t, err, staged.ErrClient)
+	require.Zero(t, b.Bytes())
+	_, err = keep(t, b, "a", began, alice, "eve", 10*staged.Least, event(1))
+	require.NoError(t, err)
+	_, err = keep(t, b, "b", began, bob, "eve", 1, event(1))
+	require.ErrorIs(t, err, staged.ErrClient, "wherever she pushes")
+	_, err = keep(t, b, "b", began, alice, "", 10*staged.Least+1, event(1))
+	require.ErrorIs(t, err, staged.ErrRepo, "nobody's")
+	_, err = keep(t, b, "b", began, alice, "", 10*staged.Least, event(1))
+	require.NoError(t, err)
+	_, err = keep(t, b, "c", began, alice, "carol", 1, event(2))
+	require.ErrorIs(t, err, staged.ErrRepo)
+	_, err = keep(t, b, "c", began, bob, "carol", 10*staged.Least, event(2))
+	require.NoError(t, err)
+	_, err = keep(t, b, "d", began, bob, "dave", 1, event(2))
+	require.ErrorIs(t, err, staged.ErrAll)
+	// A push for many events counts for each of them.
+	b.Remove("a")
+	ids := []filters.EventID{event(10), event(11), event(12)}
+	_, err = keep(t, b, "e", began, alice, "eve", 1, ids...)
+	require.NoError(t, err)
+	require.Equal(t, int64(23*staged.Least), b.Bytes())
+	require.Empty(t, b.Strike(alice, ids[0]))
+	require.Empty(t, b.Strike(alice, ids[1]))
+	require.Equal(t, []string{"e"}, b.Strike(alice, ids[2]))
+	require.Equal(t, int64(20*staged.Least), b.Bytes())
+}
+
+// Those who push for one event at once count as those who have, and a client once.
+func TestPushesForOneEventAreBounded(t *testing.T) {
+	b := staged.New(limit)
+	ids := []filters.EventID{event(1)}
+	var grants []*staged.Grant
+	for i := range staged.PerEvent {
+		g, err := b.Begin(alice, fmt.Sprint(i), ids)
+		require.NoError(t, err)
+		grants = append(grants, g)
+	}
+	_, err := b.Begin(alice, "", ids)
+	require.ErrorIs(t, err, staged.ErrEvent)
+	b.End(grants[0])
+	b.End(grants[0])
+	_, err = b.Begin(alice, "1", ids)
+	require.ErrorIs(t, err, staged.ErrEvent, "one at a time")
+	g, err := b.Begin(alice, "", ids)
+	require.NoError(t, err)
+	require.Empty(t, b.Keep(g, staged.Upload{Name: "nobody", Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
+	for i := 1; i < staged.PerEvent; i++ {
+		b.Keep(grants[i], staged.Upload{Name: fmt.Sprint(i), Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(i)}})
+	}
+	require.Len(t, b.Of(alice, ids[0]), staged.PerEvent)
+	gone, err := keep(t, b, "new", began, alice, "3", 1, ids...)
+	require.NoError(t, err, "in place of the old one")
+	require.Equal(t, []string{"3"}, gone)
+	require.Equal(t, int64(staged.PerEvent*staged.Least), b.Bytes())
+	require.Empty(t, b.Of(bob, ids[0]))
+	require.Len(t, b.To(func(ref filters.RepoRef) bool { return ref == alice }), staged.PerEvent)
+}

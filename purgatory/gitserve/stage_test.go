@@ -1,0 +1,527 @@
+package gitserve
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+)
+
+// stranger is the id of an event that nobody has.
+func stranger(n int) string { return fmt.Sprintf("%064x", n+1) }
+
+func eventID(t testing.TB, s string) filters.EventID {
+	t.Helper()
+	id, err := filters.ParseEventID(s)
+	require.NoError(t, err)
+	return id
+}
+
+// byHeader has clients say who they are.
+func byHeader(r *http.Request) string { return r.Header.Get("X-Client") }
+
+// file commits a file with some text and returns the commit and the blob.
+func (r *rig) file(t *testing.T, name, text string) (commit, blob string) {
+	require.NoError(t, os.WriteFile(filepath.Join(r.work, name), []byte(text), 0o600))
+	git(t, r.work, "add", name)
+	git(t, r.work, "commit", "-q", "-m", name)
+	return git(t, r.work, "rev-parse", "HEAD"), git(t, r.work, "rev-parse", "HEAD:"+name)
+}
+
+// pushAs pushes what is checked out for events, as a client.
+func (r *rig) pushAs(t *testing.T, client string, args ...string) (string, error) {
+	t.Helper()
+	return try(t, r.work, append([]string{"-c", "http.extraHeader=X-Client: " + client, "push", r.repo()}, args...)...)
+}
+
+// downloads reports whether a client can have an object by its id.
+func (r *rig) downloads(t *testing.T, id string) bool {
+	dir := t.TempDir()
+	git(t, dir, "init", "-q")
+	_, err := try(t, dir, "fetch", "-q", r.repo(), id)
+	return err == nil
+}
+
+// packs are the packs in the repository.
+func (r *rig) packs(t *testing.T) int {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(r.dir(), "objects", "pack", "*.pack"))
+	require.NoError(t, err)
+	return len(all)
+}
+
+// lies are the folders of what is staged, and of what was to be.
+func lies(t testing.TB, dir string) (out []string) {
+	t.Helper()
+	for _, d := range []string{area, incoming} {
+		entries, err := os.ReadDir(filepath.Join(dir, d))
+		require.NoError(t, err)
+		for _, e := range entries {
+			out = append(out, d+"/"+e.Name())
+		}
+	}
+	return out
+}
+
+// What anybody pushed for an event that nobody has was part of the repository, was served
+// by id, and stayed there for ever.
+func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
+	r := newRig(t, Config{StageHold: 3 * time.Second})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	before := files(t, r.dir())
+	commit, blob := r.file(t, "secret", strings.Repeat("a leaked secret", 1000))
+	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
+	require.NoError(t, err, out)
+	require.Contains(t, out, "until the event comes")
+	uploads := r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1)))
+	require.Len(t, uploads, 1)
+	require.Equal(t, commit, uploads[0].Tip.String())
+	require.Equal(t, before, files(t, r.dir()), "nothing of it is in the repository")
+	require.NotContains(t, r.has(t), "nostr")
+	for _, id := range []string{commit, blob} {
+		require.False(t, r.downloads(t, id), "while it is staged")
+	}
+	require.Eventually(t, func() bool { return len(lies(t, r.repos.dir)) == 0 }, 10*time.Second, 20*time.Millisecond)
+	require.Empty(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))))
+	require.False(t, r.downloads(t, blob), "afterwards")
+	require.Equal(t, before, files(t, r.dir()))
+	require.Zero(t, r.repos.staging.book.Bytes())
+	require.NoError(t, testutil.CollectAndCompare(r.repos.Staging().Collector("x"), strings.NewReader(`
+# HELP x_staging_bytes What pushes for events that are not here take up, those under way included.
+# TYPE x_staging_bytes gauge
+x_staging_bytes 0
+# HELP x_staging_ended_total Pushes for events that were not here and are gone, by why.
+# TYPE x_staging_ended_total counter
+x_staging_ended_total{reason="event"} 0
+x_staging_ended_total{reason="expired"} 1
+x_staging_ended_total{reason="replaced"} 0
+x_staging_ended_total{reason="repository"} 0
+x_staging_ended_total{reason="unreadable"} 0
+# HELP x_staging_refused_total Pushes for events that are not here that had no room, by whose.
+# TYPE x_staging_refused_total counter
+x_staging_refused_total{reason="all"} 0
+x_staging_refused_total{reason="client"} 0
+x_staging_refused_total{reason="event"} 0
+x_staging_refused_total{reason="repository"} 0
+# HELP x_staging_uploads Pushes for events that are not here.
+# TYPE x_staging_uploads gauge
+x_staging_uploads 0
+`)))
+}
+
+// A push for an event needs no lock, and so waits for nobody: anybody can make one.
+func TestUploadDoesNotLockTheRepository(t *testing.T) {
+	r := newRig(t, Config{})
+	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
+	require.NoError(t, err)
+	defer unlock()
+	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
+	require.NoError(t, err, out)
+	require.Empty(t, r.pushed)
+}
+
+// One push may be for a branch that the state allows and for events that nobody has: both
+// are done, and of the latter nothing is in the repository.
+func TestMixedPush(t *testing.T) {
+	for _, atomic := range []string{"--no-atomic", "--atomic"} {
+		t.Run(atomic, func(t *testing.T) {
+			r := newRig(t, Config{})
+			mine, _ := r.file(t, "mine", "mine")
+			git(t, r.work, "switch", "-qc", "theirs")
+			theirs, blob := r.file(t, "theirs", "theirs")
+			r.says(map[string]string{"refs/heads/main": mine})
+			out, err := r.pushAs(t, "", atomic, "main", "theirs:refs/nostr/"+stranger(1))
+			require.NoError(t, err, out)
+			require.Equal(t, mine+"\tHEAD\n"+mine+"\trefs/heads/main", r.has(t))
+			require.Equal(t, []string{"x refs/heads/main"}, r.pushed)
+			require.Equal(t, r.pushed, r.before)
+			require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1)
+			for _, id := range []string{theirs, blob} {
+				_, err := try(t, r.dir(), "cat-file", "-e", id)
+				require.Error(t, err)
+			}
+			git(t, r.dir(), "fsck", "--strict")
+
+			// A branch goes, and another upload comes: there is nothing to pack.
+			r.says(map[string]string{})
+			out, err = r.pushAs(t, "", atomic, ":main", "theirs:refs/nostr/"+stranger(2))
+			require.NoError(t, err, out)
+			require.Empty(t, r.has(t))
+			require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(2))), 1)
+		})
+	}
+}
+
+// rawPush is a push whose commands git would not send.
+func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(revisions)
+	pack, err := cmd.Output()
+	require.NoError(t, err)
+	resp, text := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(commands...)+string(pack))
+	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+	return text
+}
+
+// What git does not do of the rest is reported for itself; who wants all or nothing has
+// nothing then.
+func TestMixedPushThatGitRefuses(t *testing.T) {
+	for capability, kept := range map[string]int{"": 1, " atomic": 0} {
+		r := newRig(t, Config{})
+		r.says(map[string]string{"refs/heads/main": r.tip})
+		text := r.rawPush(t, r.tip+"\n", // the branch is not what the client takes it to be
+			one+" "+r.tip+" refs/heads/main\x00report-status"+capability, null+" "+r.tip+" refs/nostr/"+stranger(1))
+		require.Contains(t, text, "ng refs/heads/main ", capability)
+		require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), kept)
+		require.Equal(t, kept == 1, strings.Contains(text, "ok refs/nostr/"), text)
+		require.Empty(t, r.has(t))
+		require.Len(t, lies(t, r.repos.dir), kept)
+	}
+}
+
+// A push that is refused, or is not whole, leaves nothing.
+func TestUploadThatIsRefused(t *testing.T) {
+	r := newRig(t, Config{})
+	first := r.tip
+	second, _ := r.file(t, "f", "text")
+	for name, text := range map[string]string{
+		"no objects":   r.rawPush(t, "", null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
+		"half of them": r.rawPush(t, second+"\n^"+first+"\n", null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
+	} {
+		require.Contains(t, text, "ng refs/nostr/"+stranger(1), name)
+	}
+	out, err := r.pushAs(t, "", "main", "main:refs/nostr/"+stranger(1))
+	require.Error(t, err)
+	require.Contains(t, out, refusedNoState)
+	require.Contains(t, out, refusedOther)
+	resp, _ := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(null+" "+second+" refs/nostr/"+stranger(1))+"PACK")
+	require.Equal(t, http.StatusForbidden, resp.StatusCode, "it could not hear why")
+	require.Empty(t, lies(t, r.repos.dir))
+	require.Zero(t, r.repos.staging.book.Bytes())
+}
+
+// The event may come while the pack does: it is not asked twice whether it is here.
+func TestEventComesWhileItsDataDoes(t *testing.T) {
+	r := newRig(t, Config{})
+	id := stranger(1)
+	asked := 0
+	r.git.auth = &lateAuthority{r.authority, func() {
+		if asked++; asked == 1 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.tips[id] = r.tip
+		}
+	}}
+	out, err := r.pushAs(t, "", "main:refs/nostr/"+id)
+	require.Error(t, err)
+	require.Contains(t, out, refusedMeanwhile)
+	out, err = r.pushAs(t, "", "main:refs/nostr/"+id)
+	require.NoError(t, err, out)
+	require.Contains(t, r.has(t), "refs/nostr/"+id)
+	require.Empty(t, lies(t, r.repos.dir))
+}
+
+// lateAuthority does something after it has been asked for an event.
+type lateAuthority struct {
+	*authority
+	after func()
+}
+
+func (a *lateAuthority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+	defer a.after()
+	return a.authority.Tip(ctx, ref, id)
+}
+
+// A stranger who had pushed another commit for an event that he saw elsewhere kept its
+// author out until the event was here. Now each lies for itself, and the event will say
+// whose it is.
+func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader})
+	id := stranger(1)
+	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+id)
+	require.NoError(t, err, out)
+	mine, _ := r.file(t, "mine", "mine")
+	git(t, r.work, "switch", "-q", "--orphan", "other")
+	mine = r.commit(t, "nothing in common")
+	out, err = r.pushAs(t, "alice", "other:refs/nostr/"+id)
+	require.NoError(t, err, out)
+	uploads := r.repos.Staged(owner.Ref("x"), eventID(t, id))
+	require.Len(t, uploads, 2)
+	require.Equal(t, mine, uploads[1].Tip.String())
+
+	// Her next push replaces her own.
+	mine = r.commit(t, "again")
+	out, err = r.pushAs(t, "alice", "other:refs/nostr/"+id)
+	require.NoError(t, err, out)
+	uploads = r.repos.Staged(owner.Ref("x"), eventID(t, id))
+	require.Len(t, uploads, 2)
+	require.Equal(t, mine, uploads[1].Tip.String())
+
+	// There is a bound, of which whoever is beyond it is told what to do.
+	for i := range staged.PerEvent - 2 {
+		out, err = r.pushAs(t, fmt.Sprint("eve", i), "main:refs/nostr/"+id)
+		require.NoError(t, err, out)
+	}
+	out, err = r.pushAs(t, "bob", "main:refs/nostr/"+id)
+	require.Error(t, err)
+	require.Contains(t, out, "publish the event first")
+	out, err = r.pushAs(t, "alice", "-f", "main:refs/nostr/"+id)
+	require.NoError(t, err, out)
+	require.Len(t, lies(t, r.repos.dir), staged.PerEvent)
+	r.repos.Unstage(owner.Ref("x"), eventID(t, id))
+	require.Empty(t, lies(t, r.repos.dir))
+}
+
+// endless is the body of a push that does not end, and counts what is read of it.
+type endless struct {
+	head io.Reader
+	read int64
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n, err := e.head.Read(p)
+	if err != nil {
+		n = len(p)
+		clear(p)
+	}
+	e.read += int64(n)
+	return n, nil
+}
+
+// Whoever pushes more than there is room for is cut off while he does, whosever room it
+// is, and told what helps; what others have pushed stays, and they go on pushing.
+func TestQuotasCountWhileAPushComes(t *testing.T) {
+	const mib = 1 << 20
+	for name, cfg := range map[string]Config{
+		"client":     {MaxStagedPerClient: mib},
+		"repository": {MaxStagedPerRepo: mib},
+		"all":        {MaxStaged: mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Client = byHeader
+			r := newRig(t, cfg)
+			out, err := r.pushAs(t, "alice", "main:refs/nostr/"+stranger(1))
+			require.NoError(t, err, out)
+			body := &endless{head: strings.NewReader(packet(null + " " + r.tip + " refs/nostr/" + stranger(2) + "\x00report-status"))}
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", body)
+			req.Header.Set("X-Client", "eve")
+			answer := httptest.NewRecorder()
+			r.git.ServeHTTP(answer, req)
+			require.Equal(t, http.StatusForbidden, answer.Code, "it went on sending, and could not hear why")
+			require.Contains(t, answer.Body.String(), "publish the event first")
+			require.Less(t, body.read, int64(mib+maxSkipped+mib))
+			require.Len(t, lies(t, r.repos.dir), 1)
+			require.Equal(t, int64(staged.Least), r.repos.staging.book.Bytes(), "what she took is free again")
+			require.Equal(t, 1, int(r.repos.staging.refused[name]))
+
+			commit, _ := r.file(t, "large", random(t, 2*mib))
+			out, err = r.pushAs(t, "eve", "main:refs/nostr/"+stranger(3))
+			require.Error(t, err)
+			require.Contains(t, out, "publish the event first")
+			r.tips[stranger(3)] = commit
+			out, err = r.pushAs(t, "eve", "main:refs/nostr/"+stranger(3))
+			require.NoError(t, err, "and it does help: %s", out)
+			out, err = r.pushAs(t, "bob", "HEAD~:refs/nostr/"+stranger(4))
+			require.NoError(t, err, out)
+		})
+	}
+}
+
+// random is text that does not become smaller.
+func random(t *testing.T, n int) string {
+	f, err := os.Open("/dev/urandom")
+	require.NoError(t, err)
+	defer f.Close()
+	var b bytes.Buffer
+	_, err = io.CopyN(&b, f, int64(n))
+	require.NoError(t, err)
+	return b.String()
+}
+
+// One push of a hundred refs filled the quota of a repository: whoever pushed for an
+// honest event after that was told that it was done, and it was thrown away.
+func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader})
+	var refs []string
+	for i := range 100 {
+		refs = append(refs, "main:refs/nostr/"+stranger(i))
+	}
+	out, err := r.pushAs(t, "eve", refs...)
+	require.NoError(t, err, out)
+	require.Len(t, lies(t, r.repos.dir), 1, "one pack for all of them")
+	out, err = r.pushAs(t, "alice", "main:refs/nostr/"+stranger(100))
+	require.NoError(t, err, out)
+	require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100))), 1)
+	for i := range 100 {
+		require.Len(t, lies(t, r.repos.dir), 2)
+		r.repos.Unstage(owner.Ref("x"), eventID(t, stranger(i)))
+	}
+	require.Len(t, lies(t, r.repos.dir), 1)
+}
+
+// A small thin pack may stand for a large object that is in the repository: what git
+// writes for it counts, and is not written when there is no room.
+func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
+	r := newRig(t, Config{MaxStaged: 1 << 20})
+	large := random(t, 4<<20)
+	tip, _ := r.file(t, "large", large)
+	r.says(map[string]string{"refs/heads/main": tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	r.file(t, "large", large+"x")
+	out, err := r.pushAs(t, "", "--thin", "main:refs/nostr/"+stranger(1))
+	require.Error(t, err, out)
+	require.Empty(t, lies(t, r.repos.dir))
+	require.Zero(t, r.repos.staging.book.Bytes())
+}
+
+// copyTree copies what is in a folder, as a crash would leave it.
+func copyTree(t *testing.T, from string) string {
+	to := filepath.Join(t.TempDir(), "git")
+	out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return to
+}
+
+// kill -9 between any two steps: what was pushed is here as a whole, and goes in time, or
+// nothing of it is left.
+func TestKilledWhileSomethingIsStaged(t *testing.T) {
+	r := newRig(t, Config{StageHold: 20 * time.Minute, Client: byHeader})
+	var snapshots []string
+	r.repos.staging.step = func() { snapshots = append(snapshots, copyTree(t, r.repos.dir)) }
+	id := eventID(t, stranger(1))
+	for range 2 { // the second replaces the first
+		r.file(t, "f", random(t, 100))
+		out, err := r.pushAs(t, "alice", "main:refs/nostr/"+stranger(1))
+		require.NoError(t, err, out)
+	}
+	r.repos.Unstage(owner.Ref("x"), id)
+	require.Len(t, snapshots, 8)
+	var seen []int
+	for i, dir := range snapshots {
+		repos, err := Open(dir)
+		require.NoError(t, err)
+		uploads := repos.Staged(owner.Ref("x"), id)
+		seen = append(seen, len(uploads))
+		require.Len(t, lies(t, dir), len(uploads), "step %d", i)
+		for _, u := range uploads {
+			packs, err := filepath.Glob(filepath.Join(u.Dir, "pack", "*.idx"))
+			require.NoError(t, err)
+			require.Len(t, packs, 1)
+			git(t, r.work, "verify-pack", packs[0])
+		}
+		g, err := New(repos, r.authority, Config{StageHold: 200 * time.Millisecond})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, 5*time.Second, 10*time.Millisecond, "step %d", i)
+		g.Close()
+		require.NoError(t, repos.Close())
+	}
+	require.Equal(t, []int{0, 0, 1, 1, 1, 2, 1, 0}, seen)
+}
+
+// What is staged survives a restart with the time it has left, and who had pushed too
+// much still has.
+func TestStagedSurvivesARestart(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader})
+	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+stranger(1), "main:refs/nostr/"+stranger(2))
+	require.NoError(t, err, out)
+	dir := copyTree(t, r.repos.dir)
+	repos, err := Open(dir)
+	require.NoError(t, err)
+	defer repos.Close()
+	require.Equal(t, int64(2*staged.Least), repos.staging.book.Bytes())
+	had, _ := r.repos.staging.book.Next()
+	has, _ := repos.staging.book.Next()
+	require.WithinDuration(t, had, has, time.Millisecond)
+	repos.staging.book.Limit(staged.Limits{Hold: time.Hour, All: 1 << 30, PerRepo: 1 << 30, PerClient: 2 * staged.Least})
+	_, err = repos.staging.begin(owner.Ref("x"), "eve", []filters.EventID{eventID(t, stranger(3))})
+	require.ErrorContains(t, err, staged.ErrClient.Error())
+
+	// What can't be read, and what is for a repository that has gone, is of no use.
+	for _, broken := range []func(dir string) error{
+		func(dir string) error { return os.Truncate(filepath.Join(dir, noteName), 10) },
+		func(dir string) error { return os.Remove(filepath.Join(dir, noteName)) },
+		func(dir string) error {
+			return os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(dir)), filepath.FromSlash(place(owner.Ref("x")))))
+		},
+	} {
+		dir := copyTree(t, r.repos.dir)
+		require.NoError(t, broken(filepath.Join(dir, lies(t, dir)[0])))
+		repos, err := Open(dir)
+		require.NoError(t, err)
+		require.Empty(t, lies(t, dir))
+		require.Zero(t, repos.staging.book.Bytes())
+		require.NoError(t, repos.Close())
+	}
+}
+
+// A repository that goes takes with it what was pushed to it, and is not kept by that.
+func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
+	r := newRig(t, Config{})
+	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
+	require.NoError(t, err, out)
+	require.NoError(t, r.repos.Remove(t.Context(), owner.Ref("y")))
+	require.Len(t, lies(t, r.repos.dir), 1)
+	require.Eventually(t, func() bool { // the request has just ended
+		return r.repos.Remove(t.Context(), owner.Ref("x")) == nil
+	}, 5*time.Second, 10*time.Millisecond)
+	require.Empty(t, lies(t, r.repos.dir))
+	require.Zero(t, r.repos.staging.book.Bytes())
+}
+
+// 300 pushes for events that nobody has, of 30 clients at once, and honest ones between
+// them: when their time is over no byte, no ref and no folder of them is left.
+func TestUploadsLeaveNothing(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader, StageHold: time.Hour})
+	before := files(t, r.dir())
+	bodies := make([]string, 30)
+	for i := range bodies {
+		commit, _ := r.file(t, "f", random(t, 2000))
+		cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+		cmd.Dir, cmd.Stdin = r.work, strings.NewReader(commit+"\n")
+		pack, err := cmd.Output()
+		require.NoError(t, err)
+		bodies[i] = commit + string(pack)
+	}
+	var wg sync.WaitGroup
+	for i, body := range bodies {
+		wg.Go(func() {
+			for n := range 10 {
+				text := packet(null+" "+body[:40]+" refs/nostr/"+stranger(10*i+n)+"\x00report-status") + body[40:]
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(text))
+				req.Header.Set("X-Client", fmt.Sprint(i))
+				answer := httptest.NewRecorder()
+				r.git.ServeHTTP(answer, req)
+				if !strings.Contains(answer.Body.String(), "ok refs/nostr/") {
+					t.Errorf("%d %s", answer.Code, answer.Body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, lies(t, r.repos.dir), 300)
+	require.Equal(t, before, files(t, r.dir()))
+	r.repos.staging.limit(staged.Limits{Hold: time.Millisecond, All: 1, PerRepo: 1, PerClient: 1}, r.git.cfg.Logger)
+	require.Empty(t, lies(t, r.repos.dir))
+	require.Zero(t, r.repos.staging.book.Bytes())
+	require.Empty(t, r.has(t))
+	require.Equal(t, before, files(t, r.dir()))
+}

@@ -1,0 +1,466 @@
+package gitserve
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+)
+
+// Staging is where what was pushed for events that are not here lies until they come:
+// beside the repositories, each push in a folder of its own, so that nobody can fetch
+// any of it and all of it goes at once. [Open] makes it. All methods may be called
+// concurrently.
+type Staging struct {
+	repos *Repositories
+	log   *slog.Logger
+	wg    sync.WaitGroup // sweeps
+	step  func()         // for tests, nil otherwise: something was done on the disk
+
+	mu sync.Mutex
+	// guarded by mu
+	book    *staged.Book
+	stuck   []string // folders that could not be removed
+	timer   *time.Timer
+	closed  bool
+	refused map[string]uint64
+	ended   map[string]uint64
+}
+
+// area is the folder of what is staged, below the root.
+const area = "staged"
+
+// noteName is the file in the folder of an upload that says what it is. Git has no file
+// of this name where it keeps objects.
+const noteName = "upload.json"
+
+// stuckPause is how long it takes until what could not be removed is tried again.
+const stuckPause = time.Minute
+
+// defaultLimits are those of a Config that says nothing.
+var defaultLimits = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20}
+
+// The reasons for which uploads end.
+const (
+	endedEvent      = "event"      // it has come
+	endedExpired    = "expired"    // it has not
+	endedReplaced   = "replaced"   // the same client has pushed again
+	endedRepository = "repository" // that has gone
+	endedUnreadable = "unreadable"
+)
+
+// note is what the folder of an upload says of it.
+type note struct {
+	Repo   string            `json:"repo"`
+	Client string            `json:"client"`
+	Tips   map[string]string `json:"tips"` // by the ids of their events
+	Bytes  int64             `json:"bytes"`
+	Since  time.Time         `json:"since"`
+}
+
+// openStaging reads what an earlier process has left, and removes what is of no use.
+func openStaging(r *Repositories) (*Staging, error) {
+	s := &Staging{
+		repos: r, log: slog.New(slog.DiscardHandler), book: staged.New(defaultLimits),
+		refused: make(map[string]uint64), ended: make(map[string]uint64),
+	}
+	for name := range roomless {
+		s.refused[name] = 0
+	}
+	for _, name := range []string{endedEvent, endedExpired, endedReplaced, endedRepository, endedUnreadable} {
+		s.ended[name] = 0
+	}
+	if err := r.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	folders, err := fs.ReadDir(r.root.FS(), area)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var uploads []staged.Upload
+	for _, f := range folders {
+		u, err := s.read(f.Name())
+		if err != nil || !s.hasRepository(u) {
+			s.ended[endedUnreadable]++
+			if err := s.discard(f.Name()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if u.Since.After(now) { // the clock was set back
+			u.Since = now
+		}
+		u.Since = now.Add(u.Since.Sub(now)) // it may be set from here on
+		uploads = append(uploads, u)
+	}
+	slices.SortFunc(uploads, func(a, b staged.Upload) int { return a.Since.Compare(b.Since) })
+	for _, u := range uploads {
+		s.book.Put(u)
+	}
+	// For how long things may lie here is said later, by [New], or never.
+	s.timer = time.AfterFunc(defaultLimits.Hold, s.sweep)
+	return s, nil
+}
+
+// read reads what the folder of an upload says of it.
+func (s *Staging) read(name string) (u staged.Upload, err error) {
+	data, err := s.repos.root.ReadFile(path.Join(area, name, noteName))
+	if err != nil {
+		return u, err
+	}
+	var n note
+	if err := json.Unmarshal(data, &n); err != nil {
+		return u, err
+	}
+	u = staged.Upload{Name: name, Client: n.Client, Bytes: n.Bytes, Since: n.Since, Tips: make(map[filters.EventID]nip34.ObjectID)}
+	if u.Repo, err = filters.ParseRepoRef(n.Repo); err != nil {
+		return u, err
+	}
+	for event, tip := range n.Tips {
+		id, err := filters.ParseEventID(event)
+		if err != nil {
+			return u, err
+		}
+		if u.Tips[id], err = nip34.ParseObjectID(tip); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+// hasRepository reports whether the repository is there that something was pushed to.
+func (s *Staging) hasRepository(u staged.Upload) bool {
+	_, err := s.repos.root.Stat(path.Join(place(u.Repo), "HEAD"))
+	return err == nil
+}
+
+// limit says how much may lie here, and who is told what goes wrong.
+func (s *Staging) limit(limits staged.Limits, log *slog.Logger) {
+	s.mu.Lock()
+	s.log = log
+	s.book.Limit(limits)
+	s.mu.Unlock()
+	s.sweep()
+}
+
+// sweep removes what has been here for long enough, and says when to come again.
+func (s *Staging) sweep() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.wg.Add(1)
+	defer s.wg.Done()
+	due := s.book.Due(time.Now())
+	s.ended[endedExpired] += uint64(len(due))
+	due = append(s.stuck, due...)
+	s.stuck = nil
+	s.mu.Unlock()
+	s.drop(due)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.schedule()
+}
+
+// schedule is called with mu held.
+func (s *Staging) schedule() {
+	if s.closed {
+		return
+	}
+	next := time.Hour // there is always a timer
+	if at, ok := s.book.Next(); ok {
+		next = time.Until(at)
+	}
+	if len(s.stuck) > 0 {
+		next = min(max(next, 0), stuckPause)
+	}
+	s.timer.Reset(next)
+}
+
+// drop removes folders that the book has forgotten. Those that can't be removed are
+// tried again.
+func (s *Staging) drop(names []string) {
+	for _, name := range names {
+		err := s.discard(name)
+		if err == nil {
+			continue
+		}
+		s.mu.Lock()
+		s.stuck = append(s.stuck, name)
+		s.schedule()
+		s.mu.Unlock()
+		s.log.Warn("what was pushed for an event could not be removed", "error", err)
+	}
+}
+
+// discard removes a folder: in one step for all who look.
+func (s *Staging) discard(name string) error {
+	old := s.repos.fresh()
+	err := s.repos.root.Rename(path.Join(area, name), old)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing an upload: %w", err)
+	}
+	s.did()
+	return s.repos.root.RemoveAll(old)
+}
+
+func (s *Staging) did() {
+	if s.step != nil {
+		s.step()
+	}
+}
+
+// leave removes what was pushed to a repository that goes.
+func (s *Staging) leave(at string) {
+	s.mu.Lock()
+	gone := s.book.To(func(ref filters.RepoRef) bool { return place(ref) == at })
+	for _, name := range gone {
+		s.book.Remove(name)
+	}
+	s.ended[endedRepository] += uint64(len(gone))
+	s.mu.Unlock()
+	s.drop(gone)
+}
+
+func (s *Staging) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.timer.Stop()
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+var _ purgatory.Stager = (*Repositories)(nil)
+
+// Staged implements [purgatory.Stager].
+func (r *Repositories) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+	s := r.staging
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []purgatory.Upload
+	for _, u := range s.book.Of(ref, id) {
+		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name)})
+	}
+	return out
+}
+
+// Unstage implements [purgatory.Stager].
+func (r *Repositories) Unstage(ref filters.RepoRef, id filters.EventID) {
+	s := r.staging
+	s.mu.Lock()
+	gone := s.book.Strike(ref, id)
+	s.ended[endedEvent] += uint64(len(gone))
+	s.mu.Unlock()
+	s.drop(gone)
+}
+
+// Staging is where what was pushed for events that are not here lies.
+func (r *Repositories) Staging() *Staging { return r.staging }
+
+// arrival is a push for events that are not here, on its way into the area.
+type arrival struct {
+	s      *Staging
+	grant  *staged.Grant
+	folder string // below the root; what git writes goes there
+	kept   bool
+}
+
+// quotaError is why something has no room.
+type quotaError struct{ why error }
+
+// Error says it to who pushed, and what helps in any case: a push for an event that is
+// here needs no room of this kind.
+func (e *quotaError) Error() string { return e.why.Error() + ": publish the event first" }
+
+// begin makes room for a push for some events. The arrival must be ended.
+func (s *Staging) begin(ref filters.RepoRef, client string, ids []filters.EventID) (*arrival, error) {
+	s.mu.Lock()
+	grant, err := s.book.Begin(ref, client, ids)
+	err = s.refuse(err)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	a := &arrival{s: s, grant: grant, folder: s.repos.fresh()}
+	defer s.did()
+	for _, d := range []string{"", "pack"} {
+		if err := s.repos.root.Mkdir(path.Join(a.folder, d), 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("making room for an upload: %w", err), a.end())
+		}
+	}
+	return a, nil
+}
+
+// roomless are the reasons why something has no room, by the names that metrics have.
+var roomless = map[string]error{
+	"all": staged.ErrAll, "repository": staged.ErrRepo, "client": staged.ErrClient, "event": staged.ErrEvent,
+}
+
+// refuse counts why something has no room. It is called with mu held.
+func (s *Staging) refuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	for name, why := range roomless {
+		if errors.Is(err, why) {
+			s.refused[name]++
+		}
+	}
+	return &quotaError{err}
+}
+
+// charge says how many bytes an arrival takes up by now. An error means that it has no
+// room for them.
+func (a *arrival) charge(bytes int64) error {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	return a.s.refuse(a.s.book.Charge(a.grant, bytes))
+}
+
+// left is how many bytes more an arrival has room for.
+func (a *arrival) left() int64 {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	return a.s.book.Left(a.grant)
+}
+
+// bytes is what an arrival takes up, as far as it was charged.
+func (a *arrival) bytes() int64 {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	return a.grant.Bytes()
+}
+
+// measure charges an arrival with what lies in its folder now.
+func (a *arrival) measure() error {
+	var sum int64
+	err := fs.WalkDir(a.s.repos.root.FS(), a.folder, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("measuring an upload: %w", err)
+	}
+	return a.charge(sum)
+}
+
+// keep gives an arrival its place, durably: whoever was told that it is here can rely on
+// that.
+func (a *arrival) keep(ref filters.RepoRef, client string, tips map[filters.EventID]nip34.ObjectID) error {
+	if err := a.measure(); err != nil {
+		return err
+	}
+	s := a.s
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	u := staged.Upload{Name: hex.EncodeToString(random[:]), Tips: tips, Since: time.Now()}
+	n := note{Repo: ref.String(), Client: client, Tips: make(map[string]string), Bytes: a.bytes(), Since: u.Since}
+	for id, tip := range tips {
+		n.Tips[id.String()] = tip.String()
+	}
+	text, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("keeping an upload: %w", err)
+	}
+	root := s.repos
+	if err := errors.Join(root.write(path.Join(a.folder, noteName), string(text)), root.sync(path.Join(a.folder, "pack")), root.sync(a.folder)); err != nil {
+		return fmt.Errorf("keeping an upload: %w", err)
+	}
+	s.did()
+	if err := root.root.Rename(a.folder, path.Join(area, u.Name)); err != nil {
+		return fmt.Errorf("keeping an upload: %w", err)
+	}
+	a.kept = true
+	s.did()
+	s.mu.Lock()
+	gone := s.book.Keep(a.grant, u)
+	s.ended[endedReplaced] += uint64(len(gone))
+	s.schedule()
+	s.mu.Unlock()
+	s.drop(gone)
+	if err := root.sync(area); err != nil {
+		return fmt.Errorf("keeping an upload: %w", err)
+	}
+	return nil
+}
+
+// end removes what was not kept, and gives back its room.
+func (a *arrival) end() error {
+	a.s.mu.Lock()
+	a.s.book.End(a.grant)
+	a.s.mu.Unlock()
+	if a.kept {
+		return nil
+	}
+	return a.s.repos.root.RemoveAll(a.folder)
+}
+
+// Collector returns the metrics, computed when they are asked for. The caller registers
+// it. namespace goes before their names, without an underscore.
+func (s *Staging) Collector(namespace string) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "staging", name), help, labels, nil)
+	}
+	return &stagingCollector{
+		s:       s,
+		bytes:   desc("bytes", "What pushes for events that are not here take up, those under way included."),
+		uploads: desc("uploads", "Pushes for events that are not here."),
+		refused: desc("refused_total", "Pushes for events that are not here that had no room, by whose.", "reason"),
+		ended:   desc("ended_total", "Pushes for events that were not here and are gone, by why.", "reason"),
+	}
+}
+
+type stagingCollector struct {
+	s                              *Staging
+	bytes, uploads, refused, ended *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *stagingCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.bytes, c.uploads, c.refused, c.ended} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *stagingCollector) Collect(ch chan<- prometheus.Metric) {
+	c.s.mu.Lock()
+	bytes, uploads := c.s.book.Bytes(), c.s.book.Len()
+	refused, ended := maps.Clone(c.s.refused), maps.Clone(c.s.ended)
+	c.s.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(bytes))
+	ch <- prometheus.MustNewConstMetric(c.uploads, prometheus.GaugeValue, float64(uploads))
+	for reason, n := range refused {
+		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(n), reason)
+	}
+	for reason, n := range ended {
+		ch <- prometheus.MustNewConstMetric(c.ended, prometheus.CounterValue, float64(n), reason)
+	}
+}

@@ -1,0 +1,117 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// Staged tells that a push has brought data for events to a repository which lies where
+// a [Stager] keeps it: one of them may have come meanwhile.
+func (p *Purgatory) Staged(ref filters.RepoRef, ids []filters.EventID) {
+	p.mu.Lock()
+	waits := slices.ContainsFunc(ids, func(id filters.EventID) bool {
+		e, ok := p.ledger.Get(id)
+		return ok && e.Class == ledger.PullRequest
+	})
+	p.mu.Unlock()
+	if waits {
+		p.touch(ref)
+		p.tell(look{identifier: ref.Identifier})
+	}
+}
+
+// takeStaged gives a repository what was pushed for pull requests before they came. Of
+// several who have pushed for one it is the event that says whose data it is. The rest
+// goes.
+func (p *Purgatory) takeStaged(ctx context.Context, g *group, r *repository) error {
+	if p.stager.of == nil || p.git.taker == nil {
+		return nil
+	}
+	for _, h := range g.pulls {
+		if !slices.Contains(h.pull.Repos, r.ref) {
+			continue
+		}
+		uploads := p.stager.staged(r.ref, h.entry.ID)
+		if len(uploads) == 0 {
+			continue
+		}
+		if err := p.takeOne(ctx, r, h.pull.Tip, uploads); err != nil {
+			// It is tried again; nothing else waits for that.
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
+			continue
+		}
+		p.stager.unstage(r.ref, h.entry.ID)
+		p.step("unstaged")
+	}
+	return nil
+}
+
+// takeOne takes an object from the first upload that has it with all that it needs. That
+// none has is no error.
+func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.ObjectID, uploads []Upload) error {
+	for _, u := range uploads {
+		if !r.lacks(tip) || tip.Format() != r.refs.Format {
+			return nil
+		}
+		if u.Tip != tip {
+			continue
+		}
+		err := p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip})
+		switch {
+		case err == nil:
+			p.step("taken")
+			delete(r.missing, tip)
+		case errors.Is(err, ErrNotServed):
+			p.stats.drop("incomplete")
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// arrivedPull has a pull request wait that somebody else has stored, if its data was
+// pushed before: it is stored already, but has no ref.
+func (e *engine) arrivedPull(ctx context.Context, ev *nostr.Event) {
+	pr, err := nip34.ParsePullRequest(ev)
+	if err != nil || e.p.stager.of == nil || !slices.ContainsFunc(pr.Repos, func(ref filters.RepoRef) bool {
+		return len(e.p.stager.staged(ref, pr.ID)) > 0
+	}) {
+		return
+	}
+	e.wg.Go(func() {
+		if _, err := e.p.Submit(ctx, ev, false); err != nil && ctx.Err() == nil {
+			e.p.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, printable(err.Error()))
+		}
+	})
+}
+
+// containedStager is a Stager whose panics are contained: it has nothing then.
+type containedStager struct {
+	of Stager // nil: there is none
+	p  *Purgatory
+}
+
+func (s containedStager) staged(ref filters.RepoRef, id filters.EventID) (out []Upload) {
+	defer s.recovered()
+	return s.of.Staged(ref, id)
+}
+
+func (s containedStager) unstage(ref filters.RepoRef, id filters.EventID) {
+	defer s.recovered()
+	s.of.Unstage(ref, id)
+}
+
+func (s containedStager) recovered() {
+	if r := recover(); r != nil {
+		s.p.panicked(r, ofRepos)
+	}
+}
