@@ -125,8 +125,12 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 		require.NoError(t, err)
 		free = unlock
 		for i := range 8 {
+			id, tip := fmt.Sprintf("%064x", i), r.tip
+			r.mu.Lock()
+			r.tips[id] = tip
+			r.mu.Unlock()
 			wg.Go(func() {
-				_, err := try(t, r.work, "push", r.at("y"), fmt.Sprintf("main:refs/nostr/%064x", i))
+				_, err := try(t, r.work, "push", r.at("y"), tip+":refs/nostr/"+id)
 				if err != nil {
 					t.Error(err)
 				}

@@ -87,7 +87,11 @@ func fill(t *testing.T, p *places) (empty func()) {
 	}
 }
 
+// allowed begins a push for an event that is known.
 func (r *rig) allowed() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tips[event] = r.tip
 	return packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
 }
 
