@@ -2,7 +2,6 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -193,20 +192,18 @@ func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, fa
 	}
 }
 
-// errOwnID is said of events of our own relay that have another's id.
-var errOwnID = errors.New("own relay gave an event whose id is wrong")
-
 // do does what the feed says.
 func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 	if r.Err != nil {
 		return r.Err
 	}
-	if r.Event != nil {
-		if !r.Event.CheckID() {
-			return errOwnID
-		}
+	switch {
+	case r.Event == nil:
+	case r.Event.CheckID():
 		o.m.own.update(func(s *OwnFeedStatus) { s.Events++ })
 		o.m.ownEvent(r.Event, r.Live)
+	default:
+		o.wrongID(r.Event)
 	}
 	for _, req := range r.Send {
 		if err := o.conn.Send(ctx, req); err != nil {
@@ -217,6 +214,15 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 		o.m.ownRead(r)
 	}
 	return nil
+}
+
+// wrongID leaves out an event whose id is not what we find it to be: it is that event
+// which is of no use, not the page that it came in.
+func (o *ownConn) wrongID(ev *nostr.Event) {
+	o.m.counters.drop("own_feed_ids", 1)
+	if o.m.mayLog(o.m.cfg.OwnRelay, classHostile) {
+		o.m.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.m.cfg.OwnRelay.String(), keyEvent, ev.ID)
+	}
 }
 
 // ownEvent takes in an event of our own relay. Whether one that was read is a new

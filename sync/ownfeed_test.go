@@ -125,7 +125,6 @@ func TestOwnFeedOddRelays(t *testing.T) {
 		"closed":     {ClosedReason: func(wire.Request) string { return "auth-required: who are you?" }},
 		"endless":    {EndlessEvents: time.Second},
 		"notice":     {NoticeThenEOSE: func(wire.Request) string { return "error: database is locked" }},
-		"forged":     {Forge: relaytest.ForgeContent},
 		"stops":      {StopReading: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,6 +178,26 @@ func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
 		after(time.Minute)
 		require.Zero(t, r.manager.Status().Repos)
 		require.Empty(t, r.manager.Status().Relays)
+	})
+}
+
+// One event of our own relay whose id we find to be another one ended the conversation
+// at the same page, over and over.
+func TestOwnFeedSkipsWrongIDs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		own := net.Add(ownURL, relaytest.Behavior{Forge: relaytest.ForgeContent, ForgeFirst: true})
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		own.Publish(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r := follower(t, net, relaysync.Config{})
+		defer r.stop()
+		after(10 * time.Minute)
+		status := r.manager.Status()
+		require.True(t, status.OwnFeed.Complete)
+		require.Zero(t, status.OwnFeed.Losses)
+		require.Positive(t, status.Events.Dropped["own_feed_ids"])
+		require.Equal(t, 1, a.Connections().Open)
 	})
 }
 

@@ -5,8 +5,9 @@
 //	go run ./examples/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
 //
 // What the other relays bring is published to it, what its clients submit is read from
-// it. It must keep what it is given, and serve it, without asking who we are. SIGTERM
-// and SIGINT end the program.
+// it. It must keep what it is given, and serve it, without asking who we are. What is
+// learned about relays is kept in a folder (-data), so that a restart fetches what is
+// new and no more. SIGTERM and SIGINT end the program.
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
@@ -37,6 +39,7 @@ type options struct {
 	allowNet       []netip.Prefix
 	allowPlaintext bool
 	batchWindow    time.Duration
+	data           string
 }
 
 func main() {
@@ -62,6 +65,7 @@ func parse(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
 	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
 	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
+	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
@@ -115,7 +119,15 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
+	// Without it each start fetches all history from everybody, and a crash loop dials
+	// every relay each time.
+	kept, err := filestate.Open(opt.data, filestate.Config{Logger: log})
+	if err != nil {
+		return fmt.Errorf("opening the state: %w", err)
+	}
+	defer kept.Close()
 	manager, err := relaysync.New(store, others, opt.identity, relaysync.Config{
+		State:    kept,
 		OwnRelay: opt.relay, OwnTransport: own,
 		Bootstrap: opt.bootstrap, AllowPlaintext: opt.allowPlaintext, BatchWindow: opt.batchWindow, Logger: log,
 	})

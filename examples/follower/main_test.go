@@ -32,7 +32,7 @@ func TestFollow(t *testing.T) {
 	owner := relaytest.NewKey("owner")
 	opt, err := parse([]string{
 		"-relay", ownServer.URL().String(), "-domain", "grasp.example", "-allow-net", "127.0.0.0/8",
-		"-allow-plaintext", "-batch-window", "20ms",
+		"-allow-plaintext", "-batch-window", "20ms", "-data", t.TempDir(),
 	})
 	require.NoError(t, err)
 	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, opt.allowNet)
