@@ -194,6 +194,15 @@ func (p *Purgatory) Event(id filters.EventID) *nostr.Event {
 	return e.Event
 }
 
+// Submitted reports whether the event with this id waits, and if so, whether a client
+// submitted it.
+func (p *Purgatory) Submitted(id filters.EventID) (byUser, waits bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, waits := p.ledger.Get(id)
+	return e.ByUser, waits && e.Event != nil
+}
+
 // EventsOf returns the events of an author that wait, in order of their ids.
 func (p *Purgatory) EventsOf(author filters.PubKey) (out []*nostr.Event) {
 	p.mu.Lock()

@@ -34,6 +34,7 @@ type ingest struct {
 	view     View
 	feed     *feed
 	known    *known
+	holds    *holds
 	rejected *rejected
 	counters *counters
 	// refetch has ids asked for by id, of the relay that had them (zero: any); nil if
@@ -77,9 +78,10 @@ type job struct {
 	incoming Incoming
 	gap      bool
 	size     int64
-	tokens   []*token // guarded by ingest.mu: of everyone who delivered a copy
-	from     *conn    // who delivered the first; nil if revived
-	revived  bool     // it has waited in the pool and was settled then
+	tokens   []*token    // guarded by ingest.mu: of everyone who delivered a copy
+	from     *conn       // who delivered the first; nil if revived
+	stats    *relayStats // of the relay that did
+	revived  bool        // it has waited in the pool and was settled then
 
 	// Of one that could not be judged or saved.
 	attempts int       // while others could be saved
@@ -93,6 +95,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 	g := &ingest{
 		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
 		known:    newKnown(cfg.Remembered),
+		holds:    &holds{},
 		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes, cfg.RejectedFor, cfg.Tuning.WholeFor),
 		bytes:    semaphore.NewWeighted(cfg.InFlight),
 		toVerify: make(chan *job, 2*verifyBatch),
@@ -138,6 +141,9 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
 		incoming: Incoming{Event: d.event, Source: d.src},
 		size:     min(int64(d.size)+512, g.cfg.InFlight),
+	}
+	if d.from != nil {
+		j.stats = d.from.stats
 	}
 	if err := g.bytes.Acquire(ctx, j.size); err != nil {
 		return err

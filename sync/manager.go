@@ -163,8 +163,8 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 // the own feed. It never blocks. Events that we saved ourselves need not, but may
 // be reported; so may superseded ones.
 func (m *SyncManager) Stored(event *nostr.Event) {
-	if id, err := filters.ParseEventID(event.ID); err == nil && !m.ingest.met(id) {
-		m.counters.sources[Direct].Add(1)
+	if id, err := filters.ParseEventID(event.ID); err == nil {
+		m.ingest.count(id, event)
 	}
 	m.feed.stored(event)
 	m.ingest.fulfil(event)
@@ -175,9 +175,16 @@ func (m *SyncManager) Stored(event *nostr.Event) {
 // held will not be released. It never blocks. The event does not come back through
 // sync as long as its id is remembered.
 func (m *SyncManager) Removed(event *nostr.Event) {
+	if id, err := filters.ParseEventID(event.ID); err == nil {
+		m.ingest.holds.get(id, true)
+	}
 	m.ingest.removed(event)
 	m.feed.removed(event)
 }
+
+// HeldFrom returns where an event came from that the [Policy] holds, a direct submission
+// if nothing is known of it. After a restart the relay is not known any more.
+func (m *SyncManager) HeldFrom(id filters.EventID) Source { return m.ingest.heldFrom(id, false).source }
 
 // Held reports an event that the [Policy] holds, where it was not just asked: one that
 // has waited before and does again. It never blocks. The states of an announcement
@@ -205,8 +212,17 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 	if err == nil && v.Decision == Accept && m.ingest.expired(event) {
 		v = reject(reasonExpired)
 	}
-	if err == nil && v.Decision == Hold {
+	switch {
+	case err != nil:
+	case v.Decision == Hold:
+		if id, err := filters.ParseEventID(event.ID); err == nil {
+			m.ingest.holds.add(id, heldEvent{})
+		}
 		m.Held(event)
+	case v.Decision == Reject, v.Decision == Later:
+		m.counters.reject(v.Reason)
+	case v.Decision == Depend:
+		m.counters.reject(reasonDepends)
 	}
 	return v, err
 }
@@ -308,6 +324,10 @@ func (m *SyncManager) planConfig() plan.Config {
 }
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
+
+// reasonDepends counts what a client submitted and what depends on something that is
+// not here.
+const reasonDepends = "blocked: what it belongs to is not here"
 
 // The keys of log records.
 const (

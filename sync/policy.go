@@ -31,6 +31,14 @@ type Holder interface {
 	Held(ctx context.Context, filter nostr.Filter) ([]Stamp, error)
 }
 
+// UserHolder is a [Holder] that can tell which of the events that it has kept from before
+// a client of ours submitted: else all that it releases after a restart counts as that.
+// held is false for an event that it does not hold.
+type UserHolder interface {
+	Holder
+	HeldForUser(id filters.EventID) (byUser, held bool)
+}
+
 // AnnouncementHolder is a [Holder] that tells, when Run begins, which announcements it
 // has kept from before: they are followed, as those are that it answers [Hold] to.
 // An error is the last pair; then the rest is followed once it comes again.

@@ -80,6 +80,7 @@ type waitingEvent struct {
 	incoming Incoming
 	id       filters.EventID
 	size     int64
+	stats    *relayStats // of the relay that brought it, nil if none did
 	since    time.Time
 	seq      uint64 // of arrival
 	entry    *remembered
@@ -148,6 +149,7 @@ type note struct {
 	incoming Incoming
 	id       filters.EventID
 	size     int64
+	stats    *relayStats
 	deps     []depKey
 	flags    fate
 	waits    bool // keep it whole as long as there is room
@@ -178,7 +180,7 @@ func (r *rejected) add(n note) (d dropped) {
 		}
 		r.seq++
 		e.whole = in.queue.PushBack(&waitingEvent{
-			incoming: n.incoming, id: n.id, size: n.size, since: now, seq: r.seq, entry: e, in: in,
+			incoming: n.incoming, id: n.id, size: n.size, stats: n.stats, since: now, seq: r.seq, entry: e, in: in,
 		})
 		in.bytes += n.size
 	}

@@ -60,6 +60,12 @@ func (s *relayStats) connected(now time.Time, info wire.Info) {
 	s.software = info.Software
 }
 
+// brought counts an event of the relay's that is stored.
+func (s *relayStats) brought(size int64) {
+	s.stored.Add(1)
+	s.earn(size)
+}
+
 func (s *relayStats) failed(err string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

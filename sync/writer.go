@@ -136,7 +136,7 @@ func (g *ingest) giveUp(jobs []*job) {
 func (g *ingest) revived(waiting []*waitingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
-		jobs[i] = &job{key: copyKey{id: w.id}, incoming: w.incoming, size: w.size, revived: true}
+		jobs[i] = &job{key: copyKey{id: w.id}, incoming: w.incoming, size: w.size, stats: w.stats, revived: true}
 	}
 	g.waiting.Store(int64(g.rejected.waiting()))
 	return jobs
@@ -344,7 +344,7 @@ func (g *ingest) end(j *job, ok bool) {
 // been once; then it returns what waited for that.
 func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (woken []*waitingEvent) {
 	g.unwanted(j, v.Reason)
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, deps: keysOf(v.DependsOn)}
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, deps: keysOf(v.DependsOn)}
 	if accepted {
 		n.flags, n.deps = g.fateOf(j.incoming.Event), g.becomesRoot(j.incoming.Event)
 	}
@@ -466,6 +466,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	g.known.add(j.key.id)
 	g.rejected.stored(j.key.id)
 	g.counters.held.Add(1)
+	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats})
 	if j.incoming.Event.Kind == filters.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil {
 			g.feed.hold(a)
@@ -477,7 +478,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 }
 
 func (g *ingest) depend(j *job, deps []Dependency) {
-	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, deps: keysOf(deps), waits: true})
+	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, deps: keysOf(deps), waits: true})
 	g.done(j)
 }
 
@@ -567,10 +568,43 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 	return woken
 }
 
+// heldFrom returns what is known of an event that the Policy holds: after a restart
+// nothing but whether a client submitted it. take forgets it.
+func (g *ingest) heldFrom(id filters.EventID, take bool) heldEvent {
+	h, known := g.holds.get(id, take)
+	if known {
+		return h
+	}
+	if holder, ok := g.policy.(UserHolder); ok {
+		if byUser, held := holder.HeldForUser(id); held && !byUser {
+			h.source.Kind = CatchUp
+		}
+	}
+	return h
+}
+
+// count counts an event that was stored without the writer: one that a client submitted,
+// or one that the Policy has released, as what it was when it came.
+func (g *ingest) count(id filters.EventID, ev *nostr.Event) {
+	if !g.holds.has(id) && g.met(id) {
+		return // the writer did
+	}
+	h := g.heldFrom(id, true)
+	if h.source.Kind == Direct {
+		g.counters.sources[Direct].Add(1)
+		return
+	}
+	g.counters.outcome(h.source.Kind, Stored)
+	g.observer.observe(EventStored{Event: ev, Source: h.source})
+	if h.stats != nil {
+		h.stats.brought(h.size)
+	}
+}
+
 // gone remembers an event that was accepted but is no more.
 func (g *ingest) gone(j *job, r Result) {
 	ev := j.incoming.Event
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, flags: g.fateOf(ev), deps: g.becomesRoot(ev)}
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, flags: g.fateOf(ev), deps: g.becomesRoot(ev)}
 	if key, ok := addressKey(ev); ok && r == Superseded {
 		n.deps = []depKey{key}
 	}
@@ -582,11 +616,12 @@ func (g *ingest) gone(j *job, r Result) {
 // brought counts a new event for the relay that had it.
 func (g *ingest) brought(j *job) {
 	g.observer.observe(EventStored(j.incoming))
+	if j.stats != nil {
+		j.stats.brought(j.size)
+	}
 	if j.from == nil {
 		return
 	}
-	j.from.stats.stored.Add(1)
-	j.from.stats.earn(j.size)
 	if j.incoming.Source.Kind == Live {
 		g.cfg.Logger.Debug("live event", keyRelay, j.from.url.String(), keyEvent, j.key.id.String())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -52,6 +53,10 @@ type Config struct {
 	// Identity is the service whose events these are. Requests to vanish (NIP-62)
 	// are executed if they name it; with none, only those that name all relays are.
 	Identity nip34.Identity
+	// Removed, if set, is told each event that a deletion, a request to vanish or a newer
+	// version has taken out of the backend, in Save, Execute and the methods of Backend.
+	// It is called under locks: it must not call the Store and should only take note.
+	Removed func(event *nostr.Event)
 	// NoSync leaves out the call of the backend's Sync after each Save. What was
 	// saved last is then lost with the machine's power.
 	NoSync bool

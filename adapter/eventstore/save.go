@@ -207,7 +207,16 @@ func (b *batch) put(ctx context.Context, e *nostr.Event) (relaysync.Result, erro
 
 func (b *batch) remove(ctx context.Context, e *nostr.Event) error {
 	delete(b.have, e.ID)
-	return b.removeStored(ctx, e)
+	return b.removeFor(ctx, e)
+}
+
+// removeFor removes an event for the sake of another one, and says so.
+func (s *Store) removeFor(ctx context.Context, e *nostr.Event) error {
+	err := s.removeStored(ctx, e)
+	if err == nil && s.cfg.Removed != nil {
+		s.cfg.Removed(e)
+	}
+	return err
 }
 
 func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
@@ -294,7 +303,7 @@ func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(
 		if !t.Cover(e) {
 			continue
 		}
-		if err := s.removeStored(ctx, e); err != nil {
+		if err := s.removeFor(ctx, e); err != nil {
 			return err
 		}
 		removed(e)
@@ -324,6 +333,19 @@ func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.E
 			return nil, err
 		}
 		targets = append(targets, events...)
+	}
+	return targets, nil
+}
+
+// Targets returns what is stored of what a deletion names: ids, whoever wrote their
+// events, and addresses of its author's.
+func (s *Store) Targets(ctx context.Context, deletion *nostr.Event) ([]*nostr.Event, error) {
+	if deletion == nil || deletion.Kind != filters.KindDeletion {
+		return nil, ctx.Err()
+	}
+	targets, err := s.targets(ctx, deletion)
+	if err != nil {
+		return nil, fmt.Errorf("looking up what is to be removed: %w", err)
 	}
 	return targets, nil
 }

@@ -17,14 +17,26 @@ import (
 // newRig is a server that runs until the test ends, and a folder with one commit.
 func newRig(t *testing.T) (r *rig, work, commit string) {
 	t.Helper()
-	r = &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
-	require.NoError(t, r.db.Init())
+	r = unstarted(t)
 	r.start()
 	t.Cleanup(r.stop)
-	work = t.TempDir()
+	work, commit = r.work()
+	return r, work, commit
+}
+
+func unstarted(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
+	require.NoError(t, r.db.Init())
+	return r
+}
+
+// work returns a folder with one commit.
+func (r *rig) work() (work, commit string) {
+	work = r.t.TempDir()
 	r.git(work, "init", "-q", "-b", "main")
 	r.git(work, "commit", "-q", "--allow-empty", "-m", "first")
-	return r, work, r.git(work, "rev-parse", "HEAD")
+	return work, r.git(work, "rev-parse", "HEAD")
 }
 
 // publish sends events as a client does and returns what is refused of them.

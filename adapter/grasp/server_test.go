@@ -38,6 +38,9 @@ type rig struct {
 	server *grasp.Server
 	ended  []purgatory.Ended
 	stop   func()
+
+	configure func(*khatru.Relay, *grasp.Config) // before New
+	later     func(*khatru.Relay)                // after New
 }
 
 func (r *rig) start() {
@@ -55,8 +58,14 @@ func (r *rig) start() {
 			r.ended = append(r.ended, e)
 		}
 	}
+	if r.configure != nil {
+		r.configure(r.relay, &cfg)
+	}
 	r.server, err = grasp.New(t.Context(), r.relay, r.db, identity, cfg)
 	require.NoError(t, err)
+	if r.later != nil {
+		r.later(r.relay)
+	}
 	front := &http.Server{Handler: r.server.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = front.Serve(listener) }()
 	ctx, cancel := context.WithCancel(t.Context())

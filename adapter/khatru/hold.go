@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"iter"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -17,44 +19,11 @@ import (
 // before anybody can say that the new one is held.
 var errReplace = errors.New("khatru adapter: a relay whose policy holds events needs ReplaceEvent hooks where it has StoreEvent hooks")
 
-// holding lets held events pass the relay's hooks: khatru has no answer between stored
-// and refused. The RejectEvent hook lets them through, and the first hook that stores
-// says that they are duplicates: the client hears OK, nothing is stored, nothing is
-// broadcast, and OnEventSaved is not called.
-type holding struct {
-	on bool // the policy holds events; set by New
-
-	mu sync.Mutex
-	// guarded by mu: ids that were accepted and not stored yet. It only saves a second
-	// look, so that it may forget.
-	accepted map[string]struct{}
-}
-
-const maxAccepted = 1024
-
-func (h *holding) accept(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.accepted == nil || len(h.accepted) >= maxAccepted {
-		h.accepted = make(map[string]struct{})
-	}
-	h.accepted[id] = struct{}{}
-}
-
-// take reports whether an event was accepted, and forgets it.
-func (h *holding) take(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, was := h.accepted[id]
-	delete(h.accepted, id)
-	return was
-}
-
-// hold is the first of the hooks that store.
+// hold is the first of the hooks that store: khatru has no answer between stored and
+// refused. Here no hook of the relay has anything against the event any more, and only
+// now may the policy hold it. A held one is said to be a duplicate: the client hears OK,
+// nothing is stored, nothing is broadcast, and OnEventSaved is not called.
 func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
-	if IsSynced(ctx) || s.holding.take(e.ID) {
-		return nil
-	}
 	verdict, msg := s.verdict(ctx, e)
 	switch verdict.Decision {
 	case relaysync.Accept:
@@ -75,9 +44,19 @@ func notice(ctx context.Context, text string) {
 
 // Release stores an event that the policy has held, sends it to subscribers and takes
 // note of it. It returns when the event is durable; with Stored or Duplicate it is
-// served.
+// served. The RejectEvent hooks are asked again, since they may have come to refuse its
+// author meanwhile: then it is Refused, for good.
 func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, error) {
-	outcomes, err := s.store.Save(ctx, []relaysync.Incoming{{Event: e}})
+	in := relaysync.Incoming{Event: e}
+	if id, err := filters.ParseEventID(e.ID); err == nil {
+		in.Source = s.manager.HeldFrom(id)
+	}
+	ctx = synced(ctx)
+	if o := s.admit(ctx, in); o.Result != 0 {
+		return o, nil
+	}
+	outcomes, err := s.store.Save(ctx, []relaysync.Incoming{in})
+	s.followRemovals(ctx)
 	if err != nil {
 		return relaysync.Outcome{}, err
 	}
@@ -86,13 +65,59 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 	}
 	switch outcomes[0].Result {
 	case relaysync.Stored:
-		s.imported(synced(ctx), e)
+		s.imported(ctx, e)
 		s.manager.Stored(e)
 	case relaysync.Duplicate:
 		s.expiry.track(e) // an attempt that failed may have stored it
 		s.manager.Stored(e)
 	}
 	return outcomes[0], nil
+}
+
+// hooked is a policy that holds events, behind the RejectEvent hooks of the relay: what
+// they refuse is not held, so that no git data is fetched for it and no repository made.
+// What a client submits has passed them before.
+type hooked struct {
+	relaysync.Policy
+	relaysync.Holder
+	sync *Sync
+}
+
+var _ relaysync.AnnouncementHolder = (*hooked)(nil)
+
+// reasonHook is why events are rejected that a hook refuses. What the hook says is not
+// said, since reasons are counted.
+const reasonHook = "blocked: refused by a hook of the relay"
+
+// Judge implements [relaysync.Policy].
+func (h *hooked) Judge(
+	ctx context.Context, e *nostr.Event, src relaysync.Source, view relaysync.View,
+) (relaysync.Verdict, error) {
+	if src.Kind != relaysync.Direct {
+		switch o := h.sync.admit(synced(ctx), relaysync.Incoming{Event: e, Source: src}); o.Result {
+		case relaysync.Refused:
+			return relaysync.Verdict{Decision: relaysync.Reject, Reason: reasonHook}, nil
+		case relaysync.Failed:
+			return relaysync.Verdict{}, o.Err
+		}
+	}
+	return h.Policy.Judge(ctx, e, src, view)
+}
+
+// HeldForUser implements [relaysync.UserHolder].
+func (h *hooked) HeldForUser(id filters.EventID) (byUser, held bool) {
+	if inner, ok := h.Holder.(relaysync.UserHolder); ok {
+		return inner.HeldForUser(id)
+	}
+	return false, false
+}
+
+// HeldAnnouncements implements [relaysync.AnnouncementHolder].
+func (h *hooked) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error] {
+	if inner, ok := h.Holder.(relaysync.AnnouncementHolder); ok {
+		return inner.HeldAnnouncements(ctx)
+	}
+	return func(func(*nip34.Announcement, error) bool) {}
 }
 
 // Held is that of the SyncManager: what the policy held before, it holds again.

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -22,26 +26,83 @@ func synced(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, true)
 }
 
+type followingKey struct{}
+
+// following marks the context of hooks that store or delete which are called for what
+// the backend has done already: ours do nothing then.
+func following(ctx context.Context) context.Context {
+	return context.WithValue(ctx, followingKey{}, true)
+}
+
+func isFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
+
+// isDeleteRequest reports whether khatru is executing a client's deletion. It does so
+// before any hook has said whether the deletion is accepted.
+func isDeleteRequest(ctx context.Context) bool {
+	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
+}
+
+// first is a hook of ours, for what the backend has not done yet.
+func first(h hook) hook {
+	return func(ctx context.Context, e *nostr.Event) error {
+		if isFollowing(ctx) {
+			return nil
+		}
+		return h(ctx, e)
+	}
+}
+
+// accepted is a hook that deletes nothing before it is accepted.
+func accepted(h hook) hook {
+	return func(ctx context.Context, e *nostr.Event) error {
+		if isDeleteRequest(ctx) {
+			return nil
+		}
+		return h(ctx, e)
+	}
+}
+
+type (
+	hook  = func(ctx context.Context, e *nostr.Event) error
+	query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
+)
+
 // wire adds our hooks to the relay's.
 func (s *Sync) wire() {
 	r := s.relay
+	s.elsewhere = slices.Clone(r.QueryEvents)
 	if len(r.StoreEvent) == 0 && len(r.QueryEvents) == 0 {
 		b := s.store.Backend()
-		r.StoreEvent = append(r.StoreEvent, b.SaveEvent)
-		r.ReplaceEvent = append(r.ReplaceEvent, b.ReplaceEvent)
-		r.DeleteEvent = append(r.DeleteEvent, b.DeleteEvent)
+		r.StoreEvent = append(r.StoreEvent, first(b.SaveEvent))
+		r.ReplaceEvent = append(r.ReplaceEvent, first(b.ReplaceEvent))
+		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
 		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
 	}
-	if s.gate && s.holding.on {
-		r.StoreEvent = slices.Insert(r.StoreEvent, 0, s.hold)
-		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, s.hold)
+	// A deletion that is refused in the end must not have been executed: khatru is to
+	// find nothing to delete, and we execute what was accepted.
+	for i, q := range r.QueryEvents {
+		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+			if isDeleteRequest(ctx) {
+				none := make(chan *nostr.Event)
+				close(none)
+				return none, nil
+			}
+			return q(ctx, f)
+		}
+	}
+	for i, del := range r.DeleteEvent {
+		r.DeleteEvent[i] = accepted(del)
+	}
+	if s.gate && s.holding {
+		r.StoreEvent = slices.Insert(r.StoreEvent, 0, first(s.hold))
+		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
 	}
 	r.RejectEvent = append(r.RejectEvent, s.reject)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
-	r.DeleteEvent = append(r.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
+	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
 		s.manager.Removed(e)
 		return nil
-	})
+	})))
 	// the last hook decides, so that an embedder's rule overrides this one
 	r.OverwriteDeletionOutcome = append(
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
@@ -85,25 +146,48 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if deleted {
 		return true, msgDeleted
 	}
-	if !s.gate {
-		return false, ""
+	if msg, err := s.undeletable(ctx, e); err != nil {
+		s.log.Error("what a deletion names could not be looked up", "err", err)
+		return true, msgLookup
+	} else if msg != "" {
+		return true, msg
 	}
-	return s.judge(ctx, e)
+	if !s.gate || s.holding {
+		return false, "" // a policy that holds is asked once no hook has refused the event
+	}
+	verdict, msg := s.verdict(ctx, e)
+	return verdict.Decision != relaysync.Accept, msg
 }
 
-func (s *Sync) judge(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
-	verdict, msg := s.verdict(ctx, e)
-	switch {
-	case verdict.Decision == relaysync.Accept:
-		if s.holding.on {
-			s.holding.accept(e.ID)
-		}
-		return false, ""
-	case verdict.Decision == relaysync.Hold && s.holding.on:
-		s.holding.take(e.ID)
-		return false, "" // the hooks that store know
+// undeletable asks the OverwriteDeletionOutcome hooks about what a deletion would
+// remove, and returns why it must not. As with khatru one event that must stay is enough
+// to refuse the deletion, and a client's is refused if it names somebody else's event.
+func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg string, err error) {
+	hooks := s.relay.OverwriteDeletionOutcome
+	if deletion.Kind != nostr.KindDeletion || (IsSynced(ctx) && len(hooks) == 1) { // that one is ours
+		return "", nil
 	}
-	return true, msg
+	targets, err := s.store.Targets(ctx, deletion)
+	if err != nil {
+		return "", err
+	}
+	targets = append(targets, s.targetsElsewhere(ctx, deletion)...)
+	removed := nip34.NewTombstones(s.us)
+	removed.Add(deletion)
+	for _, target := range targets {
+		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it may be too new
+		if !removed.Cover(target) && (version || IsSynced(ctx)) {
+			continue
+		}
+		ok, why := false, ""
+		for _, hook := range hooks {
+			ok, why = hook(ctx, target, deletion)
+		}
+		if !ok {
+			return nostr.NormalizeOKMessage(why, "blocked"), nil
+		}
+	}
+	return "", nil
 }
 
 // started waits for a while until the store has been read. It reports whether it was.
@@ -157,18 +241,131 @@ func bareD(e *nostr.Event) bool {
 	return false
 }
 
-// saved is our OnEventSaved hook. It never blocks.
+// targetsElsewhere returns what hooks of the relay that query give of what a deletion
+// names: not all they have need be in the backend.
+func (s *Sync) targetsElsewhere(ctx context.Context, deletion *nostr.Event) (targets []*nostr.Event) {
+	ids, at := nip34.Deletes(deletion)
+	var wanted []nostr.Filter
+	for some := range slices.Chunk(ids, 100) { // which is what many answer at most
+		f := nostr.Filter{}
+		for _, id := range some {
+			f.IDs = append(f.IDs, id.String())
+		}
+		wanted = append(wanted, f)
+	}
+	for _, c := range at {
+		f := nostr.Filter{Kinds: []int{c.Kind}, Authors: []string{c.Author}, Until: &deletion.CreatedAt}
+		if nostr.IsAddressableKind(c.Kind) {
+			f.Tags = nostr.TagMap{"d": {c.Identifier}}
+		}
+		wanted = append(wanted, f)
+	}
+	for _, q := range s.elsewhere {
+		for _, f := range wanted {
+			err := protect(func() {
+				if ch, err := q(ctx, f); err == nil {
+					for e := range ch {
+						targets = append(targets, e)
+					}
+				}
+			})
+			if err != nil {
+				s.log.Error("hook of the relay failed", "hook", "QueryEvents", "err", err)
+			}
+		}
+	}
+	return targets
+}
+
+// deleteElsewhere calls the DeleteEvent hooks for what a stored deletion covers that is
+// not in the backend.
+func (s *Sync) deleteElsewhere(ctx context.Context, deletion *nostr.Event) {
+	if deletion.Kind != nostr.KindDeletion {
+		return
+	}
+	removed := nip34.NewTombstones(s.us)
+	removed.Add(deletion)
+	for _, target := range s.targetsElsewhere(ctx, deletion) {
+		if removed.Cover(target) {
+			s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, target)
+		}
+	}
+}
+
+// saved is our OnEventSaved hook. It returns when a deletion is executed, before its
+// client hears that it is stored.
 func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if IsSynced(ctx) {
 		return
 	}
 	s.manager.Stored(e)
 	s.expiry.track(e)
-	if e.Kind == nostr.KindDeletion || s.us.Vanishes(e) {
-		select {
-		case s.deletions <- e:
-		default: // what khatru did itself must do
-			s.log.Warn("too many deletions at once; one is only executed in part")
+	if s.deletes(e) {
+		if err := s.store.Execute(context.WithoutCancel(ctx), e); err != nil {
+			s.log.Error("deletion could not be executed; it will be", "err", err)
+			select {
+			case s.unfinished <- struct{}{}:
+			default:
+			}
+		}
+	}
+	s.followRemovals(context.WithoutCancel(ctx))
+	s.deleteElsewhere(context.WithoutCancel(ctx), e)
+}
+
+// deletes reports whether an event has others removed.
+func (s *Sync) deletes(e *nostr.Event) bool {
+	return e.Kind == nostr.KindDeletion || s.us.Vanishes(e)
+}
+
+// removals are the events that were removed for the sake of others, as long as the
+// DeleteEvent hooks have not been told.
+type removals struct {
+	mu     sync.Mutex
+	events []*nostr.Event // guarded by mu
+}
+
+func (r *removals) add(e *nostr.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *removals) take() []*nostr.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.events
+	r.events = nil
+	return events
+}
+
+// followRemovals calls the DeleteEvent hooks for what the backend has removed. Whoever
+// comes first does so for all.
+func (s *Sync) followRemovals(ctx context.Context) {
+	for _, e := range s.removed.take() {
+		s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e)
+	}
+}
+
+// followStored calls the hooks that store for what the backend has stored.
+func (s *Sync) followStored(ctx context.Context, e *nostr.Event) {
+	if !nostr.IsRegularKind(e.Kind) && len(s.relay.ReplaceEvent) > 0 {
+		s.call(following(ctx), "ReplaceEvent", s.relay.ReplaceEvent, e)
+		return
+	}
+	s.call(following(ctx), "StoreEvent", s.relay.StoreEvent, e)
+}
+
+// call calls hooks. That an event is there already is what the backend's own says, if
+// it is among them.
+func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Event) {
+	for _, hook := range hooks {
+		var err error
+		if perr := protect(func() { err = hook(ctx, e) }); perr != nil {
+			err = perr
+		}
+		if err != nil && !errors.Is(err, eventstore.ErrDupEvent) {
+			s.log.Error("hook of the relay failed", "hook", name, "err", err)
 		}
 	}
 }

@@ -37,11 +37,12 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 	passed := make([]relaysync.Incoming, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i, in := range events {
-		if outcomes[i] = s.sync.admit(ctx, in.Event); outcomes[i].Result == 0 {
+		if outcomes[i] = s.sync.acceptable(ctx, in); outcomes[i].Result == 0 {
 			passed, places = append(passed, in), append(places, i)
 		}
 	}
 	saved, err := s.Store.Save(ctx, passed)
+	s.sync.followRemovals(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,16 +58,44 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 	return outcomes, nil
 }
 
-// admit asks the RejectEvent hooks. The zero Outcome means that they let it pass.
-func (s *Sync) admit(ctx context.Context, e *nostr.Event) (outcome relaysync.Outcome) {
-	if e == nil {
+// acceptable asks the relay's hooks about an event that is about to be stored. The zero
+// Outcome means that they let it pass.
+func (s *Sync) acceptable(ctx context.Context, in relaysync.Incoming) (outcome relaysync.Outcome) {
+	if in.Event == nil {
 		return outcome // the store knows what to say
 	}
+	if !s.holding { // else they were asked before the policy was
+		if outcome = s.admit(ctx, in); outcome.Result != 0 {
+			return outcome
+		}
+	}
+	var msg string
+	var err error
+	if perr := protect(func() { msg, err = s.undeletable(ctx, in.Event) }); perr != nil {
+		err = fmt.Errorf("%w: OverwriteDeletionOutcome: %w", ErrHook, perr)
+	}
+	switch {
+	case err != nil:
+		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+	case msg != "":
+		return relaysync.Outcome{Result: relaysync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+	}
+	return outcome
+}
+
+// admit asks the RejectEvent hooks. The zero Outcome means that they let it pass. What a
+// client was allowed to submit needs no authentication when it is released.
+func (s *Sync) admit(ctx context.Context, in relaysync.Incoming) (outcome relaysync.Outcome) {
+	e := in.Event
 	err := protect(func() {
 		for _, hook := range s.relay.RejectEvent {
 			reject, msg := hook(ctx, e)
-			if !reject || strings.HasPrefix(msg, "rate-limited:") {
+			if !reject || strings.HasPrefix(msg, "rate-limited:") ||
+				(in.Source.Kind == relaysync.Direct && strings.HasPrefix(msg, "auth-required:")) {
 				continue
+			}
+			if !s.told.Swap(true) {
+				s.log.Warn("a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", msg)
 			}
 			outcome = relaysync.Outcome{Result: relaysync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 			if strings.HasPrefix(msg, "error:") {
@@ -83,6 +112,8 @@ func (s *Sync) admit(ctx context.Context, e *nostr.Event) (outcome relaysync.Out
 
 // imported does what follows for an event that is newly stored.
 func (s *Sync) imported(ctx context.Context, e *nostr.Event) {
+	s.followStored(ctx, e)
+	s.deleteElsewhere(ctx, e)
 	for _, hook := range s.relay.OnEventSaved {
 		if err := protect(func() { hook(ctx, e) }); err != nil {
 			s.log.Error("hook of the relay failed", "hook", "OnEventSaved", "err", err)

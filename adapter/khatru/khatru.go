@@ -61,7 +61,7 @@ type Config struct {
 const (
 	defaultBroadcastQueue = 1024
 	defaultMaxExpiring    = 100_000
-	deletionQueue         = 1024
+	unfinishedPause       = time.Minute // before deletions are executed again that could not be
 )
 
 func (c Config) withDefaults() Config {
@@ -95,6 +95,7 @@ type manager interface {
 	Stored(event *nostr.Event)
 	Removed(event *nostr.Event)
 	Held(event *nostr.Event)
+	HeldFrom(id filters.EventID) relaysync.Source
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
 	Status() relaysync.Status
@@ -111,15 +112,18 @@ type Sync struct {
 	manager manager
 	send    func(e *nostr.Event) int // to subscribers; may block
 	gate    bool
-	holding holding
+	holding bool // the policy holds events
 	us      nip34.Identity
 	log     *slog.Logger
 
 	broadcasts chan *nostr.Event
-	deletions  chan *nostr.Event // direct ones and requests to vanish, to be executed to the end
+	unfinished chan struct{} // one slot: a stored deletion could not be executed
+	removed    *removals
+	elsewhere  []query // the QueryEvents hooks that the relay had
 	expiry     *expiry
 
 	ran     atomic.Bool
+	told    atomic.Bool // that a hook refuses what comes by sync
 	dropped atomic.Uint64
 }
 
@@ -139,6 +143,9 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 			return nil, err
 		}
 	}
+	if holder, ok := cfg.Sync.Policy.(relaysync.Holder); ok {
+		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, Holder: holder, sync: s}
+	}
 	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
 	if err != nil {
 		return nil, err
@@ -156,6 +163,13 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 	if err := cfg.validate(); err != nil {
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
+	removed, tell := &removals{}, cfg.Store.Removed
+	cfg.Store.Removed = func(e *nostr.Event) {
+		removed.add(e)
+		if tell != nil {
+			tell(e)
+		}
+	}
 	store, err := eventstoreadapter.New(backend, cfg.Store)
 	if err != nil {
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
@@ -166,10 +180,11 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		return nil, cfg, errReplace
 	}
 	return &Sync{
-		holding: holding{on: holds},
+		holding: holds,
 		relay:   relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
 		broadcasts: make(chan *nostr.Event, cfg.BroadcastQueue),
-		deletions:  make(chan *nostr.Event, deletionQueue),
+		unfinished: make(chan struct{}, 1),
+		removed:    removed,
 		expiry:     newExpiry(cfg.MaxExpiring),
 	}, cfg, nil
 }
@@ -260,42 +275,38 @@ func (s *Sync) broadcast(e *nostr.Event) {
 	}
 }
 
-// runDeletions executes direct deletions: khatru removes one event for each tag,
-// and only what it had before. Of requests to vanish it knows nothing.
+// runDeletions executes the stored deletions and requests to vanish again, at the start
+// since we may have ended before one was, and whenever one could not be.
 func (s *Sync) runDeletions(ctx context.Context) {
-	s.finishVanishing(ctx)
+	again := time.After(0)
 	for {
 		select {
-		case e := <-s.deletions:
-			if err := s.store.Execute(ctx, e); err != nil && ctx.Err() == nil {
-				s.log.Error("deletion could not be executed", "err", err)
-			}
+		case <-s.unfinished:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
+		again = nil
+		if err := s.finishDeletions(ctx); err != nil && ctx.Err() == nil {
+			s.log.Error("stored deletions could not be executed", "err", err)
+			again = time.After(unfinishedPause)
+		}
+		s.followRemovals(ctx)
 	}
 }
 
-// finishVanishing executes the stored requests to vanish again: we may have ended, or
-// the queue been full, before one was.
-func (s *Sync) finishVanishing(ctx context.Context) {
-	var requests []*nostr.Event
-	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindVanish}}) {
+func (s *Sync) finishDeletions(ctx context.Context) error {
+	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindDeletion, filters.KindVanish}}) {
 		if err != nil {
-			if ctx.Err() == nil {
-				s.log.Error("requests to vanish could not be read", "err", err)
+			return err
+		}
+		if s.deletes(e) {
+			if err := s.store.Execute(ctx, e); err != nil {
+				return err
 			}
-			break
-		}
-		if s.us.Vanishes(e) {
-			requests = append(requests, e)
 		}
 	}
-	for _, e := range requests {
-		if err := s.store.Execute(ctx, e); err != nil && ctx.Err() == nil {
-			s.log.Error("request to vanish could not be executed", "err", err)
-		}
-	}
+	return nil
 }
 
 // protect turns a panic of the embedder's code into an error.

@@ -64,6 +64,8 @@ func (m *fakeManager) Removed(e *nostr.Event) {
 
 func (m *fakeManager) Held(*nostr.Event) {}
 
+func (m *fakeManager) HeldFrom(filters.EventID) relaysync.Source { return relaysync.Source{} }
+
 func (m *fakeManager) gone() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -334,14 +336,6 @@ func TestVanishIsFinishedAtTheStart(t *testing.T) {
 		assert.Equal(t, []string{request.ID}, content(t, s.Store()))
 		stop()
 	})
-}
-
-func TestDeletionQueueOverflow(t *testing.T) {
-	s, _, m := embed(t, khatru.NewRelay(), newSlice(t), Config{})
-	for range deletionQueue + 5 {
-		s.saved(t.Context(), event(alice, 5, start)) // never blocks
-	}
-	assert.Len(t, m.stored, deletionQueue+5)
 }
 
 // failing is a backend that fails while told to.

@@ -25,13 +25,13 @@ func TestPublishedWhileStarting(t *testing.T) {
 			close(m.ready)
 		}()
 		began := time.Now()
-		rejected, msg := s.judge(t.Context(), event(alice, 1, start))
+		rejected, msg := s.reject(t.Context(), event(alice, 1, start))
 		require.False(t, rejected, msg)
 		require.Equal(t, startGrace-time.Second, time.Since(began))
 
 		m.ready, m.err = make(chan struct{}), relaysync.ErrNotReady
 		began = time.Now()
-		_, msg = s.judge(t.Context(), event(alice, 1, start))
+		_, msg = s.reject(t.Context(), event(alice, 1, start))
 		require.Equal(t, msgJudge, msg)
 		require.Equal(t, startGrace, time.Since(began))
 	})

@@ -87,7 +87,7 @@ func TestWebsocket(t *testing.T) {
 	assert.Contains(t, publish(deletion), `true`)
 	assert.Contains(t, publish(note), msgDeleted)
 	assert.Contains(t, publish(signed(t, key, 5, nostr.Tag{"e", deletion.ID})), `can't be deleted`)
-	assert.Contains(t, m.gone(), note.ID)
+	assert.Equal(t, []string{note.ID, deletion.ID}, m.stored, "by which the manager knows what is gone")
 
 	assert.Contains(t, c.say(`["REQ","live",{"kinds":[1621],"limit":0}]`), "EOSE")
 	issue := event(alice, 1621, start)

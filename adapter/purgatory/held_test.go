@@ -27,11 +27,12 @@ func (holds) Held(f nostr.Filter) []purgatory.Stamp {
 	return []purgatory.Stamp{{CreatedAt: 5, ID: filters.EventID{1}}, {CreatedAt: 6, ID: filters.EventID{2}}}
 }
 
-func (holds) Announcements(string) []*nip34.Announcement { return nil }
-func (holds) Remembered(string) []*nip34.Announcement    { return nil }
-func (holds) Event(filters.EventID) *nostr.Event         { return nil }
-func (holds) EventsOf(filters.PubKey) []*nostr.Event     { return nil }
-func (holds) AllAnnouncements() []*nip34.Announcement    { return nil }
+func (holds) Announcements(string) []*nip34.Announcement     { return nil }
+func (holds) Remembered(string) []*nip34.Announcement        { return nil }
+func (holds) Event(filters.EventID) *nostr.Event             { return nil }
+func (holds) Submitted(filters.EventID) (byUser, waits bool) { return false, false }
+func (holds) EventsOf(filters.PubKey) []*nostr.Event         { return nil }
+func (holds) AllAnnouncements() []*nip34.Announcement        { return nil }
 
 // What waits is told to reconciliation by time and id: else it is fetched again by
 // every pass, as if it were not here.

@@ -27,6 +27,7 @@ type Purgatory interface {
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
 	Event(id filters.EventID) *nostr.Event
+	Submitted(id filters.EventID) (byUser, waits bool)
 	EventsOf(author filters.PubKey) []*nostr.Event
 }
 
@@ -42,7 +43,10 @@ type Policy struct {
 	waits atomic.Pointer[Purgatory]
 }
 
-var _ relaysync.AnnouncementHolder = (*Policy)(nil)
+var (
+	_ relaysync.AnnouncementHolder = (*Policy)(nil)
+	_ relaysync.UserHolder         = (*Policy)(nil)
+)
 
 // NewPolicy returns a Policy that judges nothing before Join.
 func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
@@ -79,8 +83,11 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	if err != nil || v.Decision != relaysync.Accept || p.leaves(ev) {
 		return v, err
 	}
-	if served, err := isServed(ctx, view, ev); err != nil || served {
-		return v, err
+	switch served, err := isServed(ctx, view, ev); {
+	case err != nil:
+		return relaysync.Verdict{}, err
+	case served:
+		return v, nil
 	}
 	answer, err := where.Submit(ctx, ev, src.Kind == relaysync.Direct)
 	switch {
@@ -138,6 +145,15 @@ func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]relaysync.Stamp
 		out[i] = relaysync.Stamp(s)
 	}
 	return out, nil
+}
+
+// HeldForUser implements [relaysync.UserHolder].
+func (p *Policy) HeldForUser(id filters.EventID) (byUser, held bool) {
+	where, err := p.joined()
+	if err != nil {
+		return false, false
+	}
+	return where.Submitted(id)
 }
 
 // HeldAnnouncements implements [relaysync.AnnouncementHolder].

@@ -1,0 +1,195 @@
+package grasp_test
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// ban is a RejectEvent hook that keeps authors out.
+type ban struct {
+	mu      sync.Mutex
+	authors map[string]bool
+}
+
+func (b *ban) add(k *relaytest.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.authors == nil {
+		b.authors = make(map[string]bool)
+	}
+	b.authors[k.Hex()] = true
+}
+
+func (b *ban) hook(_ context.Context, e *nostr.Event) (bool, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.authors[e.PubKey], "blocked: banned"
+}
+
+// folders are the repositories of an owner on the disk.
+func (r *rig) folders(owner *relaytest.Key) []string {
+	found, err := filepath.Glob(filepath.Join(r.dir, owner.Hex(), "*.git"))
+	require.NoError(r.t, err)
+	return found
+}
+
+// follow makes a server one that follows another on this machine.
+func follow(other *rig) func(*khatru.Relay, *grasp.Config) {
+	return func(_ *khatru.Relay, cfg *grasp.Config) {
+		u, err := filters.ParseRelayURL("ws://" + other.addr)
+		require.NoError(other.t, err)
+		cfg.Sync.Bootstrap = []filters.RelayURL{u}
+		cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		cfg.Egress.AllowPlaintext = true
+	}
+}
+
+// publishRepo has a repository announced and pushed at one server that names others too.
+func (r *rig) publishRepo(owner *relaytest.Key, others ...*rig) (events []*nostr.Event) {
+	r.t.Helper()
+	work, commit := r.work()
+	hosts := []string{"ws://" + r.addr}
+	for _, o := range others {
+		hosts = append(hosts, "ws://"+o.addr)
+	}
+	ann := owner.Hosted(nostr.Now()-100, "repo", hosts...)
+	st := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(r.t, r.publish(ann, st))
+	r.git(work, "push", "-q", owner.CloneURL("ws://"+r.addr, "repo"), "main")
+	r.eventually("served", func() bool { return r.serves(ann) && r.serves(st) })
+	return []*nostr.Event{ann, st}
+}
+
+func (r *rig) serves(ev *nostr.Event) bool {
+	for _, id := range r.served() {
+		if id == ev.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// A hook of the relay that bans somebody was not asked about what came by sync and had
+// waited for git data: announcements, states and pull requests, which are what costs disk.
+func TestBannedAuthorStaysOutOfSync(t *testing.T) {
+	for _, when := range []string{"before New", "after New"} {
+		t.Run(when, func(t *testing.T) {
+			good, bad := relaytest.NewKey("good"), relaytest.NewKey("bad")
+			other, us := unstarted(t), unstarted(t)
+			us.start() // for its address
+			us.stop()
+			other.start()
+			defer other.stop()
+			var banned ban
+			banned.add(bad)
+			us.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
+				follow(other)(relay, cfg)
+				if when == "before New" {
+					relay.RejectEvent = append(relay.RejectEvent, banned.hook)
+				}
+			}
+			if when == "after New" {
+				us.later = func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
+			}
+			us.start()
+			defer us.stop()
+			theirs := other.publishRepo(bad, us)
+			ours := other.publishRepo(good, us)
+			pr := bad.PullRequest(nostr.Now()-50, good.Ref("repo"), "x", ours[1].Tags.Find("refs/heads/main")[1])
+			require.Empty(t, other.publish(pr))
+			us.eventually("the good one is here", func() bool { return us.serves(ours[0]) && us.serves(ours[1]) })
+			us.eventually("the bad one was refused", func() bool {
+				return us.server.Sync().Status().Events.Rejected["blocked: refused by a hook of the relay"] >= 2
+			})
+			for _, ev := range append(theirs, pr) {
+				require.False(t, us.serves(ev))
+				require.False(t, us.waits(ev))
+			}
+			require.Empty(t, us.folders(bad), "no repository was made")
+			require.Len(t, us.folders(good), 1)
+		})
+	}
+}
+
+// A client whom a hook bans that was added after New heard so, and its event waited all
+// the same: a push had it served.
+func TestBannedAuthorStaysOutOfPurgatory(t *testing.T) {
+	r := unstarted(t)
+	var banned ban
+	r.later = func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
+	r.start()
+	defer r.stop()
+	bad := relaytest.NewKey("bad")
+	banned.add(bad)
+	work, commit := r.work()
+	ann := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	st := bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	refused := r.publish(ann, st)
+	require.Len(t, refused, 2)
+	require.ErrorContains(t, refused[0], "banned")
+	_, err := r.try(work, "push", "-q", bad.CloneURL("ws://"+r.addr, "repo"), "main")
+	require.Error(t, err)
+	require.False(t, r.waits(ann))
+	require.Empty(t, r.served())
+	require.Empty(t, r.folders(bad))
+}
+
+// Who is banned while their events wait is not served when the data comes.
+func TestBannedWhileWaiting(t *testing.T) {
+	r := unstarted(t)
+	var banned ban
+	r.later = func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
+	r.start()
+	defer r.stop()
+	bad := relaytest.NewKey("bad")
+	work, commit := r.work()
+	ann := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	st := bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(t, r.publish(ann, st))
+	require.True(t, r.waits(ann))
+	banned.add(bad)
+	url := bad.CloneURL("ws://"+r.addr, "repo")
+	_, _ = r.try(work, "push", "-q", url, "main")
+	r.eventually("they wait no longer", func() bool { return !r.waits(ann) && !r.waits(st) })
+	require.Empty(t, r.served())
+	require.Len(t, r.publish(ann), 1)
+}
+
+// What purgatory released was counted nowhere: all of the counters of a server on which
+// every repository comes that way stood at zero.
+func TestReleasedIsCounted(t *testing.T) {
+	good, direct := relaytest.NewKey("good"), relaytest.NewKey("direct")
+	other, us := unstarted(t), unstarted(t)
+	us.start() // for its address
+	us.stop()
+	other.start()
+	defer other.stop()
+	us.configure = follow(other)
+	us.start()
+	defer us.stop()
+	ours := other.publishRepo(good, us)
+	us.eventually("it is here", func() bool { return us.serves(ours[0]) && us.serves(ours[1]) })
+	us.publishRepo(direct)
+	require.Len(t, us.publish(direct.Announcement(nostr.Now(), "x", nil, nil)), 1)
+	var s relaysync.Status
+	us.eventually("it is counted", func() bool {
+		s = us.server.Sync().Status()
+		return len(s.Relays) > 0 && s.Relays[0].Stored >= 2 && s.Events.Sources["direct"] >= 2 && len(s.Events.Rejected) > 0
+	})
+	require.EqualValues(t, 2, s.Events.Stored)
+	require.EqualValues(t, 2, s.Events.Sources["live"]+s.Events.Sources["catchup"])
+	require.EqualValues(t, 2, s.Events.Sources["direct"])
+	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service in relays and clone"])
+}

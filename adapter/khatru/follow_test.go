@@ -1,0 +1,157 @@
+package khatruadapter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// withTwo is a relay with a second store beside the backend: a search index, say.
+func withTwo(t *testing.T) (relay *khatru.Relay, db, second *slicestore.SliceStore, deleted *[]string) {
+	t.Helper()
+	relay, db, second, deleted = khatru.NewRelay(), newSlice(t), newSlice(t), new([]string)
+	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent, second.SaveEvent)
+	relay.ReplaceEvent = append(relay.ReplaceEvent, db.ReplaceEvent, second.ReplaceEvent)
+	relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents, second.QueryEvents)
+	relay.DeleteEvent = append(relay.DeleteEvent, db.DeleteEvent, second.DeleteEvent,
+		func(_ context.Context, e *nostr.Event) error {
+			*deleted = append(*deleted, e.ID)
+			return nil
+		})
+	return relay, db, second, deleted
+}
+
+// in returns the ids of what a backend has.
+func in(t *testing.T, db *slicestore.SliceStore) (ids []string) {
+	t.Helper()
+	ch, err := db.QueryEvents(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	for e := range ch {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// A second store never saw what came by sync, and went on serving what sync had deleted
+// or replaced.
+func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
+	relay, db, second, deleted := withTwo(t)
+	s, store, m := embed(t, relay, db, Config{})
+	d := nostr.Tag{"d", "repo"}
+	issue, v1, v2 := event(alice, 1621, start), event(alice, 30617, start, d), event(alice, 30617, start+1, d)
+	profile, theirs := event(alice, 0, start), event(bob, 1621, start)
+	importEvents(t, store, issue, v1, profile, theirs)
+	assert.ElementsMatch(t, []string{issue.ID, v1.ID, profile.ID, theirs.ID}, in(t, second))
+	deletion := event(alice, 5, start+5, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", theirs.ID})
+	importEvents(t, store, deletion, v2)
+	want := []string{deletion.ID, v2.ID, profile.ID, theirs.ID}
+	assert.ElementsMatch(t, want, in(t, second))
+	assert.ElementsMatch(t, want, in(t, db))
+	assert.ElementsMatch(t, []string{issue.ID, v1.ID}, *deleted, "each once")
+	vanish := event(alice, 62, start+9, nostr.Tag{"relay", "ALL_RELAYS"})
+	importEvents(t, store, vanish)
+	assert.ElementsMatch(t, []string{vanish.ID, theirs.ID}, in(t, second))
+	assert.ElementsMatch(t, []string{vanish.ID, theirs.ID}, in(t, db))
+	assert.Empty(t, m.gone(), "the manager did it")
+
+	// the same for what is released, and for what a client does
+	held := event(bob, 30617, start, d)
+	o, err := s.Release(t.Context(), held)
+	require.NoError(t, err)
+	require.Equal(t, relaysync.Stored, o.Result)
+	assert.Contains(t, in(t, second), held.ID)
+	gone := event(bob, 62, start+9, nostr.Tag{"relay", "ALL_RELAYS"})
+	_, err = relay.AddEvent(t.Context(), gone)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{vanish.ID, gone.ID}, in(t, second))
+	assert.ElementsMatch(t, []string{vanish.ID, gone.ID}, in(t, db))
+}
+
+// A rule that some events can't be deleted was not asked about deletions that came by
+// sync.
+func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
+	relay, db, _, deleted := withTwo(t)
+	relay.OverwriteDeletionOutcome = append(relay.OverwriteDeletionOutcome,
+		func(_ context.Context, target, _ *nostr.Event) (bool, string) {
+			return target.Kind != 30617, "announcements stay"
+		})
+	s, store, _ := embed(t, relay, db, Config{})
+	ann, issue := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(alice, 1621, start)
+	importEvents(t, store, ann, issue)
+	outcomes := importEvents(t, store,
+		event(alice, 5, start, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", ann.ID}),
+		event(alice, 5, start, nostr.Tag{"a", "30617:" + alice + ":repo"}))
+	assert.Equal(t, []relaysync.Result{relaysync.Refused, relaysync.Refused}, results(outcomes))
+	require.ErrorContains(t, outcomes[0].Err, "announcements stay")
+	assert.ElementsMatch(t, []string{ann.ID, issue.ID}, content(t, s.Store()))
+	assert.Equal(t, []relaysync.Result{relaysync.Stored},
+		results(importEvents(t, store, event(alice, 5, start, nostr.Tag{"e", issue.ID}))))
+	assert.Equal(t, []string{issue.ID}, *deleted)
+}
+
+// A hook that fails or panics costs what it was called for, and is called again for the
+// next event.
+func TestFollowingHooksThatFail(t *testing.T) {
+	relay, db, second, _ := withTwo(t)
+	relay.StoreEvent = append(relay.StoreEvent,
+		func(context.Context, *nostr.Event) error { return errors.New("search is down") },
+		func(context.Context, *nostr.Event) error { panic("a hook of the embedder's") })
+	_, store, _ := embed(t, relay, db, Config{})
+	one, two := event(alice, 1, start), event(alice, 1, start)
+	outcomes := importEvents(t, store, one, two)
+	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Stored}, results(outcomes))
+	assert.Len(t, in(t, second), 2)
+}
+
+// Khatru executes a client's deletion before it asks anybody: one that was refused had
+// deleted its target all the same, and was not stored.
+func TestRefusedDeletionDeletesNothing(t *testing.T) {
+	for name, wired := range map[string]bool{"our hooks": false, "hooks of the relay": true} {
+		t.Run(name, func(t *testing.T) {
+			relay, db := khatru.NewRelay(), newSlice(t)
+			if wired {
+				relay, db, _, _ = withTwo(t)
+			}
+			s, _, m := embed(t, relay, db, Config{GateDirect: true})
+			refuse := false
+			relay.RejectEvent = append(relay.RejectEvent, // after New
+				func(context.Context, *nostr.Event) (bool, string) { return refuse, "blocked: not today" })
+			server := httptest.NewServer(relay)
+			defer server.Close()
+			key := nostr.GeneratePrivateKey()
+			c := dial(t, server.URL)
+			publish := func(e *nostr.Event) string {
+				data, err := json.Marshal(e)
+				require.NoError(t, err)
+				return c.say(`["EVENT",%s]`, data)
+			}
+			m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+			note, other := signed(t, key, 1), signed(t, key, 1)
+			require.Contains(t, publish(note), "true")
+			require.Contains(t, publish(other), "true")
+			deletion := signed(t, key, 5, nostr.Tag{"e", note.ID}, nostr.Tag{"e", other.ID})
+
+			m.verdict = relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}
+			require.Contains(t, publish(deletion), "because")
+			require.ElementsMatch(t, []string{note.ID, other.ID}, content(t, s.Store()))
+			m.verdict, refuse = relaysync.Verdict{Decision: relaysync.Accept}, true
+			require.Contains(t, publish(deletion), "not today")
+			require.ElementsMatch(t, []string{note.ID, other.ID}, content(t, s.Store()))
+			refuse = false
+			require.Contains(t, publish(deletion), "true")
+			require.Equal(t, []string{deletion.ID}, content(t, s.Store()), "before the client hears OK, whether or not Run runs")
+			stranger := signed(t, nostr.GeneratePrivateKey(), 5, nostr.Tag{"e", deletion.ID})
+			require.Contains(t, publish(stranger), "not the author")
+		})
+	}
+}
