@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -32,6 +33,14 @@ type Fake struct {
 	calls   []Call
 	fail    func(op string) error
 	open    map[*quarantine]struct{}
+	staged  map[stagedFor][]purgatory.Upload
+	folders map[string]map[nip34.ObjectID]struct{} // of these
+}
+
+// stagedFor is what something was staged for.
+type stagedFor struct {
+	ref filters.RepoRef
+	id  filters.EventID
 }
 
 // ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
@@ -55,6 +64,8 @@ var (
 	_ purgatory.Repositories = (*Fake)(nil)
 	_ purgatory.GitFetcher   = (*Fake)(nil)
 	_ purgatory.Sharer       = (*Fake)(nil)
+	_ purgatory.Stager       = (*Fake)(nil)
+	_ purgatory.Taker        = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
@@ -62,13 +73,14 @@ func New() *Fake {
 	return &Fake{
 		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
-		open: make(map[*quarantine]struct{}),
+		open:   make(map[*quarantine]struct{}),
+		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
 	}
 }
 
 // FailWith has each operation ask what it is to fail with: "create", "lock",
-// "remove", "quarantine", "fetch", "missing", "promote", "share", "refs", "align" or
-// "tidy". It may wait; nothing else is held up by that.
+// "remove", "quarantine", "fetch", "missing", "promote", "share", "take", "refs",
+// "align" or "tidy". It may wait; nothing else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,6 +312,65 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 		if !f.complete(a.objects, nil, id) {
 			return fmt.Errorf("%s is not complete in %s", id, from)
 		}
+		take(id)
+	}
+	return nil
+}
+
+// Stage puts objects where they wait for an event, as a push for one that is not here
+// does; tip is what it says is the event's.
+func (f *Fake) Stage(ref filters.RepoRef, id filters.EventID, tip nip34.ObjectID, objects ...nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made++
+	dir := fmt.Sprintf("/staged/%d", f.made)
+	f.folders[dir] = make(map[nip34.ObjectID]struct{})
+	for _, o := range objects {
+		f.folders[dir][o] = struct{}{}
+	}
+	k := stagedFor{ref, id}
+	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir})
+}
+
+// Staged implements [purgatory.Stager].
+func (f *Fake) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.staged[stagedFor{ref, id}])
+}
+
+// Unstage implements [purgatory.Stager].
+func (f *Fake) Unstage(ref filters.RepoRef, id filters.EventID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.staged[stagedFor{ref, id}] {
+		delete(f.folders, u.Dir)
+	}
+	delete(f.staged, stagedFor{ref, id})
+}
+
+// Take implements [purgatory.Taker].
+func (f *Fake) Take(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("take"); err != nil {
+		return err
+	}
+	r, came := f.dirs[dir], f.folders[from]
+	if came == nil {
+		return fmt.Errorf("taking objects: %s: %w", from, fs.ErrNotExist)
+	}
+	if missing := f.missing(r.objects, came, ids); len(missing) > 0 {
+		return fmt.Errorf("%w: %v", purgatory.ErrNotServed, missing)
+	}
+	var take func(id nip34.ObjectID)
+	take = func(id nip34.ObjectID) {
+		r.objects[id] = struct{}{}
+		for _, o := range f.needs[id] {
+			take(o)
+		}
+	}
+	for _, id := range ids {
 		take(id)
 	}
 	return nil

@@ -1,0 +1,239 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+func idOf(ev *nostrEvent) filters.EventID {
+	id, _ := filters.ParseEventID(ev.ID)
+	return id
+}
+
+// object256 is an id of a repository that hashes its objects with SHA-256.
+func object256(n int) nip34.ObjectID {
+	id, _ := nip34.ParseObjectID(fmt.Sprintf("%064x", n))
+	return id
+}
+
+// What was pushed for a pull request before it came is its data when it does: nobody is
+// asked for it, and nothing else of what lies there becomes part of the repository.
+func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
+	for name, kind := range map[string]int{"pull request": filters.KindPullRequest, "update": filters.KindPullRequestUpdate} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+				w.git.Put(repoOf(alice), object(1))
+				w.git.Needs(object(2), object(1), object(3))
+				p := pull(bob, repoOf(alice), 2, kind)
+				w.git.Stage(repoOf(alice), idOf(p), object(9), object(9)) // a stranger's
+				w.git.Stage(repoOf(alice), idOf(p), object(2), object(2), object(3), object(66))
+				w.p.Staged(repoOf(alice), []filters.EventID{idOf(p)})
+				wait(10 * time.Minute)
+				require.Empty(t, w.git.RefsOf(repoOf(alice)))
+				require.Empty(t, w.p.Held(nostrFilter{}))
+				w.held(p)
+				wait(time.Second)
+				require.True(t, w.relay.has(p))
+				require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
+				require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
+				require.NotContains(t, w.git.Objects(repoOf(alice)), object(66))
+				require.NotContains(t, w.git.Objects(repoOf(alice)), object(9))
+				require.Empty(t, w.git.Calls())
+				require.Zero(t, w.p.Status().Fetches)
+			})
+		})
+	}
+}
+
+// What was pushed is not what the event names, or not all of it: it goes, and the event
+// waits as if nothing had come.
+func TestStagedDataThatIsNotTheEvents(t *testing.T) {
+	for name, stage := range map[string]func(w *world, p *nostrEvent){
+		"another commit": func(w *world, p *nostrEvent) { w.git.Stage(repoOf(alice), idOf(p), object(3), object(3), object(2)) },
+		"half of it":     func(w *world, p *nostrEvent) { w.git.Stage(repoOf(alice), idOf(p), object(2), object(2)) },
+		"another hash": func(w *world, p *nostrEvent) {
+			w.git.Stage(repoOf(alice), idOf(p), object256(2), object256(2))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+				w.git.Needs(object(2), object(5))
+				w.git.Put(repoOf(alice))
+				w.git.Serve(clone("a.example/r.git"), serving())
+				p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+				stage(w, p)
+				w.held(p)
+				wait(time.Second)
+				require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
+				require.False(t, w.relay.has(p))
+				require.Empty(t, w.git.RefsOf(repoOf(alice)))
+				require.Empty(t, w.git.Objects(repoOf(alice)))
+				w.git.Serve(clone("a.example/r.git"), serving(2, 5))
+				wait(5 * time.Minute)
+				require.True(t, w.relay.has(p))
+			})
+		})
+	}
+}
+
+// A disk that fails costs a moment, and nothing of what was pushed.
+func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		failures := 0
+		w.git.FailWith(func(op string) error {
+			if op == "take" && failures < 3 {
+				failures++
+				return errDisk
+			}
+			return nil
+		})
+		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
+		w.held(p)
+		wait(100 * time.Millisecond)
+		require.False(t, w.relay.has(p))
+		require.Len(t, w.git.Staged(repoOf(alice), idOf(p)), 1)
+		wait(time.Minute)
+		require.True(t, w.relay.has(p))
+		require.Equal(t, 3, failures)
+		require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
+	})
+}
+
+// The event came while its data did, so that whoever looked found none.
+func TestEventThatCameBeforeItsDataWasStaged(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		w.held(p)
+		wait(time.Minute)
+		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
+		w.p.Staged(repoOf(alice), []filters.EventID{idOf(says(alice, now(), "main", 1)), idOf(p)})
+		wait(time.Second)
+		require.True(t, w.relay.has(p))
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
+	})
+}
+
+// An event that the relay has from elsewhere, past us: its data is not thrown away, and
+// it gets its ref.
+func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		p, other := pull(bob, repoOf(alice), 2, filters.KindPullRequest), pull(bob, repoOf(alice), 3, filters.KindPullRequest)
+		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
+		w.relay.put(p, other)
+		w.p.Arrived(p)
+		w.p.Arrived(other)
+		wait(time.Second)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 1)
+		require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
+		require.Zero(t, w.p.Status().PullRequests, "nothing waits")
+	})
+}
+
+// It was taken, or about to be, when the process ended: nothing is lost, and nothing is
+// left.
+func TestStagedDataAfterARestart(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
+		w.git.FailWith(func(op string) error {
+			if op == "take" {
+				return errDisk
+			}
+			return nil
+		})
+		w.held(p)
+		wait(time.Second)
+		w.stop()
+		w.git.FailWith(nil)
+		w.start()
+		wait(time.Second)
+		require.True(t, w.relay.has(p))
+		require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
+	})
+}
+
+// For several repositories: where it was pushed it is taken from there, and those under
+// the same identifier are given it.
+func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
+		w.git.Put(repoOf(alice))
+		w.git.Put(repoOf(bob))
+		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
+		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
+		w.held(p)
+		wait(time.Second)
+		require.True(t, w.relay.has(p))
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[refOf(p)])
+		require.Zero(t, w.p.Status().PullRequests)
+	})
+}
+
+// A Stager that panics has nothing; the rest goes on.
+func TestStagerThatPanics(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.stop()
+		w.repos = panickingStager{w.git}
+		w.start()
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice), object(2))
+		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		w.held(p)
+		wait(time.Second)
+		require.True(t, w.relay.has(p))
+		require.NotZero(t, w.p.Status().Panics["repositories"])
+	})
+}
+
+type panickingStager struct{ purgatory.Repositories }
+
+func (panickingStager) Staged(filters.RepoRef, filters.EventID) []purgatory.Upload { panic("staged") }
+func (panickingStager) Unstage(filters.RepoRef, filters.EventID)                   { panic("unstage") }
+
+// One repository of those that a pull request names had its data, and another one could
+// not be given it at first: that one never got the ref, since the event did not wait on.
+func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
+		w.git.Put(repoOf(alice), object(5))
+		w.git.Put(repoOf(bob))
+		failing := true
+		w.git.FailWith(func(op string) error {
+			if op == "share" && failing {
+				return errDisk
+			}
+			return nil
+		})
+		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(5).String()},
+			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
+		w.held(p)
+		wait(500 * time.Millisecond)
+		require.True(t, w.relay.has(p))
+		require.Equal(t, 1, w.p.Status().PullRequests, "it waits on, unseen")
+		failing = false
+		wait(10 * time.Minute)
+		require.Equal(t, object(5), w.git.RefsOf(repoOf(bob))[refOf(p)])
+		require.Zero(t, w.p.Status().PullRequests)
+	})
+}
