@@ -1,0 +1,115 @@
+package gitfetch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// folder is one of packs beside a repository, as a push for an event that is not here
+// leaves it: with a pack of what revisions name of another one.
+func folder(t *testing.T, from, beside, revisions string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "upload")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pack"), 0o700))
+	pack := exec.CommandContext(t.Context(), "git", "pack-objects", "--revs", "--stdout", "-q", "--thin")
+	pack.Dir, pack.Stdin = from, strings.NewReader(revisions)
+	data, err := pack.Output()
+	require.NoError(t, err)
+	index := exec.CommandContext(t.Context(), "git", "index-pack", "--stdin", "--fix-thin")
+	index.Dir, index.Stdin = beside, strings.NewReader(string(data))
+	index.Env = append(os.Environ(), "GIT_OBJECT_DIRECTORY="+dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects")
+	out, err := index.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// What was put aside becomes part of the repository, and nothing that nobody needs: a
+// stranger has chosen what else is there. The folder stays.
+func TestTake(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	ids := history(t, there, "main", 5)
+	junk := history(t, there, "junk", 1)[0]
+	from := folder(t, there, here, ids[4].String()+"\n"+junk.String()+"\n")
+	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
+	missing, err := f.Missing(t.Context(), here, ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{junk})
+	require.NoError(t, err)
+	require.Len(t, missing, 1, "nobody asked for that")
+	require.NotEmpty(t, keeps(t, here), "no ref holds it yet")
+	require.Empty(t, leftovers(t, here))
+	packs, err := filepath.Glob(from + "/pack/*.idx")
+	require.NoError(t, err)
+	require.Len(t, packs, 1)
+	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]), "again")
+	git(t, here, "gc", "--quiet", "--prune=now")
+	git(t, here, "fsck", "--strict")
+	missing, err = f.Missing(t.Context(), here, ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+}
+
+// Who has pushed only what is new has pushed enough, also where the rest is held by no
+// ref, and is to be collected.
+func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	ids := history(t, there, "main", 5)
+	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
+	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
+	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
+	git(t, here, "gc", "--quiet", "--prune=now")
+	missing, err := f.Missing(t.Context(), here, ids[4:])
+	require.NoError(t, err)
+	require.Empty(t, missing)
+}
+
+// Half of what is needed is not taken, and neither is what has gone meanwhile: nothing is
+// left of the attempt.
+func TestTakeOfWhatIsNotWhole(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	ids := history(t, there, "main", 5)
+	git(t, here, "fetch", "-q", there, "main")
+	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
+	empty := bare(t, nip34.SHA1)
+	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), purgatory.ErrNotServed)
+	require.ErrorIs(t, f.Take(t.Context(), empty, from+"/nowhere", ids[4:]), os.ErrNotExist)
+	f.free = func(string) (uint64, error) { return 0, nil }
+	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), ErrDisk)
+	require.Empty(t, leftovers(t, empty))
+	require.Empty(t, keeps(t, empty))
+	packs, err := filepath.Glob(empty + "/objects/pack/*")
+	require.NoError(t, err)
+	require.Empty(t, packs)
+}
+
+// A folder on another disk, where a file can't have a second name.
+func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("text"), 0o600))
+	require.Error(t, link(filepath.Join(dir, "nowhere"), filepath.Join(dir, "b")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700)) // has no second name either
+	require.Error(t, link(filepath.Join(dir, "folder"), filepath.Join(dir, "c")))
+	require.NoError(t, link(filepath.Join(dir, "a"), filepath.Join(dir, "d")))
+	shm := "/dev/shm"
+	if _, err := os.Stat(shm); err == nil {
+		other, err := os.MkdirTemp(shm, "take")
+		require.NoError(t, err)
+		defer os.RemoveAll(other)
+		require.NoError(t, link(filepath.Join(dir, "a"), filepath.Join(other, "a")))
+		text, err := os.ReadFile(filepath.Join(other, "a"))
+		require.NoError(t, err)
+		require.Equal(t, "text", string(text))
+	}
+}
