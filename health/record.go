@@ -42,6 +42,8 @@ type Record struct {
 	Dialing bool `json:"dialing,omitempty"`
 	// Proven is true once a connection had held long enough.
 	Proven bool `json:"proven,omitempty"`
+	// Useful is true once it has brought something that nobody else had.
+	Useful bool `json:"useful,omitempty"`
 	// LastError is the text of the last failure, escaped, at most [MaxError] bytes.
 	LastError string `json:"last_error,omitempty"`
 

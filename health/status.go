@@ -50,6 +50,8 @@ type Status struct {
 	Connected bool  `json:"connected"`
 	// KnownGood is true once a connection had held for a minute.
 	KnownGood bool `json:"known_good"`
+	// Useful is true once it has brought something that nobody else had.
+	Useful bool `json:"useful,omitempty"`
 	// Failures in a row.
 	Failures int `json:"failures"`
 	// FailingSince is when these failures began, less the time in which nobody tried.
@@ -100,6 +102,7 @@ func (c Config) status(r Record, now time.Time) Status {
 		State:            c.state(r, now),
 		Connected:        r.connected(),
 		KnownGood:        r.Proven,
+		Useful:           r.Useful,
 		Failures:         r.Failures,
 		FailingSince:     r.FailingSince,
 		LastFailure:      r.LastFailure,

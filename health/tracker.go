@@ -79,6 +79,18 @@ func (t *RelayHealthTracker) Hostile(u filters.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
+// Useful records that the relay brought something that nobody else had. It changes
+// nothing but what Status and the record say; for a relay without a record it is
+// nothing.
+func (t *RelayHealthTracker) Useful(u filters.RelayURL) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r, ok := t.records.get(u); ok && !r.Useful {
+		r.Useful = true
+		t.records.set(u, r)
+	}
+}
+
 // Forget drops a relay that nobody wants any more: All no longer yields it. Only
 // the place of a failing relay in the backoff is kept, while there is room, so that
 // who lists a relay and unlists it again and again can't bring it more attempts than

@@ -48,6 +48,8 @@ type conn struct {
 	live    *token // of the events on live subscriptions; nothing waits for it
 	ended   error
 
+	useful bool // owned by the loop: it brought what nobody else had
+
 	believes  believes
 	large     string // request of which it is not known whether it is too large
 	largeSize int

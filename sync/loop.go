@@ -78,7 +78,7 @@ func (l *loop) run(ctx context.Context) {
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
 	l.keeper = l.plan
-	l.step(ctx, plan.Restore{Relays: l.m.remember.kept})
+	l.step(ctx, plan.Restore{Relays: l.m.remember.kept, Known: l.m.standing()})
 	l.scan(ctx)
 	for {
 		var due <-chan time.Time
@@ -112,6 +112,9 @@ func (l *loop) run(ctx context.Context) {
 		case <-due:
 			l.tick(ctx)
 		case <-keep.C:
+			for _, c := range l.conns {
+				l.useful(ctx, c)
+			}
 			l.keep(ctx)
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
@@ -415,6 +418,7 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 		result, cursors = plan.Failed, nil
 	}
 	c.stats.batch(msg.done.Report, time.Now())
+	l.useful(ctx, c)
 	l.batchEnded(msg, result)
 	l.step(ctx, plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: result, Cursors: cursors,
@@ -423,6 +427,28 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
 	}
+}
+
+// useful notes if a relay has brought what nobody else had: where connections are
+// scarce it keeps its own.
+func (l *loop) useful(ctx context.Context, c *conn) {
+	if c.useful || c.stats.stored.Load() == 0 {
+		return
+	}
+	c.useful = true
+	l.m.health.Useful(c.url)
+	l.step(ctx, plan.Useful{Relay: c.url, Epoch: c.epoch})
+}
+
+// standing is what is known from before a restart of all relays.
+func (m *SyncManager) standing() []plan.Standing {
+	var out []plan.Standing
+	for u, s := range m.health.All() {
+		if s.KnownGood || s.Useful {
+			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, Useful: s.Useful})
+		}
+	}
+	return out
 }
 
 // perform does what the plan wants done.

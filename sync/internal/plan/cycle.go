@@ -26,7 +26,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 		r.live.missing[it] = struct{}{}
 	}
 	p.reconnectKept(r, now)
-	if r.aliveAt.IsZero() || now.Sub(r.aliveAt) > p.cfg.QuickReconnect {
+	if r.aliveAt.IsZero() || r.longAbsent(now, p.cfg.QuickReconnect) {
 		if !r.aliveAt.IsZero() {
 			p.emit(Reset{Relay: r.url})
 		}
@@ -35,8 +35,21 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 		p.missedSince(r, r.aliveAt)
 		p.queueCatchUp(r)
 	}
-	r.aliveAt = now
+	r.aliveAt, r.absentSince = now, time.Time{}
 	p.nameHomeless()
+}
+
+// longAbsent reports whether a relay was away for so long that what was confirmed
+// counts for nothing. For how long we did without it does not matter: that is known
+// to the second, and what came meanwhile is asked for.
+func (r *relay) longAbsent(now time.Time, most time.Duration) bool {
+	if r.absentSince.IsZero() {
+		return false
+	}
+	// Where the machine was asleep only the wall clock says so, where that was set back
+	// only the other one.
+	away := max(now.Sub(r.absentSince), now.Round(0).Sub(r.absentSince.Round(0)))
+	return away > most
 }
 
 func (p *Plan) startFull(r *relay, now time.Time) {
@@ -85,14 +98,18 @@ func (p *Plan) longer(d time.Duration) time.Duration {
 	return d + time.Duration(p.rng.Int64N(int64(d)/10+1))
 }
 
-func (p *Plan) onDialFailed(in DialFailed) {
+func (p *Plan) onDialFailed(now time.Time, in DialFailed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.connecting {
 		return
 	}
 	p.dialEnded(r)
 	p.leaveUnproven(r)
+	p.owners.setUsing(r, false)
 	r.failed = true
+	if r.absentSince.IsZero() {
+		r.absentSince = now
+	}
 	r.retryAt, r.good = in.RetryAt, in.Good
 }
 
@@ -104,6 +121,7 @@ func (p *Plan) onLost(in Lost) {
 	}
 	r.retryAt, r.good = in.RetryAt, in.Good
 	p.disconnected(r, in.Cursors, in.AliveAt)
+	r.absentSince = in.AliveAt
 }
 
 // disconnected ends a connection that was last known to stand at aliveAt.
@@ -111,6 +129,7 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	p.markLost(r, aliveAt)
 	delete(p.connected, r)
 	p.leaveUnproven(r)
+	p.owners.setUsing(r, false)
 	r.connected = false
 	r.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches))) {

@@ -17,6 +17,7 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	}
 	delete(r.batches, in.Batch)
 	p.end(r, b, in, now)
+	p.doneWith(r, now)
 }
 
 func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {

@@ -50,6 +50,12 @@ func (p *Plan) restore(now time.Time, in Restore) {
 		}
 		p.restored[k.Relay] = &restored{mark: k.Mark, passAt: k.PassAt, items: items}
 	}
+	p.standing = make(map[filters.RelayURL]Standing)
+	for _, k := range in.Known {
+		if len(p.standing) < p.cfg.MaxRelays && (k.Good || k.Useful) {
+			p.standing[k.Relay] = k
+		}
+	}
 	for _, r := range p.relays {
 		if r.aliveAt.IsZero() {
 			p.recall(r)
@@ -62,6 +68,13 @@ func (p *Plan) recall(r *relay) {
 	if k, ok := p.restored[r.url]; ok {
 		r.restored = k
 		delete(p.restored, r.url)
+	}
+	if k, ok := p.standing[r.url]; ok {
+		r.good = r.good || k.Good
+		if k.Useful {
+			p.owners.setUseful(r)
+		}
+		delete(p.standing, r.url)
 	}
 }
 
@@ -96,7 +109,7 @@ func (p *Plan) onSettled(now time.Time, in Settled) {
 		}
 	}
 	if now.Sub(p.restoredAt) > p.cfg.QuickReconnect {
-		p.restored = nil // nobody wants these relays any more
+		p.restored, p.standing = nil, nil // nobody wants these relays any more
 	}
 }
 
@@ -275,6 +288,7 @@ func (p *Plan) onClockJumped(in ClockJumped) {
 			earlier(&r.restored.mark)
 		}
 		earlier(&r.aliveAt)
+		earlier(&r.absentSince)
 		earlier(&r.live.postponed)
 		if r.live.poll != nil {
 			for _, g := range r.live.poll.groups {

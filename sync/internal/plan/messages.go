@@ -59,6 +59,12 @@ type (
 		// Reconciled: NIP-77 was used.
 		Reconciled bool
 	}
+	// Useful says that a relay brought an event that nobody else had, and that is
+	// stored. Where connections are scarce such relays keep theirs.
+	Useful struct {
+		Relay filters.RelayURL
+		Epoch uint64
+	}
 	// LiveClosed says that the relay ended a standing subscription, and why.
 	LiveClosed struct {
 		Relay filters.RelayURL
@@ -85,7 +91,10 @@ type (
 		IDs   []filters.EventID
 	}
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
-	Restore struct{ Relays []Kept }
+	Restore struct {
+		Relays []Kept
+		Known  []Standing
+	}
 	// Settled says that everything received before At was dealt with: it is durable,
 	// or refused for good. Of what came from the relays in Except some is not.
 	Settled struct {
@@ -106,6 +115,13 @@ type (
 	// Tick says that the time of [Plan.NextWake] has come.
 	Tick struct{}
 )
+
+// Standing is what is known of a relay from before a restart.
+type Standing struct {
+	Relay  filters.RelayURL
+	Good   bool // it is known to work
+	Useful bool // it has brought what nobody else had
+}
 
 // RepoChange sets what is wanted of a repository.
 type RepoChange struct {
@@ -145,6 +161,7 @@ func (Connected) input()     {}
 func (DialFailed) input()    {}
 func (Lost) input()          {}
 func (Done) input()          {}
+func (Useful) input()        {}
 func (LiveClosed) input()    {}
 func (RateLimited) input()   {}
 func (Authors) input()       {}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"container/list"
 	"math/rand/v2"
 	"time"
 
@@ -49,14 +48,17 @@ type Plan struct {
 	dialingUnproven int // of them
 	unproven        int // attempts and connections of relays that never answered
 	connected       map[*relay]struct{}
-	refused         bool // a relay was not made known since there were too many
+	refused         bool // a relay that is wanted is not known since there were too many
 
-	dialGood, dialNew, dialFailed list.List // of *relay: wait for their turn to be dialed
+	owners owners
+	lines  [lines]line // of relays that wait for their turn to be dialed
+	roomAt time.Time   // when room for them is looked for again
 
 	authors   []filters.PubKey
 	authorSet map[filters.PubKey]struct{}
 
 	restored   map[filters.RelayURL]*restored // relays that are not known yet
+	standing   map[filters.RelayURL]Standing  // of such
 	restoredAt time.Time
 	changed    map[filters.RelayURL]struct{} // since the last Kept
 	settledAt  time.Time
@@ -74,7 +76,7 @@ type Plan struct {
 // New returns a plan that wants nothing. rng spreads what is periodic, and draws
 // the samples of the audit; the plan owns it.
 func New(cfg Config, rng *rand.Rand) *Plan {
-	return &Plan{
+	p := &Plan{
 		cfg:       cfg,
 		rng:       rng,
 		want:      newWant(cfg.NarrowLayer1),
@@ -82,7 +84,12 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 		connected: make(map[*relay]struct{}),
 		authorSet: make(map[filters.PubKey]struct{}),
 		changed:   make(map[filters.RelayURL]struct{}),
+		owners:    owners{of: make(map[filters.PubKey]*owner)},
 	}
+	for i := range p.lines {
+		p.lines[i].number = i
+	}
+	return p
 }
 
 // Step takes in what happened at now and returns what is to be done about it, in
@@ -90,11 +97,13 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 func (p *Plan) Step(now time.Time, in Input) []Effect {
 	switch in := in.(type) {
 	case Bootstrap:
-		if r := p.relayOf(in.Relay); r != nil {
-			r.bootstrap = true
-			p.leaveQueue(r) // for a better one
-			p.touch(r)
+		r := p.relays[in.Relay]
+		if r == nil { // what an operator names does not wait for room
+			r = p.know(in.Relay)
 		}
+		r.bootstrap = true
+		r.leave() // for a better line
+		p.touch(r)
 	case Changes:
 		p.change(in)
 	case Snapshot:
@@ -102,9 +111,11 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Connected:
 		p.onConnected(now, in)
 	case DialFailed:
-		p.onDialFailed(in)
+		p.onDialFailed(now, in)
 	case Lost:
 		p.onLost(in)
+	case Useful:
+		p.onUseful(in)
 	case Done:
 		p.onDone(now, in)
 	case LiveClosed:
@@ -147,7 +158,13 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 }
 
 // NextWake returns when the next Tick is due; false if nothing is waited for.
-func (p *Plan) NextWake() (time.Time, bool) { return p.timers.next() }
+func (p *Plan) NextWake() (time.Time, bool) {
+	at, ok := p.timers.next()
+	if !p.roomAt.IsZero() && p.dialing < p.cfg.MaxDials && (!ok || p.roomAt.Before(at)) {
+		return p.roomAt, true
+	}
+	return at, ok
+}
 
 func (p *Plan) emit(e Effect) { p.effects = append(p.effects, e) }
 
@@ -159,18 +176,24 @@ func (p *Plan) touch(r *relay) {
 	}
 }
 
-// relayOf returns the relay, making it known; nil if there are too many.
-func (p *Plan) relayOf(u filters.RelayURL) *relay {
+// relayOf returns a relay that a repository lists, making it known; nil if there are
+// too many. Those that it lists besides, so far, are not dropped for it.
+func (p *Plan) relayOf(u filters.RelayURL, by *repo, besides []*relay) *relay {
 	if r, ok := p.relays[u]; ok {
 		return r
 	}
-	if len(p.relays) >= p.cfg.MaxRelays {
-		p.emit(Dropped{Reason: "relays", Count: 1})
-		p.refused = true
+	if !p.room(by.ref.Owner, by.relays, besides) {
+		p.refuse()
 		return nil
 	}
+	return p.know(u)
+}
+
+// know makes a relay known.
+func (p *Plan) know(u filters.RelayURL) *relay {
 	r := &relay{
 		url:     u,
+		owners:  make(map[*owner]int),
 		items:   make(map[Item]status),
 		todo:    make(map[Item]struct{}),
 		resume:  make(map[Item]*cursors),
@@ -198,6 +221,10 @@ func (p *Plan) current(u filters.RelayURL, epoch uint64) *relay {
 func (p *Plan) act(r *relay, now time.Time) {
 	if r.listedBy == 0 && !r.bootstrap {
 		p.forget(r)
+		if p.refused {
+			p.refused = false
+			p.emit(Incomplete{})
+		}
 		return
 	}
 	if !r.connected {
@@ -229,14 +256,11 @@ func (p *Plan) forget(r *relay) {
 	p.dropNamed(r)
 	p.changed[r.url] = struct{}{}
 	r.gone = true
-	p.leaveQueue(r)
+	r.leave()
+	p.owners.setUsing(r, false)
 	p.timers.set(r, time.Time{})
 	delete(p.relays, r.url)
 	p.emit(Forget{Relay: r.url})
-	if p.refused {
-		p.refused = false
-		p.emit(Incomplete{})
-	}
 }
 
 // arm sets the timer for the next thing that becomes due on a connection.

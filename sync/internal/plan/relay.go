@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"container/list"
 	"slices"
 	"time"
 
@@ -44,17 +43,25 @@ const (
 type relay struct {
 	url       filters.RelayURL
 	bootstrap bool
-	listedBy  int // repositories that list it, whatever their level
+	listedBy  int            // repositories that list it, whatever their level
+	owners    map[*owner]int // whose they are, and how many of each
+	load      uint64         // of the connections, what its owner has; see weigh
+	useful    bool           // it has brought what nobody else had
 
 	// Life cycle.
 	connecting, connected bool
-	epoch                 uint64        // of the last dial; what comes from an earlier one is ignored
-	turn                  *list.Element // place in a dial queue, nil if it waits in none
-	good                  bool          // it is known to work: dialed first
-	failed                bool          // the last attempt did
+	epoch                 uint64 // of the last dial; what comes from an earlier one is ignored
+	line                  *line  // in which it waits to be dialed, nil if in none
+	place, cost, order    uint64 // its place there, and what of a turn it takes
+	lineIndex             int
+	waitsSince            time.Time
+	using                 bool // it is connected, dialed, or waits for that
+	good                  bool // it is known to work: dialed first
+	failed                bool // the last attempt did
 	connectedAt           time.Time
 	retryAt               time.Time
 	aliveAt               time.Time // when it was last known alive, zero before the first connection
+	absentSince           time.Time // when it was lost, or first not there; zero: it is not, or we hung up
 	coolUntil             time.Time // rate limited: no new requests before
 	dailyAt               time.Time
 	passAt                time.Time // when the last full pass began

@@ -91,6 +91,7 @@ const maxExamples = 3
 // lists and unlists note that a repository lists a relay, or no longer does.
 func (p *Plan) lists(r *repo, rel *relay) {
 	rel.listedBy++
+	p.owners.list(r, rel)
 	if len(rel.examples) < maxExamples {
 		rel.examples = append(rel.examples, r.ref)
 	}
@@ -98,6 +99,7 @@ func (p *Plan) lists(r *repo, rel *relay) {
 
 func (p *Plan) unlists(r *repo, rel *relay) {
 	rel.listedBy--
+	p.owners.unlist(r, rel)
 	rel.examples = slices.DeleteFunc(rel.examples, func(ref filters.RepoRef) bool { return ref == r.ref })
 }
 

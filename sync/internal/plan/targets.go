@@ -69,7 +69,7 @@ func (p *Plan) setRepo(c RepoChange) {
 	before, level := r.relays, r.level
 	after := make([]*relay, 0, len(c.Relays))
 	for _, u := range c.Relays {
-		if rel := p.relayOf(u); rel != nil && !slices.Contains(after, rel) {
+		if rel := p.relayOf(u, r, after); rel != nil && !slices.Contains(after, rel) {
 			after = append(after, rel)
 		}
 	}

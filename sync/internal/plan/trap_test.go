@@ -152,7 +152,12 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 	assert.Empty(t, p.want.repos)
 	assert.Empty(t, p.want.roots)
 	assert.Empty(t, p.relays)
-	assert.Zero(t, p.dialNew.Len()+p.dialGood.Len(), "forgotten relays wait to be dialed")
+	for i := range p.lines {
+		assert.Nil(t, p.lines[i].first(), "forgotten relays wait to be dialed")
+	}
+	assert.Empty(t, p.owners.of)
+	assert.Empty(t, p.owners.heap)
+	assert.Zero(t, p.owners.using)
 }
 
 // A relay that only a repository in state-only listed was never forgotten.

@@ -14,7 +14,7 @@ import (
 
 // more draws one of the rarer inputs.
 func (w *world) more() {
-	switch w.src.n(6) {
+	switch w.src.n(7) {
 	case 0:
 		if u, c := w.connection(); c != nil {
 			in := LimitsChanged{Relay: u, Epoch: w.epoch(u), Limits: w.limits()}
@@ -38,6 +38,9 @@ func (w *world) more() {
 		}
 	case 5:
 		w.restart()
+	case 6:
+		u := w.url()
+		w.step(Useful{Relay: u, Epoch: w.epoch(u)})
 	}
 }
 

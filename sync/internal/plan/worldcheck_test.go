@@ -29,7 +29,7 @@ func (w *world) check() {
 			require.Empty(t, r.batches)
 			require.Zero(t, r.ofStatus[inFlight], "in flight on no connection")
 			require.Zero(t, r.catchRunning)
-			require.True(t, r.connecting || r.turn != nil || r.wakeIndex > 0, "T1: never tried again")
+			require.True(t, r.connecting || r.line != nil || r.wakeIndex > 0, "T1: never tried again")
 		} else {
 			w.checkConnected(r, c, wanted)
 		}
@@ -41,6 +41,7 @@ func (w *world) check() {
 		}
 	}
 	w.checkUnproven()
+	w.checkOwners()
 	require.Equal(t, dialing, p.dialing)
 	require.Len(t, p.connected, connected)
 	require.LessOrEqual(t, dialing, p.cfg.MaxDials)
