@@ -42,6 +42,7 @@ type conn struct {
 	conn    Conn
 	session *session.Session
 	stalled time.Duration // spent waiting for our own store since the last look
+	waited  time.Duration // until now, for memory to read into, as far as it is excused
 	batches map[plan.BatchID]*fetching
 	repeats repeats
 	dropped uint64 // bytes that the Transport dropped, as far as they were charged
@@ -245,6 +246,7 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			for len(frames) > 0 && c.ended == nil {
 				c.take(<-frames)
 			}
+			c.excuse()
 			c.perform(c.session.Tick(time.Now()))
 		case err := <-failed:
 			for len(frames) > 0 && c.ended == nil {
@@ -279,6 +281,16 @@ func (c *conn) take(msg wire.Message) {
 	c.charge(msg, actions)
 	c.perform(actions)
 	c.stats.progress(c.session.Progress())
+	c.excuse()
+}
+
+// excuse puts off what the relay could not answer while we did not read.
+func (c *conn) excuse() {
+	if w, ok := c.conn.(ReadWaiter); ok {
+		sum := w.ReadWaited()
+		c.stalled += sum - c.waited
+		c.waited = sum
+	}
 	if c.stalled > 0 {
 		c.session.Excuse(c.stalled)
 		c.stalled = 0

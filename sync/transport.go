@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -43,6 +44,13 @@ type InfoAwaiter interface {
 // it was made. They are charged to the relay's allowance.
 type DropCounter interface {
 	DroppedBytes() uint64
+}
+
+// ReadWaiter is a [Conn] that tells for how long, since it was made, Receive has not
+// read from the relay since we had no memory for its messages. A relay that could not
+// answer in that time is not late. It may be called at any time.
+type ReadWaiter interface {
+	ReadWaited() time.Duration
 }
 
 // Conn is one connection to one relay.

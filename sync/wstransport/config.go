@@ -38,8 +38,8 @@ type Config struct {
 	ReadLimit int64
 	// ReadBudget bounds the bytes of the messages that are being read, over all
 	// connections of a Transport. Each connection has 64 KiB of its own; a larger
-	// message waits, in turn, for ReadLimit bytes of the budget before more of it is
-	// read. What a message takes is given back when Receive is called again. Too
+	// message waits for ReadLimit bytes of the budget before more of it is read; hosts
+	// take turns. What a message takes is given back when Receive is called again. Too
 	// small a value makes relays with large messages wait for each other; it is at
 	// least ReadLimit, whatever is set. Defaults to 16 MiB, which together with the
 	// InFlight of a manager, 48 MiB, makes 64 MiB for all that relays have sent and

@@ -16,7 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// keptBuffer is the largest buffer that a connection keeps between messages.
+// keptBuffer is the largest buffer that a connection has to itself, and keeps between
+// messages.
 const keptBuffer = 64 << 10
 
 // Keys of log lines.
@@ -32,6 +33,7 @@ type conn struct {
 	// set by start, read-only
 	t      *Transport
 	relay  string
+	host   string
 	ws     *websocket.Conn
 	raw    io.Writer       // the connection beneath ws; see keepalive.go
 	ctx    context.Context // ends with the connection
@@ -50,9 +52,12 @@ type conn struct {
 
 	// owned by the reading goroutine
 	in      []byte
-	held    int64 // of the read budget
+	held    int64   // of the read budget
+	reader  *reader // who holds it, until the message is here
 	strikes strikes
 
+	proven atomic.Bool // the connection has stood for long enough
+	waits  waits       // for the read budget
 	signs  *signs      // of life, from the relay
 	parked atomic.Bool // the reading goroutine waits for Receive
 	info   atomic.Pointer[wire.Info]
@@ -67,6 +72,7 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, u egress.URL, s *si
 	c := &conn{
 		t:       t,
 		relay:   u.String(),
+		host:    u.Authority.Host,
 		ws:      ws,
 		raw:     raw,
 		ctx:     ctx,
@@ -94,6 +100,7 @@ func (c *conn) proveHost(u egress.URL) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		c.proven.Store(true)
 		c.t.cfg.Dialer.Proven(u.Authority.Host)
 	case <-c.ended:
 	}
@@ -210,6 +217,9 @@ func (c *conn) InfoKnown() <-chan struct{} { return c.asked }
 
 // DroppedBytes implements [relaysync.DropCounter].
 func (c *conn) DroppedBytes() uint64 { return c.stats.dropped.Load() }
+
+// ReadWaited implements [relaysync.ReadWaiter].
+func (c *conn) ReadWaited() time.Duration { return c.waits.sum() }
 
 // Stats counts what this relay sent over this connection.
 func (c *conn) Stats() Stats { return c.stats.read() }

@@ -35,8 +35,11 @@
 // connection whose owner is busy holds no message at all, however large the next
 // one is. Those being read share [Config.ReadBudget]: beyond 64 KiB a message waits
 // for its turn, and what it took is given back when Receive is called again, which a
-// manager does when the message has gone into its own bounded pipeline. A relay that
-// stalls within such a message is cut.
+// manager does when the message has gone into its own bounded pipeline. The host has
+// its turn that has lately taken least time, and hosts that have yet to prove themselves
+// leave half of the budget to others. A relay that stalls within such a message is cut,
+// and so is one that sends it at less than 64 KiB a second while others wait. A relay
+// whose message waits is not late: [relaysync.ReadWaiter].
 //
 // # Staying alive
 //

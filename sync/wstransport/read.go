@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync/sync/wire"
@@ -102,18 +101,22 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 // what has arrived, never with what a frame's header announces, and beyond keptBuffer
 // only within the read budget.
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
-	var progress *stallTimer
-	defer func() { progress.stop() }()
-	buf := slices.Grow(c.in[:0], firstBuffer)
+	var moving *progress
+	defer func() { moving.stop() }()
+	buf := c.in[:0]
 	for {
 		if len(buf) == cap(buf) {
 			if c.held == 0 && len(buf) >= keptBuffer {
 				if err := c.reserve(); err != nil {
 					return nil, err
 				}
-				progress = c.expectProgress()
+				moving = c.expectProgress()
 			}
-			buf = slices.Grow(buf, max(chunk, min(len(buf), int(c.t.cfg.ReadLimit)+1-len(buf))))
+			most := keptBuffer
+			if c.held > 0 {
+				most = max(keptBuffer+chunk, int(c.t.cfg.ReadLimit)+1)
+			}
+			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
 		}
 		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+chunk)])
 		buf = buf[:len(buf)+n]
@@ -124,7 +127,7 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 			return nil, err
 		}
 		c.signs.heard.Add(1)
-		progress.read(n)
+		moving.read(n)
 	}
 	c.in = nil
 	if cap(buf) <= keptBuffer {
@@ -132,6 +135,14 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	}
 	c.giveBack(int64(len(buf)))
 	return buf, nil
+}
+
+// grow returns buf with room for size bytes, not more: what append would add to that
+// nobody has reserved.
+func grow(buf []byte, size int) []byte {
+	larger := make([]byte, len(buf), max(size, len(buf)+1))
+	copy(larger, buf)
+	return larger
 }
 
 // strikes are the malformed messages since the last good one.

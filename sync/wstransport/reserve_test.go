@@ -135,3 +135,36 @@ func TestPromiseP10_NoCredentials(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// Relays that send a large message as slowly as they may kept the budget of all for
+// minutes: 14 of them, and no large message of another relay came within 15 seconds.
+func TestPromiseP37_TrickledMessagesGiveWay(t *testing.T) {
+	message, big := largest(2<<20), largest(300<<10)
+	trickles := rawServer(t, func(p peer) {
+		_, _ = p.Write(header(fin|opText, uint64(len(message))))
+		_, _ = p.Write(message[:200<<10])
+		for rest := message[200<<10:]; len(rest) > 0; {
+			n := min(17<<10, len(rest))
+			if _, err := p.Write(rest[:n]); err != nil {
+				return
+			}
+			rest = rest[n:]
+			<-time.After(time.Second) // real time: that of the sockets
+		}
+	})
+	honest := rawServer(t, func(p peer) {
+		_, _ = p.Write(header(fin|opText, uint64(len(big))))
+		_, _ = p.Write(big)
+		p.wait()
+	})
+	transport := newTransport(t)
+	for range 40 {
+		c := dial(t, transport, trickles)
+		go func() { _, _ = c.Receive(testContext(t)) }()
+	}
+	began := time.Now()
+	// Another host than that of the others.
+	m := receive(t, dial(t, transport, relayURL(t, strings.Replace(honest.String(), "127.0.0.1", "localhost", 1))))
+	assert.Len(t, m.Text, wire.MaxText)
+	t.Logf("40 relays trickle: a message of 300 KiB of another one came after %s", time.Since(began).Round(time.Millisecond))
+}

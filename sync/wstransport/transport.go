@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
@@ -21,9 +20,9 @@ import (
 // Transport opens websocket connections to relays. It is made by [New], holds
 // nothing that has to be closed, and may be used concurrently.
 type Transport struct {
-	cfg     Config              // set by New, read-only
-	reading *semaphore.Weighted // of cfg.ReadBudget
-	proven  time.Duration       // provenAfter but in tests
+	cfg     Config // set by New, read-only
+	reading *readBudget
+	proven  time.Duration // provenAfter but in tests
 	stats   counters
 }
 
@@ -58,7 +57,7 @@ func New(c Config) (*Transport, error) {
 		return nil, fmt.Errorf("wstransport config: %w", err)
 	}
 	c = c.withDefaults()
-	return &Transport{cfg: c, reading: semaphore.NewWeighted(c.ReadBudget), proven: provenAfter}, nil
+	return &Transport{cfg: c, reading: newReadBudget(c.ReadBudget, c.ReadLimit), proven: provenAfter}, nil
 }
 
 // Stats returns the sums over all connections, past ones included. A connection's

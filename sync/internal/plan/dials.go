@@ -175,13 +175,13 @@ func silent(r *relay) bool { return r.unproven }
 // whoever has yet to.
 func (p *Plan) makeRoom(now time.Time, waits *relay, mayGo func(*relay) bool) bool {
 	most, equal := p.owners.weigh(p.connected)
-	useful := 0
+	keep := 0
 	for r := range p.connected {
-		if r.useful {
-			useful++
+		if r.useful || r.bootstrap {
+			keep++
 		}
 	}
-	spare := lineOf(waits) == lineFirst || useful > p.cfg.MaxConnections-max(1, p.cfg.MaxConnections/8)
+	spare := lineOf(waits) == lineFirst || keep > p.cfg.MaxConnections-max(1, p.cfg.MaxConnections/8)
 	var worst *relay
 	for r := range p.connected {
 		switch {
