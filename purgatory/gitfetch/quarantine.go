@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // quarantinePrefix begins the name of every quarantine, in its repository. The
@@ -115,10 +116,10 @@ func (q *Quarantine) objects() []string {
 	return []string{"GIT_OBJECT_DIRECTORY=" + q.name, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
 }
 
-// oldFaults are faults of old programs in honest repositories that do no harm. Every
-// other fault, and an object that another one of the pack needs and that is neither
-// in it nor here, is an error.
-const oldFaults = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
+// oldFaults has git let pass what is the fault of old programs. Every other fault, and an
+// object that another one of the pack needs and that is neither in it nor here, is an
+// error.
+func oldFaults() string { return strings.Join(barerepo.OldFaults(), "=ignore,") + "=ignore" }
 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
@@ -129,7 +130,7 @@ func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
 	}
 	_, err = f.runNow(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: r,
-		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults, "--threads=1",
+		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults(), "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", f.cfg.MaxPackBytes)},
 	})
 	var failed *childError

@@ -5,17 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // Refs implements [purgatory.GitFetcher].
@@ -149,7 +148,11 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := f.logRemoved(dir, changes); err != nil {
+	refs := make([]barerepo.Moved, len(changes))
+	for i, c := range changes {
+		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
+	}
+	if err := barerepo.LogRemoved(dir, refs, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
 	if err := f.transact(ctx, dir, changes); err != nil {
@@ -158,57 +161,8 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 	return nil
 }
 
-// logRemoved appends to the log of HEAD, in one write, the logs of refs and a line for
-// each.
-func (f *Fetcher) logRemoved(dir string, changes []purgatory.RefChange) error {
-	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(filepath.Join(dir, "logs", "HEAD"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
-	if err != nil {
-		return err
-	}
-	now := time.Now().Unix()
-	var b bytes.Buffer
-	for _, c := range changes {
-		log, err := readLog(filepath.Join(dir, "logs", filepath.FromSlash(c.Name.String())))
-		if err != nil {
-			return errors.Join(err, file.Close())
-		}
-		b.Write(log)
-		fmt.Fprintf(&b, "%s %s graspsync <graspsync> %d +0000\tgraspsync: deleted %s\n", c.Old, c.Old, now, c.Name)
-	}
-	_, err = file.Write(b.Bytes())
-	return errors.Join(err, file.Sync(), file.Close())
-}
-
-// maxLog bounds what is kept of the log of a ref that goes, in bytes: some thousands
-// of moves, the latest.
-const maxLog = 1 << 20
-
-// readLog reads the log of a ref, of whole lines. One that is not there is empty.
-func readLog(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() { // a folder of refs below it
-		return nil, err
-	}
-	skipped := max(0, info.Size()-maxLog)
-	log, err := io.ReadAll(io.NewSectionReader(file, skipped, maxLog))
-	if skipped > 0 {
-		log = log[bytes.IndexByte(log, '\n')+1:]
-	}
-	return log[:bytes.LastIndexByte(log, '\n')+1], err
-}
-
-// transact gives all changes to one run of update-ref, which makes all or none.
+// transact gives all changes to one run of update-ref, which makes all or none, and makes
+// them durable: an event that is stored because of them must not be there without them.
 func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -226,7 +180,7 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	return despiteLocks(ctx, dir, func() error {
+	err := despiteLocks(ctx, dir, func() error {
 		_, err := f.run(ctx, child{
 			dir: dir, stdin: bytes.NewReader(b.Bytes()),
 			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
@@ -237,6 +191,17 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	names := make([]nip34.RefName, len(changes))
+	for i, c := range changes {
+		names[i] = c.Name
+	}
+	if err := barerepo.SyncRefs(dir, names, f.sync); err != nil {
+		return fmt.Errorf("syncing refs: %w", err)
+	}
+	return nil
 }
 
 // despiteLocks does something to refs again that failed while there were old locks. The

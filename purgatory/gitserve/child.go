@@ -12,10 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // environment is all that git sees of ours: no configuration but what we give it, no
@@ -37,7 +40,15 @@ var environment = []string{
 }
 
 // settings are the configuration of git and of what it starts.
-var settings = []string{
+func settings() []string {
+	out := slices.Clone(constants)
+	for _, fault := range barerepo.OldFaults() {
+		out = append(out, "-c", "receive.fsck."+fault+"=ignore")
+	}
+	return out
+}
+
+var constants = []string{
 	"-c", "core.hooksPath=/dev/null",
 	"-c", "core.fsmonitor=false",
 	"-c", "gc.auto=0",
@@ -75,6 +86,52 @@ type call struct {
 	kind     string // content type
 	protocol string // version of the git protocol; empty for the first
 	body     *os.File
+	cpu      time.Duration // that each process may have; in full seconds
+}
+
+// shell sets the limits, and sees to it that nothing is left.
+const shell = "/bin/sh"
+
+// guard is what runs git: with limits to the files that it writes, its time and its
+// memory, which hold from its first moment on and for all that it starts: to set them when
+// it runs may be too late for that. When its third file comes to an end, which it does
+// when we are killed, whatever kills us, the whole process group goes: git must not move
+// refs when nobody has the lock any more.
+const guard = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && ` + memoryLimit + `shift 3 || exit 125
+{ read -r x; kill -KILL 0; } <&3 >/dev/null 2>&1 &
+"$@" 3<&-
+status=$?
+kill $! && wait $! 2>/dev/null
+exit $status`
+
+// limits are those of each process.
+type limits struct {
+	memory uint64        // bytes
+	cpu    time.Duration // in full seconds
+	file   int64         // bytes of each file that it writes; zero: no limit
+}
+
+// guarded makes a command one that runs below the guard, with limits. It ends when release
+// is called, at the latest.
+func (h *Handler) guarded(ctx context.Context, l limits, line ...string) (cmd *exec.Cmd, release func(), err error) {
+	life, ours, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	const block = 512 // of a file, by POSIX
+	file := ""
+	if l.file > 0 {
+		file = strconv.FormatInt(l.file/block+1, 10)
+	}
+	cmd = exec.CommandContext(ctx, shell, append([]string{
+		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatUint(l.memory>>10, 10),
+	}, line...)...)
+	// Whoever has the folder open has its lock: the next to open it waits for git.
+	cmd.ExtraFiles = []*os.File{life, h.repos.lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
 }
 
 // serve runs git http-backend and hands on what it answers. When ctx ends, or the
@@ -83,8 +140,29 @@ type call struct {
 func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	line := limited(h.cfg.MaxMemory, append(append([]string{h.cfg.Git}, settings...), "http-backend"))
-	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	said := &tail{}
+	cmd, out, release, err := h.start(ctx, c, said)
+	if err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	defer release()
+	status, err = answer(w, out)
+	if err != nil {
+		cancel()
+	}
+	if werr := cmd.Wait(); werr != nil && err == nil {
+		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
+	}
+	return status, err
+}
+
+// start starts git http-backend. It ends when release is called, at the latest.
+func (h *Handler) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {
+	line := append(append([]string{h.cfg.Git}, h.settings...), "http-backend")
+	cmd, release, err = h.guarded(ctx, limits{memory: h.cfg.MaxMemory, cpu: c.cpu}, line...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
 		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),
@@ -97,26 +175,15 @@ func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 	if c.body != nil { // not a nil that is an io.Reader
 		cmd.Stdin = c.body
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	said := &tail{}
 	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
+	if out, err = cmd.StdoutPipe(); err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
-		return 0, fmt.Errorf("running git: %w", err)
+		release()
+		return nil, nil, nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("running git: %w", err)
-	}
-	status, err = answer(w, out)
-	if err != nil {
-		cancel()
-	}
-	if werr := cmd.Wait(); werr != nil && err == nil {
-		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
-	}
-	return status, err
+	return cmd, out, release, nil
 }
 
 // answer hands on what a CGI program answers.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -95,4 +96,46 @@ func TestPromiseP31_MalformedPush(t *testing.T) {
 	dir := filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))))
 	_, err = try(t, dir, "--git-dir=.", "cat-file", "-e", commit)
 	require.Error(t, err)
+}
+
+// Faults of old programs that do no harm are let pass, as they are when they are fetched:
+// who had some in his history could not push it.
+func TestPromiseP31_OldFaultsArePushed(t *testing.T) {
+	r := newRig(t, Config{})
+	empty, err := hex.DecodeString(git(t, r.work, "hash-object", "-w", "-t", "tree", "/dev/null"))
+	require.NoError(t, err)
+	entry := filepath.Join(t.TempDir(), "tree")
+	require.NoError(t, os.WriteFile(entry, append([]byte("040000 d\x00"), empty...), 0o600))
+	tree := git(t, r.work, "hash-object", "-w", "--literally", "-t", "tree", entry)
+	commit := git(t, r.work, "commit-tree", "-m", "x", tree)
+	git(t, r.work, "update-ref", "refs/heads/old", commit)
+	r.says(map[string]string{"refs/heads/old": commit})
+	git(t, r.work, "push", "-q", r.repo(), "old")
+	require.Contains(t, r.has(t), commit)
+}
+
+// A small pack may be made so that git works on it for minutes, with the lock.
+func TestTimeOfAChildIsBounded(t *testing.T) {
+	r := newRig(t, Config{})
+	cmd, release, err := r.git.guarded(t.Context(), limits{memory: 512 << 20}, shell, "-c", "while :; do :; done")
+	require.NoError(t, err)
+	defer release()
+	require.Error(t, cmd.Run())
+	require.Less(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), 3*time.Second)
+	require.Greater(t, pushTime(512<<20), 5*time.Minute, "a large one has its time")
+}
+
+// When git can't be run the client is told so; it was told that all is well, and nothing
+// more.
+func TestGitThatCannotBeRun(t *testing.T) {
+	r := newRig(t, Config{})
+	r.git.cfg.Git = filepath.Join(t.TempDir(), "git")
+	resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
+	require.Equal(t, 500, resp.StatusCode)
+	require.NoError(t, r.repos.lock.Close())
+	resp, _ = r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
+	require.Equal(t, 500, resp.StatusCode)
+	lock, err := lockFolder(r.repos.dir, lockMost)
+	require.NoError(t, err)
+	r.repos.lock = lock
 }

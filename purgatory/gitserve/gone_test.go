@@ -78,3 +78,17 @@ func TestSlowReaderOfAPush(t *testing.T) {
 	require.NoError(t, err)
 	unlock()
 }
+
+// To end in the midst of a push killed git while it moved refs, some of which were moved.
+func TestCloseLetsAPushFinish(t *testing.T) {
+	r := slowly(t, Config{}, "sleep 1; cat OUT")
+	conn := r.send(t)
+	defer conn.Close()
+	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
+	r.git.Close()
+	require.Len(t, r.pushed, 1)
+	require.Empty(t, r.repos.inUse)
+	entries, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
+	require.NoError(t, err)
+	require.Empty(t, entries, "git has come to its end")
+}

@@ -25,16 +25,17 @@ import (
 
 // Handler serves repositories. It is made by [New].
 type Handler struct {
-	repos   *Repositories
-	auth    Authority
-	cfg     Config
-	pushes  lane
-	fetches lane
-	asks    lane                             // what is here: a fetch or a push comes to nothing without that
-	staging *places                          // for indexing what is staged
-	free    func(dir string) (uint64, error) // of the disk
-	ahead   int64                            // how far an answer may be ahead of its client, in bytes
-	lines   seldom.Lines[filters.RepoRef]    // of the log, about what failed
+	repos    *Repositories
+	auth     Authority
+	cfg      Config
+	settings []string // of git
+	pushes   lane
+	fetches  lane
+	asks     lane                             // what is here: a fetch or a push comes to nothing without that
+	staging  *places                          // for indexing what is staged
+	free     func(dir string) (uint64, error) // of the disk
+	ahead    int64                            // how far an answer may be ahead of its client, in bytes
+	lines    seldom.Lines[filters.RepoRef]    // of the log, about what failed
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -57,10 +58,8 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
-	if shell != "" {
-		if _, err := exec.LookPath(shell); err != nil {
-			errs = append(errs, fmt.Errorf("limiting memory: %w", err))
-		}
+	if _, err := exec.LookPath(shell); err != nil {
+		errs = append(errs, fmt.Errorf("limiting memory: %w", err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -71,7 +70,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{
-		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
+		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg, settings: settings(),
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.MaxReaders)*cfg.MaxAsk),
 		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
 		free: disk.Free, ahead: maxAhead,
@@ -306,6 +305,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		return
 	}
 	defer out.close()
+	c.cpu = h.cfg.Timeout // it has read nothing of a stranger but a question
 	h.run(ctx, out, ref, c)
 	leave()
 }
@@ -383,14 +383,30 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, 
 	if err != nil || len(said.refused) > 0 {
 		return said.refused, err
 	}
+	info, err := c.body.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("keeping a request: %w", err)
+	}
+	c.cpu = pushTime(info.Size())
+	if err := h.repos.prepare(ref, req, c.body); err != nil {
+		return nil, err
+	}
 	if a, ok := h.auth.(Forewarned); ok {
 		a.Pushing(ref, req.names())
 	}
 	h.take(ctx, w, ref, c)
+	if err := h.repos.settle(ref, req); err != nil {
+		h.cfg.Logger.Error("a push may not be on the disk", "repo", seldom.Text(ref.String()), "error", err)
+	}
 	done()
 	h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
 	return nil, nil
 }
+
+// pushTime is how much processor time each process of git may have for a push of a size:
+// far more than it needs for any honest one, but a few MB may have been made to take it
+// minutes, while it has the lock.
+func pushTime(size int64) time.Duration { return 20*time.Second + time.Duration(size>>20)*time.Second }
 
 // turnWaits times [Config.Wait] is how long a push that has been read may wait for its
 // turn: what it has sent is worth more than a question.

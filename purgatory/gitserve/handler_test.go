@@ -50,6 +50,7 @@ type authority struct {
 	refs   map[string]string // what the state says; nil: there is none
 	tips   map[string]string
 	pushed []string
+	told   int      // how often what was pushed was told, also that nothing was
 	before []string // what was told before a push
 	asked  int
 	after  func(asked int)
@@ -79,6 +80,7 @@ func (a *authority) Tip(_ context.Context, _ filters.RepoRef, id filters.EventID
 func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34.RefName) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.told++
 	for _, n := range names {
 		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
 	}
@@ -232,6 +234,79 @@ func TestTrapG6_ShallowPush(t *testing.T) {
 	require.Error(t, err)
 	require.NoFileExists(t, filepath.Join(r.repos.dir, place(owner.Ref("x")), "shallow"))
 	require.Empty(t, r.has(t))
+}
+
+// To ask whether one may push is a sign of nothing: whoever did kept a repository alive.
+func TestPushOfNothingIsNotTold(t *testing.T) {
+	r := newRig(t, Config{})
+	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000")
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, "application/x-git-receive-pack-result", resp.Header.Get("Content-Type"))
+	require.Empty(t, text)
+	require.Zero(t, r.told)
+	resp, _ = r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000PACK")
+	require.Equal(t, 413, resp.StatusCode)
+	require.Zero(t, r.told)
+}
+
+// Who has cloned a part of a history could not push what comes after it, as automatic
+// builds do: only what can't do without the rest of the history is refused.
+func TestPushFromAShallowClone(t *testing.T) {
+	r := newRig(t, Config{})
+	second := r.commit(t, "second")
+	r.says(map[string]string{"refs/heads/main": second})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	part := filepath.Join(t.TempDir(), "part")
+	git(t, r.work, "clone", "-q", "--depth=1", r.repo(), part)
+	git(t, part, "commit", "-q", "--allow-empty", "-m", "third")
+	third := git(t, part, "rev-parse", "HEAD")
+	r.says(map[string]string{"refs/heads/main": third, "refs/tags/v1": second})
+	git(t, part, "push", "-q", r.repo(), "main", second+":refs/tags/v1")
+	require.Contains(t, r.has(t), third+"\trefs/heads/main")
+	require.Contains(t, r.has(t), second+"\trefs/tags/v1")
+	require.NoFileExists(t, filepath.Join(r.dir(), "shallow"))
+	git(t, r.dir(), "fsck", "--strict")
+}
+
+// What was moved meanwhile to just where a push wants it was refused, since it was not
+// where the client thought that it is.
+func TestPushOfWhatIsThereAlready(t *testing.T) {
+	r := newRig(t, Config{})
+	first := r.tip
+	second := r.commit(t, "second")
+	git(t, r.work, "push", "-q", "file://"+r.dir(), first+":refs/heads/gone", second+":refs/heads/made", first+":refs/heads/late", first+":refs/heads/main")
+	r.says(map[string]string{"refs/heads/made": second, "refs/heads/moved": second, "refs/heads/main": second, "refs/heads/late": second})
+	git(t, r.dir(), "update-ref", "-d", "refs/heads/gone")
+	git(t, r.dir(), "update-ref", "refs/heads/moved", second)
+	git(t, r.dir(), "pack-refs", "--all")
+	for _, atomic := range []string{"", " atomic"} {
+		git(t, r.dir(), "update-ref", "refs/heads/main", first)
+		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", packet(
+			null+" "+second+" refs/heads/made\x00report-status"+atomic,
+			first+" "+second+" refs/heads/moved",
+			first+" "+null+" refs/heads/gone",
+			first+" "+second+" refs/heads/main",
+		)+string(packOf()))
+		require.Equal(t, packet("unpack ok\n", "ok refs/heads/made\n", "ok refs/heads/moved\n", "ok refs/heads/gone\n", "ok refs/heads/main\n"), text)
+		require.NotContains(t, r.has(t), "gone")
+		require.Contains(t, r.has(t), second+"\trefs/heads/main")
+	}
+	// What is somewhere else than the client thinks, and than it wants it, is not moved.
+	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", packet(null+" "+second+" refs/heads/late\x00report-status")+string(packOf()))
+	require.Contains(t, text, "ng refs/heads/late")
+}
+
+// Git forgets the log of a ref with the ref: what a push had removed was in no log.
+func TestDeletionByAPushIsLogged(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/x": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:x")
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), ":x")
+	log, err := os.ReadFile(filepath.Join(r.dir(), "logs", "HEAD"))
+	require.NoError(t, err)
+	require.Regexp(t, r.tip+" "+r.tip+" graspsync .*deleted refs/heads/x\n", string(log))
+	require.Contains(t, git(t, r.dir(), "rev-list", "--reflog"), r.tip)
 }
 
 // What everybody may ask of a repository: any tip, any reachable commit, a part.

@@ -18,6 +18,7 @@ import (
 type command struct {
 	ref      nip34.RefName
 	old, new nip34.ObjectID
+	at       int64 // where the old id is in the request
 }
 
 // request is what comes before the pack of a push.
@@ -40,6 +41,9 @@ func (r request) names() []nip34.RefName {
 // errRequest is wrapped by what is wrong with a push as such.
 var errRequest = errors.New("push not understood")
 
+// pktHead is the length of what is before the text of a packet line, in bytes.
+const pktHead = 4
+
 // maxLine is the longest packet line (pkt-line) that git writes.
 const maxLine = 65520
 
@@ -49,7 +53,9 @@ const maxLine = 65520
 func readRequest(r io.Reader, maxCommands, maxBytes int) (request, error) {
 	var req request
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
+	lines := 0
 	for {
+		at := int64(maxBytes) - in.N + pktHead
 		line, flush, err := readLine(in)
 		switch {
 		case err != nil && in.N <= 0:
@@ -58,19 +64,23 @@ func readRequest(r io.Reader, maxCommands, maxBytes int) (request, error) {
 			return req, err
 		case flush:
 			return req, nil
-		case len(req.commands) == maxCommands:
+		case lines == maxCommands:
 			return req, fmt.Errorf("%w: more than %d refs", errRequest, maxCommands)
 		}
-		if err := req.add(line, len(req.commands) == 0); err != nil {
+		lines++
+		if err := req.add(line, at); err != nil {
 			return req, err
 		}
 	}
 }
 
-// add takes in one line; the first has the client's capabilities behind a NUL.
-func (r *request) add(line []byte, first bool) error {
+// add takes in one line, that begins somewhere; the first of a command has the client's
+// capabilities behind a NUL. Before the commands are the commits at which the history of
+// the client ends, if it has no more: git finds out which refs could not do without that,
+// and refuses them.
+func (r *request) add(line []byte, at int64) error {
 	text, capabilities, has := bytes.Cut(line, []byte{0})
-	if has && !first {
+	if has && len(r.commands) > 0 {
 		return fmt.Errorf("%w: NUL in a command", errRequest)
 	}
 	for c := range strings.FieldsSeq(string(capabilities)) {
@@ -87,8 +97,12 @@ func (r *request) add(line []byte, first bool) error {
 	}
 	words := strings.SplitN(strings.TrimSuffix(string(text), "\n"), " ", 3)
 	switch {
-	case words[0] == "shallow":
-		return fmt.Errorf("%w: push from a shallow repository", errRequest)
+	case words[0] == "shallow" && len(words) == 2 && len(r.commands) == 0 && !has:
+		id, err := parseID(words[1])
+		if err == nil && id.IsZero() {
+			err = fmt.Errorf("%w: no commit", errRequest)
+		}
+		return err
 	case words[0] == "push-cert":
 		return fmt.Errorf("%w: certificates are not taken", errRequest)
 	case len(words) != 3:
@@ -106,7 +120,7 @@ func (r *request) add(line []byte, first bool) error {
 	if err != nil {
 		return err
 	}
-	r.commands = append(r.commands, command{ref: ref, old: old, new: updated})
+	r.commands = append(r.commands, command{ref: ref, old: old, new: updated, at: at})
 	return nil
 }
 

@@ -42,12 +42,24 @@ func TestReadRequest(t *testing.T) {
 	require.Equal(t, one, req.commands[0].new.String())
 	require.True(t, req.commands[1].new.IsZero())
 	require.Equal(t, "refs/tags/v", req.commands[1].ref.String())
+	require.EqualValues(t, pktHead, req.commands[0].at)
 	rest, err := io.ReadAll(in)
 	require.NoError(t, err)
 	require.Equal(t, "PACK", string(rest), "no byte more was read")
 
+	text := packet("shallow "+two, null+" "+one+" refs/heads/main\x00report-status")
+	req, err = readRequest(strings.NewReader(text), 10, 1<<10)
+	require.NoError(t, err)
+	require.True(t, req.report)
+	require.Len(t, req.commands, 1)
+	require.Equal(t, null+" "+one, text[req.commands[0].at:][:81])
+
 	for name, text := range map[string]string{
-		"shallow":        packet("shallow " + one),
+		"shallow null":   packet("shallow " + null),
+		"shallow word":   packet("shallow x"),
+		"shallow later":  packet(null+" "+one+" refs/heads/x", "shallow "+one),
+		"shallow NUL":    packet("shallow " + one + "\x00report-status"),
+		"shallow eleven": packet(strings.Split(strings.Repeat("shallow "+one+"\n", 11), "\n")[:11]...),
 		"certificate":    packet("push-cert\x00report-status"),
 		"options":        packet(null + " " + one + " refs/heads/x\x00push-options"),
 		"HEAD":           packet(null + " " + one + " HEAD"),
@@ -125,14 +137,8 @@ func FuzzReadRequest(f *testing.F) {
 			return
 		}
 		var again bytes.Buffer
-		spell := func(id nip34.ObjectID) string {
-			if id.IsZero() {
-				return null
-			}
-			return id.String()
-		}
 		for _, c := range req.commands {
-			writeLine(&again, spell(c.old)+" "+spell(c.new)+" "+c.ref.String())
+			writeLine(&again, gitID(c.old, c.new)+" "+gitID(c.new, c.old)+" "+c.ref.String())
 		}
 		again.WriteString("0000")
 		second, err := readRequest(&again, 5, 1000)
@@ -140,8 +146,12 @@ func FuzzReadRequest(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i, c := range second.commands {
-			if c != req.commands[i] {
-				t.Fatal(c, req.commands[i])
+			first := req.commands[i]
+			if !bytes.HasPrefix(data[first.at:], []byte(gitID(first.old, first.new))) {
+				t.Fatal("the old id is somewhere else")
+			}
+			if c.at = first.at; c != first {
+				t.Fatal(c, first)
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -27,7 +28,9 @@ import (
 type Repositories struct {
 	dir   string
 	root  *os.Root
+	lock  *os.File // of the folder, which git has open as well
 	names atomic.Uint64
+	flush func(*os.File) error // to the disk
 	// staging has what was pushed for events that are not here.
 	staging *Staging
 
@@ -49,7 +52,8 @@ type usage struct {
 const incoming = "incoming"
 
 // Open opens a folder of repositories and makes it if need be. What a crash has left
-// half made is removed.
+// half made is removed. It waits for a moment while somebody else has the folder open,
+// also for git that works for one who was killed; then the error wraps [ErrLocked].
 func Open(dir string) (*Repositories, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -58,24 +62,58 @@ func Open(dir string) (*Repositories, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("opening repositories: %w", err)
 	}
-	root, err := os.OpenRoot(dir)
+	lock, err := lockFolder(dir, lockMost)
 	if err != nil {
 		return nil, fmt.Errorf("opening repositories: %w", err)
 	}
-	if err := errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
-		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), root.Close())
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), lock.Close())
 	}
-	r := &Repositories{dir: dir, root: root, inUse: make(map[filters.RepoRef]*usage)}
+	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage)}
+	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
+		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
+	}
 	if r.staging, err = openStaging(r); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
 	}
 	return r, nil
 }
 
+// ErrLocked is wrapped when another process has a folder of repositories open.
+var ErrLocked = errors.New("another process uses the folder")
+
+// lockMost is how long another process is waited for: git that is killed with the process
+// it works for has gone long before.
+const lockMost = 5 * time.Second
+
+// lockFolder takes the lock of a folder, for which it waits for a while. It lasts until
+// nobody has the file open.
+func lockFolder(dir string, most time.Duration) (*os.File, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(most); ; {
+		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return folder, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, errors.Join(err, folder.Close())
+		case time.Now().After(end):
+			return nil, errors.Join(ErrLocked, folder.Close())
+		}
+		<-time.After(createPause)
+	}
+}
+
 // Close lets go of the folder. Nothing may be called afterwards.
 func (r *Repositories) Close() error {
-	r.staging.close()
-	return r.root.Close()
+	if r.staging != nil {
+		r.staging.close()
+	}
+	return errors.Join(r.root.Close(), r.lock.Close())
 }
 
 // place is where a repository is, below the root: nothing of it is a stranger's text,
@@ -342,7 +380,10 @@ func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectF
 	if err := r.root.Rename(tmp, at); err != nil {
 		return err
 	}
-	return errors.Join(r.sync(owner), r.sync("."))
+	if err := errors.Join(r.sync(owner), r.sync(".")); err != nil {
+		return errors.Join(err, r.discard(at)) // it may be gone after a loss of power
+	}
+	return nil
 }
 
 func (r *Repositories) write(name, text string) error {
@@ -351,7 +392,7 @@ func (r *Repositories) write(name, text string) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, r.flush(f), f.Close())
 }
 
 // sync makes the entries of a folder durable.
@@ -360,5 +401,5 @@ func (r *Repositories) sync(name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(r.flush(d), d.Close())
 }

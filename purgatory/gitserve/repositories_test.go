@@ -2,6 +2,7 @@ package gitserve
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,13 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envServe) != "" {
+		serveUntilKilled()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func newRepositories(t testing.TB) *Repositories {
 	t.Helper()
@@ -140,6 +147,62 @@ func TestPromiseP8_Paths(t *testing.T) {
 	up, err := os.ReadDir(filepath.Dir(r.dir))
 	require.NoError(t, err)
 	require.Len(t, up, 1)
+}
+
+// A repository that is there after a loss of power is all there, and one that a push was
+// confirmed to is: nothing is confirmed before the folders are on the disk, too.
+func TestFoldersAreOnTheDisk(t *testing.T) {
+	r := newRig(t, Config{})
+	var flushed []string
+	var broken string
+	r.repos.flush = func(f *os.File) error {
+		name, err := filepath.Rel(r.repos.dir, f.Name())
+		require.NoError(t, err)
+		if flushed = append(flushed, name); name == broken {
+			return os.ErrDeadlineExceeded
+		}
+		return f.Sync()
+	}
+	ref := owner.Ref("y")
+	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
+	tmp := filepath.Dir(flushed[0])
+	require.ElementsMatch(t, []string{tmp + "/HEAD", tmp + "/config", tmp + "/description"}, flushed[:3])
+	require.Equal(t, []string{tmp + "/objects", tmp + "/refs", tmp, owner.Hex(), "."}, flushed[3:])
+	require.NoError(t, filepath.WalkDir(r.repos.dir, func(name string, d os.DirEntry, err error) error {
+		if info, ierr := d.Info(); err == nil && ierr == nil && name != r.repos.dir {
+			require.Zero(t, info.Mode()&0o077, name)
+		}
+		return err
+	}))
+	for i := range len(flushed) {
+		ref := owner.Ref(fmt.Sprint(i))
+		broken, flushed = "", nil
+		r.repos.flush = func(f *os.File) error {
+			if flushed = append(flushed, f.Name()); len(flushed) == i+1 {
+				return os.ErrDeadlineExceeded
+			}
+			return nil
+		}
+		require.ErrorIs(t, r.repos.Create(t.Context(), ref, nip34.SHA1), os.ErrDeadlineExceeded, i)
+		_, _, err := r.repos.use(ref)
+		require.ErrorIs(t, err, purgatory.ErrNoRepository, i)
+	}
+
+	r.says(map[string]string{"refs/heads/a/b": r.tip, "refs/tags/v1": r.tip})
+	flushed = nil
+	r.repos.flush = func(f *os.File) error {
+		name, err := filepath.Rel(r.dir(), f.Name())
+		require.NoError(t, err)
+		if _, free := r.repos.tryLock(owner.Ref("x")); !free {
+			flushed = append(flushed, name)
+		}
+		return nil
+	}
+	git(t, r.work, "push", "-q", r.repo(), "main:a/b", "main:refs/tags/v1")
+	require.ElementsMatch(t, []string{
+		"objects/pack", "refs/heads/a", "refs/heads", "refs/tags", "refs", ".",
+		"logs/refs/heads/a", "logs/refs/heads", "logs/refs/tags", "logs/refs", "logs",
+	}, flushed)
 }
 
 // What a crash has left half made is gone after a start, and what is there stays.

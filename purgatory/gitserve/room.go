@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -69,40 +67,29 @@ func (h *Handler) receive(body *body) error {
 	return h.room(body.size()) // git writes it once more
 }
 
+// finishTime is how long a push that git has begun to take in may go on when all is to end:
+// to move refs takes a moment, and to be killed in the midst of it leaves some of them.
+const finishTime = 5 * time.Second
+
 // take has git take in a push, to its end: the client may go away meanwhile. Of one
 // that failed nothing is left. It is called with the lock of the repository.
 func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
 	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
+	defer context.AfterFunc(h.ctx, func() {
+		select {
+		case <-time.After(finishTime):
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
 	ctx, stop := h.whileRoom(ctx)
 	done := h.run(ctx, w, ref, c)
 	stop()
 	if done {
 		return
 	}
-	if err := h.repos.sweep(ref); err != nil {
+	if err := h.repos.sweep(place(ref)); err != nil {
 		h.cfg.Logger.Warn("a push could not be removed", "repo", seldom.Text(ref.String()), "error", err)
 	}
-}
-
-// incomplete begins the names of the folders that git keeps the objects of a push in
-// until it takes them. It removes them itself, unless it is killed.
-const incomplete = "tmp_objdir-incoming-"
-
-// sweep removes what pushes have left that were killed. It is called with the lock of
-// the repository: nobody else pushes.
-func (r *Repositories) sweep(ref filters.RepoRef) error {
-	objects, err := r.root.Open(path.Join(place(ref), "objects"))
-	if err != nil {
-		return fmt.Errorf("sweeping a repository: %w", err)
-	}
-	names, err := objects.Readdirnames(-1)
-	errs := []error{err, objects.Close()}
-	for _, name := range names {
-		if strings.HasPrefix(name, incomplete) {
-			errs = append(errs, r.root.RemoveAll(path.Join(place(ref), "objects", name)))
-		}
-	}
-	return errors.Join(errs...)
 }

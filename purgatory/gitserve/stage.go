@@ -13,11 +13,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // StageWatcher is what an [Authority] may be as well. It is told for which events
@@ -103,7 +103,7 @@ func (h *Handler) refuseStaged(w http.ResponseWriter, p *upload, err error) {
 // stageAll is stage up to the report, for which it returns why some of the push was not
 // done. After an error nothing was.
 func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.RefName]string, err error) {
-	staging, rest := p.parts()
+	staging, _ := p.parts()
 	results = make(map[nip34.RefName]string)
 	tips := make(map[filters.EventID]nip34.ObjectID)
 	var ids []filters.EventID
@@ -143,7 +143,7 @@ func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.Re
 	}
 	if file != nil {
 		defer func() { _ = file.Close() }() // it has no name: nothing is left of it
-		if results, err = h.pushRest(ctx, p, request{commands: rest}, file); err != nil {
+		if results, err = h.pushRest(ctx, p, file); err != nil {
 			return nil, err
 		}
 	}
@@ -211,20 +211,17 @@ func (h *Handler) receiveStaged(b *body, a *arrival) error {
 	return h.room(b.size()) // git writes it once more
 }
 
-// stageCPU bounds the time that git may compute with one staged pack, in seconds: a small
+// stageCPU bounds the time that git may compute with one staged pack: a small
 // pack can stand for very much work, and anybody may send one. What is honest and needs
 // more is pushed after its event.
-const stageCPU = 60
-
-// stagedFaults are faults of old programs in honest repositories that do no harm.
-const stagedFaults = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
+const stageCPU = time.Minute
 
 // indexStaged has git index the pack of a push into its folder.
 func (h *Handler) indexStaged(ctx context.Context, p *upload, a *arrival, offset int64) error {
 	if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
 		return fmt.Errorf("keeping a request: %w", err)
 	}
-	_, err := h.aside(ctx, p, a, p.body.file, nil, "index-pack", "--stdin", "--fix-thin", "--strict="+stagedFaults, "--threads=1",
+	_, err := h.aside(ctx, p, a, p.body.file, nil, "index-pack", "--stdin", "--fix-thin", "--strict="+strings.Join(barerepo.OldFaults(), "=ignore,")+"=ignore", "--threads=1",
 		"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10))
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
@@ -256,8 +253,12 @@ func (h *Handler) hasTips(ctx context.Context, p *upload, a *arrival, staging []
 }
 
 // pushRest has git do what else is in a push, and returns why it did not do some of it.
-func (h *Handler) pushRest(ctx context.Context, p *upload, only request, file *os.File) (map[nip34.RefName]string, error) {
+func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[nip34.RefName]string, error) {
 	said := &answered{header: make(http.Header)}
+	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.MaxCommands, maxCommandBytes)
+	if err != nil {
+		return nil, err
+	}
 	refused, err := h.change(ctx, said, p.who, p.ref, only, call{
 		dir: p.dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request", body: file,
 	})
@@ -314,9 +315,6 @@ func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []comm
 	return file, nil
 }
 
-// unlimited is the size of a file that has no limit.
-const unlimited = -1
-
 // aside runs git in a repository, with the folder of an arrival before its objects: what
 // is written goes there. Its output is returned, unless it goes to a file.
 func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader, out *os.File, args ...string) ([]byte, error) {
@@ -326,13 +324,16 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if err != nil {
 		return nil, fmt.Errorf("running git: %w", err)
 	}
-	most := a.left() + a.bytes()
-	if out != nil {
-		most = unlimited // it has its limit by what it was made of
+	limit := limits{memory: h.cfg.MaxMemory, cpu: stageCPU}
+	if out == nil { // else it has its limit by what it was made of
+		limit.file = max(1, a.left()+a.bytes())
 	}
-	line := append(append([]string{h.cfg.Git, "--git-dir=."}, settings...), args...)
-	line = confined(h.cfg.MaxMemory, most, stageCPU, line)
-	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	line := append(append([]string{h.cfg.Git, "--git-dir=."}, h.settings...), args...)
+	cmd, release, err := h.guarded(ctx, limit, line...)
+	if err != nil {
+		return nil, fmt.Errorf("running git: %w", err)
+	}
+	defer release()
 	cmd.Dir = p.dir
 	cmd.Env = append([]string{
 		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),
@@ -345,9 +346,6 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if out != nil {
 		cmd.Stdout = out
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("git %s: %w: %s", args[0], err, said)
 	}
@@ -390,10 +388,13 @@ func writeCommands(w io.Writer, commands []command, atomic bool) error {
 
 // gitID is an id as git writes it; other says how long a null one is.
 func gitID(id, other nip34.ObjectID) string {
-	if id.IsZero() {
+	switch {
+	case !id.IsZero():
+		return id.String()
+	case !other.IsZero():
 		return strings.Repeat("0", len(other.String()))
 	}
-	return id.String()
+	return strings.Repeat("0", 40)
 }
 
 func formatOf(c command) nip34.ObjectFormat {

@@ -1,0 +1,39 @@
+package gitfetch
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// An event was stored because of refs that a loss of power took away: git syncs files, but
+// not the folders in which it gives them a name.
+func TestRefsAreOnTheDisk(t *testing.T) {
+	dir := bare(t, nip34.SHA1)
+	commits := history(t, dir, "x", 2)
+	f := fetcher(t, Config{})
+	var synced []string
+	f.synced = func(path string) {
+		name, err := filepath.Rel(dir, path)
+		require.NoError(t, err)
+		synced = append(synced, name)
+	}
+	ref := func(name string) nip34.RefName {
+		r, err := nip34.ParseRefName(name)
+		require.NoError(t, err)
+		return r
+	}
+	change := []purgatory.RefChange{{Name: ref("refs/heads/a/b"), New: commits[0]}, {Name: ref("refs/tags/v1"), New: commits[0]}}
+	require.NoError(t, f.Align(t.Context(), dir, change, nip34.RefName{}))
+	want := []string{"refs/heads/a", "refs/heads", "refs", "refs/tags", "logs/refs/heads/a", "logs/refs/heads", "logs/refs", "logs/refs/tags", "logs", "."}
+	require.ElementsMatch(t, want, synced)
+	synced = nil
+	gone := []purgatory.RefChange{{Name: ref("refs/heads/a/b"), Old: commits[0]}}
+	require.NoError(t, f.Align(t.Context(), dir, gone, nip34.RefName{}))
+	require.NoFileExists(t, filepath.Join(dir, "refs", "heads", "a", "b"))
+	require.Subset(t, synced, []string{"refs/heads", "refs", "logs/refs/heads", "."})
+}

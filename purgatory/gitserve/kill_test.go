@@ -1,0 +1,100 @@
+package gitserve
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// What is set for the process that is killed: its folder, its git, and what may be pushed
+// to main.
+const (
+	envServe = "GITSERVE_TEST_FOLDER"
+	envGit   = "GITSERVE_TEST_GIT"
+	envTip   = "GITSERVE_TEST_TIP"
+)
+
+// serveUntilKilled is that process.
+func serveUntilKilled() {
+	repos, err := Open(os.Getenv(envServe))
+	if err != nil {
+		panic(err)
+	}
+	auth := &authority{refs: map[string]string{"refs/heads/main": os.Getenv(envTip)}}
+	h, err := New(repos, auth, Config{Git: os.Getenv(envGit)})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(httptest.NewServer(h).URL)
+	select {}
+}
+
+// A server that is killed in the midst of a push: git went on for it, and moved refs that
+// nobody had the lock of any more, while its successor was at them, and what it had of the
+// push stayed for ever.
+func TestKilledInMidPush(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	shim, began := filepath.Join(dir, "git"), filepath.Join(dir, "began")
+	// A git that takes a while for a push: what it begins with is there, then it moves refs.
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$PATH_INFO" in
+*git-receive-pack)
+	mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1
+	echo x > refs/heads/main.lock
+	echo x > %s; sleep 1; mv refs/heads/main.lock refs/heads/main;;
+*) exec %s "$@";;
+esac
+`, began, real), 0o700))
+	folder, work := filepath.Join(dir, "git-data"), t.TempDir()
+	repos, err := Open(folder)
+	require.NoError(t, err)
+	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	require.NoError(t, repos.Close())
+	at := filepath.Join(folder, place(owner.Ref("x")))
+	before := files(t, at)
+	git(t, work, "init", "-q", "-b", "main")
+	git(t, work, "commit", "-q", "--allow-empty", "-m", "x")
+
+	server := exec.Command(os.Args[0])
+	server.Env = append(os.Environ(), envServe+"="+folder, envGit+"="+shim, envTip+"="+git(t, work, "rev-parse", "HEAD"))
+	out, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	url, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	pushed := make(chan error)
+	go func() {
+		_, err := try(t, work, "push", strings.TrimSpace(url)+"/"+owner.Npub()+"/x.git", "main")
+		pushed <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(began)
+		return err == nil
+	}, 20*time.Second, time.Millisecond)
+	_, err = lockFolder(folder, 0)
+	require.ErrorIs(t, err, ErrLocked, "another process has it")
+	require.NoError(t, server.Process.Kill())
+	_ = server.Wait() // it was killed
+	require.Error(t, <-pushed)
+	repos, err = Open(folder)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, repos.Close()) }()
+	require.Equal(t, before, files(t, at), "nothing is left, and nothing has moved")
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	<-ctx.Done() // as long as git would have taken
+	require.Equal(t, before, files(t, at))
+}

@@ -1,0 +1,116 @@
+package gitserve
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+)
+
+// What is done to a repository around a push, under its lock.
+
+// prepare makes a push ready to be given to git, whose request is in a file. Between what
+// a client was told about its refs and now, they may have been moved to just where it
+// wants them: then it asks for nothing any more, and git is told so. What refs were that
+// go is written down first, and so is where a push is going on.
+func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.File) error {
+	dir := filepath.Join(r.dir, filepath.FromSlash(place(ref)))
+	at, err := barerepo.Refs(dir, req.names())
+	if err != nil {
+		return fmt.Errorf("reading refs: %w", err)
+	}
+	var removed []barerepo.Moved
+	for _, c := range req.commands {
+		now := at[c.ref]
+		switch {
+		case now == c.new && now != c.old:
+			if _, err := request.WriteAt([]byte(gitID(c.new, c.old)), c.at); err != nil {
+				return fmt.Errorf("keeping a request: %w", err)
+			}
+		case c.new.IsZero() && now == c.old && !now.IsZero():
+			removed = append(removed, barerepo.Moved{Name: c.ref, Old: now})
+		}
+	}
+	if len(removed) > 0 {
+		if err := barerepo.LogRemoved(dir, removed, time.Now()); err != nil {
+			return fmt.Errorf("logging deleted refs: %w", err)
+		}
+	}
+	file, err := r.root.Create(mark(ref)) // not synced: without power git has gone, too
+	if err != nil {
+		return fmt.Errorf("marking a push: %w", err)
+	}
+	return file.Close()
+}
+
+// settle makes what a push has changed durable, before anybody sees it who relies on
+// that: git syncs files, but not the folders in which it gives them a name.
+func (r *Repositories) settle(ref filters.RepoRef, req request) error {
+	at := filepath.FromSlash(place(ref))
+	return errors.Join(
+		barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync), r.root.Remove(mark(ref)),
+	)
+}
+
+// incomplete begins the names of the folders that git keeps the objects of a push in
+// until it takes them. It removes them itself, unless it is killed.
+const incomplete = "tmp_objdir-incoming-"
+
+// sweep removes what pushes have left that were killed: objects, and locks of refs. It is
+// called with the lock of the repository: nobody else pushes.
+func (r *Repositories) sweep(at string) error {
+	entries, err := fs.ReadDir(r.root.FS(), path.Join(at, "objects"))
+	if err != nil {
+		return fmt.Errorf("sweeping a repository: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), incomplete) {
+			errs = append(errs, r.root.RemoveAll(path.Join(at, "objects", e.Name())))
+		}
+	}
+	errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, "refs"), func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
+			return r.root.Remove(name)
+		}
+		return err
+	}))
+	return errors.Join(errs...)
+}
+
+// pushMark begins the names of the files that say to which repositories pushes go on.
+const pushMark = "push-"
+
+// mark is the file that is there while a push goes on.
+func mark(ref filters.RepoRef) string {
+	return path.Join(incoming, pushMark+strings.ReplaceAll(place(ref), "/", "-"))
+}
+
+// sweepPushes removes what pushes have left that were killed with the process that they
+// were sent to. It is called with the lock of the folder: git has gone as well.
+func (r *Repositories) sweepPushes() error {
+	entries, err := fs.ReadDir(r.root.FS(), incoming)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), pushMark)
+		owner, repo, has := strings.Cut(name, "-")
+		if _, err := hex.DecodeString(owner); !ok || !has || err != nil {
+			continue
+		}
+		if err := r.sweep(path.Join(owner, repo)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

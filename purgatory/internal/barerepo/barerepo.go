@@ -1,0 +1,165 @@
+// Package barerepo has what is done to bare repositories on the disk both by who fetches into
+// them and by who has pushes come to them.
+package barerepo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// OldFaults are faults of old programs in honest repositories that do no harm, as git
+// calls them (git-fsck, "fsck messages").
+func OldFaults() []string {
+	return []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"}
+}
+
+// Moved is a ref that is about to go, and where it is.
+type Moved struct {
+	Name nip34.RefName
+	Old  nip34.ObjectID
+}
+
+// LogRemoved appends to the log of HEAD, in one write, the logs of refs and a line for
+// each: git forgets the log of a ref with the ref. It is on the disk when this returns, so
+// that nothing is lost before the logs expire.
+func LogRemoved(dir string, refs []Moved, now time.Time) error {
+	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "logs", "HEAD"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, r := range refs {
+		log, err := readLog(filepath.Join(dir, "logs", filepath.FromSlash(r.Name.String())))
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		b.Write(log)
+		fmt.Fprintf(&b, "%s %s graspsync <graspsync> %d +0000\tgraspsync: deleted %s\n", r.Old, r.Old, now.Unix(), r.Name)
+	}
+	_, err = file.Write(b.Bytes())
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// maxLog bounds what is kept of the log of a ref that goes, in bytes: some thousands of
+// moves, the latest.
+const maxLog = 1 << 20
+
+// readLog reads the log of a ref, of whole lines. One that is not there is empty.
+func readLog(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() { // a folder of refs below it
+		return nil, err
+	}
+	skipped := max(0, info.Size()-maxLog)
+	log, err := io.ReadAll(io.NewSectionReader(file, skipped, maxLog))
+	if skipped > 0 {
+		log = log[bytes.IndexByte(log, '\n')+1:]
+	}
+	return log[:bytes.LastIndexByte(log, '\n')+1], err
+}
+
+// SyncRefs makes changes of refs durable, and where they are logged: git syncs files, but
+// no folder that it gives them a name in. Of a ref that has gone its folders may have gone
+// as well. sync is called for each folder that is there, from below.
+func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error) error {
+	seen := make(map[string]bool)
+	var errs []error
+	visit := func(folder string) {
+		if seen[folder] {
+			return
+		}
+		seen[folder] = true
+		if err := sync(filepath.Join(dir, filepath.FromSlash(folder))); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range names {
+		for at := path.Dir(name.String()); at != "."; at = path.Dir(at) {
+			visit(at)
+			visit(path.Join("logs", at))
+		}
+	}
+	if len(names) > 0 {
+		visit("logs")
+		visit(".") // packed-refs
+	}
+	return errors.Join(errs...)
+}
+
+// SyncPacks makes packs durable that git has given their place.
+func SyncPacks(dir string, sync func(folder string) error) error {
+	return sync(filepath.Join(dir, "objects", "pack"))
+}
+
+// Refs reads where some refs are; those that are not there are left out. Nobody may change
+// them meanwhile.
+func Refs(dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
+	at := make(map[nip34.RefName]nip34.ObjectID, len(names))
+	var packed map[string]nip34.ObjectID
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name.String())))
+		switch {
+		case err == nil:
+			id, err := nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", name, err)
+			}
+			at[name] = id
+			continue
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EISDIR):
+			return nil, err
+		}
+		if packed == nil {
+			if packed, err = packedRefs(dir); err != nil {
+				return nil, err
+			}
+		}
+		if id, ok := packed[name.String()]; ok {
+			at[name] = id
+		}
+	}
+	return at, nil
+}
+
+func packedRefs(dir string) (map[string]nip34.ObjectID, error) {
+	at := make(map[string]nip34.ObjectID)
+	text, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return at, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if line[0] == '#' || line[0] == '^' {
+			continue
+		}
+		hex, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if at[name], err = nip34.ParseObjectID(hex); err != nil {
+			return nil, fmt.Errorf("reading packed-refs: %w", err)
+		}
+	}
+	return at, nil
+}
