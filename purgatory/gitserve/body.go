@@ -39,7 +39,7 @@ const roomEvery = 8 << 20
 
 // open begins to read a body, unpacked, of at most as many bytes, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most int64, end time.Time) (*body, error) {
-	wire, pace := http.NewResponseController(w), h.cfg.pace(v, end)
+	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
 	var from io.Reader = &patientBody{r.Body, wire, &pace}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":

@@ -100,7 +100,7 @@ func (h *Handler) begin(ctx context.Context) (_ context.Context, end func(), ok 
 		return nil, nil, false
 	}
 	h.wg.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(h.ctx, cancel)
 	return ctx, func() {
 		stop()
@@ -109,7 +109,8 @@ func (h *Handler) begin(ctx context.Context) (_ context.Context, end func(), ok 
 	}, true
 }
 
-// Before serves repositories and has next answer all other requests. It must see paths
+// Before serves repositories and has next answer all other requests, which pages of all
+// sites may ask as well, unless it says otherwise. It must see paths
 // as clients sent them: an [http.ServeMux] before it changes some.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,8 +118,16 @@ func (h *Handler) Before(next http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
+		everywhere(w) // also for who misspelt the path of a repository
 		next.ServeHTTP(w, r)
 	})
+}
+
+// everywhere lets pages of all sites ask.
+func everywhere(w http.ResponseWriter) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Git-Protocol")
 }
 
 // The services of the smart protocol.
@@ -156,9 +165,7 @@ func parsePath(u *url.URL) (ref filters.RepoRef, rest string, ok bool) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
-	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Git-Protocol")
+	everywhere(w)
 	if r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -172,22 +179,26 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such thing: git speaks the smart protocol here", http.StatusNotFound)
 		return
 	}
-	if r.Method != method {
+	if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {
 		w.Header().Set("Allow", method)
 		http.Error(w, "wrong method", http.StatusMethodNotAllowed)
 		return
 	}
-	ctx, end, ok := h.begin(r.Context())
+	ctx, leave, ok := h.begin(r.Context())
 	if !ok {
 		http.Error(w, "closing", http.StatusServiceUnavailable)
 		return
 	}
-	defer end()
+	defer leave()
 	way := h.asks
+	var end time.Time // of an answer there is none, as long as its client takes it
 	switch {
 	case method == http.MethodGet:
 	case service == receivePack:
-		way = h.pushes
+		way, end = h.pushes, time.Now().Add(h.cfg.Timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
 	default:
 		way = h.fetches
 	}
@@ -206,8 +217,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
-	until, _ := ctx.Deadline()                             // it has one
-	pace := h.cfg.pace(v, until)
+	pace := h.cfg.taking(v, end)
 	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case method == http.MethodGet:
@@ -262,8 +272,7 @@ func protocolOf(r *http.Request) string {
 }
 
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
-	until, _ := ctx.Deadline()
-	body, err := h.open(w, r, v, h.cfg.MaxAsk, until)
+	body, err := h.open(w, r, v, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -306,7 +315,9 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	}
 	defer out.close()
 	c.cpu = h.cfg.Timeout // it has read nothing of a stranger but a question
+	ctx, stop := out.whileMoving(ctx, h.cfg.Timeout)
 	h.run(ctx, out, ref, c)
+	stop()
 	leave()
 }
 

@@ -16,8 +16,24 @@ type pace struct {
 	waited time.Duration // since then
 }
 
-func (c Config) pace(v *visit, end time.Time) pace {
-	return pace{visit: v, idle: c.Idle, window: c.RateWindow, least: max(int64(float64(c.MinRate)*c.RateWindow.Seconds()), 1), end: end}
+// sending is the pace of a client that sends.
+func (c Config) sending(v *visit, end time.Time) pace {
+	return pace{visit: v, idle: c.Idle, window: c.RateWindow, least: c.least(c.RateWindow), end: end}
+}
+
+// blind is how many times longer a client that takes something is looked at. What it
+// takes is seen late: only when a third of what the system keeps for its connection is
+// free, 1.3 MB by default with Linux, is there room for more; and a proxy keeps some, too.
+const blind = 8
+
+// taking is the pace of a client that takes.
+func (c Config) taking(v *visit, end time.Time) pace {
+	window := blind * c.RateWindow
+	return pace{visit: v, idle: window, window: window, least: c.least(window), end: end}
+}
+
+func (c Config) least(window time.Duration) int64 {
+	return max(int64(float64(c.MinRate)*window.Seconds()), 1)
 }
 
 // deadline is when a wait that begins now must have brought something.

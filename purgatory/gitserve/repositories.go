@@ -336,7 +336,14 @@ func (r *Repositories) discard(at string) error {
 	if err != nil {
 		return fmt.Errorf("removing repository: %w", err)
 	}
-	return errors.Join(r.sync(path.Dir(at)), r.root.RemoveAll(old))
+	owner := path.Dir(at)
+	if err := errors.Join(r.sync(owner), r.root.RemoveAll(old)); err != nil {
+		return err
+	}
+	if err := r.root.Remove(owner); err == nil { // it was the last one
+		return r.sync(".")
+	}
+	return nil
 }
 
 // fresh is a new name for something that is not there yet, or not any more.
@@ -374,11 +381,18 @@ func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectF
 		}
 	}
 	owner := path.Dir(at)
-	if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := r.root.Rename(tmp, at); err != nil {
-		return err
+	for try := 1; ; try++ {
+		if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		err := r.root.Rename(tmp, at)
+		if err == nil {
+			break
+		}
+		// Another repository of the owner, the only one, may have gone meanwhile.
+		if !errors.Is(err, fs.ErrNotExist) || try == createTries {
+			return err
+		}
 	}
 	if err := errors.Join(r.sync(owner), r.sync(".")); err != nil {
 		return errors.Join(err, r.discard(at)) // it may be gone after a loss of power

@@ -72,6 +72,7 @@ func TestCreateAndRemove(t *testing.T) {
 	git(t, dir, "update-ref", "-d", "refs/heads/main")
 	require.NoError(t, r.Remove(t.Context(), ref))
 	require.NoDirExists(t, dir)
+	require.NoDirExists(t, filepath.Dir(dir), "its owner has no other")
 	require.Empty(t, r.inUse)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // scratch makes a file that is on no folder's list, and gone when it is closed.
@@ -58,6 +59,7 @@ const maxReport = 16 << 20
 
 var (
 	errGone = errors.New("the client is gone")
+	errMute = errors.New("git says nothing")
 	errDeaf = fmt.Errorf("%w: it does not listen", errGone)
 )
 
@@ -158,6 +160,37 @@ func (s *spool) run(ctx context.Context) {
 		s.sent += int64(n)
 		s.news.Broadcast()
 		s.mu.Unlock()
+	}
+}
+
+// whileMoving returns a context that ends when git has said nothing for so long, and does
+// not wait for the client.
+func (s *spool) whileMoving(ctx context.Context, most time.Duration) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(most)
+		defer tick.Stop()
+		for last := int64(-1); ; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			s.mu.Lock()
+			now, full := s.taken, s.taken-s.sent >= s.most
+			s.mu.Unlock()
+			if now == last && !full {
+				cancel(errMute)
+				return
+			}
+			last = now
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
 	}
 }
 
