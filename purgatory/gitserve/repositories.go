@@ -108,12 +108,16 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	}
 }
 
-// Close lets go of the folder. Nothing may be called afterwards.
+// Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
 	if r.staging != nil {
 		r.staging.close()
 	}
-	return errors.Join(r.root.Close(), r.lock.Close())
+	err := r.lock.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil // again
+	}
+	return errors.Join(r.root.Close(), err)
 }
 
 // place is where a repository is, below the root: nothing of it is a stranger's text,
