@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -132,6 +133,43 @@ type Mender interface {
 	// Mend removes stale locks and quarantines of earlier processes, as Tidy does, and
 	// leaves the marks that keep objects.
 	Mend(ctx context.Context, dir string) error
+}
+
+// Maintainer is what a [GitFetcher] may be able to do as well. With it, repositories are
+// put in order from time to time; without it whoever owns them has to see to that, or
+// each push and each fetch leaves a pack, and each event a ref, for good.
+type Maintainer interface {
+	// Maintain puts one repository in order, as far as that is worth its cost: packs and
+	// refs become few, and what nothing names any more goes. Readers are not disturbed,
+	// and the lock is held for moments only. Whatever ends it leaves a sound repository.
+	// The error wraps ErrInUse if the same repository is being maintained already, or if
+	// what was to go was needed meanwhile.
+	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
+}
+
+// Maintenance says how a repository is put in order.
+type Maintenance struct {
+	// Lock is Lock of [Repositories] for the repository. It is called several times.
+	Lock func(ctx context.Context) (dir string, unlock func(), err error)
+	// Keep returns objects that must not go, nor what they need, though no ref has them:
+	// what waiting events name. It is called under the lock.
+	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
+	// Grace is how long objects stay that nothing names any more, Remember how long it
+	// counts as naming an object that a ref pointed to it.
+	Grace, Remember time.Duration
+	// Now has all of it done, whether or not it is worth its cost, and without grace:
+	// what no ref and nothing of Keep names is gone at the end.
+	Now bool
+}
+
+// Maintained is what maintenance has done.
+type Maintained struct {
+	Packs     int           // in the repository, afterwards
+	LooseRefs int           // refs with a file of their own, afterwards; counted up to a bound
+	Removed   int           // packs that went
+	Freed     int64         // bytes; negative if what is there has grown
+	Pruned    bool          // it was looked for what nothing names any more
+	Locked    time.Duration // the longest time for which the lock was held
 }
 
 // Quarantine has objects that are not part of their repository. It is used by one

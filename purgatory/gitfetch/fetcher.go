@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,10 +60,15 @@ type Fetcher struct {
 	names    atomic.Uint64
 	free     func(dir string) (uint64, error) // of the disk
 
+	maintaining chan struct{} // a slot for each repository that is maintained
+	mu          sync.Mutex
+	upkept      map[string]bool // their folders; guarded by mu
+
 	// For tests, nil otherwise: what was given to the disk, what is about to appear
-	// in a repository, which child is about to start.
+	// in a repository, which pack was made there, which child is about to start.
 	synced  func(path string)
 	placed  func(path string)
+	packed  func(name string)
 	started func(cmd *exec.Cmd)
 }
 
@@ -91,7 +97,10 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		children: make(chan struct{}, cfg.MaxChildren),
 		fetching: make(chan struct{}, cfg.MaxFetches),
 		epoch:    newEpoch(),
-		free:     disk.Free,
+
+		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool),
+
+		free: disk.Free,
 	}
 	f.client = &upload.Client{
 		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,

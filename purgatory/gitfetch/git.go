@@ -86,7 +86,7 @@ var environment = []string{
 }
 
 // settings are the configuration of every child process. A commit graph may list
-// commits that are gone. The last three bound what a crafted pack can make git
+// commits that are gone. The last five bound what a crafted pack can make git
 // allocate.
 var settings = []string{
 	"-c", "core.hooksPath=/dev/null",
@@ -100,6 +100,8 @@ var settings = []string{
 	"-c", "core.packedGitWindowSize=1m",
 	"-c", "core.packedGitLimit=64m",
 	"-c", "core.bigFileThreshold=16m",
+	"-c", "pack.windowMemory=64m",
+	"-c", "pack.deltaCacheSize=32m",
 }
 
 // child is one run of git in a repository.
@@ -113,6 +115,7 @@ type child struct {
 	each func(line []byte)
 	// stdout, if not nil, is a file that gets what it prints.
 	stdout *os.File
+	nice   bool // others go first
 }
 
 // maxOutput bounds what is kept of what a child says, in bytes.
@@ -159,6 +162,9 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 		_ = cmd.Cancel() // Wait says how it ended
 		_ = cmd.Wait()
 		return nil, fmt.Errorf("%w: limiting its memory: %w", ErrGit, err)
+	}
+	if c.nice {
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, upkeepNice) // without it, it only disturbs more
 	}
 	fed := make(chan struct{})
 	go func() {

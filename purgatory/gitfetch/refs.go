@@ -212,7 +212,7 @@ func despiteLocks(ctx context.Context, dir string, do func() error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) {
 		return err
 	}
-	removed, lerr := unlock(dir, staleAfter)
+	removed, lerr := unlock(dir, staleAfter, staleAfter)
 	if removed == 0 || lerr != nil {
 		return errors.Join(err, lerr)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -151,7 +152,7 @@ esac
 	return path
 }
 
-// Git dies in a transaction: after Tidy and a second Align all is as it should be.
+// Git dies in a transaction: after Mend and a second Align all is as it should be.
 func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	for _, at := range []string{"before", "prepared", "after"} {
 		here := bare(t, nip34.SHA1)
@@ -172,10 +173,11 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 			require.NoError(t, os.WriteFile(here+"/refs/heads/b3", []byte(ids[0].String()+"\n"), 0o600))
 			for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "refs/heads/b7.lock", "config.lock"} {
 				require.NoError(t, os.WriteFile(filepath.Join(here, name), nil, 0o600))
+				age(t, filepath.Join(here, name), packingMost)
 			}
 			require.NoError(t, os.MkdirAll(here+"/graspsync-quarantine-0123-1/pack", 0o700))
 		}
-		require.NoError(t, good.Tidy(t.Context(), here))
+		require.NoError(t, good.Mend(t.Context(), here))
 		require.Empty(t, leftovers(t, here))
 		refs, err := good.Refs(t.Context(), here)
 		require.NoError(t, err)
@@ -196,28 +198,74 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	}
 }
 
+// age has a file be as old as it says.
+func age(t testing.TB, path string, by time.Duration) {
+	t.Helper()
+	at := time.Now().Add(-by)
+	require.NoError(t, os.Chtimes(path, at, at))
+}
+
 // Locks of garbage collection that runs are not taken away; those of one that died
-// are.
+// are, and of one that is said to run for longer than any does: its number may be that of
+// another process by now.
 func TestTidyAndGarbageCollection(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t, Config{})
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	lock := here + "/packed-refs.lock"
-	for note, stays := range map[string]bool{
-		fmt.Sprintf("%d %s", os.Getpid(), host):    true,
-		fmt.Sprintf("%d elsewhere.x", os.Getpid()): false,
-		"999999999 " + host:                        false,
-		"-1 " + host:                               false,
-		"\x00":                                     false,
+	alive := fmt.Sprintf("%d %s", os.Getpid(), host)
+	for _, c := range []struct {
+		note  string
+		age   time.Duration
+		stays bool
+	}{
+		{alive, 0, true},
+		{alive, 11 * time.Hour, true},
+		{alive, 13 * time.Hour, false},
+		{fmt.Sprintf("%d elsewhere.x", os.Getpid()), 0, false},
+		{"999999999 " + host, 0, false},
+		{"-1 " + host, 0, false},
+		{"\x00", 0, false},
 	} {
-		require.NoError(t, os.WriteFile(here+"/gc.pid", []byte(note), 0o600))
-		require.NoError(t, os.WriteFile(lock, nil, 0o600))
-		require.NoError(t, f.Tidy(t.Context(), here))
-		_, err := os.Stat(lock)
-		require.Equal(t, stays, err == nil, note)
+		require.NoError(t, os.WriteFile(here+"/gc.pid", []byte(c.note), 0o600))
+		age(t, here+"/gc.pid", c.age)
+		for name, clear := range map[string]func(context.Context, string) error{"Tidy": f.Tidy, "Mend": f.Mend} {
+			require.NoError(t, os.WriteFile(lock, nil, 0o600))
+			age(t, lock, 2*staleAfter)
+			require.NoError(t, clear(t.Context(), here))
+			_, err := os.Stat(lock)
+			require.Equal(t, c.stays, err == nil, "%s: %s", name, c.note)
+		}
 	}
 	require.Error(t, f.Tidy(t.Context(), here+"/nowhere"))
+}
+
+// An operator packs refs, which no other lock guards and nothing announces: his lock was
+// taken away by the look that follows every push, and refs were lost.
+func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
+	here := sample(t)
+	f := fetcher(t, Config{})
+	for _, name := range []string{"packed-refs.lock", "packed-refs.new"} {
+		lock := filepath.Join(here, name)
+		for _, c := range []struct {
+			clear func(context.Context, string) error
+			age   time.Duration
+			stays bool
+		}{
+			{f.Tidy, 0, true},
+			{f.Tidy, staleAfter - time.Second, true},
+			{f.Tidy, staleAfter + time.Second, false},
+			{f.Mend, 0, true},
+			{f.Mend, packingMost + time.Second, false},
+		} {
+			require.NoError(t, os.WriteFile(lock, nil, 0o600))
+			age(t, lock, c.age)
+			require.NoError(t, c.clear(t.Context(), here))
+			_, err := os.Stat(lock)
+			require.Equal(t, c.stays, err == nil, "%s after %v", name, c.age)
+		}
+	}
 }
 
 // HEAD keeps its mode, and a lock that somebody holds is respected.

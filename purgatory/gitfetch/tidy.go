@@ -15,10 +15,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Tidy implements [purgatory.GitFetcher].
+// Tidy implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
+// young locks may be those of an operator.
 func (f *Fetcher) Tidy(_ context.Context, dir string) error {
-	_, err := unlock(dir, 0)
-	if err := errors.Join(err, f.sweep(dir), release(dir)); err != nil {
+	_, err := unlock(dir, staleAfter, staleAfter)
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now()), release(dir)); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
 	}
 	return nil
@@ -26,25 +27,34 @@ func (f *Fetcher) Tidy(_ context.Context, dir string) error {
 
 var _ purgatory.Mender = (*Fetcher)(nil)
 
-// Mend implements [purgatory.Mender].
+// Mend implements [purgatory.Mender]. Locks of refs are nobody's, since we have that of
+// the repository; but who packs refs, as an operator may, has no other one than that of
+// packed-refs, for a moment. To take it away would lose refs.
 func (f *Fetcher) Mend(_ context.Context, dir string) error {
-	_, err := unlock(dir, 0)
-	if err := errors.Join(err, f.sweep(dir)); err != nil {
+	_, err := unlock(dir, 0, packingMost)
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now())); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
 	return nil
 }
 
+// packingMost is how long it takes at most to pack refs.
+const packingMost = 10 * time.Second
+
 // unlock removes the locks of at least an age that a process of git, or we, left when
-// we were killed.
+// we were killed; that of packed-refs has an age of its own.
 // Whoever writes refs holds the repository's lock, as we do now, but for garbage
 // collection: while that runs, locks are its own.
-func unlock(dir string, age time.Duration) (removed int, err error) {
+func unlock(dir string, age, packed time.Duration) (removed int, err error) {
 	if collecting(dir) {
 		return 0, nil
 	}
 	var errs []error
 	remove := func(path string) {
+		age := age
+		if strings.HasPrefix(filepath.Base(path), "packed-refs.") {
+			age = packed
+		}
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < age {
 			return
 		}
@@ -75,9 +85,14 @@ func unlock(dir string, age time.Duration) (removed int, err error) {
 }
 
 // collecting reports whether a process of this host says that it collects garbage
-// in a repository, and is alive. Git writes "<pid> <host>" for as long.
+// in a repository, and is alive. Git writes "<pid> <host>" for as long. It does not
+// believe a note that is older than 12 hours either: its number may be another process's.
 func collecting(dir string) bool {
-	note, err := os.ReadFile(filepath.Join(dir, "gc.pid"))
+	path := filepath.Join(dir, "gc.pid")
+	if info, err := os.Lstat(path); err != nil || time.Since(info.ModTime()) > gcMost {
+		return false
+	}
+	note, err := os.ReadFile(path)
 	if err != nil {
 		return false
 	}
@@ -92,6 +107,8 @@ func collecting(dir string) bool {
 	err = syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
+
+const gcMost = 12 * time.Hour
 
 // release lets garbage collection have the packs that Promote marked.
 func release(dir string) error {

@@ -1,0 +1,471 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// kept is a repository that is maintained.
+type kept struct {
+	t    testing.TB
+	f    *Fetcher
+	dir  string
+	lock sync.Mutex
+	how  purgatory.Maintenance
+}
+
+func keeping(t testing.TB, f *Fetcher, dir string, keep ...nip34.ObjectID) *kept {
+	k := &kept{t: t, f: f, dir: dir}
+	k.how = purgatory.Maintenance{
+		Lock: func(context.Context) (string, func(), error) {
+			k.lock.Lock()
+			return dir, k.lock.Unlock, nil
+		},
+		Keep:  func(context.Context) ([]nip34.ObjectID, error) { return keep, nil },
+		Grace: 14 * 24 * time.Hour, Remember: 30 * 24 * time.Hour,
+	}
+	return k
+}
+
+func (k *kept) maintain() purgatory.Maintained {
+	k.t.Helper()
+	done, err := k.f.Maintain(k.t.Context(), k.how)
+	require.NoError(k.t, err)
+	return done
+}
+
+// later has everything in a repository be older, as if nothing had been done meanwhile:
+// packs, loose objects, what the diary and the logs say. Ages that git notes in a pack of
+// unnamed objects can't be moved: such packs must be new.
+func (k *kept) later(by time.Duration) {
+	k.t.Helper()
+	var files []string
+	for _, pattern := range []string{"objects/pack/*", "objects/??/*", "objects/tmp_*"} {
+		found, err := filepath.Glob(filepath.Join(k.dir, pattern))
+		require.NoError(k.t, err)
+		files = append(files, found...)
+	}
+	for _, path := range files {
+		info, err := os.Stat(path)
+		require.NoError(k.t, err)
+		at := info.ModTime().Add(-by)
+		require.NoError(k.t, os.Chtimes(path, at, at))
+	}
+	require.NoError(k.t, os.RemoveAll(filepath.Join(k.dir, diaryName)))
+	require.NoError(k.t, os.RemoveAll(filepath.Join(k.dir, "logs")))
+}
+
+func (k *kept) packs() (out []string) {
+	found, err := filepath.Glob(filepath.Join(k.dir, "objects", "pack", "*.pack"))
+	require.NoError(k.t, err)
+	return found
+}
+
+func (k *kept) has(id nip34.ObjectID) bool {
+	cmd := exec.Command("git", "--git-dir="+k.dir, "cat-file", "-e", id.String())
+	return cmd.Run() == nil
+}
+
+// packed has a commit with a file of its own come to a repository in a pack, as by a push.
+func packed(t testing.TB, dir string, parent nip34.ObjectID, text string) nip34.ObjectID {
+	t.Helper()
+	blob := gitIn(t, dir, text, "hash-object", "-w", "--stdin")
+	tree := gitIn(t, dir, fmt.Sprintf("100644 blob %s\tf\n", blob), "mktree")
+	args := []string{"commit-tree", tree, "-m", text}
+	if !parent.IsZero() {
+		args = append(args, "-p", parent.String())
+	}
+	commit := git(t, dir, args...)
+	gitIn(t, dir, strings.Join([]string{blob, tree, commit, ""}, "\n"), "pack-objects", "--quiet", filepath.Join(dir, "objects/pack/pack"))
+	git(t, dir, "prune-packed")
+	return oid(t, commit)
+}
+
+// Objects that nothing names any more were there for good, and served by their ids: what
+// is in a branch that was deleted could never be taken back. They stay for the time of
+// grace, and are gone after it; what an event names that waits is not, nor what a log
+// still has.
+func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
+	for _, rolled := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rolled=%v", rolled), func(t *testing.T) {
+			f := fetcher(t, Config{})
+			dir := bare(t, nip34.SHA1)
+			main := packed(t, dir, nip34.ObjectID{}, "main")
+			secret := packed(t, dir, main, "secret")
+			waits := packed(t, dir, main, "named by an event that waits")
+			logged := packed(t, dir, main, "in a log")
+			git(t, dir, "update-ref", "refs/heads/main", main.String())
+			k := keeping(t, f, dir, waits)
+			if rolled {
+				for i := range fewPacks {
+					packed(t, dir, nip34.ObjectID{}, fmt.Sprint(i))
+				}
+				k.how.Grace = 10 * 365 * 24 * time.Hour
+				require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName),
+					fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+				done := k.maintain()
+				require.False(t, done.Pruned)
+				require.Equal(t, 1, done.Packs)
+				k.how.Grace = 14 * 24 * time.Hour
+			}
+			k.later(13 * 24 * time.Hour)
+			require.True(t, k.maintain().Pruned)
+			require.True(t, k.has(secret), "within its grace")
+			require.False(t, k.maintain().Pruned, "once in a while")
+			git(t, dir, "repack", "-adq", "--keep-unreachable") // without the ages that git has noted
+			k.later(15 * 24 * time.Hour)
+			log := filepath.Join(dir, "logs", "HEAD")
+			require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+			line := func(at time.Time) []byte {
+				return fmt.Appendf(nil, "%s %s g <g> %d +0000\tdeleted\n", logged, logged, at.Unix())
+			}
+			require.NoError(t, os.WriteFile(log, line(time.Now().Add(-29*24*time.Hour)), 0o600))
+			done := k.maintain()
+			require.True(t, done.Pruned)
+			require.False(t, k.has(secret))
+			require.True(t, k.has(main))
+			require.True(t, k.has(waits))
+			require.True(t, k.has(logged))
+			k.later(15 * 24 * time.Hour)
+			require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+			require.NoError(t, os.WriteFile(log, line(time.Now().Add(-31*24*time.Hour)), 0o600))
+			require.True(t, k.maintain().Pruned)
+			require.False(t, k.has(logged))
+			require.NoFileExists(t, log)
+			git(t, dir, "fsck", "--strict", "--connectivity-only")
+			require.Len(t, k.packs(), 1)
+		})
+	}
+}
+
+// The age of an object counts from when it was named last, or came last, also over several
+// looks: those that are too young are packed apart, and their ages noted.
+func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	old := packed(t, dir, main, "old")
+	k := keeping(t, f, dir)
+	k.later(10 * 24 * time.Hour)
+	young := packed(t, dir, main, "young")
+	require.True(t, k.maintain().Pruned)
+	require.True(t, k.has(old))
+	require.NoError(t, os.Remove(filepath.Join(dir, diaryName)))
+	k.how.Grace = 9 * 24 * time.Hour
+	require.True(t, k.maintain().Pruned)
+	require.False(t, k.has(old))
+	require.True(t, k.has(young))
+}
+
+// An operator who has to take something down has it gone at once, logs and all; what an
+// event names that waits stays.
+func TestMaintainNow(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	bad, waits := packed(t, dir, main, "bad"), packed(t, dir, main, "waits")
+	git(t, dir, "config", "core.logAllRefUpdates", "always")
+	git(t, dir, "update-ref", "refs/heads/main", bad.String())
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	loose := oid(t, gitIn(t, dir, "loose", "hash-object", "-w", "--stdin"))
+	k := keeping(t, f, dir, waits)
+	k.how.Now = true
+	done := k.maintain()
+	require.True(t, done.Pruned)
+	require.Zero(t, done.LooseRefs)
+	require.Equal(t, 1, done.Packs)
+	require.Equal(t, 3, done.Removed)
+	require.Positive(t, done.Freed)
+	require.False(t, k.has(bad))
+	require.False(t, k.has(loose))
+	require.True(t, k.has(waits))
+	git(t, dir, "fsck", "--strict")
+	require.Equal(t, main.String(), git(t, dir, "rev-parse", "main"))
+}
+
+// What is pushed while new packs are made is not lost, though it may need what was about
+// to go; then nothing goes.
+func TestNamedWhileItWasAboutToGo(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		since func(k *kept, old nip34.ObjectID)
+		err   error
+	}{
+		{"a ref is moved there", func(k *kept, old nip34.ObjectID) {
+			git(k.t, k.dir, "update-ref", "refs/heads/again", old.String())
+		}, purgatory.ErrInUse},
+		{"a ref is moved to one that needs it", func(k *kept, old nip34.ObjectID) {
+			git(k.t, k.dir, "update-ref", "refs/heads/again", packed(k.t, k.dir, old, "new").String())
+		}, purgatory.ErrInUse},
+		{"an event names it", func(k *kept, old nip34.ObjectID) {
+			k.how.Keep = func(context.Context) ([]nip34.ObjectID, error) { return []nip34.ObjectID{old}, nil }
+		}, purgatory.ErrInUse},
+		{"something else is pushed", func(k *kept, _ nip34.ObjectID) {
+			git(k.t, k.dir, "update-ref", "refs/heads/again", packed(k.t, k.dir, nip34.ObjectID{}, "new").String())
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fetcher(t, Config{})
+			dir := bare(t, nip34.SHA1)
+			main := packed(t, dir, nip34.ObjectID{}, "main")
+			git(t, dir, "update-ref", "refs/heads/main", main.String())
+			old := packed(t, dir, main, "old")
+			k := keeping(t, f, dir)
+			keep := func(ctx context.Context) ([]nip34.ObjectID, error) { return k.how.Keep(ctx) }
+			k.later(15 * 24 * time.Hour)
+			once := false
+			f.packed = func(string) {
+				if !once {
+					once = true
+					c.since(k, old)
+				}
+			}
+			how := k.how
+			how.Keep = keep
+			before := len(k.packs())
+			_, err := f.Maintain(t.Context(), how)
+			require.ErrorIs(t, err, c.err)
+			require.Equal(t, c.err != nil, k.has(old))
+			if c.err != nil {
+				require.GreaterOrEqual(t, len(k.packs()), before)
+				require.LessOrEqual(t, len(k.packs()), before+1, "what was made in vain is gone")
+			}
+			git(t, dir, "fsck", "--strict", "--connectivity-only")
+		})
+	}
+}
+
+// Packs that are marked, by us or an operator, stay as they are, also if the mark comes
+// while new packs are made.
+func TestMarkedPacksStay(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	packed(t, dir, nip34.ObjectID{}, "unnamed")
+	k := keeping(t, f, dir)
+	marked := k.packs()
+	for _, path := range marked {
+		require.NoError(t, os.WriteFile(strings.TrimSuffix(path, ".pack")+".keep", []byte(keepNote), 0o600))
+	}
+	late := packed(t, dir, nip34.ObjectID{}, "late")
+	f.packed = func(string) {
+		for _, path := range k.packs() {
+			require.NoError(t, writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
+		}
+	}
+	git(t, dir, "update-ref", "refs/heads/late", late.String())
+	k.how.Now = true
+	k.maintain()
+	require.Subset(t, k.packs(), marked)
+	require.True(t, k.has(late))
+	require.NoError(t, release(dir))
+	f.packed = nil
+	k.maintain()
+	require.Len(t, k.packs(), 1)
+	git(t, dir, "fsck", "--strict")
+}
+
+// What is damaged, or a git that fails or is killed at any step, leaves what was there.
+func TestMaintenanceThatIsKilled(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	for _, verb := range []string{"pack-refs", "reflog", "for-each-ref", "pack-objects", "--cruft", "rev-list", "prune-packed"} {
+		t.Run(verb, func(t *testing.T) {
+			script := filepath.Join(t.TempDir(), "git")
+			require.NoError(t, os.WriteFile(script, fmt.Appendf(nil,
+				"#!/bin/sh\ncase \" $* \" in *build-options*) ;; *' %s '*) kill -9 $$;; esac\nexec %s \"$@\"\n", verb, real), 0o700))
+			bad, good := fetcher(t, Config{Git: script}), fetcher(t, Config{})
+			dir := bare(t, nip34.SHA1)
+			git(t, dir, "config", "core.logAllRefUpdates", "always")
+			main := packed(t, dir, nip34.ObjectID{}, "main")
+			for i := range fewRefs {
+				git(t, dir, "update-ref", fmt.Sprintf("refs/heads/%d", i), main.String())
+			}
+			gone := packed(t, dir, main, "gone")
+			git(t, dir, "update-ref", "refs/heads/0", gone.String())
+			git(t, dir, "update-ref", "refs/heads/0", main.String())
+			gitIn(t, dir, "loose", "hash-object", "-w", "--stdin")
+			k := keeping(t, bad, dir, packed(t, dir, main, "waits"))
+			_, err := bad.Maintain(t.Context(), k.how)
+			require.Error(t, err)
+			git(t, dir, "fsck", "--strict", "--connectivity-only")
+			require.True(t, k.has(gone))
+			require.Len(t, strings.Fields(git(t, dir, "for-each-ref", "--format=x")), fewRefs)
+			k.f = good
+			k.how.Now = true
+			done := k.maintain()
+			require.Equal(t, 1, done.Packs)
+			require.Zero(t, done.LooseRefs)
+			git(t, dir, "fsck", "--strict")
+		})
+	}
+}
+
+// The whole process is killed between any two steps of the swap: what is there is sound,
+// and the next look makes it what it should be.
+func TestSwapThatIsCutOff(t *testing.T) {
+	for _, exts := range [][]string{{".idx"}, {".idx", ".pack"}} {
+		f := fetcher(t, Config{})
+		dir := bare(t, nip34.SHA1)
+		main := packed(t, dir, nip34.ObjectID{}, "main")
+		git(t, dir, "update-ref", "refs/heads/main", main.String())
+		k := keeping(t, f, dir)
+		old := strings.TrimSuffix(k.packs()[0], ".pack")
+		packed(t, dir, nip34.ObjectID{}, "unnamed")
+		gitIn(t, dir, main.String()+"\n", "pack-objects", "--revs", "--quiet", filepath.Join(dir, "objects/pack/pack"), "--no-reuse-object", "--compression=0")
+		for _, ext := range exts {
+			require.NoError(t, os.Remove(old+ext))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "objects/pack/tmp_pack_abcdef"), []byte("half"), 0o600))
+		git(t, dir, "fsck", "--strict", "--connectivity-only")
+		k.how.Now = true
+		k.maintain()
+		require.FileExists(t, filepath.Join(dir, "objects/pack/tmp_pack_abcdef"), "somebody may be writing it")
+		k.later(2 * leftAfter)
+		k.maintain()
+		entries, err := os.ReadDir(filepath.Join(dir, "objects/pack"))
+		require.NoError(t, err)
+		require.Len(t, entries, 2, "%v", entries)
+		git(t, dir, "fsck", "--strict")
+	}
+}
+
+// A crash between the steps of a promotion left a pack without index, of up to the size of
+// a whole repository, that neither git nor anybody else removed; one in a push left the
+// folder of its objects.
+func TestTidyRemovesHalfPacks(t *testing.T) {
+	dir := sample(t)
+	f := fetcher(t, Config{})
+	folder := filepath.Join(dir, "objects", "pack")
+	var halves []string
+	for _, name := range []string{"pack-0123.pack", "pack-0123.rev", "tmp_pack_x", "tmp_idx_x"} {
+		halves = append(halves, filepath.Join(folder, name))
+	}
+	whole, err := filepath.Glob(folder + "/pack-*")
+	require.NoError(t, err)
+	for _, path := range halves {
+		require.NoError(t, os.WriteFile(path, []byte("half"), 0o600))
+	}
+	incoming := filepath.Join(dir, "objects", "tmp_objdir-incoming-x")
+	require.NoError(t, os.MkdirAll(filepath.Join(incoming, "pack"), 0o700))
+	halves = append(halves, incoming)
+	require.NoError(t, f.Tidy(t.Context(), dir))
+	for _, path := range halves {
+		_, err := os.Stat(path)
+		require.NoError(t, err, "it may be in use")
+		age(t, path, 2*leftAfter)
+	}
+	require.NoError(t, f.Tidy(t.Context(), dir))
+	for _, path := range halves {
+		_, err := os.Stat(path)
+		require.ErrorIs(t, err, os.ErrNotExist, path)
+	}
+	after, err := filepath.Glob(folder + "/pack-*")
+	require.NoError(t, err)
+	require.Equal(t, whole, after)
+}
+
+// A reader that has begun is not disturbed by packs that go, however often.
+func TestReadersAreNotDisturbed(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	history(t, dir, "main", 300)
+	k := keeping(t, f, dir)
+	k.how.Now = true
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	ended := make(chan error, 1)
+	wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			cmd := exec.CommandContext(ctx, "git", "clone", "-q", "--bare", "file://"+dir, filepath.Join(t.TempDir(), fmt.Sprint(i)))
+			cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
+			if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
+				ended <- fmt.Errorf("%w: %s", err, out)
+				return
+			}
+		}
+		ended <- nil
+	})
+	parent := oid(t, git(t, dir, "rev-parse", "main"))
+	for i := range 12 {
+		parent = packed(t, dir, parent, fmt.Sprint(i))
+		git(t, dir, "update-ref", "refs/heads/main", parent.String())
+		k.maintain()
+	}
+	stop()
+	wg.Wait()
+	require.NoError(t, <-ended)
+	require.Len(t, k.packs(), 1)
+}
+
+// One repository is maintained once at a time, and not while it is somewhere else.
+func TestOneMaintenanceAtATime(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := sample(t)
+	k := keeping(t, f, dir)
+	k.how.Now = true
+	var inner error
+	f.packed = func(string) {
+		f.packed = nil
+		_, inner = f.Maintain(t.Context(), k.how)
+	}
+	k.maintain()
+	require.ErrorIs(t, inner, purgatory.ErrInUse)
+	boom := errors.New("boom")
+	lock := k.how.Lock
+	k.how.Lock = func(context.Context) (string, func(), error) { return "", nil, boom }
+	_, err := f.Maintain(t.Context(), k.how)
+	require.ErrorIs(t, err, boom)
+	k.how.Lock = lock
+	k.how.Keep = func(context.Context) ([]nip34.ObjectID, error) { return nil, boom }
+	_, err = f.Maintain(t.Context(), k.how)
+	require.ErrorIs(t, err, boom)
+	f.free = func(string) (uint64, error) { return 0, syscall.EIO }
+	k = keeping(t, f, dir)
+	k.how.Now = true
+	_, err = f.Maintain(t.Context(), k.how)
+	require.ErrorIs(t, err, syscall.EIO)
+	f.free = func(string) (uint64, error) { return f.cfg.MinFreeDisk, nil }
+	_, err = f.Maintain(t.Context(), k.how)
+	require.ErrorIs(t, err, ErrDisk)
+}
+
+func TestOutOfOrder(t *testing.T) {
+	for _, c := range []struct {
+		objects []int
+		want    int
+	}{
+		{nil, 0},
+		{[]int{5}, 0},
+		{[]int{1, 2, 4, 8}, 0},
+		{[]int{1, 1}, 2},
+		{[]int{1, 1, 8}, 2},
+		{[]int{1, 1, 3}, 3},
+		{[]int{1, 1, 1, 1, 100}, 4},
+		{[]int{1, 1, 1, 1, 7}, 5},
+		{[]int{3, 3, 12, 24, 40}, 5},
+		{[]int{3, 3, 12, 24, 48}, 2},
+	} {
+		var packs []packFile
+		for _, n := range c.objects {
+			packs = append(packs, packFile{objects: n})
+		}
+		require.Equal(t, c.want, outOfOrder(packs), "%v", c.objects)
+	}
+}
