@@ -47,6 +47,15 @@ type Config struct {
 	// state. Defaults to 1 h.
 	Check time.Duration
 
+	// Grace is how long objects stay in a repository that nothing names any more: no ref,
+	// no log of one (which is kept for 30 days), no event that waits. With too little,
+	// what somebody is about to name may be gone. Defaults to 14 days.
+	Grace time.Duration
+	// NoMaintenance has repositories left as they are: whoever sees to their packs, refs
+	// and unnamed objects must do so without a push or Run at the same time. It is so in any
+	// case if the GitFetcher is no [Maintainer].
+	NoMaintenance bool
+
 	// MaxEntries bounds the events that wait, MaxBytes about what they take up
 	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for states of
 	// repositories that are served: strangers may have any number of keys. Default to
@@ -123,6 +132,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Backoff, 20*time.Second)
 	def(&c.MaxBackoff, 2*time.Minute)
 	def(&c.Check, time.Hour)
+	def(&c.Grace, 14*24*time.Hour)
 	def(&c.MaxEntries, 10_000)
 	def(&c.MaxBytes, 64<<20)
 	def(&c.MaxPerAuthor, 100)
@@ -162,7 +172,7 @@ func (c Config) validate() error {
 	}{
 		{"Hold", c.Hold}, {"MaxHold", c.MaxHold}, {"SoftExpiry", c.SoftExpiry}, {"PlaceholderHold", c.PlaceholderHold},
 		{"Remember", c.Remember}, {"UserDelay", c.UserDelay}, {"SyncDelay", c.SyncDelay}, {"Backoff", c.Backoff},
-		{"MaxBackoff", c.MaxBackoff}, {"Check", c.Check}, {"Timeout", c.Timeout},
+		{"MaxBackoff", c.MaxBackoff}, {"Check", c.Check}, {"Grace", c.Grace}, {"Timeout", c.Timeout},
 		{"FetchTimeout", c.FetchTimeout},
 	} {
 		if d.value <= 0 {

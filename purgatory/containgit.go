@@ -16,6 +16,8 @@ type containedGit struct {
 	mender Mender // nil: it is none
 	taker  Taker  // nil: it is none
 	p      *Purgatory
+
+	maintainer Maintainer // nil: it is none
 }
 
 func (p *Purgatory) containGit(of GitFetcher) containedGit {
@@ -23,6 +25,7 @@ func (p *Purgatory) containGit(of GitFetcher) containedGit {
 	g.sharer, _ = of.(Sharer)
 	g.mender, _ = of.(Mender)
 	g.taker, _ = of.(Taker)
+	g.maintainer, _ = of.(Maintainer)
 	return g
 }
 
@@ -73,6 +76,12 @@ func (g containedGit) mend(ctx context.Context, dir string) (err error) {
 	}
 	defer g.p.recovered(&err, ofGit)
 	return g.mender.Mend(ctx, dir)
+}
+
+// maintain is [Maintainer]. It is called only if the other is one.
+func (g containedGit) maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.maintainer.Maintain(ctx, how)
 }
 
 // containedQuarantine is a Quarantine whose panics are errors.

@@ -83,6 +83,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.resume(ctx)
 	e.wg.Go(func() { p.runChecks(ctx) })
 	e.wg.Go(func() { e.fetches.runKeeping(ctx) })
+	e.wg.Go(func() { p.upkeep.run(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
 	e.fetches.discardAll()

@@ -216,6 +216,7 @@ func (f *fetches) promote(ctx context.Context, pl *place, ref filters.RepoRef) e
 		return errors.Join(err, q.Discard())
 	}
 	f.p.step("promoted")
+	f.p.upkeep.brought(ref)
 	return nil
 }
 

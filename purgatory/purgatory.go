@@ -55,6 +55,7 @@ type Purgatory struct {
 	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
 	engine engine // owned by Run
+	upkeep *maintenance
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
@@ -98,7 +99,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	p.stager.p = p
 	p.stager.of, _ = repos.(Stager)
 	p.keep = keeper{containedStore{store, p}}
-	p.engine = newEngine(p)
+	p.engine, p.upkeep = newEngine(p), newMaintenance(p)
 	if err := p.engine.recall(ctx); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ type Status struct {
 	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
 	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
+
+	Maintenance MaintenanceStatus `json:"maintenance"`
 }
 
 // StatusEntries is how many entries a [Status] names.
@@ -60,6 +62,7 @@ func (p *Purgatory) Status() Status {
 		Objects: p.stats.objects.Load(), Fetched: p.stats.bytes.Load(), Unreadable: p.stats.unreadable.Load(),
 	}
 	st.Dropped, st.Panics = p.stats.byName()
+	st.Maintenance = p.upkeep.snapshot()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.ledger.All()
@@ -117,6 +120,8 @@ type collector struct {
 	p                                         *Purgatory
 	queue, attempts, oids, inFlight, requests *prometheus.Desc
 	waiting, fates, bytes, dropped, panics    *prometheus.Desc
+
+	upkeepDue, upkeepRuns, upkeepSeconds, upkeepFreed, upkeepRemoved, packs, looseRefs *prometheus.Desc
 }
 
 func newCollector(p *Purgatory, namespace string) *collector {
@@ -135,6 +140,14 @@ func newCollector(p *Purgatory, namespace string) *collector {
 		bytes:    desc("fetched_bytes_total", "Bytes of git data that came."),
 		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
 		panics:   desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
+
+		upkeepDue:     desc("maintenance_due", "Repositories that wait to be put in order."),
+		upkeepRuns:    desc("maintenance_runs_total", "How often a repository was put in order, by what it came to.", "result"),
+		upkeepSeconds: desc("maintenance_seconds_total", "Time that was spent putting repositories in order."),
+		upkeepFreed:   desc("maintenance_freed_bytes", "Bytes that putting repositories in order has freed; less where it keeps two copies for a while."),
+		upkeepRemoved: desc("maintenance_packs_removed_total", "Packs that became part of others, or were not needed."),
+		packs:         desc("packs", "Packs of all repositories, when all had been put in order last."),
+		looseRefs:     desc("loose_refs", "Refs with a file of their own of all repositories, when all had been put in order last."),
 	}
 }
 
@@ -142,6 +155,7 @@ func newCollector(p *Purgatory, namespace string) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics,
+		c.upkeepDue, c.upkeepRuns, c.upkeepSeconds, c.upkeepFreed, c.upkeepRemoved, c.packs, c.looseRefs,
 	} {
 		ch <- d
 	}
@@ -159,6 +173,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.attempts, counter, float64(st.Failed), "failure")
 	send(c.oids, counter, float64(st.Objects))
 	send(c.bytes, counter, float64(st.Fetched))
+	m := st.Maintenance
+	send(c.upkeepDue, gauge, float64(m.Due))
+	send(c.upkeepRuns, counter, float64(m.Runs-m.Failed), "success")
+	send(c.upkeepRuns, counter, float64(m.Failed), "failure")
+	send(c.upkeepSeconds, counter, m.Took.Seconds())
+	send(c.upkeepFreed, gauge, float64(m.Freed))
+	send(c.upkeepRemoved, counter, float64(m.Removed))
+	send(c.packs, gauge, float64(m.Packs))
+	send(c.looseRefs, gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{
 		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders,
 	} {

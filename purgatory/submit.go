@@ -309,6 +309,7 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 // hourly check, with a [Knower].
 func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
 	p.Pushing(ref, refs) // who did not say so before says it now
+	p.upkeep.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, isState) {
 		p.sign(ctx, ref, false)

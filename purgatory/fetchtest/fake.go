@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
@@ -58,6 +59,8 @@ type repo struct {
 	objects map[nip34.ObjectID]struct{}
 	refs    purgatory.Refs
 	locked  bool // by a process that was killed
+	// unnamed are objects that nothing named when Maintain was called last, and since when.
+	unnamed map[nip34.ObjectID]time.Time
 }
 
 var (
@@ -66,6 +69,7 @@ var (
 	_ purgatory.Sharer       = (*Fake)(nil)
 	_ purgatory.Stager       = (*Fake)(nil)
 	_ purgatory.Taker        = (*Fake)(nil)
+	_ purgatory.Maintainer   = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
@@ -80,7 +84,7 @@ func New() *Fake {
 
 // FailWith has each operation ask what it is to fail with: "create", "lock",
 // "remove", "quarantine", "fetch", "missing", "promote", "share", "take", "refs",
-// "align" or "tidy". It may wait; nothing else is held up by that.
+// "align", "tidy" or "maintain". It may wait; nothing else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -385,6 +389,56 @@ func (f *Fake) Tidy(_ context.Context, dir string) error {
 	}
 	f.dirs[dir].locked = false
 	return nil
+}
+
+// Maintain implements [purgatory.Maintainer]. It looks for what nothing names each time,
+// and has that go once it has found it unnamed for the time of grace.
+func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done purgatory.Maintained, err error) {
+	dir, unlock, err := how.Lock(ctx)
+	if err != nil {
+		return done, err
+	}
+	defer unlock()
+	keep, err := how.Keep(ctx)
+	if err != nil {
+		return done, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("maintain"); err != nil {
+		return done, err
+	}
+	r := f.dirs[dir]
+	named := make(map[nip34.ObjectID]bool)
+	var name func(id nip34.ObjectID)
+	name = func(id nip34.ObjectID) {
+		if !named[id] {
+			named[id] = true
+			for _, o := range f.needs[id] {
+				name(o)
+			}
+		}
+	}
+	for _, id := range slices.Concat(keep, slices.Collect(maps.Values(r.refs.At))) {
+		name(id)
+	}
+	now, old := time.Now(), r.unnamed
+	r.unnamed = make(map[nip34.ObjectID]time.Time)
+	for id := range r.objects {
+		since, known := old[id]
+		switch {
+		case named[id]:
+		case how.Now, known && now.Sub(since) >= how.Grace:
+			delete(r.objects, id)
+			done.Freed++
+		case known:
+			r.unnamed[id] = since
+		default:
+			r.unnamed[id] = now
+		}
+	}
+	done.Pruned = true
+	return done, nil
 }
 
 // Objects returns the ids of the objects in a repository, in order.

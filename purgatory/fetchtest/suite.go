@@ -2,7 +2,9 @@ package fetchtest
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,6 +46,7 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"AllOrNothing": testAllOrNothing,
 		"Tidy":         testTidy,
 		"Share":        testShare,
+		"Maintain":     testMaintain,
 		"Cancelled":    testCancelled,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -210,6 +213,49 @@ func testShare(t *testing.T, s Setup) {
 	require.NoError(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
 	require.Empty(t, s.missing(t, s.Other, s.First, s.Second))
 	require.Error(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}))
+}
+
+// Maintain is optional. What refs have stays, and what it is told to keep; the rest goes
+// after its grace, or at once.
+func testMaintain(t *testing.T, s Setup) {
+	m, ok := s.Git.(purgatory.Maintainer)
+	if !ok {
+		return
+	}
+	s.bring(t, s.Second)
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	maintain := func(now bool, keep ...nip34.ObjectID) {
+		locked := 0
+		_, err := m.Maintain(t.Context(), purgatory.Maintenance{
+			Lock: func(context.Context) (string, func(), error) {
+				locked++
+				require.Equal(t, 1, locked)
+				return s.Dir, func() { locked-- }, nil
+			},
+			Keep: func(context.Context) ([]nip34.ObjectID, error) {
+				require.Equal(t, 1, locked, "under the lock")
+				return keep, nil
+			},
+			Grace: time.Hour, Remember: time.Hour, Now: now,
+		})
+		require.NoError(t, err)
+		require.Zero(t, locked)
+	}
+	maintain(false)
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "within its grace")
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	maintain(true, s.Second, s.Absent)
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was to be kept")
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	main := mustRef(t, "refs/heads/main")
+	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
+	maintain(true)
+	require.Equal(t, []nip34.ObjectID{s.Second}, s.missing(t, s.Dir, s.First, s.Second))
+	boom := errors.New("boom")
+	_, err := m.Maintain(t.Context(), purgatory.Maintenance{
+		Lock: func(context.Context) (string, func(), error) { return "", nil, boom },
+	})
+	require.ErrorIs(t, err, boom)
 }
 
 // A fetch ends with its context.

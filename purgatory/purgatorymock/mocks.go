@@ -782,6 +782,69 @@ func (c *MockMenderMendCall) DoAndReturn(f func(context.Context, string) error) 
 	return c
 }
 
+// MockMaintainer is a mock of Maintainer interface.
+type MockMaintainer struct {
+	ctrl     *gomock.Controller
+	recorder *MockMaintainerMockRecorder
+	isgomock struct{}
+}
+
+// MockMaintainerMockRecorder is the mock recorder for MockMaintainer.
+type MockMaintainerMockRecorder struct {
+	mock *MockMaintainer
+}
+
+// NewMockMaintainer creates a new mock instance.
+func NewMockMaintainer(ctrl *gomock.Controller) *MockMaintainer {
+	mock := &MockMaintainer{ctrl: ctrl}
+	mock.recorder = &MockMaintainerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockMaintainer) EXPECT() *MockMaintainerMockRecorder {
+	return m.recorder
+}
+
+// Maintain mocks base method.
+func (m *MockMaintainer) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Maintain", ctx, how)
+	ret0, _ := ret[0].(purgatory.Maintained)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Maintain indicates an expected call of Maintain.
+func (mr *MockMaintainerMockRecorder) Maintain(ctx, how any) *MockMaintainerMaintainCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintain", reflect.TypeOf((*MockMaintainer)(nil).Maintain), ctx, how)
+	return &MockMaintainerMaintainCall{Call: call}
+}
+
+// MockMaintainerMaintainCall wrap *gomock.Call
+type MockMaintainerMaintainCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockMaintainerMaintainCall) Return(arg0 purgatory.Maintained, arg1 error) *MockMaintainerMaintainCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockMaintainerMaintainCall) Do(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockMaintainerMaintainCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockMaintainerMaintainCall) DoAndReturn(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockMaintainerMaintainCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockQuarantine is a mock of Quarantine interface.
 type MockQuarantine struct {
 	ctrl     *gomock.Controller

@@ -1,0 +1,215 @@
+package gitfetch
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// The types of objects in a pack.
+const (
+	packedCommit = 1
+	packedTree   = 2
+	packedBlob   = 3
+)
+
+// thing is an object as it is written into a pack.
+type thing struct {
+	typ  byte
+	body []byte
+}
+
+func (o thing) id() (id [20]byte) {
+	name := map[byte]string{packedCommit: "commit", packedTree: "tree", packedBlob: "blob"}[o.typ]
+	return sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", name, len(o.body)), o.body...))
+}
+
+// place puts objects into a repository as git does with a push: as a pack with an index,
+// but without running git, so that there can be many.
+func place(t testing.TB, dir string, things ...thing) {
+	t.Helper()
+	type entry struct {
+		id  [20]byte
+		crc uint32
+		at  uint32
+	}
+	var entries []entry
+	var parts [][]byte
+	at := uint32(len(packHeader(0)))
+	for _, o := range things {
+		raw := object(o.typ, o.body)
+		entries = append(entries, entry{o.id(), crc32.ChecksumIEEE(raw), at})
+		parts = append(parts, raw)
+		at += uint32(len(raw))
+	}
+	pack := packOf(parts...)
+	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
+	var idx bytes.Buffer
+	idx.WriteString(indexMark)
+	for b := range 256 {
+		n := 0
+		for _, e := range entries {
+			if int(e.id[0]) <= b {
+				n++
+			}
+		}
+		_ = binary.Write(&idx, binary.BigEndian, uint32(n))
+	}
+	for _, e := range entries {
+		idx.Write(e.id[:])
+	}
+	for _, e := range entries {
+		_ = binary.Write(&idx, binary.BigEndian, e.crc)
+	}
+	for _, e := range entries {
+		_ = binary.Write(&idx, binary.BigEndian, e.at)
+	}
+	sum := pack[len(pack)-20:]
+	idx.Write(sum)
+	own := sha1.Sum(idx.Bytes())
+	idx.Write(own[:])
+	base := filepath.Join(dir, "objects", "pack", "pack-"+hex.EncodeToString(sum))
+	require.NoError(t, os.WriteFile(base+".pack", pack, 0o600))
+	require.NoError(t, os.WriteFile(base+".idx", idx.Bytes(), 0o600))
+}
+
+// pass has time go by: everything in a repository becomes older.
+func (k *kept) pass(by time.Duration) {
+	k.t.Helper()
+	files, err := filepath.Glob(filepath.Join(k.dir, "objects", "pack", "*"))
+	require.NoError(k.t, err)
+	for _, path := range files {
+		info, err := os.Stat(path)
+		require.NoError(k.t, err)
+		at := info.ModTime().Add(-by)
+		require.NoError(k.t, os.Chtimes(path, at, at))
+		if !strings.HasSuffix(path, ".mtimes") {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		require.NoError(k.t, err)
+		for i := 12; i < len(data)-40; i += 4 { // after the head, before two checksums
+			binary.BigEndian.PutUint32(data[i:], binary.BigEndian.Uint32(data[i:])-uint32(by/time.Second))
+		}
+		require.NoError(k.t, os.Chmod(path, 0o600))
+		require.NoError(k.t, os.WriteFile(path, data, 0o600))
+		require.NoError(k.t, os.Chtimes(path, at, at))
+	}
+	path := filepath.Join(k.dir, diaryName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	var book diary
+	require.NoError(k.t, json.Unmarshal(data, &book))
+	book.Began = book.Began.Add(-by)
+	data, err = json.Marshal(book)
+	require.NoError(k.t, err)
+	require.NoError(k.t, os.WriteFile(path, data, 0o600))
+}
+
+// cloneTime is how long a clone takes, the fastest of a few.
+func cloneTime(t testing.TB, dir string) (best time.Duration) {
+	t.Helper()
+	for i := range 3 {
+		to := filepath.Join(t.TempDir(), "clone")
+		began := time.Now()
+		git(t, dir, "-c", "safe.directory=*", "clone", "-q", "--bare", "file://"+dir, to)
+		if took := time.Since(began); i == 0 || took < best {
+			best = took
+		}
+		require.NoError(t, os.RemoveAll(to))
+	}
+	return best
+}
+
+// 10,000 pushes in a year to one repository, every tenth to a branch of its own that is
+// deleted a month later, left 10,000 packs, as many objects that nothing names, and 1,000 files
+// of refs; whoever cloned had git look into each. Now there are as few as when it was new,
+// and a clone takes as long as one of a repository that was just packed as a whole.
+//
+// Here the year has 1,000 pushes: more of them cost the test a minute, and no packs.
+func TestAYearOfPushes(t *testing.T) { year(t, 1000) }
+
+// BenchmarkAYearOfPushes has all of the 10,000.
+func BenchmarkAYearOfPushes(b *testing.B) {
+	for b.Loop() {
+		year(b, 10_000)
+	}
+}
+
+func year(t testing.TB, pushes int) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	k := keeping(t, f, dir)
+	files := make([][20]byte, 20)
+	var parent string
+	var topics, gone []string
+	mostPacks, runs, locked := 0, 0, time.Duration(0)
+	for i := range pushes {
+		blob := thing{packedBlob, fmt.Appendf(nil, "file %d at %d\n%s", i%len(files), i, strings.Repeat("line\n", i%50))}
+		files[i%len(files)] = blob.id()
+		var tree []byte
+		for n, id := range files {
+			if id != [20]byte{} {
+				tree = append(fmt.Appendf(tree, "100644 f%02d\x00", n), id[:]...)
+			}
+		}
+		root := thing{packedTree, tree}
+		body := fmt.Appendf(nil, "tree %x\n", root.id())
+		if parent != "" {
+			body = fmt.Appendf(body, "parent %s\n", parent)
+		}
+		commit := thing{packedCommit, fmt.Appendf(body, "author a <a> %d +0000\ncommitter a <a> %d +0000\n\n%d\n", i, i, i)}
+		place(t, dir, blob, root, commit)
+		id := fmt.Sprintf("%x", commit.id())
+		name := "refs/heads/main"
+		if i%10 == 9 {
+			name = fmt.Sprintf("refs/heads/topic%d", i)
+			topics = append(topics, name)
+			gone = append(gone, id)
+		} else {
+			parent = id
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(id+"\n"), 0o600))
+		if i%upkeepPushes == upkeepPushes-1 {
+			for len(topics) > pushes/120 {
+				git(t, dir, "update-ref", "-d", topics[0])
+				topics = topics[1:]
+			}
+			done := k.maintain()
+			runs++
+			mostPacks, locked = max(mostPacks, done.Packs), max(locked, done.Locked)
+			require.Less(t, done.LooseRefs, fewRefs)
+			k.pass(365 * 24 * time.Hour * upkeepPushes / time.Duration(pushes))
+		}
+	}
+	packs := len(k.packs())
+	whole := filepath.Join(t.TempDir(), "whole.git")
+	git(t, dir, "-c", "safe.directory=*", "clone", "-q", "--mirror", "file://"+dir, whole)
+	ours, ideal := cloneTime(t, dir), cloneTime(t, whole)
+	t.Logf("%d pushes, %d times maintained: %d packs at most, %d at the end; locked for at most %v; clone %v, of one pack %v",
+		pushes, runs, mostPacks, packs, locked.Round(time.Millisecond), ours.Round(time.Millisecond), ideal.Round(time.Millisecond))
+	require.LessOrEqual(t, mostPacks, 20)
+	require.Less(t, ours, 3*ideal+200*time.Millisecond)
+	require.False(t, k.has(oid(t, gone[0])), "deleted long ago")
+	require.True(t, k.has(oid(t, gone[len(gone)-1])))
+	git(t, dir, "fsck", "--connectivity-only")
+}
+
+// upkeepPushes is after how many pushes package purgatory has a repository maintained.
+const upkeepPushes = 50

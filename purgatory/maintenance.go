@@ -1,0 +1,249 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/upkeep"
+)
+
+// ErrNoMaintainer is returned by [Purgatory.Maintain] if the GitFetcher is no [Maintainer].
+var ErrNoMaintainer = errors.New("repositories can't be maintained")
+
+const (
+	// upkeepPeriod is the time between two turns of a repository to which little comes.
+	// To find out that there is nothing to do takes milliseconds.
+	upkeepPeriod = 24 * time.Hour
+	// upkeepPushes is after how many pushes and fetches it is a repository's turn at once:
+	// each leaves a pack, and each pack costs every reader.
+	upkeepPushes = 50
+	// upkeepMost bounds the time for one repository. What can't be done in it is not done.
+	upkeepMost = time.Hour
+	// upkeepRest bounds the pause after each. Up to there, no more than half of one
+	// processor's time goes there.
+	upkeepRest = time.Minute
+	// maxUpkeep bounds the repositories that wait for their turn.
+	maxUpkeep = 100_000
+	// rememberRefs is how long what a ref pointed to can be had back from its log.
+	rememberRefs = 30 * 24 * time.Hour
+)
+
+// maintenance has our repositories put in order, one after the other.
+type maintenance struct {
+	p     *Purgatory
+	wake  chan struct{} // one slot: something is due
+	lines seldom.Lines[filters.RepoRef]
+
+	mu sync.Mutex
+	// guarded by mu
+	queue  *upkeep.Queue
+	status MaintenanceStatus
+	pass   struct{ packs, looseRefs int } // of the turns since all were due
+}
+
+// MaintenanceStatus is what was done to put repositories in order, since the start.
+type MaintenanceStatus struct {
+	Due     int           `json:"due"` // repositories that wait for their turn
+	Runs    uint64        `json:"runs"`
+	Failed  uint64        `json:"failed"` // of them
+	Pruned  uint64        `json:"pruned"` // of them, in which it was looked for what nothing names
+	Took    time.Duration `json:"took"`
+	Locked  time.Duration `json:"locked"` // the longest time that a repository was locked
+	Removed uint64        `json:"packs_removed"`
+	Freed   int64         `json:"freed_bytes"`
+	// Packs and LooseRefs are those of all repositories together, when all had their turn
+	// last.
+	Packs     int `json:"packs"`
+	LooseRefs int `json:"loose_refs"`
+}
+
+func newMaintenance(p *Purgatory) *maintenance {
+	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep)}
+}
+
+// Maintain puts one repository in order at once, whatever that costs: when it returns,
+// what no ref has and no event names that waits is gone, and so are the logs of refs. It
+// is for who must take something down, after the events are gone that name it. The error
+// wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
+func (p *Purgatory) Maintain(ctx context.Context, ref filters.RepoRef) (Maintained, error) {
+	if p.git.maintainer == nil {
+		return Maintained{}, ErrNoMaintainer
+	}
+	return p.upkeep.maintain(ctx, ref, true)
+}
+
+// run has every repository maintained once in a period, and sooner where much comes.
+func (m *maintenance) run(ctx context.Context) {
+	if m.p.git.maintainer == nil || m.p.cfg.NoMaintenance {
+		return
+	}
+	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
+	defer timer.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	resting := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			m.all(ctx)
+			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
+		case <-m.wake:
+		case <-pause.C:
+			resting = false
+		}
+		if resting {
+			continue
+		}
+		if took, any := m.one(ctx); any {
+			resting = true
+			pause.Reset(min(took, upkeepRest))
+		}
+	}
+}
+
+// all has every repository be due that is served or waits.
+func (m *maintenance) all(ctx context.Context) {
+	m.mu.Lock()
+	if m.queue.Len() == 0 { // else the last pass goes on
+		m.status.Packs, m.status.LooseRefs = m.pass.packs, m.pass.looseRefs
+		m.pass.packs, m.pass.looseRefs = 0, 0
+	}
+	m.queue.Forgive()
+	m.mu.Unlock()
+	identifiers, err := m.p.identifiers(ctx)
+	for _, identifier := range identifiers {
+		g, gerr := m.p.gather(ctx, identifier, false)
+		if gerr != nil {
+			err = errors.Join(err, gerr)
+			continue
+		}
+		for _, a := range g.all {
+			m.add(a.Ref)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		m.p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, printable(err.Error()))
+	}
+}
+
+func (m *maintenance) add(ref filters.RepoRef) {
+	m.mu.Lock()
+	added := m.queue.Add(ref)
+	m.mu.Unlock()
+	if !added {
+		m.p.stats.drop("maintenance")
+	}
+}
+
+// brought notes that data has come to a repository.
+func (m *maintenance) brought(ref filters.RepoRef) {
+	m.mu.Lock()
+	due := m.queue.Pushed(ref, upkeepPushes)
+	m.mu.Unlock()
+	if due {
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// one maintains the repository whose turn it is; any is false if there is none.
+func (m *maintenance) one(ctx context.Context) (took time.Duration, any bool) {
+	m.mu.Lock()
+	ref, any := m.queue.Next()
+	m.mu.Unlock()
+	if !any {
+		return 0, false
+	}
+	began := time.Now()
+	done, err := m.maintain(ctx, ref, false)
+	took = time.Since(began)
+	m.mu.Lock()
+	m.queue.Spent(ref.Owner, took)
+	m.pass.packs += done.Packs
+	m.pass.looseRefs += done.LooseRefs
+	m.mu.Unlock()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
+		m.p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+	}
+	return took, true
+}
+
+func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now bool) (Maintained, error) {
+	p := m.p
+	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
+	defer cancel()
+	began := time.Now()
+	done, err := p.git.maintain(ctx, Maintenance{
+		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
+		Keep: func(context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ref), nil },
+
+		Grace: p.cfg.Grace, Remember: rememberRefs, Now: now,
+	})
+	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
+		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
+	}
+	took := time.Since(began)
+	m.mu.Lock()
+	st := &m.status
+	st.Runs++
+	if err != nil {
+		st.Failed++
+	}
+	if done.Pruned {
+		st.Pruned++
+	}
+	st.Took += took
+	st.Locked = max(st.Locked, done.Locked)
+	st.Removed += uint64(done.Removed)
+	st.Freed += done.Freed
+	m.mu.Unlock()
+	if err == nil && (done.Removed > 0 || now) {
+		p.cfg.Logger.Info("repository maintained", keyRepo, printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
+			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
+	}
+	return done, err
+}
+
+// namedBy returns the objects that waiting events name, of those that concern a
+// repository.
+func (p *Purgatory) namedBy(ref filters.RepoRef) (ids []nip34.ObjectID) {
+	p.mu.Lock()
+	entries := p.ledger.Of(ref)
+	p.mu.Unlock()
+	for _, e := range entries {
+		switch e.Class {
+		case ledger.State:
+			if s, err := nip34.ParseState(e.Event); err == nil {
+				for _, id := range s.Refs {
+					ids = append(ids, id)
+				}
+			}
+		case ledger.PullRequest:
+			if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+				ids = append(ids, pr.Tip)
+			}
+		}
+	}
+	return ids
+}
+
+// snapshot is what was done, at one moment.
+func (m *maintenance) snapshot() MaintenanceStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.status
+	st.Due = m.queue.Len()
+	return st
+}

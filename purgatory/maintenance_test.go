@@ -1,0 +1,239 @@
+package purgatory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What a branch had that was deleted goes after its grace, though nobody asks for it; what
+// an event names that waits does not, as long as it waits.
+func TestUnnamedObjectsGo(t *testing.T) {
+	run(t, purgatory.Config{Hold: 40 * day, MaxHold: 40 * day}, func(t *testing.T, w *world) {
+		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
+		a := announce(alice, now())
+		w.relay.put(a)
+		w.git.Put(repoOf(alice), object(1), object(2), object(3))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		w.relay.put(says(alice, now(), "main", 1))
+		w.git.Needs(object(3), object(9)) // so that the pull request waits
+		w.held(pull(bob, repoOf(alice), 3, filters.KindPullRequest))
+		wait(13 * day)
+		require.Equal(t, []nip34.ObjectID{object(1), object(2), object(3)}, w.git.Objects(repoOf(alice)), "within the grace")
+		wait(4 * day)
+		require.Equal(t, []nip34.ObjectID{object(1), object(3)}, w.git.Objects(repoOf(alice)))
+		st := w.p.Status().Maintenance
+		require.InDelta(t, 16, st.Runs, 1.1, "once a day, and up to a tenth later")
+		require.EqualValues(t, 1, st.Freed)
+		require.Zero(t, st.Failed)
+		wait(45 * day) // the pull request has expired, and its own grace is over
+		require.Equal(t, []nip34.ObjectID{object(1)}, w.git.Objects(repoOf(alice)))
+	})
+}
+
+const day = 24 * time.Hour
+
+// runs counts how often each repository is maintained, and has it take its time.
+type runs struct {
+	*fetchtest.Fake
+	mu    sync.Mutex
+	count map[string]int
+	order []string
+	takes func(dir string) time.Duration
+}
+
+func (r *runs) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	dir, unlock, err := how.Lock(ctx)
+	if err != nil {
+		return purgatory.Maintained{}, err
+	}
+	unlock()
+	r.mu.Lock()
+	if r.count == nil {
+		r.count = make(map[string]int)
+	}
+	r.count[dir]++
+	r.order = append(r.order, dir)
+	r.mu.Unlock()
+	if r.takes != nil {
+		time.Sleep(r.takes(dir))
+	}
+	return purgatory.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
+}
+
+// A repository with many pushes has its turn when there are fifty packs, not a day later.
+func TestManyPushesAreMaintainedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		git := &runs{Fake: w.git}
+		w.fetcher = git
+		w.start()
+		alice := relaytest.NewCheapKey("alice")
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice), object(1))
+		for i := range 120 {
+			require.Len(t, git.order, i/50, "after %d pushes", i)
+			require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")}))
+			wait(time.Second)
+		}
+		w.stop()
+	})
+}
+
+// One key has 40 repositories that take an hour each to put in order: another one's waits
+// for one of them, and not for all.
+func TestMaintenanceIsFairByOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		git := &runs{Fake: w.git}
+		w.fetcher = git
+		mallory, alice := relaytest.NewCheapKey("mallory"), relaytest.NewCheapKey("alice")
+		for i := range 40 {
+			name := fmt.Sprintf("r%d", i)
+			w.relay.put(mallory.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", name}))
+			w.git.Put(mallory.Ref(name), object(1))
+		}
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice), object(1))
+		own, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		unlock()
+		git.takes = func(dir string) time.Duration {
+			if dir == own {
+				return time.Second
+			}
+			return time.Hour - time.Second
+		}
+		w.start()
+		wait(5 * time.Hour)
+		git.mu.Lock()
+		require.Equal(t, 1, git.count[own])
+		require.LessOrEqual(t, len(git.order), 6)
+		git.mu.Unlock()
+		w.stop()
+	})
+}
+
+// What it has done can be seen, and what has failed.
+func TestMaintenanceIsVisible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		git := &runs{Fake: w.git, takes: func(string) time.Duration { return 2 * time.Second }}
+		w.fetcher = git
+		w.start()
+		alice := relaytest.NewCheapKey("alice")
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice), object(1))
+		wait(30 * time.Hour)
+		_, err := w.p.Maintain(t.Context(), relaytest.NewCheapKey("bob").Ref("r"))
+		require.ErrorIs(t, err, purgatory.ErrNoRepository)
+		wait(30 * time.Hour)
+		require.NoError(t, testutil.CollectAndCompare(w.p.Collector(""), strings.NewReader(`
+			# HELP purgatory_loose_refs Refs with a file of their own of all repositories, when all had been put in order last.
+			# TYPE purgatory_loose_refs gauge
+			purgatory_loose_refs 1
+			# HELP purgatory_maintenance_due Repositories that wait to be put in order.
+			# TYPE purgatory_maintenance_due gauge
+			purgatory_maintenance_due 0
+			# HELP purgatory_maintenance_freed_bytes Bytes that putting repositories in order has freed; less where it keeps two copies for a while.
+			# TYPE purgatory_maintenance_freed_bytes gauge
+			purgatory_maintenance_freed_bytes 300
+			# HELP purgatory_maintenance_packs_removed_total Packs that became part of others, or were not needed.
+			# TYPE purgatory_maintenance_packs_removed_total counter
+			purgatory_maintenance_packs_removed_total 9
+			# HELP purgatory_maintenance_runs_total How often a repository was put in order, by what it came to.
+			# TYPE purgatory_maintenance_runs_total counter
+			purgatory_maintenance_runs_total{result="failure"} 0
+			purgatory_maintenance_runs_total{result="success"} 3
+			# HELP purgatory_maintenance_seconds_total Time that was spent putting repositories in order.
+			# TYPE purgatory_maintenance_seconds_total counter
+			purgatory_maintenance_seconds_total 6
+			# HELP purgatory_packs Packs of all repositories, when all had been put in order last.
+			# TYPE purgatory_packs gauge
+			purgatory_packs 2
+		`), "purgatory_loose_refs", "purgatory_packs", "purgatory_maintenance_due", "purgatory_maintenance_freed_bytes",
+			"purgatory_maintenance_packs_removed_total", "purgatory_maintenance_runs_total", "purgatory_maintenance_seconds_total"))
+		st := w.p.Status().Maintenance
+		require.Equal(t, time.Second, st.Locked)
+		require.EqualValues(t, 3, st.Pruned)
+		w.stop()
+	})
+}
+
+// An operator has one repository put in order at once; it is tried again after whatever
+// failed, and where it can't be done, or is not wanted, it is not.
+func TestMaintainByAnOperator(t *testing.T) {
+	run(t, purgatory.Config{NoMaintenance: true}, func(t *testing.T, w *world) {
+		alice := relaytest.NewCheapKey("alice")
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice), object(1))
+		wait(60 * day)
+		require.Len(t, w.git.Objects(repoOf(alice)), 1)
+		done, err := w.p.Maintain(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, done.Freed)
+		require.Empty(t, w.git.Objects(repoOf(alice)))
+		boom := errors.New("boom")
+		w.git.FailWith(func(op string) error {
+			if op == "maintain" {
+				panic(boom)
+			}
+			return nil
+		})
+		_, err = w.p.Maintain(t.Context(), repoOf(alice))
+		require.ErrorContains(t, err, "boom")
+		require.EqualValues(t, 1, w.p.Status().Maintenance.Failed)
+		require.EqualValues(t, 1, w.p.Status().Panics["git"])
+		w.git.FailWith(nil)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.fetcher = struct{ purgatory.GitFetcher }{w.git}
+		w.start()
+		alice := relaytest.NewCheapKey("alice")
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice), object(1))
+		wait(60 * day)
+		_, err := w.p.Maintain(t.Context(), repoOf(alice))
+		require.ErrorIs(t, err, purgatory.ErrNoMaintainer)
+		require.Len(t, w.git.Objects(repoOf(alice)), 1)
+		w.stop()
+	})
+}
+
+// A maintenance that fails, or a repository that is not there, keeps no other one from
+// its turn.
+func TestMaintenanceThatFails(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
+		w.relay.put(announce(alice, now()), announce(bob, now()))
+		w.git.Put(repoOf(alice), object(1))
+		fail := true
+		w.git.FailWith(func(op string) error {
+			if op == "maintain" && fail {
+				return errors.New("boom")
+			}
+			return nil
+		})
+		wait(20 * day)
+		require.Len(t, w.git.Objects(repoOf(alice)), 1)
+		require.Positive(t, w.p.Status().Maintenance.Failed)
+		fail = false
+		wait(20 * day)
+		require.Empty(t, w.git.Objects(repoOf(alice)))
+	})
+}
