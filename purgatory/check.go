@@ -11,7 +11,8 @@ import (
 const checkRetry = time.Minute
 
 // runChecks has every repository looked at in each period that is listed or whose
-// announcement waits, spread over it.
+// announcement waits, spread over it. The period is never quite the same: servers that were
+// started together do not ask others together for ever.
 func (p *Purgatory) runChecks(ctx context.Context) {
 	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
 	defer timer.Stop()
@@ -40,7 +41,7 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 			}
 			p.tell(look{identifier: identifier, why: causes{check: true}})
 		}
-		timer.Reset(time.Until(began.Add(p.cfg.Check * 9 / 10)))
+		timer.Reset(time.Until(began.Add(p.cfg.Check*9/10 + rand.N(p.cfg.Check/10+1))))
 	}
 }
 

@@ -95,14 +95,14 @@ type Config struct {
 	// one server in 24 hours. What only pull requests name, as their servers or as an
 	// object, gets half of that at most. Default to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
-	// MaxFetch is the most that one fetch brings, by the limit of the GitFetcher: it
-	// is what a fetch is charged with that a crash has cut short. With too little a
-	// crash loop fetches more than it may, with too much a few crashes use up a day.
-	// Defaults to 512 MiB.
+	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
+	// had brought. With less than the GitFetcher's limit a crash loop may fetch more than
+	// it should, with too much a few crashes use up a day. Defaults to 512 MiB.
 	MaxFetch int64
 	// Timeout bounds each call of the Relay and of the Repositories, and each of the
 	// GitFetcher that does not fetch; FetchTimeout bounds those that do, and should be
-	// above the GitFetcher's own limit. Default to 5 min and 11 min.
+	// above the GitFetcher's own limit, which lets one take longer the more it brings.
+	// Default to 5 min and 24 h.
 	Timeout, FetchTimeout time.Duration
 }
 
@@ -149,7 +149,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxFetch, 512<<20)
 	def(&c.MaxRepositories, 200)
 	def(&c.Timeout, 5*time.Minute)
-	def(&c.FetchTimeout, 11*time.Minute)
+	def(&c.FetchTimeout, 24*time.Hour)
 	return c
 }
 

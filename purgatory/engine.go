@@ -53,7 +53,7 @@ func newEngine(p *Purgatory) engine {
 		UserDelay: p.cfg.UserDelay, SyncDelay: p.cfg.SyncDelay, Backoff: p.cfg.Backoff, MaxBackoff: p.cfg.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
 		MaxAttempts: p.cfg.MaxHunts, MaxRepos: 2 * p.cfg.MaxEntries, MaxDomains: 10_000,
-		DefaultLimit: limits(p.cfg.DomainLimit),
+		DefaultLimit: limits(p.cfg.DomainLimit), Seed: p.seed,
 	}
 	cfg.Limits = mapValues(p.cfg.DomainLimits, limits)
 	return engine{
@@ -192,7 +192,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	case stray:
 		e.dropStrays(ctx, msg.entry)
 	case fetchDone:
-		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome}))
+		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome, Pause: msg.pause}))
 		failures, until := e.queue.Broken(msg.server)
 		e.fetches.found(msg.server, failures, until)
 	case settledDone:
@@ -348,7 +348,8 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 		case hunt.Fetch:
 			e.fetches.started(x)
 			e.wg.Go(func() {
-				e.p.inbox.put(fetchDone{x.ID, x.URL.Authority, e.fetches.fetch(ctx, x)})
+				outcome, pause := e.fetches.fetch(ctx, x)
+				e.p.inbox.put(fetchDone{x.ID, x.URL.Authority, outcome, pause})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)

@@ -1,9 +1,11 @@
 package purgatory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,12 +39,36 @@ type fetches struct {
 // minute of each at most (see [seldom.Lines]).
 type line struct{ who, what string }
 
+// atOnce is how many servers are asked for one repository at once.
+const atOnce = 2
+
 // place is where the data of one repository is gathered.
 type place struct {
-	slot       chan struct{} // has one value while somebody fetches into it
-	quarantine Quarantine    // nil: there is none; belongs to who has the slot
-	users      int           // guarded by fetches.mu
+	free  chan *gathering // those into which nobody fetches
+	all   [atOnce]*gathering
+	users int // guarded by fetches.mu
 }
+
+// gathering is what was fetched for a repository, and is not part of it yet. It belongs to
+// who took it from its place, and to nobody while there are no users.
+type gathering struct {
+	quarantine Quarantine // nil: there is none
+	// guarded by fetches.mu
+	bytes  int64                   // that came into it
+	cancel context.CancelCauseFunc // of the fetch under way; nil: there is none
+}
+
+func newPlace() *place {
+	pl := &place{free: make(chan *gathering, atOnce)}
+	for i := range pl.all {
+		pl.all[i] = &gathering{}
+		pl.free <- pl.all[i]
+	}
+	return pl
+}
+
+// errNotNeeded ends a fetch when another one has brought all that is missing.
+var errNotNeeded = errors.New("another server has sent it")
 
 func newFetches(p *Purgatory) *fetches {
 	return &fetches{
@@ -54,23 +80,23 @@ func newFetches(p *Purgatory) *fetches {
 
 // fetch asks one URL for what is missing of a repository. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) hunt.Outcome {
+// pause is how long the server asks to be left alone.
+func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome, pause time.Duration) {
 	p, ref, from := f.p, x.Repo, x.URL
 	pl := f.enter(ref)
 	defer f.leave(ref, pl)
-	select {
-	case pl.slot <- struct{}{}:
-		defer func() { <-pl.slot }()
-	case <-ctx.Done():
-		return hunt.Nothing
+	into := pl.take(ctx)
+	if into == nil {
+		return hunt.Nothing, 0
 	}
+	defer func() { pl.free <- into }()
 	ask := f.question(ref, from)
 	if len(ask.ids) == 0 {
-		return hunt.Complete
+		return hunt.Complete, 0
 	}
 	if reason := f.refuses(ask); reason != "" {
 		p.stats.drop(reason)
-		return hunt.Unasked
+		return hunt.Unasked, 0
 	}
 	written, err := f.begin(ctx, ask, x.Wait)
 	if err != nil {
@@ -78,21 +104,83 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) hunt.Outcome {
 			p.stats.drop("unsaved")
 			f.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", from, err)
 		}
-		return hunt.Nothing
+		return hunt.Nothing, 0
 	}
 	defer written()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())
-	outcome, err := f.into(ctx, pl, &seen, ask.ids)
+	outcome, err = f.into(ctx, into, &seen, ask.ids)
 	end()
 	seen.Err = err
 	f.charge(ask, seen, outcome == hunt.Complete)
+	f.count(pl, into, seen, outcome)
 	p.stats.fetched(seen)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
 		f.warn(line{who: from.Authority.Host, what: "failed"}, "fetch failed", from, err)
 	}
 	p.observe(seen)
-	return outcome
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		p.stats.drop("busy")
+		pause = max(busy.After, 1)
+	}
+	return outcome, pause
+}
+
+// take takes a gathering, rather one that has something; nil if ctx ends before.
+func (pl *place) take(ctx context.Context) *gathering {
+	select {
+	case g := <-pl.free:
+		if g.quarantine != nil {
+			return g
+		}
+		select {
+		case other := <-pl.free:
+			if other.quarantine != nil {
+				g, other = other, g
+			}
+			pl.free <- other
+		default:
+		}
+		return g
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// request fetches into a gathering. It is ended when another one has brought all that is
+// missing.
+func (f *fetches) request(ctx context.Context, g *gathering, from egress.URL, want []nip34.ObjectID) (int64, error) {
+	ctx, stop := context.WithTimeout(ctx, f.p.cfg.FetchTimeout)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f.mu.Lock()
+	g.cancel = cancel
+	f.mu.Unlock()
+	n, err := g.quarantine.Fetch(ctx, from, want)
+	f.mu.Lock()
+	g.cancel = nil
+	f.mu.Unlock()
+	if err != nil && errors.Is(context.Cause(ctx), errNotNeeded) {
+		err = fmt.Errorf("%w (%w)", errNotNeeded, err)
+	}
+	return n, err
+}
+
+// count notes what has come into a gathering. When nothing is missing any more, who
+// fetches the same from another server need not go on.
+func (f *fetches) count(pl *place, g *gathering, seen Fetched, outcome hunt.Outcome) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g.bytes += seen.Bytes; g.quarantine == nil {
+		g.bytes = 0
+	}
+	for _, other := range pl.all {
+		if outcome == hunt.Complete && other != g && other.cancel != nil {
+			other.cancel(errNotNeeded)
+		}
+	}
 }
 
 // warn logs what a stranger had a part in, once in a while.
@@ -131,7 +219,7 @@ func (f *fetches) charge(q question, seen Fetched, complete bool) {
 
 // into fetches into a place. What became complete is promoted, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx context.Context, pl *place, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
+func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
 	p := f.p
 	had := pl.quarantine != nil
 	if err := f.gather(ctx, pl, seen, want); err != nil {
@@ -161,7 +249,7 @@ func (f *fetches) into(ctx context.Context, pl *place, seen *Fetched, want []nip
 }
 
 // gather asks a server, and finds out what is missing after that.
-func (f *fetches) gather(ctx context.Context, pl *place, seen *Fetched, want []nip34.ObjectID) error {
+func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) error {
 	if pl.quarantine == nil {
 		q, err := f.quarantine(ctx, seen.Repo)
 		if err != nil {
@@ -169,9 +257,7 @@ func (f *fetches) gather(ctx context.Context, pl *place, seen *Fetched, want []n
 		}
 		pl.quarantine = q
 	}
-	fetching, cancel := context.WithTimeout(ctx, f.p.cfg.FetchTimeout)
-	n, err := pl.quarantine.Fetch(fetching, seen.URL, want)
-	cancel()
+	n, err := f.request(ctx, pl, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
 		if errors.Is(err, errSpoilt) {
@@ -180,7 +266,7 @@ func (f *fetches) gather(ctx context.Context, pl *place, seen *Fetched, want []n
 		return err
 	}
 	f.p.step("fetched")
-	ctx, cancel = context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
 	missing, err := pl.quarantine.Missing(ctx, want)
 	if err != nil {
@@ -202,7 +288,7 @@ func (f *fetches) quarantine(ctx context.Context, ref filters.RepoRef) (Quaranti
 	return f.p.git.Quarantine(ctx, dir)
 }
 
-func (f *fetches) promote(ctx context.Context, pl *place, ref filters.RepoRef) error {
+func (f *fetches) promote(ctx context.Context, pl *gathering, ref filters.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
 	_, unlock, err := f.p.repos.Lock(ctx, ref)
@@ -225,56 +311,144 @@ func (f *fetches) enter(ref filters.RepoRef) *place {
 	defer f.mu.Unlock()
 	pl := f.places[ref]
 	if pl == nil {
-		pl = &place{slot: make(chan struct{}, 1)}
+		pl = newPlace()
 		f.places[ref] = pl
 	}
 	pl.users++
 	return pl
 }
 
-// leave keeps a place that has gathered something, as long as there are not too many.
+// leave keeps a place that has gathered something, as long as there are not too many, and
+// these are not too large: what is kept for one owner, and then what is kept for whoever
+// has most, goes first.
 func (f *fetches) leave(ref filters.RepoRef, pl *place) {
 	f.mu.Lock()
-	pl.users--
-	over := pl.users == 0 && (pl.quarantine == nil || len(f.places) > maxPlaces)
-	if over {
+	var over []*place
+	drop := func(ref filters.RepoRef, pl *place) {
 		delete(f.places, ref)
+		over = append(over, pl)
+	}
+	pl.users--
+	if pl.users == 0 {
+		switch {
+		case !pl.has():
+			drop(ref, pl)
+		case len(f.places) > maxPlaces, f.gathered()[ref.Owner] > f.p.cfg.MaxRepoDay/gatheredShare:
+			f.p.stats.drop("gathered")
+			drop(ref, pl)
+		}
+	}
+	for {
+		ref, pl, found := f.largest()
+		if !found {
+			break
+		}
+		f.p.stats.drop("gathered")
+		drop(ref, pl)
 	}
 	f.mu.Unlock()
-	if over {
-		f.discard(pl)
+	for _, pl := range over {
+		f.discardPlace(pl)
 	}
 }
 
-// maxPlaces bounds the quarantines that are kept between two requests.
-const maxPlaces = 100
+const (
+	// maxPlaces bounds the repositories for which something is kept between two requests.
+	maxPlaces = 100
+	// gatheredShare is the part of what may come for a repository in a day that is kept
+	// between two requests for all of one owner, who has any number of them. For all owners
+	// it is gatheredDays days.
+	gatheredShare = 2
+	gatheredDays  = 2
+)
+
+// gathered sums up by owner what is kept. It is called with mu held.
+func (f *fetches) gathered() map[filters.PubKey]int64 {
+	out := make(map[filters.PubKey]int64)
+	for ref, pl := range f.places {
+		out[ref.Owner] += pl.bytes()
+	}
+	return out
+}
+
+// largest returns the largest place that nobody uses of the owner for whom most is kept, if
+// too much is kept in all. It is called with mu held.
+func (f *fetches) largest() (ref filters.RepoRef, pl *place, found bool) {
+	of := f.gathered()
+	var all int64
+	for _, n := range of {
+		all += n
+	}
+	if all <= gatheredDays*f.p.cfg.MaxRepoDay {
+		return ref, nil, false
+	}
+	for r, o := range f.places {
+		if o.users > 0 || !o.has() {
+			continue
+		}
+		if !found || cmp.Or(cmp.Compare(of[r.Owner], of[ref.Owner]), cmp.Compare(o.bytes(), pl.bytes())) > 0 {
+			ref, pl, found = r, o, true
+		}
+	}
+	return ref, pl, found
+}
+
+// has reports whether something is gathered in a place that nobody uses.
+func (pl *place) has() bool {
+	return slices.ContainsFunc(pl.all[:], func(g *gathering) bool { return g.quarantine != nil })
+}
+
+// bytes is called with fetches.mu held.
+func (pl *place) bytes() (n int64) {
+	for _, g := range pl.all {
+		n += g.bytes
+	}
+	return n
+}
 
 // take keeps others from fetching into a repository, and discards what was gathered
 // for it; free is false if something is being fetched. leave must be called once.
 func (f *fetches) take(ref filters.RepoRef) (leave func(), free bool) {
 	pl := f.enter(ref)
-	select {
-	case pl.slot <- struct{}{}:
-	default:
+	var had []*gathering
+	back := func() {
+		for _, g := range had {
+			pl.free <- g
+		}
 		f.leave(ref, pl)
-		return nil, false
 	}
-	f.discard(pl)
-	return func() {
-		<-pl.slot
-		f.leave(ref, pl)
-	}, true
+	for range atOnce {
+		select {
+		case g := <-pl.free:
+			had = append(had, g)
+		default:
+			back()
+			return nil, false
+		}
+	}
+	f.discardPlace(pl)
+	return back, true
 }
 
-// discard is called by who has the place, or when nobody can have it any more.
-func (f *fetches) discard(pl *place) {
-	if pl.quarantine == nil {
+// discardPlace is called by who has all of a place, or when nobody can have it any more.
+func (f *fetches) discardPlace(pl *place) {
+	for _, g := range pl.all {
+		f.discard(g)
+	}
+}
+
+// discard is called by who has the gathering, or when nobody can have it any more.
+func (f *fetches) discard(g *gathering) {
+	if g.quarantine == nil {
 		return
 	}
-	if err := pl.quarantine.Discard(); err != nil {
+	if err := g.quarantine.Discard(); err != nil {
 		f.p.cfg.Logger.Warn("a quarantine could not be removed", keyError, printable(err.Error()))
 	}
-	pl.quarantine = nil
+	g.quarantine = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.bytes = 0
 }
 
 // forget discards what was gathered for a repository that needs it no more.
@@ -297,7 +471,7 @@ func (f *fetches) discardAll() {
 	f.places = make(map[filters.RepoRef]*place)
 	f.mu.Unlock()
 	for _, pl := range places {
-		f.discard(pl)
+		f.discardPlace(pl)
 	}
 }
 

@@ -3,6 +3,7 @@ package purgatory
 import (
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -30,6 +31,7 @@ type (
 		id      hunt.RequestID
 		server  egress.Authority
 		outcome hunt.Outcome
+		pause   time.Duration // for which the server asks to be left alone; 0: it does not
 	}
 	// settledDone: the look at an identifier has ended.
 	settledDone struct {

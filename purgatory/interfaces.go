@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -202,10 +203,22 @@ var (
 	// ErrLimit is wrapped by it when a server went beyond a limit of ours: it is not
 	// asked for the same again before the next day.
 	ErrLimit = errors.New("beyond a limit")
+	// ErrBusy is wrapped by it, in a [BusyError], when a server asks to be left alone.
+	ErrBusy = errors.New("server is busy")
 	// ErrChanged is wrapped by [GitFetcher.Align] when a ref was moved by somebody
 	// else. Nothing was changed.
 	ErrChanged = errors.New("ref was changed by somebody else")
 )
+
+// BusyError is wrapped by [Quarantine.Fetch] when a server asks to be left alone for some
+// time. None of its URLs is asked meanwhile: for a minute at least, and for a day at most.
+type BusyError struct{ After time.Duration }
+
+// Error says for how long.
+func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", ErrBusy, e.After) }
+
+// Unwrap returns ErrBusy.
+func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // Refs are the refs of a repository.
 type Refs struct {

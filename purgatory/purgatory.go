@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Purgatory struct {
 	stager containedStager
 	keep   keeper
 	step   func(name string) // a durable step was taken; for tests of crashes
+	seed   uint64            // of the lengths at random by which waits are made longer
 
 	ran     atomic.Bool
 	inbox   *inbox
@@ -82,7 +84,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	p := &Purgatory{
-		cfg: cfg, step: step, inbox: newInbox(),
+		cfg: cfg, step: step, seed: rand.Uint64() | 1, inbox: newInbox(),
 		ledger: ledger.New(ledger.Config{
 			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
 			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes,

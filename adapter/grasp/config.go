@@ -69,6 +69,9 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
+// fewBytes is the default of purgatory.Config.MaxFetch.
+const fewBytes = 512 << 20
+
 func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -88,11 +91,11 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if c.Purgatory.MaxFetch == 0 {
-		c.Purgatory.MaxFetch = c.Fetch.MaxPackBytes // both have the same default
+	if most := c.Fetch.MaxPackBytes; c.Purgatory.MaxFetch == 0 && most < fewBytes {
+		c.Purgatory.MaxFetch = most // of a larger one not all is likely to have come before a crash
 	}
-	if c.Purgatory.FetchTimeout == 0 && c.Fetch.Timeout > 0 {
-		c.Purgatory.FetchTimeout = c.Fetch.Timeout + time.Minute // so that the fetcher says what was wrong
+	if c.Purgatory.FetchTimeout == 0 {
+		c.Purgatory.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong
 	}
 	if c.Serve.StageHold == 0 {
 		c.Serve.StageHold = c.Purgatory.PlaceholderHold // both have the same default

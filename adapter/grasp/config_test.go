@@ -15,11 +15,11 @@ import (
 // What bounds one fetch is said once: purgatory cut off at 11 minutes whoever was
 // allowed to take longer.
 func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
-	given := Config{Fetch: gitfetch.Config{Timeout: time.Hour, MaxPackBytes: 1 << 30}}
+	given := Config{Fetch: gitfetch.Config{Timeout: time.Hour, MaxPackBytes: 64 << 20}}
 	cfg, err := given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, time.Hour+time.Minute, cfg.Purgatory.FetchTimeout)
-	require.Equal(t, int64(1<<30), cfg.Purgatory.MaxFetch)
+	require.Equal(t, time.Hour+1024*time.Second+time.Minute, cfg.Purgatory.FetchTimeout)
+	require.Equal(t, int64(64<<20), cfg.Purgatory.MaxFetch)
 
 	given.Purgatory = purgatory.Config{FetchTimeout: time.Minute, MaxFetch: 1}
 	cfg, err = given.withDefaults(nip34.Identity{})
@@ -35,5 +35,6 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 
 	cfg, err = Config{}.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Zero(t, cfg.Purgatory.FetchTimeout, "the default of purgatory goes with that of gitfetch")
+	require.Equal(t, gitfetch.Config{}.Longest()+time.Minute, cfg.Purgatory.FetchTimeout)
+	require.Zero(t, cfg.Purgatory.MaxFetch)
 }

@@ -1,8 +1,10 @@
 package gitfetch
 
 import (
+	"context"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +49,59 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	time.Sleep(2500 * time.Millisecond)
 	<-f.children
 	require.NoError(t, <-done)
+}
+
+// A repository that did not come within ten minutes never came, however fast it came. Now
+// it has the more time the more has come, but only some at once, and a server that drips
+// has no more than before.
+func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rate    int64 // bytes a second
+		total   time.Duration
+		crowded bool
+		ends    time.Duration // 0: when all has come
+	}{
+		{"fast", 1 << 20, time.Hour, false, 0},
+		{"just fast enough", 64<<10 + 100, 5 * time.Hour, false, 0},
+		{"half of that", 32 << 10, time.Hour, false, 1200 * time.Second},
+		{"a drip", 1100, time.Hour, false, 610 * time.Second},
+		{"short", 1100, 9 * time.Minute, false, 0},
+		{"fast, and others are", 1 << 20, time.Hour, true, 600 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &Fetcher{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
+				if c.crowded {
+					f.long <- struct{}{}
+				}
+				ctx, end := context.WithCancelCause(t.Context())
+				m := &meter{}
+				done := f.allow(m, end)
+				m.clock.run()
+				began := time.Now()
+				for ctx.Err() == nil && time.Since(began) < c.total {
+					select {
+					case <-time.After(time.Second):
+						m.Came(int(c.rate))
+					case <-ctx.Done():
+					}
+				}
+				done()
+				took := time.Since(began)
+				require.Equal(t, c.crowded, len(f.long) == 1)
+				if c.ends == 0 {
+					require.NoError(t, ctx.Err())
+					end(nil)
+					return
+				}
+				require.InDelta(t, c.ends.Seconds(), took.Seconds(), 15)
+				if c.crowded {
+					require.ErrorIs(t, context.Cause(ctx), errCrowded)
+				} else {
+					require.True(t, limit("seconds")(context.Cause(ctx)))
+				}
+			})
+		})
+	}
 }

@@ -23,36 +23,56 @@ type Config struct {
 	Logger *slog.Logger
 
 	// MaxPackBytes bounds a pack as it comes, inflated if it was compressed for the
-	// way. Defaults to 512 MiB.
+	// way. Larger repositories never come. Defaults to 4 GiB, as much as
+	// purgatory.Config.MaxRepoDay.
 	MaxPackBytes int64
-	// MaxPackObjects bounds the objects of a pack, by its header. Defaults to
-	// 2,000,000.
+	// MaxPackObjects bounds the objects of a pack, by its header. For more of them git
+	// needs more memory: see MaxMemory. Defaults to 2,000,000.
 	MaxPackObjects uint32
 	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
 	// Default to 64 MiB and 500,000.
 	MaxAdvertBytes int64
 	MaxAdvertRefs  int
-	// Timeout bounds one fetch. Defaults to 10 min.
+	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
+	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
+	// take longer at once. Defaults to 10 min.
 	Timeout time.Duration
 	// MinRate is the least that must come, in bytes a second, over any RateWindow in
 	// which a server sends its answer. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
-	// MaxMemory bounds the memory of each child process, in bytes. Defaults to
-	// 512 MiB. Where the system has no such limit only git's own is used.
+	// MaxMemory bounds the memory of each child process, in bytes: the address space,
+	// which is more than it uses. To walk and to pack a repository takes up to 500 bytes
+	// for each object in it, to index a pack 200. Defaults to 1 GiB, enough for
+	// MaxPackObjects. Where the system has no such limit only git's own is used.
 	MaxMemory uint64
-	// MaxChildren bounds the child processes at once. None of them waits for a server.
-	// Defaults to 4.
+	// MaxChildren bounds the child processes at once, but for two that put repositories in
+	// order. None of them waits for a server. Defaults to 4.
 	MaxChildren int
 	// MaxFetches bounds the fetches that wait for servers at once, each of which may
 	// take Timeout and MaxPackBytes of the disk. With fewer of them than the embedder
-	// has under way (one and a half times purgatory.Config.MaxHunts) slow servers make
-	// the others wait.
-	// Defaults to 16.
+	// has under way (twice purgatory.Config.MaxHunts) slow servers make the others wait.
+	// Defaults to 20.
 	MaxFetches int
 	// MinFreeDisk is how much must stay free on the disk of the repository, in
 	// bytes. Defaults to 1 GiB.
 	MinFreeDisk uint64
+}
+
+// Longest is the most time that one fetch may take: one that brings MaxPackBytes, just fast
+// enough. What waits for the fetcher should wait for longer.
+func (c Config) Longest() time.Duration {
+	c = c.withDefaults()
+	return c.earned(c.MaxPackBytes)
+}
+
+// pace is how many times MinRate a server must have sent on average to be given more time
+// than Timeout.
+const pace = 64
+
+// earned is how long a fetch may take that has brought so many bytes.
+func (c Config) earned(bytes int64) time.Duration {
+	return c.Timeout + time.Duration(float64(bytes)/float64(pace*c.MinRate)*float64(time.Second))
 }
 
 // ErrConfig is wrapped by what [New] says of its argument.
@@ -64,16 +84,16 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.Git, "git")
 	def(&c.UserAgent, "git/2.39 graspsync")
-	def(&c.MaxPackBytes, 512<<20)
+	def(&c.MaxPackBytes, 4<<30)
 	def(&c.MaxPackObjects, 2_000_000)
 	def(&c.MaxAdvertBytes, 64<<20)
 	def(&c.MaxAdvertRefs, 500_000)
 	def(&c.Timeout, 10*time.Minute)
 	def(&c.MinRate, 1<<10)
 	def(&c.RateWindow, 30*time.Second)
-	def(&c.MaxMemory, 512<<20)
+	def(&c.MaxMemory, 1<<30)
 	def(&c.MaxChildren, 4)
-	def(&c.MaxFetches, 16)
+	def(&c.MaxFetches, 20)
 	def(&c.MinFreeDisk, 1<<30)
 	return c
 }

@@ -56,6 +56,7 @@ type Fetcher struct {
 	client   *upload.Client
 	children chan struct{} // a slot for each child process
 	fetching chan struct{} // and one for each fetch that waits for a server
+	long     chan struct{} // and one for each of them that takes longer than Timeout
 	epoch    string        // in the names of quarantines: whose they are
 	names    atomic.Uint64
 	free     func(dir string) (uint64, error) // of the disk
@@ -96,6 +97,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		http:     cfg.Dialer.HTTPClient(0),
 		children: make(chan struct{}, cfg.MaxChildren),
 		fetching: make(chan struct{}, cfg.MaxFetches),
+		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
 		epoch:    newEpoch(),
 
 		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool),
@@ -138,10 +140,8 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m := &meter{clock: newClock(f.cfg.Timeout, func() {
-		end(&LimitError{Limit: "seconds", Most: int64(f.cfg.Timeout / time.Second)})
-	})}
-	defer m.clock.stop()
+	m := &meter{}
+	defer f.allow(m, end)()
 	stop := f.watch(ctx, end, m, q.dir)
 	err = f.fetch(ctx, q, from, ids, m)
 	if err == nil {
@@ -155,7 +155,40 @@ func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	return m.n.Load(), err
 }
 
+// allow gives a fetch its time, which ends it when it is over: Timeout, and more if enough
+// comes and not too many others take long. done must be called once.
+func (f *Fetcher) allow(m *meter, end context.CancelCauseFunc) (done func()) {
+	long := false
+	m.clock = newClock(f.cfg.Timeout, func(took time.Duration) time.Duration {
+		more := f.cfg.earned(m.n.Load()) - took
+		if more < time.Second { // it would come to nothing
+			end(&LimitError{Limit: "seconds", Most: int64(took / time.Second)})
+			return 0
+		}
+		if !long {
+			select {
+			case f.long <- struct{}{}:
+				long = true
+			default:
+				end(errCrowded)
+				return 0
+			}
+		}
+		return more
+	})
+	return func() {
+		m.clock.end()
+		if long {
+			<-f.long
+		}
+	}
+}
+
 var errNothing = errors.New("nothing was asked for")
+
+// errCrowded ends a fetch that would take long while others do. It is not the server's
+// fault, and it may be asked again.
+var errCrowded = errors.New("too many fetches take long")
 
 // classified adds what the error means to those who do not know us. A server is broken
 // by what holds for all its repositories: that one is missing, or redirected to another
@@ -165,7 +198,12 @@ func classified(err error, from egress.URL) error {
 	var missing *MissingError
 	var limit *LimitError
 	var cert *tls.CertificateVerificationError
+	var busy *upload.BusyError
 	switch {
+	case errors.As(err, &busy):
+		if at, perr := egress.ParseURL(busy.At.String(), egress.HTTP); perr == nil && at.Authority == from.Authority {
+			return fmt.Errorf("%w: %w", &purgatory.BusyError{After: busy.After}, err)
+		}
 	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
 		errors.Is(err, ErrAuth):
 		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)

@@ -241,31 +241,55 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 	require.Error(t, f.Tidy(t.Context(), here+"/nowhere"))
 }
 
+// Who has the lock of packed-refs has it for a moment: mending waits for that, and does
+// not take the next one's.
+func TestMendWaitsForWhoPacksRefs(t *testing.T) {
+	here := sample(t)
+	f := fetcher(t, Config{})
+	lock := filepath.Join(here, "packed-refs.lock")
+	require.NoError(t, os.WriteFile(lock, nil, 0o600))
+	age(t, lock, packingMost-200*time.Millisecond)
+	next := time.AfterFunc(50*time.Millisecond, func() { // the first one is done, the next one begins
+		_ = os.Remove(lock)
+		_ = os.WriteFile(lock, nil, 0o600)
+	})
+	defer next.Stop()
+	require.NoError(t, f.Mend(t.Context(), here))
+	require.FileExists(t, lock)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, f.Mend(ctx, here), context.Canceled)
+}
+
 // An operator packs refs, which no other lock guards and nothing announces: his lock was
 // taken away by the look that follows every push, and refs were lost.
 func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t, Config{})
-	for _, name := range []string{"packed-refs.lock", "packed-refs.new"} {
-		lock := filepath.Join(here, name)
-		for _, c := range []struct {
-			clear func(context.Context, string) error
-			age   time.Duration
-			stays bool
-		}{
-			{f.Tidy, 0, true},
-			{f.Tidy, staleAfter - time.Second, true},
-			{f.Tidy, staleAfter + time.Second, false},
-			{f.Mend, 0, true},
-			{f.Mend, packingMost + time.Second, false},
-		} {
-			require.NoError(t, os.WriteFile(lock, nil, 0o600))
-			age(t, lock, c.age)
-			require.NoError(t, c.clear(t.Context(), here))
-			_, err := os.Stat(lock)
-			require.Equal(t, c.stays, err == nil, "%s after %v", name, c.age)
+	lock, fresh := filepath.Join(here, "packed-refs.lock"), filepath.Join(here, "packed-refs.new")
+	for _, c := range []struct {
+		clear func(context.Context, string) error
+		age   time.Duration
+		stays bool
+	}{
+		{f.Tidy, 0, true},
+		{f.Tidy, staleAfter - time.Second, true},
+		{f.Tidy, staleAfter + time.Second, false},
+		{f.Mend, packingMost - 100*time.Millisecond, false}, // after the rest of the time
+		{f.Mend, packingMost + time.Second, false},
+	} {
+		require.NoError(t, os.WriteFile(lock, nil, 0o600))
+		require.NoError(t, os.WriteFile(fresh, nil, 0o600))
+		age(t, lock, c.age)
+		require.NoError(t, c.clear(t.Context(), here))
+		for _, path := range []string{lock, fresh} {
+			_, err := os.Stat(path)
+			require.Equal(t, c.stays, err == nil, "%s after %v", path, c.age)
 		}
 	}
+	require.NoError(t, os.WriteFile(fresh, nil, 0o600))
+	require.NoError(t, f.Tidy(t.Context(), here))
+	require.NoFileExists(t, fresh, "nobody has the lock")
 }
 
 // HEAD keeps its mode, and a lock that somebody holds is respected.

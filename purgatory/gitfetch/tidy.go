@@ -29,8 +29,15 @@ var _ purgatory.Mender = (*Fetcher)(nil)
 
 // Mend implements [purgatory.Mender]. Locks of refs are nobody's, since we have that of
 // the repository; but who packs refs, as an operator may, has no other one than that of
-// packed-refs, for a moment. To take it away would lose refs.
-func (f *Fetcher) Mend(_ context.Context, dir string) error {
+// packed-refs, for a moment. To take it away would lose refs: it is given that moment.
+func (f *Fetcher) Mend(ctx context.Context, dir string) error {
+	if info, err := os.Lstat(filepath.Join(dir, "packed-refs.lock")); err == nil {
+		select {
+		case <-time.After(packingMost - time.Since(info.ModTime())):
+		case <-ctx.Done():
+			return fmt.Errorf("mending a repository: %w", context.Cause(ctx))
+		}
+	}
 	_, err := unlock(dir, 0, packingMost)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now())); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -38,8 +45,8 @@ func (f *Fetcher) Mend(_ context.Context, dir string) error {
 	return nil
 }
 
-// packingMost is how long it takes at most to pack refs.
-const packingMost = 10 * time.Second
+// packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
+const packingMost = 2 * time.Second
 
 // unlock removes the locks of at least an age that a process of git, or we, left when
 // we were killed; that of packed-refs has an age of its own.
@@ -50,11 +57,7 @@ func unlock(dir string, age, packed time.Duration) (removed int, err error) {
 		return 0, nil
 	}
 	var errs []error
-	remove := func(path string) {
-		age := age
-		if strings.HasPrefix(filepath.Base(path), "packed-refs.") {
-			age = packed
-		}
+	remove := func(path string, age time.Duration) {
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < age {
 			return
 		}
@@ -65,9 +68,15 @@ func unlock(dir string, age, packed time.Duration) (removed int, err error) {
 			errs = append(errs, err)
 		}
 	}
-	// Git does not write packed-refs while its packed-refs.new is there.
-	for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "config.lock"} {
-		remove(filepath.Join(dir, name))
+	for _, name := range []string{"HEAD.lock", "config.lock"} {
+		remove(filepath.Join(dir, name), age)
+	}
+	// Git does not write packed-refs while its packed-refs.new is there, which belongs to
+	// who has the lock.
+	lock := filepath.Join(dir, "packed-refs.lock")
+	remove(lock, packed)
+	if _, err := os.Lstat(lock); errors.Is(err, fs.ErrNotExist) {
+		remove(filepath.Join(dir, "packed-refs.new"), 0)
 	}
 	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +86,7 @@ func unlock(dir string, age, packed time.Duration) (removed int, err error) {
 			return err
 		}
 		if d.Type().IsRegular() && strings.HasSuffix(path, ".lock") {
-			remove(path)
+			remove(path, age)
 		}
 		return nil
 	})

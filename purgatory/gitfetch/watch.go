@@ -3,6 +3,7 @@ package gitfetch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,28 +31,64 @@ func (m *meter) End() { m.waiting.Store(false) }
 // clock bounds the time that a server takes. It stands still while others keep us from
 // listening to it.
 type clock struct {
+	over func(took time.Duration) (more time.Duration)
+
+	mu sync.Mutex
+	// guarded by mu
 	timer *time.Timer
+	given time.Duration // in all
 	left  time.Duration
 	since time.Time // zero: it stands still
+	ended bool
 }
 
-// newClock returns a clock that stands still.
-func newClock(most time.Duration, over func()) *clock {
-	c := &clock{timer: time.AfterFunc(most, over), left: most}
+// newClock returns a clock that stands still. over is called when the time is up, with
+// what it was, and returns how much more there is; 0 if none. It is not called once end has
+// returned.
+func newClock(most time.Duration, over func(took time.Duration) (more time.Duration)) *clock {
+	c := &clock{over: over, given: most, left: most}
+	c.timer = time.AfterFunc(most, c.ring)
 	c.timer.Stop()
 	return c
 }
 
+func (c *clock) ring() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() || c.ended {
+		return // it was stopped at this moment
+	}
+	c.left = c.over(c.given)
+	c.given += c.left
+	c.since = time.Now()
+	if c.left > 0 {
+		c.timer.Reset(c.left)
+	}
+}
+
 func (c *clock) run() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.since = time.Now()
 	c.timer.Reset(c.left)
 }
 
 func (c *clock) stop() {
-	if c.timer.Stop() && !c.since.IsZero() {
-		c.left -= time.Since(c.since)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	if !c.since.IsZero() {
+		c.left = max(0, c.left-time.Since(c.since))
 	}
 	c.since = time.Time{}
+}
+
+// end stops the clock for good.
+func (c *clock) end() {
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
 }
 
 // The disk is looked at every second, the rate this often in each window.

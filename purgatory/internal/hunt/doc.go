@@ -3,7 +3,8 @@
 // what is to be done; it has no clock, no goroutine and no network.
 //
 // Two ways lead to a server. An attempt works through the clone URLs of one
-// repository, one at a time. URLs whose domain has no room at that moment are left
+// repository, one at a time; if that takes its time, it asks a second one on another
+// domain besides. URLs whose domain has no room at that moment are left
 // to the domain, which asks them as soon as it has, one repository after the other.
 // Both have a bound: strangers' slow servers must not take up all that can be fetched.
 package hunt

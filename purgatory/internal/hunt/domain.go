@@ -12,6 +12,9 @@ import (
 // window is what a rate is counted over.
 const window = time.Minute
 
+// pauseLeast is how long a server is left alone at least that asks for it.
+const pauseLeast = time.Minute
+
 // domain is one server: what it was burdened with, and what waits for it.
 type domain struct {
 	limit       Limit

@@ -91,3 +91,52 @@ func TestUnaskedIsNotCounted(t *testing.T) {
 	require.Len(t, p.fetches, 21+5, "real requests count as ever")
 	require.Empty(t, p.q.InFlight())
 }
+
+// One key has forty repositories on servers that take as long as they may, each of its own:
+// it had all places at once, and who came next waited for ten minutes.
+func TestOneKeyWithSlowServersLeavesPlaces(t *testing.T) {
+	p := play(t, config())
+	for i := range 40 {
+		p.wantOf(1, i, fmt.Sprintf("https://slow%d.example/r.git", i))
+	}
+	p.goOn(20*time.Second, takesTen, func() {})
+	for n := range 20 {
+		good := fmt.Sprintf("good%d.example", n)
+		p.wantOf(byte(2+n), n, "https://"+good+"/r.git")
+		since := p.now
+		p.goOn(3*time.Minute, takesTen, func() {})
+		last := p.fetches[len(p.fetches)-1]
+		for _, f := range p.fetches {
+			if f.URL.Authority.Host == good {
+				last = f
+			}
+		}
+		require.Equal(t, good, last.URL.Authority.Host)
+		require.LessOrEqual(t, p.began[last.ID].Sub(since), time.Second)
+	}
+}
+
+// Waits are longer by up to a tenth, differently for each repository and attempt, and the
+// same for the same.
+func TestWaitsAreLengthened(t *testing.T) {
+	cfg := config()
+	cfg.Seed = 7
+	q, again := New(cfg), New(cfg)
+	cfg.Seed = 8
+	other := New(cfg)
+	seen := make(map[time.Duration]bool)
+	differ := false
+	for i := range 50 {
+		for n := 1; n < 6; n++ {
+			wait := q.backoff(repo(i), n)
+			plain := doubled(cfg.Backoff, cfg.MaxBackoff, n)
+			require.GreaterOrEqual(t, wait, plain)
+			require.LessOrEqual(t, wait, plain+plain/10)
+			require.Equal(t, wait, again.backoff(repo(i), n))
+			differ = differ || wait != other.backoff(repo(i), n)
+			seen[wait] = true
+		}
+	}
+	require.True(t, differ)
+	require.Greater(t, len(seen), 150)
+}

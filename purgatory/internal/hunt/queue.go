@@ -1,7 +1,9 @@
 package hunt
 
 import (
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
@@ -16,11 +18,14 @@ type Config struct {
 	MaxBackoff   time.Duration // where doubling ends
 	BrokenMin    time.Duration // before a server is asked again that is broken for good, doubling
 	BrokenMax    time.Duration // where that ends
-	MaxAttempts  int           // attempts under way at once; half as many requests beside them
+	MaxAttempts  int           // attempts under way at once; as many requests beside them, half of them second ones
 	MaxRepos     int           // repositories in the queue
 	MaxDomains   int           // domains that are remembered though nothing waits for them
 	DefaultLimit Limit
 	Limits       map[egress.Authority]Limit // instead of DefaultLimit
+	// Seed is of the lengths at random by which waits are made longer, up to a tenth: who
+	// began together does not come together for ever. 0: none.
+	Seed uint64
 }
 
 // Limit is what one domain (host and port) is burdened with. A request is one
@@ -70,10 +75,11 @@ type (
 	}
 	// Settled says that nothing of the repository is missing any more.
 	Settled struct{ Repo filters.RepoRef }
-	// Fetched ends a Fetch.
+	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
 	Fetched struct {
 		ID      RequestID
 		Outcome Outcome
+		Pause   time.Duration
 	}
 	// Tick says that the time of [Queue.NextWake] has come.
 	Tick struct{}
@@ -131,6 +137,7 @@ type Queue struct {
 	last     RequestID
 	attempts int // under way, with the requests of those that were settled meanwhile
 	left     int // requests under way that were left to their domains
+	seconds  int // requests under way besides that of an attempt
 	effects  []Effect
 }
 
@@ -143,6 +150,7 @@ type request struct {
 	left    bool // it was left to its domain
 	slow    bool // it was to be expected that it takes long
 	loose   bool // its attempt was settled, and its place is still taken
+	second  bool // it is made besides another one of its attempt
 }
 
 // entry is a repository that something is missing of.
@@ -157,6 +165,7 @@ type entry struct {
 	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
 	asking  RequestID               // of the attempt; 0: none
+	second  RequestID               // besides; 0: none
 	tried   map[egress.URL]struct{} // by the attempt; nil: there is none
 	queued  map[egress.URL]struct{} // left to their domains
 }
@@ -255,7 +264,11 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	if in.Outcome == Unasked {
 		q.domain(r.url).takeBack(r.at)
 	} else {
-		q.domain(r.url).finished(now, in.Outcome, q.cfg)
+		d := q.domain(r.url)
+		d.finished(now, in.Outcome, q.cfg)
+		if in.Pause > 0 {
+			d.brokenUntil = later(d.brokenUntil, now.Add(min(max(in.Pause, pauseLeast), q.cfg.BrokenMax)))
+		}
 		q.timed(now, r)
 	}
 	e := r.entry
@@ -263,11 +276,16 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	switch {
 	case r.left:
 		q.left--
+	case r.second:
+		q.seconds--
 	case r.loose:
 		q.attempts--
 	}
-	if e.asking == in.ID {
+	switch in.ID {
+	case e.asking:
 		e.asking = 0
+	case e.second:
+		e.second = 0
 	}
 	// What came to be wanted meanwhile may not be complete.
 	if in.Outcome == Complete && e.version == r.version && q.repos[e.repo] == e {
@@ -283,7 +301,7 @@ func (q *Queue) fetch(now time.Time, e *entry, u egress.URL, left bool) RequestI
 	q.busy[u] = struct{}{}
 	d.start(now)
 	q.effects = append(q.effects, Fetch{
-		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.number + 1), Recent: len(d.starts),
+		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),
 	})
 	return q.last
 }
@@ -297,6 +315,9 @@ func (q *Queue) work(now time.Time) {
 		i := q.turnOf(waiting)
 		e := waiting[i]
 		waiting = slices.Delete(waiting, i, i+1)
+		if q.running()[e.repo.Owner] >= q.most() {
+			break // all that wait are of owners who have as many
+		}
 		if q.isSlow(e) {
 			if slow >= q.share() {
 				continue
@@ -313,6 +334,9 @@ func (q *Queue) work(now time.Time) {
 		if e.running && e.asking == 0 {
 			q.advance(now, e)
 		}
+	}
+	for _, e := range q.sorted() {
+		q.hedge(now, e)
 	}
 	q.workDomains(now)
 	q.forgetDomains(now)
@@ -340,7 +364,7 @@ func (q *Queue) advance(now time.Time, e *entry) {
 		}
 	}
 	e.number++
-	wait := q.backoff(e.number)
+	wait := q.backoff(e.repo, e.number)
 	if e.again {
 		e.number, wait = 0, min(wait, e.delay)
 	}
@@ -365,8 +389,73 @@ func (q *Queue) order(urls []egress.URL) []egress.URL {
 	return out
 }
 
-func (q *Queue) backoff(n int) time.Duration {
-	return doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
+// backoff is the wait after an attempt: the same whenever it is asked for.
+func (q *Queue) backoff(repo filters.RepoRef, n int) time.Duration {
+	wait := doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
+	if q.cfg.Seed == 0 {
+		return wait
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(repo.String() + strconv.FormatUint(q.cfg.Seed, 16) + " " + strconv.Itoa(n))) // never fails
+	return wait + time.Duration(float64(wait)*float64(h.Sum64()%1024)/(10*1024))
+}
+
+// A server that takes its time does not keep an attempt from finding a faster one.
+const hedgeAfter = 30 * time.Second
+
+// hedge has an attempt ask a second server, on another domain, when the first one takes
+// its time. That takes no place of an attempt, so that nobody waits for it.
+func (q *Queue) hedge(now time.Time, e *entry) {
+	at, may := q.hedges(e)
+	if !may || now.Before(at) || q.seconds >= q.share() || q.secondsOf(e.repo.Owner) >= max(1, q.share()/2) {
+		return
+	}
+	first := q.requests[e.asking]
+	for _, u := range q.order(e.urls) {
+		if d := q.domain(u); q.besides(e, first, u) && !d.brokenUntil.After(now) && d.hasRoom(now) {
+			e.tried[u] = struct{}{}
+			e.second = q.fetch(now, e, u, false)
+			q.requests[e.second].second = true
+			q.seconds++
+			return
+		}
+	}
+}
+
+// besides reports whether an attempt may ask a server while it asks another one.
+func (q *Queue) besides(e *entry, first *request, u egress.URL) bool {
+	_, done := e.tried[u]
+	_, queued := e.queued[u]
+	_, busy := q.busy[u]
+	return !done && !queued && !busy && u.Authority.Host != first.url.Authority.Host
+}
+
+// secondsOf counts the second requests for one owner: strangers have any number of slow
+// servers, and all have one bound.
+func (q *Queue) secondsOf(owner filters.PubKey) (n int) {
+	for _, r := range q.requests {
+		if r.second && r.entry.repo.Owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
+// hedges returns when an attempt may ask a second server; false if there is none.
+func (q *Queue) hedges(e *entry) (time.Time, bool) {
+	first := q.requests[e.asking]
+	if !e.running || first == nil || e.second != 0 {
+		return time.Time{}, false
+	}
+	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u egress.URL) bool { return q.besides(e, first, u) })
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // doubled is first, doubled n-1 times, at most most.
@@ -387,10 +476,17 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	if q.attempts < q.cfg.MaxAttempts {
-		full := q.slowOnes(now) >= q.share()
+		full, running := q.slowOnes(now) >= q.share(), q.running()
 		for _, e := range q.repos {
-			if !e.running && !(full && q.isSlow(e)) {
+			if !e.running && !(full && q.isSlow(e)) && running[e.repo.Owner] < q.most() {
 				consider(e.due)
+			}
+		}
+	}
+	if q.seconds < q.share() {
+		for _, e := range q.repos {
+			if at, may := q.hedges(e); may && at.After(now) {
+				consider(at)
 			}
 		}
 	}

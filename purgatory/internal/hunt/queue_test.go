@@ -86,7 +86,7 @@ func (p *player) answer(o Outcome) {
 	require.NotEmpty(p.t, p.open, "nothing is being fetched")
 	f := p.open[0]
 	p.open = p.open[1:]
-	p.step(Fetched{f.ID, o})
+	p.step(Fetched{ID: f.ID, Outcome: o})
 }
 
 func (p *player) want(i int, by Origin, urls ...string) {
@@ -186,7 +186,7 @@ func TestLateAnswer(t *testing.T) {
 	require.Equal(t, 1, p.q.Len())
 	p.wait(time.Second)
 	require.Len(t, p.fetches, 2)
-	p.step(Fetched{99, Complete})
+	p.step(Fetched{ID: 99, Outcome: Complete})
 	require.Equal(t, 1, p.q.Len())
 }
 
@@ -265,6 +265,7 @@ func TestRetriesCount(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	cfg := config()
 	cfg.Limits = map[egress.Authority]Limit{url(t, "https://big.example").Authority: {Concurrent: 10, PerMinute: 60}}
+	cfg.MaxAttempts = 14
 	p := play(t, cfg)
 	for i := range 10 {
 		p.want(i, BySync, fmt.Sprintf("https://big.example/%d.git", i))
@@ -321,7 +322,8 @@ func storm(t *testing.T, seed uint64) {
 			busy[f.URL] = true
 		}
 		checked = len(p.fetches)
-		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+p.q.share())
+		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+2*p.q.share())
+		require.LessOrEqual(t, p.q.seconds, p.q.share())
 	}
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))
@@ -372,6 +374,7 @@ func storm(t *testing.T, seed uint64) {
 	}
 	require.Zero(t, p.q.attempts)
 	require.Zero(t, p.q.left)
+	require.Zero(t, p.q.seconds)
 }
 
 // What an earlier process left is gone on from; times that can't be are corrected.

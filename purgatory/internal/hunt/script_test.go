@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden output of testdata/*.t
 //	config <field>=<number>...      before anything else
 //	<time> wanted <repo> sync|user <host>/<path>...
 //	<time> settled <repo>
-//	<time> fetched f<n> complete|partial|nothing|broken
+//	<time> fetched f<n> complete|partial|nothing|broken [<pause>]
 //	<time> tick
 //	<time> wake                     shows when a tick is due
 //
@@ -147,13 +147,18 @@ func (s *script) input(verb string, args []string) (Input, error) {
 			in.URLs = append(in.URLs, u)
 		}
 		return in, nil
-	case verb == "fetched" && len(args) == 2:
+	case verb == "fetched" && len(args) >= 2:
 		id, err := strconv.Atoi(strings.TrimPrefix(args[0], "f"))
 		o, ok := map[string]Outcome{"complete": Complete, "partial": Partial, "nothing": Nothing, "broken": Broken}[args[1]]
 		if !ok {
 			return nil, errCommand
 		}
-		return Fetched{RequestID(id), o}, err
+		in := Fetched{ID: RequestID(id), Outcome: o}
+		if len(args) == 3 {
+			pause, perr := time.ParseDuration(args[2])
+			in.Pause, err = pause, errors.Join(err, perr)
+		}
+		return in, err
 	}
 	return nil, errCommand
 }

@@ -61,7 +61,7 @@ func TestUnderWayIsBounded(t *testing.T) {
 	}
 	most := 0
 	p.goOn(4*time.Hour, takesTen, func() { most = max(most, len(p.open)) })
-	require.LessOrEqual(t, most, cfg.MaxAttempts+p.q.share())
+	require.LessOrEqual(t, most, cfg.MaxAttempts+2*p.q.share())
 	asked := make(map[string]int)
 	for _, f := range p.fetches {
 		asked[f.URL.Authority.Host]++

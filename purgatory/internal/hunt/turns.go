@@ -25,7 +25,7 @@ func (q *Queue) share() int { return max(1, q.cfg.MaxAttempts/2) }
 func (q *Queue) timed(now time.Time, r *request) {
 	slow := now.Sub(r.at) >= slowAfter
 	q.domain(r.url).slow = slow
-	if !r.left {
+	if !r.left && !r.second {
 		r.entry.slow = slow
 	}
 }
@@ -69,7 +69,7 @@ func sooner(a, b *domain) int {
 // request is by now.
 func (q *Queue) slowOnes(now time.Time) (n int) {
 	for _, r := range q.requests {
-		if !r.left && (r.slow || now.Sub(r.at) >= slowAfter) {
+		if !r.left && !r.second && (r.slow || now.Sub(r.at) >= slowAfter) {
 			n++
 		}
 	}
@@ -132,13 +132,31 @@ func (q *Queue) leave(now time.Time, e *entry) {
 	q.attempts--
 }
 
+// most is how many attempts of one owner may be under way at once: the rest is for who
+// comes next, however many repositories with slow servers he has.
+func (q *Queue) most() int { return q.cfg.MaxAttempts - q.cfg.MaxAttempts/4 }
+
+// running counts the attempts under way by owner, with those that were settled and are
+// still being asked for.
+func (q *Queue) running() map[filters.PubKey]int {
+	out := make(map[filters.PubKey]int)
+	for _, e := range q.repos {
+		if e.running {
+			out[e.repo.Owner]++
+		}
+	}
+	for _, r := range q.requests {
+		if r.loose {
+			out[r.entry.repo.Owner]++
+		}
+	}
+	return out
+}
+
 // turnOf says which of those that wait is next: the first whose owner has the fewest
 // attempts under way, however many repositories others have.
 func (q *Queue) turnOf(waiting []*entry) (best int) {
-	running := make(map[filters.PubKey]int)
-	for _, e := range q.sorted() {
-		running[e.repo.Owner]++
-	}
+	running := q.running()
 	for i, e := range waiting {
 		if running[e.repo.Owner] < running[waiting[best].repo.Owner] {
 			best = i

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -123,6 +124,11 @@ func check(resp *http.Response, contentType string) error {
 		return ErrNotFound
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusProxyAuthRequired:
 		return ErrAuth
+	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusServiceUnavailable:
+		if err, is := busy(resp, time.Now()); is {
+			return err
+		}
+		return fmt.Errorf("%w: status %d", ErrStatus, resp.StatusCode)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%w: status %d", ErrStatus, resp.StatusCode)
 	}

@@ -3,7 +3,11 @@ package upload
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -30,6 +34,37 @@ type LimitError struct {
 
 // Error names the limit.
 func (e *LimitError) Error() string { return fmt.Sprintf("%s: more than %d", e.Limit, e.Most) }
+
+// BusyError is returned when a server says that it is asked too much, or can't answer now,
+// and for how long.
+type BusyError struct {
+	Status int
+	After  time.Duration
+	At     *url.URL // who said so: a redirect may have led there
+}
+
+// Error says what was answered.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("%v: status %d, again after %v", ErrStatus, e.Status, e.After)
+}
+
+// Unwrap returns ErrStatus.
+func (e *BusyError) Unwrap() error { return ErrStatus }
+
+// busy reads how long a server asks to be left alone; false if it does not. Too many
+// requests (429) are that without a time as well.
+func busy(resp *http.Response, now time.Time) (error, bool) {
+	text := strings.TrimSpace(resp.Header.Get("Retry-After"))
+	var after time.Duration
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		after = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		after = max(0, at.Sub(now))
+	} else if resp.StatusCode != http.StatusTooManyRequests {
+		return nil, false
+	}
+	return &BusyError{Status: resp.StatusCode, After: after, At: resp.Request.URL}, true
+}
 
 // MissingError is returned when a server says that it does not serve an object.
 type MissingError struct{ ID nip34.ObjectID }
