@@ -441,6 +441,104 @@ func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, filters
 	return c
 }
 
+// MockStager is a mock of Stager interface.
+type MockStager struct {
+	ctrl     *gomock.Controller
+	recorder *MockStagerMockRecorder
+	isgomock struct{}
+}
+
+// MockStagerMockRecorder is the mock recorder for MockStager.
+type MockStagerMockRecorder struct {
+	mock *MockStager
+}
+
+// NewMockStager creates a new mock instance.
+func NewMockStager(ctrl *gomock.Controller) *MockStager {
+	mock := &MockStager{ctrl: ctrl}
+	mock.recorder = &MockStagerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockStager) EXPECT() *MockStagerMockRecorder {
+	return m.recorder
+}
+
+// Staged mocks base method.
+func (m *MockStager) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Staged", ref, id)
+	ret0, _ := ret[0].([]purgatory.Upload)
+	return ret0
+}
+
+// Staged indicates an expected call of Staged.
+func (mr *MockStagerMockRecorder) Staged(ref, id any) *MockStagerStagedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Staged", reflect.TypeOf((*MockStager)(nil).Staged), ref, id)
+	return &MockStagerStagedCall{Call: call}
+}
+
+// MockStagerStagedCall wrap *gomock.Call
+type MockStagerStagedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStagerStagedCall) Return(arg0 []purgatory.Upload) *MockStagerStagedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStagerStagedCall) Do(f func(filters.RepoRef, filters.EventID) []purgatory.Upload) *MockStagerStagedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStagerStagedCall) DoAndReturn(f func(filters.RepoRef, filters.EventID) []purgatory.Upload) *MockStagerStagedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Unstage mocks base method.
+func (m *MockStager) Unstage(ref filters.RepoRef, id filters.EventID) {
+	m.ctrl.T.Helper()
+	m.ctrl.Call(m, "Unstage", ref, id)
+}
+
+// Unstage indicates an expected call of Unstage.
+func (mr *MockStagerMockRecorder) Unstage(ref, id any) *MockStagerUnstageCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Unstage", reflect.TypeOf((*MockStager)(nil).Unstage), ref, id)
+	return &MockStagerUnstageCall{Call: call}
+}
+
+// MockStagerUnstageCall wrap *gomock.Call
+type MockStagerUnstageCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStagerUnstageCall) Return() *MockStagerUnstageCall {
+	c.Call = c.Call.Return()
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStagerUnstageCall) Do(f func(filters.RepoRef, filters.EventID)) *MockStagerUnstageCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStagerUnstageCall) DoAndReturn(f func(filters.RepoRef, filters.EventID)) *MockStagerUnstageCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockGitFetcher is a mock of GitFetcher interface.
 type MockGitFetcher struct {
 	ctrl     *gomock.Controller
@@ -716,6 +814,68 @@ func (c *MockSharerShareCall) Do(f func(context.Context, string, string, []nip34
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockSharerShareCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockSharerShareCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockTaker is a mock of Taker interface.
+type MockTaker struct {
+	ctrl     *gomock.Controller
+	recorder *MockTakerMockRecorder
+	isgomock struct{}
+}
+
+// MockTakerMockRecorder is the mock recorder for MockTaker.
+type MockTakerMockRecorder struct {
+	mock *MockTaker
+}
+
+// NewMockTaker creates a new mock instance.
+func NewMockTaker(ctrl *gomock.Controller) *MockTaker {
+	mock := &MockTaker{ctrl: ctrl}
+	mock.recorder = &MockTakerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockTaker) EXPECT() *MockTakerMockRecorder {
+	return m.recorder
+}
+
+// Take mocks base method.
+func (m *MockTaker) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Take", ctx, dir, from, ids)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Take indicates an expected call of Take.
+func (mr *MockTakerMockRecorder) Take(ctx, dir, from, ids any) *MockTakerTakeCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Take", reflect.TypeOf((*MockTaker)(nil).Take), ctx, dir, from, ids)
+	return &MockTakerTakeCall{Call: call}
+}
+
+// MockTakerTakeCall wrap *gomock.Call
+type MockTakerTakeCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockTakerTakeCall) Return(arg0 error) *MockTakerTakeCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockTakerTakeCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockTakerTakeCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockTakerTakeCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockTakerTakeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
