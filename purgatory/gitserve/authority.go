@@ -39,6 +39,7 @@ const (
 	refusedDelete  = "refs of events can't be deleted"
 	refusedDisk    = "not enough free disk on the server"
 	refusedOther   = "another ref of this push was refused"
+	refusedStale   = "it has changed meanwhile: fetch first"
 	// What was known has gone, or what was not has come.
 	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )

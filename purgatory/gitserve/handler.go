@@ -394,6 +394,9 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, 
 	if err != nil || len(said.refused) > 0 {
 		return said.refused, err
 	}
+	if answered, err := h.moot(w, ref, req); err != nil || answered {
+		return nil, err
+	}
 	info, err := c.body.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)

@@ -61,11 +61,8 @@ func (h *Handler) stage(ctx context.Context, w http.ResponseWriter, p *upload) {
 		h.refuseStaged(w, p, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
-	w.Header().Set("Cache-Control", "no-cache")
-	if p.req.report { // else it would not know what it reads
-		_ = writeResults(w, p.req, results, fmt.Sprintf("kept for %v, until the event comes", h.cfg.StageHold)) // the client is gone if this fails
-	}
+	word := fmt.Sprintf("kept for %v, until the event comes", h.cfg.StageHold)
+	report(w, p.req, func() error { return writeResults(w, p.req, results, word) })
 }
 
 // refusedError is why nothing of a push is done: the reasons of some refs, or else one of

@@ -1,0 +1,38 @@
+package gitserve
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A push that git would move nothing for, and that anybody could make again and again,
+// made all that came with it part of the repository.
+func TestPushThatMovesNothingBringsNothing(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		r := newRig(t, Config{})
+		first := r.tip
+		r.says(map[string]string{"refs/heads/main": first})
+		git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/nostr/"+event)
+		if packed {
+			git(t, r.dir(), "pack-refs", "--all")
+		}
+		r.pushed = nil
+		before := files(t, r.dir())
+		junk, blob := r.file(t, "junk", "junk")
+		for old, says := range map[string]string{null: "ok", one: "ok", first: "ok", junk: "ok"} {
+			text := r.rawPush(t, junk+"\n", old+" "+first+" refs/heads/main\x00report-status", old+" "+first+" refs/nostr/"+event)
+			require.Contains(t, text, says+" refs/heads/main\n")
+			require.Contains(t, text, says+" refs/nostr/"+event+"\n")
+		}
+		// The state says something else now, and the client is wrong about what is here.
+		r.says(map[string]string{"refs/heads/main": junk})
+		text := r.rawPush(t, junk+"\n", null+" "+junk+" refs/heads/main\x00report-status")
+		require.Contains(t, text, "ng refs/heads/main "+refusedStale)
+		text = r.rawPush(t, junk+"\n", one+" "+null+" refs/heads/gone\x00report-status atomic", null+" "+junk+" refs/heads/main")
+		require.Contains(t, text, "ng refs/heads/main "+refusedStale)
+		require.Equal(t, before, files(t, r.dir()))
+		require.False(t, r.downloads(t, blob))
+		require.Empty(t, r.pushed)
+	}
+}
