@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -154,6 +155,8 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
+	runtime.LockOSThread() // the child ends with its thread
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
@@ -199,6 +202,7 @@ func (f *Fetcher) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	cmd.Dir = c.dir
 	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatUint(f.cfg.MaxMemory/2, 10)}, environment...), c.extra...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endWithUs(cmd.SysProcAttr)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}

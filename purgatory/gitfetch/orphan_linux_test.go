@@ -1,0 +1,61 @@
+package gitfetch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// What is set for the process that is killed: its git, and a repository.
+const (
+	envGit        = "GITFETCH_TEST_GIT"
+	envRepository = "GITFETCH_TEST_REPOSITORY"
+)
+
+// Git that worked for a process which was killed went on, and moved refs that its
+// successor had the lock of.
+func TestGitEndsWithUs(t *testing.T) {
+	if program := os.Getenv(envGit); program != "" { // we are the one that is killed
+		_, err := fetcher(t, Config{Git: program}).Refs(t.Context(), os.Getenv(envRepository))
+		require.NoError(t, err)
+		return
+	}
+	here, dir := bare(t, nip34.SHA1), t.TempDir()
+	shim, began, moved := filepath.Join(dir, "git"), filepath.Join(dir, "began"), filepath.Join(dir, "moved")
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$*" in
+version*) exec %s "$@";;
+esac
+echo x > %s
+read -r _ < %s/pipe
+echo x > %s
+`, real, began, dir, moved), 0o700))
+	require.NoError(t, exec.CommandContext(t.Context(), "mkfifo", filepath.Join(dir, "pipe")).Run())
+	victim := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGitEndsWithUs$")
+	victim.Env = append(os.Environ(), envGit+"="+shim, envRepository+"="+here)
+	require.NoError(t, victim.Start())
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(began)
+		return err == nil
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, victim.Process.Kill())
+	_ = victim.Wait() // it was killed
+	pipe, err := os.OpenFile(filepath.Join(dir, "pipe"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer pipe.Close()
+	_, err = pipe.WriteString("go on\n")
+	require.NoError(t, err)
+	require.Never(t, func() bool {
+		_, err := os.Stat(moved)
+		return err == nil
+	}, 500*time.Millisecond, 10*time.Millisecond)
+}
