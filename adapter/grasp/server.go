@@ -122,6 +122,9 @@ func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
 // Staging has what was pushed for events that are not here: its metrics.
 func (s *Server) Staging() *gitserve.Staging { return s.repos.Staging() }
 
+// GitHandler is what serves the repositories: its metrics.
+func (s *Server) GitHandler() *gitserve.Handler { return s.git }
+
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
 // called before. It leaves no goroutine.
 func (s *Server) Run(ctx context.Context) error {

@@ -128,7 +128,8 @@ func clientOf(header string) func(*http.Request) string {
 // pages serves the relay at / and what operators want to see beside it.
 func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"), collectors.NewGoCollector(),
+	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"),
+		server.GitHandler().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux := http.NewServeMux()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
@@ -36,6 +37,7 @@ type Handler struct {
 	free     func(dir string) (uint64, error) // of the disk
 	ahead    int64                            // how far an answer may be ahead of its client, in bytes
 	lines    seldom.Lines[filters.RepoRef]    // of the log, about what failed
+	locks    atomic.Int64                     // for how long pushes have waited for them
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -432,12 +434,16 @@ const turnWaits = 6
 func (h *Handler) turn(ctx context.Context, who party, ref filters.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
 	defer cancel()
+	began := time.Now()
 	next, err := h.repos.queue(ctx, ref, who)
+	h.locks.Add(int64(time.Since(began)))
 	if err != nil {
 		return nil, err
 	}
 	for {
+		began = time.Now()
 		_, unlock, err := h.repos.Lock(ctx, ref)
+		h.locks.Add(int64(time.Since(began)))
 		if err != nil {
 			next()
 			return nil, err

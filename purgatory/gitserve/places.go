@@ -73,6 +73,8 @@ type places struct {
 	taken   int
 	shares  map[share]*standing // of those who have a place or wait for one
 	waiting []*turn             // in the order in which they came
+	waited  time.Duration       // in all
+	refused uint64              // of those who waited in vain
 }
 
 // share is one of the things that places are shared by, and its name.
@@ -122,6 +124,7 @@ func (p *places) enter(ctx context.Context, who party, most time.Duration, press
 	if press == nil {
 		press = func() {}
 	}
+	defer func(began time.Time) { p.note(time.Since(began), err != nil) }(time.Now())
 	tick := time.NewTicker(pressPeriod)
 	defer tick.Stop()
 	for {
@@ -321,6 +324,28 @@ func (p *places) count() (taken, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.taken, len(p.waiting)
+}
+
+// placesStats are figures about places.
+type placesStats struct {
+	taken, waiting int
+	waited         time.Duration
+	refused        uint64
+}
+
+func (p *places) stats() placesStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return placesStats{p.taken, len(p.waiting), p.waited, p.refused}
+}
+
+// note counts a wait.
+func (p *places) note(took time.Duration, failed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waited += took; failed {
+		p.refused++
+	}
 }
 
 // held is how many places somebody has.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -208,10 +209,13 @@ func (h *Handler) receiveStaged(b *body, a *arrival) error {
 	return h.room(b.size()) // git writes it once more
 }
 
-// stageCPU bounds the time that git may compute with one staged pack: a small
-// pack can stand for very much work, and anybody may send one. What is honest and needs
-// more is pushed after its event.
-const stageCPU = time.Minute
+// stageTime bounds the time that each process of git may compute with a staged push of a
+// size: a small pack can stand for very much work, and anybody may send one. What is
+// honest and needs more is pushed after its event.
+func stageTime(size int64) time.Duration { return pushTime(size) - 15*time.Second }
+
+// stageNice is the priority of such work: everybody else's goes first.
+const stageNice = 10
 
 // indexStaged has git index the pack of a push into its folder.
 func (h *Handler) indexStaged(ctx context.Context, p *upload, a *arrival, offset int64) error {
@@ -321,7 +325,7 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if err != nil {
 		return nil, fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{memory: h.cfg.MaxMemory, cpu: stageCPU}
+	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.size())}
 	if out == nil { // else it has its limit by what it was made of
 		limit.file = max(1, a.left()+a.bytes())
 	}
@@ -343,7 +347,11 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if out != nil {
 		cmd.Stdout = out
 	}
-	if err := cmd.Run(); err != nil {
+	if err = cmd.Start(); err == nil {
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, stageNice) // without it, it only disturbs more
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("git %s: %w: %s", args[0], err, said)
 	}
 	return kept.Bytes(), nil

@@ -1,0 +1,67 @@
+package gitserve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Collector returns the metrics, computed when they are asked for. The caller registers
+// it. namespace goes before their names, without an underscore.
+func (h *Handler) Collector(namespace string) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gitserve", name), help, labels, nil)
+	}
+	return &collector{
+		h:       h,
+		visits:  desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
+		running: desc("running", "Runs of git for requests.", "kind"),
+		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
+		waited:  desc("waited_seconds_total", "Time that requests have waited, for room or for a run of git.", "kind", "for"),
+		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
+		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
+		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
+		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
+		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),
+	}
+}
+
+type collector struct {
+	h                                                                  *Handler
+	visits, running, waiting, waited, refused, shed, kept, locks, free *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.visits, c.running, c.waiting, c.waited, c.refused, c.shed, c.kept, c.locks, c.free} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	wait := func(p *places, kind, what string) (taken int) {
+		s := p.stats()
+		gauge(c.waiting, float64(s.waiting), kind, what)
+		counter(c.waited, s.waited.Seconds(), kind, what)
+		counter(c.refused, float64(s.refused), kind, what)
+		return s.taken
+	}
+	for kind, l := range map[string]lane{"push": c.h.pushes, "fetch": c.h.fetches, "ask": c.h.asks} {
+		here, kept, shed := l.visits.count()
+		gauge(c.visits, float64(here), kind)
+		gauge(c.kept, float64(kept), kind)
+		counter(c.shed, float64(shed), kind)
+		wait(l.visits.room, kind, "room")
+		gauge(c.running, float64(wait(l.places, kind, "run")), kind)
+	}
+	gauge(c.running, float64(wait(c.h.staging, "stage", "run")), "stage")
+	counter(c.locks, float64(c.h.locks.Load())/1e9)
+	if free, err := c.h.free(c.h.repos.dir); err == nil { // else there is nothing to say
+		gauge(c.free, float64(free))
+	}
+}

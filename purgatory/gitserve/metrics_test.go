@@ -1,0 +1,44 @@
+package gitserve
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCollector(t *testing.T) {
+	r := newRig(t, Config{Wait: time.Second})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	empty := fill(t, r.git.fetches.places)
+	r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
+	c := r.git.Collector("ngit")
+	problems, err := testutil.CollectAndLint(c)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP ngit_gitserve_refused_total Requests that were told to come again, for want of room or of a run of git.
+# TYPE ngit_gitserve_refused_total counter
+ngit_gitserve_refused_total{for="room",kind="ask"} 0
+ngit_gitserve_refused_total{for="room",kind="fetch"} 0
+ngit_gitserve_refused_total{for="room",kind="push"} 0
+ngit_gitserve_refused_total{for="run",kind="ask"} 0
+ngit_gitserve_refused_total{for="run",kind="fetch"} 1
+ngit_gitserve_refused_total{for="run",kind="push"} 0
+ngit_gitserve_refused_total{for="run",kind="stage"} 0
+# HELP ngit_gitserve_running Runs of git for requests.
+# TYPE ngit_gitserve_running gauge
+ngit_gitserve_running{kind="ask"} 0
+ngit_gitserve_running{kind="fetch"} 32
+ngit_gitserve_running{kind="push"} 0
+ngit_gitserve_running{kind="stage"} 0
+`), "ngit_gitserve_refused_total", "ngit_gitserve_running"))
+	empty()
+	_, err = prometheus.NewPedanticRegistry().Gather()
+	require.NoError(t, err)
+	require.NoError(t, prometheus.NewPedanticRegistry().Register(c))
+}
