@@ -32,6 +32,7 @@ type diary struct {
 	ahead time.Duration        // by which our clock is wrong, guarded by mu
 	at    map[string]time.Time // by id, guarded by mu
 	twice []string             // saved though they were there, guarded by mu
+	sick  int                  // of so many events one can't be saved, guarded by mu
 }
 
 func newDiary(cost time.Duration) *diary {
@@ -42,7 +43,20 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 	if d.cost > 0 {
 		time.Sleep(d.cost)
 	}
-	out, err := d.Store.Save(ctx, events)
+	well, failed := d.triage(events)
+	saved, err := d.Store.Save(ctx, well)
+	if err != nil {
+		return nil, err
+	}
+	var out []relaysync.Outcome
+	for _, f := range failed {
+		if f != nil {
+			out = append(out, relaysync.Outcome{Result: relaysync.Failed, Err: f})
+			continue
+		}
+		out = append(out, saved[0])
+		saved = saved[1:]
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, o := range out {
@@ -57,6 +71,28 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 		}
 	}
 	return out, err
+}
+
+// triage tells the events that can be saved now from those that can't, with an error.
+func (d *diary) triage(events []relaysync.Incoming) (well []relaysync.Incoming, failed []error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	failed = make([]error, len(events))
+	for i, in := range events {
+		if d.sick > 0 && int(in.Event.ID[0])%d.sick == 0 {
+			failed[i] = errBroken
+			continue
+		}
+		well = append(well, in)
+	}
+	return well, failed
+}
+
+// setSick has one of so many events fail from now on; 0 none.
+func (d *diary) setSick(oneOf int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sick = oneOf
 }
 
 // setClock says by how much our clock is ahead from now on.

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	simSeeds     = flag.Int("sim.seeds", 15, "seeds of the simulation; a fifth with -short")
+	simSeeds     = flag.Int("sim.seeds", 10, "seeds of the simulation; a fifth with -short")
 	simFrom      = flag.Uint64("sim.from", 1, "first seed of the simulation")
 	simTraitList = flag.String("sim.traits", "", `traits of honest relays: "all", "none" or names, separated by semicolons; default: those that are on`)
 )
@@ -162,6 +162,9 @@ func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	start := simStart
 	w := newWorld(seed, start, wantedTraits)
 	run.t, run.w = t, w
+	if w.crowded {
+		run.cfg.MaxConnections = simCrowdedConns
+	}
 	if testing.Verbose() && *simSeeds == 1 {
 		run.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

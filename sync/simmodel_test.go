@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -19,6 +20,7 @@ type simModel struct {
 
 	owners      map[string]string          // identifier -> owner
 	maintainers map[string]map[string]bool // identifier -> whose states count
+	ever        map[string]map[string]bool // identifier -> whose states counted at some time
 	late        map[string]bool            // may take until the daily pass
 	holders     map[string][]*simRelay     // honest relays that were given it
 	clockSet    bool                       // ours is wrong at times
@@ -29,6 +31,7 @@ func newSimModel() simModel {
 		newest: make(map[string]*nostr.Event), all: make(map[string]*nostr.Event),
 		deleted: make(map[string]bool), before: make(map[string]nostr.Timestamp),
 		owners: make(map[string]string), maintainers: make(map[string]map[string]bool),
+		ever: make(map[string]map[string]bool),
 		late: make(map[string]bool), holders: make(map[string][]*simRelay),
 	}
 }
@@ -64,6 +67,10 @@ func (m *simModel) maintain(r *simRepo) {
 		set[k.Hex()] = true
 	}
 	m.owners[r.name], m.maintainers[r.name] = r.owner.Hex(), set
+	if m.ever[r.name] == nil {
+		m.ever[r.name] = make(map[string]bool)
+	}
+	maps.Copy(m.ever[r.name], set)
 }
 
 // gone reports whether the author of an event deleted it.
@@ -76,15 +83,15 @@ func (m *simModel) gone(ev *nostr.Event) bool {
 }
 
 // optional reports whether it is up to the order of things whether an event is
-// here: a state of somebody who is no longer a maintainer, and a deletion whose
-// target was gone from everywhere before it was seen.
+// here: a state of somebody who was a maintainer once, and a deletion whose target was
+// gone from everywhere before it was seen.
 func (m *simModel) optional(ev *nostr.Event) bool {
 	switch ev.Kind {
 	case filters.KindDeletion:
 		return true
 	case filters.KindState:
 		identifier := ev.Tags.GetD()
-		return !m.maintainers[identifier][ev.PubKey] || !simReexamined && m.owners[identifier] != ev.PubKey
+		return m.ever[identifier][ev.PubKey] && !m.maintainers[identifier][ev.PubKey] || !simReexamined && m.owners[identifier] != ev.PubKey
 	}
 	return false
 }
@@ -93,7 +100,7 @@ func (m *simModel) optional(ev *nostr.Event) bool {
 func (m *simModel) wanted() []*nostr.Event {
 	var out []*nostr.Event
 	for _, ev := range m.newest {
-		if !m.gone(ev) && !m.optional(ev) {
+		if !m.gone(ev) && !m.optional(ev) && !m.foreign(ev.ID) {
 			out = append(out, ev)
 		}
 	}
@@ -108,6 +115,9 @@ func (m *simModel) foreign(id string) bool {
 	}
 	if m.optional(ev) {
 		return false
+	}
+	if identifier := ev.Tags.GetD(); ev.Kind == filters.KindState && !m.ever[identifier][ev.PubKey] {
+		return true
 	}
 	return m.gone(ev) || nostr.IsAddressableKind(ev.Kind) && m.newest[addressOf(ev)].ID != id
 }

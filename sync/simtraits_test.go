@@ -54,4 +54,9 @@ const (
 	simLateLimit   = true // "rate-limited" counts, though the request that it answers was given up
 	simReexamined  = true // states of those who become maintainers later: needs the memory of what was rejected
 	simLongDown    = true // a relay is down for more than a day
+	simBulk        = true // deletions of more events than a filter or a REQ takes
+	simSickStore   = true // our store fails for some events, for a while
+	simForeign     = true // relays hold far more of other servers' repositories than of ours
+	simDirect      = true // clients publish to our own relay as well
+	simFakes       = true // strangers' repositories that list us, on relays that have nothing
 )

@@ -23,6 +23,11 @@ const (
 	simAnchors = 3 // repositories that our relay knows at the start, and that never move
 	simKeys    = 8
 	simActs    = 150 // events before the start, and while things go wrong
+
+	simForeignRepos = 400
+	simFakesEvery   = 10 // seeds
+	simFakeLists    = 2  // of 15 relays each
+	simCrowdedConns = 26
 )
 
 // world is everything that exists in a simulation, and the script of what happens
@@ -36,10 +41,11 @@ type world struct {
 	repos  []*simRepo
 	model  simModel
 
-	script []simStep
-	clock  time.Duration // of the script, since start
-	end    time.Duration // when the faults are lifted
-	about  []string      // who is who, for a test that failed
+	script  []simStep
+	clock   time.Duration // of the script, since start
+	end     time.Duration // when the faults are lifted
+	about   []string      // who is who, for a test that failed
+	crowded bool          // strangers list more relays than we may have connections to
 	// ahead is by how much our clock is wrong now, and wasAhead before the last start.
 	ahead, wasAhead time.Duration
 }
@@ -101,6 +107,12 @@ func newWorld(seed uint64, start time.Time, wanted func(trait) bool) *world {
 	for i := range simRepos {
 		w.addRepo(i)
 	}
+	if simForeign {
+		w.foreignCrowd()
+	}
+	if simFakes && seed%simFakesEvery == 0 {
+		w.fakeRelays()
+	}
 	for range simActs {
 		w.act()
 	}
@@ -111,6 +123,9 @@ func newWorld(seed uint64, start time.Time, wanted func(trait) bool) *world {
 		}
 		w.disturb()
 		w.act()
+		if simSickStore && w.rng.IntN(50) == 0 {
+			w.sicken()
+		}
 		if w.rng.IntN(40) == 0 {
 			w.restart()
 		}
@@ -313,6 +328,14 @@ func (w *world) act() {
 	r := w.repos[w.rng.IntN(len(w.repos))]
 	author := w.keys[w.rng.IntN(len(w.keys))]
 	text := fmt.Sprint(w.rng.Uint64())
+	switch {
+	case simBulk && len(r.roots) > 0 && w.rng.IntN(60) == 0:
+		w.bulkDeletion(r, author, text)
+		return
+	case simDirect && len(r.roots) > 0 && r.ours && w.rng.IntN(15) == 0:
+		w.direct(r, author, text)
+		return
+	}
 	switch k := w.rng.IntN(100); {
 	case k < 25 || len(r.roots) == 0:
 		issue := author.Issue(w.then(author), r.owner.Ref(r.name), text)
@@ -349,6 +372,100 @@ func (w *world) act() {
 		}
 	default:
 		w.refused(r, author, text)
+	}
+}
+
+// bulkDeletion has an author delete some comments, among very many events that nobody
+// has, before or after they are published.
+func (w *world) bulkDeletion(r *simRepo, author *simKey, text string) {
+	most := []int{14, 40, 130, 400}[w.rng.IntN(4)]
+	when := w.then(author)
+	var targets []*nostr.Event
+	tags := nostr.Tags{{"k", "1111"}}
+	for i := range 1 + w.rng.IntN(4) {
+		targets = append(targets, author.Comment(when, r.roots[w.rng.IntN(len(r.roots))], fmt.Sprint(text, i)))
+		tags = append(tags, nostr.Tag{"e", targets[i].ID})
+	}
+	for len(tags) < most {
+		tags = append(tags, nostr.Tag{"e", fmt.Sprintf("%016x%048x", w.rng.Uint64(), w.rng.Uint64())})
+	}
+	w.rng.Shuffle(len(tags), func(i, j int) { tags[i], tags[j] = tags[j], tags[i] })
+	deletion := author.Event(when+1, filters.KindDeletion, "", tags...)
+	first := w.rng.IntN(2) == 0
+	if first {
+		w.publish(r, deletion)
+	}
+	for _, ev := range targets {
+		w.publish(r, ev)
+	}
+	if !first {
+		w.publish(r, deletion)
+	}
+}
+
+// direct has a client of our own relay publish there, and there only.
+func (w *world) direct(r *simRepo, author *simKey, text string) {
+	events := []*nostr.Event{author.Comment(w.then(author), r.roots[w.rng.IntN(len(r.roots))], text)}
+	switch w.rng.IntN(4) {
+	case 0:
+		events[0] = author.Issue(w.then(author), r.owner.Ref(r.name), text)
+	case 1: // published elsewhere, deleted here
+		w.publish(r, events[0])
+		events[0] = author.Deletion(events[0].CreatedAt+1, events[0])
+	}
+	for _, ev := range events {
+		w.model.publish(ev)
+	}
+	w.stepOurs("direct "+events[0].ID, func(run *simRun) {
+		direct := rig{t: run.t, store: run.store.Store}
+		if run.rig != nil {
+			direct.manager = run.rig.manager
+		}
+		direct.save(events...)
+	})
+}
+
+// sicken has our store fail for some events, for a while.
+func (w *world) sicken() {
+	oneOf := 1 + w.rng.IntN(3)
+	w.stepOurs(fmt.Sprint("store fails for one in ", oneOf), func(run *simRun) { run.store.setSick(oneOf) })
+	w.script = append(w.script, simStep{
+		at: w.clock + time.Duration(w.rng.Int64N(int64(3*time.Hour))), what: "store works", ours: true,
+		do: func(run *simRun) { run.store.setSick(0) },
+	})
+}
+
+// foreignCrowd fills an honest relay with repositories of other servers.
+func (w *world) foreignCrowd() {
+	to := firstHonest(w.pick(simRelays))
+	stranger := relaytest.NewCheapKey(fmt.Sprint("stranger ", w.rng.Uint64()))
+	var events []*nostr.Event
+	for i := range simForeignRepos {
+		when := nostr.Timestamp(w.start.Unix()) - nostr.Timestamp(w.rng.IntN(30*86400))
+		name := fmt.Sprint("foreign", i)
+		events = append(events, stranger.Hosted(when, name, "elsewhere.example", fmt.Sprintf("other%d.example", i%7)),
+			stranger.State(when, name, map[string]string{"refs/heads/main": fmt.Sprintf("%040x", w.rng.Uint64())}, "refs/heads/main"))
+	}
+	w.about = append(w.about, fmt.Sprint(to.URL(), " is full of repositories of others"))
+	w.step(fmt.Sprint("foreign repositories on ", to.URL()), func(*simRun) { to.Publish(events...) })
+}
+
+// fakeRelays has strangers announce repositories with us, each on relays that answer
+// and have nothing.
+func (w *world) fakeRelays() {
+	w.crowded = true
+	for i := range simFakeLists {
+		stranger := relaytest.NewCheapKey(fmt.Sprint("lister ", w.rng.Uint64()))
+		hosts := []string{us}
+		for j := range 15 {
+			hosts = append(hosts, fmt.Sprintf("fake%d-%d.example", i, j))
+			w.net.Add("wss://"+hosts[len(hosts)-1], relaytest.Behavior{Latency: 50 * time.Millisecond})
+		}
+		ev := stranger.Hosted(nostr.Timestamp(w.start.Unix())-7200, fmt.Sprint("spam", i), hosts...)
+		w.model.publish(ev)
+		to := firstHonest(w.repos[w.rng.IntN(simAnchors)].relays)
+		w.note(ev, []*simRelay{to})
+		w.put(ev, to)
 	}
 }
 
