@@ -63,11 +63,22 @@ func (id ObjectID) Format() ObjectFormat {
 // RefName is the full name of a ref. It is comparable; the zero value is none.
 type RefName struct{ name string }
 
+// Refs are files: what is between two slashes is the name of one, beside which git puts
+// one with ".lock", and the whole a path below the repository's.
+const (
+	maxRefPart = 255 - len(".lock")
+	maxRefName = 1024
+)
+
 // ParseRefName reads the name of a ref that a state may set: below refs/heads/ or
-// refs/tags/, and passing the rules of git check-ref-format.
+// refs/tags/, passing the rules of git check-ref-format, and no longer than file systems
+// take, 250 bytes between two slashes and 1,024 in all.
 func ParseRefName(name string) (RefName, error) {
 	if !strings.HasPrefix(name, "refs/heads/") && !strings.HasPrefix(name, "refs/tags/") {
 		return RefName{}, fmt.Errorf("%w: neither branch nor tag", errRef)
+	}
+	if len(name) > maxRefName {
+		return RefName{}, fmt.Errorf("%w: %d bytes", errRef, len(name))
 	}
 	if strings.HasSuffix(name, ".") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
 		return RefName{}, fmt.Errorf("%w: forbidden sequence", errRef)
@@ -78,7 +89,7 @@ func ParseRefName(name string) (RefName, error) {
 		}
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
+		if part == "" || len(part) > maxRefPart || part[0] == '.' || strings.HasSuffix(part, ".lock") {
 			return RefName{}, fmt.Errorf("%w: forbidden component", errRef)
 		}
 	}

@@ -1,6 +1,7 @@
 package nip34
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -24,7 +25,7 @@ type State struct {
 	// which means a repository without refs.
 	Refs map[RefName]ObjectID
 	// Dropped counts refs that can't be used: bad names, values that are no object
-	// ids, repetitions.
+	// ids, repetitions. No name among Refs is a folder of another one: git has either.
 	Dropped int
 }
 
@@ -32,8 +33,8 @@ type State struct {
 func (s *State) Version() Version { return Version{s.CreatedAt, s.ID} }
 
 // ParseState reads a repository state. Peeled tags (^{}) are passed over. An event
-// of another kind, or without a usable identifier, is an error that wraps
-// [ErrInvalid].
+// of another kind, without a usable identifier, or with a ref below the name of another
+// one, which no repository can have, is an error that wraps [ErrInvalid].
 func ParseState(ev *nostr.Event) (*State, error) {
 	id, ref, err := parseHeader(ev, filters.KindState)
 	if err != nil {
@@ -50,7 +51,26 @@ func ParseState(ev *nostr.Event) (*State, error) {
 			s.add(tag)
 		}
 	}
+	for name := range s.Refs {
+		if folder, taken := s.above(name); taken {
+			return nil, fmt.Errorf("%w: refs %s and %s exclude each other", ErrInvalid, folder, name)
+		}
+	}
 	return s, nil
+}
+
+// above returns a ref whose name is a folder of another one's.
+func (s *State) above(ref RefName) (folder RefName, taken bool) {
+	for name := ref.name; ; {
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			return RefName{}, false
+		}
+		name = name[:i]
+		if _, taken := s.Refs[RefName{name}]; taken {
+			return RefName{name}, true
+		}
+	}
 }
 
 func (s *State) add(tag nostr.Tag) {

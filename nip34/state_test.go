@@ -150,3 +150,28 @@ func TestObjectFormats(t *testing.T) {
 	assert.True(t, ObjectID{}.IsZero())
 	assert.Equal(t, "refs/nostr/"+strings.Repeat("00", 32), EventRef(filters.EventID{}).String())
 }
+
+// A state that git can't apply was taken for one, and held up everything else.
+func TestParseStateThatNoRepositoryCanHave(t *testing.T) {
+	parse := func(names ...string) (*State, error) {
+		tags := []nostr.Tag{{"d", "x"}}
+		for _, name := range names {
+			tags = append(tags, nostr.Tag{name, sha1})
+		}
+		return ParseState(event(filters.KindState, key(1), tags...))
+	}
+	for _, names := range [][]string{
+		{"refs/heads/a", "refs/heads/a/b"},
+		{"refs/heads/a/b/c/d", "refs/heads/x", "refs/heads/a/b"},
+		{"refs/tags/v1", "refs/tags/v1/x"},
+	} {
+		_, err := parse(names...)
+		require.ErrorIs(t, err, ErrInvalid, names)
+	}
+	s, err := parse("refs/heads/a", "refs/tags/a/b", "refs/heads/ab", "refs/heads/"+strings.Repeat("n", 250))
+	require.NoError(t, err)
+	require.Len(t, s.Refs, 4)
+	s, err = parse("refs/heads/"+strings.Repeat("n", 251), "refs/heads/"+strings.Repeat("n/", 520)+"n")
+	require.NoError(t, err)
+	require.Equal(t, 2, s.Dropped)
+}

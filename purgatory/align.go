@@ -4,84 +4,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
-// align finds out which objects are missing, has repositories of ours give each other
-// what they have, and makes refs what they should be.
-func (p *Purgatory) align(ctx context.Context, g *group) {
-	each := func(f func(r *repository) error) {
-		for _, r := range g.repos {
-			if r.failed == nil {
-				r.failed = f(r)
-			}
-		}
+// align finds out which objects are missing of some that a repository should have, has
+// other repositories of ours give what they have, and makes refs what they should be.
+func (p *Purgatory) align(ctx context.Context, g *group, r *repository, sets []objects) error {
+	if err := p.look(ctx, g, r, sets); err != nil {
+		return err
 	}
-	each(func(r *repository) error { return p.lookFor(ctx, r, g.named(r)) })
-	each(func(r *repository) error { return p.takeStaged(ctx, g, r) })
-	each(func(r *repository) error { return p.share(ctx, g, r) })
-	err := p.again(ctx, g)
-	each(func(*repository) error { return err })
-	each(func(r *repository) error { return p.alignOne(ctx, g, r) })
+	if err := p.share(ctx, g, r, sets); err != nil {
+		return err
+	}
+	return p.alignNow(ctx, g, r)
+}
+
+// alignNow is align for objects that are here.
+func (p *Purgatory) alignNow(ctx context.Context, g *group, r *repository) error {
+	if err := p.again(ctx, g, r); err != nil {
+		return err
+	}
+	if _, waits := g.waiting[r.ref]; !r.active && !waits {
+		return nil // nobody announces it any more: the next look is about that
+	}
+	return p.alignOne(ctx, g, r)
+}
+
+// alignPulls is align for pull requests. Anybody writes these: nothing else waits for
+// what they cost.
+func (p *Purgatory) alignPulls(ctx context.Context, g *group, r *repository) error {
+	sets := g.pulled(r)
+	if len(sets) == 0 {
+		return nil
+	}
+	states := r.until
+	r.until = before(states, time.Now().Add(pullsShare))
+	defer func() { r.until = states }()
+	if err := p.look(ctx, g, r, sets); err != nil {
+		return err
+	}
+	p.takeStaged(ctx, g, r)
+	if err := p.share(ctx, g, r, sets); err != nil {
+		return err
+	}
+	return p.alignNow(ctx, g, r)
 }
 
 // again asks anew who decides, what is stored and what was deleted: to walk histories
 // may have taken minutes. What came meanwhile was not looked for, and has its own turn.
-func (p *Purgatory) again(ctx context.Context, g *group) error {
-	if !slices.ContainsFunc(g.repos, func(r *repository) bool { return len(r.asked) > 0 }) {
+func (p *Purgatory) again(ctx context.Context, g *group, r *repository) error {
+	if len(r.found) == 0 && len(r.missing) == 0 {
 		return nil
 	}
-	now, err := p.gather(ctx, g.identifier, g.late)
+	now, err := p.gather(ctx, r.ref, g.late)
 	if err != nil {
 		return err
 	}
-	known := make(map[filters.EventID]bool)
-	for _, h := range g.states {
-		known[h.entry.ID] = true
+	known := setOf(g.pins)
+	unknown := func(e ledger.Entry) bool {
+		_, ok := known[e.ID]
+		return !ok
 	}
-	for _, h := range g.pulls {
-		known[h.entry.ID] = true
-	}
-	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return !known[h.entry.ID] })
-	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return !known[h.entry.ID] })
+	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return unknown(h.entry) })
+	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return unknown(h.entry) })
 	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
-	g.repos = slices.DeleteFunc(g.repos, func(r *repository) bool {
-		r.members, r.active = p.cfg.Membership.Set(r.ref, g.all), g.accepted[r.ref] != nil
-		_, waits := g.waiting[r.ref]
-		return !r.active && !waits
-	})
+	if e, waits := g.waiting[r.ref]; waits && unknown(e) {
+		p.touch(r.ref)
+		delete(g.waiting, r.ref)
+	}
+	fresh := g.repository(r.ref)
+	r.members, r.active = fresh.members, fresh.active
 	return nil
-}
-
-// named returns the objects that a repository should have, each once, in order.
-func (g *group) named(r *repository) (ids []nip34.ObjectID) {
-	for _, s := range g.concerning(r) {
-		objects, _ := objectsOf(s, r.refs.Format)
-		ids = append(ids, objects...)
-	}
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) {
-			ids = append(ids, h.pull.Tip)
-		}
-	}
-	ids = slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return id.Format() != r.refs.Format })
-	slices.SortFunc(ids, compareIDs)
-	return slices.Compact(ids)
-}
-
-// lookFor finds out which objects are missing.
-func (p *Purgatory) lookFor(ctx context.Context, r *repository, ids []nip34.ObjectID) error {
-	r.asked, r.missing = setOf(ids), nil
-	if len(ids) == 0 {
-		return nil
-	}
-	missing, err := p.git.Missing(ctx, r.dir, ids)
-	r.missing = setOf(missing)
-	return err
 }
 
 func setOf[K comparable](ids []K) map[K]struct{} {
@@ -92,50 +91,180 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 	return out
 }
 
+// maxSources bounds the repositories that one is asked to have objects from in one look:
+// the others have their turn, and keys that list somebody are free.
+const maxSources = 16
+
 // share gives a repository what it lacks and another one of ours has: what is needed
 // is for each of them to say, where it came first does not matter.
-func (p *Purgatory) share(ctx context.Context, g *group, r *repository) error {
-	if p.git.sharer == nil {
+func (p *Purgatory) share(ctx context.Context, g *group, r *repository, sets []objects) error {
+	ids := r.missingOf(sets)
+	if p.git.sharer == nil || len(ids) == 0 {
 		return nil
 	}
 	shared := false
-	for _, o := range g.repos {
-		var ids []nip34.ObjectID
-		for id := range r.missing {
-			if o != r && o.failed == nil && o.has(id) {
-				ids = append(ids, id)
-			}
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		slices.SortFunc(ids, compareIDs)
-		if err := p.git.share(ctx, o.dir, r.dir, ids); err != nil {
+	for _, o := range g.sources(r) {
+		got, err := p.shareFrom(ctx, o, r, ids)
+		if err != nil {
 			// Another owner's repository must not keep this one from being dealt with.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
-		p.step("shared")
-		shared = true
-		for _, id := range ids {
-			delete(r.missing, id)
-		}
+		shared = shared || got
 	}
 	if !shared {
 		return nil
 	}
-	return p.lookFor(ctx, r, slices.SortedFunc(maps.Keys(r.asked), compareIDs))
+	return p.look(ctx, g, r, sets)
+}
+
+// missingOf returns what is missing of some objects, in order.
+func (r *repository) missingOf(sets []objects) (ids []nip34.ObjectID) {
+	for _, set := range sets {
+		ids = append(ids, slices.DeleteFunc(slices.Clone(set.ids), func(id nip34.ObjectID) bool { return !r.misses(id) })...)
+	}
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids)
+}
+
+// sources returns the repositories that may have what one lacks, those of its own
+// maintainers first.
+func (g *group) sources(r *repository) (out []filters.RepoRef) {
+	var others []filters.RepoRef
+	for ref := range g.ours() {
+		switch {
+		case ref == r.ref:
+		case r.isMember(ref.Owner):
+			out = append(out, ref)
+		case r.related(g.repository(ref)):
+			others = append(others, ref)
+		}
+	}
+	for _, refs := range [][]filters.RepoRef{out, others} {
+		rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
+	}
+	out = append(out, others...)
+	return out[:min(len(out), maxSources)]
+}
+
+// shareFrom gives a repository those of ids that another one has. That one is not waited for:
+// somebody may have it locked who waits for this one.
+func (p *Purgatory) shareFrom(ctx context.Context, from filters.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+	p.mu.Lock()
+	lacks := setOf(p.needs[from.Identifier][from].ids)
+	p.mu.Unlock()
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
+		_, lacking := lacks[id] // should it get that, this one is looked at again
+		return lacking
+	})
+	if len(ids) == 0 {
+		return false, nil
+	}
+	dir, unlock, err := p.enter(ctx, from, leastLockWait)
+	if errors.Is(err, ErrNoRepository) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if ids, err = p.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
+		return false, err
+	}
+	walking, cancel := context.WithDeadlineCause(ctx, r.until, errLong)
+	defer cancel()
+	if err := p.git.share(walking, dir, r.dir, ids); err != nil {
+		return false, err
+	}
+	p.step("shared")
+	return true, nil
+}
+
+// othersShare is the time that one look spends on other repositories. Who lists somebody
+// can make theirs one of those.
+const othersShare = time.Second
+
+// othersLockWait is how long the lock of one of them is waited for: longer than whoever
+// has it waits for ours, so that not both give up.
+const othersLockWait = 5 * leastLockWait
+
+// alignOthers has the refs of other repositories follow a state that is about to be
+// served, before it is, where that is quickly done. The rest is for their own looks.
+func (p *Purgatory) alignOthers(ctx context.Context, g *group, r *repository) {
+	if !slices.ContainsFunc(g.states, r.releases) {
+		return
+	}
+	until := time.Now().Add(othersShare)
+	for _, ref := range g.sources(r) {
+		o := g.repository(ref)
+		follows := slices.ContainsFunc(g.states, func(h heldState) bool {
+			return r.releases(h) && o.isMember(h.state.Ref.Owner)
+		})
+		if !follows || !time.Now().Before(until) {
+			continue
+		}
+		if err := p.alignOther(ctx, g, ref, r, until); err != nil {
+			p.cfg.Logger.Debug("refs follow later", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+		}
+	}
+}
+
+// alignOther aligns another repository, which may have what it lacks from this one.
+func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoRef, r *repository, until time.Time) error {
+	dir, unlock, err := p.enter(ctx, ref, othersLockWait)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g, o, err := p.read(ctx, ref, dir, by.late)
+	if err != nil || o == nil {
+		return err
+	}
+	defer p.unpin(g)
+	if !o.as(g) {
+		return nil
+	}
+	o.until = until
+	sets := g.decided(o)
+	if err := p.look(ctx, g, o, sets); err != nil {
+		return err
+	}
+	ids := slices.DeleteFunc(o.missingOf(sets), r.lacks)
+	if len(ids) > 0 && p.git.sharer != nil {
+		walking, cancel := context.WithDeadlineCause(ctx, until, errLong)
+		err := p.git.share(walking, r.dir, dir, ids)
+		cancel()
+		if err != nil {
+			return err
+		}
+		p.step("shared")
+		if err := p.look(ctx, g, o, sets); err != nil {
+			return err
+		}
+	}
+	return p.alignOne(ctx, g, o)
 }
 
 // alignOne makes the refs of a repository what they should be. That may make it
-// active, and then another state may decide: one without refs, that is.
+// active, and then another state may decide: one without refs, that is. What git refuses
+// for what it is decides nothing, and holds up nothing.
 func (p *Purgatory) alignOne(ctx context.Context, g *group, r *repository) error {
-	for range 2 {
+	for {
 		before := r.active
 		r.decides = g.authoritative(r)
 		changes, head := g.changes(r)
 		if len(changes) > 0 || !head.IsZero() {
-			if err := p.move(ctx, r, changes, head); err != nil {
+			err := p.move(ctx, r, changes, head)
+			if errors.Is(err, ErrUnfit) && r.decides != nil {
+				r.unfit[r.decides.ID] = struct{}{}
+				if err = p.mend(ctx, r.ref, r.dir); err == nil {
+					r.refs, err = p.git.Refs(ctx, r.dir)
+				}
+				if err == nil {
+					continue
+				}
+			}
+			if err != nil {
 				return err
 			}
 			r.refs = r.refs.apply(changes, head)
@@ -145,5 +274,4 @@ func (p *Purgatory) alignOne(ctx context.Context, g *group, r *repository) error
 			return nil
 		}
 	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			git, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
 			require.NoError(t, err)
 			t.Cleanup(git.Close)
-			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]*sync.Mutex)}
+			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]chan struct{})}
 			cfg := purgatory.Config{SyncDelay: time.Second, UserDelay: time.Second, Backoff: time.Hour, MaxBackoff: time.Hour}
 			p, err := purgatory.Open(t.Context(), relay, repos, git, state.NewMemory(), cfg)
 			require.NoError(t, err)

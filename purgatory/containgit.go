@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -15,6 +16,7 @@ type containedGit struct {
 	sharer Sharer // nil: it is none
 	mender Mender // nil: it is none
 	taker  Taker  // nil: it is none
+	prober Prober // nil: it is none
 	p      *Purgatory
 
 	maintainer Maintainer // nil: it is none
@@ -26,6 +28,7 @@ func (p *Purgatory) containGit(of GitFetcher) containedGit {
 	g.mender, _ = of.(Mender)
 	g.taker, _ = of.(Taker)
 	g.maintainer, _ = of.(Maintainer)
+	g.prober, _ = of.(Prober)
 	return g
 }
 
@@ -67,6 +70,39 @@ func (g containedGit) share(ctx context.Context, from, to string, ids []nip34.Ob
 func (g containedGit) take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
 	defer g.p.recovered(&err, ofGit)
 	return g.taker.Take(ctx, dir, from, ids)
+}
+
+// probe is [Prober]. It tells nothing if the other is none.
+func (g containedGit) probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error) {
+	if g.prober == nil {
+		return nil, "", nil
+	}
+	defer g.p.recovered(&err, ofGit)
+	if kinds, stamp, err = g.prober.Probe(ctx, dir, ids); kinds == nil {
+		kinds = make(map[nip34.ObjectID]ObjectKind)
+	}
+	return kinds, stamp, err
+}
+
+// has returns those of ids that are in a repository: with all that they need, if that can
+// only be told together.
+func (g containedGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	kinds, _, err := g.probe(ctx, dir, ids)
+	if err != nil {
+		return nil, err
+	}
+	if kinds != nil {
+		return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), nil
+	}
+	missing, err := g.Missing(ctx, dir, ids)
+	if err != nil {
+		return nil, err
+	}
+	lacks := setOf(missing)
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
+		_, lacking := lacks[id]
+		return lacking
+	}), nil
 }
 
 // mend is [Mender], or Tidy if the other is none.

@@ -29,21 +29,26 @@ func (g *group) newestStored(r *repository) (newest *nip34.State) {
 	return newest
 }
 
-// here reports whether every object that a state names is in the repository.
+// here reports whether every object that a state names is in the repository, and can be
+// what it says.
 func (r *repository) here(s *nip34.State) bool {
 	ids, fits := objectsOf(s, r.refs.Format)
-	return fits && !slices.ContainsFunc(ids, r.lacks)
+	return fits && !r.isUnfit(s) && !slices.ContainsFunc(ids, r.lacks)
 }
 
-// has reports whether an object is known to be here; lacks, whether it is not known to
-// be.
+// has reports whether an object is known to be here with all that it needs; lacks,
+// whether it is not known to be; misses, whether it is known not to be.
 func (r *repository) has(id nip34.ObjectID) bool {
-	_, asked := r.asked[id]
-	_, missing := r.missing[id]
-	return asked && !missing
+	_, found := r.found[id]
+	return found
 }
 
 func (r *repository) lacks(id nip34.ObjectID) bool { return !r.has(id) }
+
+func (r *repository) misses(id nip34.ObjectID) bool {
+	_, missing := r.missing[id]
+	return missing
+}
 
 // authoritative returns the state that decides about the refs of a repository: the
 // newest one that is stored, or that waits and whose objects are here. Nil if there
@@ -114,7 +119,7 @@ func (p *Purgatory) lacking(g *group, r *repository) need {
 	}
 	n.states = slices.SortedFunc(slices.Values(n.ids), compareIDs)
 	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.lacks(h.pull.Tip) {
+		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.misses(h.pull.Tip) {
 			n.ids = append(n.ids, h.pull.Tip)
 			n.entries = append(n.entries, h.entry.ID)
 		}
@@ -129,8 +134,8 @@ func (p *Purgatory) lacking(g *group, r *repository) need {
 // have them.
 func (r *repository) absent(s *nip34.State) []nip34.ObjectID {
 	ids, fits := objectsOf(s, r.refs.Format)
-	if !fits {
+	if !fits || r.isUnfit(s) {
 		return nil
 	}
-	return slices.DeleteFunc(ids, r.has)
+	return slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return !r.misses(id) })
 }

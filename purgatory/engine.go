@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,20 +18,12 @@ type engine struct {
 	p        *Purgatory
 	queue    *hunt.Queue
 	wg       sync.WaitGroup
-	looking  map[string]bool   // identifiers that are being looked at
-	todo     map[string]causes // that are to be
-	order    []string          // of todo, as they came
-	retries  map[string]retry  // identifiers whose look failed
+	surveys  surveys
+	looks    looks
+	retries  retries[filters.RepoRef] // whose look failed
 	expiring map[filters.EventID]bool
 	patient  map[filters.RepoRef]patience
 	fetches  *fetches // safe for concurrent use
-}
-
-// retry is when an identifier is looked at again.
-type retry struct {
-	at       time.Time // zero: it is being looked at
-	failures int
-	why      causes
 }
 
 // patience is how long a listed repository is not hunted for that was hunted for in
@@ -58,7 +51,7 @@ func newEngine(p *Purgatory) engine {
 	cfg.Limits = mapValues(p.cfg.DomainLimits, limits)
 	return engine{
 		p: p, queue: hunt.New(cfg),
-		looking: make(map[string]bool), todo: make(map[string]causes), retries: make(map[string]retry),
+		surveys: newSurveys(p.cfg.MaxSettling), looks: newLooks(p.cfg.MaxSettling), retries: make(retries[filters.RepoRef]),
 		expiring: make(map[filters.EventID]bool), patient: make(map[filters.RepoRef]patience), fetches: newFetches(p),
 	}
 }
@@ -113,17 +106,8 @@ func (e *engine) want(ctx context.Context, entry ledger.Entry) {
 		why = causes{owners: map[filters.PubKey]bool{entry.Author: entry.ByUser}}
 	}
 	for _, ref := range entry.Repos {
-		e.look(ref.Identifier, why)
+		e.surveys.want(ref.Identifier, why)
 	}
-}
-
-func (e *engine) look(identifier string, why causes) {
-	if old, ok := e.todo[identifier]; ok {
-		why = old.and(why)
-	} else {
-		e.order = append(e.order, identifier)
-	}
-	e.todo[identifier] = why
 }
 
 func (e *engine) loop(ctx context.Context) {
@@ -170,9 +154,9 @@ func (e *engine) nextWake(now time.Time) time.Time {
 		}
 		e.p.mu.Unlock()
 	}
-	for _, r := range e.retries {
-		if !r.at.IsZero() {
-			consider(r.at)
+	for _, at := range []time.Time{e.retries.next(), e.surveys.retries.next()} {
+		if !at.IsZero() {
+			consider(at)
 		}
 	}
 	if least := now.Add(10 * time.Millisecond); next.Before(least) {
@@ -186,7 +170,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	case wanted:
 		e.want(ctx, msg.entry)
 	case look:
-		e.look(msg.identifier, msg.why)
+		e.surveys.want(msg.identifier, msg.why)
 	case arrived:
 		e.arrived(ctx, msg)
 	case stray:
@@ -195,6 +179,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome, Pause: msg.pause}))
 		failures, until := e.queue.Broken(msg.server)
 		e.fetches.found(msg.server, failures, until)
+	case surveyed:
+		e.surveyed(ctx, msg)
 	case settledDone:
 		e.settled(ctx, msg)
 	case expiredDone:
@@ -228,7 +214,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
-			e.look(ref.Identifier, causes{})
+			e.surveys.want(ref.Identifier, causes{})
 		}
 	}
 	if !waits {
@@ -240,7 +226,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)
-		e.look(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
+		e.surveys.want(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
 	}
 }
 
@@ -252,54 +238,98 @@ func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 	})
 }
 
-// start has identifiers looked at, as many at once as may be.
+// start has identifiers surveyed and repositories looked at, as many at once as may be.
 func (e *engine) start(ctx context.Context) {
-	kept := e.order[:0]
-	for _, identifier := range e.order {
-		if e.looking[identifier] || len(e.looking) >= e.p.cfg.MaxSettling {
-			kept = append(kept, identifier)
-			continue
+	for {
+		identifier, why, ok := e.surveys.next()
+		if !ok {
+			break
 		}
-		why := e.todo[identifier]
-		delete(e.todo, identifier)
-		if r, failed := e.retries[identifier]; failed {
-			why = why.and(r.why)
-			r.at, r.why = time.Time{}, causes{}
-			e.retries[identifier] = r
-		}
-		e.looking[identifier] = true
 		e.wg.Go(func() {
-			found, err := e.p.settle(ctx, identifier, why)
-			e.p.inbox.put(settledDone{identifier, why, found, err})
+			found, err := e.p.survey(ctx, identifier, why)
+			e.p.inbox.put(surveyed{identifier, why, found, err})
 		})
 	}
-	clear(e.order[len(kept):])
-	e.order = kept
+	for _, in := range []lane{quick, slow} {
+		for {
+			ref, why, ok := e.looks.next(in)
+			if !ok {
+				break
+			}
+			why = e.retries.begin(ref, why)
+			share := e.p.cfg.Timeout
+			if in == quick {
+				share /= lockShare
+			}
+			e.wg.Go(func() {
+				found, err := e.p.settle(ctx, ref, why, share)
+				e.p.inbox.put(settledDone{ref, why, found, err})
+			})
+		}
+	}
+}
+
+// surveyed has those repositories looked at that a survey has found.
+func (e *engine) surveyed(ctx context.Context, msg surveyed) {
+	now := time.Now()
+	e.surveys.done(msg.identifier)
+	if msg.err == nil {
+		delete(e.surveys.retries, msg.identifier)
+	} else if ctx.Err() == nil {
+		e.failed(msg.identifier, "looking for repositories failed", msg.err, now)
+		e.surveys.retries.failed(msg.identifier, msg.why, now)
+	}
+	for _, ref := range msg.found.concerned {
+		e.looks.want(ref, msg.why, e.laneOf(ref))
+	}
+	e.wholes(ctx, now, msg.found.whole)
+}
+
+// laneOf is where a repository is looked at.
+func (e *engine) laneOf(ref filters.RepoRef) lane {
+	if e.retries[ref].slow {
+		return slow
+	}
+	return quick
+}
+
+// failed logs what a stranger may have had a part in, once in a while.
+func (e *engine) failed(what, msg string, err error, now time.Time) {
+	if e.fetches.lines.May(line{who: what, what: "look"}, now) {
+		e.p.cfg.Logger.Warn(msg, "what", printable(what), keyError, printable(err.Error()))
+	}
 }
 
 // settled takes in what a look has found.
 func (e *engine) settled(ctx context.Context, msg settledDone) {
-	delete(e.looking, msg.identifier)
 	now := time.Now()
 	if msg.err == nil {
-		delete(e.retries, msg.identifier)
+		delete(e.retries, msg.ref)
 	} else if ctx.Err() == nil {
-		if e.fetches.lines.May(line{who: msg.identifier, what: "look"}, now) {
-			e.p.cfg.Logger.Warn("looking at repositories failed", "identifier", printable(msg.identifier), keyError, printable(msg.err.Error()))
+		e.failed(msg.ref.String(), "looking at a repository failed", msg.err, now)
+		e.retries.failed(msg.ref, msg.why, now)
+		if errors.Is(msg.err, errLong) {
+			e.retries.slow(msg.ref)
 		}
-		r := e.retries[msg.identifier]
-		r.failures++
-		r.why = r.why.and(msg.why)
-		r.at = now.Add(doubled(retryFirst, retryMost, r.failures))
-		e.retries[msg.identifier] = r
 	}
-	for _, ref := range msg.found.whole {
+	e.looks.done(msg.ref, e.laneOf(msg.ref))
+	if msg.found.gained {
+		e.surveys.want(msg.ref.Identifier, causes{gained: map[filters.RepoRef]bool{msg.ref: true}})
+	}
+	if msg.found.whole {
+		e.wholes(ctx, now, []filters.RepoRef{msg.ref})
+	}
+	if len(msg.found.need.ids) > 0 {
+		e.hunt(ctx, now, msg.ref, msg.found.need, msg.why)
+	}
+}
+
+// wholes ends the hunt for what lacks nothing any more.
+func (e *engine) wholes(ctx context.Context, now time.Time, refs []filters.RepoRef) {
+	for _, ref := range refs {
 		delete(e.patient, ref)
 		e.wg.Go(func() { e.fetches.forget(ref) })
 		e.perform(ctx, e.queue.Step(now, hunt.Settled{Repo: ref}))
-	}
-	for ref, n := range msg.found.needs {
-		e.hunt(ctx, now, ref, n, msg.why)
 	}
 }
 
@@ -330,14 +360,13 @@ func doubled(first, most time.Duration, n int) time.Duration {
 	return min(first, most)
 }
 
-// retry has identifiers looked at again whose look failed.
+// retry has looked at again what failed.
 func (e *engine) retry(now time.Time) {
-	for identifier, r := range e.retries {
-		if !r.at.IsZero() && !now.Before(r.at) {
-			e.look(identifier, r.why)
-			r.at = time.Time{}
-			e.retries[identifier] = r
-		}
+	for ref, why := range e.retries.due(now) {
+		e.looks.want(ref, why, e.laneOf(ref))
+	}
+	for identifier, why := range e.surveys.retries.due(now) {
+		e.surveys.want(identifier, why)
 	}
 }
 
@@ -408,8 +437,14 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 // to hunt for any more, or, if something was in use, data to release it with.
 func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	delete(e.expiring, msg.entry.ID)
+	e.p.mu.Lock()
+	entry, waits := e.p.ledger.Get(msg.entry.ID)
+	e.p.mu.Unlock()
+	if waits { // no look has taken it in meanwhile
+		e.want(ctx, entry)
+	}
 	for _, identifier := range identifiersOf(msg.entry) {
-		e.look(identifier, causes{})
+		e.surveys.want(identifier, causes{})
 	}
 	if msg.err != nil && ctx.Err() == nil {
 		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, printable(msg.err.Error()))

@@ -21,16 +21,9 @@ func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
 	defer cancel()
 	e, due := p.overdue(id)
 	if !due {
-		return nil
+		return nil // or it is being released: it is due again soon
 	}
-	unlock, err := p.naming.lockAll(ctx, identifiersOf(e))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if e, due = p.overdue(id); !due {
-		return nil
-	}
+	defer p.notEnding(id)
 	if e.Class == ledger.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}
@@ -47,12 +40,23 @@ func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
 	return p.expireForGood(ctx, e)
 }
 
-// overdue returns an entry whose deadline has passed.
+// overdue returns an entry whose deadline has passed and that no look goes by, and keeps
+// looks from going by it until notEnding.
 func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, waits := p.ledger.Get(id)
-	return e, waits && !time.Now().Before(e.Deadline)
+	if !waits || time.Now().Before(e.Deadline) || p.pinned[id] > 0 {
+		return e, false
+	}
+	p.ending[id] = struct{}{}
+	return e, true
+}
+
+func (p *Purgatory) notEnding(id filters.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.ending, id)
 }
 
 // identifiersOf returns the identifiers that an entry is under, in order, each once.
@@ -128,6 +132,7 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 	p.step("expired")
 	p.mu.Lock()
 	_, _, forgotten := p.ledger.Expire(now, e.ID)
+	delete(p.takes, e.ID)
 	p.mu.Unlock()
 	if !e.Soft { // else it was told when it expired softly
 		p.ended(e, Expired)
@@ -184,7 +189,7 @@ func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
 	defer cancel()
 	refs := e.Strays
 	if e.Class == ledger.Placeholder {
-		unlock, err := p.naming.lockAll(ctx, identifiersOf(e)) // its event must not be released meanwhile
+		unlock, err := p.naming.lockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), filters.RepoRef.Compare)) // its event must not be released meanwhile
 		if err != nil {
 			return err
 		}

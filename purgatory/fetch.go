@@ -237,12 +237,15 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	if err := f.promote(ctx, pl, seen.Repo); err != nil {
 		return hunt.Nothing, err
 	}
-	found, err := p.settle(ctx, seen.Repo.Identifier, causes{})
+	found, err := p.settle(ctx, seen.Repo, causes{late: true}, p.cfg.Timeout/lockShare)
 	if err != nil {
-		p.tell(look{identifier: seen.Repo.Identifier})
+		p.touch(seen.Repo)
+	}
+	p.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[filters.RepoRef]bool{seen.Repo: true}}})
+	if err != nil {
 		return hunt.Partial, err
 	}
-	if len(found.needs[seen.Repo].ids) == 0 {
+	if len(found.need.ids) == 0 {
 		return hunt.Complete, nil
 	}
 	return hunt.Partial, nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
-// group is all that is known of the repositories with one identifier: a state may
-// concern several of them.
+// group is what is known of the repositories with one identifier, as far as it concerns
+// those that are looked at: a state may concern several of them.
 type group struct {
 	identifier string
 	membership nip34.Membership
@@ -25,11 +23,9 @@ type group struct {
 	states     []heldState
 	pulls      []heldPull
 	stored     []*nip34.State
-	over       []ended                    // what does not wait any more
-	repos      []*repository              // ours that anything is to be done about, locked, in order
-	cut        bool                       // not all of these, since there are too many
-	touched    map[filters.RepoRef]uint64 // that were when it was found out what to look at
-	late       bool                       // what had to be released before a crash counts though its time is over
+	over       []ended           // what does not wait any more
+	pins       []filters.EventID // of entries that nobody else may end
+	late       bool              // what had to be released before a crash counts though its time is over
 }
 
 // ended is an entry whose waiting has ended by what others did.
@@ -55,17 +51,48 @@ type repository struct {
 	unlock  func()
 	members map[filters.PubKey]struct{}
 	refs    Refs
-	asked   map[nip34.ObjectID]struct{} // what was looked for
-	missing map[nip34.ObjectID]struct{} // of that
-	pushed  map[nip34.RefName]struct{}  // refs that pushes have moved while a state waited
-	decides *nip34.State                // what its refs are now, but for these; nil: nobody says
-	active  bool                        // its announcement is accepted, or about to be
-	failed  error                       // it could not be dealt with; it stays queued
-	trouble error                       // something else went wrong; it is looked at again
+	until   time.Time                     // when its share of time is over
+	found   map[nip34.ObjectID]struct{}   // what is here, with all that it needs
+	missing map[nip34.ObjectID]struct{}   // what was not, of what is of use
+	kinds   map[nip34.ObjectID]ObjectKind // of what is there
+	probed  bool                          // git can tell what is there
+	unfit   map[filters.EventID]struct{}  // states that can't be its refs
+	pushed  map[nip34.RefName]struct{}    // refs that pushes have moved while a state waited
+	decides *nip34.State                  // what its refs are now, but for these; nil: nobody says
+	active  bool                          // its announcement is accepted, or about to be
+	failed  error                         // it could not be dealt with; it is looked at again
+	trouble error                         // something else went wrong; it is looked at again
 }
 
-// gather reads what is known under an identifier. It changes nothing.
-func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*group, error) {
+// gather reads what is known of a repository. It changes nothing.
+func (p *Purgatory) gather(ctx context.Context, ref filters.RepoRef, late bool) (*group, error) {
+	g, err := p.announced(ctx, ref.Identifier, late)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	entries := p.ledger.Of(ref)
+	p.mu.Unlock()
+	r := g.repository(ref)
+	err = p.sortAll(ctx, g, slices.DeleteFunc(entries, func(e ledger.Entry) bool {
+		return e.Class == ledger.Announcement || (e.Class == ledger.State && !r.isMember(e.Author))
+	}))
+	return g, err
+}
+
+// gatherAll reads what is known of all repositories with an identifier.
+func (p *Purgatory) gatherAll(ctx context.Context, identifier string) (*group, error) {
+	g, err := p.announced(ctx, identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	err = p.sortAll(ctx, g, p.under(g))
+	return g, err
+}
+
+// announced reads which repositories with an identifier are ours, or may be, and what is
+// stored about them.
+func (p *Purgatory) announced(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
 		membership: p.cfg.Membership,
@@ -88,40 +115,62 @@ func (p *Purgatory) gather(ctx context.Context, identifier string, late bool) (*
 	if g.stored, err = p.relay.States(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
-	for _, e := range p.under(g) {
-		if err := p.sort(ctx, g, e, late); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortFunc(g.states, func(a, b heldState) int { return older(a.state.Version(), b.state.Version()) })
-	slices.SortFunc(g.pulls, func(a, b heldPull) int { return a.entry.ID.Compare(b.entry.ID) })
-	return g, nil
+	p.mu.Lock()
+	waiting := p.ledger.Announcements(identifier, false)
+	p.mu.Unlock()
+	err = p.sortAll(ctx, g, waiting)
+	return g, err
 }
 
-// under returns the entries that may concern a repository of a group, each once.
+// under returns the entries that may concern a repository of a group, each once, but for
+// the announcements.
 func (p *Purgatory) under(g *group) (out []ledger.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(map[filters.EventID]struct{})
-	add := func(ref filters.RepoRef) {
+	for ref := range g.ours() {
 		for _, e := range p.ledger.Of(ref) {
-			if _, again := seen[e.ID]; !again && !e.Soft {
+			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
 				seen[e.ID] = struct{}{}
 				out = append(out, e)
 			}
 		}
 	}
-	for _, e := range p.ledger.Announcements(g.identifier, false) {
-		add(e.Repos[0])
-	}
-	for ref := range g.accepted {
-		add(ref)
-	}
 	return out
 }
 
+// ours returns the repositories whose announcements are accepted, or wait.
+func (g *group) ours() map[filters.RepoRef]struct{} {
+	refs := make(map[filters.RepoRef]struct{}, len(g.accepted)+len(g.waiting))
+	for ref := range g.accepted {
+		refs[ref] = struct{}{}
+	}
+	for ref := range g.waiting {
+		refs[ref] = struct{}{}
+	}
+	return refs
+}
+
+// sortAll puts entries where they belong, but for those whose waiting is being ended.
+func (p *Purgatory) sortAll(ctx context.Context, g *group, entries []ledger.Entry) error {
+	p.mu.Lock()
+	entries = slices.DeleteFunc(entries, func(e ledger.Entry) bool {
+		_, ending := p.ending[e.ID]
+		return ending || e.Soft
+	})
+	p.mu.Unlock()
+	for _, e := range entries {
+		if err := p.sort(ctx, g, e); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(g.states, func(a, b heldState) int { return older(a.state.Version(), b.state.Version()) })
+	slices.SortFunc(g.pulls, func(a, b heldPull) int { return a.entry.ID.Compare(b.entry.ID) })
+	return nil
+}
+
 // sort puts an entry where it belongs.
-func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry, late bool) error {
+func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 	if e.Event == nil {
 		return nil
 	}
@@ -138,7 +187,7 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry, late boo
 		g.over = append(g.over, ended{e, Expired}) // NIP-40
 		return nil
 	}
-	if e.Class != ledger.Announcement && !late && !now.Before(e.Deadline) {
+	if e.Class != ledger.Announcement && !g.late && !now.Before(e.Deadline) {
 		return nil // its time is over: it is expired by the clock, not by whoever looks first
 	}
 	switch e.Class {
@@ -182,50 +231,12 @@ func (g *group) sortAnnouncement(e ledger.Entry) error {
 	return nil
 }
 
-// concerned returns the repositories of a group that something is to be done about,
-// in order: those that something waits for, those that lack something, and those that
-// we were told of. The others cost nothing, however many there are.
-func (p *Purgatory) concerned(g *group, check bool) (out []*repository) {
-	refs := make(map[filters.RepoRef]struct{}, len(g.accepted)+len(g.waiting))
-	for ref := range g.accepted {
-		refs[ref] = struct{}{}
-	}
-	for ref := range g.waiting {
-		refs[ref] = struct{}{}
-	}
-	p.mu.Lock()
-	lacking := p.needs[g.identifier]
-	touched := make(map[filters.RepoRef]bool)
-	for ref := range refs {
-		_, a := p.touched[g.identifier][ref]
-		_, b := lacking[ref]
-		touched[ref] = a || b
-	}
-	g.touched = maps.Clone(p.touched[g.identifier])
-	p.mu.Unlock()
-	for ref := range refs {
-		touched[ref] = touched[ref] || g.answered(ref)
-		r := g.repository(ref)
-		_, waits := g.waiting[ref]
-		stored := g.newestStored(r) != nil
-		if g.waitsFor(r) || (touched[ref] && (waits || stored)) || (check && stored) {
-			out = append(out, r)
-		}
-	}
-	slices.SortFunc(out, func(a, b *repository) int { return a.ref.Compare(b.ref) })
-	if most := p.cfg.MaxRepositories; len(out) > most {
-		g.cut = true
-		p.stats.drop("repositories")
-		rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-		slices.SortStableFunc(out, func(a, b *repository) int { return g.wrote(b) - g.wrote(a) })
-		out = out[:most]
-		slices.SortFunc(out, func(a, b *repository) int { return a.ref.Compare(b.ref) })
-	}
-	return out
-}
-
 func (g *group) repository(ref filters.RepoRef) *repository {
-	return &repository{ref: ref, members: g.membership.Set(ref, g.all), active: g.accepted[ref] != nil}
+	return &repository{
+		ref: ref, members: g.membership.Set(ref, g.all), active: g.accepted[ref] != nil,
+		found: make(map[nip34.ObjectID]struct{}), missing: make(map[nip34.ObjectID]struct{}),
+		kinds: make(map[nip34.ObjectID]ObjectKind),
+	}
 }
 
 // waitsFor reports whether a state or a pull request waits for a repository.
@@ -261,54 +272,113 @@ func older(a, b nip34.Version) int {
 	return 0
 }
 
-// lock locks repositories, in order, so that nobody waits for each other, and reads
-// their refs. One that can't be locked does not hold up the others: their owners need
-// not know each other, and a push may take long.
-func (p *Purgatory) lock(ctx context.Context, g *group, repos []*repository) {
-	end := time.Now().Add(p.cfg.Timeout / lockShare)
-	for _, r := range repos {
-		r.failed = p.open(ctx, g, r, max(time.Until(end), leastLockWait))
-	}
-}
-
-// The locks of one look are waited for this part of Config.Timeout in all, and each for
-// leastLockWait at least. What could not be locked is looked at again soon.
+// The lock of a repository is waited for this part of Config.Timeout, since pushes may
+// take long; that of another one, which it would have objects from, for leastLockWait.
+// What could not be locked is looked at again soon. It is also a look's share of time.
 const (
 	lockShare     = 60
 	leastLockWait = 20 * time.Millisecond
 )
 
-// open locks one repository, making it if need be.
-func (p *Purgatory) open(ctx context.Context, g *group, r *repository, patience time.Duration) error {
-	format, known := g.formatOf(r)
-	for range 2 {
-		dir, unlock, err := p.enter(ctx, r.ref, patience)
-		switch {
-		case errors.Is(err, ErrNoRepository):
-			if err := p.repos.Create(ctx, r.ref, format); err != nil {
-				return fmt.Errorf("creating repository: %w", err)
-			}
-			p.step("created")
-			continue
-		case err != nil:
-			return err
+// open locks a repository, making it if need be, and reads what is known of it, and its
+// refs. What was read before it was locked may be over by now, a state that a push was
+// judged by, say. The repository is nil if it is not ours. What waits is not ended by
+// others until unpin.
+func (p *Purgatory) open(ctx context.Context, ref filters.RepoRef, late bool) (*group, *repository, error) {
+	for range 3 {
+		dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
+		absent := errors.Is(err, ErrNoRepository)
+		if err != nil && !absent {
+			return nil, nil, err
 		}
-		refs, err := p.git.Refs(ctx, dir)
-		if err != nil {
+		g, r, err := p.read(ctx, ref, dir, late)
+		if err == nil && r != nil && !absent && r.as(g) {
+			r.unlock = unlock
+			return g, r, nil
+		}
+		if !absent {
 			unlock()
-			return err
 		}
-		if known && refs.Format != format && len(refs.At) == 0 {
-			unlock()
-			if err := p.remake(ctx, r.ref, format); err != nil {
-				return fmt.Errorf("creating repository anew: %w", err)
+		if err != nil || r == nil {
+			return g, nil, err
+		}
+		format, _ := g.formatOf(r)
+		p.unpin(g)
+		if !absent {
+			if err := p.remake(ctx, ref, format); err != nil {
+				return nil, nil, fmt.Errorf("creating repository anew: %w", err)
 			}
 			continue
 		}
-		r.dir, r.unlock, r.refs = dir, unlock, refs
-		return nil
+		if err := p.repos.Create(ctx, ref, format); err != nil {
+			return nil, nil, fmt.Errorf("creating repository: %w", err)
+		}
+		p.step("created")
 	}
-	return fmt.Errorf("locking repository: %w", ErrNoRepository)
+	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
+}
+
+// read reads what is known of a repository, and its refs if it is there.
+func (p *Purgatory) read(ctx context.Context, ref filters.RepoRef, dir string, late bool) (*group, *repository, error) {
+	g, err := p.gather(ctx, ref, late)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.pin(g, ref)
+	r := g.repository(ref)
+	if _, waits := g.waiting[ref]; !r.active && !waits {
+		return g, nil, nil
+	}
+	r.pushed = p.pushedTo(ref)
+	if dir == "" {
+		return g, r, nil
+	}
+	if r.refs, err = p.git.Refs(ctx, dir); err != nil {
+		p.unpin(g)
+		return nil, nil, err
+	}
+	r.dir = dir
+	return g, r, nil
+}
+
+// as reports whether a repository hashes its objects as it should, or can't any more.
+func (r *repository) as(g *group) bool {
+	format, known := g.formatOf(r)
+	return !known || r.refs.Format == format || len(r.refs.At) > 0
+}
+
+// pin keeps what a look has found waiting from being ended by the clock.
+func (p *Purgatory) pin(g *group, ref filters.RepoRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hold := func(id filters.EventID) bool {
+		if _, ending := p.ending[id]; ending {
+			return false
+		}
+		p.pinned[id]++
+		g.pins = append(g.pins, id)
+		return true
+	}
+	g.states = slices.DeleteFunc(g.states, func(h heldState) bool { return !hold(h.entry.ID) })
+	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool { return !hold(h.entry.ID) })
+	if e, waits := g.waiting[ref]; waits && !hold(e.ID) {
+		delete(g.waiting, ref)
+	}
+}
+
+// unpin lets go of what pin has kept.
+func (p *Purgatory) unpin(g *group) {
+	if g == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range g.pins {
+		if p.pinned[id]--; p.pinned[id] == 0 {
+			delete(p.pinned, id)
+		}
+	}
+	g.pins = nil
 }
 
 // remake makes an empty repository anew, unless something is being fetched for it.
@@ -343,13 +413,4 @@ func (g *group) formatOf(r *repository) (format nip34.ObjectFormat, known bool) 
 		}
 	}
 	return nip34.SHA1, false
-}
-
-func unlock(repos []*repository) {
-	for _, r := range repos {
-		if r.unlock != nil {
-			r.unlock()
-			r.unlock = nil
-		}
-	}
 }

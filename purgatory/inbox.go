@@ -33,12 +33,19 @@ type (
 		outcome hunt.Outcome
 		pause   time.Duration // for which the server asks to be left alone; 0: it does not
 	}
-	// settledDone: the look at an identifier has ended.
-	settledDone struct {
+	// surveyed: it is known which repositories with an identifier are to be looked at.
+	surveyed struct {
 		identifier string
 		why        causes
-		found      found
+		found      overview
 		err        error
+	}
+	// settledDone: the look at a repository has ended.
+	settledDone struct {
+		ref   filters.RepoRef
+		why   causes
+		found found
+		err   error
 	}
 	// expiredDone: the expiry of an entry has ended.
 	expiredDone struct {
@@ -107,7 +114,8 @@ func (p *Purgatory) tell(item any) {
 	}
 }
 
-// causes are why an identifier is looked at.
+// causes are why the repositories with an identifier are looked at. Those that they say
+// nothing about are left alone.
 type causes struct {
 	// fresh are the entries whose data is to be hunted for anew, and whether a user
 	// submitted them.
@@ -115,13 +123,17 @@ type causes struct {
 	// owners are whose announcements came, and whether a user submitted them: servers
 	// may be named that were not before.
 	owners map[filters.PubKey]bool
+	// gained are repositories that have got objects: others may lack these.
+	gained map[filters.RepoRef]bool
 	check  bool // what is stored is looked at as well: it is the hourly check
 	late   bool // what had to be released before a crash is, even if its time is over
 }
 
 func (c causes) and(o causes) causes {
-	out := causes{fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), check: c.check || o.check, late: c.late || o.late}
-	return out
+	return causes{
+		fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), gained: joined(c.gained, o.gained),
+		check: c.check || o.check, late: c.late || o.late,
+	}
 }
 
 func joined[K comparable, V any](a, b map[K]V) map[K]V {

@@ -98,7 +98,8 @@ type GitFetcher interface {
 	Refs(ctx context.Context, dir string) (Refs, error)
 	// Align makes refs what they should be: all that are created or moved, or none;
 	// then HEAD, unless it is zero; then those that go. It is durable on return. The
-	// error wraps ErrChanged if a ref did not have its old value.
+	// error wraps ErrChanged if a ref did not have its old value, and ErrUnfit if git can
+	// never make refs what they should be.
 	Align(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
 	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
 	// and marks that keep objects which no ref holds yet. It is called when nothing of
@@ -111,7 +112,7 @@ type GitFetcher interface {
 // one of our repositories serves all that wait for it; without it, each of them has to
 // be pushed to, or to find a server of its own.
 type Sharer interface {
-	// Share makes objects that are complete in one repository part of another one,
+	// Share makes those of ids that are complete in one repository part of another one,
 	// with all that they need, durably, and kept from garbage collection until Tidy.
 	// Both repositories are locked.
 	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
@@ -126,6 +127,27 @@ type Taker interface {
 	// changed then. The folder stays as it is.
 	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
 }
+
+// Prober is what a [GitFetcher] may be able to do as well: to say cheaply what is there.
+// With it, histories are walked only where everything that a state names is there and can
+// be its refs, and again only when something has changed; without it, at every look.
+type Prober interface {
+	// Probe returns the kinds of those of ids that are in the repository, whatever they
+	// need, and a stamp that is another one whenever an object has come to the
+	// repository, has left it, or is not kept from garbage collection any more.
+	Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
+}
+
+// ObjectKind is what a git object is.
+type ObjectKind uint8
+
+// The kinds.
+const (
+	Commit ObjectKind = iota + 1
+	Tree
+	Blob
+	Tag
+)
 
 // Mender is what a [GitFetcher] may be able to do as well. With it, objects that no ref
 // holds yet are kept from garbage collection while what a crash left is put in order;
@@ -196,6 +218,9 @@ var (
 	// ErrNotServed is wrapped by [Quarantine.Fetch] when a server has nothing of what
 	// it was asked for: no such object, no such repository, or not for us.
 	ErrNotServed = errors.New("server does not have the objects")
+	// ErrUnfit is wrapped by [GitFetcher.Align] when git refuses refs for what they are:
+	// names that exclude each other, a branch that is no commit.
+	ErrUnfit = errors.New("git refuses these refs")
 	// ErrBroken is wrapped by it when a server failed in a way that does not pass
 	// soon and is not about one repository: no such name, TLS, an address that is
 	// not public. None of its URLs is asked for a while.

@@ -165,26 +165,30 @@ func (r *fileRelay) Save(ctx context.Context, ev *nostr.Event) error {
 type folders struct {
 	dir string
 	mu  sync.Mutex
-	one map[filters.RepoRef]*sync.Mutex
+	one map[filters.RepoRef]chan struct{} // with one slot
 }
 
 func (f *folders) path(ref filters.RepoRef) string {
 	return filepath.Join(f.dir, ref.Owner.String()+".git")
 }
 
-func (f *folders) Lock(_ context.Context, ref filters.RepoRef) (string, func(), error) {
+func (f *folders) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
 	f.mu.Lock()
 	if f.one[ref] == nil {
-		f.one[ref] = &sync.Mutex{}
+		f.one[ref] = make(chan struct{}, 1)
 	}
-	m := f.one[ref]
+	slot := f.one[ref]
 	f.mu.Unlock()
-	m.Lock()
+	select {
+	case slot <- struct{}{}:
+	case <-ctx.Done():
+		return "", nil, ctx.Err()
+	}
 	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err != nil {
-		m.Unlock()
+		<-slot
 		return "", nil, purgatory.ErrNoRepository
 	}
-	return f.path(ref), m.Unlock, nil
+	return f.path(ref), func() { <-slot }, nil
 }
 
 func (f *folders) Create(_ context.Context, ref filters.RepoRef, _ nip34.ObjectFormat) error {
@@ -263,7 +267,7 @@ func victim() error {
 	say(fmt.Sprintf("opened %d", time.Now().UnixMilli()))
 	stalled := stalls()
 	store := &fileStore{dir: filepath.Join(folder, "state")}
-	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[filters.RepoRef]*sync.Mutex)}
+	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[filters.RepoRef]chan struct{})}
 	var reached int
 	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {
 		mu.Lock()

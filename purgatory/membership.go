@@ -7,21 +7,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// answered reports whether a repository may have gained or lost a maintainer by what one
-// of those that are listed said: they decide themselves where listings must be returned.
-func (g *group) answered(ref filters.RepoRef) bool {
-	if !g.membership.Reciprocal || len(g.touched) == 0 {
-		return false
-	}
-	listed := nip34.MaintainerSet(ref, g.all)
-	for o := range g.touched {
-		if _, ok := listed[o.Owner]; ok {
-			return true
-		}
-	}
-	return false
-}
-
 // left has those repositories looked at whose maintainer somebody was by an announcement
 // that a deletion names by its address. What it names by an id is found by the hourly
 // check.
@@ -31,7 +16,7 @@ func (e *engine) left(author filters.PubKey, deletion *nostr.Event) {
 		if a.Kind == filters.KindAnnouncement && a.PubKey == author {
 			ref, _ := a.Repo()
 			e.p.touch(ref)
-			e.look(ref.Identifier, causes{})
+			e.surveys.want(ref.Identifier, causes{})
 		}
 	}
 }

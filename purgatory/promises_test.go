@@ -70,7 +70,7 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 		stuck := make(chan struct{})
 		var first atomic.Bool
 		w.git.FailWith(func(op string) error {
-			if op == "missing" && first.CompareAndSwap(false, true) {
+			if op == "probe" && first.CompareAndSwap(false, true) {
 				<-stuck
 			}
 			return nil

@@ -19,28 +19,27 @@ import (
 // stored again, which changes nothing.
 
 // releasePull stores a pull request and strikes it off, as far as may be.
-func (p *Purgatory) releasePull(ctx context.Context, g *group, h heldPull) (done bool, err error) {
-	var has []filters.RepoRef
-	active := false
-	for _, r := range g.repos {
-		if r.failed == nil && slices.Contains(h.pull.Repos, r.ref) && r.refs.At[nip34.EventRef(h.entry.ID)] == h.pull.Tip {
-			has, active = append(has, r.ref), active || r.active
-		}
-	}
+func (p *Purgatory) releasePull(ctx context.Context, r *repository, h heldPull) (done bool, err error) {
+	has := slices.Contains(h.pull.Repos, r.ref) && r.refs.At[nip34.EventRef(h.entry.ID)] == h.pull.Tip
 	if len(h.pull.Repos) == 1 {
-		if active {
+		if has && r.active {
 			err = p.save(ctx, h.entry)
 		}
-		return active && err == nil, err
+		return has && r.active && err == nil, err
 	}
-	if served := p.isServed(h.entry.ID); !served && !active {
+	unlock, err := p.storing.lock(ctx, h.entry.ID) // its other repositories may have it as well
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if served := p.isServed(h.entry.ID); !served && !(has && r.active) {
 		return false, nil
 	} else if !served {
 		if err := p.store(ctx, h.entry); err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := p.lackRef(ctx, g, h, p.serve(h.entry.ID, has)); err != nil || lacks {
+	if lacks, err := p.lackRef(ctx, r, h, p.serve(h.entry.ID, r.ref, has)); err != nil || lacks {
 		return false, err
 	}
 	return true, p.strikeOff(ctx, h.entry)
@@ -48,14 +47,12 @@ func (p *Purgatory) releasePull(ctx context.Context, g *group, h heldPull) (done
 
 // lackRef reports whether any repository of ours that a pull request names is not
 // among those that have its ref, and could have it.
-func (p *Purgatory) lackRef(ctx context.Context, g *group, h heldPull, has map[filters.RepoRef]struct{}) (bool, error) {
+func (p *Purgatory) lackRef(ctx context.Context, r *repository, h heldPull, has map[filters.RepoRef]struct{}) (bool, error) {
 	for _, ref := range h.pull.Repos {
 		if _, ok := has[ref]; ok {
 			continue
 		}
-		if slices.ContainsFunc(g.repos, func(r *repository) bool {
-			return r.ref == ref && r.failed == nil && r.refs.Format != h.pull.Tip.Format()
-		}) {
+		if r.ref == ref && r.refs.Format != h.pull.Tip.Format() {
 			continue
 		}
 		if waiting, ok := p.waiting(ref); ok && !waiting.Soft {
@@ -68,15 +65,15 @@ func (p *Purgatory) lackRef(ctx context.Context, g *group, h heldPull, has map[f
 	return false, nil
 }
 
-// serve notes that a pull request is stored, and where its ref is. It returns all
-// repositories that have it.
-func (p *Purgatory) serve(id filters.EventID, has []filters.RepoRef) map[filters.RepoRef]struct{} {
+// serve notes that a pull request is stored, and whether a repository has its ref. It
+// returns all repositories that have it.
+func (p *Purgatory) serve(id filters.EventID, ref filters.RepoRef, has bool) map[filters.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.served[id] == nil {
 		p.served[id] = make(map[filters.RepoRef]struct{})
 	}
-	for _, ref := range has {
+	if has {
 		p.served[id][ref] = struct{}{}
 	}
 	return maps.Clone(p.served[id])
@@ -89,18 +86,15 @@ func (p *Purgatory) isServed(id filters.EventID) bool {
 	return p.served[id] != nil
 }
 
-// elsewhere reports whether an entry is a pull request for repositories with other
-// identifiers as well, which are not locked with these.
-func (g *group) elsewhere(e ledger.Entry) bool {
-	return e.Class == ledger.PullRequest &&
-		slices.ContainsFunc(e.Repos, func(ref filters.RepoRef) bool { return ref.Identifier != g.identifier })
-}
+// elsewhere reports whether an entry is a pull request for several repositories, of which
+// one is locked at a time.
+func elsewhere(e ledger.Entry) bool { return e.Class == ledger.PullRequest && len(e.Repos) > 1 }
 
 // endElsewhere is end for these: no repository is locked.
 func (p *Purgatory) endElsewhere(ctx context.Context, g *group) error {
 	var errs []error
 	for _, o := range g.over {
-		if !g.elsewhere(o.entry) {
+		if !elsewhere(o.entry) {
 			continue
 		}
 		var failed []error

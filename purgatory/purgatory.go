@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -43,7 +44,8 @@ type Purgatory struct {
 	inbox   *inbox
 	stats   stats
 	writing locks[filters.EventID] // who writes or drops an entry has its lock
-	naming  locks[string]          // who releases or expires what waits under an identifier
+	storing locks[filters.EventID] // who has an entry stored
+	naming  locks[filters.RepoRef] // who looks at a repository
 
 	mu sync.Mutex
 	// guarded by mu
@@ -55,6 +57,12 @@ type Purgatory struct {
 	// branches and tags that pushes moved while a state waited, by identifier
 	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
 	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
+
+	pinned map[filters.EventID]int                          // entries that looks go by
+	ending map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
+	walked map[filters.RepoRef]walked                       // what looks have found
+	takes  map[filters.EventID]time.Time                    // data of events that took long to walk
+	unfit  map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
 
 	engine engine // owned by Run
 	upkeep *maintenance
@@ -96,6 +104,11 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		doubted: make(map[filters.RepoRef]journal),
 		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
 		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
+		pinned:  make(map[filters.EventID]int),
+		ending:  make(map[filters.EventID]struct{}),
+		walked:  make(map[filters.RepoRef]walked),
+		takes:   make(map[filters.EventID]time.Time),
+		unfit:   make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
 	p.stager.p = p
@@ -157,15 +170,16 @@ func (p *Purgatory) announcements(identifier string, soft bool) (out []*nip34.An
 // stored or waiting, whether or not its objects are here: what a push must match. It
 // is nil if there is none.
 func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
-	g, err := p.gather(ctx, ref.Identifier, false)
+	g, err := p.gather(ctx, ref, false)
 	if err != nil {
 		return nil, err
 	}
 	members := p.cfg.Membership.Set(ref, g.all)
 	r := &repository{ref: ref, members: members}
+	p.recallUnfit(g, r)
 	newest := g.newestStored(r)
 	for _, h := range g.states {
-		if _, member := members[h.state.Ref.Owner]; member && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+		if _, refused := r.unfit[h.state.ID]; !refused && r.isMember(h.state.Ref.Owner) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
 			newest = h.state
 		}
 	}

@@ -75,7 +75,7 @@ func (p *Purgatory) recover(ctx context.Context) error {
 		p.doubt(ref, j)
 		p.touch(ref)
 		if err = p.repair(ctx, ref); err == nil {
-			_, err = p.settle(ctx, ref.Identifier, causes{late: true})
+			_, err = p.settle(ctx, ref, causes{late: true}, p.cfg.Timeout)
 		}
 		if err == nil {
 			return p.keep.drop(ctx, keyAligning+key)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,7 +60,7 @@ func newHalfway(t *testing.T) *halfway {
 	require.NoError(t, err)
 	h := &halfway{
 		relay: &relay{}, git: fetcher, store: state.NewMemory(),
-		repos: &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]*sync.Mutex)},
+		repos: &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]chan struct{})},
 	}
 	h.dir = h.repos.path(repoOf(alice))
 	require.NoError(t, h.repos.Create(t.Context(), repoOf(alice), nip34.SHA1))

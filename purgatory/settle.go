@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -28,92 +28,78 @@ func (n need) urls() []egress.URL { return slices.Concat(n.own, n.strangers) }
 
 // found is what a look has found.
 type found struct {
-	needs map[filters.RepoRef]need
-	whole []filters.RepoRef // that lack nothing any more
+	need   need
+	whole  bool // it lacks nothing any more
+	gained bool // it has something that it lacked
 }
 
-// settle looks at everything under an identifier: refs are made what the newest
-// authorised state says whose objects are here, and what needs nothing any more is
-// released. It returns what is still missing. It may be called at any time, and again
-// after any failure: what is done already is found done.
-func (p *Purgatory) settle(ctx context.Context, identifier string, why causes) (found, error) {
+// settle looks at a repository: refs are made what the newest authorised state says whose
+// objects are here, and what needs nothing any more is released. It returns what is still
+// missing. It may be called at any time, and again after any failure: what is done
+// already is found done. The error wraps errLong if histories were not walked within
+// share.
+func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes, share time.Duration) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	done, err := p.naming.lock(ctx, identifier)
+	done, err := p.naming.lock(ctx, ref)
 	if err != nil {
 		return found{}, err
 	}
 	defer done()
-	g, repos, err := p.locked(ctx, identifier, why)
+	p.mu.Lock()
+	number := p.touched[ref.Identifier][ref]
+	p.mu.Unlock()
+	g, r, err := p.open(ctx, ref, why.late)
 	if err != nil {
-		unlock(repos)
+		p.touch(ref) // what waited for it may be released without it
 		return found{}, err
 	}
-	f, err := p.settleLocked(ctx, g)
-	unlock(repos)
-	err = errors.Join(err, p.endElsewhere(ctx, g), p.removeDeleted(ctx, g))
+	defer p.unpin(g)
+	if r == nil {
+		return p.noteGone(ref, number), p.removeDeleted(ctx, g)
+	}
+	r.until = time.Now().Add(share)
+	f, err := p.settleLocked(ctx, g, r, number)
+	r.unlock()
+	err = errors.Join(err, p.endElsewhere(ctx, g))
 	if why.check {
-		err = errors.Join(err, p.adopt(ctx, g))
+		err = errors.Join(err, p.adoptIn(ctx, ref, r))
 	}
 	return f, err
 }
 
-// settleLocked is settle while the repositories are locked.
-func (p *Purgatory) settleLocked(ctx context.Context, g *group) (found, error) {
-	errs := []error{p.end(ctx, g)}
-	p.align(ctx, g)
-	errs = append(errs, p.release(ctx, g))
-	needs := make(map[filters.RepoRef]need)
-	for _, r := range g.repos {
-		if r.failed == nil {
-			if n := p.lacking(g, r); len(n.ids) > 0 {
-				needs[r.ref] = n
-			} else {
-				r.failed = p.git.Tidy(ctx, r.dir)
-			}
-		}
-		if err := errors.Join(r.failed, r.trouble); err != nil {
-			errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
-		}
+// settleLocked is settle while the repository is locked.
+func (p *Purgatory) settleLocked(ctx context.Context, g *group, r *repository, number uint64) (found, error) {
+	errs := []error{p.end(ctx, g, r)}
+	if r.failed = p.align(ctx, g, r, g.decided(r)); r.failed == nil {
+		p.alignOthers(ctx, g, r)
+		errs = append(errs, p.release(ctx, g, r))
+		r.failed = p.alignPulls(ctx, g, r)
 	}
-	return p.note(g, needs), errors.Join(errs...)
-}
-
-// locked gathers what is known of an identifier while the repositories that it is
-// about are locked. What was read before may be over by now, a state that a push was
-// judged by, say: it only tells which to lock.
-func (p *Purgatory) locked(ctx context.Context, identifier string, why causes) (g *group, repos []*repository, err error) {
-	if g, err = p.gather(ctx, identifier, why.late); err != nil {
-		return nil, nil, err
+	if r.failed == nil {
+		errs = append(errs, p.releasePulls(ctx, g, r))
 	}
-	repos = p.concerned(g, why.check)
-	cut, touched := g.cut, g.touched
-	p.lock(ctx, g, repos)
-	if g, err = p.gather(ctx, identifier, why.late); err != nil {
-		return nil, repos, err
-	}
-	g.cut, g.touched = cut, touched
-	for _, r := range repos {
-		_, waits := g.waiting[r.ref]
-		now := g.repository(r.ref)
-		if r.active = now.active; r.active || waits {
-			r.members = now.members
-			r.pushed = p.pushedTo(r.ref)
-			g.repos = append(g.repos, r)
+	var n need
+	if r.failed == nil {
+		if n = p.lacking(g, r); len(n.ids) == 0 && r.trouble == nil {
+			r.failed = p.git.Tidy(ctx, r.dir)
 		}
 	}
-	return g, repos, nil
+	if err := errors.Join(r.failed, r.trouble); err != nil {
+		errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
+	}
+	return p.note(g, r, n, number), errors.Join(errs...)
 }
 
 // end strikes off what does not wait any more, after the refs of pull requests that
 // will not be served.
-func (p *Purgatory) end(ctx context.Context, g *group) error {
+func (p *Purgatory) end(ctx context.Context, g *group, r *repository) error {
 	var errs []error
 	for _, o := range g.over {
-		if g.elsewhere(o.entry) || o.hasRepository() {
+		if elsewhere(o.entry) || o.hasRepository() {
 			continue
 		}
-		err := p.dropHere(ctx, g, o.entry)
+		err := p.dropHere(ctx, r, o.entry)
 		if err == nil {
 			err = p.forget(ctx, o.entry, o.fate)
 		}
@@ -122,24 +108,20 @@ func (p *Purgatory) end(ctx context.Context, g *group) error {
 	return errors.Join(errs...)
 }
 
-// dropHere removes the ref of an event from the repositories that are locked.
-func (p *Purgatory) dropHere(ctx context.Context, g *group, e ledger.Entry) error {
-	var errs []error
-	for _, r := range g.repos {
-		name := nip34.EventRef(e.ID)
-		at, exists := r.refs.At[name]
-		if r.failed != nil || !exists {
-			continue
-		}
-		change := []RefChange{{Name: name, Old: at}}
-		if err := p.git.Align(ctx, r.dir, change, nip34.RefName{}); err != nil {
-			p.doubt(r.ref, journal{}) // one ref is there or not: only locks can be left
-			errs = append(errs, fmt.Errorf("removing a ref: %w", err))
-			continue
-		}
-		r.refs = r.refs.apply(change, nip34.RefName{})
+// dropHere removes the ref of an event from the repository that is locked.
+func (p *Purgatory) dropHere(ctx context.Context, r *repository, e ledger.Entry) error {
+	name := nip34.EventRef(e.ID)
+	at, exists := r.refs.At[name]
+	if !exists {
+		return nil
 	}
-	return errors.Join(errs...)
+	change := []RefChange{{Name: name, Old: at}}
+	if err := p.git.Align(ctx, r.dir, change, nip34.RefName{}); err != nil {
+		p.doubt(r.ref, journal{}) // one ref is there or not: only locks can be left
+		return fmt.Errorf("removing a ref: %w", err)
+	}
+	r.refs = r.refs.apply(change, nip34.RefName{})
+	return nil
 }
 
 // hasRepository reports whether an entry is the announcement of a repository that nobody
@@ -193,48 +175,48 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 	return nil
 }
 
-// note remembers what is missing under an identifier, and returns it with what is
-// not any more. Of what could not be looked at it is not known.
-func (p *Purgatory) note(g *group, needs map[filters.RepoRef]need) found {
+// note remembers what a repository lacks. If it could not be dealt with it is as before.
+func (p *Purgatory) note(g *group, r *repository, n need, number uint64) found {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.needs[g.identifier]
-	looked := make(map[filters.RepoRef]bool)
-	for _, r := range g.repos {
-		looked[r.ref] = r.failed == nil
-		if r.failed == nil {
-			p.notePushed(g, r)
-		} else {
-			p.touchNow(r.ref) // what waited for it may be released without it
-		}
+	if r.failed != nil {
+		p.touchNow(r.ref)
+		return found{}
 	}
-	for ref, number := range g.touched {
-		// One that needed no look, since nothing is to be done there, is done with.
-		if ok, tried := looked[ref]; ok || (!tried && !g.cut) {
-			p.untouch(ref, number)
-		}
+	p.notePushed(g, r)
+	p.noteUnfit(r)
+	p.untouch(r.ref, number)
+	gained := slices.ContainsFunc(p.needs[g.identifier][r.ref].ids, r.has)
+	if len(n.ids) == 0 {
+		return found{whole: p.needsNothing(r.ref), gained: gained}
 	}
-	if len(g.states) == 0 {
-		delete(p.pushed, g.identifier)
+	if p.needs[g.identifier] == nil {
+		p.needs[g.identifier] = make(map[filters.RepoRef]need)
 	}
-	f := found{needs: needs}
-	all := maps.Clone(needs)
-	for ref, n := range old {
-		ok, tried := looked[ref]
-		switch _, lacks := needs[ref]; {
-		case lacks:
-		case (tried && !ok) || (!tried && g.cut):
-			all[ref] = n
-		default:
-			f.whole = append(f.whole, ref)
-		}
+	p.needs[g.identifier][r.ref] = n
+	return found{need: n, gained: gained}
+}
+
+// noteGone is note for a repository that nobody announces.
+func (p *Purgatory) noteGone(ref filters.RepoRef, number uint64) found {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.untouch(ref, number)
+	delete(p.walked, ref)
+	delete(p.unfit, ref)
+	return found{whole: p.needsNothing(ref)}
+}
+
+// needsNothing notes that a repository lacks nothing, and reports whether it did. It is
+// called with mu held.
+func (p *Purgatory) needsNothing(ref filters.RepoRef) bool {
+	of := p.needs[ref.Identifier]
+	_, did := of[ref]
+	delete(of, ref)
+	if len(of) == 0 {
+		delete(p.needs, ref.Identifier)
 	}
-	if len(all) == 0 {
-		delete(p.needs, g.identifier)
-	} else {
-		p.needs[g.identifier] = all
-	}
-	return f
+	return did
 }
 
 // Stamp is what reconciliation needs to know of an event that waits.

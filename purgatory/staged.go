@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -31,27 +32,45 @@ func (p *Purgatory) Staged(ref filters.RepoRef, ids []filters.EventID) {
 // takeStaged gives a repository what was pushed for pull requests before they came. Of
 // several who have pushed for one it is the event that says whose data it is. The rest
 // goes.
-func (p *Purgatory) takeStaged(ctx context.Context, g *group, r *repository) error {
+func (p *Purgatory) takeStaged(ctx context.Context, g *group, r *repository) {
 	if p.stager.of == nil || p.git.taker == nil {
-		return nil
+		return
 	}
 	for _, h := range g.pulls {
 		if !slices.Contains(h.pull.Repos, r.ref) {
 			continue
 		}
 		uploads := p.stager.staged(r.ref, h.entry.ID)
-		if len(uploads) == 0 {
+		if len(uploads) == 0 || p.tookLong(h.entry.ID) {
 			continue
 		}
 		if err := p.takeOne(ctx, r, h.pull.Tip, uploads); err != nil {
 			// It is tried again; nothing else waits for that.
+			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
+				p.noteLong(h.entry.ID)
+				err = errors.New(err.Error())
+			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
 			continue
 		}
 		p.stager.unstage(r.ref, h.entry.ID)
 		p.step("unstaged")
 	}
-	return nil
+}
+
+// tookLong reports whether data of an event took long to walk a short time ago.
+func (p *Purgatory) tookLong(id filters.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.takes[id]) < longAgain
+}
+
+func (p *Purgatory) noteLong(id filters.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, waits := p.ledger.Get(id); waits {
+		p.takes[id] = time.Now()
+	}
 }
 
 // takeOne takes an object from the first upload that has it with all that it needs. That
@@ -64,11 +83,16 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.Object
 		if u.Tip != tip {
 			continue
 		}
-		err := p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip})
+		walking, cancel := context.WithTimeoutCause(ctx, time.Until(r.until)/2, errLong)
+		err := p.git.take(walking, r.dir, u.Dir, []nip34.ObjectID{tip})
+		cancel()
 		switch {
+		case err != nil && walking.Err() != nil && ctx.Err() == nil && errors.Is(context.Cause(walking), errLong):
+			return fmt.Errorf("pull request: %w", errLong)
 		case err == nil:
 			p.step("taken")
 			delete(r.missing, tip)
+			r.found[tip] = struct{}{}
 		case errors.Is(err, ErrNotServed):
 			p.stats.drop("incomplete")
 		default:

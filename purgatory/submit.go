@@ -321,7 +321,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 		}
 	}
 	p.touch(ref)
-	p.tell(look{identifier: ref.Identifier})
+	p.tell(look{identifier: ref.Identifier, why: causes{gained: map[filters.RepoRef]bool{ref: true}}})
 	return errors.Join(errs...)
 }
 

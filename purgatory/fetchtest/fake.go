@@ -31,6 +31,8 @@ type Fake struct {
 	made    int
 	servers map[egress.URL]*Server
 	needs   map[nip34.ObjectID][]nip34.ObjectID
+	kinds   map[nip34.ObjectID]purgatory.ObjectKind
+	changes int // of objects, in all repositories
 	calls   []Call
 	fail    func(op string) error
 	open    map[*quarantine]struct{}
@@ -70,6 +72,7 @@ var (
 	_ purgatory.Stager       = (*Fake)(nil)
 	_ purgatory.Taker        = (*Fake)(nil)
 	_ purgatory.Maintainer   = (*Fake)(nil)
+	_ purgatory.Prober       = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
@@ -77,13 +80,28 @@ func New() *Fake {
 	return &Fake{
 		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
-		open:   make(map[*quarantine]struct{}),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
+		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind),
+		open:  make(map[*quarantine]struct{}),
 	}
 }
 
+// Kind makes an object something else than a commit.
+func (f *Fake) Kind(id nip34.ObjectID, kind purgatory.ObjectKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kinds[id] = kind
+}
+
+func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
+	if kind, told := f.kinds[id]; told {
+		return kind
+	}
+	return purgatory.Commit
+}
+
 // FailWith has each operation ask what it is to fail with: "create", "lock",
-// "remove", "quarantine", "fetch", "missing", "promote", "share", "take", "refs",
+// "remove", "quarantine", "fetch", "probe", "missing", "promote", "share", "take", "refs",
 // "align", "tidy" or "maintain". It may wait; nothing else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
@@ -111,6 +129,7 @@ func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, 
 	for _, id := range objects {
 		r.objects[id] = struct{}{}
 	}
+	f.changes++
 	maps.Copy(r.refs.At, refs)
 	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
 }
@@ -252,6 +271,22 @@ func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]n
 	return f.missing(f.dirs[dir].objects, nil, ids), nil
 }
 
+// Probe implements [purgatory.Prober].
+func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("probe"); err != nil {
+		return nil, "", err
+	}
+	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind)
+	for _, id := range ids {
+		if _, there := f.dirs[dir].objects[id]; there {
+			kinds[id] = f.kind(id)
+		}
+	}
+	return kinds, fmt.Sprint(f.changes), nil
+}
+
 // Refs implements [purgatory.GitFetcher].
 func (f *Fake) Refs(_ context.Context, dir string) (purgatory.Refs, error) {
 	f.mu.Lock()
@@ -276,6 +311,9 @@ func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChang
 	if r.locked {
 		return fmt.Errorf("%w in %s", ErrLocked, dir)
 	}
+	if unfit := f.unfit(r, changes); unfit != "" {
+		return fmt.Errorf("%w: %s", purgatory.ErrUnfit, unfit)
+	}
 	for _, c := range changes {
 		if r.refs.At[c.Name] != c.Old {
 			return fmt.Errorf("%w: %s", purgatory.ErrChanged, c.Name)
@@ -297,6 +335,33 @@ func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChang
 	return err
 }
 
+// unfit returns the ref that git would refuse: a branch that is no commit, or a name below
+// another one's.
+func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
+	after := maps.Clone(r.refs.At)
+	for _, c := range changes {
+		if c.New.IsZero() {
+			delete(after, c.Name)
+		} else {
+			after[c.Name] = c.New
+		}
+	}
+	for _, c := range changes {
+		if c.New.IsZero() {
+			continue
+		}
+		if strings.HasPrefix(c.Name.String(), "refs/heads/") && f.kind(c.New) != purgatory.Commit {
+			return c.Name.String()
+		}
+		for other := range after {
+			if strings.HasPrefix(other.String(), c.Name.String()+"/") || strings.HasPrefix(c.Name.String(), other.String()+"/") {
+				return c.Name.String()
+			}
+		}
+	}
+	return ""
+}
+
 // Share implements [purgatory.Sharer].
 func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
@@ -313,11 +378,11 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 		}
 	}
 	for _, id := range ids {
-		if !f.complete(a.objects, nil, id) {
-			return fmt.Errorf("%s is not complete in %s", id, from)
+		if f.complete(a.objects, nil, id) {
+			take(id)
 		}
-		take(id)
 	}
+	f.changes++
 	return nil
 }
 
@@ -377,6 +442,7 @@ func (f *Fake) Take(_ context.Context, dir, from string, ids []nip34.ObjectID) e
 	for _, id := range ids {
 		take(id)
 	}
+	f.changes++
 	return nil
 }
 

@@ -44,10 +44,11 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	require.Eventually(t, func() bool { return len(o.seen()) == 2 }, 10*time.Second, time.Millisecond)
-	f.children <- struct{}{}
+	release, err := f.children.acquire(t.Context(), here, false)
+	require.NoError(t, err)
 	close(answered)
 	time.Sleep(2500 * time.Millisecond)
-	<-f.children
+	release()
 	require.NoError(t, <-done)
 }
 

@@ -3,13 +3,61 @@ package gitfetch
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 )
+
+var _ purgatory.Prober = (*Fetcher)(nil)
+
+// Probe implements [purgatory.Prober]. The stamp is of the packs and their marks, and of
+// the folders of loose objects.
+func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+	stamp, err := stampOf(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("looking for objects: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, stamp, nil
+	}
+	kinds, err := f.kinds(ctx, dir, nil, ids)
+	return kinds, stamp, err
+}
+
+// stampOf is another one when an object was added or removed.
+func stampOf(dir string) (string, error) {
+	sum := sha256.New()
+	add := func(path string, each bool) error {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if each || len(e.Name()) == 2 { // a folder of loose objects
+				fmt.Fprintf(sum, "%s %d %d\n", e.Name(), info.Size(), info.ModTime().UnixNano())
+			}
+		}
+		return nil
+	}
+	objects := filepath.Join(dir, "objects")
+	err := errors.Join(add(objects, false), add(filepath.Join(objects, "pack"), true))
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
 
 // Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
 // history: what can be reached is walked. What is there and no ref has is kept from
@@ -79,33 +127,52 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 	return out
 }
 
-// present tells ids that exist from those that do not. What is not an id in the
+// present tells ids that exist from those that do not.
+func (f *Fetcher) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+	kinds, err := f.kinds(ctx, dir, env, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		if kinds[id] != 0 {
+			there = append(there, id)
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	return there, gone, nil
+}
+
+var kindNames = map[string]purgatory.ObjectKind{
+	"commit": purgatory.Commit, "tree": purgatory.Tree, "blob": purgatory.Blob, "tag": purgatory.Tag,
+}
+
+// kinds returns what those of ids are that exist. What is not an id in the
 // format of the repository may name something else there, such as a branch: the
 // object that was found must have the id that was asked for.
-func (f *Fetcher) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+func (f *Fetcher) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	out, err := f.run(ctx, child{
 		dir: dir, extra: env, stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("looking for objects: %w", err)
+		return nil, fmt.Errorf("looking for objects: %w", err)
 	}
 	answers := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if len(answers) != len(ids) {
-		return nil, nil, fmt.Errorf("looking for objects: %d answers on %d ids", len(answers), len(ids))
+		return nil, fmt.Errorf("looking for objects: %d answers on %d ids", len(answers), len(ids))
 	}
+	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(ids))
 	for i, a := range answers {
 		name, kind, _ := strings.Cut(a, " ")
-		switch {
-		case kind == "":
-			return nil, nil, fmt.Errorf("looking for objects: git says %s", printable(a))
-		case name == ids[i].String() && slices.Contains([]string{"commit", "tag", "tree", "blob"}, kind):
-			there = append(there, ids[i])
-		default:
-			gone = append(gone, ids[i])
+		if kind == "" {
+			return nil, fmt.Errorf("looking for objects: git says %s", printable(a))
+		}
+		if k := kindNames[kind]; k != 0 && name == ids[i].String() {
+			kinds[ids[i]] = k
 		}
 	}
-	return there, gone, nil
+	return kinds, nil
 }
 
 // incomplete walks what can be reached from ids and from no ref, and returns the
@@ -136,7 +203,7 @@ func (f *Fetcher) walk(ctx context.Context, dir string, env []string, ids []nip3
 		return nil
 	}
 	_, err := f.run(ctx, child{
-		dir: dir, extra: env, stdin: lines(ids), each: each,
+		dir: dir, extra: env, stdin: lines(ids), each: each, long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
 	})
 	return err

@@ -54,7 +54,7 @@ type Fetcher struct {
 	version  string
 	http     *http.Client
 	client   *upload.Client
-	children chan struct{} // a slot for each child process
+	children *slots
 	fetching chan struct{} // and one for each fetch that waits for a server
 	long     chan struct{} // and one for each of them that takes longer than Timeout
 	epoch    string        // in the names of quarantines: whose they are
@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	f := &Fetcher{
 		cfg: cfg, git: cfg.Git, version: version,
 		http:     cfg.Dialer.HTTPClient(0),
-		children: make(chan struct{}, cfg.MaxChildren),
+		children: newSlots(cfg.MaxChildren),
 		fetching: make(chan struct{}, cfg.MaxFetches),
 		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
 		epoch:    newEpoch(),
@@ -247,7 +247,7 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 	if err := f.receive(ctx, pack, from, wants, haves, format, m); err != nil {
 		return err
 	}
-	release, err := acquire(ctx, f.children)
+	release, err := f.children.acquire(ctx, q.dir, true)
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,8 @@ type child struct {
 	// each, if not nil, is called for each line of what it prints, and nothing of it
 	// is kept.
 	each func(line []byte)
+	// long says that how long it takes is for whoever made the objects to say.
+	long bool
 	// stdout, if not nil, is a file that gets what it prints.
 	stdout *os.File
 	nice   bool // others go first
@@ -125,7 +127,7 @@ const (
 	maxErrors = 4 << 10
 )
 
-// acquire waits for the right to run a child.
+// acquire waits for a slot.
 func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	select {
 	case slots <- struct{}{}:
@@ -138,7 +140,7 @@ func acquire(ctx context.Context, slots chan struct{}) (release func(), err erro
 // run runs git and returns what it printed. When ctx ends, its whole process group
 // is killed.
 func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
-	release, err := acquire(ctx, f.children)
+	release, err := f.children.acquire(ctx, c.dir, c.long)
 	if err != nil {
 		return nil, err
 	}

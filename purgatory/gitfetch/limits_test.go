@@ -196,7 +196,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	f.started = func(*exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, len(f.children))
+		most = max(most, f.children.len())
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -206,7 +206,7 @@ func TestPromiseP30_Children(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return len(f.children) == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
+	require.Eventually(t, func() bool { return f.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
 	here := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
 	defer enough()
@@ -222,7 +222,9 @@ func TestPromiseP30_Children(t *testing.T) {
 	full, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		f.children <- struct{}{}
+		release, err := f.children.acquire(t.Context(), here, false)
+		require.NoError(t, err)
+		defer release()
 	}
 	_, err = f.Refs(full, here)
 	require.ErrorIs(t, err, context.Canceled)

@@ -194,7 +194,7 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool) (made str
 	}
 	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
 	out, err := q.f.run(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: stdin,
+		dir: q.dir, extra: q.objects(), stdin: stdin, long: true,
 		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
 	if err != nil {

@@ -186,7 +186,10 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 		})
 		var failed *childError
-		if errors.As(err, &failed) && changed(failed.stderr) {
+		switch {
+		case errors.As(err, &failed) && unfit(failed.stderr):
+			return fmt.Errorf("%w: %w", purgatory.ErrUnfit, err)
+		case errors.As(err, &failed) && changed(failed.stderr):
 			return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
 		}
 		return err
@@ -209,7 +212,7 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 // ours, and it would fail for ever. Young ones may be those of an operator.
 func despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
-	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
 		return err
 	}
 	removed, lerr := unlock(dir, staleAfter, staleAfter)
@@ -227,6 +230,20 @@ const staleAfter = time.Minute
 // they can't be taken for its words.
 func changed(stderr string) bool {
 	for _, phrase := range []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"} {
+		if strings.Contains(stderr, phrase) {
+			return true
+		}
+	}
+	return false
+}
+
+// unfit reports whether git says that refs can't be what they should be, whatever there is
+// besides: two names of which one is a folder of the other, a branch that is no commit, a
+// name that the file system does not take, an object that git can't read.
+func unfit(stderr string) bool {
+	for _, phrase := range []string{
+		"at the same time", "non-commit object", "File name too long", "nonexistent object", "refusing to update ref with bad name",
+	} {
 		if strings.Contains(stderr, phrase) {
 			return true
 		}

@@ -56,7 +56,7 @@ func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, r
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if _, err := f.run(ctx, child{
-		dir: from, stdin: revisions, stdout: file,
+		dir: from, stdin: revisions, stdout: file, long: true,
 		args: []string{"pack-objects", "--revs", "-q", "--stdout", "--delta-base-offset", "--threads=1"},
 	}); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, r
 	}
 	// What is in it was checked when it came.
 	_, err = f.run(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: io.NopCloser(file),
+		dir: q.dir, extra: q.objects(), stdin: io.NopCloser(file), long: true,
 		args: []string{"index-pack", "--stdin", "--threads=1"},
 	})
 	return err

@@ -1,0 +1,287 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// slowGit walks histories as slowly as it is told to. A walk that is cut short begins
+// anew.
+type slowGit struct {
+	*fetchtest.Fake
+	cost func(ref filters.RepoRef, ids []nip34.ObjectID) time.Duration
+
+	mu    sync.Mutex
+	dirs  map[string]filters.RepoRef
+	walks map[filters.RepoRef]int
+	locks map[filters.RepoRef]int
+}
+
+func newSlowGit() *slowGit {
+	return &slowGit{
+		Fake: fetchtest.New(), dirs: make(map[string]filters.RepoRef),
+		walks: make(map[filters.RepoRef]int), locks: make(map[filters.RepoRef]int),
+	}
+}
+
+func (s *slowGit) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+	dir, unlock, err := s.Fake.Lock(ctx, ref)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.dirs[dir] = ref
+		s.locks[ref]++
+	}
+	return dir, unlock, err
+}
+
+func (s *slowGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	s.mu.Lock()
+	ref := s.dirs[dir]
+	s.walks[ref]++
+	s.mu.Unlock()
+	timer := time.NewTimer(s.cost(ref, ids))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return s.Fake.Missing(ctx, dir, ids)
+}
+
+func (s *slowGit) Align(ctx context.Context, dir string, c []purgatory.RefChange, head nip34.RefName) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return s.Fake.Align(ctx, dir, c, head)
+}
+
+// beside runs an attack and returns how long a state of somebody else waits whose data is
+// here, while it goes on.
+func beside(t *testing.T, cost time.Duration, attack func(w *world, git *slowGit, at nostr.Timestamp)) (took time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		victim := relaytest.NewKey("v1") // sorts last
+		git := newSlowGit()
+		git.cost = func(ref filters.RepoRef, _ []nip34.ObjectID) time.Duration {
+			if ref.Owner == victim.PubKey() {
+				return 10 * time.Millisecond
+			}
+			return cost
+		}
+		w := newWorld(t, purgatory.Config{})
+		w.repos, w.fetcher = git, git
+		w.start()
+		at := now()
+		w.relay.put(announce(victim, at-100), says(victim, at-100, "main", 1))
+		git.Put(repoOf(victim), object(1), object(2))
+		git.Push(repoOf(victim), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		wait(time.Second)
+		attack(w, git, at)
+		wait(time.Second)
+		s := says(victim, at+1, "main", 2)
+		w.held(s)
+		began := time.Now()
+		for !w.relay.has(s) && time.Since(began) < 29*time.Minute {
+			wait(100 * time.Millisecond)
+		}
+		require.True(t, w.relay.has(s))
+		took = time.Since(began)
+		w.stop()
+		require.Empty(t, w.git.Broken())
+	})
+	return took
+}
+
+// heavy has a key's repository wait for data that is here and takes long to walk.
+func heavy(w *world, git *slowGit, key *relaytest.Key, identifier string, at nostr.Timestamp, n int) {
+	d := nostrTag{"d", identifier}
+	w.held(key.Event(at, filters.KindAnnouncement, "", d))
+	git.Put(key.Ref(identifier), object(n))
+	w.held(key.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/main", object(n).String()}))
+}
+
+// Repositories whose histories take minutes to walk were looked at one after the other
+// with those of all others of the same identifier, in the time of one look.
+func TestHeavyTreesUnderTheSameIdentifier(t *testing.T) {
+	alone := beside(t, 0, func(*world, *slowGit, nostr.Timestamp) {})
+	for _, listed := range []bool{false, true} {
+		took := beside(t, 110*time.Second, func(w *world, git *slowGit, at nostr.Timestamp) {
+			for i, seed := range []string{"a3", "a4", "a2"} {
+				key := relaytest.NewKey(seed)
+				if listed { // what the victim says is about their repositories as well
+					w.held(key.Event(at-1, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", relaytest.NewKey("v1").Hex()}))
+					git.Put(key.Ref("r"), object(70+i))
+				} else {
+					heavy(w, git, key, "r", at, 70+i)
+				}
+				w.held(says(key, at, "main", 70+i))
+			}
+		})
+		t.Logf("alone after %v, beside three owners with heavy trees (listed: %v) after %v", alone, listed, took)
+		require.LessOrEqual(t, took, alone+10*time.Second)
+	}
+}
+
+// One key's repositories took all places for as long as they liked.
+func TestManySlowRepositoriesOfOneKey(t *testing.T) {
+	alone := beside(t, 0, func(*world, *slowGit, nostr.Timestamp) {})
+	for _, n := range []int{4, 40} {
+		took := beside(t, 4*time.Minute, func(w *world, git *slowGit, at nostr.Timestamp) {
+			key := relaytest.NewKey("a3")
+			for i := range n {
+				heavy(w, git, key, fmt.Sprint("m", i), at, 70)
+			}
+		})
+		t.Logf("alone after %v, beside %d slow repositories of one key after %v", alone, n, took)
+		require.LessOrEqual(t, took, alone+10*time.Second)
+	}
+}
+
+// Keys are free: that each of the slow repositories is another one's must not help.
+func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
+	took := beside(t, 4*time.Minute, func(w *world, git *slowGit, at nostr.Timestamp) {
+		for i := range 40 {
+			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
+		}
+		wait(time.Minute)
+	})
+	t.Logf("beside 40 slow repositories of as many keys after %v", took)
+	require.LessOrEqual(t, took, 10*time.Second)
+}
+
+// A heavy pull request in somebody's repository kept its states from being served.
+func TestHeavyPullRequest(t *testing.T) {
+	victim := relaytest.NewKey("v1")
+	took := beside(t, 0, func(w *world, git *slowGit, at nostr.Timestamp) {
+		git.cost = func(_ filters.RepoRef, ids []nip34.ObjectID) time.Duration {
+			if ids[0] == object(70) {
+				return time.Hour
+			}
+			return 0
+		}
+		git.Put(repoOf(victim), object(70))
+		w.held(pull(dave, repoOf(victim), 70, filters.KindPullRequest))
+	})
+	require.LessOrEqual(t, took, 10*time.Second)
+}
+
+// What a state names that lacks something was walked at every look, and so was what is
+// here already and could not be used.
+func TestWalkedOnlyIfOfUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		git := newSlowGit()
+		git.cost = func(filters.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
+		w := newWorld(t, purgatory.Config{})
+		w.repos, w.fetcher = git, git
+		w.start()
+		at := now()
+		w.relay.put(announce(alice, at-100))
+		git.Put(repoOf(alice), object(1), object(2), object(3))
+		git.Needs(object(2), object(9))              // which is not here
+		w.held(says(alice, at, "main", 1, "dev", 7)) // nor is 7
+		w.held(says(alice, at+1, "main", 2))
+		for i := range 20 {
+			w.held(pull(carol, repoOf(alice), 100+i, filters.KindPullRequest))
+			wait(10 * time.Second)
+		}
+		require.Equal(t, 1, git.walks[repoOf(alice)], "of what 2 needs")
+		git.Push(repoOf(alice), nil, object(9))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.Equal(t, object(2), git.RefsOf(repoOf(alice))[branch("main")])
+		w.stop()
+	})
+}
+
+// A repository that needs nothing is not locked for what others with its identifier do.
+func TestNotLockedForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		git := newSlowGit()
+		git.cost = func(filters.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
+		w := newWorld(t, purgatory.Config{})
+		w.repos, w.fetcher = git, git
+		w.start()
+		at := now()
+		w.relay.put(announce(alice, at-100), says(alice, at-100, "main", 1))
+		git.Put(repoOf(alice), object(1))
+		git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		waits := says(alice, at, "main", 7) // which is not here
+		w.held(waits)
+		wait(5 * time.Second)
+		before := git.locks[repoOf(alice)]
+		for i := range 100 {
+			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), "r", at, 70)
+		}
+		wait(5 * time.Second)
+		require.Equal(t, before, git.locks[repoOf(alice)])
+		w.stop()
+	})
+}
+
+// A state that git refuses was chosen at every look: nothing else of the repository was
+// served as long as it waited.
+func TestUnfitStateHoldsUpNothing(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprint("git tells kinds: ", told), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, purgatory.Config{})
+				if !told {
+					w.fetcher = struct {
+						purgatory.GitFetcher
+						purgatory.Sharer
+					}{w.git, w.git}
+				}
+				aligns := 0
+				w.git.FailWith(func(op string) error {
+					if op == "align" {
+						aligns++
+					}
+					return nil
+				})
+				w.start()
+				at := now()
+				w.relay.put(alice.Event(at-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+					says(alice, at-100, "main", 1))
+				w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
+				w.git.Kind(object(3), purgatory.Tree)
+				w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+				unfit := says(bob, at+10, "main", 3)
+				w.held(unfit)
+				wait(time.Minute)
+				older, pr := says(alice, at+1, "main", 2), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+				w.held(older)
+				w.held(pr)
+				wait(time.Second)
+				require.True(t, w.relay.has(older))
+				require.True(t, w.relay.has(pr))
+				require.LessOrEqual(t, aligns, 5)
+				before := aligns
+				require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+				wait(20 * time.Minute)
+				require.Equal(t, before, aligns, "it is found once")
+				require.False(t, w.relay.has(unfit))
+				s, err := w.p.Authorised(t.Context(), repoOf(alice))
+				require.NoError(t, err)
+				require.Equal(t, older.ID, s.ID.String(), "nor is it what pushes have to match")
+				wait(time.Hour)
+				require.Empty(t, w.p.Held(nostrFilter{}))
+				w.stop()
+				require.Empty(t, w.git.Broken())
+			})
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package purgatory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// looks says which repository is looked at next. It is owned by the engine.
+//
+// How long a look takes is for whoever made the objects to say, and keys are free. So
+// the owners have turns; none has the last free place beside another one of theirs; and
+// a look that used up its share of time is gone on with in one of a few places of its
+// own, where those wait for each other and for nobody else.
+type looks struct {
+	places  int // for looks that have a share of time
+	running map[filters.RepoRef]lane
+	todo    map[filters.RepoRef]causes
+	lanes   [2]turns
+}
+
+// lane is where a look has its place.
+type lane uint8
+
+const (
+	quick lane = iota
+	slow       // the last look at it used up its share of time
+)
+
+// turns are the repositories that wait for a place, by owner.
+type turns struct {
+	owners  []filters.PubKey // that have some waiting, who was served the longest ago first
+	waiting map[filters.PubKey][]filters.RepoRef
+	busy    map[filters.PubKey]int // places that an owner has
+	used    int                    // in all
+}
+
+func newLooks(places int) looks {
+	l := looks{places: places, running: make(map[filters.RepoRef]lane), todo: make(map[filters.RepoRef]causes)}
+	for i := range l.lanes {
+		l.lanes[i] = turns{waiting: make(map[filters.PubKey][]filters.RepoRef), busy: make(map[filters.PubKey]int)}
+	}
+	return l
+}
+
+// room is how many looks may be made at once in a lane.
+func (l *looks) room(in lane) int {
+	if in == slow {
+		return max(1, l.places/2)
+	}
+	return l.places
+}
+
+// want has a repository looked at. One that is being looked at is looked at again.
+func (l *looks) want(ref filters.RepoRef, why causes, in lane) {
+	if old, ok := l.todo[ref]; ok {
+		l.todo[ref] = old.and(why)
+		return
+	}
+	l.todo[ref] = why
+	if _, now := l.running[ref]; !now {
+		l.lanes[in].add(ref)
+	}
+}
+
+// next takes the repository whose turn it is, if there is a place for it.
+func (l *looks) next(in lane) (ref filters.RepoRef, why causes, ok bool) {
+	t, room := &l.lanes[in], l.room(in)
+	if t.used >= room {
+		return ref, why, false
+	}
+	ref, ok = t.take(room)
+	if !ok {
+		return ref, why, false
+	}
+	l.running[ref], why = in, l.todo[ref]
+	delete(l.todo, ref)
+	return ref, why, true
+}
+
+// done gives a place back.
+func (l *looks) done(ref filters.RepoRef, next lane) {
+	t := &l.lanes[l.running[ref]]
+	delete(l.running, ref)
+	t.used--
+	if t.busy[ref.Owner]--; t.busy[ref.Owner] == 0 {
+		delete(t.busy, ref.Owner)
+	}
+	if _, again := l.todo[ref]; again {
+		l.lanes[next].add(ref)
+	}
+}
+
+func (t *turns) add(ref filters.RepoRef) {
+	if len(t.waiting[ref.Owner]) == 0 {
+		t.owners = append(t.owners, ref.Owner)
+	}
+	t.waiting[ref.Owner] = append(t.waiting[ref.Owner], ref)
+}
+
+// take takes the next one of the owner who has the fewest places, and of these of who
+// had a turn the longest ago.
+func (t *turns) take(room int) (ref filters.RepoRef, ok bool) {
+	best := -1
+	for i, o := range t.owners {
+		if n := t.busy[o]; best < 0 || n < t.busy[t.owners[best]] {
+			best = i
+			if n == 0 {
+				break
+			}
+		}
+	}
+	if best < 0 || (room > 1 && t.busy[t.owners[best]] > 0 && t.used == room-1) {
+		return ref, false
+	}
+	owner := t.owners[best]
+	t.owners = slices.Delete(t.owners, best, best+1)
+	ref = t.waiting[owner][0]
+	if rest := t.waiting[owner][1:]; len(rest) > 0 {
+		t.waiting[owner] = rest
+		t.owners = append(t.owners, owner)
+	} else {
+		delete(t.waiting, owner)
+	}
+	t.busy[owner]++
+	t.used++
+	return ref, true
+}
+
+// retries are what failed, and is tried again later and later.
+type retries[K comparable] map[K]retry
+
+// retry is when something is tried again.
+type retry struct {
+	at       time.Time // zero: it is being tried
+	failures int
+	slow     bool // it used up its share of time
+	why      causes
+}
+
+func (r retries[K]) failed(k K, why causes, now time.Time) {
+	x := r[k]
+	x.failures++
+	x.why = x.why.and(why)
+	x.at = now.Add(doubled(retryFirst, retryMost, x.failures))
+	r[k] = x
+}
+
+// slow notes that something used up its share of time. That it did not have more is no
+// reason to have it wait.
+func (r retries[K]) slow(k K) {
+	x := r[k]
+	if !x.slow {
+		x.slow, x.failures = true, 1
+	}
+	r[k] = x
+}
+
+// begin notes that something is tried. It returns why, with what it failed for before.
+func (r retries[K]) begin(k K, why causes) causes {
+	x, failed := r[k]
+	if !failed {
+		return why
+	}
+	why = why.and(x.why)
+	x.at, x.why = time.Time{}, causes{}
+	r[k] = x
+	return why
+}
+
+// due yields what is to be tried now.
+func (r retries[K]) due(now time.Time) map[K]causes {
+	out := make(map[K]causes)
+	for k, x := range r {
+		if !x.at.IsZero() && !now.Before(x.at) {
+			out[k] = x.why
+			x.at = time.Time{}
+			r[k] = x
+		}
+	}
+	return out
+}
+
+// next is when something is to be tried; zero if nothing is.
+func (r retries[K]) next() (at time.Time) {
+	for _, x := range r {
+		if !x.at.IsZero() && (at.IsZero() || x.at.Before(at)) {
+			at = x.at
+		}
+	}
+	return at
+}
+
+// surveys says which identifier is looked up next. A survey takes no git, and so as long
+// as the relay takes to answer: who came first has the first turn.
+type surveys struct {
+	places  int
+	running map[string]bool
+	todo    map[string]causes
+	order   []string // of todo
+	retries retries[string]
+}
+
+func newSurveys(places int) surveys {
+	return surveys{places: places, running: make(map[string]bool), todo: make(map[string]causes), retries: make(retries[string])}
+}
+
+func (s *surveys) want(identifier string, why causes) {
+	if old, ok := s.todo[identifier]; ok {
+		why = old.and(why)
+	} else {
+		s.order = append(s.order, identifier)
+	}
+	s.todo[identifier] = why
+}
+
+// next takes the first identifier that is not being looked up, if there is a place.
+func (s *surveys) next() (identifier string, why causes, ok bool) {
+	i := slices.IndexFunc(s.order, func(name string) bool { return !s.running[name] })
+	if i < 0 || len(s.running) >= s.places {
+		return "", causes{}, false
+	}
+	identifier = s.order[i]
+	s.order = slices.Delete(s.order, i, i+1)
+	why = s.retries.begin(identifier, s.todo[identifier])
+	delete(s.todo, identifier)
+	s.running[identifier] = true
+	return identifier, why, true
+}
+
+func (s *surveys) done(identifier string) { delete(s.running, identifier) }
