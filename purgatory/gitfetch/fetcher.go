@@ -55,6 +55,7 @@ type Fetcher struct {
 	http     *http.Client
 	client   *upload.Client
 	children *slots
+	copies   copies
 	fetching chan struct{} // and one for each fetch that waits for a server
 	long     chan struct{} // and one for each of them that takes longer than Timeout
 	epoch    string        // in the names of quarantines: whose they are

