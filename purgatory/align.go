@@ -127,8 +127,9 @@ func (r *repository) missingOf(sets []objects) (ids []nip34.ObjectID) {
 	return slices.Compact(ids)
 }
 
-// sources returns the repositories that may have what one lacks, those of its own
-// maintainers first.
+// sources returns the repositories that may have what one lacks: those of its own
+// maintainers first, then those that somebody has a say in who has one in this, and those
+// that a pull request is for as well.
 func (g *group) sources(r *repository) (out []filters.RepoRef) {
 	var others []filters.RepoRef
 	for ref := range g.ours() {
@@ -136,7 +137,7 @@ func (g *group) sources(r *repository) (out []filters.RepoRef) {
 		case ref == r.ref:
 		case r.isMember(ref.Owner):
 			out = append(out, ref)
-		case r.related(g.repository(ref)):
+		case r.related(g.repository(ref)) || g.pulledWith(r.ref, ref):
 			others = append(others, ref)
 		}
 	}
@@ -145,6 +146,13 @@ func (g *group) sources(r *repository) (out []filters.RepoRef) {
 	}
 	out = append(out, others...)
 	return out[:min(len(out), maxSources)]
+}
+
+// pulledWith reports whether a pull request that waits is for both repositories.
+func (g *group) pulledWith(a, b filters.RepoRef) bool {
+	return slices.ContainsFunc(g.pulls, func(h heldPull) bool {
+		return slices.Contains(h.pull.Repos, a) && slices.Contains(h.pull.Repos, b)
+	})
 }
 
 // shareFrom gives a repository those of ids that another one has. That one is not waited for:

@@ -56,6 +56,7 @@ type repository struct {
 	missing map[nip34.ObjectID]struct{}   // what was not, of what is of use
 	kinds   map[nip34.ObjectID]ObjectKind // of what is there
 	probed  bool                          // git can tell what is there
+	gained  bool                          // objects came to it in this look
 	unfit   map[filters.EventID]struct{}  // states that can't be its refs
 	pushed  map[nip34.RefName]struct{}    // refs that pushes have moved while a state waited
 	decides *nip34.State                  // what its refs are now, but for these; nil: nobody says

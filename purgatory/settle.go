@@ -186,7 +186,7 @@ func (p *Purgatory) note(g *group, r *repository, n need, number uint64) found {
 	p.notePushed(g, r)
 	p.noteUnfit(r)
 	p.untouch(r.ref, number)
-	gained := slices.ContainsFunc(p.needs[g.identifier][r.ref].ids, r.has)
+	gained := r.gained || slices.ContainsFunc(p.needs[g.identifier][r.ref].ids, r.has)
 	if len(n.ids) == 0 {
 		return found{whole: p.needsNothing(r.ref), gained: gained}
 	}

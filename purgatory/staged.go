@@ -93,6 +93,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.Object
 			p.step("taken")
 			delete(r.missing, tip)
 			r.found[tip] = struct{}{}
+			r.gained = true
 		case errors.Is(err, ErrNotServed):
 			p.stats.drop("incomplete")
 		default:

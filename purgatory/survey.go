@@ -148,7 +148,7 @@ func (v *view) affects(r *repository) bool {
 		}
 	}
 	for ref := range v.why.gained {
-		if ref != r.ref && v.lacking[r.ref] && r.related(v.repository(ref)) {
+		if ref != r.ref && v.lacking[r.ref] && (r.related(v.repository(ref)) || v.pulledWith(r.ref, ref)) {
 			return true
 		}
 	}
