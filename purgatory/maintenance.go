@@ -122,7 +122,7 @@ func (m *maintenance) all(ctx context.Context) {
 	m.mu.Unlock()
 	identifiers, err := m.p.identifiers(ctx)
 	for _, identifier := range identifiers {
-		g, gerr := m.p.gather(ctx, identifier, false)
+		g, gerr := m.p.announced(ctx, identifier, false)
 		if gerr != nil {
 			err = errors.Join(err, gerr)
 			continue
