@@ -131,12 +131,16 @@ type Config struct {
 	// on top; package wstransport has 16 MiB for that. Defaults to 48 MiB; at least
 	// 4 MiB.
 	InFlight int64
-	// Unproductive is the allowance of each relay for bytes that lead to nothing:
-	// what was not asked for, repeated, malformed or forged, and an eighth of the
-	// events that the Policy rejects. It refills with time ([Tuning.Refill]) and by
-	// the size of each event that is stored. A relay that has used it up is
-	// disconnected for at least an hour, and counted as dropped, "unproductive". A small
-	// one cuts honest relays that hold much which is not for us. Defaults to 8 MiB.
+	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
+	// to: what was not asked for, is repeated, malformed or forged. It refills with time
+	// ([Tuning.Refill]) and by the size of each event that is stored. A relay that has
+	// used it up is disconnected for at least an hour, and counted as dropped,
+	// "unproductive". As much again is each relay's allowance for events that it was
+	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
+	// least a 2,000th of it for each of them. All of that comes back in 200 s, and at once
+	// when an event is stored after all. A relay that has used it up is read from as slowly
+	// as that, and never cut for it. A small one slows honest relays that hold much which
+	// is not for us. Defaults to 8 MiB.
 	Unproductive int64
 	// Waiting bounds the events that are kept whole while they wait for what they
 	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and

@@ -107,12 +107,18 @@ func (c *floodConn) Receive(ctx context.Context) (wire.Message, error) {
 // startFlood is start with a flooding network.
 func startFlood(t *testing.T, net *flooding, hosts ...string) (*rig, *relaytest.Key) {
 	t.Helper()
+	return startFloodWith(t, net, relaysync.Config{}, hosts...)
+}
+
+func startFloodWith(t *testing.T, net *flooding, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
+	t.Helper()
+	cfg.Verifier = relaytest.CheapVerifier{}
 	owner := relaytest.NewCheapKey("owner")
 	r := &rig{t: t, store: memstore.New(), net: net.Network}
 	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
-	r.manager, err = relaysync.New(r.store, net, identity, relaysync.Config{Verifier: relaytest.CheapVerifier{}})
+	r.manager, err = relaysync.New(r.store, net, identity, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

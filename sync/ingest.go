@@ -81,6 +81,7 @@ type job struct {
 	tokens   []*token    // guarded by ingest.mu: of everyone who delivered a copy
 	from     *conn       // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
+	cost     int64       // what it took of the allowance of that relay
 	revived  bool        // it has waited in the pool and was settled then
 
 	// Of one that could not be judged or saved.
@@ -143,19 +144,26 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		size:     min(int64(d.size)+512, g.cfg.InFlight),
 	}
 	if d.from != nil {
-		j.stats = d.from.stats
+		cost, err := d.from.stats.work.take(ctx, j.size)
+		if err != nil {
+			return err
+		}
+		j.cost, j.stats = cost, d.from.stats
 	}
 	if err := g.bytes.Acquire(ctx, j.size); err != nil {
+		j.refund(1)
 		return err
 	}
 	d.token.hold()
 	if !g.enter(j) {
+		j.refund(1)
 		g.bytes.Release(j.size)
 		g.counters.duplicates.Add(1)
 		return nil
 	}
 	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
 		g.counters.duplicates.Add(1)
+		j.refund(1)
 		g.settled(j, true)
 		return nil
 	}
@@ -167,6 +175,15 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		g.settled(j, false)
 	}
 	return nil
+}
+
+// refund gives back what an event has cost whose coming was of use, or so many times
+// that, and what it will not be charged for again.
+func (j *job) refund(times int64) {
+	if j.cost > 0 {
+		j.stats.work.give(times * j.cost)
+		j.cost = 0
+	}
 }
 
 // dealtWith reports whether an event needs no second look.
@@ -339,6 +356,7 @@ func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 // lost ends a job whose event could not be dealt with. The batch that brought it is
 // repeated; a live event is asked for by its id.
 func (g *ingest) lost(j *job) {
+	j.refund(1)
 	g.counters.failed.Add(1)
 	g.settled(j, false)
 	if j.incoming.Source.Kind == Live {
@@ -381,6 +399,7 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 		if has[i] {
 			g.known.add(j.key.id)
 			g.counters.duplicates.Add(1)
+			j.refund(1)
 			g.settled(j, true)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
 const (
@@ -44,6 +45,7 @@ type rejected struct {
 	links  int       // dependencies of all entries, at most linksPerEntry times most
 	places uint64    // given out
 	order  list.List // of *remembered, oldest first
+	owners shares.Shares[*remembered]
 	byID   map[filters.EventID]*list.Element
 	byDep  map[depKey]*depLink
 	wait   holding // what waits
@@ -59,6 +61,7 @@ type remembered struct {
 	seen      int64           // Unix seconds
 	place     uint64          // counts up along the order
 	deps      []depLink
+	turn      shares.Member[*remembered]
 	whole     *list.Element // of *waitingEvent in one of the holdings, nil if only this is left
 	kind      int32
 	relay     uint16 // in the table
@@ -85,14 +88,38 @@ type waitingEvent struct {
 	seq      uint64 // of arrival
 	entry    *remembered
 	in       *holding
+	cost     int64 // what it took of the allowance of its relay
+	turn     shares.Member[*waitingEvent]
 }
 
 // holding is a bounded queue of whole events.
 type holding struct {
 	queue     list.List // of *waitingEvent, oldest first
+	owners    shares.Shares[*waitingEvent]
 	bytes     int64
 	most      int
 	mostBytes int64
+}
+
+// full reports whether it holds more than it may.
+func (h *holding) full() bool { return h.queue.Len() > h.most || h.bytes > h.mostBytes }
+
+// put holds one more.
+func (h *holding) put(w *waitingEvent) {
+	w.in = h
+	w.entry.whole = h.queue.PushBack(w)
+	h.bytes += w.size
+	w.turn.Item = w
+	// A place weighs as much as the bytes that there are for each.
+	h.owners.Add(&w.turn, w.entry.relay, w.size+h.mostBytes/int64(max(1, h.most)))
+}
+
+// remove holds one no more.
+func (h *holding) remove(w *waitingEvent) {
+	h.queue.Remove(w.entry.whole)
+	h.bytes -= w.size
+	h.owners.Remove(&w.turn)
+	w.entry.whole = nil
 }
 
 // depLink is one dependency of one event, in the ring of all that have it.
@@ -103,7 +130,7 @@ type depLink struct {
 }
 
 func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.Duration) *rejected {
-	return &rejected{
+	r := &rejected{
 		keepFor: keepFor, wholeFor: wholeFor,
 		most:  max(1, most),
 		byID:  make(map[filters.EventID]*list.Element),
@@ -111,12 +138,15 @@ func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.D
 		wait:  holding{most: waiting, mostBytes: waitingBytes},
 		fresh: holding{most: waiting, mostBytes: waitingBytes / 4},
 	}
+	r.owners.Spare(0, int64(r.most/2)) // what was here is ours to remember, whoever brought it
+	return r
 }
 
 // relayTable gives relays small numbers. 0 is no relay.
 type relayTable struct {
 	urls    []filters.RelayURL
 	numbers map[filters.RelayURL]uint16
+	free    []uint16 // numbers of relays that were let go of
 }
 
 func (t *relayTable) number(u filters.RelayURL) uint16 {
@@ -126,6 +156,13 @@ func (t *relayTable) number(u filters.RelayURL) uint16 {
 	if n, ok := t.numbers[u]; ok {
 		return n
 	}
+	if last := len(t.free) - 1; last >= 0 {
+		n := t.free[last]
+		t.free = t.free[:last]
+		t.urls[n-1] = u
+		put(&t.numbers, u, n)
+		return n
+	}
 	if len(t.urls) >= maxRelayTab {
 		return 0
 	}
@@ -133,6 +170,15 @@ func (t *relayTable) number(u filters.RelayURL) uint16 {
 	n := uint16(len(t.urls)) //nolint:gosec // bounded
 	put(&t.numbers, u, n)
 	return n
+}
+
+// release lets go of a number of which nothing is remembered any more.
+func (t *relayTable) release(n uint16) {
+	if u := t.url(n); !u.IsZero() {
+		delete(t.numbers, u)
+		t.urls[n-1] = filters.RelayURL{}
+		t.free = append(t.free, n)
+	}
 }
 
 func (t *relayTable) url(n uint16) filters.RelayURL {
@@ -152,8 +198,9 @@ type note struct {
 	stats    *relayStats
 	deps     []depKey
 	flags    fate
-	waits    bool // keep it whole as long as there is room
-	fresh    bool // keep it whole for a moment
+	waits    bool  // keep it whole as long as there is room
+	fresh    bool  // keep it whole for a moment
+	cost     int64 // given back to the relay if the event is accepted
 }
 
 // dropped counts what bounds took.
@@ -164,12 +211,11 @@ func (r *rejected) add(n note) (d dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ev, now := n.incoming.Event, time.Now()
-	e := r.entry(n.id, now)
+	e := r.entry(n.id, r.relays.number(n.incoming.Source.Relay), now)
 	e.createdAt, e.kind = ev.CreatedAt, int32(ev.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
 		e.author = shortKey(author)
 	}
-	e.relay = r.relays.number(n.incoming.Source.Relay)
 	e.flags = e.flags&^(fateAsked|fateJudged) | n.flags
 	r.release1(e)
 	r.link(e, n.deps)
@@ -179,24 +225,33 @@ func (r *rejected) add(n note) (d dropped) {
 			in = &r.fresh
 		}
 		r.seq++
-		e.whole = in.queue.PushBack(&waitingEvent{
-			incoming: n.incoming, id: n.id, size: n.size, stats: n.stats, since: now, seq: r.seq, entry: e, in: in,
+		in.put(&waitingEvent{
+			incoming: n.incoming, id: n.id, size: n.size, stats: n.stats, cost: n.cost, since: now, seq: r.seq, entry: e,
 		})
-		in.bytes += n.size
 	}
 	return r.shrink(now)
 }
 
-// entry returns the entry of an id as the youngest one, making it if need be.
-func (r *rejected) entry(id filters.EventID, now time.Time) *remembered {
-	if el, ok := r.byID[id]; ok {
+// entry returns the entry of an id as the youngest one, and that of a relay, making it
+// if need be.
+func (r *rejected) entry(id filters.EventID, relay uint16, now time.Time) *remembered {
+	el, ok := r.byID[id]
+	if !ok {
+		e := &remembered{id: id, createdAt: noTime}
+		e.turn.Item = e
+		el = r.order.PushBack(e)
+		r.byID[id] = el
+	} else {
 		r.order.MoveToBack(el)
-		e := entryOf(el)
-		e.seen, e.place = now.Unix(), r.nextPlace()
-		return e
 	}
-	e := &remembered{id: id, createdAt: noTime, seen: now.Unix(), place: r.nextPlace()}
-	r.byID[id] = r.order.PushBack(e)
+	e := entryOf(el)
+	e.seen, e.place = now.Unix(), r.nextPlace()
+	// A relay keeps its number while there is anything of it.
+	if last := r.owners.Remove(&e.turn); last && e.relay != relay {
+		r.relays.release(e.relay)
+	}
+	e.relay = relay
+	r.owners.Add(&e.turn, relay, 1)
 	return e
 }
 
@@ -231,7 +286,7 @@ func (r *rejected) was(id filters.EventID, author filters.PubKey, flags fate, ke
 		}
 		return
 	}
-	e := r.entry(id, time.Now())
+	e := r.entry(id, 0, time.Now())
 	e.author, e.flags = shortKey(author), flags
 	r.link(e, keys)
 	r.shrink(time.Now())
@@ -277,9 +332,7 @@ func (r *rejected) unhold(e *remembered) *waitingEvent {
 		return nil
 	}
 	w := wholeOf(e.whole)
-	w.in.queue.Remove(e.whole)
-	w.in.bytes -= w.size
-	e.whole = nil
+	w.in.remove(w)
 	return w
 }
 
@@ -288,33 +341,37 @@ func (r *rejected) remove(el *list.Element) {
 	r.release1(e)
 	r.order.Remove(el)
 	delete(r.byID, e.id)
+	if r.owners.Remove(&e.turn) {
+		r.relays.release(e.relay)
+	}
 }
 
 // shrink keeps the bounds.
 func (r *rejected) shrink(now time.Time) (d dropped) {
-	for el := r.fresh.queue.Front(); el != nil; el = r.fresh.queue.Front() {
-		old := now.Sub(wholeOf(el).since) >= r.wholeFor
-		if !old && r.fresh.queue.Len() <= r.fresh.most && r.fresh.bytes <= r.fresh.mostBytes {
-			break
-		}
+	for el := r.fresh.queue.Front(); el != nil && now.Sub(wholeOf(el).since) >= r.wholeFor; el = r.fresh.queue.Front() {
 		r.unhold(wholeOf(el).entry)
-		if !old {
-			d.fresh++
-		}
 	}
-	for r.wait.queue.Len() > r.wait.most || r.wait.bytes > r.wait.mostBytes {
-		r.unhold(wholeOf(r.wait.queue.Front()).entry)
+	for r.fresh.full() {
+		r.unhold(r.fresh.owners.Next().Item.entry)
+		d.fresh++
+	}
+	for r.wait.full() {
+		r.unhold(r.wait.owners.Next().Item.entry)
 		d.waiting++
 	}
-	for el := r.order.Front(); el != nil; el = r.order.Front() {
-		old := r.old(entryOf(el), now)
-		if !old && r.order.Len() <= r.most && r.links <= linksPerEntry*r.most {
-			break
-		}
+	for el := r.order.Front(); el != nil && r.old(entryOf(el), now); el = r.order.Front() {
 		r.remove(el)
-		if !old {
-			d.remembered++
+	}
+	for r.order.Len() > r.most {
+		last := r.owners.Next().Item
+		// Of what nothing depends on, and a relay has more of than its share, what was
+		// there first stays: a pass over all of it, in the same order each time, would
+		// find nothing if the oldest went.
+		if e := entryOf(r.order.Back()); e.relay == last.relay && len(e.deps) == 0 && e.flags == 0 && e.relay != 0 {
+			last = e
 		}
+		r.remove(r.byID[last.id])
+		d.remembered++
 	}
 	return d
 }

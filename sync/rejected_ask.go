@@ -61,11 +61,10 @@ func (r *rejected) owe(n note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	e := r.entry(n.id, now)
+	e := r.entry(n.id, r.relays.number(n.incoming.Source.Relay), now)
 	if e.createdAt == noTime {
 		e.createdAt, e.kind = n.incoming.Event.CreatedAt, int32(n.incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	}
-	e.relay = r.relays.number(n.incoming.Source.Relay)
 	r.release1(e)
 	e.flags = e.flags&^fateJudged | fateAsked
 	r.shrink(now)

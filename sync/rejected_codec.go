@@ -157,11 +157,12 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 		if _, known := r.byID[in.id]; known || r.old(&in.remembered, now) {
 			continue
 		}
-		e := r.entry(in.id, now)
-		e.author, e.createdAt, e.kind, e.seen, e.flags = in.author, in.createdAt, in.kind, in.seen, in.flags
+		var relay uint16
 		if in.relay > 0 {
-			e.relay = r.relays.number(urls[in.relay-1])
+			relay = r.relays.number(urls[in.relay-1])
 		}
+		e := r.entry(in.id, relay, now)
+		e.author, e.createdAt, e.kind, e.seen, e.flags = in.author, in.createdAt, in.kind, in.seen, in.flags
 		r.link(e, in.keys)
 		lost := r.shrink(now)
 		d.remembered += lost.remembered

@@ -42,7 +42,11 @@ func fresh(n note) note {
 func (r *rejected) consistent(t *testing.T) {
 	t.Helper()
 	require.Len(t, r.byID, r.order.Len())
-	links, whole := 0, 0
+	links, whole, owned := 0, 0, int64(0)
+	for n := range uint16(len(r.relays.urls) + 1) {
+		owned += r.owners.Weight(n)
+	}
+	require.Equal(t, int64(r.order.Len()), owned)
 	var size int64
 	for el := r.order.Front(); el != nil; el = el.Next() {
 		e := entryOf(el)
@@ -107,6 +111,51 @@ func TestRejectedBounds(t *testing.T) {
 		require.Equal(t, 1, r.order.Len())
 		r.consistent(t)
 	})
+}
+
+// One relay that brought enough of what waits drove out what all others had brought:
+// whole events, and the ids of those as well.
+func TestRejectedIsSharedByRelays(t *testing.T) {
+	r := testRejected(1_000, 30, 10_000)
+	of := func(n int, relay string) note {
+		w := waits(testNote(n, OnRepo(testRepo(n, "x"))))
+		w.incoming.Source.Relay, _ = filters.ParseRelayURL("wss://" + relay + ".example")
+		return w
+	}
+	for i := range 10 {
+		r.add(of(i, "honest"))
+	}
+	r.was(testID(50), testKey(1), fateAccepted, nil)
+	for i := range 5_000 {
+		r.add(of(1_000+i, "hostile"))
+	}
+	r.consistent(t)
+	for i := range 10 {
+		whole, _ := r.arrived(keysOf([]Dependency{OnRepo(testRepo(i, "x"))}))
+		require.Len(t, whole, 1)
+	}
+	require.True(t, r.accepted(testID(50), testKey(1)))
+	require.Equal(t, 1_000, r.order.Len())
+	for i := range 5_000 { // those of the third take the places of the second
+		r.add(of(10_000+i, "other"))
+	}
+	require.InDelta(t, 500, r.owners.Weight(r.relays.number(of(0, "hostile").incoming.Source.Relay)), 20)
+	r.consistent(t)
+}
+
+// Numbers of relays that nothing is remembered of are given out again.
+func TestRejectedRelayNumbers(t *testing.T) {
+	r := testRejected(10, 3, 1_000)
+	for i := range maxRelayTab + 1_000 {
+		n := testNote(i)
+		var err error
+		n.incoming.Source.Relay, err = filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
+		require.NoError(t, err)
+		r.add(n)
+	}
+	require.Less(t, len(r.relays.urls), 20)
+	require.Len(t, r.relays.numbers, 10)
+	r.consistent(t)
 }
 
 // What was accepted once stays known when it is forgotten, stored or asked for.

@@ -137,7 +137,10 @@ func (r *remember) recall(ctx context.Context) {
 
 // stats returns what an earlier process learned about a relay, to go on from.
 func (r *remember) stats(u filters.RelayURL) *relayStats {
-	s := &relayStats{facts: r.facts[u], allowance: allowance.New(r.m.cfg.Unproductive, r.m.cfg.Tuning.Refill)}
+	s := &relayStats{
+		facts: r.facts[u], work: newWork(r.m.cfg.Unproductive),
+		allowance: allowance.New(r.m.cfg.Unproductive, r.m.cfg.Tuning.Refill),
+	}
 	for _, v := range r.aside[u] {
 		s.setAside(session.Value{Tag: v.Tag, Value: v.Value}, v.Until)
 	}

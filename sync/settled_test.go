@@ -60,7 +60,9 @@ func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
 		g := l.m.ingest
 		a, err := filters.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
-		j := &job{key: copyKey{id: filters.EventID{1}}, tokens: []*token{newToken(a)}}
+		of := newToken(a)
+		of.ended = func() {}
+		j := &job{key: copyKey{id: filters.EventID{1}}, tokens: []*token{of}}
 		require.True(t, g.enter(j))
 		_, resting := g.resting()
 		assert.False(t, resting, "it is on its way")

@@ -25,6 +25,7 @@ type relayStats struct {
 	requests, reconciling, queries atomic.Int64 // under way
 
 	coverage coverage
+	work     *work // read-only
 
 	// owned by the loop
 	labelled bool // it has metrics of its own

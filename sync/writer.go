@@ -11,7 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
 )
 
 // writeLoop is the end of the pipeline: one goroutine judges and saves, so that an
@@ -97,6 +96,7 @@ func (g *ingest) owe(j *job) bool {
 	if !g.retries.owe(j.key.id, j.incoming.Source.Relay, time.Now()) {
 		return false
 	}
+	j.refund(1) // it was our Store that could not
 	g.owed.Store(int64(len(g.retries.owed)))
 	g.known.forget(j.key.id)
 	g.rejected.owe(note{incoming: j.incoming, id: j.key.id})
@@ -136,7 +136,9 @@ func (g *ingest) giveUp(jobs []*job) {
 func (g *ingest) revived(waiting []*waitingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
-		jobs[i] = &job{key: copyKey{id: w.id}, incoming: w.incoming, size: w.size, stats: w.stats, revived: true}
+		jobs[i] = &job{
+			key: copyKey{id: w.id}, incoming: w.incoming, size: w.size, stats: w.stats, cost: w.cost, revived: true,
+		}
 	}
 	g.waiting.Store(int64(g.rejected.waiting()))
 	return jobs
@@ -230,6 +232,7 @@ func (g *ingest) failed(j *job, err error) {
 func (g *ingest) retry(j *job) {
 	r := &g.retries
 	if r.isOwed(j.key.id) { // it was asked for once more
+		j.refund(1)
 		g.end(j, true)
 		return
 	}
@@ -344,7 +347,7 @@ func (g *ingest) end(j *job, ok bool) {
 // been once; then it returns what waited for that.
 func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (woken []*waitingEvent) {
 	g.unwanted(j, v.Reason)
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, deps: keysOf(v.DependsOn)}
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.cost, deps: keysOf(v.DependsOn)}
 	if accepted {
 		n.flags, n.deps = g.fateOf(j.incoming.Event), g.becomesRoot(j.incoming.Event)
 	}
@@ -366,13 +369,10 @@ func (g *ingest) postpone(j *job, reason string) {
 	g.done(j)
 }
 
-// unwanted counts an event that is not stored, to the cost of who sent it.
+// unwanted counts an event that is not stored.
 func (g *ingest) unwanted(j *job, reason string) {
 	g.counters.reject(reason)
 	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
-	if j.from != nil {
-		j.from.spend(allowance.Foreign(j.size))
-	}
 }
 
 // fateOf is what is to be remembered of an event that was accepted.
@@ -463,6 +463,7 @@ func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
+	j.refund(2)
 	g.known.add(j.key.id)
 	g.rejected.stored(j.key.id)
 	g.counters.held.Add(1)
@@ -478,7 +479,9 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 }
 
 func (g *ingest) depend(j *job, deps []Dependency) {
-	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, deps: keysOf(deps), waits: true})
+	g.note(note{
+		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.cost, deps: keysOf(deps), waits: true,
+	})
 	g.done(j)
 }
 
@@ -558,8 +561,12 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 		g.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
 	}
-	if o.Result == Stored {
+	switch o.Result { //nolint:exhaustive // the others were of no use
+	case Stored:
 		g.brought(j)
+		j.refund(2) // which pays for another one that is not
+	case Duplicate:
+		j.refund(1)
 	}
 	if j.tries > 0 || g.retries.isOwed(j.key.id) {
 		g.savedAgain()

@@ -1,26 +1,39 @@
-// Package allowance bounds what a relay may send that leads to nothing. It is pure:
-// it is told the time and does no I/O.
+// Package allowance bounds what a relay costs us. There are two allowances, in the same
+// currency, bytes:
+//
+//   - of what proves a relay hostile or broken, since nothing that we asked can lead to
+//     it: what was not asked for, is repeated, malformed or forged. A relay that has used
+//     it up is cut.
+//   - of events that were asked for, until they turn out to be of use. Layer 1 asks for
+//     all announcements of a relay, and what others put on an honest one is not its
+//     doing: a relay that has used it up is read from as slowly as it comes back, and
+//     never cut.
+//
+// It is pure: it is told the time and does no I/O.
 package allowance
 
 import "time"
 
 const (
 	// Verifications is how many events with a wrong id or signature use up a full
-	// allowance.
+	// allowance of the first kind, or that turn out to be of no use one of the second.
 	Verifications = 2_000
-	// foreignShare is the part of an event's size that is charged if it was asked
-	// for and is not for us. Layer 1 asks for all announcements of a relay: of a
-	// hub's 5 to 10 MB of them most may belong to other servers, and no honest hub
-	// may be cut for that.
-	foreignShare = 8
+	// refillTime is in how many seconds all of an allowance of the second kind comes
+	// back: ten events a second, of which 256 relays that send nothing else take half of
+	// one core, and 300,000 are through in eight hours.
+	refillTime = Verifications / 10
 )
 
 // Forgery is what one event with a wrong id or signature costs a relay whose
 // allowance is most bytes: it takes more of our time than of the relay's.
 func Forgery(most int64) int64 { return (most + Verifications - 1) / Verifications }
 
-// Foreign is what an event of that size costs that was asked for and is not for us.
-func Foreign(size int64) int64 { return (size + foreignShare - 1) / foreignShare }
+// Work is what an event of that size costs a relay whose allowance is most bytes,
+// before it is known whether it is of use: its bytes, or a verification if that is more.
+func Work(most, size int64) int64 { return min(most, max(size, Forgery(most))) }
+
+// NewWork returns a full Bucket of the second kind.
+func NewWork(most int64) Bucket { return New(most, max(1, most*60/refillTime)) }
 
 // Bucket is the allowance of one relay, over all its connections. Make one with
 // [New]; the zero Bucket is exhausted. It is not safe for concurrent use.
@@ -47,6 +60,19 @@ func (b *Bucket) Spend(now time.Time, n int64) bool {
 	}
 	b.spent += n
 	return true
+}
+
+// Take takes n bytes out if they are there, and returns 0, or else how long it takes
+// until they are. More than a full Bucket is never there.
+func (b *Bucket) Take(now time.Time, n int64) (wait time.Duration) {
+	b.refill(now)
+	lack := n - (b.most - b.spent)
+	if lack <= 0 {
+		b.spent += max(0, n)
+		return 0
+	}
+	seconds := (float64(lack)*60 + float64(b.minute) - 1) / float64(b.minute)
+	return b.at.Add(time.Duration(max(1, int64(seconds))) * time.Second).Sub(now)
 }
 
 // Earn gives back n bytes for what was useful.

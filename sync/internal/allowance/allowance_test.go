@@ -43,8 +43,36 @@ func TestPromiseP22_Verifications(t *testing.T) {
 	}
 	assert.LessOrEqual(t, n, 2000)
 	assert.Greater(t, n, 1990)
-	assert.EqualValues(t, 1, allowance.Foreign(1))
-	assert.EqualValues(t, 125, allowance.Foreign(1000))
+}
+
+// What was asked for and is of no use is looked at 2,000 times at once, or 8 MiB of it,
+// and then ten times a second.
+func TestPromiseP22_Work(t *testing.T) {
+	const most = 8 << 20
+	for size, atOnce := range map[int64]int{1: 2_000, 4_000: 2_000, 84_000: 100, 100 << 20: 1} {
+		b, n, now := allowance.NewWork(most), 0, start
+		for {
+			wait := b.Take(now, allowance.Work(most, size))
+			if wait == 0 {
+				n++
+				continue
+			}
+			if n >= atOnce-1 && now.Sub(start) >= 1000*time.Second {
+				break
+			}
+			if now.Equal(start) {
+				assert.InDelta(t, atOnce, n, 1, "at once")
+			}
+			require.LessOrEqual(t, wait, 201*time.Second)
+			now = now.Add(wait)
+		}
+		assert.InDelta(t, 6*atOnce, n, float64(atOnce)/10+1, "in 1,000 s more")
+	}
+	b := allowance.NewWork(most)
+	assert.Zero(t, b.Take(start, most))
+	assert.Equal(t, time.Second, b.Take(start, 1))
+	b.Earn(1)
+	assert.Zero(t, b.Take(start, 1))
 }
 
 // Over any time no more is spent than the bucket, its refill and what was earned.

@@ -34,7 +34,7 @@ func (s *Session) Tick(now time.Time) []Action {
 	}
 	s.authLate(now)
 	for _, b := range s.overdue(now) {
-		s.expire(b)
+		s.expire(b, now)
 	}
 	return s.flush(now)
 }
@@ -62,10 +62,19 @@ func (s *Session) overdue(now time.Time) (out []*batch) {
 	return out
 }
 
-// expire ends a batch that has taken too long; what it fetched is kept.
-func (s *Session) expire(b *batch) {
+// ahead is how far ahead of our clock events are looked for when a query begins anew by
+// pages.
+const ahead = time.Hour
+
+// expire ends a batch that has taken too long; what it fetched is kept. One that got so
+// much to fetch by reconciling goes on by pages the next time, which tell how far they
+// got: to reconcile again would begin with the same ids, and never come to the others.
+func (s *Session) expire(b *batch, now time.Time) {
 	s.leaveNegQueue(b)
 	for _, q := range s.queriesOf(b) {
+		if q.state == qFetching && q.parent == nil && q.reached() == 0 {
+			q.below = now.Add(ahead).Unix()
+		}
 		s.dropOthers(q)
 		s.end(q, plan.Failed, "took too long")
 	}

@@ -1,0 +1,140 @@
+package sync_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// useless has a relay send events without end that it was asked for.
+func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.Relay) {
+	net := &flooding{
+		Network: relaytest.NewNetwork(), junk: map[string]junk{},
+		sent: map[string]*atomic.Int64{"evil.example": new(atomic.Int64)}, most: most,
+	}
+	evil := net.Add("wss://evil.example", relaytest.Behavior{Down: true})
+	n := 0
+	net.junk["evil.example"] = func(sub string, _ int) wire.Message {
+		n++
+		ev := event(n)
+		return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev, Size: len(ev.String()) + 20}
+	}
+	return net, evil
+}
+
+// New events that wait for something, and old versions of one announcement, were free:
+// a relay had as many signatures checked as it could send, beside honest ones.
+func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
+	key := relaytest.NewCheapKey("stranger")
+	for name, event := range map[string]func(i int) *nostr.Event{
+		"states":  func(i int) *nostr.Event { return key.State(at(time.Hour), fmt.Sprint("r", i), nil, "") },
+		"foreign": func(i int) *nostr.Event { return key.Hosted(at(time.Hour), fmt.Sprint("r", i), "elsewhere.example") },
+		"old versions": func(i int) *nostr.Event {
+			return key.Hosted(at(time.Hour+time.Duration(i)*time.Second), "same", us)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net, evil := useless(1<<40, event)
+				honest := net.Add("wss://honest.example", relaytest.Behavior{})
+				r, owner := startFlood(t, net, "honest.example", "evil.example")
+				defer r.stop()
+				after(time.Minute)
+				before := r.manager.Status().Events.Verified
+				evil.SetDown(false)
+				after(2 * time.Minute)
+				first := r.manager.Status().Events.Verified - before
+				assert.LessOrEqual(t, first, uint64(2_000+1_300))
+				assert.LessOrEqual(t, net.sent["evil.example"].Load(), int64(9<<20))
+				issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
+				honest.Publish(issue)
+				after(time.Second)
+				assert.True(t, r.has(issue))
+				after(20 * time.Minute)
+				s := r.manager.Status().Events
+				assert.LessOrEqual(t, s.Verified-before-first, uint64(12_500), "ten a second")
+				assert.Zero(t, s.Dropped["unproductive"], "nothing that was asked for is hostile")
+				t.Logf("%d verified in 2 min, %d in 20 min after; %d KiB sent", first, s.Verified-before-first, net.sent["evil.example"].Load()>>10)
+			})
+		})
+	}
+}
+
+// One relay with 210,000 states that wait drove out of memory what waited from all
+// others: an honest state did not come when its announcement was accepted. Scaled down by
+// ten.
+func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		key := relaytest.NewCheapKey("stranger")
+		net, evil := useless(1<<40, func(i int) *nostr.Event {
+			if i > 21_000 {
+				time.Sleep(time.Hour)
+			}
+			return key.State(at(time.Hour), fmt.Sprint("r", i), nil, "")
+		})
+		honest := net.Add("wss://honest.example", relaytest.Behavior{})
+		r, _ := startFloodWith(t, net, relaysync.Config{Remembered: 20_000, Waiting: 1_000, WaitingBytes: 32 << 20 / 10}, "honest.example", "evil.example")
+		defer r.stop()
+		bob := relaytest.NewCheapKey("bob")
+		state := bob.State(at(time.Hour), "two", nil, "")
+		honest.Publish(state)
+		after(time.Minute)
+		evil.SetDown(false)
+		after(time.Hour)
+		require.Greater(t, r.manager.Status().Events.Verified, uint64(21_000))
+		r.save(bob.Hosted(at(time.Minute), "two", us, "honest.example"))
+		after(time.Second)
+		require.True(t, r.has(state), "at once; dropped %v", r.manager.Status().Events.Dropped)
+	})
+}
+
+// An honest relay on which others put 300,000 announcements that are not for us was cut
+// as hostile for most of the time, for ever. Scaled down by twelve: they take longer than
+// one batch may.
+func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		var events []*nostr.Event
+		spammer := relaytest.NewCheapKey("spammer")
+		for i := range 25_000 {
+			events = append(events, spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
+		}
+		a.Publish(events...)
+		r, owner := hosted(t, net, relaysync.Config{Remembered: 16_000}, "a.example")
+		defer r.stop()
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		a.Publish(issue)
+		began := time.Now()
+		for !r.has(issue) && time.Since(began) < time.Hour {
+			after(time.Second)
+		}
+		took := time.Since(began)
+		least := 3
+		for range 72 {
+			after(time.Hour)
+			s := r.relay("wss://a.example")
+			if time.Since(began) > 3*time.Hour {
+				least = min(least, s.Confirmed)
+			}
+		}
+		s := r.relay("wss://a.example")
+		assert.Zero(t, r.manager.Status().Events.Dropped["unproductive"])
+		assert.Greater(t, s.UptimeShare, 0.99)
+		assert.Less(t, took, 5*time.Minute)
+		assert.GreaterOrEqual(t, least, 2, "our own repository and its issue, also while a pass is under way")
+		assert.Equal(t, 3, s.Confirmed)
+		assert.Less(t, r.manager.Status().Events.Verified, uint64(25_000+4*12_000), "most of it is remembered")
+		t.Logf("history of our repository after %v; connected %.2f of the time, confirmed at least %d of %d, %d connects, %d verified",
+			took, s.UptimeShare, least, s.Wanted, s.Connects, r.manager.Status().Events.Verified)
+	})
+}
