@@ -402,6 +402,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 func (c *conn) missing(a session.Missing) {
 	c.ask(func(ctx context.Context) command {
 		ids, err := c.m.ingest.needed(ctx, a.IDs)
+		ids = c.stats.bad.without(ids)
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.Checked(now, a.Query, ids, err)
 		}
@@ -501,4 +502,15 @@ func (c *conn) forged(reason string) {
 	c.m.counters.forged.Add(1)
 	c.spend(allowance.Forgery(c.m.cfg.Unproductive))
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
+}
+
+// badSignature counts a copy of an event whose signature was wrong. Other copies of the
+// same event prove nothing more, but cost us the same.
+func (c *conn) badSignature(k copyKey) {
+	if c.stats.bad.add(k) {
+		c.forged("signature does not match")
+		return
+	}
+	c.m.counters.forged.Add(1)
+	c.spend(allowance.Forgery(c.m.cfg.Unproductive))
 }

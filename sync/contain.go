@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -152,6 +154,60 @@ func (w *work) give(n int64) {
 	case w.freed <- struct{}{}:
 	default:
 	}
+}
+
+// maxBad is how many events with a wrong signature are remembered of a relay.
+const maxBad = 512
+
+// badCopies remembers which events of a relay have a wrong signature, over its
+// connections. A relay that once took some in unseen has them for good: each is proof of
+// hostility once, is not checked again and not fetched again. The zero value is ready,
+// and may be used by any goroutine.
+type badCopies struct {
+	mu   sync.Mutex
+	sigs map[filters.EventID]string // the last one, guarded by mu
+	ring []filters.EventID          // oldest first from next, guarded by mu
+	next int                        // guarded by mu
+}
+
+// add remembers a copy, and reports whether it is the first one of its event.
+func (b *badCopies) add(k copyKey) (first bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.sigs[k.id]; known {
+		b.sigs[k.id] = k.sig
+		return false
+	}
+	if len(b.ring) < maxBad {
+		b.ring = append(b.ring, k.id)
+	} else {
+		delete(b.sigs, b.ring[b.next])
+		b.ring[b.next] = k.id
+		b.next = (b.next + 1) % maxBad
+	}
+	put(&b.sigs, k.id, k.sig)
+	return true
+}
+
+// has reports whether this copy is known to be bad.
+func (b *badCopies) has(k copyKey) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sig, known := b.sigs[k.id]
+	return known && sig == k.sig
+}
+
+// without returns the ids that the relay is not known to have bad copies of.
+func (b *badCopies) without(ids []filters.EventID) []filters.EventID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.sigs) == 0 {
+		return ids
+	}
+	return slices.DeleteFunc(ids, func(id filters.EventID) bool {
+		_, bad := b.sigs[id]
+		return bad
+	})
 }
 
 // repeats remembers what came on which subscription, so that a relay which sends

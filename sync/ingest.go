@@ -143,6 +143,11 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		incoming: Incoming{Event: d.event, Source: d.src},
 		size:     min(int64(d.size)+512, g.cfg.InFlight),
 	}
+	if d.from != nil && d.from.stats.bad.has(j.key) {
+		g.counters.duplicates.Add(1)
+		d.from.spend(int64(d.size)) // it is repeated
+		return nil
+	}
 	if d.from != nil {
 		cost, err := d.from.stats.work.take(ctx, j.size)
 		if err != nil {
@@ -326,7 +331,7 @@ func (g *ingest) verifyLoop(ctx context.Context) {
 			case err != nil:
 				g.lost(j)
 			case errors.Is(verdicts[i], ErrSignature):
-				j.from.forged("signature does not match")
+				j.from.badSignature(j.key)
 				g.settled(j, true)
 			case verdicts[i] != nil:
 				g.cfg.Logger.Warn("verifier failed", keyErr, verdicts[i])

@@ -26,6 +26,7 @@ type relayStats struct {
 
 	coverage coverage
 	work     *work // read-only
+	bad      badCopies
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
