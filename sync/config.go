@@ -158,9 +158,9 @@ type Config struct {
 	// seconds. With a short one rejected events are fetched again at each pass.
 	// Defaults to 7 days.
 	RejectedFor time.Duration
-	// FeedQueue bounds what the own feed gathers between two windows; when it is more
-	// everything is planned anew, which is slower but loses nothing. Defaults to
-	// 10,000.
+	// FeedQueue bounds what the own feed gathers between two windows, or a quarter of what
+	// is known does if that is more; when it is more than both everything is planned anew,
+	// which is slower but loses nothing. Defaults to 10,000.
 	FeedQueue int
 	// MaxSet bounds the ids loaded to reconcile one filter; for larger sets pages
 	// are used. Defaults to 1,000,000.

@@ -1,6 +1,8 @@
 package sync
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,10 +15,11 @@ import (
 // feed is the own feed: what our relay stored and removed, from whatever source,
 // as changes of what is wanted. Whoever reports to it is never blocked: changes of
 // one thing are merged, and when too many things have changed the loop is told all
-// there is instead.
+// there is instead. That takes as long as there is much, so it takes more changes where
+// there is more.
 type feed struct {
 	index *index
-	most  int           // changes in a window
+	most  int           // changes in a window, or a share of what there is
 	wake  chan struct{} // one slot
 
 	authorsMost int
@@ -127,10 +130,14 @@ func (f *feed) add(c indexChange) {
 		return
 	}
 	f.change.merge(c)
-	if len(f.change.repos)+len(f.change.roots) > f.most {
+	if n := len(f.change.repos) + len(f.change.roots); n > f.most && n > f.index.size()/overrunShare {
 		f.change, f.overrun = indexChange{}, true
 	}
 }
+
+// overrunShare of what is known are so many changes that the loop may as well be told
+// everything.
+const overrunShare = 4
 
 func (f *feed) update(change func() (wake bool)) {
 	f.mu.Lock()
@@ -143,14 +150,20 @@ func (f *feed) update(change func() (wake bool)) {
 	}
 }
 
-// take returns what has come since the last call.
+// take returns what has come since the last call. What changes while everything is
+// gathered comes with the next one: whoever reports it does not wait for that.
 func (f *feed) take() feedBatch {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := feedBatch{change: f.change, held: f.held, unheld: f.unheld, authors: f.authors, all: f.overrun}
+	b := f.takeChanges()
 	if b.all {
 		b.change = f.index.all()
 	}
+	return b
+}
+
+func (f *feed) takeChanges() feedBatch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := feedBatch{change: f.change, held: f.held, unheld: f.unheld, authors: f.authors, all: f.overrun}
 	f.change, f.held, f.unheld, f.authors, f.overrun = indexChange{}, nil, nil, nil, false
 	return b
 }
@@ -162,11 +175,50 @@ func (f *feed) pending() bool {
 	return f.something()
 }
 
-// all returns everything that is known, as one change from nothing.
-func (x *index) all() indexChange {
-	x.write.Lock()
-	defer x.write.Unlock()
-	return newIndexTables().difference(x.tables)
+// size is how much is known.
+func (x *index) size() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.tables.repos) + len(x.tables.roots)
+}
+
+// allStep is how much is gathered before others have their turn.
+const allStep = 1_000
+
+// all returns everything that is known, as one change from nothing. Others may change it
+// meanwhile: whether what they change is in the answer as it was or as it is then is left
+// open.
+func (x *index) all() (c indexChange) {
+	x.mu.RLock()
+	t := x.tables
+	x.mu.RUnlock()
+	each(x, t.repos, func(ref filters.RepoRef, r *indexRepo) {
+		if r.ann != nil {
+			c.setRepo(ref, r.ann)
+		}
+	})
+	each(x, t.roots, func(id filters.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	return c
+}
+
+// each goes through a map of the index, and holds its lock for a few entries at a time.
+func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
+	next, stop := iter.Pull2(maps.All(m))
+	defer stop()
+	some := func() (more bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for range allStep {
+			k, v, ok := next()
+			if !ok {
+				return false
+			}
+			visit(k, v)
+		}
+		return true
+	}
+	for some() {
+	}
 }
 
 // announcement returns the accepted announcement of a repository, nil if there is

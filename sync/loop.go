@@ -20,6 +20,7 @@ const (
 	statusLeast = 100 * time.Millisecond // between two snapshots
 	statusEvery = time.Second
 	statusMost  = time.Minute // the health of relays changes by itself
+	statusShare = 20          // a snapshot takes at most one part in so many of the time
 
 	// Before the Store is read again that could not be, doubling: at the start, when
 	// nothing can be done without, and later.
@@ -27,6 +28,10 @@ const (
 	rescanMostFirst = time.Minute
 	rescanMost      = time.Hour
 )
+
+// completeEvery is how long to wait between two plans of everything that a bound made
+// necessary.
+const completeEvery = time.Minute
 
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the
 // plan decide, and has connections do what it decided; it does no I/O itself.
@@ -46,15 +51,20 @@ type loop struct {
 	scanning bool
 	started  bool             // the first scan has succeeded
 	window   <-chan time.Time // open batch window, nil if none
-	rescanAt time.Time        // zero: none is due
+
+	incomplete  bool      // there may be room again for what was dropped at a bound
+	completedAt time.Time // when everything was planned anew because of that
+	rescanAt    time.Time // zero: none is due
 
 	scanFailures int // in a row
 
 	// What is published again only when it may have changed: an idle server has
 	// better things to do.
 	changed      bool
-	publishedFor uint64 // events received by then
-	healthLost   uint64 // records of health dropped by then
+	publishedAt  time.Time
+	publishPause time.Duration // until the next one, at least
+	publishedFor uint64        // events received by then
+	healthLost   uint64        // records of health dropped by then
 
 	settledAt time.Time // the last Settled
 	clockAt   time.Time // when the clock was last looked at
@@ -91,16 +101,16 @@ func (l *loop) run(ctx context.Context) {
 			for u := range l.conns {
 				l.m.health.Closed(u)
 			}
-			l.publish(time.Now())
+			last := l.status(time.Now())
+			last.last = true
+			l.m.snapshot.Store(last)
 			return
 		case <-l.m.inbox.wake:
 			l.changed = true
 			for _, msg := range l.m.inbox.take() {
 				l.handle(ctx, msg)
 			}
-			if now := time.Now(); now.Sub(l.m.snapshot.Load().At) >= statusLeast {
-				l.publish(now)
-			}
+			l.publish(time.Now())
 		case <-l.m.feed.wake:
 			l.changed = true
 			if l.window == nil && l.started {
@@ -119,6 +129,8 @@ func (l *loop) run(ctx context.Context) {
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
+			l.complete(now)
+			l.m.sets.forgetOld(now)
 			l.publish(now)
 		}
 	}
@@ -256,6 +268,16 @@ func (l *loop) closeWindow(ctx context.Context) {
 		}
 	}
 	l.step(ctx, plan.Snapshot(l.changes(b.change)))
+}
+
+// complete has everything planned anew if there may be room for more of it, once in a
+// while: that costs as much as there is, and where a bound is reached there is room again
+// and again.
+func (l *loop) complete(now time.Time) {
+	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
+		l.incomplete, l.completedAt = false, now
+		l.m.feed.tellAll()
+	}
 }
 
 // hold brings what the policy holds back up to date.
@@ -482,7 +504,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.m.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
 		l.passStarted(e)
 	case plan.Incomplete:
-		l.m.feed.tellAll()
+		l.incomplete = true
 	case plan.Dropped:
 		l.m.counters.drop(e.Reason, e.Count)
 	}

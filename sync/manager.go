@@ -229,7 +229,14 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 
 // Status returns what is known of all relays, as of at most a second ago while
 // anything happens, and a minute while nothing does. Before Run it is empty.
-func (m *SyncManager) Status() Status { return *m.snapshot.Load() }
+func (m *SyncManager) Status() Status {
+	s := m.snapshot.Load()
+	now := s.at(time.Now())
+	if now != s {
+		m.snapshot.CompareAndSwap(s, now) // so that it is not made for everybody who asks
+	}
+	return *now
+}
 
 func (m *SyncManager) post(msg any) { m.inbox.put(msg) }
 

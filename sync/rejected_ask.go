@@ -206,27 +206,62 @@ func (r *rejected) waiting() int {
 }
 
 // stamps returns what is known to match a filter: of filters that name nothing but
-// kinds and a time everything remembered, of others what is still whole.
+// kinds and a time everything remembered, of others what is still whole. Every event
+// that comes waits for the lock, so that nothing is matched under it but kinds and times.
 func (r *rejected) stamps(f nostr.Filter) (out []Stamp) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	simple := f.IDs == nil && f.Authors == nil && len(f.Tags) == 0
-	for el := r.order.Front(); el != nil; el = el.Next() {
-		e := entryOf(el)
-		if e.flags&fateAsked != 0 || e.createdAt < 0 || r.old(e, now) {
-			continue
-		}
-		var match bool
-		switch {
-		case e.whole != nil:
-			match = f.Matches(wholeOf(e.whole).incoming.Event)
-		case simple:
-			match = f.Matches(&nostr.Event{Kind: int(e.kind), CreatedAt: e.createdAt})
-		}
-		if match {
-			out = append(out, Stamp{CreatedAt: e.createdAt, ID: e.id})
+	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
+		return r.stampsByKind(f)
+	}
+	match := filters.Compile([]nostr.Filter{f})
+	for _, w := range r.whole() {
+		if match.Match(w.ev) {
+			out = append(out, w.stamp)
 		}
 	}
 	return out
 }
+
+func (r *rejected) stampsByKind(f nostr.Filter) (out []Stamp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		e := entryOf(el)
+		switch {
+		case f.Kinds != nil && !slices.Contains(f.Kinds, int(e.kind)):
+		case f.Since != nil && e.createdAt < *f.Since, f.Until != nil && e.createdAt > *f.Until:
+		case r.counts(e, now):
+			out = append(out, e.stamp())
+		}
+	}
+	return out
+}
+
+// wholeStamp is a remembered event of which more than the stamp is left.
+type wholeStamp struct {
+	stamp Stamp
+	ev    *nostr.Event
+}
+
+// whole returns what is whole and known to be dealt with.
+func (r *rejected) whole() []wholeStamp {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	out := make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len())
+	for _, in := range []*holding{&r.wait, &r.fresh} {
+		for el := in.queue.Front(); el != nil; el = el.Next() {
+			if w := wholeOf(el); r.counts(w.entry, now) {
+				out = append(out, wholeStamp{w.entry.stamp(), w.incoming.Event})
+			}
+		}
+	}
+	return out
+}
+
+// counts reports whether an entry says that an event is known, and when it was made.
+func (r *rejected) counts(e *remembered, now time.Time) bool {
+	return e.flags&fateAsked == 0 && e.createdAt >= 0 && !r.old(e, now)
+}
+
+func (e *remembered) stamp() Stamp { return Stamp{CreatedAt: e.createdAt, ID: e.id} }

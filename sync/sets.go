@@ -79,17 +79,29 @@ func (s *sets) begin(key string) (l *loading, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for k, l := range s.loaded {
-		if now.Sub(l.at) > setAge {
-			delete(s.loaded, k)
-		}
-	}
+	s.dropOld(now)
 	l, ok := s.loaded[key]
 	if !ok {
 		l = &loading{done: make(chan struct{}), at: now}
 		s.loaded[key] = l
 	}
 	return l, !ok
+}
+
+// forgetOld drops the sets that are not to be used any more: after a pass nothing else
+// may be loaded for a day.
+func (s *sets) forgetOld(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropOld(now)
+}
+
+func (s *sets) dropOld(now time.Time) {
+	for k, l := range s.loaded {
+		if now.Sub(l.at) > setAge {
+			delete(s.loaded, k)
+		}
+	}
 }
 
 // end has everybody who waits for it take what was loaded. ended is what has become

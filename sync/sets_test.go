@@ -61,3 +61,16 @@ func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 		require.Equal(t, 2, store.reads)
 	})
 }
+
+// What was loaded last in a pass stayed in memory until the next one.
+func TestOldSetsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSets(&slowStamps{}, nil, 10)
+		_, err := s.load(t.Context(), nostr.Filter{})
+		require.NoError(t, err)
+		s.forgetOld(time.Now().Add(setAge - time.Second))
+		require.Len(t, s.loaded, 1)
+		s.forgetOld(time.Now().Add(setAge + time.Second))
+		require.Empty(t, s.loaded)
+	})
+}

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -24,6 +25,36 @@ type Status struct {
 
 	gone    RelayStatus // counts of forgotten relays that shared the label "other"
 	goneAny bool        // there were any
+	last    bool        // Run has returned
+}
+
+// statusAge is how old the times of a status may be.
+const statusAge = time.Second
+
+// at returns what the status is at now: what depends on nothing but the time that has
+// passed since, which is not worth a new one.
+func (s *Status) at(now time.Time) *Status {
+	passed := now.Sub(s.At)
+	if s.last || s.At.IsZero() || passed < statusAge {
+		return s
+	}
+	t := *s
+	t.At = now
+	t.Relays = slices.Clone(s.Relays)
+	for i := range t.Relays {
+		r := &t.Relays[i]
+		switch {
+		case r.connected():
+			r.Uptime += passed
+		case r.Attempts > 0:
+			r.Downtime += passed
+		}
+		r.UptimeShare = health.Status{Uptime: r.Uptime, Downtime: r.Downtime}.UptimeShare()
+		if !r.RateLimitedUntil.After(now) {
+			r.RateLimitedUntil = time.Time{}
+		}
+	}
+	return &t
 }
 
 // EventStatus counts events since the start.
@@ -126,14 +157,24 @@ type RelayStatus struct {
 	labelled bool // it has metrics of its own
 }
 
-// publish makes a new snapshot for readers, if anything has happened.
+// publish makes a new snapshot for readers, if anything has happened and the last one is
+// old enough: with very many relays it costs so much that it may take no more than a
+// small share of the time.
 func (l *loop) publish(now time.Time) {
-	g, k := l.m.ingest, l.m.counters
-	received, busy := k.received.Load(), g.unsettled.Load() > 0
-	if !l.changed && !busy && received == l.publishedFor && now.Sub(l.m.snapshot.Load().At) < statusMost {
+	age := now.Sub(l.publishedAt)
+	received, busy := l.m.counters.received.Load(), l.m.ingest.unsettled.Load() > 0
+	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < statusMost {
 		return
 	}
 	l.changed, l.publishedFor = busy, received
+	l.m.snapshot.Store(l.status(now))
+	l.publishedAt = now
+	l.publishPause = max(statusLeast, statusShare*time.Since(now))
+}
+
+// status says what there is at now.
+func (l *loop) status(now time.Time) *Status {
+	g, k := l.m.ingest, l.m.counters
 	lost := l.m.health.Dropped()
 	k.drop("health", int(lost-l.healthLost))
 	l.healthLost = lost
@@ -174,7 +215,7 @@ func (l *loop) publish(now time.Time) {
 	}
 	s.Synced = s.Synced && (some || len(s.Relays) == 0)
 	s.gone, s.goneAny = l.gone, l.goneAny
-	l.m.snapshot.Store(s)
+	return s
 }
 
 // label gives a relay metrics of its own, as long as there are labels left. It keeps

@@ -163,7 +163,7 @@ func (p *Plan) markLost(r *relay, aliveAt time.Time) {
 // relays asked for.
 func (p *Plan) Kept(only ...filters.RelayURL) []Kept {
 	if len(only) == 0 {
-		only = sortedBy(p.relays, compareURL)
+		only = sortedBy(p.relays, filters.RelayURL.Compare)
 		for u := range p.restored {
 			only = append(only, u)
 		}
@@ -183,7 +183,7 @@ func (p *Plan) Kept(only ...filters.RelayURL) []Kept {
 			out = append(out, p.restored[u].kept(u))
 		}
 	}
-	slices.SortFunc(out, func(a, b Kept) int { return compareURL(a.Relay, b.Relay) })
+	slices.SortFunc(out, func(a, b Kept) int { return a.Relay.Compare(b.Relay) })
 	return out
 }
 
@@ -212,13 +212,13 @@ func (p *Plan) keptOf(r *relay) (Kept, bool) {
 // last asked for them, ordered by URL: their items, when their pass began, or
 // whether there is anything at all. [Plan.Marks] has the marks.
 func (p *Plan) Changed() []filters.RelayURL {
-	out := sortedBy(p.changed, compareURL)
+	out := sortedBy(p.changed, filters.RelayURL.Compare)
 	for u, r := range p.relays {
 		if _, also := p.changed[u]; r.keptDirty && !also {
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, compareURL)
+	slices.SortFunc(out, filters.RelayURL.Compare)
 	return out
 }
 
@@ -280,7 +280,7 @@ func (p *Plan) onClockJumped(in ClockJumped) {
 	for _, k := range p.restored {
 		earlier(&k.mark)
 	}
-	for _, u := range sortedBy(p.relays, compareURL) {
+	for _, u := range sortedBy(p.relays, filters.RelayURL.Compare) {
 		r := p.relays[u]
 		r.keptDirty = r.keptDirty || !r.mark.IsZero()
 		r.mark = time.Time{}

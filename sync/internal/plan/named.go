@@ -49,7 +49,7 @@ func (p *Plan) nameAnywhere(ids []filters.EventID) {
 		relays = append(relays, r)
 	}
 	slices.SortFunc(relays, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), compareURL(a.url, b.url))
+		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), filters.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
 		p.name(r, ids)
@@ -190,7 +190,7 @@ func (p *Plan) onUnserved(in Unserved) {
 		others = append(others, o)
 	}
 	slices.SortFunc(others, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(common[b], common[a]), compareURL(a.url, b.url))
+		return cmp.Or(cmp.Compare(common[b], common[a]), filters.RelayURL.Compare(a.url, b.url))
 	})
 	ids := in.IDs[:min(maxUnserved, len(in.IDs))]
 	if p.droppedNamed(len(in.IDs) - len(ids)); len(ids) == 0 {

@@ -54,6 +54,9 @@ type Plan struct {
 	lines  [lines]line // of relays that wait for their turn to be dialed
 	roomAt time.Time   // when room for them is looked for again
 
+	ordered   []*relay // by name
+	unordered bool     // relays have come or gone since
+
 	authors   []filters.PubKey
 	authorSet map[filters.PubKey]struct{}
 
@@ -193,6 +196,7 @@ func (p *Plan) relayOf(u filters.RelayURL, by *repo, besides []*relay) *relay {
 func (p *Plan) know(u filters.RelayURL) *relay {
 	r := &relay{
 		url:     u,
+		name:    u.String(),
 		owners:  make(map[*owner]int),
 		items:   make(map[Item]status),
 		todo:    make(map[Item]struct{}),
@@ -201,7 +205,7 @@ func (p *Plan) know(u filters.RelayURL) *relay {
 	}
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
-	p.relays[u] = r
+	p.relays[u], p.unordered = r, true
 	p.recall(r)
 	p.touch(r)
 	return r
@@ -260,6 +264,7 @@ func (p *Plan) forget(r *relay) {
 	p.owners.setUsing(r, false)
 	p.timers.set(r, time.Time{})
 	delete(p.relays, r.url)
+	p.unordered = true
 	p.emit(Forget{Relay: r.url})
 }
 

@@ -42,6 +42,7 @@ const (
 // relay is what is known of one relay.
 type relay struct {
 	url       filters.RelayURL
+	name      string // its canonical spelling
 	bootstrap bool
 	listedBy  int            // repositories that list it, whatever their level
 	owners    map[*owner]int // whose they are, and how many of each

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -34,8 +36,12 @@ type RelayStatus struct {
 
 // Status returns the status of every known relay, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
-	out := make([]RelayStatus, 0, len(p.relays))
-	for _, r := range p.relays {
+	if p.unordered {
+		p.ordered = slices.SortedFunc(maps.Values(p.relays), func(a, b *relay) int { return strings.Compare(a.name, b.name) })
+		p.unordered = false
+	}
+	out := make([]RelayStatus, 0, len(p.ordered))
+	for _, r := range p.ordered {
 		out = append(out, RelayStatus{
 			Relay:       r.url,
 			Phase:       r.phase(),
@@ -59,19 +65,7 @@ func (p *Plan) Status() []RelayStatus {
 			PassAt:      r.passAt,
 		})
 	}
-	slices.SortFunc(out, func(a, b RelayStatus) int { return compareURL(a.Relay, b.Relay) })
 	return out
-}
-
-func compareURL(a, b filters.RelayURL) int {
-	x, y := a.String(), b.String()
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }
 
 // Repos returns how many repositories are followed in full, and how many root
@@ -108,9 +102,13 @@ func (p *Plan) unlists(r *repo, rel *relay) {
 func (p *Plan) examples(rel *relay) []filters.RepoRef {
 	if len(rel.examples) < min(maxExamples, rel.listedBy) {
 		rel.examples = rel.examples[:0]
-		for _, ref := range sortedBy(p.want.repos, filters.RepoRef.Compare) {
-			if slices.Contains(p.want.repos[ref].relays, rel) && len(rel.examples) < maxExamples {
-				rel.examples = append(rel.examples, ref)
+		for ref, r := range p.want.repos {
+			if !slices.Contains(r.relays, rel) {
+				continue
+			}
+			i, _ := slices.BinarySearchFunc(rel.examples, ref, filters.RepoRef.Compare)
+			if rel.examples = slices.Insert(rel.examples, i, ref); len(rel.examples) > maxExamples {
+				rel.examples = rel.examples[:maxExamples] // the first ones, whatever order the map has
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/graspsync/graspsync/filters"
 )
@@ -29,25 +30,27 @@ func (p *Plan) replace(in Snapshot) {
 		roots[c.ID] = struct{}{}
 	}
 	p.change(Changes(in))
-	known := make(map[filters.EventID]struct{}, len(p.want.roots))
-	for id := range p.want.roots {
-		known[id] = struct{}{}
-	}
+	gone := without(p.want.roots, roots)
 	for r := range p.want.resting {
-		for id := range r.rest {
-			known[id] = struct{}{}
+		maps.Copy(gone, without(r.rest, roots))
+	}
+	for _, id := range sortedBy(gone, filters.EventID.Compare) {
+		p.setRoot(RootChange{ID: id})
+	}
+	for _, ref := range sortedBy(without(p.want.repos, repos), filters.RepoRef.Compare) {
+		p.setRepo(RepoChange{Ref: ref})
+	}
+}
+
+// without returns the keys of m that are not in named.
+func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{} {
+	out := make(map[K]struct{})
+	for k := range m {
+		if _, ok := named[k]; !ok {
+			out[k] = struct{}{}
 		}
 	}
-	for _, id := range sortedBy(known, filters.EventID.Compare) {
-		if _, ok := roots[id]; !ok {
-			p.setRoot(RootChange{ID: id})
-		}
-	}
-	for _, ref := range sortedBy(p.want.repos, filters.RepoRef.Compare) {
-		if _, ok := repos[ref]; !ok {
-			p.setRepo(RepoChange{Ref: ref})
-		}
-	}
+	return out
 }
 
 // sortedBy returns the keys of m in order: what is done for each of them must not
@@ -169,10 +172,8 @@ func (p *Plan) addAuthors(in Authors) {
 		p.authorSet[a] = struct{}{}
 		p.authors = append(p.authors, a)
 	}
-	for _, u := range sortedBy(p.relays, compareURL) {
-		if r := p.relays[u]; r.connected {
-			p.touch(r)
-		}
+	for _, r := range sortedBy(p.connected, func(a, b *relay) int { return strings.Compare(a.name, b.name) }) {
+		p.touch(r)
 	}
 	if dropped > 0 {
 		p.emit(Dropped{Reason: "authors", Count: dropped})

@@ -156,7 +156,7 @@ func (w *world) restart() {
 		}
 		snap.Roots = append(snap.Roots, w.rootChange(id))
 	}
-	boot := slices.SortedFunc(maps.Keys(w.bootstrap), compareURL)
+	boot := slices.SortedFunc(maps.Keys(w.bootstrap), filters.RelayURL.Compare)
 	clear(w.bootstrap)
 	w.step(snap)
 	for _, u := range boot {

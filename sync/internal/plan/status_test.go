@@ -1,0 +1,72 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// The status is ordered by URL, whatever has come and gone since the last one.
+func TestStatusOrder(t *testing.T) {
+	p := newPlan(defaults())
+	all := urls(t, 40)
+	relaysOf := func() (out []string) {
+		for _, s := range p.Status() {
+			out = append(out, s.Relay.String())
+		}
+		return out
+	}
+	for i, u := range all {
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u, all[(i+7)%len(all)]}))
+		require.True(t, slices.IsSorted(relaysOf()))
+	}
+	require.Len(t, relaysOf(), 40)
+	for i := range all {
+		p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef(fmt.Sprint(i))}}})
+		require.True(t, slices.IsSorted(relaysOf()))
+	}
+	require.Empty(t, relaysOf())
+	assert.Empty(t, p.relays)
+}
+
+// When one of the repositories that are named for a relay leaves it, another one is
+// named: the first of those that are left.
+func TestExamplesAreReplaced(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	for i := range 9 {
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+	}
+	names := func() (out []string) {
+		for _, ref := range p.Status()[0].Examples {
+			out = append(out, ref.Identifier)
+		}
+		return out
+	}
+	require.Equal(t, []string{"0", "1", "2"}, names())
+	for i := range 7 {
+		p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef(fmt.Sprint(i))}}})
+		var want []string
+		for k := i + 1; k < min(i+4, 9); k++ {
+			want = append(want, fmt.Sprint(k))
+		}
+		require.Equal(t, want, names())
+	}
+}
+
+// 50,000 relays are a table that strangers have filled: to say what is known of each took
+// half a second, ten times a second, of which most went into spelling URLs to sort them.
+func TestStatusSpellsNothing(t *testing.T) {
+	p := newPlan(defaults())
+	all := urls(t, 3_000)
+	for i := 0; i < len(all); i += 15 {
+		p.Step(start, full(repoRef(fmt.Sprint(i)), all[i:i+15]))
+	}
+	p.Status()
+	allocs := testing.AllocsPerRun(3, func() { p.Status() })
+	assert.Less(t, allocs, 1.1*3_000, "the examples of each, and the list")
+}
