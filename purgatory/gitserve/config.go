@@ -48,13 +48,14 @@ type Config struct {
 	// name.
 	MaxPerClient int
 	Client       func(*http.Request) string
-	// Idle bounds the time in which a client neither sends nor takes anything,
-	// CommandTime that for all commands of a push (and, once more, for the rest of one
-	// that is refused), Timeout one request. Default to 30 s, 30 s and 30 min.
+	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
+	// all commands of a push (and, once more, for the rest of one that is refused), Timeout
+	// one push, and the time in which git says nothing when it answers a fetch: that goes
+	// on for as long as its client takes it. Default to 30 s, 30 s and 30 min.
 	Idle, CommandTime, Timeout time.Duration
-	// MinRate is the least that a client must send or take, in bytes a second, over any
-	// RateWindow in which we wait for it; a slower one is cut off. Default to 1 KiB/s
-	// and 30 s.
+	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
+	// in which we wait for it, or take over eight of them: what is taken is seen in pieces
+	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
 	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
