@@ -137,9 +137,40 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 			})
 		}
 		taken(t, r.git.pushes.visits.room, 8)
+		require.Zero(t, has(r.git.pushes.places))
 	})
 	free()
 	wg.Wait()
+}
+
+// Who waits for a place does not have the lock of his repository meanwhile, and who waits
+// for that has no place, also when he had waited for one before.
+func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
+	r := newRig(t, Config{MaxPushes: 1})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	empty := fill(t, r.git.pushes.places)
+	pushed := make(chan error)
+	go func() {
+		_, err := try(t, r.work, "push", r.at("x"), "main")
+		pushed <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, waiting := r.git.pushes.places.count()
+		return waiting == 1
+	}, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, unlock, err := r.repos.Lock(ctx, owner.Ref("x"))
+	require.NoError(t, err)
+	empty()
+	require.Eventually(t, func() bool {
+		taken, waiting := r.git.pushes.places.count()
+		return taken == 0 && waiting == 0
+	}, 10*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return has(r.git.pushes.places) > 0 }, 50*time.Millisecond, time.Millisecond)
+	unlock()
+	require.NoError(t, <-pushed)
+	require.Empty(t, r.repos.inUse)
 }
 
 // 32 who took their clones slowly kept everybody from cloning, and from asking what there
@@ -200,4 +231,40 @@ func ticks(after time.Duration) io.Reader {
 	r, w := io.Pipe()
 	time.AfterFunc(after, func() { _ = w.Close() })
 	return r
+}
+
+// A small pack that git works on for long, and that nobody has signed, had a place and the
+// lock of its repository for as long.
+func TestHonestPushBesideHeavyPushes(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	shim := filepath.Join(t.TempDir(), "git")
+	// What nobody has signed has no end but that of its time.
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$*" in
+*index-pack*) cat > /dev/null; while :; do :; done;;
+*) exec %s "$@";;
+esac
+`, real), 0o700))
+	r := newRig(t, Config{Git: shim})
+	push := func() {
+		r.tip = r.commit(t, "next")
+		r.says(map[string]string{"refs/heads/main": r.tip})
+		git(t, r.work, "push", "-q", r.at("x"), "main")
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	beside(t, "8 heavy pushes", push, func() {
+		for i := range 8 {
+			wg.Go(func() {
+				cmd := exec.CommandContext(ctx, real, "push", "-q", r.at("x"), fmt.Sprintf("main:refs/nostr/%064x", i))
+				cmd.Dir = r.work
+				_ = cmd.Run() // it is ended
+			})
+		}
+		taken(t, r.git.staging, 2)
+	})
+	require.Equal(t, 2, has(r.git.staging), "they still work")
+	cancel()
+	wg.Wait()
 }
