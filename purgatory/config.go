@@ -31,7 +31,7 @@ type Config struct {
 	// state event revives it. Defaults to 24 h.
 	SoftExpiry time.Duration
 	// PlaceholderHold is how long data that was pushed for a pull request waits for
-	// its event. Defaults to 20 min.
+	// its event, in a repository; a [Stager] has its own time. Defaults to 20 min.
 	PlaceholderHold time.Duration
 	// Remember is how long the id of an event that waited in vain is remembered, so
 	// that it is not taken in again. Defaults to 7 days.
@@ -66,7 +66,8 @@ type Config struct {
 	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
 	// are not here, in all and to one repository. Anybody can push that, so that it has
 	// a share of its own: it takes no place of an event. Too small a value has pushes
-	// undone that come before their events. Default to 5,000 and 100.
+	// undone that come before their events. What a [Stager] keeps has none of them.
+	// Default to 5,000 and 100.
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int

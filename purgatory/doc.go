@@ -47,8 +47,11 @@
 // What decides is the newest state of a maintainer, stored or waiting. A push may bring
 // a part of it: what that has moved stays, while an older state whose data is complete
 // decides about the other refs. A state that is older than one of its author that is
-// stored does not wait. Data may come before its event, under refs/nostr: it has a share
-// of its own, for a while, and goes if the event does not come.
+// stored does not wait. Data may come before its event, under refs/nostr: it goes if the
+// event does not come. With a [Stager] and a [Taker] it lies outside of the repository
+// until then, where nobody can fetch it, and what the event names of it is taken from
+// there; refs of that kind which are in a repository wait as placeholders, with a share
+// of their own.
 //
 // A pull request is served when its ref is in one repository that it is for: one that
 // fails or has no data holds up no other. As long as its time is not over it gets the

@@ -43,6 +43,8 @@ type options struct {
 	allowNet       []netip.Prefix
 	allowPlaintext bool
 	clientHeader   string
+	maxOwnerBytes  int64
+	maxBytes       int64
 	batchWindow    time.Duration
 	baseBackoff    time.Duration
 	restartPause   time.Duration
@@ -91,6 +93,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
 	fs.StringVar(&opt.clientHeader, "client-header", "", "`header` in which a proxy before us puts the address of the client, and clients can't: each may do only so much at once")
+	fs.Int64Var(&opt.maxOwnerBytes, "max-owner-bytes", 0, "`bytes` that the repositories of one owner may take up; 0: any number")
+	fs.Int64Var(&opt.maxBytes, "max-bytes", 0, "the same for all repositories")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
 	fs.DurationVar(&opt.baseBackoff, "base-backoff", 5*time.Second, "wait after a first failed connection, doubling")
 	fs.DurationVar(&opt.restartPause, "restart-pause", time.Minute, "shortest time between two connections to a relay when restarted in between")

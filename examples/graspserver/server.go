@@ -112,7 +112,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
 			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
 		},
-		Serve: gitserve.Config{Client: clientOf(opt.clientHeader)},
+		Serve: gitserve.Config{Client: clientOf(opt.clientHeader), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes},
 	})
 }
 

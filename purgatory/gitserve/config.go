@@ -74,6 +74,11 @@ type Config struct {
 	// least. What has no room is refused while it comes; it can be pushed when the event
 	// is here, when it counts for none of these. Default to 4 GiB, 1 GiB and 256 MiB.
 	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
+	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
+	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
+	// fetched is not refused, but counts. What all take up is measured every hour. Default
+	// to no limit.
+	MaxOwnerBytes, MaxBytes int64
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
 	// a push that would leave less is refused. Defaults to 1 GiB.
 	MinFreeDisk uint64
@@ -123,6 +128,11 @@ func def[T comparable](field *T, value T) {
 // validate names every field that can't be used.
 func (c Config) validate() error {
 	var errs []error
+	for name, value := range map[string]int64{"MaxOwnerBytes": c.MaxOwnerBytes, "MaxBytes": c.MaxBytes} {
+		if value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %d, want 0 or more", name, value))
+		}
+	}
 	for _, f := range []struct {
 		name  string
 		value int64

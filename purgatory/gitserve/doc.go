@@ -15,6 +15,18 @@
 // client, owner and repository (Config.Client: set it behind a proxy), and where there is
 // no room for all, who is slowest has to leave.
 //
+// Data for a pull request may be pushed before its event, by anybody. It lies in the
+// staging area ([Staging]), a folder for each push, within quotas (Config.MaxStaged), and
+// goes as a whole after Config.StageHold: no ref leads to it, and nobody can fetch it by
+// id. When the event comes purgatory takes from there what it names. Several may push for
+// one event; it says whose data it is. A push that is refused for want of room can be made
+// when its event is here.
+//
+// One push may be for branches and for events that are not here. If anything of it is
+// refused all is. Else git is given what the branches need and no more, the rest is
+// staged, and each ref is reported for itself; of an atomic push nothing is staged if git
+// did not do the rest.
+//
 // A client that is too slow in any case, or has said too late what it wants, is cut off.
 // What happens before a
 // request is read is a matter of the [http.Server]: without its timeouts, connections

@@ -32,8 +32,9 @@ type Handler struct {
 	settings []string // of git
 	pushes   lane
 	fetches  lane
-	asks     lane                             // what is here: a fetch or a push comes to nothing without that
-	staging  *places                          // for indexing what is staged
+	asks     lane    // what is here: a fetch or a push comes to nothing without that
+	staging  *places // for indexing what is staged
+	ceiling  *ceiling
 	free     func(dir string) (uint64, error) // of the disk
 	ahead    int64                            // how far an answer may be ahead of its client, in bytes
 	lines    seldom.Lines[filters.RepoRef]    // of the log, about what failed
@@ -77,6 +78,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
 		free: disk.Free, ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
+		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, 1), 0, 1),
 	}, nil
 }
@@ -109,6 +111,15 @@ func (h *Handler) begin(ctx context.Context) (_ context.Context, end func(), ok 
 		cancel()
 		h.wg.Done()
 	}, true
+}
+
+// beside does something that a request begins and does not wait for. Close ends it.
+func (h *Handler) beside(f func(context.Context)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() == nil {
+		h.wg.Go(func() { f(h.ctx) })
+	}
 }
 
 // Before serves repositories and has next answer all other requests, which pages of all
@@ -247,9 +258,9 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
-	case errors.Is(err, errDisk):
+	case noRoom(err) != "":
 		h.warn(ref, err)
-		http.Error(w, errDisk.Error(), http.StatusInsufficientStorage)
+		http.Error(w, noRoom(err), http.StatusInsufficientStorage)
 	default:
 		h.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
@@ -350,7 +361,11 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			h.stage(ctx, w, &upload{ref: ref, dir: dir, who: v.who, body: body, req: req, said: said})
 			return
 		}
-		err = h.receive(body)
+		var l *levy
+		if l, err = h.ceiling.begin(ref, h.beside); err == nil {
+			err = h.receive(body, l)
+		}
+		defer l.end()
 	}
 	if err != nil || len(said.refused) > 0 {
 		h.refuse(w, ref, body, req, said.refused, err)
@@ -480,10 +495,10 @@ func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34
 // that.
 func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
 	switch {
-	case errors.Is(err, errDisk) && req.report:
+	case req.report && noRoom(err) != "":
 		refused = make(map[nip34.RefName]string, len(req.commands))
 		for _, c := range req.commands {
-			refused[c.ref] = refusedDisk
+			refused[c.ref] = noRoom(err)
 		}
 	case err != nil:
 		h.fail(w, ref, err)
@@ -505,6 +520,19 @@ func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body,
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
 	_ = writeReport(w, req, refused) // the client is gone if this fails
+}
+
+// noRoom is what an error says of room to who pushed; empty if it is about something else.
+func noRoom(err error) string {
+	switch {
+	case errors.Is(err, errOwnerFull):
+		return errOwnerFull.Error()
+	case errors.Is(err, errFull):
+		return errFull.Error()
+	case errors.Is(err, errDisk):
+		return refusedDisk
+	}
+	return ""
 }
 
 // maxSkipped is how much of a refused push is read before it is answered: clients only

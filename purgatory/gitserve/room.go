@@ -56,15 +56,15 @@ func (h *Handler) whileRoom(ctx context.Context) (_ context.Context, stop func()
 }
 
 // receive reads what is left of a push, as long as there is room for it.
-func (h *Handler) receive(body *body) error {
-	body.room = func() error { return h.room(0) }
+func (h *Handler) receive(body *body, l *levy) error {
+	body.room = func() error { return errors.Join(l.charge(body.size()), h.room(0)) }
 	if err := body.room(); err != nil {
 		return err
 	}
 	if err := body.readAll(); err != nil {
 		return err
 	}
-	return h.room(body.size()) // git writes it once more
+	return errors.Join(l.charge(body.size()), h.room(body.size())) // git writes it once more
 }
 
 // finishTime is how long a push that git has begun to take in may go on when all is to end:

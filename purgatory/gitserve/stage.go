@@ -255,6 +255,18 @@ func (h *Handler) hasTips(ctx context.Context, p *upload, a *arrival, staging []
 
 // pushRest has git do what else is in a push, and returns why it did not do some of it.
 func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[nip34.RefName]string, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("keeping a request: %w", err)
+	}
+	l, err := h.ceiling.begin(p.ref, h.beside)
+	defer l.end()
+	if err == nil {
+		err = l.charge(info.Size())
+	}
+	if err != nil {
+		return nil, err
+	}
 	said := &answered{header: make(http.Header)}
 	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.MaxCommands, maxCommandBytes)
 	if err != nil {

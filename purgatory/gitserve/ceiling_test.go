@@ -1,0 +1,110 @@
+package gitserve
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// One owner could fill the disk of the server, as could all of them together: nothing
+// bounded what repositories take up.
+func TestRepositoriesHaveACeiling(t *testing.T) {
+	const mib = 1 << 20
+	for name, cfg := range map[string]Config{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
+		t.Run(name, func(t *testing.T) {
+			want := map[string]error{"owner": errOwnerFull, "all": errFull}[name].Error()
+			r := newRig(t, cfg)
+			other := relaytest.NewKey("other")
+			require.NoError(t, r.repos.Create(t.Context(), other.Ref("x"), nip34.SHA1))
+			push := func(url, text string) (string, error) {
+				tip, _ := r.file(t, "f", text)
+				r.says(map[string]string{"refs/heads/main": tip})
+				return try(t, r.work, "push", "-f", url, "main")
+			}
+			out, err := push(r.repo(), random(t, 3*mib))
+			require.NoError(t, err, out)
+			before := files(t, r.dir())
+			out, err = push(r.repo(), random(t, 2*mib))
+			require.Error(t, err)
+			require.Contains(t, out, want)
+			require.Equal(t, before, files(t, r.dir()))
+			out, err = push(r.repo(), "what fits is taken")
+			require.Error(t, err, "what it builds on was not: %s", out)
+
+			// It is cut off while it comes.
+			body := &endless{head: strings.NewReader(packet(null + " " + one + " refs/heads/big\x00report-status"))}
+			r.says(map[string]string{"refs/heads/big": one})
+			answer := httptest.NewRecorder()
+			r.git.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", body))
+			require.Equal(t, http.StatusInsufficientStorage, answer.Code)
+			require.Less(t, body.read, int64(2*roomEvery+maxSkipped))
+
+			git(t, r.work, "reset", "-q", "--hard", "HEAD~2")
+			out, err = push(r.repo(), "what fits is taken")
+			require.NoError(t, err, out)
+			out, err = push(r.url+"/"+other.Npub()+"/x.git", "with 3 MiB of history")
+			require.Equal(t, name == "owner", err == nil, out)
+
+			// What has gone is free.
+			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
+			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
+			l, err := r.git.ceiling.begin(owner.Ref("x"), r.git.beside)
+			require.NoError(t, err)
+			require.NoError(t, l.charge(mib))
+			l.end()
+		})
+	}
+}
+
+// What is measured is what lies there, with what is about to come.
+func TestCeilingMeasures(t *testing.T) {
+	repos := newRepositories(t)
+	a, b := relaytest.NewKey("a").Ref("x"), relaytest.NewKey("b").Ref("x")
+	require.NoError(t, repos.Create(t.Context(), a, nip34.SHA1))
+	require.NoError(t, repos.Create(t.Context(), b, nip34.SHA1))
+	c := newCeiling(repos, Config{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
+	aside := func(f func(context.Context)) { f(t.Context()) }
+	first, err := c.begin(a, aside)
+	require.NoError(t, err)
+	empty := c.sizes[a.Owner.String()].bytes
+	require.Positive(t, empty)
+	require.Less(t, empty, int64(1000))
+	require.NoError(t, first.charge(9000))
+	second, err := c.begin(a, aside)
+	require.NoError(t, err)
+	require.ErrorIs(t, second.charge(1000), errOwnerFull)
+	second.end()
+	other, err := c.begin(b, aside)
+	require.NoError(t, err)
+	require.ErrorIs(t, other.charge(6000), errFull)
+	other.end()
+	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, filepath.FromSlash(place(a)), "objects", "pack", "p"), make([]byte, 9000), 0o600))
+	first.end()
+	first.end()
+	_, err = c.begin(a, aside)
+	require.NoError(t, err)
+	require.Equal(t, empty+9000, c.sizes[a.Owner.String()].bytes)
+	_, err = c.begin(a, aside)
+	require.NoError(t, err)
+	require.NoError(t, repos.Remove(t.Context(), b))
+	c.walked = time.Time{}
+	_, err = c.begin(a, aside)
+	require.NoError(t, err)
+	require.Equal(t, empty+9000, c.sum)
+	require.Len(t, c.sizes, 1)
+
+	none, err := newCeiling(repos, Config{}).begin(a, aside)
+	require.NoError(t, err)
+	require.NoError(t, none.charge(1<<60))
+	none.end()
+}
