@@ -137,13 +137,13 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 		w.d.Proven("relay.example")
 		require.NoError(t, conn.Close())
 		w.fails["8.8.8.8"] = syscall.ECONNREFUSED
-		for i := range 30 { // nobody waits for a day: there is a relay
+		for i := range 30 { // nobody waits for a day, nor for an hour: there is a relay
 			host := fmt.Sprintf("bogus%d.example", i)
 			w.dns.set(host, "8.8.8.8")
 			time.Sleep(time.Hour)
 			w.fail(host)
 		}
-		assert.Equal(t, time.Hour, w.refused("bogus1.example"))
+		assert.Equal(t, time.Minute, w.refused("bogus1.example"))
 		delete(w.fails, "8.8.8.8")
 		for range 20 {
 			_, err := w.dial("relay.example")
@@ -168,6 +168,31 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 			require.NoError(t, err)
 		}
 	})
+}
+
+// A place at an address was lost for good with each host that was proven there.
+func TestProofGivesBackThePlace(t *testing.T) {
+	for _, places := range []int{1, 2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, egress.BudgetConfig{PerAddress: places})
+			for i := range 10 {
+				host := fmt.Sprintf("relay%d.example", i)
+				w.dns.set(host, "8.8.8.8")
+				_, err := w.dial(host)
+				require.NoError(t, err, "%d places, host %d", places, i)
+				w.d.Proven(host)
+			}
+			// Those who are not proven have as many places as before.
+			for i := range max(1, places-1) {
+				host := fmt.Sprintf("new%d.example", i)
+				w.dns.set(host, "8.8.8.8")
+				_, err := w.dial(host)
+				require.NoError(t, err, "%d places", places)
+			}
+			w.dns.set("more.example", "8.8.8.8")
+			w.refused("more.example")
+		})
+	}
 }
 
 func TestBudgetOfConnections(t *testing.T) {

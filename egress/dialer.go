@@ -84,7 +84,8 @@ func (d *Dialer) Check(u URL) error {
 // socket that is about to connect. Of a host that is unproven (see [Budget]) one
 // address is tried, the next time another. ctx and [Config.Timeout] bound the dial, not
 // the connection. The errors are those of [Dialer.Check], of the resolver and of
-// the network, and one that wraps [ErrBudget] where [Config.Budget] refuses.
+// the network, and one that wraps [ErrBudget] where [Config.Budget] refuses all that
+// is left to try.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
@@ -174,7 +175,7 @@ func attempts(addrs []netip.Addr, network string) []netip.Addr {
 func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
-	var errs []error
+	var errs, refused []error
 	for i, a := range addrs {
 		share, cancel := shareOf(ctx, len(addrs)-i)
 		conn, err := try(share, a)
@@ -182,10 +183,17 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, err)
+		if errors.Is(err, ErrBudget) {
+			refused = append(refused, err)
+		} else {
+			errs = append(errs, err)
+		}
 		if _, spent := errors.AsType[*spentError](err); spent || errors.Is(err, ErrAddress) || ctx.Err() != nil {
 			break
 		}
+	}
+	if len(errs) == 0 {
+		errs = refused // nothing was tried
 	}
 	return nil, errors.Join(errs...)
 }

@@ -42,6 +42,12 @@ type provenHost struct{ at []netip.Prefix }
 // mostProofs bounds the addresses kept of one host. Some names have dozens.
 const mostProofs = 16
 
+// sharedBackoff is the longest wait at an address where a host was proven. It has a
+// server of the kind that is looked for, maybe the front end of many, to which an
+// attempt a minute is nothing; and made-up names behind it, of which one fails at each
+// turn, must not keep a new one waiting for days.
+const sharedBackoff = time.Minute
+
 // ticket is a connection that is being made or stands.
 type ticket struct {
 	host   string
@@ -190,6 +196,9 @@ func (l *ledger) fail(a *account, now time.Time) {
 		wait *= 2
 	}
 	wait = min(wait, l.cfg.MaxBackoff)
+	if a.shared {
+		wait = min(wait, sharedBackoff)
+	}
 	if l.dead(a) {
 		wait = l.cfg.DeadInterval
 	}

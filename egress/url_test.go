@@ -35,6 +35,8 @@ func TestParseURLCanonical(t *testing.T) {
 		{"wss://relay.example.com/../../a", "wss://relay.example.com/a"},
 		{"wss://relay.example.com/a/..", "wss://relay.example.com"},
 		{"wss://relay.example.com/a/%2e%2E/b", "wss://relay.example.com/b"},
+		{"wss://relay.example.com/AZaz09-._~@%40", "wss://relay.example.com/AZaz09-._~@%40"},
+		{"wss://relay.example.com/%41%5a%61%7a%30%39%2d%5f%7e%5B%60%7B%2f%3A", "wss://relay.example.com/AZaz09-_~%5B%60%7B%2F%3A"},
 		{"wss://relay.example.com/%7ejoe/%c3%a9", "wss://relay.example.com/~joe/%C3%A9"},
 		{"wss://relay.example.com/é", "wss://relay.example.com/%C3%A9"},
 		{"wss://relay.example.com/a%2Fb%25", "wss://relay.example.com/a%2Fb%25"},

@@ -402,6 +402,10 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 		})
 		return
 	}
+	if errors.Is(msg.err, ErrNotDialed) {
+		l.notDialed(ctx, c, msg.err)
+		return
+	}
 	l.m.health.Failed(c.url, msg.err)
 	l.m.remember.health(c.url)
 	c.stats.failed(clean(msg.err.Error()))
@@ -409,6 +413,31 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 	l.step(ctx, plan.DialFailed{
 		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
 	})
+}
+
+// notDialed has a relay tried again later that no attempt has reached.
+func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
+	l.m.health.Closed(c.url)
+	l.m.remember.health(c.url)
+	c.stats.failed(clean(err.Error()))
+	l.m.counters.drop("not_dialed", 1)
+	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
+	var asks interface{ RetryAfter() time.Duration }
+	at := l.m.health.NextAttempt(c.url)
+	if errors.As(err, &asks) {
+		at = latest(at, time.Now().Add(asks.RetryAfter()))
+	}
+	l.step(ctx, plan.DialFailed{
+		Relay: c.url, Epoch: c.epoch, RetryAt: at, Good: l.m.health.KnownGood(c.url), NotDialed: true,
+	})
+}
+
+// latest returns the later of two times.
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (l *loop) onLost(ctx context.Context, msg lost) {

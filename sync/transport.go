@@ -18,6 +18,11 @@ var (
 	// own address, one that is not public, plaintext where only TLS is allowed. No
 	// later attempt is expected to fare better.
 	ErrForbidden = errors.New("relay not allowed")
+	// ErrNotDialed is wrapped by an error of Dial if no attempt reached the relay for
+	// reasons of ours that pass: others had their share of attempts at its address, or
+	// our network is down. That says nothing about the relay. If there is a method
+	// RetryAfter() time.Duration in its chain, that is when to try again.
+	ErrNotDialed = errors.New("relay not dialed")
 	// ErrMessageTooLarge is returned by Send for a request that is larger than the
 	// relay takes; nothing was sent and the connection is unharmed.
 	ErrMessageTooLarge = errors.New("message too large")

@@ -62,6 +62,7 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	require.NotErrorIs(t, err, egress.ErrBudget)
 	_, err = transport.Dial(t.Context(), other)
 	require.ErrorIs(t, err, egress.ErrBudget, "health reads when it may be tried again")
+	require.ErrorIs(t, err, relaysync.ErrNotDialed, "a refusal of ours is no failure of the relay")
 	require.NotErrorIs(t, err, relaysync.ErrForbidden)
 	var wait interface{ RetryAfter() time.Duration }
 	require.ErrorAs(t, err, &wait)

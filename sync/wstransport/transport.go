@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -65,8 +66,9 @@ func New(c Config) (*Transport, error) {
 func (t *Transport) Stats() Stats { return t.stats.read() }
 
 // Dial connects to a relay. An error wraps [relaysync.ErrForbidden] if the dialer
-// refuses the relay's address or plaintext, and is or wraps a [*StatusError] if
-// the relay answered but did not upgrade. No redirect is followed.
+// refuses the relay's address or plaintext, [relaysync.ErrNotDialed] if its budget does
+// or nothing can leave this host, and is or wraps a [*StatusError] if the relay answered
+// but did not upgrade. No redirect is followed.
 func (t *Transport) Dial(ctx context.Context, relay filters.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -78,9 +80,27 @@ func (t *Transport) Dial(ctx context.Context, relay filters.RelayURL) (relaysync
 		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
 			err = fmt.Errorf("%w: %w", relaysync.ErrForbidden, err)
 		}
+		if notDialed(err) {
+			err = fmt.Errorf("%w: %w", relaysync.ErrNotDialed, err)
+		}
 		return nil, fmt.Errorf("dialing relay: %w", inBounds(err))
 	}
 	return conn, nil
+}
+
+// notDialed reports whether an attempt failed before anything could reach the relay.
+func notDialed(err error) bool {
+	if errors.Is(err, egress.ErrBudget) {
+		return true
+	}
+	for _, local := range []error{
+		syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS,
+	} {
+		if errors.Is(err, local) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Transport) dial(ctx context.Context, relay filters.RelayURL) (*conn, error) {

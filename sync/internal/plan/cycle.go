@@ -17,7 +17,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	}
 	p.dialEnded(r)
 	p.connected[r] = struct{}{}
-	r.connected, r.failed = true, false
+	r.connected, r.failed, r.refusals = true, false, 0
 	r.connectedAt = now
 	r.limits = in.Limits
 	r.live = liveState{}
@@ -106,11 +106,19 @@ func (p *Plan) onDialFailed(now time.Time, in DialFailed) {
 	p.dialEnded(r)
 	p.leaveUnproven(r)
 	p.owners.setUsing(r, false)
-	r.failed = true
+	r.failed = true // it waits where it is in nobody's way
+	r.retryAt, r.good = in.RetryAt, in.Good
+	if in.NotDialed {
+		r.refusals++
+		if at := now.Add(min(p.retryAfter(r.refusals), p.longer(tenure))); at.After(r.retryAt) {
+			r.retryAt = at
+		}
+		return
+	}
+	r.refusals = 0
 	if r.absentSince.IsZero() {
 		r.absentSince = now
 	}
-	r.retryAt, r.good = in.RetryAt, in.Good
 }
 
 // onLost ends a connection. What was in flight is todo again and keeps its place.

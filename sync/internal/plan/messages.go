@@ -37,6 +37,8 @@ type (
 		Epoch   uint64
 		RetryAt time.Time
 		Good    bool // it is known to work otherwise
+		// NotDialed: the relay knows nothing of it, since we refused.
+		NotDialed bool
 	}
 	// Lost says that a connection has ended.
 	Lost struct {

@@ -58,6 +58,7 @@ type relay struct {
 	waitsSince            time.Time
 	using                 bool // it is connected, dialed, or waits for that
 	good                  bool // it is known to work: dialed first
+	refusals              int  // attempts in a row that we refused
 	failed                bool // the last attempt did
 	connectedAt           time.Time
 	retryAt               time.Time
