@@ -171,6 +171,14 @@ func (b *Budget) Proven(host string) {
 	b.ledger.prove(host)
 }
 
+// Answered says that we end the connections of a host for reasons of our own, and that
+// it has answered as what it was dialed for: their end is no failure. It proves nothing.
+func (b *Budget) Answered(host string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ledger.answered(host)
+}
+
 // Refused returns how many dials were refused since the start.
 func (b *Budget) Refused() uint64 {
 	b.mu.Lock()

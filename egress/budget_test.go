@@ -458,3 +458,33 @@ func FuzzBudgetState(f *testing.F) {
 		require.NoError(t, err)
 	})
 }
+
+// A connection that we ended before it had stood for a minute was a failure of its
+// address, though a relay had answered on it, and owed a pause after a restart.
+func TestOurOwnEndIsNoFailure(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, egress.BudgetConfig{})
+			w.dns.set("relay.example", "8.8.8.8")
+			conn, err := w.dial("relay.example")
+			require.NoError(t, err)
+			if answered {
+				w.b.Answered("relay.example")
+			}
+			saved := w.b.Export()
+			require.NoError(t, conn.Close())
+			closed := w.b.Export()
+			for _, s := range []egress.BudgetState{saved, closed} {
+				next := newWorld(t, egress.BudgetConfig{})
+				next.dns.set("relay.example", "8.8.8.8")
+				next.b.Import(s)
+				if answered {
+					_, err := next.dial("relay.example")
+					require.NoError(t, err)
+				} else {
+					assert.Equal(t, time.Minute, next.refused("relay.example"))
+				}
+			}
+		})
+	}
+}

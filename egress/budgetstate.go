@@ -38,7 +38,7 @@ func (l *ledger) export(now time.Time) BudgetState {
 	underWay := make(map[accountKey]int)
 	for _, tickets := range l.open {
 		for _, t := range tickets {
-			if !t.second {
+			if !t.second && !t.fine {
 				underWay[t.key]++
 			}
 		}

@@ -54,6 +54,7 @@ type ticket struct {
 	key    accountKey
 	others []netip.Prefix // that the host's name has
 	second bool           // the host has another one here: one failure is enough
+	fine   bool           // its end is no failure
 }
 
 func newLedger(c BudgetConfig) ledger {
@@ -141,7 +142,7 @@ func (l *ledger) fill(now time.Time) {
 
 // end ends a connection. Without proof it was a failure, whatever ended it.
 func (l *ledger) end(t *ticket, now time.Time) {
-	if !l.cancel(t) || t.second {
+	if !l.cancel(t) || t.second || t.fine {
 		return
 	}
 	l.failFor(t.key, now)
@@ -220,6 +221,17 @@ func (l *ledger) lengthen(d time.Duration) time.Duration {
 		r = 0
 	}
 	return d + time.Duration(r*l.cfg.Jitter*float64(d))
+}
+
+// answered has the connections of a host that stand end without being failures. An
+// address where there was none owes no pause after a restart either.
+func (l *ledger) answered(host string) {
+	for _, t := range l.open[host] {
+		t.fine = true
+		if a, ok := l.accounts.get(t.key); ok && a.failures == 0 {
+			a.lastAttempt = time.Time{}
+		}
+	}
 }
 
 // prove makes a host free at the addresses to which it is connected.

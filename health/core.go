@@ -11,6 +11,7 @@ const (
 	failed                      // it failed
 	lost                        // the connection ended, not by our wish
 	closed                      // we gave up the dial or ended the connection
+	stopped                     // likewise, since our process stops
 	rateLimited                 // the relay complained of too many requests
 	hostile                     // it was caught cheating; the connection ends
 )
@@ -36,6 +37,11 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case closed:
+		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
+	case stopped:
+		if r.connected() {
+			r.StoppedAt = now
+		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
 		r.RateLimitedUntil = now.Add(c.RateLimit)

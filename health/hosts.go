@@ -51,7 +51,7 @@ func (h *hosts) apply(c Config, u filters.RelayURL, e event, now time.Time, jitt
 		// The end of an attempt that was accounted for when another one began.
 		return
 	}
-	if !ok && (e.kind == lost || e.kind == closed) {
+	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped) {
 		return
 	}
 	switch e.kind {

@@ -32,6 +32,12 @@ type Record struct {
 	// NextAttempt is the earliest time for the next attempt. While one is under way
 	// it is what holds if nothing is ever heard of that one.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	// StoppedAt is when our process stopped in good order while the relay, which had
+	// answered, was connected. It is zero again once a process has started.
+	StoppedAt time.Time `json:"stopped_at,omitzero"`
+	// Restarts are how many such stops there were since RestartsSince.
+	Restarts      int       `json:"restarts,omitempty"`
+	RestartsSince time.Time `json:"restarts_since,omitzero"`
 	// RateLimitedUntil is when requests may be sent again.
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	// ConnectedAt is when the connection that stands began.

@@ -21,12 +21,39 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 		r = c.fail(r, diedWith, at, jitter)
 	}
 	r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
-	if !r.LastAttempt.IsZero() {
+	clean := false
+	if r, clean = c.restart(r, now); !clean && !r.LastAttempt.IsZero() {
 		r.NextAttempt = later(r.NextAttempt, r.LastAttempt.Add(c.lengthen(c.RestartPause, jitter)))
+	}
+	if !r.LastAttempt.IsZero() {
 		r.CountedTo = now
 	}
 	r.NextAttempt = earlier(r.NextAttempt, now.Add(c.longestWait(r)))
 	return r
+}
+
+// A process that is stopped and started by hand, as for an update, is no crash loop: so
+// often in a row a relay that had answered may be dialed at once.
+const (
+	cleanRestarts = 3
+	cleanWithin   = 10 * time.Minute
+)
+
+// restart counts a stop in good order, if there was one, and reports whether the relay
+// may be dialed at once. One that was failing keeps its place in the backoff.
+func (c Config) restart(r Record, now time.Time) (Record, bool) {
+	if r.StoppedAt.IsZero() {
+		return r, false
+	}
+	if now.Sub(r.RestartsSince) >= cleanWithin {
+		r.RestartsSince, r.Restarts = now, 0
+	}
+	r.StoppedAt = time.Time{}
+	if r.Restarts++; r.Restarts > cleanRestarts || r.Failures > 0 {
+		return r, false
+	}
+	r.NextAttempt = time.Time{} // it was that of a connection which had not held for long
+	return r, true
 }
 
 // longestWait is the longest that the rules ever keep this relay waiting.
@@ -44,7 +71,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	r.Failures = min(max(r.Failures, 0), mostFailures)
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt,
-		&r.LastAttempt, &r.ConnectedAt, &r.CountedTo,
+		&r.LastAttempt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,
 	} {
 		*t = earlier(plausible(*t), now)
 	}
@@ -57,6 +84,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 		r.FailingSince, r.LastFailure = now, now
 		r.NextAttempt = later(r.NextAttempt, now.Add(c.backoff(r.Failures, 0)))
 	}
+	r.Restarts = min(max(r.Restarts, 0), mostFailures)
 	r.Held = r.Held && r.connected()
 	r.Up = min(max(r.Up, 0), longest)
 	r.Down = min(max(r.Down, 0), longest)
@@ -86,6 +114,7 @@ func (r Record) saved() Record {
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
+		&r.StoppedAt, &r.RestartsSince,
 	} {
 		if !t.IsZero() {
 			*t = t.Round(0).UTC()

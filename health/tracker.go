@@ -68,6 +68,11 @@ func (t *RelayHealthTracker) Lost(u filters.RelayURL, err error) {
 // a relay in backoff keeps its place.
 func (t *RelayHealthTracker) Closed(u filters.RelayURL) { t.apply(u, event{kind: closed}) }
 
+// Stopped is Closed where the reason is that our process stops, for a relay that has
+// answered as one: after Import it may be dialed at once, up to three times in ten
+// minutes, and not after a pause as when our process had died.
+func (t *RelayHealthTracker) Stopped(u filters.RelayURL) { t.apply(u, event{kind: stopped}) }
+
 // RateLimited records that the relay complained of too many requests. No new ones
 // should be sent before Status(u).RateLimitedUntil; the connection stays.
 func (t *RelayHealthTracker) RateLimited(u filters.RelayURL) { t.apply(u, event{kind: rateLimited}) }
@@ -209,7 +214,8 @@ func (t *RelayHealthTracker) Export(u filters.RelayURL) (Record, bool) {
 // Import takes over a record that an earlier process saved. A connection that stood
 // then counts as a success only if the record says that it had held for a minute,
 // otherwise as a failure; the next attempt is at least a minute after the last. Times
-// that lie in the future, as after the clock was set back, are corrected. A relay
+// that lie in the future, as after the clock was set back, are corrected. See Stopped
+// for what is dialed at once. A relay
 // that already has a record keeps it, so Import belongs before the first attempt.
 func (t *RelayHealthTracker) Import(u filters.RelayURL, r Record) {
 	t.mu.Lock()
@@ -231,7 +237,7 @@ func (t *RelayHealthTracker) apply(u filters.RelayURL, e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, ok := t.records.get(u)
-	if !ok && (e.kind == lost || e.kind == closed) {
+	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped) {
 		return // its record was dropped, and this would bring nothing back
 	}
 	now, jitter := time.Now(), t.config.random()

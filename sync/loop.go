@@ -98,8 +98,12 @@ func (l *loop) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			for u := range l.conns {
-				l.m.health.Closed(u)
+			for u, c := range l.conns {
+				if c.stats.messages.Load() > 0 {
+					l.m.health.Stopped(u)
+				} else {
+					l.m.health.Closed(u)
+				}
 			}
 			last := l.status(time.Now())
 			last.last = true

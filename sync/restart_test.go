@@ -97,6 +97,42 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 	})
 }
 
+// A server that was stopped and started again after a few seconds waited a minute
+// before it dialed relays that had answered it a moment ago. Three times in ten minutes
+// it need not: beyond that it may be a loop all the same.
+func TestCleanRestartsDialAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		mute := net.Add("wss://a.example", relaytest.Behavior{NoAnswer: true})
+		good := net.Add("wss://b.example", relaytest.Behavior{})
+		kept := state.NewMemory()
+		r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example")
+		after(20 * time.Second)
+		for i := range 4 {
+			r.stop()
+			after(time.Second)
+			r = r.again(relaysync.Config{State: kept})
+			after(12 * time.Second)
+			require.Len(t, good.Dials(), min(i+2, 4), "restart %d", i+1)
+		}
+		after(2 * time.Minute)
+		require.Len(t, good.Dials(), 5, "after the pause")
+		require.LessOrEqual(t, len(mute.Dials()), 7, "its backoff holds")
+		after(10 * time.Minute)
+		r.stop()
+		r = r.again(relaysync.Config{State: kept})
+		after(6 * time.Second)
+		require.Len(t, good.Dials(), 6, "ten minutes later")
+		// Killed a moment later: that was no stop in good order.
+		found := copied(t, kept)
+		r.stop()
+		r = r.again(relaysync.Config{State: found})
+		defer func() { r.stop() }()
+		after(30 * time.Second)
+		require.Len(t, good.Dials(), 6)
+	})
+}
+
 // watchful looks at the state when a relay is dialed.
 type watchful struct {
 	*relaytest.Network

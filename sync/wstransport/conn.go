@@ -226,6 +226,13 @@ func (c *conn) Stats() Stats { return c.stats.read() }
 
 // Close ends the connection and waits for its goroutines, not for the relay.
 func (c *conn) Close() error {
+	if c.stats.messages.Load() > 0 {
+		select {
+		case <-c.ended: // not by us
+		default:
+			c.t.cfg.Dialer.Budget().Answered(c.host)
+		}
+	}
 	_ = c.end(errByUs) // what it returns is for Send and Receive
 	c.wg.Wait()
 	return nil
