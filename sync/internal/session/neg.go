@@ -164,8 +164,8 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 // does not have.
 const maxRepeats = 3
 
-// maxNegDoubts is how many NEG-OPENs a relay may refuse as bad requests until that
-// is taken to mean NIP-77 itself.
+// maxNegDoubts is how many NEG-OPENs a relay may refuse as bad requests, or as not for
+// us, until that is taken to mean NIP-77 itself.
 const maxNegDoubts = 1
 
 // negRefused deals with a reconciliation that the relay refused or ended.
@@ -183,10 +183,10 @@ func (s *Session) negRefused(x *sub, why wire.Refusal, text string) {
 	case why == wire.RefusalSessionLost && !q.reopened:
 		q.reopened = true
 		s.openNeg(q)
-	case why == wire.RefusalAuthRequired, why == wire.RefusalRestricted:
-		s.end(q, plan.Refused, text)
-	case why == wire.RefusalBadRequest && s.negDoubts < maxNegDoubts:
-		// It may be a value in the filter. Pages find that out.
+	case x.events == 0 && s.negDoubts < maxNegDoubts &&
+		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted):
+		// It may be a value in the filter, or NIP-77 that is not for us. Pages find that
+		// out: whoever refuses those as well refuses us.
 		s.negDoubts++
 		s.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
