@@ -29,7 +29,7 @@ const (
 	onIdentifier
 	onMaintainer
 	onAuthor
-	onVanish
+	_         // is taken, in what an earlier version has kept
 	onAddress // a deletion of another version; text is the address
 	onVersion
 	onHeldBy
@@ -41,8 +41,7 @@ func OnEvent(id filters.EventID) Dependency { return Dependency{what: onEvent, i
 // OnMention is fulfilled by an event that tags this id (e, E or q).
 func OnMention(id filters.EventID) Dependency { return Dependency{what: onMention, id: id} }
 
-// OnRepo is fulfilled by an announcement of this repository, or its deletion by the
-// owner.
+// OnRepo is fulfilled by an announcement of this repository.
 func OnRepo(ref filters.RepoRef) Dependency {
 	return Dependency{what: onRepo, author: ref.Owner, text: ref.Identifier}
 }
@@ -60,9 +59,6 @@ func OnMaintainer(identifier string, author filters.PubKey) Dependency {
 
 // OnAuthor is fulfilled by any event of this author.
 func OnAuthor(author filters.PubKey) Dependency { return Dependency{what: onAuthor, author: author} }
-
-// OnVanish is fulfilled by a request to vanish of this author (NIP-62).
-func OnVanish(author filters.PubKey) Dependency { return Dependency{what: onVanish, author: author} }
 
 // OnVersion is fulfilled by any version of a replaceable or addressable event.
 func OnVersion(c nip34.Coordinates) Dependency { return Dependency{what: onVersion, text: c.String()} }
@@ -106,9 +102,8 @@ func addressKey(ev *nostr.Event) (depKey, bool) {
 	return Dependency{what: onAddress, text: c.String()}.key(), true
 }
 
-// maxFulfilled bounds what one event has others judged again for: all that a deletion
-// of many names may be waited for by other deletions of the same.
-const maxFulfilled = 10_000
+// maxFulfilled bounds what one event has others judged again for.
+const maxFulfilled = 1_000
 
 // fulfils returns what events may have waited for that ev was accepted, and if it
 // is stored now, for that.
@@ -124,28 +119,13 @@ func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
 		}
 	}
 	add(OnEvent(id))
-	switch ev.Kind {
-	case filters.KindAnnouncement:
-		if a, err := nip34.ParseAnnouncement(ev); err == nil {
-			add(OnRepo(a.Ref))
-			add(OnIdentifier(a.Ref.Identifier))
-			add(OnMaintainer(a.Ref.Identifier, author))
-			for _, m := range a.Maintainers {
-				add(OnMaintainer(a.Ref.Identifier, m))
-			}
+	if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		add(OnRepo(a.Ref))
+		add(OnIdentifier(a.Ref.Identifier))
+		add(OnMaintainer(a.Ref.Identifier, author))
+		for _, m := range a.Maintainers {
+			add(OnMaintainer(a.Ref.Identifier, m))
 		}
-	case filters.KindDeletion:
-		ids, addresses := nip34.ParseDeletion(ev)
-		for _, a := range addresses {
-			if ref, ok := a.Repo(); ok && a.PubKey == author && a.Kind == filters.KindAnnouncement {
-				add(OnRepo(ref))
-			}
-		}
-		for _, target := range ids {
-			add(OnEvent(target))
-		}
-	case filters.KindVanish:
-		add(OnVanish(author))
 	}
 	if c, ok := nip34.CoordinatesOf(ev); ok {
 		add(OnVersion(c))

@@ -49,20 +49,9 @@ type feedBatch struct {
 
 // stored reports an event that is durable now.
 func (f *feed) stored(ev *nostr.Event) {
-	f.index.mention(ev)
 	f.update(func() bool {
 		f.add(f.index.stored(ev))
 		f.addAuthor(ev)
-		return f.something()
-	})
-}
-
-// superseded reports an event that was accepted, but is not stored since a newer
-// version or a deletion of it is here.
-func (f *feed) superseded(ev *nostr.Event) {
-	f.index.mention(ev)
-	f.update(func() bool {
-		f.add(f.index.superseded(ev))
 		return f.something()
 	})
 }

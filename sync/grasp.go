@@ -28,13 +28,12 @@ import (
 // author's client submits them. Expired events (NIP-40) and those from the future
 // are not looked at: that takes a clock, which the caller has. So are quotas.
 //
-// What is here in the end must not depend on the order in which things arrive, and
-// nothing is taken out of a Store but by deletions and newer versions. So what was
-// accepted once counts for what refers to it, whatever became of it: a comment on a
-// deleted issue, an issue of a repository that is not ours any more, a state by who
-// was a maintainer, a second deletion of the same event are accepted, before or
-// after. They are not followed and asked for, though. How long that is remembered is
-// the [View]'s matter.
+// What counts is who is a maintainer and what is accepted now, by what is stored. What is
+// gone lets nothing in any more: a comment on a deleted issue, an issue of a repository
+// that was deleted, left or was moderated, a state by who was a maintainer wait, and are
+// judged again should that come back. What was stored before stays until it is deleted.
+// So what belongs to our repositories is the same in whatever order things arrive; of
+// what does not any more, that depends on when it came.
 //
 // A GRASPPolicy has no state and is safe for concurrent use.
 type GRASPPolicy struct {
@@ -114,7 +113,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 	switch {
 	case err != nil:
 		return reject(reasonInvalid)
-	case p.identity.Lists(a), view.Announced(a.Ref):
+	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
 	// It may turn out to be a version of one of ours.
@@ -134,8 +133,7 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	return Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
-// maintained reports whether the author of a state is or was a maintainer of any
-// repository. With reciprocal listings that takes an announcement of their own, which
+// maintained reports whether the author of a state is a maintainer of any repository. With reciprocal listings that takes an announcement of their own, which
 // makes them one of that repository at least.
 func (p *GRASPPolicy) maintained(state filters.RepoRef, view View) bool {
 	if p.Membership.Reciprocal {
@@ -196,43 +194,23 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 	for _, c := range at {
 		wait.add(OnVersion(c))
 	}
-	deletes, nowhere, err := deletesAny(ctx, ids, author, view)
-	switch {
-	case err != nil:
+	found, err := view.Events(ctx, ids) // all at once: a stranger may name thousands
+	if err != nil {
 		return Verdict{}, err
-	case deletes:
-		return accept(), nil
-	}
-	if len(ids) > 0 {
-		wait.add(OnVanish(author))
 	}
 	for _, id := range ids {
-		wait.add(OnEvent(id)) // the event, or another deletion of it
+		target, here := found[id]
+		if here && target.PubKey == author.String() &&
+			target.Kind != filters.KindDeletion && target.Kind != filters.KindVanish {
+			return accept(), nil
+		}
+		missing = missing || !here
+		wait.add(OnEvent(id))
 	}
-	if !missing && !nowhere {
+	if !missing {
 		return Verdict{Decision: Reject, Reason: reasonDeletion, DependsOn: wait}, nil
 	}
 	return wait.verdict(reasonDeletion), nil
-}
-
-// deletesAny reports whether any id is or was an event that this author can delete, and
-// whether there are some with which no event is here. All are looked up together: a
-// stranger may name thousands.
-func deletesAny(ctx context.Context, ids []filters.EventID, author filters.PubKey, view View) (deletes, nowhere bool, err error) {
-	if len(ids) == 0 {
-		return false, false, nil
-	}
-	found, err := view.Events(ctx, ids)
-	if err != nil {
-		return false, false, err
-	}
-	for _, target := range found {
-		if target.PubKey == author.String() && target.Kind != filters.KindDeletion && target.Kind != filters.KindVanish {
-			return true, false, nil
-		}
-	}
-	deletes, err = view.Gone(ctx, ids, author)
-	return deletes, len(found) < len(ids), err
 }
 
 func judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {

@@ -103,10 +103,7 @@ func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error)
 	return false, v.fail
 }
 
-func (v *twinView) Gone(_ context.Context, ids []filters.EventID, author filters.PubKey) (bool, error) {
-	v.reads++
-	return slices.Contains(ids, testID(80)) && author == testKey(6), v.fail
-}
+func (v *twinView) Left(filters.RepoRef) bool { return false }
 
 // announce adds an accepted announcement.
 func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
@@ -239,12 +236,11 @@ func TestGRASPPolicy(t *testing.T) {
 		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger), OnVersion(coordinates(30617, 9, "x"))}},
 		"deletion of one's comment":         {deletion(6, tagEvent(60)), Accept, nil},
 		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), Reject, nil},
-		"deletion of an unknown event":      {deletion(6, tagEvent(51)), Depend, []Dependency{OnVanish(testKey(6)), OnEvent(testID(51))}},
-		"deletion, foreign and unknown":     {deletion(7, tagEvent(60), tagEvent(51)), Depend, []Dependency{OnVanish(testKey(7)), OnEvent(testID(60)), OnEvent(testID(51))}},
+		"deletion of an unknown event":      {deletion(6, tagEvent(51)), Depend, []Dependency{OnEvent(testID(51))}},
+		"deletion, foreign and unknown":     {deletion(7, tagEvent(60), tagEvent(51)), Depend, []Dependency{OnEvent(testID(60)), OnEvent(testID(51))}},
 		"deletion, foreign and own":         {deletion(6, tagEvent(50), tagRepo(x), tagEvent(60)), Accept, nil},
 		"deletion of a deletion":            {deletion(6, tagEvent(61)), Reject, nil},
-		"deletion of what one has deleted":  {deletion(6, tagEvent(80)), Accept, nil},
-		"deletion of what is gone":          {deletion(7, tagEvent(80)), Depend, []Dependency{OnVanish(testKey(7)), OnEvent(testID(80))}},
+		"deletion of what is gone":          {deletion(7, tagEvent(80)), Depend, []Dependency{OnEvent(testID(80))}},
 		"vanishing from us":                 {vanish(6, "wss://grasp.example"), Accept, nil},
 		"vanishing from everywhere":         {vanish(5, "ALL_RELAYS"), Accept, nil},
 		"vanishing from elsewhere":          {vanish(6, "wss://elsewhere.example"), Reject, nil},
@@ -395,7 +391,7 @@ func TestGRASPPolicyNewestFirst(t *testing.T) {
 	comment := testEvent(3, 1111, 3, 3, nostr.Tag{"E", issue.ID})
 	gone := testEvent(4, filters.KindDeletion, 3, 4, nostr.Tag{"e", comment.ID})
 
-	assert.Equal(t, []Dependency{OnVanish(testKey(3)), OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
+	assert.Equal(t, []Dependency{OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
 	assert.Equal(t, []Dependency{OnMention(testID(3)), OnEvent(testID(2))}, judge(t, comment, x).DependsOn)
 	assert.Equal(t, []Dependency{OnMention(testID(2)), OnRepo(testRepo(1, "x"))}, judge(t, issue, x).DependsOn)
 	for _, ev := range []*nostr.Event{announcement, issue, comment, gone} {

@@ -26,14 +26,11 @@ type index struct {
 	store Store                          // read-only
 	lists func(*nip34.Announcement) bool // read-only
 	us    nip34.Identity                 // read-only; who a request to vanish must concern
-	past  *rejected                      // read-only; what was accepted once, nil if nobody remembers
 
 	counters *counters // nil: panics are contained but not counted
 
 	write   sync.Mutex // serialises the owner's methods; taken before mu
 	pending *snapshot  // guarded by write: the scan under way
-
-	mentioned mentions // has a lock of its own
 
 	mu     sync.RWMutex // held for map operations only
 	tables *indexTables // guarded by mu, and by write for changes
@@ -44,7 +41,7 @@ var _ View = (*index)(nil)
 // newIndex returns an empty index; [index.scan] and [index.replaceAll] fill it.
 // lists is [Policy.Lists].
 func newIndex(store Store, lists func(*nip34.Announcement) bool) *index {
-	return &index{store: store, lists: lists, tables: newIndexTables(), mentioned: mentions{ids: recent[filters.EventID, struct{}]{most: maxKnown}}}
+	return &index{store: store, lists: lists, tables: newIndexTables()}
 }
 
 // Announcements implements [View]. Their Event is nil.
@@ -54,61 +51,36 @@ func (x *index) Announcements(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.named[identifier])
 }
 
-// Announced implements [Past].
-func (x *index) Announced(ref filters.RepoRef) bool {
+// Announced implements [Standing].
+func (x *index) Announced(ref filters.RepoRef) bool { return x.announcement(ref) != nil }
+
+// Left implements [Standing].
+func (x *index) Left(ref filters.RepoRef) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.tables.announced(ref)
+	r := x.tables.repos[ref]
+	return r != nil && r.ann == nil && r.newest != (nip34.Version{})
 }
 
-// Maintained implements [Past].
+// Maintained implements [Standing].
 func (x *index) Maintained(identifier string, author filters.PubKey) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	_, was := x.tables.maintained.get(maintainer{identifier, author})
-	return was || nip34.Maintains(author, x.tables.named[identifier])
+	return nip34.Maintains(author, x.tables.named[identifier])
 }
 
-// Root implements [Past]: the event must tag a repository that is or was announced.
+// Root implements [Standing].
 func (x *index) Root(id filters.EventID) bool {
-	return x.hasRoot(id) || x.past.root(id)
-}
-
-func (x *index) hasRoot(id filters.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	root, ok := x.tables.roots[id]
-	return ok && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return x.tables.announced(r.ref) })
+	return ok && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
 const (
 	idsAtOnce  = 500 // are looked up in one question to the Store: half of what a relay takes in a message
-	tagsAtOnce = 100 // values of a tag are, which is all that many backends and relays take
+	tagsAtOnce = 100 // values of a tag are: more are too many for many backends and relays
 )
-
-// Gone implements [View].
-func (x *index) Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error) {
-	if slices.ContainsFunc(ids, func(id filters.EventID) bool { return x.past.accepted(id, author) }) {
-		return true, nil
-	}
-	by := []string{author.String()}
-	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindVanish}, Authors: by}) {
-		if err != nil {
-			return false, fmt.Errorf("looking for requests to vanish: %w", err)
-		}
-		if x.us.Vanishes(ev) {
-			return true, nil
-		}
-	}
-	for some := range slices.Chunk(ids, tagsAtOnce) {
-		filter := nostr.Filter{Kinds: []int{filters.KindDeletion}, Authors: by, Tags: nostr.TagMap{"e": texts(some)}}
-		gone, err := x.any(ctx, filter)
-		if err != nil || gone {
-			return gone, err
-		}
-	}
-	return false, nil
-}
 
 // Addressed implements [View].
 func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
@@ -140,17 +112,6 @@ func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, er
 	return false, nil
 }
 
-// any reports whether anything that is stored matches.
-func (x *index) any(ctx context.Context, f nostr.Filter) (bool, error) {
-	for _, err := range x.store.Stamps(ctx, f) {
-		if err != nil {
-			return false, fmt.Errorf("looking for stored events: %w", err)
-		}
-		return true, nil
-	}
-	return false, nil
-}
-
 func texts(ids []filters.EventID) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
@@ -161,7 +122,15 @@ func texts(ids []filters.EventID) []string {
 
 // Wrote implements [View].
 func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
-	return x.any(ctx, nostr.Filter{Authors: []string{author.String()}})
+	for ev, err := range x.store.Events(ctx, nostr.Filter{Authors: []string{author.String()}}) {
+		if err != nil {
+			return false, fmt.Errorf("looking for events of %s: %w", author, err)
+		}
+		if ev.Kind != filters.KindVanish {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // rootTime returns the created_at of a root event, 0 if it is not known.
@@ -193,45 +162,8 @@ func (x *index) Events(ctx context.Context, ids []filters.EventID) (map[filters.
 	return found, nil
 }
 
-// maxMentions of one event are remembered: with all, a hundred events would make
-// those of all others forgotten.
-const maxMentions = 1_000
-
-// mentions remembers the ids that accepted events tag.
-type mentions struct {
-	mu  sync.Mutex
-	ids recent[filters.EventID, struct{}] // guarded by mu
-}
-
-func (m *mentions) has(id filters.EventID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.ids.get(id)
-	return ok
-}
-
-// mention takes note of what an accepted event tags that is not here. What asks for
-// a deletion does not count.
-func (x *index) mention(ev *nostr.Event) {
-	if ev.Kind == filters.KindDeletion {
-		return
-	}
-	ids := nip34.EventRefs(ev)
-	for _, id := range ids[:min(len(ids), maxMentions)] {
-		if x.hasRoot(id) {
-			continue // or there would be many
-		}
-		x.mentioned.mu.Lock()
-		x.mentioned.ids.set(id, struct{}{})
-		x.mentioned.mu.Unlock()
-	}
-}
-
 // Mentioned implements [View]. What asks for a deletion does not count.
 func (x *index) Mentioned(ctx context.Context, id filters.EventID) (bool, error) {
-	if x.mentioned.has(id) {
-		return true, nil
-	}
 	for _, name := range []string{"e", "E", "q"} {
 		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
 		for ev, err := range x.store.Events(ctx, filter) {
@@ -250,21 +182,6 @@ func (x *index) Mentioned(ctx context.Context, id filters.EventID) (bool, error)
 // The calls may come in a slightly different order than the Store had: a deletion
 // before its target, an announcement before the one it replaced.
 func (x *index) stored(ev *nostr.Event) indexChange { return x.apply(x.storing(ev)) }
-
-// superseded takes note of an event that was accepted but not stored, since a newer
-// version or a deletion of it is here.
-func (x *index) superseded(ev *nostr.Event) indexChange {
-	if ev.Kind != filters.KindAnnouncement {
-		return indexChange{}
-	}
-	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil {
-		return indexChange{}
-	}
-	listed := x.listed(a)
-	a = withoutEvent(a)
-	return x.apply(func(t *indexTables, _ *indexChange) { t.note(a, listed) })
-}
 
 // removed takes note of an event that has left the Store other than by an event
 // that replaced or deleted it.
@@ -353,12 +270,12 @@ func storingDeletion(ev *nostr.Event) indexOp {
 	ids, addresses := nip34.ParseDeletion(ev)
 	until := ev.CreatedAt
 	return func(t *indexTables, c *indexChange) {
-		for _, id := range ids {
-			t.erase(id, author, c)
+		for i, id := range ids {
+			t.erase(id, author, i < maxOfOne, c)
 		}
-		for _, a := range addresses {
+		for i, a := range addresses {
 			if a.Kind == filters.KindAnnouncement && a.PubKey == author {
-				t.end(filters.RepoRef{Owner: author, Identifier: a.Identifier}, until, c)
+				t.end(filters.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
 			}
 		}
 	}
@@ -497,8 +414,6 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 	// Nobody else changes the tables now, so mu is not needed to read them.
 	c := x.tables.difference(s.tables)
 	x.mu.Lock()
-	s.tables.inherit(x.tables)
-	s.tables.past = x.past
 	x.tables = s.tables
 	x.mu.Unlock()
 	return c, true

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -65,16 +66,9 @@ type indexTables struct {
 	ended    recent[filters.RepoRef, nostr.Timestamp]
 	erased   recent[authored, struct{}]
 	vanished recent[filters.PubKey, nostr.Timestamp]
-	// What was once accepted: repositories, and maintainers of ours.
-	known      recent[filters.RepoRef, struct{}]
-	maintained recent[maintainer, struct{}]
-	past       *rejected // gets what is forgotten; nil: nobody wants to know
-}
-
-// maintainer is an author whose states count for an identifier.
-type maintainer struct {
-	identifier string
-	author     filters.PubKey
+	// Where authors have announcements and root events, so that what vanishes is found
+	// without looking at everything.
+	wrote map[unique.Handle[filters.PubKey]]map[*indexRepo]int
 }
 
 type indexRepo struct {
@@ -112,40 +106,8 @@ func newIndexTables() *indexTables {
 		named: make(map[string][]*nip34.Announcement),
 		byID:  make(map[filters.EventID]*indexRepo),
 		roots: make(map[filters.EventID]indexRoot),
-		known: recent[filters.RepoRef, struct{}]{most: maxKnown}, maintained: recent[maintainer, struct{}]{most: maxKnown},
+		wrote: make(map[unique.Handle[filters.PubKey]]map[*indexRepo]int),
 	}
-}
-
-// note remembers who was made a maintainer, and that the repository was known.
-func (t *indexTables) note(a *nip34.Announcement, listed bool) {
-	t.known.set(a.Ref, struct{}{})
-	if !listed {
-		return
-	}
-	t.maintained.set(maintainer{a.Ref.Identifier, a.Ref.Owner}, struct{}{})
-	for _, m := range a.Maintainers {
-		t.maintained.set(maintainer{a.Ref.Identifier, m}, struct{}{})
-	}
-}
-
-// announced reports whether the repository is or was announced.
-func (t *indexTables) announced(ref filters.RepoRef) bool {
-	if t.announcement(ref) != nil {
-		return true
-	}
-	_, was := t.known.get(ref)
-	return was
-}
-
-// inherit takes over what was once known.
-func (t *indexTables) inherit(before *indexTables) {
-	for ref := range t.known.values {
-		before.known.set(ref, struct{}{})
-	}
-	for m := range t.maintained.values {
-		before.maintained.set(m, struct{}{})
-	}
-	t.known, t.maintained = before.known, before.maintained
 }
 
 // repo returns the entry of ref, making one if there is none.
@@ -162,7 +124,6 @@ func (t *indexTables) repo(ref filters.RepoRef) *indexRepo {
 // announce takes in a version of an announcement; the newest one counts, whether
 // it makes the repository ours or not.
 func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
-	t.note(a, listed)
 	if until, ok := t.vanished.get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
 	}
@@ -183,10 +144,10 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 	}
 }
 
-// end executes a deletion of a repository's announcements up to a time.
-func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, c *indexChange) {
-	t.known.set(cloneRef(ref), struct{}{})
-	if before, ok := t.ended.get(ref); !ok || until > before {
+// end executes a deletion of a repository's announcements up to a time. With remember it
+// is for what is reported later, too.
+func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, remember bool, c *indexChange) {
+	if before, ok := t.ended.get(ref); remember && (!ok || until > before) {
 		t.ended.set(cloneRef(ref), until)
 	}
 	if r := t.repos[ref]; r != nil && r.newest.CreatedAt <= until {
@@ -197,12 +158,14 @@ func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, c *indexCh
 // set makes v the newest announcement of a repository, and a the one by which it
 // is ours.
 func (t *indexTables) set(r *indexRepo, v nip34.Version, a *nip34.Announcement, c *indexChange) {
-	if r.newest != (nip34.Version{}) && r.newest != v {
-		t.past.was(r.newest.ID, r.ref.Owner, fateAccepted|fateRoot, nil)
+	owner := unique.Make(r.ref.Owner)
+	if r.newest != (nip34.Version{}) {
+		delete(t.byID, r.newest.ID)
+		t.count(owner, r, -1)
 	}
-	delete(t.byID, r.newest.ID)
 	if r.newest = v; v != (nip34.Version{}) {
 		t.byID[v.ID] = r
+		t.count(owner, r, 1)
 	}
 	before := r.ann
 	r.ann = a
@@ -214,6 +177,21 @@ func (t *indexTables) set(r *indexRepo, v nip34.Version, a *nip34.Announcement, 
 		t.report(r, c)
 	}
 	t.release(r)
+}
+
+// count adds to how much of an author is in a repository.
+func (t *indexTables) count(author unique.Handle[filters.PubKey], r *indexRepo, n int) {
+	in := t.wrote[author]
+	if in == nil {
+		in = make(map[*indexRepo]int, 1)
+		t.wrote[author] = in
+	}
+	if in[r] += n; in[r] <= 0 {
+		delete(in, r)
+	}
+	if len(in) == 0 {
+		delete(t.wrote, author)
+	}
 }
 
 // rename replaces one announcement of an identifier by another; either may be nil.
@@ -260,6 +238,9 @@ func (t *indexTables) addRoot(
 		put(&repos[i].roots, id, struct{}{})
 	}
 	root := indexRoot{unique.Make(author), at, &repos}
+	for _, r := range repos {
+		t.count(root.author, r, 1)
+	}
 	if len(repos) == 1 {
 		root.repos = &repos[0].alone
 	}
@@ -267,9 +248,12 @@ func (t *indexTables) addRoot(
 	c.setRoot(id, root.refs())
 }
 
-// erase executes the deletion of an id by somebody who says that it is theirs.
-func (t *indexTables) erase(id filters.EventID, author filters.PubKey, c *indexChange) {
-	t.erased.set(authored{id, author}, struct{}{})
+// erase executes the deletion of an id by somebody who says that it is theirs. With
+// remember it is for what is reported later, too.
+func (t *indexTables) erase(id filters.EventID, author filters.PubKey, remember bool, c *indexChange) {
+	if remember {
+		t.erased.set(authored{id, author}, struct{}{})
+	}
 	root, isRoot := t.roots[id]
 	repo, isRepo := t.byID[id]
 	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
@@ -282,14 +266,15 @@ func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *in
 	if before, ok := t.vanished.get(author); !ok || until > before {
 		t.vanished.set(author, until)
 	}
-	for ref, r := range t.repos {
-		if ref.Owner == author && r.newest != (nip34.Version{}) && r.newest.CreatedAt <= until {
+	by := unique.Make(author)
+	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
+		if r.ref.Owner == author && r.newest != (nip34.Version{}) && r.newest.CreatedAt <= until {
 			t.set(r, nip34.Version{}, nil, c)
 		}
-	}
-	for id, root := range t.roots {
-		if root.at <= until && root.author.Value() == author {
-			t.forget(id, c)
+		for id := range maps.Clone(r.roots) {
+			if root := t.roots[id]; root.author == by && root.at <= until {
+				t.forget(id, c)
+			}
 		}
 	}
 }
@@ -304,26 +289,12 @@ func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 		return
 	}
 	delete(t.roots, id)
-	t.pass(id, root)
 	for _, r := range *root.repos {
 		delete(r.roots, id)
+		t.count(root.author, r, -1)
 		t.release(r)
 	}
 	c.setRoot(id, nil)
-}
-
-// pass has it remembered that a root event was here. One that was only mentioned by
-// others is of interest once a repository of its is announced.
-func (t *indexTables) pass(id filters.EventID, root indexRoot) {
-	var unknown []depKey
-	for _, r := range *root.repos {
-		if t.announced(r.ref) {
-			t.past.was(id, root.author.Value(), fateAccepted|fateRoot, nil)
-			return
-		}
-		unknown = append(unknown, OnRepo(r.ref).key())
-	}
-	t.past.was(id, root.author.Value(), fateAccepted, unknown)
 }
 
 // difference returns what turns t into now.
@@ -369,13 +340,15 @@ func cloneRef(ref filters.RepoRef) filters.RepoRef {
 }
 
 const (
-	maxRecent = 1024    // how many entries a recent keeps that says nothing else
-	maxKnown  = 100_000 // repositories and maintainers that were here once
+	// maxRecent is how many deletions are remembered for what is reported after them:
+	// what a slow hook of the relay lets in between. The daily scan finds the rest.
+	maxRecent = 16_384
+	// maxOfOne of them are of one event. A stranger's deletion may name thousands.
+	maxOfOne = 1_024
 )
 
 // recent is a map that forgets its oldest keys.
 type recent[K comparable, V any] struct {
-	most   int // 0 means maxRecent
 	values map[K]V
 	order  []K // a ring once it is full
 	oldest int
@@ -388,16 +361,12 @@ func (r *recent[K, V]) get(k K) (V, bool) {
 
 func (r *recent[K, V]) set(k K, v V) {
 	if _, ok := r.values[k]; !ok {
-		most := r.most
-		if most == 0 {
-			most = maxRecent
-		}
-		if len(r.order) < most {
+		if len(r.order) < maxRecent {
 			r.order = append(r.order, k)
 		} else {
 			delete(r.values, r.order[r.oldest])
 			r.order[r.oldest] = k
-			r.oldest = (r.oldest + 1) % most
+			r.oldest = (r.oldest + 1) % maxRecent
 		}
 	}
 	put(&r.values, k, v)

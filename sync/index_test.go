@@ -328,38 +328,68 @@ func TestIndexConcurrentUse(t *testing.T) {
 }
 
 func TestRecentForgetsTheOldest(t *testing.T) {
-	for _, most := range []int{0, 10, 3 * maxRecent} {
-		r := recent[int, int]{most: most}
-		if most == 0 {
-			most = maxRecent
-		}
-		for i := range 3 * most {
-			r.set(i, i)
-			r.set(i, -i)
-		}
-		assert.Len(t, r.values, most)
-		assert.Len(t, r.order, most)
-		_, ok := r.get(2*most - 1)
-		assert.False(t, ok)
-		for i := 2 * most; i < 3*most; i++ {
-			v, ok := r.get(i)
-			require.True(t, ok)
-			require.Equal(t, -i, v)
-		}
+	var r recent[int, int]
+	for i := range 3 * maxRecent {
+		r.set(i, i)
+		r.set(i, -i)
+	}
+	assert.Len(t, r.values, maxRecent)
+	assert.Len(t, r.order, maxRecent)
+	_, ok := r.get(2*maxRecent - 1)
+	assert.False(t, ok)
+	for i := 2 * maxRecent; i < 3*maxRecent; i++ {
+		v, ok := r.get(i)
+		require.True(t, ok)
+		require.Equal(t, -i, v)
 	}
 }
 
-// Deletions that are remembered for late reports are bounded.
+// Deletions that are remembered for late reports are bounded, and one of thousands of
+// names, which costs nothing to make, does not have the others forgotten: a repository
+// that was deleted was followed again when its announcement was reported late.
 func TestIndexForgetsTombstones(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
-	ev := testEvent(1, filters.KindDeletion, 1, 1)
-	for i := range 10_000 {
-		ev.Tags = append(ev.Tags, tagEvent(i), tagRepo(testRepo(1, fmt.Sprint(i))))
+	x.stored(testEvent(1, filters.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11)))
+	for n := range 10 {
+		ev := testEvent(2+n, filters.KindDeletion, 1, 1)
+		for i := range 10_000 {
+			ev.Tags = append(ev.Tags, tagEvent(20_000*n+i), tagRepo(testRepo(1, fmt.Sprint(n, i))))
+		}
+		x.stored(ev)
 	}
-	x.stored(ev)
-	assert.Len(t, x.tables.erased.values, maxRecent)
-	assert.Len(t, x.tables.ended.values, maxRecent)
+	assert.LessOrEqual(t, len(x.tables.erased.values), maxRecent)
+	assert.LessOrEqual(t, len(x.tables.ended.values), maxRecent)
+	x.stored(testAnnouncement(10, 2, "x", 6, "ours"))
+	x.stored(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x"))))
 	x.check(t, &twinStore{}, newFacts())
+}
+
+// What an author wrote is found without looking at everything else: one key could have
+// all tables walked as often as it liked.
+func TestIndexVanish(t *testing.T) {
+	x := newIndex(&twinStore{}, listsByName)
+	for i := range 20 {
+		x.stored(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours"))
+		x.stored(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x"))))
+	}
+	c := x.stored(testEvent(300, filters.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"}))
+	assert.Len(t, c.repos, 2, "2 and 7, not 12 and 17")
+	assert.Len(t, c.roots, 3, "2, 6 and 10")
+	assert.Len(t, x.tables.roots, 17)
+	for author, in := range x.tables.wrote {
+		for r, n := range in {
+			roots := 0
+			for id := range r.roots {
+				if x.tables.roots[id].author == author {
+					roots++
+				}
+			}
+			if r.newest != (nip34.Version{}) && r.ref.Owner == author.Value() {
+				roots++
+			}
+			assert.Equal(t, roots, n)
+		}
+	}
 }
 
 func heap() uint64 {

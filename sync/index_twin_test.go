@@ -261,7 +261,7 @@ func (x *index) check(t *testing.T, store *twinStore, told facts) {
 			announced[ref] = struct{}{}
 		}
 		require.Equal(t, ours, x.follows(id))
-		require.True(t, x.Root(id) || !ours)
+		require.Equal(t, ours, x.Root(id))
 	}
 	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
 }

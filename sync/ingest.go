@@ -515,6 +515,6 @@ func (g *ingest) recalled(keys map[depKey]struct{}) {
 func (g *ingest) removed(ev *nostr.Event) {
 	if id, err := filters.ParseEventID(ev.ID); err == nil {
 		g.known.add(id)
-		g.note(note{incoming: Incoming{Event: ev}, id: id, flags: g.fateOf(ev)})
+		g.note(note{incoming: Incoming{Event: ev}, id: id, flags: fateOf(ev)})
 	}
 }

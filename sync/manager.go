@@ -102,7 +102,6 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
 	m.index.us, m.sets.rejected = identity, m.ingest.rejected
 	m.index.counters, m.sets.counters = m.counters, m.counters
-	m.index.past, m.index.tables.past = m.ingest.rejected, m.ingest.rejected
 	m.ingest.refetch = func(relay filters.RelayURL, ids []filters.EventID) {
 		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})
 	}

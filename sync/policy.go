@@ -51,11 +51,11 @@ type AnnouncementHolder interface {
 // concurrent use. It may lag behind the Store by the events that are being saved
 // at this moment; what was found missing is judged again when it arrives.
 //
-// Verdicts must not depend on the order in which events arrive. So some methods tell
-// what is or was: an event that was accepted and has been replaced, deleted or made
-// to vanish since counts as well, as long as it is remembered.
+// What counts is what is here now: not what this process remembers to have been here,
+// since another one would not. So what refers to something that is gone is not accepted,
+// and waits for it to come back.
 type View interface {
-	Past
+	Standing
 	// Announcements returns the accepted announcements with this identifier, of
 	// whichever owner, in no particular order: those that are here now. They must
 	// not be changed; their Event is nil.
@@ -67,28 +67,25 @@ type View interface {
 	Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error)
 	// Addressed reports whether a version of an event is stored at any of the addresses.
 	Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error)
-	// Mentioned reports whether an event that is or was here tags id (e, E or q),
-	// deletions aside.
+	// Mentioned reports whether a stored event tags id (e, E or q), deletions aside.
 	Mentioned(ctx context.Context, id filters.EventID) (bool, error)
-	// Wrote reports whether an event of this author is stored.
+	// Wrote reports whether an event of this author is stored, requests to vanish aside.
 	Wrote(ctx context.Context, author filters.PubKey) (bool, error)
-	// Gone reports whether any of these events is not here although this author may
-	// have written it: it was accepted once, or a stored deletion or request to vanish
-	// of theirs covers it.
-	Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error)
 }
 
-// Past is what a [View] tells of what is or was here. It reads no Store.
-type Past interface {
-	// Announced reports whether an announcement of the repository is or was
-	// accepted, by which it need not be ours any more.
+// Standing is what a [View] tells of repositories and what belongs to them. It reads no
+// Store.
+type Standing interface {
+	// Announced reports whether an accepted announcement makes the repository ours.
 	Announced(ref filters.RepoRef) bool
-	// Maintained reports whether the author is or was a maintainer: the owner of an
-	// accepted announcement with this identifier that makes its repository ours, or
-	// listed by one.
+	// Left reports whether the newest announcement of the repository is here and does
+	// not make it ours: its owner took it from us.
+	Left(ref filters.RepoRef) bool
+	// Maintained reports whether the author is a maintainer: the owner of an accepted
+	// announcement with this identifier that makes its repository ours, or listed by one.
 	Maintained(identifier string, author filters.PubKey) bool
-	// Root reports whether id is or was an accepted patch, pull request or issue, or
-	// was an accepted announcement.
+	// Root reports whether id is an accepted patch, pull request or issue of a
+	// repository that is ours.
 	Root(id filters.EventID) bool
 }
 

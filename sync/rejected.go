@@ -31,9 +31,8 @@ const (
 // arrives, whole events are judged again, and the others are forgotten and asked for
 // again. It is bounded; the oldest go first.
 //
-// An event that was accepted once is remembered as such, whatever became of it: what
-// refers to it is judged as if it were still here, so that the order in which things
-// arrive does not decide.
+// Of an event that was accepted once and of which there may be other versions it is
+// remembered that it was: should these be deleted, it counts again.
 type rejected struct {
 	keepFor  time.Duration // an id; read-only
 	wholeFor time.Duration // a rejected event; read-only
@@ -73,7 +72,7 @@ type fate uint8
 
 const (
 	fateAccepted fate = 1 << iota // the policy accepted it once
-	fateRoot                      // and it is something to refer to: an announcement or a root event
+	_                             // is taken, in what an earlier version has kept
 	fateAsked                     // it was forgotten but for the above, and is wanted again
 	fateJudged                    // it is being judged again: should we end before that does, it is wanted again
 )
@@ -270,31 +269,10 @@ func wholeOf(el *list.Element) *waitingEvent {
 	return w
 }
 
-// was remembers that an event was accepted once that is being forgotten elsewhere,
-// and what would make it one to refer to.
-func (r *rejected) was(id filters.EventID, author filters.PubKey, flags fate, keys []depKey) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if el, ok := r.byID[id]; ok {
-		e := entryOf(el)
-		e.flags |= flags
-		if len(e.deps) == 0 {
-			r.link(e, keys)
-		}
-		return
-	}
-	e := r.entry(id, 0, time.Now())
-	e.author, e.flags = shortKey(author), flags
-	r.link(e, keys)
-	r.shrink(time.Now())
-}
-
 // link makes an entry wait for keys.
 func (r *rejected) link(e *remembered, keys []depKey) {
 	r.links += len(keys) - len(e.deps)
+	r.owners.Weigh(&e.turn, 1+int64(len(keys)/linksPerEntry))
 	e.deps = make([]depLink, len(keys))
 	for i, k := range keys {
 		d := &e.deps[i]
@@ -322,6 +300,7 @@ func (r *rejected) release1(e *remembered) *waitingEvent {
 		d.prev.next, d.next.prev = d.next, d.prev
 	}
 	r.links -= len(e.deps)
+	r.owners.Weigh(&e.turn, 1)
 	e.deps = nil
 	return r.unhold(e)
 }
@@ -362,7 +341,7 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 	for el := r.order.Front(); el != nil && r.old(entryOf(el), now); el = r.order.Front() {
 		r.remove(el)
 	}
-	for r.order.Len() > r.most {
+	for r.order.Len() > r.most || r.links > linksPerEntry*r.most {
 		last := r.owners.Next().Item
 		// Of what nothing depends on, and a relay has more of than its share, what was
 		// there first stays: a pass over all of it, in the same order each time, would

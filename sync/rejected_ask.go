@@ -18,28 +18,6 @@ func (r *rejected) has(id filters.EventID) bool {
 	return e != nil && e.flags&fateAsked == 0
 }
 
-// root reports whether an event was an accepted announcement or root event.
-func (r *rejected) root(id filters.EventID) bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.get(id)
-	return e != nil && e.flags&fateRoot != 0
-}
-
-// accepted reports whether an event by this author was accepted once.
-func (r *rejected) accepted(id filters.EventID, author filters.PubKey) bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.get(id)
-	return e != nil && e.flags&fateAccepted != 0 && e.author == shortKey(author)
-}
-
 // forget has an event looked at again. That it was accepted once stays known.
 func (r *rejected) forget(id filters.EventID) {
 	r.mu.Lock()

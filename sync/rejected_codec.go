@@ -228,7 +228,7 @@ func (c *chunkReader) number(most uint64) uint64 {
 func (c *chunkReader) entry(relays uint64) (e restored) {
 	copy(e.id[:], c.bytes(len(e.id)))
 	e.author = binary.BigEndian.Uint64(c.bytes(8))
-	e.flags = fate(c.bytes(1)[0]) & (fateAccepted | fateRoot | fateAsked)
+	e.flags = fate(c.bytes(1)[0]) & (fateAccepted | fateAsked)
 	e.createdAt = nostr.Timestamp(c.number(1<<62)) - 1 //nolint:gosec // bounded
 	e.kind = int32(uint32(c.number(1<<32 - 1)))        //nolint:gosec // bounded
 	e.seen = int64(c.number(1 << 62))                  //nolint:gosec // bounded

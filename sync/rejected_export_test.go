@@ -90,7 +90,7 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 	_, err := back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.False(t, back.has(testID(1)) || back.has(testID(2)))
-	require.True(t, back.accepted(testID(2), testKey(2)))
+	require.NotNil(t, back.get(testID(2)))
 	require.Equal(t, map[filters.RelayURL][]filters.EventID{
 		back.relays.url(1): {testID(1)}, back.relays.url(2): {testID(2)},
 	}, back.wanted())

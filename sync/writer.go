@@ -173,7 +173,7 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 		}
 		switch {
 		case verdict.Decision == Accept && g.expired(j.incoming.Event):
-			woken = append(woken, g.reject(ctx, j, reject(reasonExpired), true)...)
+			g.reject(j, reject(reasonExpired))
 		case verdict.Decision == Accept:
 			accepted = append(accepted, j)
 		case verdict.Decision == Hold:
@@ -181,7 +181,7 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 		case verdict.Decision == Depend && len(verdict.DependsOn) > 0:
 			g.depend(j, verdict.DependsOn)
 		case verdict.Decision == Reject:
-			g.reject(ctx, j, verdict, false)
+			g.reject(j, verdict)
 		case verdict.Decision == Later:
 			g.postpone(j, verdict.Reason)
 		default:
@@ -191,8 +191,7 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 	return accepted, woken
 }
 
-// expired reports whether an event's time is over (NIP-40). That is asked last: what
-// refers to it counts as if it were here.
+// expired reports whether an event's time is over (NIP-40).
 func (g *ingest) expired(ev *nostr.Event) bool {
 	at, ok := nip34.Expiration(ev)
 	return ok && at <= nostr.Now()
@@ -343,22 +342,13 @@ func (g *ingest) end(j *job, ok bool) {
 	}
 }
 
-// reject remembers an event that is not for us. accepted says that it would have
-// been once; then it returns what waited for that.
-func (g *ingest) reject(ctx context.Context, j *job, v Verdict, accepted bool) (woken []*waitingEvent) {
+// reject remembers an event that is not for us.
+func (g *ingest) reject(j *job, v Verdict) {
 	g.unwanted(j, v.Reason)
 	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.cost, deps: keysOf(v.DependsOn)}
-	if accepted {
-		n.flags, n.deps = g.fateOf(j.incoming.Event), g.becomesRoot(j.incoming.Event)
-	}
 	n.fresh = len(n.deps) > 0
 	g.note(n)
-	if accepted {
-		g.feed.superseded(j.incoming.Event)
-		woken = g.arrived(ctx, g.fulfils(j.incoming.Event, false))
-	}
 	g.done(j)
-	return woken
 }
 
 // postpone remembers nothing of an event, which may be fetched again another time. One
@@ -376,26 +366,11 @@ func (g *ingest) unwanted(j *job, reason string) {
 }
 
 // fateOf is what is to be remembered of an event that was accepted.
-func (g *ingest) fateOf(ev *nostr.Event) fate {
+func fateOf(ev *nostr.Event) fate {
 	if ev.Kind == filters.KindDeletion || ev.Kind == filters.KindVanish {
-		return 0 // they can't be referred to, or deleted
-	}
-	if ev.Kind == filters.KindAnnouncement || slices.ContainsFunc(nip34.RootRefs(ev), g.view.Announced) {
-		return fateAccepted | fateRoot
+		return 0 // nothing that happens to others has them judged again
 	}
 	return fateAccepted
-}
-
-// becomesRoot returns what would make an accepted event that is gone one to refer to.
-func (g *ingest) becomesRoot(ev *nostr.Event) []depKey {
-	if g.fateOf(ev)&fateRoot != 0 {
-		return nil
-	}
-	var deps []Dependency
-	for _, ref := range nip34.RootRefs(ev) {
-		deps = append(deps, OnRepo(ref))
-	}
-	return keysOf(deps)
 }
 
 // note remembers an event and counts what had to go for that.
@@ -413,7 +388,7 @@ func (g *ingest) remember(ev *nostr.Event) {
 	id, err := filters.ParseEventID(ev.ID)
 	key, ok := addressKey(ev)
 	if err == nil && ok {
-		g.note(note{incoming: Incoming{Event: ev}, id: id, deps: []depKey{key}, flags: g.fateOf(ev)})
+		g.note(note{incoming: Incoming{Event: ev}, id: id, deps: []depKey{key}, flags: fateOf(ev)})
 	}
 }
 
@@ -554,7 +529,6 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 		woken = g.arrived(ctx, g.fulfils(ev, true))
 	case Superseded, Deleted:
 		g.gone(j, o.Result)
-		woken = g.arrived(ctx, g.fulfils(ev, false))
 	case Refused:
 		g.note(note{incoming: j.incoming, id: j.key.id})
 	default:
@@ -611,13 +585,12 @@ func (g *ingest) count(id filters.EventID, ev *nostr.Event) {
 // gone remembers an event that was accepted but is no more.
 func (g *ingest) gone(j *job, r Result) {
 	ev := j.incoming.Event
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, flags: g.fateOf(ev), deps: g.becomesRoot(ev)}
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, flags: fateOf(ev)}
 	if key, ok := addressKey(ev); ok && r == Superseded {
 		n.deps = []depKey{key}
 	}
 	n.fresh = len(n.deps) > 0
 	g.note(n)
-	g.feed.superseded(ev)
 }
 
 // brought counts a new event for the relay that had it.

@@ -213,6 +213,15 @@ func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict relaysync.V
 		s.log.Error("event could not be judged", "err", err)
 		return relaysync.Verdict{}, msgJudge
 	}
+	if verdict.Decision == relaysync.Reject || verdict.Decision == relaysync.Depend {
+		// What is stored is a duplicate, whatever would be said of it now: a deletion
+		// deletes nothing any more that was here when it came.
+		if id, err := filters.ParseEventID(e.ID); err == nil {
+			if has, err := s.store.Has(ctx, []filters.EventID{id}); err == nil && has[0] {
+				return relaysync.Verdict{Decision: relaysync.Accept}, ""
+			}
+		}
+	}
 	switch verdict.Decision {
 	case relaysync.Hold:
 		msg = msgHeld

@@ -74,6 +74,9 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	case filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
 		view = &waitingView{view, where}
 	case filters.KindAnnouncement:
+		if p.leaves(ev) {
+			view = &waitingView{view, where} // what waits can be taken from us as well
+		}
 	case filters.KindDeletion, filters.KindVanish:
 		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where}})
 	default:
@@ -199,12 +202,12 @@ func has(all []*nip34.Announcement, ref filters.RepoRef) bool {
 	return false
 }
 
-// Announced implements [relaysync.Past].
+// Announced implements [relaysync.Standing].
 func (v *waitingView) Announced(ref filters.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Maintained implements [relaysync.Past]. An announcement that has waited in vain gives
+// Maintained implements [relaysync.Standing]. An announcement that has waited in vain gives
 // its maintainers a say for a while: their next state has it wait again.
 func (v *waitingView) Maintained(identifier string, author filters.PubKey) bool {
 	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.where.Remembered(identifier))

@@ -184,6 +184,108 @@ func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) (
 	return c
 }
 
+// MockUserHolder is a mock of UserHolder interface.
+type MockUserHolder struct {
+	ctrl     *gomock.Controller
+	recorder *MockUserHolderMockRecorder
+	isgomock struct{}
+}
+
+// MockUserHolderMockRecorder is the mock recorder for MockUserHolder.
+type MockUserHolderMockRecorder struct {
+	mock *MockUserHolder
+}
+
+// NewMockUserHolder creates a new mock instance.
+func NewMockUserHolder(ctrl *gomock.Controller) *MockUserHolder {
+	mock := &MockUserHolder{ctrl: ctrl}
+	mock.recorder = &MockUserHolderMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockUserHolder) EXPECT() *MockUserHolderMockRecorder {
+	return m.recorder
+}
+
+// Held mocks base method.
+func (m *MockUserHolder) Held(ctx context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Held", ctx, filter)
+	ret0, _ := ret[0].([]relaysync.Stamp)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Held indicates an expected call of Held.
+func (mr *MockUserHolderMockRecorder) Held(ctx, filter any) *MockUserHolderHeldCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Held", reflect.TypeOf((*MockUserHolder)(nil).Held), ctx, filter)
+	return &MockUserHolderHeldCall{Call: call}
+}
+
+// MockUserHolderHeldCall wrap *gomock.Call
+type MockUserHolderHeldCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockUserHolderHeldCall) Return(arg0 []relaysync.Stamp, arg1 error) *MockUserHolderHeldCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockUserHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockUserHolderHeldCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockUserHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockUserHolderHeldCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// HeldForUser mocks base method.
+func (m *MockUserHolder) HeldForUser(id filters.EventID) (bool, bool) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "HeldForUser", id)
+	ret0, _ := ret[0].(bool)
+	ret1, _ := ret[1].(bool)
+	return ret0, ret1
+}
+
+// HeldForUser indicates an expected call of HeldForUser.
+func (mr *MockUserHolderMockRecorder) HeldForUser(id any) *MockUserHolderHeldForUserCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "HeldForUser", reflect.TypeOf((*MockUserHolder)(nil).HeldForUser), id)
+	return &MockUserHolderHeldForUserCall{Call: call}
+}
+
+// MockUserHolderHeldForUserCall wrap *gomock.Call
+type MockUserHolderHeldForUserCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockUserHolderHeldForUserCall) Return(byUser, held bool) *MockUserHolderHeldForUserCall {
+	c.Call = c.Call.Return(byUser, held)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockUserHolderHeldForUserCall) Do(f func(filters.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockUserHolderHeldForUserCall) DoAndReturn(f func(filters.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockAnnouncementHolder is a mock of AnnouncementHolder interface.
 type MockAnnouncementHolder struct {
 	ctrl     *gomock.Controller
@@ -502,41 +604,40 @@ func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []filters.Event
 	return c
 }
 
-// Gone mocks base method.
-func (m *MockView) Gone(ctx context.Context, ids []filters.EventID, author filters.PubKey) (bool, error) {
+// Left mocks base method.
+func (m *MockView) Left(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Gone", ctx, ids, author)
+	ret := m.ctrl.Call(m, "Left", ref)
 	ret0, _ := ret[0].(bool)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
+	return ret0
 }
 
-// Gone indicates an expected call of Gone.
-func (mr *MockViewMockRecorder) Gone(ctx, ids, author any) *MockViewGoneCall {
+// Left indicates an expected call of Left.
+func (mr *MockViewMockRecorder) Left(ref any) *MockViewLeftCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Gone", reflect.TypeOf((*MockView)(nil).Gone), ctx, ids, author)
-	return &MockViewGoneCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Left", reflect.TypeOf((*MockView)(nil).Left), ref)
+	return &MockViewLeftCall{Call: call}
 }
 
-// MockViewGoneCall wrap *gomock.Call
-type MockViewGoneCall struct {
+// MockViewLeftCall wrap *gomock.Call
+type MockViewLeftCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockViewGoneCall) Return(arg0 bool, arg1 error) *MockViewGoneCall {
-	c.Call = c.Call.Return(arg0, arg1)
+func (c *MockViewLeftCall) Return(arg0 bool) *MockViewLeftCall {
+	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewGoneCall) Do(f func(context.Context, []filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
+func (c *MockViewLeftCall) Do(f func(filters.RepoRef) bool) *MockViewLeftCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewGoneCall) DoAndReturn(f func(context.Context, []filters.EventID, filters.PubKey) (bool, error)) *MockViewGoneCall {
+func (c *MockViewLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockViewLeftCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -695,32 +796,32 @@ func (c *MockViewWroteCall) DoAndReturn(f func(context.Context, filters.PubKey) 
 	return c
 }
 
-// MockPast is a mock of Past interface.
-type MockPast struct {
+// MockStanding is a mock of Standing interface.
+type MockStanding struct {
 	ctrl     *gomock.Controller
-	recorder *MockPastMockRecorder
+	recorder *MockStandingMockRecorder
 	isgomock struct{}
 }
 
-// MockPastMockRecorder is the mock recorder for MockPast.
-type MockPastMockRecorder struct {
-	mock *MockPast
+// MockStandingMockRecorder is the mock recorder for MockStanding.
+type MockStandingMockRecorder struct {
+	mock *MockStanding
 }
 
-// NewMockPast creates a new mock instance.
-func NewMockPast(ctrl *gomock.Controller) *MockPast {
-	mock := &MockPast{ctrl: ctrl}
-	mock.recorder = &MockPastMockRecorder{mock}
+// NewMockStanding creates a new mock instance.
+func NewMockStanding(ctrl *gomock.Controller) *MockStanding {
+	mock := &MockStanding{ctrl: ctrl}
+	mock.recorder = &MockStandingMockRecorder{mock}
 	return mock
 }
 
 // EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockPast) EXPECT() *MockPastMockRecorder {
+func (m *MockStanding) EXPECT() *MockStandingMockRecorder {
 	return m.recorder
 }
 
 // Announced mocks base method.
-func (m *MockPast) Announced(ref filters.RepoRef) bool {
+func (m *MockStanding) Announced(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Announced", ref)
 	ret0, _ := ret[0].(bool)
@@ -728,37 +829,75 @@ func (m *MockPast) Announced(ref filters.RepoRef) bool {
 }
 
 // Announced indicates an expected call of Announced.
-func (mr *MockPastMockRecorder) Announced(ref any) *MockPastAnnouncedCall {
+func (mr *MockStandingMockRecorder) Announced(ref any) *MockStandingAnnouncedCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Announced", reflect.TypeOf((*MockPast)(nil).Announced), ref)
-	return &MockPastAnnouncedCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Announced", reflect.TypeOf((*MockStanding)(nil).Announced), ref)
+	return &MockStandingAnnouncedCall{Call: call}
 }
 
-// MockPastAnnouncedCall wrap *gomock.Call
-type MockPastAnnouncedCall struct {
+// MockStandingAnnouncedCall wrap *gomock.Call
+type MockStandingAnnouncedCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPastAnnouncedCall) Return(arg0 bool) *MockPastAnnouncedCall {
+func (c *MockStandingAnnouncedCall) Return(arg0 bool) *MockStandingAnnouncedCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPastAnnouncedCall) Do(f func(filters.RepoRef) bool) *MockPastAnnouncedCall {
+func (c *MockStandingAnnouncedCall) Do(f func(filters.RepoRef) bool) *MockStandingAnnouncedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPastAnnouncedCall) DoAndReturn(f func(filters.RepoRef) bool) *MockPastAnnouncedCall {
+func (c *MockStandingAnnouncedCall) DoAndReturn(f func(filters.RepoRef) bool) *MockStandingAnnouncedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Left mocks base method.
+func (m *MockStanding) Left(ref filters.RepoRef) bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Left", ref)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Left indicates an expected call of Left.
+func (mr *MockStandingMockRecorder) Left(ref any) *MockStandingLeftCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Left", reflect.TypeOf((*MockStanding)(nil).Left), ref)
+	return &MockStandingLeftCall{Call: call}
+}
+
+// MockStandingLeftCall wrap *gomock.Call
+type MockStandingLeftCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStandingLeftCall) Return(arg0 bool) *MockStandingLeftCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStandingLeftCall) Do(f func(filters.RepoRef) bool) *MockStandingLeftCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStandingLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockStandingLeftCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Maintained mocks base method.
-func (m *MockPast) Maintained(identifier string, author filters.PubKey) bool {
+func (m *MockStanding) Maintained(identifier string, author filters.PubKey) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Maintained", identifier, author)
 	ret0, _ := ret[0].(bool)
@@ -766,37 +905,37 @@ func (m *MockPast) Maintained(identifier string, author filters.PubKey) bool {
 }
 
 // Maintained indicates an expected call of Maintained.
-func (mr *MockPastMockRecorder) Maintained(identifier, author any) *MockPastMaintainedCall {
+func (mr *MockStandingMockRecorder) Maintained(identifier, author any) *MockStandingMaintainedCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintained", reflect.TypeOf((*MockPast)(nil).Maintained), identifier, author)
-	return &MockPastMaintainedCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintained", reflect.TypeOf((*MockStanding)(nil).Maintained), identifier, author)
+	return &MockStandingMaintainedCall{Call: call}
 }
 
-// MockPastMaintainedCall wrap *gomock.Call
-type MockPastMaintainedCall struct {
+// MockStandingMaintainedCall wrap *gomock.Call
+type MockStandingMaintainedCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPastMaintainedCall) Return(arg0 bool) *MockPastMaintainedCall {
+func (c *MockStandingMaintainedCall) Return(arg0 bool) *MockStandingMaintainedCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPastMaintainedCall) Do(f func(string, filters.PubKey) bool) *MockPastMaintainedCall {
+func (c *MockStandingMaintainedCall) Do(f func(string, filters.PubKey) bool) *MockStandingMaintainedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPastMaintainedCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockPastMaintainedCall {
+func (c *MockStandingMaintainedCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockStandingMaintainedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Root mocks base method.
-func (m *MockPast) Root(id filters.EventID) bool {
+func (m *MockStanding) Root(id filters.EventID) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Root", id)
 	ret0, _ := ret[0].(bool)
@@ -804,31 +943,31 @@ func (m *MockPast) Root(id filters.EventID) bool {
 }
 
 // Root indicates an expected call of Root.
-func (mr *MockPastMockRecorder) Root(id any) *MockPastRootCall {
+func (mr *MockStandingMockRecorder) Root(id any) *MockStandingRootCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Root", reflect.TypeOf((*MockPast)(nil).Root), id)
-	return &MockPastRootCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Root", reflect.TypeOf((*MockStanding)(nil).Root), id)
+	return &MockStandingRootCall{Call: call}
 }
 
-// MockPastRootCall wrap *gomock.Call
-type MockPastRootCall struct {
+// MockStandingRootCall wrap *gomock.Call
+type MockStandingRootCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPastRootCall) Return(arg0 bool) *MockPastRootCall {
+func (c *MockStandingRootCall) Return(arg0 bool) *MockStandingRootCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPastRootCall) Do(f func(filters.EventID) bool) *MockPastRootCall {
+func (c *MockStandingRootCall) Do(f func(filters.EventID) bool) *MockStandingRootCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPastRootCall) DoAndReturn(f func(filters.EventID) bool) *MockPastRootCall {
+func (c *MockStandingRootCall) DoAndReturn(f func(filters.EventID) bool) *MockStandingRootCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

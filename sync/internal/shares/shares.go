@@ -62,6 +62,14 @@ func (s *Shares[T]) Add(m *Member[T], owner Owner, weight int64) {
 	s.weigh(sh, weight)
 }
 
+// Weigh has m count as much as weight from now on. One that is not kept counts nothing.
+func (s *Shares[T]) Weigh(m *Member[T], weight int64) {
+	if m.share != nil {
+		s.weigh(m.share, weight-m.weight)
+		m.weight = weight
+	}
+}
+
 // Remove keeps m no more. It reports whether that was the last of its owner.
 func (s *Shares[T]) Remove(m *Member[T]) (last bool) {
 	sh := m.share

@@ -1,0 +1,120 @@
+package sync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// sameAfterARestart has events judged, before and after a restart.
+func sameAfterARestart(r *rig, want relaysync.Decision, events ...*nostr.Event) *rig {
+	r.t.Helper()
+	for range 2 {
+		for _, ev := range events {
+			v, err := r.manager.Judge(r.t.Context(), ev)
+			require.NoError(r.t, err)
+			require.Equal(r.t, want, v.Decision, "kind %d", ev.Kind)
+		}
+		r.stop()
+		r = start(r.t, r.net, r.store, relaysync.Config{})
+		after(time.Minute)
+	}
+	return r
+}
+
+// The removal of a repository by moderation had no effect until a restart: what tagged
+// it was still accepted, and so were versions of it that do not list us.
+func TestModeratedRepository(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, store := relaytest.NewNetwork(), memstore.New()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		owner, x := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("x")
+		ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
+		issue := x.Issue(at(2*time.Hour), owner.Ref("repo"), "before")
+		(&rig{t: t, store: store}).save(ann, issue)
+		r := start(t, net, store, relaysync.Config{})
+		after(time.Minute)
+		id, err := filters.ParseEventID(ann.ID)
+		require.NoError(t, err)
+		store.Remove(id)
+		r.manager.Removed(ann)
+		after(time.Minute)
+		r = sameAfterARestart(r, relaysync.Depend,
+			x.Issue(at(0), owner.Ref("repo"), "spam"), x.Comment(at(0), issue, "spam"),
+			owner.State(at(0), "repo", nil, "main"))
+		r = sameAfterARestart(r, relaysync.Reject, owner.Hosted(at(0), "repo", "elsewhere.example"))
+		require.True(t, r.has(issue), "what was stored before is not ours to remove")
+		r.save(owner.Hosted(at(0), "repo", us, "a.example"))
+		after(time.Minute)
+		r = sameAfterARestart(r, relaysync.Accept, x.Issue(at(0), owner.Ref("repo"), "welcome"), x.Comment(at(0), issue, "again"))
+		r.stop()
+	})
+}
+
+// A state that was signed after its author had been removed as maintainer was accepted
+// until a restart.
+func TestRemovedMaintainer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, store := relaytest.NewNetwork(), memstore.New()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		owner, carol := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("carol")
+		relays, clones := []string{"wss://" + us, "wss://a.example"}, []string{owner.CloneURL("wss://"+us, "repo")}
+		hers := carol.State(at(2*time.Hour), "repo", map[string]string{"refs/heads/main": fmt.Sprintf("%040x", 1)}, "")
+		(&rig{t: t, store: store}).save(owner.Announcement(at(24*time.Hour), "repo", relays, clones, carol), hers)
+		r := start(t, net, store, relaysync.Config{})
+		after(time.Minute)
+		r.save(owner.Announcement(at(time.Hour), "repo", relays, clones))
+		after(time.Minute)
+		late := carol.State(at(0), "repo", map[string]string{"refs/heads/main": fmt.Sprintf("%040x", 2)}, "")
+		r = sameAfterARestart(r, relaysync.Depend, late)
+		r = sameAfterARestart(r, relaysync.Accept,
+			carol.Event(at(0), nostr.KindDeletion, "", nostr.Tag{"a", "30618:" + carol.Hex() + ":repo"}))
+		r.save(owner.Announcement(at(0), "repo", relays, clones, carol))
+		after(time.Minute)
+		sameAfterARestart(r, relaysync.Accept, late).stop()
+	})
+}
+
+// A request to vanish stays, so that its author had always written something: one key
+// could send any number, each of which was executed.
+func TestVanishingTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		x := relaytest.NewCheapKey("x")
+		after(time.Minute)
+		issue := x.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		r.save(issue)
+		var requests []*nostr.Event
+		for i := range 100 {
+			requests = append(requests, x.Event(at(time.Minute), filters.KindVanish, fmt.Sprint(i),
+				nostr.Tag{"relay", "ALL_RELAYS"}, nostr.Tag{"a", owner.Ref("repo").String()}))
+		}
+		a.Publish(requests[0])
+		after(time.Minute)
+		a.Publish(requests[1:]...)
+		after(time.Minute)
+		require.False(t, r.has(issue))
+		kept := 0
+		for _, ev := range requests {
+			if r.has(ev) {
+				kept++
+			}
+		}
+		require.Equal(t, 1, kept)
+		again := x.Issue(at(2*time.Hour), owner.Ref("repo"), "covered")
+		a.Publish(again)
+		after(time.Minute)
+		require.False(t, r.has(again))
+	})
+}
