@@ -223,10 +223,9 @@ func add[K comparable](budgets map[K]*dayBudget, k K, n int64, now time.Time) {
 		return
 	}
 	if len(budgets) >= maxMemory {
-		for o, b := range budgets {
-			if now.Sub(b.since) >= day || len(budgets) >= maxMemory {
-				delete(budgets, o)
-			}
+		for o := range budgets { // any: to look for one whose day is over would take longer each time
+			delete(budgets, o)
+			break
 		}
 	}
 	budgets[k] = &dayBudget{since: now, bytes: n}

@@ -29,6 +29,10 @@ type Config struct {
 	// MaxPackObjects bounds the objects of a pack, by its header. For more of them git
 	// needs more memory: see MaxMemory. Defaults to 2,000,000.
 	MaxPackObjects uint32
+	// MaxAddressDay bounds what comes from one address (of IPv6 its /64) in 24 hours, under
+	// whatever names, in bytes. It is not kept over a restart. Defaults to 16 GiB, as
+	// purgatory.Config.MaxHostDay does for each name.
+	MaxAddressDay int64
 	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
 	// Default to 64 MiB and 500,000.
 	MaxAdvertBytes int64
@@ -86,6 +90,7 @@ func (c Config) withDefaults() Config {
 	def(&c.UserAgent, "git/2.39 graspsync")
 	def(&c.MaxPackBytes, 4<<30)
 	def(&c.MaxPackObjects, 2_000_000)
+	def(&c.MaxAddressDay, 16<<30)
 	def(&c.MaxAdvertBytes, 64<<20)
 	def(&c.MaxAdvertRefs, 500_000)
 	def(&c.Timeout, 10*time.Minute)
@@ -123,6 +128,7 @@ func (c Config) validate() error {
 		}
 	}
 	positive("MaxPackBytes", c.MaxPackBytes > 0)
+	positive("MaxAddressDay", c.MaxAddressDay > 0)
 	positive("MaxAdvertBytes", c.MaxAdvertBytes > 0)
 	positive("MaxAdvertRefs", c.MaxAdvertRefs > 0)
 	positive("Timeout", c.Timeout > 0)

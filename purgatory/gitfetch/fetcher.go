@@ -61,10 +61,13 @@ type Fetcher struct {
 	epoch    string        // in the names of quarantines: whose they are
 	names    atomic.Uint64
 	free     func(dir string) (uint64, error) // of the disk
+	files    files
 
 	maintaining chan struct{} // a slot for each repository that is maintained
 	mu          sync.Mutex
 	upkept      map[string]bool // their folders; guarded by mu
+
+	addresses *addresses
 
 	// For tests, nil otherwise: what was given to the disk, what is about to appear
 	// in a repository, which pack was made there, which child is about to start.
@@ -101,9 +104,12 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
 		epoch:    newEpoch(),
 
+		addresses: &addresses{most: cfg.MaxAddressDay},
+
 		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool),
 
-		free: disk.Free,
+		free:  disk.Free,
+		files: osFiles{},
 	}
 	f.client = &upload.Client{
 		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
@@ -266,8 +272,14 @@ func (f *Fetcher) receive(ctx context.Context, to *spool, from egress.URL, wants
 	defer release()
 	m.clock.run()
 	defer m.clock.stop()
+	var p peer
+	ctx = p.trace(ctx)
+	defer func() { f.addresses.add(p.address(), m.n.Load(), time.Now()) }()
 	server, err := f.client.Discover(ctx, from, m)
 	if err != nil {
+		return err
+	}
+	if err := f.addresses.check(p.address(), time.Now()); err != nil {
 		return err
 	}
 	if server.Format != format {

@@ -266,7 +266,7 @@ func TestMarkedPacksStay(t *testing.T) {
 	late := packed(t, dir, nip34.ObjectID{}, "late")
 	f.packed = func(string) {
 		for _, path := range k.packs() {
-			require.NoError(t, writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
+			require.NoError(t, k.f.writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
 		}
 	}
 	git(t, dir, "update-ref", "refs/heads/late", late.String())

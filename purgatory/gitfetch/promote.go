@@ -49,13 +49,15 @@ const keepNote = "graspsync\n"
 func (q *Quarantine) promotePack(base string) error {
 	from, to := filepath.Join(q.packs(), base), filepath.Join(q.dir, "objects", "pack", base)
 	folder := filepath.Dir(to)
-	if err := writeKeep(to + ".keep"); err != nil {
+	if err := q.f.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
 	// The same objects may have come before: then all that they lack is the mark. If
 	// garbage collection takes the pack at this moment it is ours that stays.
-	_, err := os.Stat(to + ".idx")
-	there := err == nil
+	there, err := q.f.exists(to + ".idx")
+	if err != nil {
+		return err
+	}
 	for _, ext := range []string{".pack", ".rev"} {
 		if err := q.f.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
 			return err
@@ -69,8 +71,9 @@ func (q *Quarantine) promotePack(base string) error {
 	}
 	if there {
 		// An index of another version of git may differ and be right all the same.
-		_, err = os.Stat(to + ".idx")
-		there = err == nil
+		if there, err = q.f.exists(to + ".idx"); err != nil {
+			return err
+		}
 	}
 	if !there {
 		if err := q.f.move(from+".idx", to+".idx"); err != nil {
@@ -80,9 +83,17 @@ func (q *Quarantine) promotePack(base string) error {
 	return q.f.sync(folder)
 }
 
+func (f *Fetcher) exists(path string) (bool, error) {
+	_, err := f.files.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // writeKeep marks a pack, unless somebody else did.
-func writeKeep(path string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (f *Fetcher) writeKeep(path string) error {
+	file, err := f.files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}
@@ -101,7 +112,7 @@ func (f *Fetcher) move(from, to string) error {
 	if f.placed != nil {
 		f.placed(to)
 	}
-	return os.Rename(from, to)
+	return f.files.Rename(from, to)
 }
 
 // sync has the system write a file or folder to the disk.
@@ -109,7 +120,7 @@ func (f *Fetcher) sync(path string) error {
 	if f.synced != nil {
 		f.synced(path)
 	}
-	return syncPath(path)
+	return f.files.Sync(path)
 }
 
 func syncPath(path string) error {
@@ -138,7 +149,7 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := readIndexes(q.packs(), before, len(q.complete[0].String())/2)
+	have, err := q.f.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
 	if err != nil {
 		return err
 	}
@@ -175,7 +186,7 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed 
 		if made != "" && strings.HasPrefix(name, made+".") {
 			continue // one of those that came was just that
 		}
-		if err := os.Remove(filepath.Join(q.packs(), name)); err != nil {
+		if err := q.f.files.Remove(filepath.Join(q.packs(), name)); err != nil {
 			return err
 		}
 	}
@@ -204,12 +215,12 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool) (made str
 }
 
 // readIndexes reads which objects are in the packs of a folder.
-func readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
+func (f *Fetcher) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
 	for name := range names {
 		if !strings.HasSuffix(name, ".idx") {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(folder, name))
+		data, err := f.files.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,7 +49,7 @@ func (f *Fetcher) newQuarantine(dir string) (*Quarantine, error) {
 	}
 	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, f.epoch, f.names.Add(1))}
 	for _, p := range []string{q.path(), q.packs()} {
-		if err := os.Mkdir(p, 0o700); err != nil {
+		if err := f.files.Mkdir(p, 0o700); err != nil {
 			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
 		}
 	}
@@ -62,7 +61,7 @@ func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
 
 // content lists the files in a quarantine.
 func (q *Quarantine) content() (map[string]bool, error) {
-	entries, err := os.ReadDir(q.packs())
+	entries, err := q.f.files.ReadDir(q.packs())
 	if err != nil {
 		return nil, fmt.Errorf("reading a quarantine: %w", err)
 	}
@@ -80,7 +79,7 @@ func (q *Quarantine) restore(before map[string]bool) error {
 	errs := []error{err}
 	for name := range now {
 		if !before[name] {
-			errs = append(errs, os.Remove(filepath.Join(q.packs(), name)))
+			errs = append(errs, q.f.files.Remove(filepath.Join(q.packs(), name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -88,14 +87,14 @@ func (q *Quarantine) restore(before map[string]bool) error {
 
 // sweep removes the quarantines that earlier processes left in a repository.
 func (f *Fetcher) sweep(dir string) error {
-	entries, err := os.ReadDir(dir)
+	entries, err := f.files.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("sweeping quarantines: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), quarantinePrefix) && !strings.HasPrefix(e.Name(), quarantinePrefix+f.epoch) {
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+			errs = append(errs, f.files.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
@@ -103,7 +102,7 @@ func (f *Fetcher) sweep(dir string) error {
 
 // Discard implements [purgatory.Quarantine].
 func (q *Quarantine) Discard() error {
-	if err := os.RemoveAll(q.path()); err != nil {
+	if err := q.f.files.RemoveAll(q.path()); err != nil {
 		return fmt.Errorf("removing a quarantine: %w", err)
 	}
 	return nil
@@ -158,7 +157,7 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 		if before[name] || !strings.HasSuffix(name, ".idx") {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(q.packs(), name))
+		data, err := q.f.files.ReadFile(filepath.Join(q.packs(), name))
 		if err != nil {
 			return fmt.Errorf("reading a quarantine: %w", err)
 		}
@@ -189,7 +188,7 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	packs, err := readIndexes(q.packs(), before, len(ids[0].String())/2)
+	packs, err := q.f.readIndexes(q.packs(), before, len(ids[0].String())/2)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []by
 // one. The pack goes through a file of ours: the path of neither may be an argument, and
 // two children at once might wait for each other.
 func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, revisions io.Reader) (err error) {
-	file, err := os.OpenFile(filepath.Join(q.path(), "shared"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := f.files.OpenFile(filepath.Join(q.path(), "shared"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -161,5 +161,5 @@ func (f *Fetcher) kept(dir string, idLen int) (packIndexes, error) {
 			names[filepath.Base(base)+".idx"] = true
 		}
 	}
-	return readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
+	return f.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }

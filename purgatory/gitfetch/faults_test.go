@@ -1,0 +1,182 @@
+package gitfetch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// faultyFiles fail once, at the n-th thing that is done to them.
+type faultyFiles struct {
+	osFiles
+	n, done int
+	what    string // what failed
+}
+
+func (f *faultyFiles) step(op, name string) error {
+	if f.done++; f.done != f.n {
+		return nil
+	}
+	f.what = op + " " + filepath.Base(name)
+	return &os.PathError{Op: op, Path: name, Err: syscall.EIO}
+}
+
+func (f *faultyFiles) Stat(name string) (os.FileInfo, error) {
+	if err := f.step("stat", name); err != nil {
+		return nil, err
+	}
+	return f.osFiles.Stat(name)
+}
+
+func (f *faultyFiles) ReadDir(name string) ([]os.DirEntry, error) {
+	if err := f.step("readdir", name); err != nil {
+		return nil, err
+	}
+	return f.osFiles.ReadDir(name)
+}
+
+func (f *faultyFiles) ReadFile(name string) ([]byte, error) {
+	if err := f.step("read", name); err != nil {
+		return nil, err
+	}
+	return f.osFiles.ReadFile(name)
+}
+
+func (f *faultyFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
+	if err := f.step("open", name); err != nil {
+		return nil, err
+	}
+	return f.osFiles.OpenFile(name, flag, mode)
+}
+
+func (f *faultyFiles) Mkdir(name string, mode os.FileMode) error {
+	if err := f.step("mkdir", name); err != nil {
+		return err
+	}
+	return f.osFiles.Mkdir(name, mode)
+}
+
+func (f *faultyFiles) Rename(from, to string) error {
+	if err := f.step("rename", to); err != nil {
+		return err
+	}
+	return f.osFiles.Rename(from, to)
+}
+
+func (f *faultyFiles) Remove(name string) error {
+	if err := f.step("remove", name); err != nil {
+		return err
+	}
+	return f.osFiles.Remove(name)
+}
+
+func (f *faultyFiles) RemoveAll(name string) error {
+	if err := f.step("removeall", name); err != nil {
+		return err
+	}
+	return f.osFiles.RemoveAll(name)
+}
+
+func (f *faultyFiles) Sync(name string) error {
+	if err := f.step("sync", name); err != nil {
+		return err
+	}
+	return f.osFiles.Sync(name)
+}
+
+// Everything that is done to the disk fails once, in each way to get objects: whoever asked
+// is told, no server is blamed for it, what had been gathered before is still there, the
+// repository is sound, and the next try works.
+func TestEachFaultOfTheDiskIsTold(t *testing.T) {
+	there := bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 3)
+	o := serve(t, there, nil)
+	type step func(f *Fetcher, here string) error
+	for name, run := range map[string]step{
+		"fetch": func(f *Fetcher, here string) (err error) {
+			q, err := f.newQuarantine(here)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, q.Discard()) }()
+			if _, err := q.Fetch(t.Context(), o.clone(t), ids[:1]); err != nil {
+				return err
+			}
+			if _, err := q.Fetch(t.Context(), o.clone(t), ids); err != nil {
+				return err
+			}
+			if missing, err := q.Missing(t.Context(), ids); err != nil {
+				return err
+			} else if len(missing) > 0 {
+				return fmt.Errorf("blamed for %v", missing)
+			}
+			return q.Promote(t.Context())
+		},
+		"share":  func(f *Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
+		"gather": func(f *Fetcher, here string) error { return gathered(t, f, here, o, ids) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := make(map[string]bool)
+			for n := 1; ; n++ {
+				here := bare(t, nip34.SHA1)
+				f := fetcher(t, Config{})
+				faults := &faultyFiles{n: n}
+				f.files = faults
+				err := run(f, here)
+				if faults.what == "" {
+					require.NoError(t, err)
+					break
+				}
+				seen[strings.Fields(faults.what)[0]] = true
+				require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, faults.what)
+				require.NotContains(t, err.Error(), "blamed", "%d: %s", n, faults.what)
+				git(t, here, "fsck", "--connectivity-only")
+				f.files = osFiles{}
+				require.NoError(t, run(f, here), "%d: %s", n, faults.what)
+				require.NoError(t, f.Tidy(t.Context(), here))
+				missing, err := f.Missing(t.Context(), here, ids[2:])
+				require.NoError(t, err)
+				require.Empty(t, missing)
+			}
+			require.Greater(t, len(seen), 1, "%v", seen)
+		})
+	}
+}
+
+// gathered has a fetch fail after another one has brought something, which must still be
+// there. What fails on the way is returned.
+func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
+	faults, _ := f.files.(*faultyFiles)
+	f.files = osFiles{}
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	defer func() { _ = q.Discard() }()
+	_, err = q.Fetch(t.Context(), o.clone(t), ids[:1])
+	require.NoError(t, err)
+	before, err := q.content()
+	require.NoError(t, err)
+	if faults != nil {
+		f.files = faults
+	}
+	_, err = q.Fetch(t.Context(), o.clone(t), ids)
+	f.files = osFiles{}
+	after, cerr := q.content()
+	require.NoError(t, cerr)
+	for name := range before {
+		require.True(t, after[name], "%s was there before", name)
+	}
+	if err != nil {
+		var path *os.PathError
+		require.True(t, errors.As(err, &path), "%v", err)
+		return err
+	}
+	return q.Promote(t.Context())
+}
