@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -73,6 +74,7 @@ type packFile struct {
 	objects int
 	size    int64
 	cruft   bool // it has what nothing named when it was made
+	shared  bool // another repository has it as well: to write it anew would take room twice
 }
 
 // diary is what is kept beside a repository of its maintenance. To lose it costs a look
@@ -205,10 +207,15 @@ func (u *upkeep) look() error {
 	if err != nil {
 		return err
 	}
-	names := make(map[string]int64)
+	names, links := make(map[string]int64), make(map[string]uint64)
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil { // or it has just gone
-			names[e.Name()] = info.Size()
+		info, err := e.Info()
+		if err != nil {
+			continue // it has just gone
+		}
+		names[e.Name()] = info.Size()
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			links[e.Name()] = uint64(st.Nlink)
 		}
 	}
 	for name, bytes := range names {
@@ -217,7 +224,7 @@ func (u *upkeep) look() error {
 		if !ok || !has {
 			continue
 		}
-		p := packFile{base: base, size: bytes + names[base+".pack"]}
+		p := packFile{base: base, size: bytes + names[base+".pack"], shared: links[base+".pack"] > 1}
 		_, p.cruft = names[base+".mtimes"]
 		u.size += p.size
 		u.done.Packs++
@@ -412,7 +419,7 @@ func (u *upkeep) hasOldLogs() (old bool, err error) {
 
 // roll makes one pack of the smallest, where there are more than readers should meet.
 func (u *upkeep) roll(ctx context.Context) error {
-	packs := slices.DeleteFunc(slices.Clone(u.packs), func(p packFile) bool { return p.cruft })
+	packs := slices.DeleteFunc(slices.Clone(u.packs), func(p packFile) bool { return p.cruft || p.shared })
 	packs = packs[:outOfOrder(packs)]
 	if len(packs)+u.loose/fewPacks < fewPacks {
 		return nil
@@ -483,6 +490,9 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	named := without(u.named, incomplete)
+	if err := u.keepShared(ctx, slices.Concat(u.tips, named)); err != nil {
+		return err
+	}
 	keep := make([]string, 0, len(u.kept))
 	for _, base := range u.kept {
 		keep = append(keep, "--keep-pack="+base+".pack")
@@ -512,6 +522,54 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 	u.done.Pruned = true
 	book.Took = time.Since(u.now)
 	return u.write(book)
+}
+
+// keepShared has packs stay as they are that another repository has as well, if all that is
+// in them is named here.
+func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
+	var shared []packFile
+	for _, p := range u.packs {
+		if p.shared && !p.cruft && !u.how.Now {
+			shared = append(shared, p)
+		}
+	}
+	if len(shared) == 0 {
+		return nil
+	}
+	open, has := make([]*indexFile, len(shared)), make([]int, len(shared))
+	for i, p := range shared {
+		x, err := openIndex(u.path(p.base+".idx"), u.id)
+		if err != nil {
+			return err
+		}
+		defer x.close()
+		open[i] = x
+	}
+	var failed error
+	_, err := u.f.runNow(ctx, child{
+		dir: u.dir, stdin: lines(named), nice: true, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
+		each: func(line []byte) {
+			var id [32]byte
+			n, err := hex.Decode(id[:], line[:min(len(line), 2*len(id))])
+			for i := 0; i < len(open) && err == nil; i++ {
+				var there bool
+				if there, err = open[i].has(id[:n]); there {
+					has[i]++
+				}
+			}
+			failed = errors.Join(failed, err)
+		},
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("looking for what is shared: %w", err)
+	}
+	for i, p := range shared {
+		if has[i] == p.objects {
+			u.kept = append(u.kept, p.base)
+			u.packs = slices.DeleteFunc(u.packs, func(o packFile) bool { return o.base == p.base })
+		}
+	}
+	return nil
 }
 
 // rest makes a pack of what nothing names and is not old enough to go, with what that

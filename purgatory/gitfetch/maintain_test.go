@@ -175,8 +175,14 @@ func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
 // An operator who has to take something down has it gone at once, logs and all; what an
 // event names that waits stays.
 func TestMaintainNow(t *testing.T) {
+	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
+		t.Run(format.String(), func(t *testing.T) { takeDown(t, format) })
+	}
+}
+
+func takeDown(t *testing.T, format nip34.ObjectFormat) {
 	f := fetcher(t, Config{})
-	dir := bare(t, nip34.SHA1)
+	dir := bare(t, format)
 	main := packed(t, dir, nip34.ObjectID{}, "main")
 	bad, waits := packed(t, dir, main, "bad"), packed(t, dir, main, "waits")
 	git(t, dir, "config", "core.logAllRefUpdates", "always")
@@ -279,6 +285,46 @@ func TestMarkedPacksStay(t *testing.T) {
 	k.maintain()
 	require.Len(t, k.packs(), 1)
 	git(t, dir, "fsck", "--strict")
+}
+
+// Repositories that have a pack in common, which takes no room, were each given a copy of it
+// by the first look at all their objects. It stays what it is as long as all of it is
+// named; what is not any more goes.
+func TestSharedPacksStayShared(t *testing.T) {
+	f := fetcher(t, Config{})
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	history(t, from, "main", 3)
+	tip := oid(t, git(t, from, "rev-parse", "main"))
+	git(t, from, "repack", "-adq")
+	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
+	git(t, to, "update-ref", "refs/heads/main", tip.String())
+	require.NoError(t, f.Tidy(t.Context(), to))
+	for _, dir := range []string{from, to} {
+		k := keeping(t, f, dir)
+		before := k.packs()
+		require.Len(t, before, 1)
+		more := packed(t, dir, tip, "more")
+		git(t, dir, "update-ref", "refs/heads/more", more.String())
+		require.True(t, k.maintain().Pruned)
+		require.Subset(t, k.packs(), before)
+		require.Len(t, k.packs(), 2)
+		for i := range 2 * fewPacks {
+			more = packed(t, dir, more, fmt.Sprint(i))
+			git(t, dir, "update-ref", "refs/heads/more", more.String())
+		}
+		k.maintain()
+		require.Subset(t, k.packs(), before)
+		require.Less(t, len(k.packs()), 5)
+		git(t, dir, "fsck", "--connectivity-only")
+	}
+	k := keeping(t, f, to)
+	git(t, to, "update-ref", "-d", "refs/heads/main")
+	git(t, to, "update-ref", "-d", "refs/heads/more")
+	k.later(15 * 24 * time.Hour)
+	require.True(t, k.maintain().Pruned)
+	require.False(t, k.has(tip))
+	git(t, from, "fsck", "--connectivity-only")
+	require.Equal(t, tip.String(), git(t, from, "rev-parse", "main"))
 }
 
 // What is damaged, or a git that fails or is killed at any step, leaves what was there.

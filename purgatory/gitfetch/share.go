@@ -89,7 +89,7 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 		if !ok {
 			continue
 		}
-		xs, err := readIndexes(folder, map[string]bool{e.Name(): true}, idLen)
+		xs, err := f.readIndexes(folder, map[string]bool{e.Name(): true}, idLen)
 		if err != nil {
 			return nil, false, err
 		}
@@ -135,7 +135,7 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 func (f *Fetcher) linkPack(from, to string) error {
 	folder := filepath.Join(to, "objects", "pack")
 	at := filepath.Join(folder, filepath.Base(from))
-	if err := writeKeep(at + ".keep"); err != nil {
+	if err := f.writeKeep(at + ".keep"); err != nil {
 		return err
 	}
 	for _, ext := range []string{".pack", ".rev"} {
