@@ -328,6 +328,22 @@ func TestFetch(t *testing.T) {
 	require.Error(t, err)
 }
 
+// Filters that let a client say how much work git has are refused, those that partial
+// clones use are not.
+func TestFiltersOfAFetch(t *testing.T) {
+	r := newRig(t, Config{})
+	main := r.commit(t, "one")
+	r.says(map[string]string{"refs/heads/main": main})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	for filter, taken := range map[string]bool{
+		"blob:none": true, "blob:limit=1k": true, "tree:0": true, "object:type=commit": true,
+		"tree:1": false, "sparse:oid=" + main: false, "combine:blob:none+sparse:oid=" + main: false, "combine:blob:none+tree:0": false,
+	} {
+		out, err := try(t, t.TempDir(), "clone", "-q", "--bare", "--filter="+filter, r.repo(), ".")
+		require.Equal(t, taken, err == nil, "%s: %s", filter, out)
+	}
+}
+
 func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
