@@ -3,6 +3,7 @@ package gitserve
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -303,6 +304,59 @@ func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
 	require.Error(t, err, "its file is closed")
 }
 
+// Who does not listen to the report of his push hears no more of it when it is too long;
+// git does not wait for him.
+func TestDeafClients(t *testing.T) {
+	const most = 100_000
+	r := newRig(t, Config{})
+	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+	s, err := r.git.newSpool(t.Context(), w, nil, most, true)
+	require.NoError(t, err)
+	for range 3 {
+		n, err := s.Write(make([]byte, most/2))
+		require.NoError(t, err)
+		require.Equal(t, most/2, n)
+	}
+	require.Zero(t, s.left(), "nobody hears it")
+	close(w.told)
+	s.close()
+	require.LessOrEqual(t, w.Body.Len(), most)
+}
+
+// Who has gone is not written for, and git is told so.
+func TestSpoolOfAClientThatHasGone(t *testing.T) {
+	r := newRig(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
+	s, err := r.git.newSpool(ctx, w, nil, 1000, false)
+	require.NoError(t, err)
+	wrote := make(chan error)
+	go func() {
+		_, err := s.Write(make([]byte, 2000))
+		wrote <- err
+	}()
+	require.Eventually(t, func() bool { return s.left() == 1000 }, 10*time.Second, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-wrote, errGone)
+	_, err = s.Write([]byte("x"))
+	require.ErrorIs(t, err, errGone)
+	close(w.told)
+	s.close()
+
+	s, err = r.git.newSpool(t.Context(), gone{httptest.NewRecorder()}, nil, 1000, false)
+	require.NoError(t, err)
+	_, err = s.Write(make([]byte, 5000))
+	require.ErrorIs(t, err, errGone)
+	s.close()
+
+	s, err = r.git.newSpool(t.Context(), httptest.NewRecorder(), nil, 1000, false)
+	require.NoError(t, err)
+	require.NoError(t, s.file.Close())
+	_, err = s.Write(make([]byte, 10))
+	require.ErrorIs(t, err, os.ErrClosed, "a disk that fails")
+	s.close()
+}
+
 // Where the disk is full git is not ahead of its client by much, but goes on.
 func TestSpoolWithoutRoom(t *testing.T) {
 	for name, full := range map[string]int64{"from the first": 0, "later": leastAhead + roomEvery} {
@@ -358,6 +412,12 @@ func TestNoPlace(t *testing.T) {
 			again("GET", at+"info/refs?service="+service, "")
 			empty()
 		}
+		empty := fill(t, way.places)
+		git(t, r.work, "ls-remote", r.repo()) // that has room of its own
+		empty()
+		empty = fill(t, r.git.asks.places)
+		again("POST", at+uploadPack, listsRefs+"0000")
+		empty()
 	}
 }
 
@@ -428,6 +488,14 @@ func TestClientsAreNetworks(t *testing.T) {
 		client, network := identify(name)
 		require.Equal(t, want, [2]string{client, network}, name)
 	}
+}
+
+// The name that a header gives counts as an address as well.
+func TestPartyOfARequest(t *testing.T) {
+	r := newRig(t, Config{Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") }})
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	req.Header.Set("X-Real-IP", "2a00:1:2:3:4:5:6:7")
+	require.Equal(t, party{"2a00:1:2:3::/64", "2a00:1:2::/48", owner.Hex(), owner.Ref("x").String()}, r.git.party(req, owner.Ref("x")))
 }
 
 func TestPace(t *testing.T) {

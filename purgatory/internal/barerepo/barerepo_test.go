@@ -1,0 +1,119 @@
+package barerepo
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+func ref(t *testing.T, name string) nip34.RefName {
+	t.Helper()
+	r, err := nip34.ParseRefName(name)
+	require.NoError(t, err)
+	return r
+}
+
+func id(t *testing.T, digit string) nip34.ObjectID {
+	t.Helper()
+	one, err := nip34.ParseObjectID(strings.Repeat(digit, 40))
+	require.NoError(t, err)
+	return one
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// A ref has a file of its own, or a line in packed-refs, which the file is newer than.
+func TestRefs(t *testing.T) {
+	dir := t.TempDir()
+	names := []nip34.RefName{
+		ref(t, "refs/heads/loose"), ref(t, "refs/heads/packed"), ref(t, "refs/heads/both"), ref(t, "refs/heads/none"),
+		ref(t, "refs/heads/both/below"), ref(t, "refs/heads/folder"), ref(t, "refs/tags/v1"),
+	}
+	got, err := Refs(dir, names)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	write(t, dir, "refs/heads/loose", id(t, "1").String()+"\n")
+	write(t, dir, "refs/heads/both", id(t, "2").String()+"\n")
+	write(t, dir, "refs/heads/folder/x", id(t, "3").String()+"\n")
+	write(t, dir, "packed-refs", "# pack-refs with: peeled fully-peeled sorted \n"+
+		id(t, "9").String()+" refs/heads/both\n"+id(t, "4").String()+" refs/heads/packed\n"+
+		id(t, "5").String()+" refs/tags/v1\n^"+id(t, "6").String()+"\n")
+	got, err = Refs(dir, names)
+	require.NoError(t, err)
+	require.Equal(t, map[nip34.RefName]nip34.ObjectID{
+		names[0]: id(t, "1"), names[1]: id(t, "4"), names[2]: id(t, "2"), names[6]: id(t, "5"),
+	}, got)
+
+	write(t, dir, "packed-refs", "x refs/heads/packed\n")
+	_, err = Refs(dir, names[:2])
+	require.Error(t, err)
+	_, err = Refs(dir, names[:1])
+	require.NoError(t, err, "it is not needed")
+	write(t, dir, "refs/heads/loose", "x\n")
+	_, err = Refs(dir, names[:1])
+	require.Error(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dir, "packed-refs")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "packed-refs"), 0o700))
+	_, err = Refs(dir, names[1:2])
+	require.Error(t, err)
+}
+
+// Each folder is given to the disk once, those below first; one that has gone does no
+// harm, and another error is one.
+func TestSyncRefs(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "refs/heads/a/b", "")
+	write(t, dir, "logs/refs/heads/a/b", "")
+	var synced []string
+	broken := ""
+	fault := errors.New("a broken disk")
+	sync := func(folder string) error {
+		name, err := filepath.Rel(dir, folder)
+		require.NoError(t, err)
+		if _, err := os.Stat(folder); err != nil {
+			return err
+		}
+		if synced = append(synced, name); name == broken {
+			return fault
+		}
+		return nil
+	}
+	names := []nip34.RefName{ref(t, "refs/heads/a/b"), ref(t, "refs/heads/gone/c"), ref(t, "refs/heads/a/b/d")}
+	require.NoError(t, SyncRefs(dir, names, sync))
+	all := []string{"refs/heads/a", "logs/refs/heads/a", "refs/heads", "logs/refs/heads", "refs", "logs/refs"}
+	require.Equal(t, all, synced[:len(all)])
+	require.Subset(t, synced, []string{"logs", "."})
+	for _, broken = range []string{"refs/heads/a", "refs", "logs", "."} {
+		require.ErrorIs(t, SyncRefs(dir, names, sync), fault, broken)
+	}
+	synced, broken = nil, ""
+	require.NoError(t, SyncRefs(dir, nil, sync))
+	require.Empty(t, synced)
+}
+
+// What a ref was is in the log of HEAD when it has gone, with what it was before, as far
+// as that is whole.
+func TestLogRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "logs/refs/heads/x", "one\ntwo\nhal")
+	at := time.Unix(1_700_000_000, 0)
+	require.NoError(t, LogRemoved(dir, []Moved{{ref(t, "refs/heads/x"), id(t, "1")}, {ref(t, "refs/heads/y"), id(t, "2")}}, at))
+	one, two := id(t, "1").String(), id(t, "2").String()
+	log, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\n"+
+		one+" "+one+" graspsync <graspsync> 1700000000 +0000\tgraspsync: deleted refs/heads/x\n"+
+		two+" "+two+" graspsync <graspsync> 1700000000 +0000\tgraspsync: deleted refs/heads/y\n", string(log))
+}
