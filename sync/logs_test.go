@@ -169,6 +169,25 @@ func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found t
 	return r
 }
 
+// A relay that keeps back what it has and serves it as history, or refuses whatever is
+// asked for, filled our log: a line for each event and each value.
+func TestLogsOfAWithholdingRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		logs := newCapture()
+		r, owner := hosted(t, net, relaysync.Config{Logger: logs.logger()}, "a.example")
+		defer r.stop()
+		after(10 * time.Minute)
+		for i := range 200 {
+			silently(a, owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		after(26 * time.Hour)
+		require.GreaterOrEqual(t, r.relay("wss://a.example").Gaps, uint64(200), "they are counted")
+		require.LessOrEqual(t, len(logs.find("daily pass found an event that was missed")), 3)
+	})
+}
+
 // Logs were full of what strangers write: in colours, in lines of any length, as
 // fast as they could.
 func TestPromiseP11_RemoteText(t *testing.T) {

@@ -221,6 +221,38 @@ func TestRejectedStamps(t *testing.T) {
 	require.Empty(t, r.stamps(nostr.Filter{Kinds: []int{1}}))
 }
 
+// What was accepted once, was judged again and is stored now, or was asked for and came,
+// was asked for once more after each restart.
+func TestRejectedStoredIsNotWanted(t *testing.T) {
+	r := testRejected(100, 10, 1<<20)
+	judged := waits(testNote(1, OnEvent(testID(9))))
+	judged.flags = fateAccepted
+	r.add(judged)
+	whole, _ := r.arrived(keysOf([]Dependency{OnEvent(testID(9))}))
+	require.Len(t, whole, 1)
+	asked := testNote(2)
+	asked.flags = fateAccepted
+	r.add(asked)
+	r.forget(testID(2))
+	r.owe(testNote(3))
+	wanted := func() (n int) {
+		back := testRejected(100, 10, 1<<20)
+		_, err := back.restoreAll(r.export())
+		require.NoError(t, err)
+		for _, ids := range back.wanted() {
+			n += len(ids)
+		}
+		return n
+	}
+	require.Equal(t, 3, wanted())
+	for i := 1; i <= 3; i++ {
+		r.stored(testID(i))
+		require.Equal(t, 3-i, wanted())
+	}
+	require.True(t, r.accepted(testID(1), testKey(1)), "that it was accepted stays known")
+	r.consistent(t)
+}
+
 // When it is not known what has arrived, everything that waits is looked at.
 func TestRejectedAnything(t *testing.T) {
 	r := testRejected(100, 1, 1<<20)

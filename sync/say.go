@@ -24,6 +24,10 @@ const (
 	classLost
 	classBatch
 	classLearned
+	classAside
+	classGap
+	classLastingGap
+	classIncomplete
 )
 
 // says remembers when what was logged.

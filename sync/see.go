@@ -61,7 +61,7 @@ func (l *loop) batchEnded(msg batchDone, result plan.Result) {
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
 		})
 	}
-	if r.Missing > 0 || r.Seconds > 0 {
+	if (r.Missing > 0 || r.Seconds > 0) && l.m.mayLog(u, classIncomplete) {
 		log.Warn("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
 	}
 }
@@ -115,8 +115,12 @@ func (c *conn) gap(in Incoming) {
 	c.m.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
 	if lasting {
 		c.stats.lasting.Add(1)
-		c.m.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+		if c.m.mayLog(c.url, classLastingGap) {
+			c.m.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+		}
 		return
 	}
-	c.m.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+	if c.m.mayLog(c.url, classGap) {
+		c.m.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+	}
 }

@@ -146,7 +146,9 @@ func (c *conn) setAside(v session.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(believed))
 	c.m.counters.drop("poison", 1)
-	c.m.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", clean(v.Value))
+	if c.m.mayLog(c.url, classAside) {
+		c.m.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", clean(v.Value))
+	}
 	c.current(now)
 }
 

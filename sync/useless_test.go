@@ -119,12 +119,15 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 			after(time.Second)
 		}
 		took := time.Since(began)
-		least := 3
+		least, whole := 3, 0
 		for range 72 {
 			after(time.Hour)
 			s := r.relay("wss://a.example")
 			if time.Since(began) > 3*time.Hour {
 				least = min(least, s.Confirmed)
+			}
+			if s.Confirmed == s.Wanted {
+				whole++
 			}
 		}
 		s := r.relay("wss://a.example")
@@ -132,9 +135,9 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 		assert.Greater(t, s.UptimeShare, 0.99)
 		assert.Less(t, took, 5*time.Minute)
 		assert.GreaterOrEqual(t, least, 2, "our own repository and its issue, also while a pass is under way")
-		assert.Equal(t, 3, s.Confirmed)
+		assert.Greater(t, whole, 60, "hours in which all was")
 		assert.Less(t, r.manager.Status().Events.Verified, uint64(25_000+4*12_000), "most of it is remembered")
-		t.Logf("history of our repository after %v; connected %.2f of the time, confirmed at least %d of %d, %d connects, %d verified",
-			took, s.UptimeShare, least, s.Wanted, s.Connects, r.manager.Status().Events.Verified)
+		t.Logf("history of our repository after %v; connected %.2f of the time, confirmed at least %d of %d, all in %d of 72 hours, %d connects, %d verified",
+			took, s.UptimeShare, least, s.Wanted, whole, s.Connects, r.manager.Status().Events.Verified)
 	})
 }
