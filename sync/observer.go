@@ -130,8 +130,8 @@ type (
 		Source Source
 		Reason string
 	}
-	// StoreFailed says that the Store, or the Policy, could not do its work. What it
-	// was about is tried again.
+	// StoreFailed says that the Store, or the Policy, could not do its work, at most once a
+	// minute. What it was about is tried again.
 	StoreFailed struct{ Err error }
 	// Dropped says that a bound kept something out. Reason is one of the values of
 	// the label of ngit_sync_dropped_total.
