@@ -346,7 +346,7 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 		// Of what nothing depends on, and a relay has more of than its share, what was
 		// there first stays: a pass over all of it, in the same order each time, would
 		// find nothing if the oldest went.
-		if e := entryOf(r.order.Back()); e.relay == last.relay && len(e.deps) == 0 && e.flags == 0 && e.relay != 0 {
+		if e := entryOf(r.order.Back()); r.order.Len() > r.most && e.relay == last.relay && len(e.deps) == 0 && e.flags == 0 && e.relay != 0 {
 			last = e
 		}
 		r.remove(r.byID[last.id])
