@@ -292,7 +292,13 @@ func (c *crashes) act(n int) {
 		}
 		c.submit(says(who, now(), refs...))
 	case 5:
-		c.submit(pull(who, repoOf(keys[c.rng.IntN(3)]), c.rng.IntN(8), filters.KindPullRequest+c.rng.IntN(2)))
+		to, tip := repoOf(keys[c.rng.IntN(3)]), c.rng.IntN(8)
+		p := pull(who, to, tip, filters.KindPullRequest+c.rng.IntN(2))
+		if c.rng.IntN(2) == 0 { // its data came first, or half of it
+			c.git.Stage(to, idOf(p), object(tip), object(tip), object(7+c.rng.IntN(2)))
+			c.git.Stage(to, idOf(p), object(9), object(9))
+		}
+		c.submit(p)
 	case 6: // a push that is authorised
 		ref := repoOf(who)
 		if s, err := c.p.Authorised(c.t.Context(), ref); err == nil && s != nil && c.git.Has(ref) && len(s.Refs) > 0 {
@@ -367,7 +373,7 @@ func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 	}
 	t.Logf("killed %d times: %v; released %d", total, kills, released)
 	for _, name := range []string{
-		"created", "held", "fetched", "promoted", "shared", "journalled", "aligned", "stored", "struck off",
+		"created", "held", "fetched", "promoted", "taken", "unstaged", "shared", "journalled", "aligned", "stored", "struck off",
 		"removed", "expired softly", "remembered", "expired", "in a transaction",
 	} {
 		require.Positive(t, kills[name], name)

@@ -101,8 +101,8 @@ func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 }
 
 // FailWith has each operation ask what it is to fail with: "create", "lock",
-// "remove", "quarantine", "fetch", "probe", "missing", "promote", "share", "take", "refs",
-// "align", "tidy" or "maintain". It may wait; nothing else is held up by that.
+// "remove", "quarantine", "fetch", "probe", "missing", "promote", "share", "take", "unstage",
+// "refs", "align", "tidy" or "maintain". It may wait; nothing else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -408,10 +408,13 @@ func (f *Fake) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Uploa
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
-// Unstage implements [purgatory.Stager].
+// Unstage implements [purgatory.Stager]. It does nothing if it is to fail.
 func (f *Fake) Unstage(ref filters.RepoRef, id filters.EventID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.failure("unstage") != nil {
+		return
+	}
 	for _, u := range f.staged[stagedFor{ref, id}] {
 		delete(f.folders, u.Dir)
 	}

@@ -1,10 +1,12 @@
 package gitserve
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -434,6 +436,74 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 		require.NoError(t, repos.Close())
 	}
 	require.Equal(t, []int{0, 0, 1, 1, 1, 2, 1, 0}, seen)
+}
+
+// SIGKILL for the server: while git indexes what comes, of which nothing is left; and when
+// it was told that it is here, which it still is, and goes in its time.
+func TestServerKilledWhileSomethingIsStaged(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	for name, slow := range map[string]bool{"in the midst of it": true, "after it": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			shim, began := filepath.Join(dir, "git"), filepath.Join(dir, "began")
+			script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", real)
+			if slow {
+				script = fmt.Sprintf(`#!/bin/sh
+case "$*" in
+*index-pack*) echo x > $GIT_OBJECT_DIRECTORY/pack/tmp_pack_1; echo x > %s; sleep 1; %s "$@"; exit;;
+esac
+exec %s "$@"
+`, began, real, real)
+			}
+			require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
+			folder, work := filepath.Join(dir, "git-data"), t.TempDir()
+			repos, err := Open(folder)
+			require.NoError(t, err)
+			require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+			require.NoError(t, repos.Close())
+			git(t, work, "init", "-q", "-b", "main")
+			git(t, work, "commit", "-q", "--allow-empty", "-m", "x")
+			before := files(t, filepath.Join(folder, place(owner.Ref("x"))))
+
+			server := exec.Command(os.Args[0])
+			server.Env = append(os.Environ(), envServe+"="+folder, envGit+"="+shim)
+			out, err := server.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, server.Start())
+			url, err := bufio.NewReader(out).ReadString('\n')
+			require.NoError(t, err)
+			pushed := make(chan error)
+			go func() {
+				_, err := try(t, work, "push", strings.TrimSpace(url)+"/"+owner.Npub()+"/x.git", "main:refs/nostr/"+stranger(1))
+				pushed <- err
+			}()
+			if slow {
+				require.Eventually(t, func() bool {
+					_, err := os.Stat(began)
+					return err == nil
+				}, 20*time.Second, time.Millisecond)
+			} else {
+				require.NoError(t, <-pushed)
+			}
+			require.NoError(t, server.Process.Kill())
+			_ = server.Wait() // it was killed
+			if slow {
+				require.Error(t, <-pushed)
+			}
+			repos, err = Open(folder)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, repos.Close()) }()
+			require.Equal(t, before, files(t, filepath.Join(folder, place(owner.Ref("x")))))
+			if slow {
+				require.Empty(t, lies(t, folder))
+				return
+			}
+			require.Len(t, repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1)
+			repos.staging.limit(staged.Limits{Hold: time.Millisecond, All: 1, PerRepo: 1, PerClient: 1}, slog.New(slog.DiscardHandler))
+			require.Empty(t, lies(t, folder))
+		})
+	}
 }
 
 // What is staged survives a restart with the time it has left, and who had pushed too
