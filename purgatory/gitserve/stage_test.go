@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -557,31 +558,41 @@ func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
 	require.Zero(t, r.repos.staging.book.Bytes())
 }
 
-// 300 pushes for events that nobody has, of 30 clients at once, and honest ones between
-// them: when their time is over no byte, no ref and no folder of them is left.
-func TestUploadsLeaveNothing(t *testing.T) {
-	r := newRig(t, Config{Client: byHeader, StageHold: time.Hour})
-	before := files(t, r.dir())
-	bodies := make([]string, 30)
-	for i := range bodies {
+// strangers are packs that 30 clients have, each of its own.
+func (r *rig) strangers(t *testing.T) (bodies []string) {
+	t.Helper()
+	for range 30 {
 		commit, _ := r.file(t, "f", random(t, 2000))
 		cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
 		cmd.Dir, cmd.Stdin = r.work, strings.NewReader(commit+"\n")
 		pack, err := cmd.Output()
 		require.NoError(t, err)
-		bodies[i] = commit + string(pack)
+		bodies = append(bodies, commit+string(pack))
 	}
+	return bodies
+}
+
+// upload pushes one of these for an event, as its client, and returns the answer.
+func (r *rig) upload(ctx context.Context, body string, client, event int) string {
+	text := packet(null+" "+body[:40]+" refs/nostr/"+stranger(event)+"\x00report-status") + body[40:]
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(text))
+	req.Header.Set("X-Client", fmt.Sprint(client))
+	answer := httptest.NewRecorder()
+	r.git.ServeHTTP(answer, req)
+	return answer.Body.String()
+}
+
+// 300 pushes for events that nobody has, of 30 clients at once: when their time is over no
+// byte, no ref and no folder of them is left.
+func TestUploadsLeaveNothing(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader, StageHold: time.Hour})
+	before := files(t, r.dir())
 	var wg sync.WaitGroup
-	for i, body := range bodies {
+	for i, body := range r.strangers(t) {
 		wg.Go(func() {
 			for n := range 10 {
-				text := packet(null+" "+body[:40]+" refs/nostr/"+stranger(10*i+n)+"\x00report-status") + body[40:]
-				req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(text))
-				req.Header.Set("X-Client", fmt.Sprint(i))
-				answer := httptest.NewRecorder()
-				r.git.ServeHTTP(answer, req)
-				if !strings.Contains(answer.Body.String(), "ok refs/nostr/") {
-					t.Errorf("%d %s", answer.Code, answer.Body)
+				if said := r.upload(t.Context(), body, i, 10*i+n); !strings.Contains(said, "ok refs/nostr/") {
+					t.Error(said)
 				}
 			}
 		})
@@ -594,4 +605,34 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	require.Zero(t, r.repos.staging.book.Bytes())
 	require.Empty(t, r.has(t))
 	require.Equal(t, before, files(t, r.dir()))
+}
+
+// Strangers who push for events that nobody has, all the time, keep no authorised push
+// waiting, not even to the same repository.
+func TestHonestPushBesideUploads(t *testing.T) {
+	r := newRig(t, Config{Client: byHeader})
+	bodies := r.strangers(t)
+	push := func() {
+		r.tip = r.commit(t, "next")
+		r.says(map[string]string{"refs/heads/main": r.tip})
+		out, err := r.pushAs(t, "alice", "main")
+		require.NoError(t, err, out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var done atomic.Int64
+	beside(t, "30 who upload", push, func() {
+		for i, body := range bodies {
+			wg.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					r.upload(ctx, body, i, 1000*i+n)
+					done.Add(1)
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return done.Load() > 30 }, 20*time.Second, time.Millisecond)
+	})
+	t.Logf("%d uploads meanwhile", done.Load())
 }
