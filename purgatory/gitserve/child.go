@@ -74,13 +74,12 @@ var constants = []string{
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
 	"-c", "uploadpack.allowFilter=true",
-	// Those filters that clients use. Others have git read every tree for each path of a
-	// list, or one after the other, of the client's choice.
+	// Those filters that clients use. Others have git compare every path with a list of the
+	// client's choice, or do several of them at once.
 	"-c", "uploadpackfilter.allow=false",
 	"-c", "uploadpackfilter.blob:none.allow=true",
 	"-c", "uploadpackfilter.blob:limit.allow=true",
 	"-c", "uploadpackfilter.tree.allow=true",
-	"-c", "uploadpackfilter.tree.maxTreeDepth=0",
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
