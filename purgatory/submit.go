@@ -402,4 +402,12 @@ func (p *Purgatory) Arrived(ev *nostr.Event) {
 	}
 }
 
+// Departed tells that an event is not stored any more: an announcement may say no longer
+// whose repository is ours.
+func (p *Purgatory) Departed(ev *nostr.Event) {
+	if ev.Kind == filters.KindAnnouncement {
+		p.tell(arrived{ev}) // that has its repository looked at
+	}
+}
+
 const kindVanish = 62

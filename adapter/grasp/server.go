@@ -78,6 +78,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	policy.Join(s.purgatory)
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { s.purgatory.Arrived(e) })
+	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
+		s.purgatory.Departed(e) // moderation and expiry store nothing that would tell
+		return nil
+	})
 	s.relay = khatruadapter.Information(relay, map[string]any{
 		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
 		"repo_acceptance_criteria": cfg.Criteria,

@@ -17,12 +17,47 @@
 // They do not go through khatru's AddEvent, which checks neither id nor signature,
 // does not execute deletions, can't tell a stored version from a superseded one,
 // and crashes on a d tag without a value. They are verified and judged by the
-// SyncManager, and then pass the relay's own RejectEvent hooks, with a context that
-// has no connection: [khatru.GetConnection] returns nil and [khatru.GetAuthed] "".
-// A rejection that begins with "rate-limited:" does not count, since limits for
-// clients are not for relays; a hook that panics is an error. What is newly stored
-// is passed to the relay's OnEventSaved hooks and broadcast. [IsSynced] tells a hook
+// SyncManager, and meet the relay's own hooks with a context that has no connection:
+// [khatru.GetConnection] returns nil and [khatru.GetAuthed] "". [IsSynced] tells a hook
 // that it is called for such an event.
+//
+// # Which hooks are called when
+//
+//	RejectEvent               for what clients publish by khatru. For what comes by sync
+//	                          before it is stored, and where the policy holds events
+//	                          before the policy is asked, so that no git data is fetched
+//	                          for whom a hook keeps out. Again when an event is released
+//	                          that was held: it is dropped if it is refused then.
+//	StoreEvent, ReplaceEvent  for what clients publish by khatru, first of all ours, which
+//	                          asks a policy that holds events. For what is synced or
+//	                          released after the backend has stored it: a second store is
+//	                          fed by its hook, and the backend's own says ErrDupEvent.
+//	DeleteEvent               after an event has left the backend: by a deletion, a request
+//	                          to vanish, expiry, or a newer version, but for one of a
+//	                          client's that a ReplaceEvent hook of the relay's replaces.
+//	OverwriteDeletionOutcome  before a deletion is stored, for each event here that it
+//	                          would remove. One that must stay has the deletion refused.
+//	QueryEvents               for clients, and for the targets of deletions.
+//	OnEventSaved              for each event that is newly stored.
+//	PreventBroadcast          for each event that is sent to a subscriber.
+//
+// A client's deletion is executed when all have accepted it, before the client hears OK;
+// khatru by itself would do so before asking anybody. That takes the relay's hooks that
+// query and delete to be there before New; all others may be added until Run.
+//
+// A rejection of a synced event that begins with "rate-limited:" does not count, since
+// limits for clients are not for relays, nor does "auth-required:" for what is released
+// that a client submitted. One that begins with "error:", and a hook that panics, is no
+// verdict: the event is tried again, with longer and longer pauses. Every other one is
+// remembered for days: a hook that keeps old events or unknown authors from being
+// published keeps them from being synced, unless it asks IsSynced. The first such refusal
+// is logged.
+//
+// Hooks for synced events are called one after the other by whoever stores, for each old
+// event too while there is much to catch up with: one that takes its time, a webhook say,
+// slows syncing, and should hand over to a goroutine. After a crash a hook that follows
+// the backend may not have been called for what was stored last, and StoreEvent hooks may
+// see an event again that a second store has.
 //
 // # Events that are held
 //
@@ -43,7 +78,7 @@
 //
 // # Life cycle
 //
-// New changes the relay's hooks and must not be called while the relay serves.
-// Hooks may be added until Run. Run blocks until its context ends; all other
+// New changes the relay's hooks and must not be called while the relay serves. Run executes
+// again, at its start, the stored deletions that a crash may have left undone. It blocks until its context ends; all other
 // methods may be called at any time. The relay and the backend stay the embedder's.
 package khatruadapter

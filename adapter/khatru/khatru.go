@@ -45,9 +45,9 @@ type Config struct {
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
 	// sync, but for ephemeral events, which are not stored. Without it a client may
-	// store what no other relay would bring us. If the
-	// policy is a [relaysync.Holder], a client whose event is held hears OK, and why
-	// it is not served in a NOTICE.
+	// store what no other relay would bring us, and what that refers to, or is referred
+	// to by, is then accepted by sync as well. If the policy is a [relaysync.Holder], a
+	// client whose event is held hears OK, and why it is not served in a NOTICE.
 	GateDirect bool
 	// BroadcastQueue bounds the synced events that wait for being sent to
 	// subscribers; more are stored but not broadcast. Defaults to 1,024.

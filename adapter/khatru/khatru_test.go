@@ -317,8 +317,9 @@ func TestDirectVanishIsExecuted(t *testing.T) {
 	})
 }
 
-// A request to vanish that was stored, and not executed when we ended, is at the start.
-func TestVanishIsFinishedAtTheStart(t *testing.T) {
+// A deletion or request to vanish that was stored, and not executed when we ended, is at
+// the start.
+func TestDeletionsAreFinishedAtTheStart(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
 	relay := khatru.NewRelay()
@@ -328,12 +329,20 @@ func TestVanishIsFinishedAtTheStart(t *testing.T) {
 		cfg.Store.Identity = identity
 		s, _, _ := embed(t, relay, db, cfg)
 		request := event(alice, 62, start, nostr.Tag{"relay", "wss://grasp.example.com/"})
-		for _, e := range []*nostr.Event{event(alice, 1, start), request} {
+		note, kept := event(bob, 1, start), event(bob, 1, start)
+		deletion := event(bob, 5, start, nostr.Tag{"e", note.ID})
+		for _, e := range []*nostr.Event{event(alice, 1, start), request, note, kept, deletion} {
 			require.NoError(t, db.SaveEvent(t.Context(), e))
 		}
+		var told []string
+		relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
+			told = append(told, e.ID)
+			return nil
+		})
 		stop := run(t, s)
 		synctest.Wait()
-		assert.Equal(t, []string{request.ID}, content(t, s.Store()))
+		assert.ElementsMatch(t, []string{request.ID, kept.ID, deletion.ID}, content(t, s.Store()))
+		assert.Len(t, told, 2)
 		stop()
 	})
 }

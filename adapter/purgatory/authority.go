@@ -73,7 +73,9 @@ func (a Authority) Pushing(ref filters.RepoRef, refs []nip34.RefName) { a.Purgat
 func (a Authority) Staged(ref filters.RepoRef, ids []filters.EventID) { a.Purgatory.Staged(ref, ids) }
 
 // Pushed implements [gitserve.Authority]. Of events that are served already purgatory
-// is not told: it would take the refs away after a while, for want of their events.
+// is not told: it would take the refs away after a while, for want of their events. Of a
+// push for nothing else it is not told at all: no refs would be a sign of life, and
+// anybody may push for an event.
 func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
 	var told []nip34.RefName
 	for _, name := range refs {
@@ -91,6 +93,9 @@ func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34
 			}
 		}
 		told = append(told, name)
+	}
+	if len(told) == 0 && len(refs) > 0 {
+		return nil
 	}
 	return a.Purgatory.Pushed(ctx, ref, told)
 }

@@ -12,10 +12,15 @@
 //	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
 //	policy.Join(p)
 //	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { p.Arrived(e) })
+//	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
+//		p.Departed(e)
+//		return nil
+//	})
 //	go p.Run(ctx)
 //	go s.Run(ctx)
 //
 // [Policy] asks an inner policy first, and purgatory about announcements, states, pull
-// requests and updates of these that it accepts. [Host] is the relay as purgatory sees
+// requests and updates of these that it accepts. Before both of them package khatruadapter
+// asks the hooks of the relay. [Host] is the relay as purgatory sees
 // it. [Authority] says what may be pushed, for package gitserve.
 package purgatoryadapter

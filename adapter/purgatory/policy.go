@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -103,7 +104,7 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	case answer.Decision == purgatory.Full:
 		return relaysync.Verdict{Decision: relaysync.Later, Reason: answer.Reason}, nil
 	}
-	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev)}, nil
+	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev, answer.Reason)}, nil
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.
@@ -127,10 +128,11 @@ func (p *Policy) leaves(ev *nostr.Event) bool {
 }
 
 // again is what may have made room for an event that was refused: another one of its
-// author was released.
-func again(ev *nostr.Event) []relaysync.Dependency {
+// author was released. What is malformed stays so, and what has expired was given its
+// time: else each event of their author would have them fetched and judged again.
+func again(ev *nostr.Event, reason string) []relaysync.Dependency {
 	author, err := filters.ParsePubKey(ev.PubKey)
-	if err != nil {
+	if err != nil || strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
 		return nil
 	}
 	return []relaysync.Dependency{relaysync.OnAuthor(author)}

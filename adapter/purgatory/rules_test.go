@@ -1,0 +1,151 @@
+package purgatoryadapter_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// A push for a pull request that is served already kept an announcement waiting that
+// waits in the same repository: anybody may make one.
+func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		after(time.Minute)
+		v, err := r.manager.Judge(t.Context(), owner.Hosted(at(time.Hour), "repo", us))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Hold, v.Decision)
+		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
+		_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: pr}})
+		require.NoError(t, err)
+		deadline := func() time.Time {
+			waiting := r.waits.Status().Waiting
+			require.Len(t, waiting, 1)
+			return waiting[0].Deadline
+		}
+		before := deadline()
+		after(10 * time.Minute)
+		id, err := filters.ParseEventID(pr.ID)
+		require.NoError(t, err)
+		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
+		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{nip34.EventRef(id)}))
+		require.Equal(t, before, deadline())
+	})
+}
+
+type brokenView struct{ relaysync.View }
+
+func (brokenView) Event(context.Context, filters.EventID) (*nostr.Event, error) { return nil, errDisk }
+
+// A failure of the store is no verdict: it must not let an event be served that has to
+// wait.
+func TestStoreDownIsNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		v, err := r.policy.Judge(t.Context(), owner.Hosted(1, "x", us), relaysync.Source{}, brokenView{})
+		require.ErrorIs(t, err, errDisk)
+		require.Zero(t, v)
+		require.Empty(t, r.waits.Held(nostr.Filter{}))
+	})
+}
+
+// A pull request without a commit was judged, and fetched, again for each event of its
+// author.
+func TestMalformedIsFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		after(time.Minute)
+		_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		require.NoError(t, err)
+		r.manager.Stored(owner.Hosted(at(time.Hour), "repo", us))
+		v, err := r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Reject, v.Decision)
+		require.Empty(t, v.DependsOn)
+	})
+}
+
+// An owner who takes a repository from us that still waits was refused, and the
+// repository served later.
+func TestLeavingWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		after(time.Minute)
+		judge := func(ev *nostr.Event) relaysync.Decision {
+			v, err := r.manager.Judge(t.Context(), ev)
+			require.NoError(t, err)
+			return v.Decision
+		}
+		first := owner.Hosted(at(time.Hour), "repo", us)
+		require.Equal(t, relaysync.Hold, judge(first))
+		leaves := owner.Hosted(at(time.Minute), "repo", "elsewhere.example")
+		require.Equal(t, relaysync.Accept, judge(leaves))
+		require.Equal(t, relaysync.Reject, judge(stranger.Hosted(at(time.Minute), "repo", "elsewhere.example")))
+		_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: leaves}})
+		require.NoError(t, err)
+		r.manager.Stored(leaves)
+		r.waits.Arrived(leaves)
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		main, err := nip34.ParseRefName("refs/heads/main")
+		require.NoError(t, err)
+		r.git.Push(owner.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
+		_ = r.waits.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main})
+		after(time.Hour)
+		require.False(t, r.has(first))
+	})
+}
+
+// Where what waits came from is known after a restart as well, as far as it is kept:
+// whether a client submitted it.
+func TestReleasedAfterARestartIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		a.Publish(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
+		after(time.Minute)
+		v, err := r.manager.Judge(t.Context(), helper.Hosted(at(time.Hour), "mine", us))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Hold, v.Decision)
+		r.stop()
+		r.start()
+		defer r.stop()
+		after(time.Minute)
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		main, err := nip34.ParseRefName("refs/heads/main")
+		require.NoError(t, err)
+		for _, repo := range []filters.RepoRef{owner.Ref("repo"), helper.Ref("mine")} {
+			st := helper
+			if repo.Owner == owner.PubKey() {
+				st = owner
+			}
+			v, err := r.manager.Judge(t.Context(), st.State(at(0), repo.Identifier, map[string]string{"refs/heads/main": commit}, "main"))
+			require.NoError(t, err)
+			require.Equal(t, relaysync.Hold, v.Decision, purgatory.Message)
+			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{main: id}, id)
+			require.NoError(t, r.waits.Pushed(t.Context(), repo, []nip34.RefName{main}))
+		}
+		after(2 * time.Minute)
+		s := r.manager.Status().Events
+		require.EqualValues(t, 1, s.Stored)
+		require.EqualValues(t, 1, s.Sources["catchup"])
+		require.EqualValues(t, 3, s.Sources["direct"])
+	})
+}
