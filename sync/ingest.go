@@ -107,7 +107,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		coming:   make(map[filters.EventID]int),
 		waits:    make(map[*job]struct{}),
 	}
-	g.retries.room, g.retries.keepFor = cfg.InFlight/failingShare, cfg.RejectedFor
+	g.retries.room = cfg.InFlight / failingShare
 	return g
 }
 

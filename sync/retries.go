@@ -20,6 +20,7 @@ const (
 	owedFirst = time.Minute   // before an event is asked for again whose bytes were let go of
 	owedMost  = 4 * time.Hour // the same after many failures: it is sent to us each time
 	maxOwed   = 10_000        // such events; each takes about 150 bytes
+	maxAsks   = 13            // for one that does not come, in about a day: its relay has it no more
 	askOwed   = 250           // that are asked for at once
 	askEvery  = time.Second   // between two such questions
 )
@@ -41,8 +42,6 @@ type retries struct {
 	works   uint64        // how often the Store saved something
 	timer   *time.Timer   // for the earliest of these times
 
-	keepFor time.Duration // what is owed
-
 	room  int64 // bytes that failing jobs may take besides those in flight
 	apart int64 // of these, taken
 	held  int64 // bytes in flight that waiting jobs hold
@@ -52,8 +51,8 @@ type retries struct {
 type owed struct {
 	relay filters.RelayURL
 	tries int
+	asks  int       // since it last came
 	at    time.Time // of the next one
-	since time.Time
 }
 
 // backoff is how long to wait after so many failures: first, doubling up to most.
@@ -143,12 +142,21 @@ func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time)
 	if len(r.owed) >= maxOwed {
 		return false
 	}
-	put(&r.owed, id, &owed{relay: relay, at: now.Add(owedFirst), since: now})
+	put(&r.owed, id, &owed{relay: relay, at: now.Add(owedFirst)})
 	if at := now.Add(owedFirst); r.askAt.IsZero() || at.Before(r.askAt) {
 		r.askAt = at
 	}
 	r.arm(now)
 	return true
+}
+
+// came takes note that what is owed was fetched again, and reports whether it is owed.
+func (r *retries) came(id filters.EventID) bool {
+	o := r.owed[id]
+	if o != nil {
+		o.asks = 0
+	}
+	return o != nil
 }
 
 func (r *retries) isOwed(id filters.EventID) bool {
@@ -175,23 +183,24 @@ func (r *retries) hurry(now time.Time) {
 	}
 }
 
-// ask returns what is owed and due, by the relay that had it, and forgets what did not
-// come for longer than an id is remembered. While nothing can be saved there is no use
-// in asking.
-func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID, late int) {
+// ask returns what is owed and due, by the relay that had it, and forgets what its relay
+// does not serve any more: should anybody, the next pass brings it. While nothing can be
+// saved there is no use in asking.
+func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID, gone int) {
 	if r.askAt.IsZero() || now.Before(r.askAt) || now.Before(r.next) {
 		return nil, 0
 	}
 	due = make(map[filters.RelayURL][]filters.EventID)
 	n, soonest := 0, time.Time{}
 	for id, o := range r.owed {
-		if now.Sub(o.since) > r.keepFor {
+		if o.asks >= maxAsks && !o.at.After(now) {
 			delete(r.owed, id)
-			late++
+			gone++
 			continue
 		}
 		if n < askOwed && !o.at.After(now) {
 			n++
+			o.asks++
 			o.tries++
 			o.at = now.Add(backoff(o.tries, owedFirst, owedMost))
 			due[o.relay] = append(due[o.relay], id)
@@ -203,7 +212,7 @@ func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID
 	if r.askAt = soonest; !soonest.IsZero() && soonest.Before(now.Add(askEvery)) {
 		r.askAt = now.Add(askEvery)
 	}
-	return due, late
+	return due, gone
 }
 
 // arm sets the timer.

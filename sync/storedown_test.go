@@ -86,7 +86,7 @@ func TestOneEventThatCannotBeSaved(t *testing.T) {
 				}
 				require.True(t, p.wasAsked(events[3]), "its bytes were let go of")
 			}
-			after(30 * time.Hour)
+			after(20 * time.Hour)
 			require.Zero(t, p.m.Dropped("unsaved"), "it is tried for ever")
 			store.cure()
 			if others {

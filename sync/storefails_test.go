@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -98,6 +99,7 @@ func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 				}
 				assert.Zero(t, lost, "events lost")
 				assert.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
+				after(2 * time.Hour) // a pass that came to nothing is repeated within one
 				assert.True(t, r.manager.Status().Synced)
 				t.Logf("outage of %v: %d calls, %d lines, %d of %d lost", outage, store.calls.Load(), log.n.Load(), lost, len(issues))
 			})
@@ -151,5 +153,75 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 		}
 		require.True(t, r.manager.Status().Synced)
 		require.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
+	})
+}
+
+// What could not be saved when the process was killed is fetched by the next one, though
+// its relay was connected all the time and the rest of its history was confirmed.
+func TestRestartWhileTheStoreFails(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				b := net.Add("wss://b.example", relaytest.Behavior{})
+				owner, kept := relaytest.NewCheapKey("owner"), state.NewMemory()
+				store := &fullDisk{Store: memstore.New(), refuses: func(ev *nostr.Event) bool { return strings.HasPrefix(ev.Content, "odd") }}
+				(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
+				r := start(t, net, store, relaysync.Config{State: kept})
+				after(5 * time.Minute)
+				var missing []*nostr.Event
+				for i := range 5 { // old and new: a catch-up looks for what is dated lately
+					missing = append(missing, owner.Issue(at(100*time.Hour), owner.Ref("repo"), fmt.Sprint("odd and old", i)),
+						owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("odd", i)))
+				}
+				a.Publish(missing...)
+				for i := range 6 { // while others are saved, so that only the ids are left of these
+					b.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("even", i)))
+					after(time.Minute)
+				}
+				store.full.Store(true) // and then nothing is
+				last := owner.Issue(at(0), owner.Ref("repo"), "last")
+				a.Publish(last)
+				after(3 * time.Minute)
+				if killed {
+					kept = copied(t, kept)
+				}
+				r.stop()
+				store.full.Store(false)
+				store.refuses = nil
+				r = r.again(relaysync.Config{State: kept})
+				defer r.stop()
+				after(5 * time.Minute)
+				for _, ev := range append(missing, last) {
+					require.True(t, r.has(ev), ev.Content)
+				}
+			})
+		})
+	}
+}
+
+// What its relay does not serve any more is not waited for for ever.
+func TestUnsavedEventThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		store := &fullDisk{Store: memstore.New(), refuses: func(ev *nostr.Event) bool { return ev.Content == "odd" }}
+		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r := start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(5 * time.Minute)
+		odd := owner.Issue(at(0), owner.Ref("repo"), "odd")
+		a.Publish(odd)
+		for i := range 8 {
+			a.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("even", i)))
+			after(time.Minute)
+		}
+		require.False(t, r.manager.Status().Synced)
+		a.Remove(odd.ID)
+		after(48 * time.Hour)
+		require.True(t, r.manager.Status().Synced)
+		require.Equal(t, uint64(1), r.manager.Status().Events.Dropped["unsaved"])
 	})
 }

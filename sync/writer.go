@@ -54,8 +54,8 @@ func (g *ingest) tryAgain(ctx context.Context) {
 		r.failed(now)
 	}
 	g.relieve()
-	due, late := r.ask(now)
-	g.counters.drop("unsaved", late)
+	due, gone := r.ask(now)
+	g.counters.drop("unsaved", gone)
 	for relay, ids := range due {
 		g.askAgain(ctx, relay, ids)
 	}
@@ -230,7 +230,7 @@ func (g *ingest) failed(j *job, err error) {
 // relays. Of one that fails while others are saved only the id is kept.
 func (g *ingest) retry(j *job) {
 	r := &g.retries
-	if r.isOwed(j.key.id) { // it was asked for once more
+	if r.came(j.key.id) { // it was asked for once more
 		j.refund(1)
 		g.end(j, true)
 		return
