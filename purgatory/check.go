@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 const checkRetry = time.Minute
 
 // runChecks has every repository looked at in each period that is listed or whose
-// announcement waits, spread over it. The period is never quite the same: servers that were
+// announcement waits, or that is there though nobody announces it, spread over it. The period is never quite the same: servers that were
 // started together do not ask others together for ever.
 func (p *Purgatory) runChecks(ctx context.Context) {
 	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
@@ -30,6 +31,13 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 			timer.Reset(checkRetry)
 			continue
 		}
+		left, err := p.inService(ctx)
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+		}
+		identifiers = slices.AppendSeq(identifiers, maps.Keys(left))
+		slices.Sort(identifiers)
+		identifiers = slices.Compact(identifiers)
 		began := time.Now()
 		for i, identifier := range identifiers {
 			at := began.Add(time.Duration(float64(p.cfg.Check) * 0.8 * float64(i) / float64(len(identifiers))))
@@ -39,7 +47,7 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			p.tell(look{identifier: identifier, why: causes{check: true}})
+			p.tell(look{identifier: identifier, why: causes{check: true, left: left[identifier]}})
 		}
 		timer.Reset(time.Until(began.Add(p.cfg.Check*9/10 + rand.N(p.cfg.Check/10+1))))
 	}

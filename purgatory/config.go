@@ -36,6 +36,10 @@ type Config struct {
 	// Remember is how long the id of an event that waited in vain is remembered, so
 	// that it is not taken in again. Defaults to 7 days.
 	Remember time.Duration
+	// Departed is how long the folder of a repository is kept that is out of service: its
+	// announcement was deleted, has expired, or lists us no more. Should it be announced
+	// again in that time it is as it was. It needs a [Departer]. Defaults to 7 days.
+	Departed time.Duration
 	// UserDelay and SyncDelay are the times before the first hunt for what a user
 	// submitted, whose push usually follows, and for what came by sync. Default to
 	// 3 min and 500 ms.
@@ -128,6 +132,7 @@ func (c Config) withDefaults() Config {
 	def(&c.SoftExpiry, 24*time.Hour)
 	def(&c.PlaceholderHold, 20*time.Minute)
 	def(&c.Remember, 7*24*time.Hour)
+	def(&c.Departed, 7*24*time.Hour)
 	def(&c.UserDelay, 3*time.Minute)
 	def(&c.SyncDelay, 500*time.Millisecond)
 	def(&c.Backoff, 20*time.Second)
@@ -172,7 +177,7 @@ func (c Config) validate() error {
 		value time.Duration
 	}{
 		{"Hold", c.Hold}, {"MaxHold", c.MaxHold}, {"SoftExpiry", c.SoftExpiry}, {"PlaceholderHold", c.PlaceholderHold},
-		{"Remember", c.Remember}, {"UserDelay", c.UserDelay}, {"SyncDelay", c.SyncDelay}, {"Backoff", c.Backoff},
+		{"Remember", c.Remember}, {"Departed", c.Departed}, {"UserDelay", c.UserDelay}, {"SyncDelay", c.SyncDelay}, {"Backoff", c.Backoff},
 		{"MaxBackoff", c.MaxBackoff}, {"Check", c.Check}, {"Grace", c.Grace}, {"Timeout", c.Timeout},
 		{"FetchTimeout", c.FetchTimeout},
 	} {

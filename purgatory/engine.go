@@ -22,8 +22,13 @@ type engine struct {
 	looks    looks
 	retries  retries[filters.RepoRef] // whose look failed
 	expiring map[filters.EventID]bool
-	patient  map[filters.RepoRef]patience
-	fetches  *fetches // safe for concurrent use
+	vain     map[filters.EventID]int // how often an entry could not be expired
+	// leavers have deleted something: their repositories may be among that. They are looked
+	// for by one goroutine, while leaving.
+	leavers map[filters.PubKey]bool
+	leaving bool
+	patient map[filters.RepoRef]patience
+	fetches *fetches // safe for concurrent use
 }
 
 // patience is how long a listed repository is not hunted for that was hunted for in
@@ -38,6 +43,7 @@ const (
 	retryMost    = 5 * time.Minute
 	patienceMost = 24 * time.Hour
 	expiryPause  = 10 * time.Second // before what can't be expired is tried again
+	expiryMost   = time.Hour        // and at most
 )
 
 func newEngine(p *Purgatory) engine {
@@ -52,7 +58,8 @@ func newEngine(p *Purgatory) engine {
 	return engine{
 		p: p, queue: hunt.New(cfg),
 		surveys: newSurveys(p.cfg.MaxSettling), looks: newLooks(p.cfg.MaxSettling), retries: make(retries[filters.RepoRef]),
-		expiring: make(map[filters.EventID]bool), patient: make(map[filters.RepoRef]patience), fetches: newFetches(p),
+		expiring: make(map[filters.EventID]bool), vain: make(map[filters.EventID]int), leavers: make(map[filters.PubKey]bool),
+		patient: make(map[filters.RepoRef]patience), fetches: newFetches(p),
 	}
 }
 
@@ -76,6 +83,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.resume(ctx)
 	e.wg.Go(func() { p.runChecks(ctx) })
 	e.wg.Go(func() { e.fetches.runKeeping(ctx) })
+	e.wg.Go(func() { p.runSweeps(ctx) })
 	e.wg.Go(func() { p.upkeep.run(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
@@ -131,6 +139,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.expire(ctx, now)
 		e.retry(now)
 		e.start(ctx)
+		e.leave(ctx)
 		e.perform(ctx, e.queue.Step(now, hunt.Tick{}))
 		e.p.stats.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
@@ -185,6 +194,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.settled(ctx, msg)
 	case expiredDone:
 		e.expired(ctx, msg)
+	case leftDone:
+		e.leaving = false
 	}
 }
 
@@ -203,6 +214,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	var affected []ledger.Entry
 	if msg.event.Kind == filters.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.p.ledger.ByAuthor(author)
+		e.leavers[author] = true
 	}
 	e.p.mu.Unlock()
 	if waits && entry.Class == ledger.Placeholder {
@@ -226,7 +238,10 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)
-		e.surveys.want(a.Ref.Identifier, causes{owners: map[filters.PubKey]bool{a.Ref.Owner: false}})
+		e.surveys.want(a.Ref.Identifier, causes{
+			owners: map[filters.PubKey]bool{a.Ref.Owner: false},
+			left:   map[filters.RepoRef]bool{a.Ref: true}, // it may not list us
+		})
 	}
 }
 
@@ -283,6 +298,24 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 		e.looks.want(ref, msg.why, e.laneOf(ref))
 	}
 	e.wholes(ctx, now, msg.found.whole)
+}
+
+// leave looks for the repositories of those who have deleted something.
+func (e *engine) leave(ctx context.Context) {
+	if e.p.departer == nil {
+		clear(e.leavers)
+	}
+	if e.leaving || len(e.leavers) == 0 {
+		return
+	}
+	owners := e.leavers
+	e.leavers, e.leaving = make(map[filters.PubKey]bool), true
+	e.wg.Go(func() {
+		for owner := range owners {
+			e.p.ownedBy(ctx, owner)
+		}
+		e.p.inbox.put(leftDone{})
+	})
 }
 
 // laneOf is where a repository is looked at.
@@ -441,12 +474,26 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	entry, waits := e.p.ledger.Get(msg.entry.ID)
 	e.p.mu.Unlock()
 	if waits { // no look has taken it in meanwhile
-		e.want(ctx, entry)
+		for _, ref := range entry.Repos {
+			e.p.touch(ref)
+		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
 		e.surveys.want(identifier, causes{})
 	}
-	if msg.err != nil && ctx.Err() == nil {
+	if msg.err == nil || !waits {
+		delete(e.vain, msg.entry.ID)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	e.vain[msg.entry.ID]++
+	e.p.mu.Lock()
+	e.p.ledger.Postpone(msg.entry.ID, now.Add(doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
+	e.p.mu.Unlock()
+	if e.fetches.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
 		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, printable(msg.err.Error()))
 	}
 }

@@ -46,11 +46,33 @@ func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, waits := p.ledger.Get(id)
-	if !waits || time.Now().Before(e.Deadline) || p.pinned[id] > 0 {
+	if !waits || time.Now().Before(e.Deadline) || p.pinned[id] > 0 || p.fetchesFor(e) {
 		return e, false
 	}
 	p.ending[id] = struct{}{}
 	return e, true
+}
+
+// fetchesFor reports whether a request for what an entry waits for is under way that was
+// made before its time was over. It is called with mu held.
+func (p *Purgatory) fetchesFor(e ledger.Entry) bool {
+	for _, identifier := range identifiersOf(e) {
+		for ref, n := range p.needs[identifier] {
+			if !slices.Contains(n.entries, e.ID) {
+				continue
+			}
+			if began := p.engine.fetches.since(ref); !began.IsZero() && began.Before(e.Deadline) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *Purgatory) isFetchedFor(e ledger.Entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fetchesFor(e)
 }
 
 func (p *Purgatory) notEnding(id filters.EventID) {
@@ -69,20 +91,21 @@ func identifiersOf(e ledger.Entry) (out []string) {
 }
 
 // expireSoftly removes the repository of an announcement, unless a push or a fetch is
-// using it, or has brought data to it.
+// using it, or has brought data to it that a state names. What pull requests have brought
+// does not count: anybody may write these.
 func (p *Purgatory) expireSoftly(ctx context.Context, e ledger.Entry) error {
-	leave, free := p.engine.fetches.take(e.Repos[0])
-	if !free {
-		return ErrInUse
+	ref := e.Repos[0]
+	has, err := p.emptyOfState(ctx, ref)
+	if err != nil {
+		return err
 	}
-	defer leave()
-	if err := p.repos.Remove(ctx, e.Repos[0]); err != nil {
-		if errors.Is(err, ErrInUse) {
-			p.touch(e.Repos[0])
-		}
-		return fmt.Errorf("removing a repository: %w", err)
+	if has {
+		p.touch(ref) // it is released for that
+		return fmt.Errorf("removing a repository: it has branches or tags: %w", ErrInUse)
 	}
-	p.step("removed")
+	if err := p.removeRepository(ctx, ref); err != nil {
+		return err
+	}
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ type gathering struct {
 	// guarded by fetches.mu
 	bytes  int64                   // that came into it
 	cancel context.CancelCauseFunc // of the fetch under way; nil: there is none
+	began  time.Time               // of that, until what it brought is part of the repository
 }
 
 func newPlace() *place {
@@ -109,7 +110,9 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	defer written()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())
+	f.began(into, time.Now())
 	outcome, err = f.into(ctx, into, &seen, ask.ids)
+	f.began(into, time.Time{})
 	end()
 	seen.Err = err
 	f.charge(ask, seen, outcome == hunt.Complete)
@@ -125,6 +128,29 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 		pause = max(busy.After, 1)
 	}
 	return outcome, pause
+}
+
+func (f *fetches) began(into *gathering, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	into.began = at
+}
+
+// since is when the first of the requests for a repository was made that are under way;
+// zero if none is.
+func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pl := f.places[ref]
+	if pl == nil {
+		return at
+	}
+	for _, g := range pl.all {
+		if !g.began.IsZero() && (at.IsZero() || g.began.Before(at)) {
+			at = g.began
+		}
+	}
+	return at
 }
 
 // take takes a gathering, rather one that has something; nil if ctx ends before.

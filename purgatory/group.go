@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -105,7 +107,11 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
+	now := time.Now()
 	for _, a := range announcements {
+		if hasExpired(a.Event, now) {
+			continue
+		}
 		if old := g.accepted[a.Ref]; old == nil || nip34.Newer(a.Version(), old.Version()) {
 			g.accepted[a.Ref] = a
 		}
@@ -184,11 +190,11 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 		g.over = append(g.over, ended{e, Deleted})
 		return nil
 	}
-	if at, expires := nip34.Expiration(e.Event); expires && now.Unix() >= int64(at) {
-		g.over = append(g.over, ended{e, Expired}) // NIP-40
+	if hasExpired(e.Event, now) {
+		g.over = append(g.over, ended{e, Expired})
 		return nil
 	}
-	if e.Class != ledger.Announcement && !g.late && !now.Before(e.Deadline) {
+	if e.Class != ledger.Announcement && !g.late && !now.Before(e.Deadline) && !p.isFetchedFor(e) {
 		return nil // its time is over: it is expired by the clock, not by whoever looks first
 	}
 	switch e.Class {
@@ -214,6 +220,15 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 		g.pulls = append(g.pulls, heldPull{e, pr})
 	}
 	return nil
+}
+
+// hasExpired reports whether the time of an event is over that it gives itself (NIP-40).
+func hasExpired(ev *nostr.Event, now time.Time) bool {
+	if ev == nil {
+		return false
+	}
+	at, expires := nip34.Expiration(ev)
+	return expires && now.Unix() >= int64(at)
 }
 
 func (g *group) sortAnnouncement(e ledger.Entry) error {

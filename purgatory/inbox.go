@@ -47,6 +47,8 @@ type (
 		found found
 		err   error
 	}
+	// leftDone: all repositories are found of those who have deleted something.
+	leftDone struct{}
 	// expiredDone: the expiry of an entry has ended.
 	expiredDone struct {
 		entry ledger.Entry
@@ -125,13 +127,15 @@ type causes struct {
 	owners map[filters.PubKey]bool
 	// gained are repositories that have got objects: others may lack these.
 	gained map[filters.RepoRef]bool
-	check  bool // what is stored is looked at as well: it is the hourly check
-	late   bool // what had to be released before a crash is, even if its time is over
+	// left are repositories that may not be announced any more.
+	left  map[filters.RepoRef]bool
+	check bool // what is stored is looked at as well: it is the hourly check
+	late  bool // what had to be released before a crash is, even if its time is over
 }
 
 func (c causes) and(o causes) causes {
 	return causes{
-		fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), gained: joined(c.gained, o.gained),
+		fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), gained: joined(c.gained, o.gained), left: joined(c.left, o.left),
 		check: c.check || o.check, late: c.late || o.late,
 	}
 }

@@ -75,6 +75,24 @@ type Upload struct {
 	Dir string         // the folder of its objects; it may go at any time
 }
 
+// Departer is what [Repositories] may be able to do as well. With it, a repository that is
+// not announced any more is out of service at once, and its folder is kept for a while,
+// should that be taken back; without it, one that has refs stays where it is.
+type Departer interface {
+	// Owned yields the repositories of an owner that are in service, of all owners for the
+	// zero key, in any order; an error is the last pair.
+	Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error]
+	// Depart takes a repository out of service, durably: for all who come from now on, it is
+	// not there. It waits for whoever has the lock, and for nobody who reads. Create puts
+	// it back as it was. One that is not there is no error.
+	Depart(ctx context.Context, ref filters.RepoRef) error
+	// Sweep removes what has departed before a time.
+	Sweep(ctx context.Context, before time.Time) error
+	// Erase removes a repository at once and for good, in service or not. It waits for
+	// whoever has the lock. One that is not there is no error.
+	Erase(ctx context.Context, ref filters.RepoRef) error
+}
+
 var (
 	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
 	ErrNoRepository = errors.New("no such repository")

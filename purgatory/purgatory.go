@@ -36,9 +36,11 @@ type Purgatory struct {
 	git   containedGit
 	// stager has what was pushed for events that are not here.
 	stager containedStager
-	keep   keeper
-	step   func(name string) // a durable step was taken; for tests of crashes
-	seed   uint64            // of the lengths at random by which waits are made longer
+	// departer takes repositories out of service; nil if there is none.
+	departer *containedDeparter
+	keep     keeper
+	step     func(name string) // a durable step was taken; for tests of crashes
+	seed     uint64            // of the lengths at random by which waits are made longer
 
 	ran     atomic.Bool
 	inbox   *inbox
@@ -113,6 +115,9 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
 	p.stager.p = p
 	p.stager.of, _ = repos.(Stager)
+	if d, departs := repos.(Departer); departs {
+		p.departer = &containedDeparter{d, p}
+	}
 	p.keep = keeper{containedStore{store, p}}
 	p.engine, p.upkeep = newEngine(p), newMaintenance(p)
 	if err := p.engine.recall(ctx); err != nil {

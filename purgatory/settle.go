@@ -56,7 +56,7 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 	}
 	defer p.unpin(g)
 	if r == nil {
-		return p.noteGone(ref, number), p.removeDeleted(ctx, g)
+		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
 	r.until = time.Now().Add(share)
 	f, err := p.settleLocked(ctx, g, r, number)
@@ -148,33 +148,6 @@ func (p *Purgatory) removeDeleted(ctx context.Context, g *group) error {
 	return errors.Join(errs...)
 }
 
-// removeRepository removes a repository, unless somebody brought data to it. The error
-// wraps ErrInUse if somebody is at it.
-func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) error {
-	leave, free := p.engine.fetches.take(ref)
-	if !free {
-		return fmt.Errorf("removing a repository: %w", ErrInUse)
-	}
-	defer leave()
-	err := p.repos.Remove(ctx, ref)
-	if errors.Is(err, ErrInUse) {
-		dir, unlock, lerr := p.enter(ctx, ref, leastLockWait)
-		if lerr != nil {
-			return errors.Join(err, lerr)
-		}
-		defer unlock()
-		refs, rerr := p.git.Refs(ctx, dir)
-		if rerr == nil && len(refs.At) > 0 {
-			return nil
-		}
-		err = errors.Join(err, rerr)
-	}
-	if err != nil {
-		return fmt.Errorf("removing a repository: %w", err)
-	}
-	return nil
-}
-
 // note remembers what a repository lacks. If it could not be dealt with it is as before.
 func (p *Purgatory) note(g *group, r *repository, n need, number uint64) found {
 	p.mu.Lock()
@@ -202,9 +175,15 @@ func (p *Purgatory) noteGone(ref filters.RepoRef, number uint64) found {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.untouch(ref, number)
+	return found{whole: p.forgetRepository(ref)}
+}
+
+// forgetRepository forgets what was found out about a repository, and reports whether it
+// lacked anything. It is called with mu held.
+func (p *Purgatory) forgetRepository(ref filters.RepoRef) bool {
 	delete(p.walked, ref)
 	delete(p.unfit, ref)
-	return found{whole: p.needsNothing(ref)}
+	return p.needsNothing(ref)
 }
 
 // needsNothing notes that a repository lacks nothing, and reports whether it did. It is

@@ -78,6 +78,7 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
 		return answer, err
 	}
+	p.revive(ctx, e.Repos[0])
 	if waiting, ok := p.waiting(e.Repos[0]); !ok || waiting.Soft {
 		return answer, nil
 	}
@@ -114,7 +115,7 @@ func (p *Purgatory) accepted(ctx context.Context, ref filters.RepoRef) (bool, er
 		return false, fmt.Errorf("reading announcements: %w", err)
 	}
 	for _, a := range all {
-		if a.Ref == ref {
+		if a.Ref == ref && !hasExpired(a.Event, time.Now()) {
 			return true, nil
 		}
 	}
@@ -191,17 +192,26 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 	if v != ledger.Welcome {
 		return e, v, nil, nil
 	}
-	err = p.write(ctx, e)
+	if err = p.write(ctx, e); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ledger.Unreserve(e)
+		return e, v, nil, err
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.ledger.Unreserve(e)
-	if err == nil {
-		replaced = p.ledger.Put(e)
-		if e.Class == ledger.Announcement {
-			p.touchNow(e.Repos[0])
+	replaced = p.ledger.Put(e)
+	if e.Class == ledger.Announcement {
+		p.touchNow(e.Repos[0])
+	}
+	again := e.Class != ledger.Placeholder && p.ledger.Again(e.ID)
+	p.mu.Unlock()
+	if again { // should that fail, it is known to have expired after a restart: it waits all the same
+		if err := p.forgetExpired(ctx, []filters.EventID{e.ID}); err != nil {
+			p.cfg.Logger.Warn("ids could not be forgotten", keyError, printable(err.Error()))
 		}
 	}
-	return e, v, replaced, err
+	return e, v, replaced, nil
 }
 
 // keptShare is the part of all places, one of so many, that is kept for states of
@@ -299,6 +309,15 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 	}
 	if revived {
 		p.began(e)
+	}
+}
+
+// revive has an announcement wait again that has expired softly: the user who submits it
+// again is about to push.
+func (p *Purgatory) revive(ctx context.Context, ref filters.RepoRef) {
+	if waiting, ok := p.waiting(ref); ok && waiting.Soft {
+		p.sign(ctx, ref, true)
+		p.tell(look{identifier: ref.Identifier})
 	}
 }
 

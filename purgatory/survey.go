@@ -74,6 +74,9 @@ func (p *Purgatory) noteView(v *view) (out overview) {
 			gone[o.entry.Repos[0]] = true
 		}
 	}
+	for ref := range v.why.left {
+		gone[ref] = true
+	}
 	var needed []*repository
 	for ref := range v.ours() {
 		delete(gone, ref)

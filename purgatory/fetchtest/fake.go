@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type Fake struct {
 	made    int
 	servers map[egress.URL]*Server
 	needs   map[nip34.ObjectID][]nip34.ObjectID
+	left    map[filters.RepoRef]departed
 	kinds   map[nip34.ObjectID]purgatory.ObjectKind
 	changes int // of objects, in all repositories
 	calls   []Call
@@ -54,6 +56,12 @@ var ErrHalfDone = errors.New("killed half-way")
 // ErrLocked is wrapped by Align while there are locks that nobody holds any more.
 var ErrLocked = errors.New("a ref is locked")
 
+// departed is a repository out of service.
+type departed struct {
+	*repo
+	since time.Time
+}
+
 type repo struct {
 	ref     filters.RepoRef
 	dir     string
@@ -68,6 +76,7 @@ type repo struct {
 var (
 	_ purgatory.Repositories = (*Fake)(nil)
 	_ purgatory.GitFetcher   = (*Fake)(nil)
+	_ purgatory.Departer     = (*Fake)(nil)
 	_ purgatory.Sharer       = (*Fake)(nil)
 	_ purgatory.Stager       = (*Fake)(nil)
 	_ purgatory.Taker        = (*Fake)(nil)
@@ -81,6 +90,7 @@ func New() *Fake {
 		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
+		left:  make(map[filters.RepoRef]departed),
 		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind),
 		open:  make(map[*quarantine]struct{}),
 	}
@@ -100,9 +110,10 @@ func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 	return purgatory.Commit
 }
 
-// FailWith has each operation ask what it is to fail with: "create", "lock",
-// "remove", "quarantine", "fetch", "probe", "missing", "promote", "share", "take", "unstage",
-// "refs", "align", "tidy" or "maintain". It may wait; nothing else is held up by that.
+// FailWith has each operation ask what it is to fail with: "create", "lock", "owned",
+// "depart", "sweep", "remove", "quarantine", "fetch", "probe", "missing", "promote",
+// "share", "take", "unstage", "refs", "align", "tidy" or "maintain". It may wait; nothing
+// else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,6 +201,13 @@ func (f *Fake) Create(_ context.Context, ref filters.RepoRef, format nip34.Objec
 	if r := f.repos[ref]; r != nil && (r.refs.Format == format || len(r.refs.At) > 0) {
 		return nil
 	}
+	if d, left := f.left[ref]; left && f.repos[ref] == nil {
+		delete(f.left, ref)
+		f.repos[ref], f.dirs[d.dir] = d.repo, d.repo
+		if d.refs.Format == format || len(d.refs.At) > 0 {
+			return nil
+		}
+	}
 	f.made++ // no folder is used twice
 	r := &repo{
 		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1),
@@ -243,6 +261,83 @@ func (f *Fake) Remove(_ context.Context, ref filters.RepoRef) error {
 	delete(f.repos, ref)
 	delete(f.dirs, r.dir)
 	return nil
+}
+
+// Owned implements [purgatory.Departer].
+func (f *Fake) Owned(_ context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
+	return func(yield func(filters.RepoRef, error) bool) {
+		f.mu.Lock()
+		err := f.failure("owned")
+		refs := slices.SortedFunc(maps.Keys(f.repos), filters.RepoRef.Compare)
+		f.mu.Unlock()
+		if err != nil {
+			yield(filters.RepoRef{}, err)
+			return
+		}
+		for _, ref := range refs {
+			if (owner == filters.PubKey{} || owner == ref.Owner) && !yield(ref, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Depart implements [purgatory.Departer].
+func (f *Fake) Depart(ctx context.Context, ref filters.RepoRef) error {
+	f.mu.Lock()
+	err := f.failure("depart")
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, unlock, err := f.Lock(ctx, ref)
+	if errors.Is(err, purgatory.ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left[ref] = departed{f.repos[ref], time.Now()}
+	delete(f.repos, ref)
+	return nil
+}
+
+// Sweep implements [purgatory.Departer].
+func (f *Fake) Sweep(_ context.Context, before time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("sweep"); err != nil {
+		return err
+	}
+	for ref, d := range f.left {
+		if d.since.Before(before) {
+			delete(f.left, ref)
+			delete(f.dirs, d.dir)
+		}
+	}
+	return nil
+}
+
+// Erase implements [purgatory.Departer].
+func (f *Fake) Erase(ctx context.Context, ref filters.RepoRef) error {
+	if err := f.Depart(ctx, ref); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.left, ref)
+	return nil
+}
+
+// Kept reports whether a repository is kept that is out of service.
+func (f *Fake) Kept(ref filters.RepoRef) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, kept := f.left[ref]
+	return kept
 }
 
 // complete reports whether an object and what it needs are in a or b. f.mu is held.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path"
@@ -39,7 +40,10 @@ type Repositories struct {
 	inUse map[filters.RepoRef]*usage
 }
 
-var _ purgatory.Repositories = (*Repositories)(nil)
+var (
+	_ purgatory.Repositories = (*Repositories)(nil)
+	_ purgatory.Departer     = (*Repositories)(nil)
+)
 
 // usage is who uses a repository.
 type usage struct {
@@ -50,6 +54,12 @@ type usage struct {
 
 // incoming has what is not there yet, and what is not there any more.
 const incoming = "incoming"
+
+// departed has what is out of service, as it was, each with a file that says since when.
+const (
+	departed = "departed"
+	since    = "departed"
+)
 
 // Open opens a folder of repositories and makes it if need be. What a crash has left
 // half made is removed. It waits for a moment while somebody else has the folder open,
@@ -73,6 +83,9 @@ func Open(dir string) (*Repositories, error) {
 	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage)}
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
+	}
+	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
 	}
 	if r.staging, err = openStaging(r); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
@@ -269,8 +282,207 @@ func (r *Repositories) create(ref filters.RepoRef, format nip34.ObjectFormat) er
 		if same, err := r.fits(at, format); err != nil || same {
 			return err // somebody was faster
 		}
+		back, err := r.takeBack(at)
+		if err != nil {
+			return err
+		}
+		if back {
+			if same, err := r.fits(at, format); err != nil || same {
+				return err
+			}
+		}
 		return errors.Join(r.discard(at), r.make(at, ref, format))
 	})
+}
+
+// takeBack puts a repository back into service that has departed, if there is one and
+// nothing in its place.
+func (r *Repositories) takeBack(at string) (bool, error) {
+	aside := path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))
+	if _, err := r.root.Stat(path.Join(at, "HEAD")); !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if _, err := r.root.Stat(path.Join(aside, "HEAD")); err != nil {
+		return false, ifExists(err)
+	}
+	if err := r.place(aside, at); err != nil {
+		return false, fmt.Errorf("putting a repository back: %w", err)
+	}
+	return true, errors.Join(r.sync(departed), ifExists(r.root.Remove(path.Join(at, since))))
+}
+
+// ifExists returns an error that says more than that something is not there.
+func ifExists(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Owned implements [purgatory.Departer].
+func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
+	return func(yield func(filters.RepoRef, error) bool) {
+		owners := []string{owner.String()}
+		if owner == (filters.PubKey{}) {
+			all, err := fs.ReadDir(r.root.FS(), ".")
+			if err != nil {
+				yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+				return
+			}
+			owners = nil
+			for _, d := range all {
+				owners = append(owners, d.Name())
+			}
+		}
+		for _, name := range owners {
+			if _, err := filters.ParsePubKey(name); err != nil {
+				continue // no owner's
+			}
+			folders, err := fs.ReadDir(r.root.FS(), name)
+			if err = errors.Join(ifExists(err), ctx.Err()); err != nil {
+				yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+				return
+			}
+			for _, d := range folders {
+				if ref, ok := r.refAt(path.Join(name, d.Name())); ok && !yield(ref, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// refAt reads whose repository it is that is at a place.
+func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool) {
+	text, err := r.root.ReadFile(path.Join(at, "description"))
+	if err != nil {
+		return ref, false
+	}
+	name, err := strconv.Unquote(strings.TrimSpace(string(text)))
+	if err != nil {
+		return ref, false
+	}
+	ref, err = filters.ParseRepoRef(name)
+	return ref, err == nil && place(ref) == at
+}
+
+// Depart implements [purgatory.Departer]. Git that reads it has it open and goes on.
+func (r *Repositories) Depart(ctx context.Context, ref filters.RepoRef) error {
+	_, unlock, err := r.Lock(ctx, ref)
+	if errors.Is(err, purgatory.ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := r.depart(place(ref)); err != nil {
+		return fmt.Errorf("taking a repository out of service: %w", err)
+	}
+	return nil
+}
+
+func (r *Repositories) depart(at string) error {
+	r.staging.leave(at)
+	aside := path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))
+	if err := r.away(aside); err != nil { // of an earlier time
+		return err
+	}
+	err := ifExists(r.root.Remove(path.Join(at, since)))
+	if err == nil {
+		err = r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n")
+	}
+	if err == nil {
+		err = r.root.Rename(at, aside)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
+}
+
+// Sweep implements [purgatory.Departer].
+func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
+	folders, err := fs.ReadDir(r.root.FS(), departed)
+	if err != nil {
+		return fmt.Errorf("removing repositories: %w", err)
+	}
+	var errs []error
+	for _, d := range folders {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		at := path.Join(departed, d.Name())
+		text, err := r.root.ReadFile(path.Join(at, since))
+		if errors.Is(err, fs.ErrNotExist) && !r.isThere(at) {
+			continue // it was put back since
+		}
+		left, terr := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+		if err = errors.Join(err, terr); err != nil { // somebody changed it: its time begins now
+			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))),
+				r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n"))
+			continue
+		}
+		if left.Before(before) {
+			errs = append(errs, r.away(at))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("removing repositories: %w", err)
+	}
+	return nil
+}
+
+func (r *Repositories) isThere(at string) bool {
+	_, err := r.root.Stat(path.Join(at, "HEAD"))
+	return err == nil
+}
+
+// Erase implements [purgatory.Departer].
+func (r *Repositories) Erase(ctx context.Context, ref filters.RepoRef) error {
+	if err := r.Depart(ctx, ref); err != nil {
+		return err
+	}
+	at := place(ref)
+	if err := r.away(path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))); err != nil {
+		return fmt.Errorf("removing repository: %w", err)
+	}
+	return nil
+}
+
+// away removes a folder: in one step for all who look, and durably.
+func (r *Repositories) away(at string) error {
+	old := r.fresh()
+	if err := r.root.Rename(at, old); err != nil {
+		return ifExists(err)
+	}
+	return errors.Join(r.sync(path.Dir(at)), r.root.RemoveAll(old))
+}
+
+// place moves a folder to the place of a repository, durably.
+func (r *Repositories) place(from, at string) error {
+	owner := path.Dir(at)
+	for try := 1; ; try++ {
+		if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		err := r.root.Rename(from, at)
+		if err == nil {
+			return errors.Join(r.sync(owner), r.sync("."))
+		}
+		// Another repository of the owner, the only one, may have gone meanwhile.
+		if !errors.Is(err, fs.ErrNotExist) || try == createTries {
+			return err
+		}
+	}
+}
+
+// dropOwner removes the folder of an owner who has no repository any more: keys are free.
+func (r *Repositories) dropOwner(owner string) error {
+	if err := r.root.Remove(owner); err == nil { // it was the last one
+		return r.sync(".")
+	}
+	return nil
 }
 
 // fits reports whether a repository is there that is to stay as it is: also one with
@@ -332,22 +544,10 @@ func (r *Repositories) hasRefs(at string) (bool, error) {
 // pushed for events of it goes with it.
 func (r *Repositories) discard(at string) error {
 	r.staging.leave(at)
-	old := r.fresh()
-	err := r.root.Rename(at, old)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err := r.away(at); err != nil {
 		return fmt.Errorf("removing repository: %w", err)
 	}
-	owner := path.Dir(at)
-	if err := errors.Join(r.sync(owner), r.root.RemoveAll(old)); err != nil {
-		return err
-	}
-	if err := r.root.Remove(owner); err == nil { // it was the last one
-		return r.sync(".")
-	}
-	return nil
+	return r.dropOwner(path.Dir(at))
 }
 
 // fresh is a new name for something that is not there yet, or not any more.
@@ -384,21 +584,7 @@ func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectF
 			return err
 		}
 	}
-	owner := path.Dir(at)
-	for try := 1; ; try++ {
-		if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		err := r.root.Rename(tmp, at)
-		if err == nil {
-			break
-		}
-		// Another repository of the owner, the only one, may have gone meanwhile.
-		if !errors.Is(err, fs.ErrNotExist) || try == createTries {
-			return err
-		}
-	}
-	if err := errors.Join(r.sync(owner), r.sync(".")); err != nil {
+	if err := r.place(tmp, at); err != nil {
 		return errors.Join(err, r.discard(at)) // it may be gone after a loss of power
 	}
 	return nil

@@ -246,3 +246,81 @@ func TestCreatedTwiceAtOnce(t *testing.T) {
 		require.NoError(t, repos.Close())
 	}
 }
+
+// What has departed is not there for anybody who comes, and is as it was when it is made
+// again; what is not is gone after a while, restarts or not.
+func TestDepart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "git")
+	r, err := Open(dir)
+	require.NoError(t, err)
+	x, y := owner.Ref("x"), owner.Ref("y")
+	heads := make(map[filters.RepoRef]string)
+	for _, ref := range []filters.RepoRef{x, y} {
+		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+		at, unlock, err := r.Lock(t.Context(), ref)
+		require.NoError(t, err)
+		heads[ref] = git(t, at, "commit-tree", "-m", "x", git(t, at, "hash-object", "-w", "-t", "tree", "/dev/null"))
+		git(t, at, "update-ref", "refs/heads/main", heads[ref])
+		unlock()
+	}
+	owned := func(who filters.PubKey) (out []filters.RepoRef) {
+		for ref, err := range r.Owned(t.Context(), who) {
+			require.NoError(t, err)
+			out = append(out, ref)
+		}
+		return out
+	}
+	require.ElementsMatch(t, []filters.RepoRef{x, y}, owned(owner.PubKey()))
+	require.ElementsMatch(t, []filters.RepoRef{x, y}, owned(filters.PubKey{}))
+	require.Empty(t, owned(relaytest.NewCheapKey("somebody").PubKey()))
+
+	_, unlock, err := r.Lock(t.Context(), x)
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, r.Depart(short, x), context.DeadlineExceeded, "somebody pushes")
+	unlock()
+	_, done, err := r.use(y)
+	require.NoError(t, err)
+	for _, ref := range []filters.RepoRef{x, y} {
+		require.NoError(t, r.Depart(t.Context(), ref))
+		require.NoError(t, r.Depart(t.Context(), ref), "it is not there")
+		_, _, err = r.Lock(t.Context(), ref)
+		require.ErrorIs(t, err, purgatory.ErrNoRepository)
+		_, _, err = r.use(ref)
+		require.ErrorIs(t, err, purgatory.ErrNoRepository)
+	}
+	done()
+	require.Empty(t, owned(filters.PubKey{}))
+	require.NoDirExists(t, filepath.Join(dir, owner.Hex()), "nor is a folder of its owner")
+
+	require.NoError(t, r.Close())
+	r, err = Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(-time.Hour)))
+	require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
+	at, unlock, err := r.Lock(t.Context(), x)
+	require.NoError(t, err)
+	require.Equal(t, heads[x], git(t, at, "rev-parse", "main"))
+	git(t, at, "fsck", "--strict")
+	require.NoFileExists(t, filepath.Join(at, "departed"))
+	unlock()
+	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(time.Hour)))
+	entries, err := os.ReadDir(filepath.Join(dir, "departed"))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.Equal(t, []filters.RepoRef{x}, owned(filters.PubKey{}))
+	require.NoError(t, r.Create(t.Context(), y, nip34.SHA1))
+	at, unlock, err = r.Lock(t.Context(), y)
+	require.NoError(t, err)
+	require.Empty(t, git(t, at, "for-each-ref"), "it was made anew")
+	unlock()
+
+	require.NoError(t, r.Erase(t.Context(), x))
+	require.NoError(t, r.Erase(t.Context(), x), "it is not there")
+	entries, err = os.ReadDir(filepath.Join(dir, "departed"))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.Equal(t, []filters.RepoRef{y}, owned(filters.PubKey{}))
+}

@@ -8,15 +8,15 @@ import (
 
 // Sign notes a sign of life of a repository whose announcement waits, and returns
 // the announcement as it is then. Revived means that it had expired softly and waits
-// again; only a new state event does that.
-func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, newState bool) (e Entry, revived, changed bool) {
+// again; only what is submitted anew does that.
+func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, submitted bool) (e Entry, revived, changed bool) {
 	old := l.announcement(ref)
 	if old == nil {
 		return Entry{}, false, false
 	}
 	e = *old
 	if e.Soft {
-		if !newState {
+		if !submitted {
 			return e, false, false
 		}
 		e.Soft, e.Seen, e.Deadline, revived = false, now, now.Add(l.cfg.Hold), true

@@ -47,6 +47,16 @@ func (g *gone) add(id filters.EventID, now, until time.Time) (forgotten []filter
 	return forgotten
 }
 
+// forget has an id taken for one that has not waited.
+func (g *gone) forget(id filters.EventID) bool {
+	e, ok := g.byID[id]
+	if ok {
+		g.order.Remove(e)
+		delete(g.byID, id)
+	}
+	return ok
+}
+
 // RememberExpired is for an id that was read from a disk. It returns what is forgotten
 // for it, or itself if its time is over.
 func (l *Ledger) RememberExpired(now time.Time, id filters.EventID, until time.Time) (forgotten []filters.EventID) {
@@ -58,6 +68,9 @@ func (l *Ledger) RememberExpired(now time.Time, id filters.EventID, until time.T
 	}
 	return l.gone.add(id, now, steady(now, until))
 }
+
+// Again forgets that an id waited in vain, since it waits anew. It reports whether it did.
+func (l *Ledger) Again(id filters.EventID) bool { return l.gone.forget(id) }
 
 // HasExpired reports whether an id waited in vain.
 func (l *Ledger) HasExpired(id filters.EventID, now time.Time) bool { return l.gone.has(id, now) }

@@ -38,7 +38,7 @@ const (
 	Known
 	// Superseded: a newer version of the announcement waits.
 	Superseded
-	// Expired: it has waited in vain before.
+	// Expired: it has waited in vain before, and nobody submits it anew.
 	Expired
 	// AuthorFull: its author has too many entries.
 	AuthorFull
@@ -54,7 +54,9 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	if ok && (old.Class == e.Class || e.Class == Placeholder) {
 		return Known
 	}
-	if l.gone.has(e.ID, now) {
+	// Who has the data now may try again; so may whoever brings the event for data that is
+	// here by now.
+	if l.gone.has(e.ID, now) && !e.ByUser && !(ok && old.Class == Placeholder) {
 		return Expired
 	}
 	if e.Class == Announcement {

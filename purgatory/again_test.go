@@ -1,0 +1,102 @@
+package purgatory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+// A user whose data came too late could not submit the event again for a week.
+func TestSubmittedAgainAfterExpiry(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-100))
+		w.git.Put(repoOf(alice))
+		s, p := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		w.held(s)
+		w.held(p)
+		wait(31 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		for _, ev := range []*nostrEvent{s, p} {
+			require.Equal(t, purgatory.Refused, w.submit(ev, false), "by sync it stays refused")
+			require.Equal(t, purgatory.Held, w.submit(ev, true))
+			require.Equal(t, purgatory.Held, w.submit(ev, false), "it waits")
+		}
+		w.stop()
+		w.start()
+		require.Len(t, w.p.Held(nostrFilter{}), 2)
+		w.git.Push(repoOf(alice), nil, object(1), object(5))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.True(t, w.relay.has(p))
+	})
+}
+
+// In vain once more, it is refused by sync once more.
+func TestSubmittedAgainInVain(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-100))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(31 * time.Minute)
+		require.Equal(t, purgatory.Held, w.submit(s, true))
+		wait(31 * time.Minute)
+		require.Equal(t, purgatory.Refused, w.submit(s, false))
+	})
+}
+
+// An announcement that had expired softly was held again when its user submitted it, but
+// there was no repository to push to.
+func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
+	for name, again := range map[string]func(a *nostrEvent) *nostrEvent{
+		"the same":        func(a *nostrEvent) *nostrEvent { return a },
+		"a newer version": func(*nostrEvent) *nostrEvent { return announce(alice, now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				a := announce(alice, now())
+				require.Equal(t, purgatory.Held, w.submit(a, true))
+				wait(31 * time.Minute)
+				require.False(t, w.git.Has(repoOf(alice)))
+				require.Equal(t, purgatory.Held, w.submit(again(a), false))
+				wait(time.Second)
+				require.False(t, w.git.Has(repoOf(alice)), "sync revives nothing")
+				require.Equal(t, purgatory.Held, w.submit(again(a), true))
+				require.True(t, w.git.Has(repoOf(alice)), "a push is next")
+				require.Len(t, w.p.Announcements("r"), 1)
+				wait(29 * time.Minute)
+				require.True(t, w.git.Has(repoOf(alice)))
+				wait(2 * time.Minute)
+				require.False(t, w.git.Has(repoOf(alice)))
+			})
+		})
+	}
+}
+
+// A state or a pull request expired while its data was on its way, which was thrown away.
+func TestExpiryWaitsForAFetch(t *testing.T) {
+	for _, kind := range []string{"state", "pull request"} {
+		t.Run(kind, func(t *testing.T) {
+			run(t, purgatory.Config{Hold: 5 * time.Minute}, func(t *testing.T, w *world) {
+				w.relay.put(announce(alice, now()-100, "a.example/r.git"))
+				w.git.Put(repoOf(alice))
+				ev := says(alice, now(), "main", 1)
+				if kind != "state" {
+					ev = pull(carol, repoOf(alice), 1, filters.KindPullRequest)
+				}
+				w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 9 * time.Minute})
+				w.held(ev)
+				wait(8 * time.Minute)
+				require.Len(t, w.p.Held(nostrFilter{}), 1, "its data is being fetched")
+				wait(2 * time.Minute)
+				require.True(t, w.relay.has(ev))
+			})
+		})
+	}
+}

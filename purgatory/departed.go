@@ -1,0 +1,194 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// ErrNoDeparter is returned by [Purgatory.RemoveRepository] if the Repositories are no
+// [Departer].
+var ErrNoDeparter = errors.New("repositories can't be taken out of service")
+
+// RemoveRepository removes a repository at once and for good, served or not. It is for who
+// must take something down, after the announcement is gone, or the repository is made
+// again at the next look. The error wraps [ErrNoDeparter], or [ErrInUse] if something is
+// being fetched for it and it should be called again.
+func (p *Purgatory) RemoveRepository(ctx context.Context, ref filters.RepoRef) error {
+	if p.departer == nil {
+		return ErrNoDeparter
+	}
+	done, err := p.naming.lock(ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer done()
+	leave, free := p.engine.fetches.take(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: %w", ErrInUse)
+	}
+	defer leave()
+	if err := p.departer.Erase(ctx, ref); err != nil {
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	p.step("removed")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetRepository(ref)
+	return nil
+}
+
+// removeRepository removes a repository that nobody announces: one with refs is taken out
+// of service, and kept for a while. The error wraps ErrInUse if somebody is at it.
+func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) error {
+	leave, free := p.engine.fetches.take(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: %w", ErrInUse)
+	}
+	defer leave()
+	err := p.repos.Remove(ctx, ref)
+	if errors.Is(err, ErrInUse) && p.departer != nil {
+		waiting, cancel := context.WithTimeout(ctx, p.cfg.Timeout/lockShare)
+		defer cancel()
+		if err = p.departer.Depart(waiting, ref); err == nil {
+			p.stats.drop("departed")
+			p.cfg.Logger.Info("repository out of service", keyRepo, printable(ref.String()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	p.step("removed")
+	return nil
+}
+
+// leaves takes a repository out of service that nobody announces any more.
+func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) error {
+	err := p.removeDeleted(ctx, g)
+	if p.departer == nil {
+		return err
+	}
+	for _, o := range g.over {
+		if o.hasRepository() && o.entry.Repos[0] == ref {
+			return err // that was it
+		}
+	}
+	return errors.Join(err, p.removeRepository(ctx, ref))
+}
+
+// emptyOfState removes the refs of pull requests where nothing else is: they keep no
+// announcement from expiring. has is true if something else is.
+func (p *Purgatory) emptyOfState(ctx context.Context, ref filters.RepoRef) (has bool, err error) {
+	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
+	if errors.Is(err, ErrNoRepository) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	refs, err := p.git.Refs(ctx, dir)
+	if err != nil || refs.hasState() || p.departer != nil {
+		return refs.hasState(), err
+	}
+	var changes []RefChange
+	for name, id := range refs.At {
+		changes = append(changes, RefChange{Name: name, Old: id})
+	}
+	if len(changes) == 0 {
+		return false, nil
+	}
+	if err := p.git.Align(ctx, dir, changes, nip34.RefName{}); err != nil {
+		p.doubt(ref, journal{}) // each is there or not: only locks can be left
+		return false, fmt.Errorf("removing refs: %w", err)
+	}
+	return false, nil
+}
+
+// sweepPeriod is the time between two looks at what has departed.
+const sweepPeriod = time.Hour
+
+// runSweeps removes what has departed and was not put back in time.
+func (p *Purgatory) runSweeps(ctx context.Context) {
+	if p.departer == nil {
+		return
+	}
+	timer := time.NewTicker(sweepPeriod)
+	defer timer.Stop()
+	for {
+		if err := p.departer.Sweep(ctx, time.Now().Add(-p.cfg.Departed)); err != nil && ctx.Err() == nil {
+			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, printable(err.Error()))
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ownedBy has the repositories of an owner looked at who may not announce them any more.
+func (p *Purgatory) ownedBy(ctx context.Context, owner filters.PubKey) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	err := p.departer.owned(ctx, owner, func(ref filters.RepoRef) {
+		p.tell(look{identifier: ref.Identifier, why: causes{left: map[filters.RepoRef]bool{ref: true}}})
+	})
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+	}
+}
+
+// inService returns the repositories that are there, by identifier.
+func (p *Purgatory) inService(ctx context.Context) (map[string]map[filters.RepoRef]bool, error) {
+	if p.departer == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	out := make(map[string]map[filters.RepoRef]bool)
+	err := p.departer.owned(ctx, filters.PubKey{}, func(ref filters.RepoRef) {
+		if out[ref.Identifier] == nil {
+			out[ref.Identifier] = make(map[filters.RepoRef]bool)
+		}
+		out[ref.Identifier][ref] = true
+	})
+	return out, err
+}
+
+// containedDeparter is a Departer whose panics are errors.
+type containedDeparter struct {
+	Departer
+	p *Purgatory
+}
+
+func (d containedDeparter) Depart(ctx context.Context, ref filters.RepoRef) (err error) {
+	defer d.p.recovered(&err, ofRepos)
+	return d.Departer.Depart(ctx, ref)
+}
+
+func (d containedDeparter) Sweep(ctx context.Context, before time.Time) (err error) {
+	defer d.p.recovered(&err, ofRepos)
+	return d.Departer.Sweep(ctx, before)
+}
+
+func (d containedDeparter) Erase(ctx context.Context, ref filters.RepoRef) (err error) {
+	defer d.p.recovered(&err, ofRepos)
+	return d.Departer.Erase(ctx, ref)
+}
+
+// owned calls each for the repositories that Owned yields.
+func (d containedDeparter) owned(ctx context.Context, owner filters.PubKey, each func(ref filters.RepoRef)) (err error) {
+	defer d.p.recovered(&err, ofRepos)
+	for ref, err := range d.Owned(ctx, owner) {
+		if err != nil {
+			return err
+		}
+		each(ref)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package purgatory_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// served has a repository of alice's served with a branch.
+func served(w *world) (announcement *nostrEvent) {
+	a := announce(alice, now()-100)
+	w.relay.put(a, says(alice, now()-100, "main", 1))
+	w.git.Put(repoOf(alice), object(1), object(2))
+	w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+	wait(time.Second)
+	return a
+}
+
+// gone takes an event out of the relay.
+func (r *relay) gone(ev *nostrEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := r.events[:0]
+	for _, o := range r.events {
+		if o.ID != ev.ID {
+			kept = append(kept, o)
+		}
+	}
+	r.events = kept
+}
+
+// A repository whose announcement was deleted, or had gone in some other way, was served
+// for ever, and took whatever anybody pushed.
+func TestDepartedRepositories(t *testing.T) {
+	for name, c := range map[string]struct {
+		soon   bool
+		leaves func(w *world, a *nostrEvent)
+	}{
+		"deleted by its address": {true, func(w *world, a *nostrEvent) {
+			w.relay.gone(a)
+			d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
+			w.relay.put(d)
+			w.p.Arrived(d)
+		}},
+		"deleted by its id": {true, func(w *world, a *nostrEvent) {
+			w.relay.gone(a)
+			d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+			w.relay.put(d)
+			w.p.Arrived(d)
+		}},
+		"vanished": {true, func(w *world, a *nostrEvent) {
+			w.relay.gone(a)
+			w.p.Arrived(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"}))
+		}},
+		"lists us no more": {true, func(w *world, a *nostrEvent) {
+			w.relay.gone(a) // the relay has it, but it is none of those that are ours
+			w.p.Arrived(announce(alice, now()))
+		}},
+		"lost": {false, func(w *world, a *nostrEvent) { w.relay.gone(a) }},
+		"expired": {false, func(w *world, a *nostrEvent) {
+			w.relay.gone(a)
+			w.relay.put(alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", "1"}))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				a := served(w)
+				c.leaves(w, a)
+				if c.soon {
+					wait(time.Second)
+				} else {
+					wait(2 * time.Hour)
+				}
+				require.False(t, w.git.Has(repoOf(alice)), "it is out of service")
+				require.True(t, w.git.Kept(repoOf(alice)))
+				w.stop()
+				w.start()
+				wait(6*24*time.Hour + 20*time.Hour)
+				require.True(t, w.git.Kept(repoOf(alice)), "though there was a restart")
+				wait(8 * time.Hour)
+				require.False(t, w.git.Kept(repoOf(alice)))
+			})
+		})
+	}
+}
+
+// What stays announced, waits or is none of theirs stays.
+func TestOthersDoNotDepart(t *testing.T) {
+	run(t, purgatory.Config{Hold: 10 * time.Hour, MaxHold: 24 * time.Hour}, func(t *testing.T, w *world) {
+		served(w)
+		w.relay.put(announce(bob, now()-100))
+		w.git.Put(repoOf(bob), object(1))
+		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		w.held(announce(carol, now()))
+		wait(time.Second)
+		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()}))
+		w.p.Arrived(bob.Event(now(), filters.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()}))
+		wait(5 * time.Hour)
+		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
+			require.True(t, w.git.Has(ref))
+		}
+	})
+}
+
+// Announced again in time, a repository is as it was.
+func TestDepartedAndAnnouncedAgain(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := served(w)
+		w.relay.gone(a)
+		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		wait(24 * time.Hour)
+		require.False(t, w.git.Has(repoOf(alice)))
+		again := announce(alice, now())
+		require.Equal(t, purgatory.Held, w.submit(again, true))
+		wait(time.Second)
+		require.True(t, w.relay.has(again))
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.False(t, w.git.Kept(repoOf(alice)))
+		wait(30 * 24 * time.Hour)
+		require.True(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// Who pushes has the repository to the end of the push; then it goes.
+func TestDepartsAfterThePush(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := served(w)
+		_, unlock, err := w.git.Lock(context.Background(), repoOf(alice))
+		require.NoError(t, err)
+		w.relay.gone(a)
+		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		wait(time.Minute)
+		require.True(t, w.git.Has(repoOf(alice)))
+		unlock()
+		wait(5 * time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// An operator could not have a repository removed.
+func TestRemoveRepository(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := served(w)
+		w.relay.gone(a)
+		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)))
+		require.False(t, w.git.Has(repoOf(alice)))
+		require.False(t, w.git.Kept(repoOf(alice)))
+		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), "there is none")
+		w.stop()
+		w.repos = struct{ purgatory.Repositories }{w.git}
+		w.start()
+		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), purgatory.ErrNoDeparter)
+	})
+}
+
+// Refs that anybody may have made kept an announcement without data from expiring, for
+// ever, and were tried to be removed every ten seconds.
+func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
+	for _, departs := range []bool{true, false} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			if !departs {
+				w.stop()
+				w.repos = struct{ purgatory.Repositories }{w.git}
+				w.start()
+			}
+			w.held(announce(alice, now()))
+			wait(time.Second)
+			p := pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+			w.relay.put(p)
+			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
+			wait(30 * time.Minute)
+			require.False(t, w.git.Has(repoOf(alice)))
+			require.Equal(t, departs, w.git.Kept(repoOf(alice)))
+			require.Empty(t, w.p.Announcements("r"))
+		})
+	}
+}
+
+// What can't be expired is tried again later and later.
+func TestExpiryBacksOff(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		tries := 0
+		w.git.FailWith(func(op string) error {
+			if op == "remove" {
+				tries++
+				return errDisk
+			}
+			return nil
+		})
+		w.held(announce(alice, now()))
+		wait(12 * time.Hour)
+		require.Less(t, tries, 25)
+		require.Greater(t, tries, 8)
+		w.git.FailWith(nil)
+		wait(time.Hour + time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
