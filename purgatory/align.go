@@ -53,6 +53,9 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *group, r *repository) err
 	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
+	if err := p.ration(ctx, g, r); err != nil {
+		return err
+	}
 	return p.alignNow(ctx, g, r)
 }
 

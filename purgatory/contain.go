@@ -96,6 +96,18 @@ func (k containedKnower) Has(ctx context.Context, id filters.EventID) (_ bool, e
 	return k.knower.Has(ctx, id)
 }
 
+// pullRequests is [PullCounter], and 0 if the relay is none.
+func (p *Purgatory) pullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef) (n int, err error) {
+	if p.counter == nil {
+		return 0, nil
+	}
+	defer p.recovered(&err, ofRelay)
+	if n, err = p.counter.PullRequests(ctx, author, ref, maxPullsOfAuthor); err != nil {
+		return 0, fmt.Errorf("counting pull requests: %w", err)
+	}
+	return n, nil
+}
+
 // containedRepositories are Repositories whose panics are errors.
 type containedRepositories struct {
 	repos Repositories

@@ -81,6 +81,9 @@ func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName)
 	}
 	for _, h := range g.pulls {
 		name := nip34.EventRef(h.entry.ID)
+		if _, over := r.over[h.entry.ID]; over || r.over == nil {
+			continue
+		}
 		if slices.Contains(h.pull.Repos, r.ref) && r.has(h.pull.Tip) && r.refs.At[name] != h.pull.Tip {
 			changes = append(changes, RefChange{Name: name, Old: r.refs.At[name], New: h.pull.Tip})
 		}

@@ -60,6 +60,7 @@ type repository struct {
 	probed  bool                          // git can tell what is there
 	gained  bool                          // objects came to it in this look
 	unfit   map[filters.EventID]struct{}  // states that can't be its refs
+	over    map[filters.EventID]struct{}  // pull requests that may have no ref; nil: none is looked at yet
 	pushed  map[nip34.RefName]struct{}    // refs that pushes have moved while a state waited
 	decides *nip34.State                  // what its refs are now, but for these; nil: nobody says
 	active  bool                          // its announcement is accepted, or about to be

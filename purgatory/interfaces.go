@@ -43,6 +43,14 @@ type Knower interface {
 	Has(ctx context.Context, id filters.EventID) (bool, error)
 }
 
+// PullCounter is what a [Relay] may be able to do as well. With it, nobody who has no say
+// in a repository has more than a hundred refs of pull requests in it.
+type PullCounter interface {
+	// PullRequests returns how many pull requests, and updates of some, are stored that an
+	// author has written for a repository. It need not count beyond most.
+	PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (int, error)
+}
+
 // Repositories are our bare git repositories: where they are is for the embedder to
 // say, who owns the lock as well. All methods may be called concurrently.
 type Repositories interface {

@@ -110,6 +110,71 @@ func (p *Purgatory) endElsewhere(ctx context.Context, g *group) error {
 	return errors.Join(errs...)
 }
 
+// The refs of pull requests are for anybody to have made, of commits that are here, and
+// everybody who pushes is told of all of them. Those without a say in a repository have so
+// many each, and all together.
+const (
+	maxPullsOfAuthor = 100
+	maxPullsOfRepo   = 5_000
+)
+
+// ration finds out which pull requests may have no ref: they wait until there is room.
+func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
+	r.over = make(map[filters.EventID]struct{})
+	refs := 0
+	for name := range r.refs.At {
+		if !isState(name) {
+			refs++
+		}
+	}
+	made := make(map[filters.PubKey]int)
+	for _, h := range g.pulls {
+		_, exists := r.refs.At[nip34.EventRef(h.entry.ID)]
+		if exists || !slices.Contains(h.pull.Repos, r.ref) || !r.has(h.pull.Tip) || r.isMember(h.pull.Author) {
+			continue
+		}
+		n, err := p.pullRequests(ctx, h.pull.Author, r.ref)
+		if err != nil {
+			return err
+		}
+		if n+made[h.pull.Author] >= maxPullsOfAuthor || refs >= maxPullsOfRepo {
+			r.over[h.entry.ID] = struct{}{}
+			p.stats.drop("pull_refs")
+			continue
+		}
+		made[h.pull.Author]++
+		refs++
+	}
+	return nil
+}
+
+// rationed reports whether the author of an entry has had so many refs made in all
+// repositories of ours that it is for that it would wait in vain.
+func (p *Purgatory) rationed(ctx context.Context, e ledger.Entry) (bool, error) {
+	if e.Class != ledger.PullRequest || p.counter == nil {
+		return false, nil
+	}
+	over := false
+	for _, ref := range e.Repos {
+		n, err := p.pullRequests(ctx, e.Author, ref)
+		if err != nil {
+			return false, err
+		}
+		if n < maxPullsOfAuthor {
+			return false, nil
+		}
+		served, err := p.relay.Announcements(ctx, ref.Identifier)
+		if err != nil {
+			return false, fmt.Errorf("reading announcements: %w", err)
+		}
+		if _, member := p.cfg.Membership.Set(ref, served)[e.Author]; member {
+			return false, nil
+		}
+		over = true
+	}
+	return over, nil
+}
+
 // store has the relay store an event.
 func (p *Purgatory) store(ctx context.Context, e ledger.Entry) error {
 	if err := p.relay.Save(ctx, e.Event); err != nil {

@@ -34,6 +34,8 @@ type Purgatory struct {
 	relay Relay
 	repos Repositories
 	git   containedGit
+	// counter counts pull requests; nil if nobody can.
+	counter PullCounter
 	// stager has what was pushed for events that are not here.
 	stager containedStager
 	// departer takes repositories out of service; nil if there is none.
@@ -113,6 +115,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		unfit:   make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
+	p.counter, _ = relay.(PullCounter)
 	p.stager.p = p
 	p.stager.of, _ = repos.(Stager)
 	if d, departs := repos.(Departer); departs {

@@ -140,6 +140,17 @@ func (r *relay) Has(_ context.Context, id filters.EventID) (bool, error) {
 	return has, nil
 }
 
+func (r *relay) PullRequests(_ context.Context, author filters.PubKey, ref filters.RepoRef, _ int) (n int, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ev := range r.events {
+		if p, err := nip34.ParsePullRequest(ev); err == nil && p.Author == author && slices.Contains(p.Repos, ref) {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func (r *relay) Identifiers(context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		r.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -73,7 +74,10 @@ func (h Host) Relay() purgatory.Relay { return relay{h} }
 
 type relay struct{ h Host }
 
-var _ purgatory.Knower = relay{}
+var (
+	_ purgatory.Knower      = relay{}
+	_ purgatory.PullCounter = relay{}
+)
 
 // Save implements [purgatory.Relay].
 func (r relay) Save(ctx context.Context, event *nostr.Event) error {
@@ -135,6 +139,22 @@ func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
 		return false, fmt.Errorf("looking up event %s: %d answers", id, len(has))
 	}
 	return has[0], nil
+}
+
+// PullRequests implements [purgatory.PullCounter].
+func (r relay) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (n int, err error) {
+	for ev, err := range r.h.Store.Events(ctx, nostr.Filter{
+		Kinds:   []int{filters.KindPullRequest, filters.KindPullRequestUpdate},
+		Authors: []string{author.String()}, Tags: nostr.TagMap{"a": {ref.String()}}, Limit: most,
+	}) {
+		if err != nil {
+			return 0, fmt.Errorf("counting pull requests: %w", err)
+		}
+		if pr, err := nip34.ParsePullRequest(ev); err == nil && pr.Author == author && slices.Contains(pr.Repos, ref) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Identifiers implements [purgatory.Relay].
