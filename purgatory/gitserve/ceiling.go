@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"sync"
 	"time"
 
@@ -132,7 +133,7 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 		return nil
 	}
 	var bytes int64
-	err := fs.WalkDir(c.repos.root.FS(), folder, func(_ string, d fs.DirEntry, err error) error {
+	add := func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
@@ -143,8 +144,10 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 			return nil
 		}
 		return err
-	})
-	if err != nil {
+	}
+	// What is out of service takes room until it goes.
+	if err := errors.Join(fs.WalkDir(c.repos.root.FS(), folder, add),
+		fs.WalkDir(c.repos.root.FS(), path.Join(departed, folder), add)); err != nil {
 		return fmt.Errorf("measuring repositories: %w", err)
 	}
 	c.mu.Lock()
@@ -179,9 +182,17 @@ func (c *ceiling) walk(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	out, err := fs.ReadDir(c.repos.root.FS(), departed)
+	if err != nil {
+		return
+	}
+	folders = append(folders, out...)
 	known := make(map[string]bool)
 	for _, f := range folders {
 		if key, err := hex.DecodeString(f.Name()); err != nil || len(key) != len(filters.PubKey{}) {
+			continue
+		}
+		if known[f.Name()] {
 			continue
 		}
 		known[f.Name()] = true

@@ -298,7 +298,7 @@ func (r *Repositories) create(ref filters.RepoRef, format nip34.ObjectFormat) er
 // takeBack puts a repository back into service that has departed, if there is one and
 // nothing in its place.
 func (r *Repositories) takeBack(at string) (bool, error) {
-	aside := path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))
+	aside := path.Join(departed, at)
 	if _, err := r.root.Stat(path.Join(at, "HEAD")); !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -308,7 +308,7 @@ func (r *Repositories) takeBack(at string) (bool, error) {
 	if err := r.place(aside, at); err != nil {
 		return false, fmt.Errorf("putting a repository back: %w", err)
 	}
-	return true, errors.Join(r.sync(departed), ifExists(r.root.Remove(path.Join(at, since))))
+	return true, errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
 }
 
 // ifExists returns an error that says more than that something is not there.
@@ -384,7 +384,7 @@ func (r *Repositories) Depart(ctx context.Context, ref filters.RepoRef) error {
 
 func (r *Repositories) depart(at string) error {
 	r.staging.leave(at)
-	aside := path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))
+	aside := path.Join(departed, at)
 	if err := r.away(aside); err != nil { // of an earlier time
 		return err
 	}
@@ -393,7 +393,7 @@ func (r *Repositories) depart(at string) error {
 		err = r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n")
 	}
 	if err == nil {
-		err = r.root.Rename(at, aside)
+		err = r.place(at, aside)
 	}
 	if err != nil {
 		return err
@@ -403,16 +403,15 @@ func (r *Repositories) depart(at string) error {
 
 // Sweep implements [purgatory.Departer].
 func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
-	folders, err := fs.ReadDir(r.root.FS(), departed)
+	folders, err := fs.Glob(r.root.FS(), path.Join(departed, "*", "*.git"))
 	if err != nil {
 		return fmt.Errorf("removing repositories: %w", err)
 	}
 	var errs []error
-	for _, d := range folders {
+	for _, at := range folders {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		at := path.Join(departed, d.Name())
 		text, err := r.root.ReadFile(path.Join(at, since))
 		if errors.Is(err, fs.ErrNotExist) && !r.isThere(at) {
 			continue // it was put back since
@@ -424,7 +423,7 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 			continue
 		}
 		if left.Before(before) {
-			errs = append(errs, r.away(at))
+			errs = append(errs, r.away(at), r.dropOwner(path.Dir(at)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -443,8 +442,8 @@ func (r *Repositories) Erase(ctx context.Context, ref filters.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
 		return err
 	}
-	at := place(ref)
-	if err := r.away(path.Join(departed, path.Base(path.Dir(at))+"-"+path.Base(at))); err != nil {
+	at := path.Join(departed, place(ref))
+	if err := errors.Join(r.away(at), r.dropOwner(path.Dir(at))); err != nil {
 		return fmt.Errorf("removing repository: %w", err)
 	}
 	return nil
