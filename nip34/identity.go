@@ -85,6 +85,21 @@ func (id Identity) Authorities() []egress.Authority {
 // IsZero reports whether the Identity is no service.
 func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 
+// Paths returns the paths under which the service is reached, escaped and without a slash
+// at the end, each once; that of a whole host is left out.
+func (id Identity) Paths() (paths []string) {
+	for _, b := range id.bases {
+		path := ""
+		for _, segment := range b.path {
+			path += "/" + url.PathEscape(segment)
+		}
+		if path != "" && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // IsRelay reports whether the relay is ourselves. Host and port decide, under
 // whatever path, so that we are never our own peer.
 func (id Identity) IsRelay(u filters.RelayURL) bool { return id.has(u.Authority()) }

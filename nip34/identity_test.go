@@ -224,3 +224,10 @@ func TestAuthorities(t *testing.T) {
 		{Host: "grasp.example.com", Port: 443}, {Host: "grasp.example.com", Port: 80}, {Host: "127.0.0.1", Port: 7334},
 	}, id.Authorities())
 }
+
+// The paths under which a service is reached are what its handler has to answer under.
+func TestIdentityPaths(t *testing.T) {
+	id, err := ParseIdentity("a.example", "https://b.example/git/", "c.example/git", "d.example/two%2Fparts/x")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/git", "/two%2Fparts/x"}, id.Paths())
+}

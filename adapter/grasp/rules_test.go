@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -192,4 +193,22 @@ func TestReleasedIsCounted(t *testing.T) {
 	require.EqualValues(t, 2, s.Events.Sources["live"]+s.Events.Sources["catchup"])
 	require.EqualValues(t, 2, s.Events.Sources["direct"])
 	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service in relays and clone"])
+}
+
+// A server that is reached under a path took announcements that say so, and served their
+// repositories somewhere else.
+func TestRepositoriesUnderAPath(t *testing.T) {
+	r := unstarted(t)
+	r.base = "/git"
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	url := "http://" + r.addr + "/git/" + nip34.NPub(owner.PubKey()) + "/repo.git"
+	ann := owner.Announcement(nostr.Now()-100, "repo", []string{"ws://" + r.addr + "/git"}, []string{url})
+	st := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(t, r.publish(ann, st))
+	r.git(work, "push", "-q", url, "main")
+	r.eventually("served", func() bool { return r.serves(ann) && r.serves(st) })
+	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
 }

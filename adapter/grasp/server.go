@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/fiatjaf/eventstore"
@@ -31,6 +32,7 @@ type Server struct {
 	git     *gitserve.Handler
 	fetcher *gitfetch.Fetcher
 	repos   *gitserve.Repositories
+	paths   []string // of the identity
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in
@@ -46,7 +48,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{}
+	s := &Server{paths: identity.Paths()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -110,9 +112,21 @@ func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
 // Relay serves the relay and its NIP-11 document only.
 func (s *Server) Relay() http.Handler { return s.relay }
 
-// Git serves the repositories; what is not for one of them next is asked for. It must
-// come before a ServeMux, which would have an odd identifier redirected.
-func (s *Server) Git(next http.Handler) http.Handler { return s.git.Before(next) }
+// Git serves the repositories, also under the paths of the identity; what is not for one
+// of them next is asked for. It must come before a ServeMux, which would have an odd
+// identifier redirected.
+func (s *Server) Git(next http.Handler) http.Handler {
+	everywhere := s.git.Before(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, path := range s.paths {
+			if strings.HasPrefix(r.URL.EscapedPath(), path+"/npub1") {
+				http.StripPrefix(path, s.git).ServeHTTP(w, r)
+				return
+			}
+		}
+		everywhere.ServeHTTP(w, r)
+	})
+}
 
 // Sync is what follows other relays: its status, its metrics, its store.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }

@@ -34,6 +34,7 @@ type rig struct {
 	kept   state.Store
 	db     *slicestore.SliceStore
 	addr   string
+	base   string // the path under which it is reached
 	relay  *khatru.Relay
 	server *grasp.Server
 	ended  []purgatory.Ended
@@ -48,7 +49,7 @@ func (r *rig) start() {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
 	require.NoError(t, err)
 	r.addr = listener.Addr().String() // the same one after a restart
-	identity, err := nip34.ParseIdentity(r.addr)
+	identity, err := nip34.ParseIdentity(r.addr + r.base)
 	require.NoError(t, err)
 	r.relay = khatru.NewRelay()
 	cfg := grasp.Config{Dir: r.dir, State: r.kept, Sync: relaysync.Config{AllowPlaintext: true}}
