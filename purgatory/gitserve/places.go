@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -174,24 +175,48 @@ func (p *places) ask(who party) (leave func(), wait *turn) {
 	return nil, t
 }
 
-// open reports whether a place is free that somebody may have. Nobody has all of them,
-// so that others need not wait for one, but for somebody whom nobody says to be one. It
-// is called with mu held, as are all below.
-func (p *places) open(who party) bool {
-	if p.taken >= p.most {
-		return false
+// obstacle is what keeps somebody from a place: that there is none, or that others have
+// too many of them for the same network, owner or repository; or his own client has, and
+// then nobody's leaving helps.
+type obstacle struct {
+	none, self, full bool
+	shares           []share
+}
+
+// of reports whether somebody who has a place is in the way.
+func (o obstacle) of(who party) bool {
+	if o.full {
+		return true
 	}
+	for _, s := range who.shares() {
+		if slices.Contains(o.shares, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// obstacle says what keeps somebody from a place. Nobody has all of them, so that others
+// need not wait for one, but for somebody whom nobody says to be one. It is called with mu
+// held, as are all below.
+func (p *places) obstacle(who party) (o obstacle) {
 	reserve := p.most / 4
 	for _, s := range who.shares() {
 		one := p.shares[s]
 		switch {
 		case one == nil || s.name == "":
-		case s.by == byClient && p.taken >= p.loose && one.held >= p.perClient, one.held >= p.most-reserve:
-			return false
+		case s.by == byClient && p.taken >= p.loose && one.held >= p.perClient, s.by == byClient && one.held >= p.most-reserve:
+			o.self = true
+		case one.held >= p.most-reserve:
+			o.shares = append(o.shares, s)
 		}
 	}
-	return true
+	o.full = p.taken >= p.most && !o.self
+	o.none = p.taken < p.most && !o.self && len(o.shares) == 0
+	return o
 }
+
+func (p *places) open(who party) bool { return p.obstacle(who).none }
 
 func (p *places) standing(s share) *standing {
 	one := p.shares[s]
@@ -255,6 +280,9 @@ func (p *places) before(later, earlier party) bool {
 		func(s *standing) int { return s.held }, func(s *standing) int { return s.granted },
 	} {
 		for i := range sharings {
+			if a[i].name == "" || b[i].name == "" {
+				continue
+			}
 			if x, y := of(p.shares[a[i]]), of(p.shares[b[i]]); x != y {
 				return x < y
 			}
@@ -295,11 +323,25 @@ func (p *places) first(t *turn) bool {
 	defer p.mu.Unlock()
 	var first *turn
 	for _, other := range p.waiting {
-		if first == nil || p.before(other.who, first.who) {
+		if !p.obstacle(other.who).self && (first == nil || p.before(other.who, first.who)) {
 			first = other
 		}
 	}
 	return first == t
+}
+
+// inTheWay says who keeps somebody from a place that he waits for, and how many wait for
+// those.
+func (p *places) inTheWay(who party) (o obstacle, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o = p.obstacle(who)
+	for _, t := range p.waiting {
+		if !p.obstacle(t.who).self && o.of(t.who) {
+			waiting++
+		}
+	}
+	return o, waiting
 }
 
 // fewer reports whether one has fewer places than another.
@@ -309,6 +351,9 @@ func (p *places) fewer(one, other party) bool {
 	a, b := one.shares(), other.shares()
 	for i := range sharings {
 		x, y := p.shares[a[i]], p.shares[b[i]]
+		if a[i].name == "" || b[i].name == "" {
+			continue
+		}
 		if x == nil || y == nil {
 			return y != nil && y.held > 0
 		}

@@ -252,6 +252,63 @@ func TestTheSlowestLeaves(t *testing.T) {
 	})
 }
 
+// Who may have no more himself has nobody leave, and for who can't be helped by others
+// only those do who are in his way.
+func TestNobodyLeavesInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newVisits(Config{MaxReaders: 8, MaxPerClient: 2, Client: remote}.withDefaults(), 1<<20)
+		var here []*guest
+		slow := func(client, repo string) *guest {
+			g := arrive(t, l, party{client: client, owner: client + repo, repo: repo})
+			g.moves(t, 1, l.settle)
+			here = append(here, g)
+			return g
+		}
+		for i := range 4 {
+			slow("a", fmt.Sprint(i))
+		}
+		refused := func(who party) {
+			t.Helper()
+			_, _, _, err := l.arrive(t.Context(), who, time.Second)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			for _, g := range here {
+				require.NoError(t, g.ctx.Err())
+			}
+		}
+		refused(party{client: "a", repo: "x"}) // there is room, but not for him
+		for _, g := range here {
+			g.depart()
+		}
+		here = nil
+		for i := range 6 {
+			slow(fmt.Sprint(i), "same")
+		}
+		other := slow("other", "other")
+		ended := make(chan error)
+		go func() {
+			_, _, depart, err := l.arrive(t.Context(), party{client: "new", repo: "same"}, time.Second)
+			if err == nil {
+				depart()
+			}
+			ended <- err
+		}()
+		synctest.Wait()
+		gone := 0
+		for _, g := range here {
+			if g.ctx.Err() != nil {
+				gone++
+				g.depart()
+			}
+		}
+		require.Equal(t, 1, gone)
+		require.NoError(t, other.ctx.Err())
+		require.NoError(t, <-ended)
+		for _, g := range here {
+			g.end(nil)
+		}
+	})
+}
+
 // Those leave first whose clients have more than their share, however fast they are.
 func TestWhoHasMoreThanHisShareLeavesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -322,6 +379,8 @@ func TestStalledPlacesChangeHandsSeldom(t *testing.T) {
 			require.True(t, ok)
 			held = append(held, g)
 		}
+		_, ok := p.try(party{owner: "third", repo: "third"})
+		require.True(t, ok)
 		other := arrive(t, l, rich)
 		other.moves(t, 0, l.settle) // it keeps no place
 		gone := func() (n int) {

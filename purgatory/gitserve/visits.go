@@ -63,7 +63,7 @@ func newVisits(cfg Config, bytes int64) *visits {
 // arrive makes a request a visit until depart is called. The context ends when it has to
 // leave.
 func (l *visits) arrive(ctx context.Context, who party, most time.Duration) (_ context.Context, _ *visit, depart func(), err error) {
-	leave, err := l.room.enter(ctx, who, most, l.admit)
+	leave, err := l.room.enter(ctx, who, most, func() { l.admit(who) })
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -82,22 +82,23 @@ func (l *visits) arrive(ctx context.Context, who party, most time.Duration) (_ c
 	}, nil
 }
 
-// admit has as many leave as wait for a visit.
-func (l *visits) admit() {
-	_, waiting := l.room.count()
+// admit has as many leave as somebody waits for, and others with him.
+func (l *visits) admit(who party) {
+	o, waiting := l.room.inTheWay(who)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop(waiting, func(*visit, sight) bool { return true })
+	l.drop(waiting, func(v *visit, _ sight) bool { return o.of(v.who) })
 }
 
 // press has somebody leave who keeps a place because git waits for his client, for one who
 // waits for it. Who has as many places as that one is only asked to once in a while: else
 // those who are slow would take turns, and git began anew for each.
 func (l *visits) press(p *places, who party) {
+	o, _ := p.inTheWay(who)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	due := time.Since(l.last) >= l.settle
-	l.drop(1, func(v *visit, s sight) bool { return s.stalled && (due || p.fewer(who, v.who)) })
+	l.drop(1, func(v *visit, s sight) bool { return s.stalled && o.of(v.who) && (due || p.fewer(who, v.who)) })
 }
 
 // drop has the slowest of some visits leave, until so many are about to. It is called
