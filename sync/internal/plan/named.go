@@ -11,8 +11,11 @@ import (
 
 const (
 	maxNamedTries = 3     // before an id is dropped
-	maxUnserved   = 1_000 // ids asked of others at once
+	maxUnserved   = 1_000 // ids of one relay asked of others, in unservedTime
 	maxAsked      = 2     // others
+	// unservedTime is for what a relay announces and does not serve: it may have made
+	// that up, and has others asked for it.
+	unservedTime = time.Hour
 )
 
 // named is what is to be fetched from a relay by id. It survives connections.
@@ -169,11 +172,15 @@ func (r *relay) namedLost(b *batch) {
 }
 
 // onUnserved asks other connected relays for what one has announced and not served:
-// those that have most repositories in common with it.
-func (p *Plan) onUnserved(in Unserved) {
+// those that have most repositories in common with it. Of each relay that is so much,
+// and it leaves half of their room to what is known to exist.
+func (p *Plan) onUnserved(now time.Time, in Unserved) {
 	r, ok := p.relays[in.Relay]
 	if !ok {
 		return
+	}
+	if now.Sub(r.unservedAt) >= unservedTime {
+		r.unservedAt, r.unserved = now, 0
 	}
 	common := make(map[*relay]int)
 	for it := range r.items {
@@ -192,11 +199,13 @@ func (p *Plan) onUnserved(in Unserved) {
 	slices.SortFunc(others, func(a, b *relay) int {
 		return cmp.Or(cmp.Compare(common[b], common[a]), filters.RelayURL.Compare(a.url, b.url))
 	})
-	ids := in.IDs[:min(maxUnserved, len(in.IDs))]
-	if p.droppedNamed(len(in.IDs) - len(ids)); len(ids) == 0 {
-		return
-	}
+	ids := in.IDs[:min(maxUnserved-r.unserved, len(in.IDs))]
+	r.unserved += len(ids)
+	p.droppedNamed(len(in.IDs) - len(ids))
 	for _, o := range others[:min(maxAsked, len(others))] {
-		p.name(o, ids)
+		room := min(len(ids), max(0, p.cfg.MaxNamed/2-o.namedCount()))
+		if p.droppedNamed(len(ids) - room); room > 0 {
+			p.name(o, ids[:room])
+		}
 	}
 }

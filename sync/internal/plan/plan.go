@@ -132,7 +132,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Named:
 		p.onNamed(in)
 	case Unserved:
-		p.onUnserved(in)
+		p.onUnserved(now, in)
 	case Authors:
 		p.addAuthors(in)
 	case Restore:

@@ -105,9 +105,11 @@ type relay struct {
 	authorsAsked int       // of them, in this pass
 	authorsRetry time.Time // asking for them failed: not before
 
-	named    *named // nil: nothing
-	sweep    sweep
-	auditDue bool
+	named      *named    // nil: nothing
+	unserved   int       // ids that it announced and did not serve, asked of others since
+	unservedAt time.Time // that time
+	sweep      sweep
+	auditDue   bool
 
 	live liveState
 
