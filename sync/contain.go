@@ -145,6 +145,13 @@ func (w *work) take(ctx context.Context, size int64) (cost int64, err error) {
 	}
 }
 
+// full reports whether nothing of it is used.
+func (w *work) full(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bucket.Left(now) >= w.bucket.Most()
+}
+
 // give gives back what was of use.
 func (w *work) give(n int64) {
 	w.mu.Lock()

@@ -80,6 +80,42 @@ type remember struct {
 	facts   map[filters.RelayURL]learned.Facts // of relays that nobody has listed yet
 	aside   map[filters.RelayURL][]memory.Value
 	kept    []memory.Kept
+	spent   map[filters.RelayURL]spent // of relays that were forgotten
+}
+
+// spent are the allowances of a relay that nobody lists any more. Whoever lists it again
+// does not give it new ones.
+type spent struct {
+	allowance allowance.Bucket
+	work      *work
+}
+
+// mostSpent bounds the relays whose allowances are kept; beyond it those go that are
+// full again, or else any.
+const mostSpent = 10_000
+
+// setAllowances keeps the allowances of a relay that is forgotten, if it has spent some.
+func (r *remember) setAllowances(u filters.RelayURL, s *relayStats, now time.Time) {
+	s.mu.Lock()
+	k := spent{s.allowance, s.work}
+	s.mu.Unlock()
+	if k.full(now) {
+		return
+	}
+	if len(r.spent) >= mostSpent {
+		maps.DeleteFunc(r.spent, func(_ filters.RelayURL, k spent) bool { return k.full(now) })
+	}
+	for other := range r.spent {
+		if len(r.spent) < mostSpent {
+			break
+		}
+		delete(r.spent, other)
+	}
+	put(&r.spent, u, k)
+}
+
+func (k spent) full(now time.Time) bool {
+	return k.allowance.Left(now) >= k.allowance.Most() && k.work.full(now)
 }
 
 func newRemember(m *SyncManager) *remember {
@@ -140,6 +176,10 @@ func (r *remember) stats(u filters.RelayURL) *relayStats {
 	s := &relayStats{
 		facts: r.facts[u], work: newWork(r.m.cfg.Unproductive),
 		allowance: allowance.New(r.m.cfg.Unproductive, r.m.cfg.Tuning.Refill),
+	}
+	if k, ok := r.spent[u]; ok {
+		s.allowance, s.work = k.allowance, k.work
+		delete(r.spent, u)
 	}
 	for _, v := range r.aside[u] {
 		s.setAside(session.Value{Tag: v.Tag, Value: v.Value}, v.Until)

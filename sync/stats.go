@@ -37,7 +37,7 @@ type relayStats struct {
 	allowance   allowance.Bucket
 	facts       learned.Facts
 	aside       map[session.Value]time.Time // until when
-	cutSize     int                         // of a request on which the connection ended
+	cuts        cuts
 	method      session.Method
 	software    string
 	lastErr     string

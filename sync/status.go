@@ -242,6 +242,9 @@ func (l *loop) forget(u filters.RelayURL) {
 		l.gone.Connects += r.Connects
 		l.gone.FailedAttempts += r.FailedAttempts
 	}
+	if st := l.stats[u]; st != nil {
+		l.m.remember.setAllowances(u, st, time.Now())
+	}
 	delete(l.stats, u)
 	l.m.observe(RelayForgotten{Relay: u})
 	l.m.health.Forget(u)

@@ -51,25 +51,52 @@ func (s *relayStats) learned(now time.Time) (facts learned.Facts, aside []sessio
 	return s.facts, aside
 }
 
+// cuts are the connections that a relay ended rather than answer a large request.
+type cuts struct {
+	size   int // the smallest of these requests
+	count  int // in a row, none as large answered in between
+	took   int // the largest request that it has answered
+	tookAt time.Time
+}
+
+// How many cuts in a row are taken to be about the size of requests. A relay that has
+// answered as large a one within a day is more likely to be one that drops its
+// connections for reasons of its own.
+const (
+	cutsBelieved = 2
+	cutsDoubted  = 6
+)
+
 // cut takes in that the relay ended the connection rather than answer a request of
 // this size. Once may be chance; the second time it is taken to be why.
 func (s *relayStats) cut(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cutSize == 0 {
-		s.cutSize = size
+	c := &s.cuts
+	if c.count++; c.count == 1 || size < c.size {
+		c.size = size
+	}
+	needs := cutsBelieved
+	if c.size <= c.took && now.Sub(c.tookAt) < believed {
+		needs = cutsDoubted
+	}
+	if c.count < needs {
 		return
 	}
-	s.facts.Learn(learned.MaxMessage, max(leastMessage, min(size, s.cutSize)/2), now.Add(believed))
-	s.cutSize = 0
+	s.facts.Learn(learned.MaxMessage, max(leastMessage, c.size/2), now.Add(believed))
+	c.size, c.count = 0, 0
 }
 
-// took takes in that the relay answered a request of this size.
-func (s *relayStats) took(size int) {
+// answered takes in that the relay answered a request of this size.
+func (s *relayStats) answered(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size >= s.cutSize {
-		s.cutSize = 0
+	c := &s.cuts
+	if size >= c.size {
+		c.size, c.count = 0, 0
+	}
+	if size >= c.took || now.Sub(c.tookAt) >= believed {
+		c.took, c.tookAt = size, now
 	}
 }
 
@@ -178,7 +205,7 @@ func (c *conn) asked(r wire.Request, size int) {
 // answered notes that the relay takes requests of this size.
 func (c *conn) answered(sub string) {
 	if c.largeSize > 0 && sub == c.large {
-		c.stats.took(c.largeSize)
+		c.stats.answered(c.largeSize, time.Now())
 		c.large, c.largeSize = "", 0
 	}
 }

@@ -78,6 +78,9 @@ func (b *Bucket) Take(now time.Time, n int64) (wait time.Duration) {
 // Earn gives back n bytes for what was useful.
 func (b *Bucket) Earn(n int64) { b.spent = max(0, b.spent-max(0, n)) }
 
+// Most is what a full allowance is.
+func (b *Bucket) Most() int64 { return b.most }
+
 // Left returns what may still be spent.
 func (b *Bucket) Left(now time.Time) int64 {
 	b.refill(now)

@@ -1,0 +1,77 @@
+package sync
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+)
+
+// A relay that dropped its connections now and then, a moment after a large request, was
+// asked in ever smaller ones, down to 1 KiB, though it had answered larger ones all day.
+func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	most := func(s *relayStats) int { return s.facts.Value(learned.MaxMessage, now) }
+	s := &relayStats{}
+	for range 200 { // a day of it
+		now = now.Add(7 * time.Minute)
+		s.answered(30_000, now)
+		for range 3 {
+			s.cut(30_000, now)
+		}
+	}
+	assert.Zero(t, most(s))
+	// It never answers any more: the size it is.
+	for range cutsDoubted {
+		s.cut(30_000, now)
+	}
+	assert.Equal(t, 15_000, most(s))
+	// One that has not answered as much: the second time.
+	s = &relayStats{}
+	s.answered(10_000, now)
+	s.cut(40_000, now)
+	s.answered(20_000, now)
+	assert.Zero(t, most(s))
+	s.cut(30_000, now)
+	assert.Equal(t, 15_000, most(s))
+	// What it did yesterday counts for nothing.
+	now = now.Add(25 * time.Hour)
+	s.cut(18_000, now)
+	s.cut(18_000, now)
+	assert.Equal(t, 9_000, most(s))
+}
+
+// A relay that had used up its allowance got another one from whoever listed it anew.
+func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
+	now := time.Now()
+	const most = 1 << 20
+	fresh := func() *relayStats { return &relayStats{allowance: allowance.New(most, 1<<10), work: newWork(most)} }
+	r := &remember{m: &SyncManager{cfg: Config{Unproductive: most, Tuning: Tuning{Refill: 1 << 10}}}}
+	u, err := filters.ParseRelayURL("wss://a.example")
+	assert.NoError(t, err)
+	s := fresh()
+	assert.False(t, s.spend(now, 2<<20))
+	r.setAllowances(u, s, now)
+	again := r.stats(u)
+	assert.Zero(t, again.allowance.Left(now))
+	assert.Same(t, s.work, again.work)
+	// Nothing was spent, or it has come back: there is nothing to keep.
+	r.setAllowances(u, fresh(), now)
+	assert.Empty(t, r.spent)
+	for i := range mostSpent + 10 {
+		u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
+		assert.NoError(t, err)
+		r.setAllowances(u, s, now)
+	}
+	assert.LessOrEqual(t, len(r.spent), mostSpent)
+	now = now.Add(48 * time.Hour)
+	last := fresh()
+	assert.False(t, last.spend(now, 2<<20))
+	r.setAllowances(u, last, now)
+	assert.Len(t, r.spent, 1, "the others are full again")
+}
