@@ -32,7 +32,7 @@ type conn struct {
 	stats *relayStats
 
 	mailbox mailbox[command]
-	ahead   atomic.Int64  // bytes of messages read ahead
+	ahead   ahead         // messages read ahead of their handling
 	room    chan struct{} // one slot: some were taken
 	signs   signs
 	ctx     context.Context // of the connection, ended by hangup
@@ -192,10 +192,26 @@ func (c *conn) awaitInfo() {
 	}
 }
 
+// ahead counts the messages that are read ahead.
+type ahead struct {
+	bytes       atomic.Int64
+	read, taken atomic.Uint64 // messages, since the connection stands
+}
+
+func (a *ahead) add(msg wire.Message) {
+	a.bytes.Add(int64(msg.Size))
+	a.read.Add(1)
+}
+
+func (a *ahead) take(msg wire.Message) {
+	a.bytes.Add(-int64(msg.Size))
+	a.taken.Add(1)
+}
+
 // receive reads messages ahead, as far as the queue has room.
 func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
-		for c.ahead.Load() >= frameBytes {
+		for c.ahead.bytes.Load() >= frameBytes {
 			select {
 			case <-c.room:
 			case <-c.ctx.Done():
@@ -214,7 +230,7 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 		if msg.Type == wire.TypeEvent && msg.Event == nil {
 			continue
 		}
-		c.ahead.Add(int64(msg.Size))
+		c.ahead.add(msg)
 		select {
 		case frames <- msg:
 		case <-c.ctx.Done():
@@ -268,7 +284,7 @@ func (c *conn) end(err error) {
 func (c *conn) take(msg wire.Message) {
 	// Only what has gone into the pipeline makes room for more.
 	defer func() {
-		c.ahead.Add(-int64(msg.Size))
+		c.ahead.take(msg)
 		select {
 		case c.room <- struct{}{}:
 		default:

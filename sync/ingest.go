@@ -55,10 +55,12 @@ type ingest struct {
 	waits     map[*job]struct{}       // of these, those that failed and wait to be tried again
 	fulfilled []depKey                // by events that did not come through here
 	overrun   bool                    // fulfilled was full: judge all that waits
+	entered   uint64                  // jobs, ever
 
-	unsettled atomic.Int64 // events in the pipeline
-	waiting   atomic.Int64 // events that wait whole
-	owed      atomic.Int64 // events to be saved of which only the id is left
+	unsettled atomic.Int64  // events in the pipeline
+	turn      atomic.Uint64 // of the writer: odd while it works
+	waiting   atomic.Int64  // events that wait whole
+	owed      atomic.Int64  // events to be saved of which only the id is left
 
 	// owned by the writer
 	retries retries
@@ -78,6 +80,7 @@ type job struct {
 	incoming Incoming
 	gap      bool
 	size     int64
+	number   uint64      // in the order in which they came
 	tokens   []*token    // guarded by ingest.mu: of everyone who delivered a copy
 	from     *conn       // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
@@ -215,6 +218,8 @@ func (g *ingest) enter(j *job) bool {
 		return false
 	}
 	g.inFlight[j.key] = j
+	g.entered++
+	j.number = g.entered
 	g.coming[j.key.id]++
 	g.unsettled.Add(1)
 	return true
@@ -241,13 +246,28 @@ func (g *ingest) settled(j *job, ok bool) {
 	g.leave(j, ok)
 }
 
-// resting reports whether all that was submitted is dealt with, but for events that
-// fail and wait to be tried again, and returns the relays that brought those.
-func (g *ingest) resting() (failing map[filters.RelayURL]struct{}, resting bool) {
+// stage is how far the pipeline has got.
+type stage struct{ entered, turn uint64 }
+
+// stage returns what is in the pipeline now.
+func (g *ingest) stage() stage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.unsettled.Load() > int64(len(g.waits)) {
-		return nil, false
+	return stage{entered: g.entered, turn: g.turn.Load()}
+}
+
+// resting reports whether all that was in the pipeline at a stage is dealt with, but for
+// events that fail and wait to be tried again, and returns the relays that brought those.
+func (g *ingest) resting(at stage) (failing map[filters.RelayURL]struct{}, resting bool) {
+	if working := at.turn%2 == 1; working && g.turn.Load() == at.turn {
+		return nil, false // what is revived is in no table
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range g.inFlight {
+		if _, waits := g.waits[j]; !waits && j.number <= at.entered {
+			return nil, false
+		}
 	}
 	for j := range g.waits {
 		for _, t := range j.tokens {

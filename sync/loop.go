@@ -67,6 +67,7 @@ type loop struct {
 	healthLost   uint64        // records of health dropped by then
 
 	settledAt time.Time // the last Settled
+	settling  settling  // the next one
 	clockAt   time.Time // when the clock was last looked at
 }
 

@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -142,4 +143,48 @@ func TestRestartsMissNothing(t *testing.T) {
 			r.stop()
 		})
 	}
+}
+
+// slowSaves is a Store that takes its time to write.
+type slowSaves struct{ *memstore.Store }
+
+func (s slowSaves) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	time.Sleep(2 * time.Second)
+	return s.Store.Save(ctx, events)
+}
+
+// Where events come all the time and the Store is slow, something is on its way whenever
+// one looks. A restart fetched everything again, since no moment was known up to which
+// all was here.
+func TestRestartIsCheapWhereEventsComeAllTheTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		hub := net.Add("wss://hub.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Cap: 500})
+		owner := hubOf(hub, "hub.example", 8_000)
+		kept := state.NewMemory()
+		cfg := relaysync.Config{State: kept, Bootstrap: []filters.RelayURL{relayURL(t, "wss://hub.example")}}
+		r := start(t, net, slowSaves{memstore.New()}, cfg)
+		after(10 * time.Minute)
+		require.True(t, r.relay("wss://hub.example").Synced)
+		first := hub.Traffic().BytesSent
+		root := owner.Issue(at(0), owner.Ref("repo7"), "busy")
+		hub.Publish(root)
+		after(10 * time.Second)
+		for i := range 800 {
+			hub.Publish(owner.Comment(at(0), root, fmt.Sprint(i)))
+			time.Sleep(1500 * time.Millisecond)
+		}
+		found := copied(t, kept) // killed
+		r.stop()
+		after(time.Minute)
+		before := hub.Traffic().BytesSent
+		cfg.State = found
+		r = r.again(cfg)
+		after(10 * time.Minute)
+		require.True(t, r.relay("wss://hub.example").Synced)
+		second := hub.Traffic().BytesSent - before
+		r.stop()
+		t.Logf("first %d bytes, after the restart %d", first, second)
+		require.Less(t, second, first/3)
+	})
 }

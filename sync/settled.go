@@ -8,33 +8,49 @@ import (
 )
 
 const (
-	settleEvery = time.Minute // between two Settled while the pipeline comes to rest
+	settleEvery = time.Minute // between two Settled
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settle tells the plan that all that was received is dealt with, if it is. What fails
-// and is tried again is not: it holds up the relays that brought it, and no others.
+// settling is the wait for all that had been received at a moment to be dealt with.
+// What comes later is not waited for, so that it has an end however much comes.
+type settling struct {
+	at   time.Time
+	read map[*conn]uint64 // messages that were read then and not in the pipeline yet
+	last stage            // of the pipeline, once they all are in it
+	in   bool             // they are
+}
+
+// settle tells the plan, once a minute, up to when all that was received is dealt with.
+// What fails and is tried again is not: it holds up the relays that brought it, and no
+// others.
 func (l *loop) settle(ctx context.Context, now time.Time) {
-	if !l.started || now.Sub(l.settledAt) < settleEvery || l.reading() {
-		return
+	s := &l.settling
+	if s.at.IsZero() {
+		if !l.started || now.Sub(l.settledAt) < settleEvery {
+			return
+		}
+		*s = settling{at: now, read: make(map[*conn]uint64)}
+		for _, c := range l.conns {
+			s.read[c] = c.ahead.read.Load()
+		}
 	}
-	failing, resting := l.m.ingest.resting()
+	// First what was read is looked for, then the pipeline: that is the way things go.
+	for c, n := range s.read {
+		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
+			return
+		}
+	}
+	if !s.in {
+		s.in, s.last = true, l.m.ingest.stage()
+	}
+	failing, resting := l.m.ingest.resting(s.last)
 	if !resting {
 		return
 	}
-	l.settledAt = now
-	l.step(ctx, plan.Settled{At: now, Except: failing})
-}
-
-// reading reports whether something was read that is not in the pipeline yet. It is
-// looked at before the pipeline: that is the way things go.
-func (l *loop) reading() bool {
-	for _, c := range l.conns {
-		if c.ahead.Load() > 0 {
-			return true
-		}
-	}
-	return false
+	at := s.at
+	*s, l.settledAt = settling{}, now
+	l.step(ctx, plan.Settled{At: at, Except: failing})
 }
 
 // watchClock tells the plan if the wall clock was set. The plan compares times by
@@ -47,6 +63,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
 		l.m.cfg.Logger.Warn("the clock was set", "by", by)
+		l.settling = settling{} // it began at another time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
 }

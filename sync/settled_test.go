@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func testLoop(t *testing.T) *loop {
@@ -29,16 +30,17 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "the store was not read yet")
 		l.started = true
-		l.m.ingest.unsettled.Store(1)
-		l.settle(t.Context(), time.Now())
-		assert.Zero(t, l.settledAt)
-		l.m.ingest.unsettled.Store(0)
 		read := &conn{}
-		read.ahead.Store(1)
+		read.ahead.add(wire.Message{})
 		l.conns[filters.RelayURL{}] = read
+		j := &job{}
+		require.True(t, l.m.ingest.enter(j))
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
-		read.ahead.Store(0)
+		read.ahead.take(wire.Message{})
+		l.settle(t.Context(), time.Now())
+		assert.Zero(t, l.settledAt, "something is in the pipeline")
+		l.m.ingest.leave(j, true)
 		l.settle(t.Context(), time.Now())
 		first := time.Now()
 		assert.Equal(t, first, l.settledAt)
@@ -49,6 +51,50 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Equal(t, time.Now(), l.settledAt)
 	})
+}
+
+// The marks stood still as long as there was something on its way whenever that was
+// looked at: where events came all the time a restart fetched everything again. Only what
+// came before is waited for.
+func TestSettledWhileEventsCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := testLoop(t)
+		l.started = true
+		c := &conn{}
+		l.conns[filters.RelayURL{}] = c
+		start := time.Now()
+		var flying []*job
+		for second := range 600 {
+			c.ahead.add(wire.Message{}) // one is read ahead all the time
+			if second > 0 {
+				c.ahead.take(wire.Message{})
+			}
+			j := &job{key: copyKey{id: filters.EventID{byte(second >> 8), byte(second)}}}
+			require.True(t, l.m.ingest.enter(j))
+			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
+				l.m.ingest.leave(flying[0], true)
+				flying = flying[1:]
+			}
+			l.settle(t.Context(), time.Now())
+			time.Sleep(time.Second)
+		}
+		assert.WithinDuration(t, start.Add(10*time.Minute), l.settledAt, 90*time.Second)
+	})
+}
+
+// The writer may have events in its hands that are in no table: those that had waited.
+func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
+	g := testLoop(t).m.ingest
+	g.turn.Add(1)
+	at := g.stage()
+	_, resting := g.resting(at)
+	assert.False(t, resting)
+	g.turn.Add(1)
+	_, resting = g.resting(at)
+	assert.True(t, resting)
+	g.turn.Add(1) // another one: what it has came later
+	_, resting = g.resting(at)
+	assert.True(t, resting)
 }
 
 // An event that can't be saved held up the marks of all relays, and with it what a
@@ -64,19 +110,19 @@ func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
 		of.ended = func() {}
 		j := &job{key: copyKey{id: filters.EventID{1}}, tokens: []*token{of}}
 		require.True(t, g.enter(j))
-		_, resting := g.resting()
+		_, resting := g.resting(g.stage())
 		assert.False(t, resting, "it is on its way")
 		g.failing([]*job{j}, true)
-		failing, resting := g.resting()
+		failing, resting := g.resting(g.stage())
 		assert.True(t, resting)
 		assert.Equal(t, map[filters.RelayURL]struct{}{a: {}}, failing)
 		l.settle(t.Context(), time.Now())
 		assert.Equal(t, time.Now(), l.settledAt)
 		g.failing([]*job{j}, false)
-		_, resting = g.resting()
+		_, resting = g.resting(g.stage())
 		assert.False(t, resting, "it is tried again")
 		g.leave(j, true)
-		failing, resting = g.resting()
+		failing, resting = g.resting(g.stage())
 		assert.True(t, resting)
 		assert.Empty(t, failing)
 	})

@@ -19,9 +19,11 @@ func (g *ingest) writeLoop(ctx context.Context) {
 	for {
 		select {
 		case j := <-g.toSave:
+			g.turn.Add(1)
 			jobs := more(g.toSave, []*job{j}, saveBatch)
 			g.process(ctx, jobs)
 		case <-g.wake:
+			g.turn.Add(1)
 			g.unsettled.Add(1) // what waits is taken out of where it is remembered
 			keys, all := g.takeFulfilled()
 			waiting := g.arrived(ctx, keys)
@@ -31,6 +33,7 @@ func (g *ingest) writeLoop(ctx context.Context) {
 			g.process(ctx, g.revived(waiting))
 			g.unsettled.Add(-1)
 		case <-g.retries.due():
+			g.turn.Add(1)
 			g.tryAgain(ctx)
 		case <-ctx.Done():
 			jobs := g.retries.all()
@@ -38,6 +41,7 @@ func (g *ingest) writeLoop(ctx context.Context) {
 			g.giveUp(jobs)
 			return
 		}
+		g.turn.Add(1)
 	}
 }
 
