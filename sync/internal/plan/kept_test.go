@@ -163,6 +163,38 @@ func TestMarkDoesNotPassWhatWasNotSaved(t *testing.T) {
 	assert.Equal(t, at(3), marks()[b])
 }
 
+// What held the mark back when all was settled is over by the time the connection is
+// lost: then the mark is moved to there, and a restart looks no further back.
+func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	for _, c := range []struct{ alive, mark int }{{6, 4}, {4, 4}, {3, 3}} {
+		p, u := newPlan(defaults()), relayURL(t, "a")
+		want := full(repoRef("one"), []filters.RelayURL{u}, 1)
+		p.Step(start, want)
+		settle(p, start, u, connect(t, p, start, u))
+		p.Step(at(1), Settled{At: at(1)})
+		p.Step(at(2), LiveClosed{Relay: u, Epoch: 1, Live: 1})
+		p.Step(at(4), Settled{At: at(4)})
+		require.Equal(t, at(2), p.Kept()[0].Mark, "something may have been missed since")
+		settle(p, at(5), u, p.Step(at(5), Tick{}))
+		p.Step(at(7), Lost{Relay: u, Epoch: 1, AliveAt: at(c.alive), RetryAt: at(9)})
+		kept := p.Kept()
+		require.Equal(t, at(c.mark), kept[0].Mark)
+
+		p = newPlan(defaults())
+		p.Step(at(8), Restore{Relays: kept})
+		p.Step(at(8), want)
+		batches := only[Start](connect(t, p, at(8), u))
+		require.Len(t, batches, 3)
+		for _, b := range batches {
+			require.Equal(t, Recent, b.Batch.Kind)
+			for _, q := range b.Batch.Queries {
+				require.Equal(t, at(c.mark-15).Unix(), int64(*q.Filter.Since))
+			}
+		}
+	}
+}
+
 // P25: the mark stays behind what may have been missed, what is put off and what is
 // polled.
 func TestPromiseP25_MarkStaysBehind(t *testing.T) {

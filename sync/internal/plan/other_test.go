@@ -212,3 +212,14 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	assert.Len(t, met, 20)
 	assert.True(t, p.relays[good].connected)
 }
+
+// As many filters as PollFilters are polled, one more is followed by kinds.
+func TestKindsBeyondPollFilters(t *testing.T) {
+	p := newPlan(defaults())
+	r := &relay{}
+	assert.False(t, p.prefersKinds(r, p.cfg.PollFilters))
+	assert.True(t, p.prefersKinds(r, p.cfg.PollFilters+1))
+	r.live.unfollowed = p.cfg.PollFilters - 3
+	assert.False(t, p.turnsToKinds(r, 3))
+	assert.True(t, p.turnsToKinds(r, 4))
+}
