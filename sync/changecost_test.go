@@ -39,7 +39,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const issues = 3_000
 		net := relaytest.NewNetwork()
-		relays := []*relaytest.Relay{net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{})}
+		relays := []*relaytest.Relay{net.Add("wss://a.example", relaytest.Behavior{MaxSubs: 20}), net.Add("wss://b.example", relaytest.Behavior{})}
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
 		defer r.stop()
 		stranger := relaytest.NewCheapKey("stranger")
@@ -103,6 +103,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 		require.True(t, r.has(comment))
 		for _, relay := range relays {
 			require.Empty(t, relay.Violations())
+			require.Zero(t, r.relay(relay.URL().String()).Learned["max_subscriptions"], "it was never asked for more than it takes")
 		}
 	})
 }
