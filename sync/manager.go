@@ -227,7 +227,9 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 }
 
 // Status returns what is known of all relays, as of at most a second ago while
-// anything happens, and a minute while nothing does. Before Run it is empty.
+// anything happens (or what twenty snapshots take, with very many relays), and a minute
+// while nothing does. Its own time and those for which relays have been up and down are
+// of now. Before Run it is empty, after it what it was at the end.
 func (m *SyncManager) Status() Status {
 	s := m.snapshot.Load()
 	now := s.at(time.Now())

@@ -130,7 +130,7 @@ func (p *Plan) follow(r *relay, now time.Time) {
 		}
 	}
 	switch {
-	case fits && (by.overlaps(r) || !p.postpone(r, now)):
+	case fits && (by.overlaps(r) || l.unfollowed > 0 || !p.postpone(r, now)):
 		p.openMissing(r, by, now)
 	case l.unfollowed == 0 && p.postpone(r, now):
 		l.putOff = max(1, len(l.missing))
