@@ -119,13 +119,10 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 			after(time.Second)
 		}
 		took := time.Since(began)
-		least, whole := 3, 0
+		whole := 0
 		for range 72 {
 			after(time.Hour)
 			s := r.relay("wss://a.example")
-			if time.Since(began) > 3*time.Hour {
-				least = min(least, s.Confirmed)
-			}
 			if s.Confirmed == s.Wanted {
 				whole++
 			}
@@ -134,10 +131,61 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 		assert.Zero(t, r.manager.Status().Events.Dropped["unproductive"])
 		assert.Greater(t, s.UptimeShare, 0.99)
 		assert.Less(t, took, 5*time.Minute)
-		assert.GreaterOrEqual(t, least, 2, "our own repository and its issue, also while a pass is under way")
 		assert.Greater(t, whole, 60, "hours in which all was")
 		assert.Less(t, r.manager.Status().Events.Verified, uint64(25_000+4*12_000), "most of it is remembered")
-		t.Logf("history of our repository after %v; connected %.2f of the time, confirmed at least %d of %d, all in %d of 72 hours, %d connects, %d verified",
-			took, s.UptimeShare, least, s.Wanted, whole, s.Connects, r.manager.Status().Events.Verified)
+		t.Logf("history of our repository after %v; connected %.2f of the time, all confirmed in %d of 72 hours, %d connects, %d verified",
+			took, s.UptimeShare, whole, s.Connects, r.manager.Status().Events.Verified)
 	})
+}
+
+// Whoever sends most had most of the signatures checked. A relay has one event at the
+// door at a time, and 2,000 in vain: ten relays that send states without end hold up the
+// live events of an honest one by less than the blink of an eye.
+func TestVerificationIsSharedByRelays(t *testing.T) {
+	slowest := func(evil int) (most time.Duration) {
+		bubble(t, func(t *testing.T) {
+			net := &flooding{Network: relaytest.NewNetwork(), junk: map[string]junk{}, sent: map[string]*atomic.Int64{}, most: 1 << 40}
+			honest := net.Add("wss://honest.example", relaytest.Behavior{})
+			hosts, relays := []string{us, "honest.example"}, []*relaytest.Relay(nil)
+			for i := range evil {
+				host, key, n := fmt.Sprintf("evil%d.example", i), relaytest.NewCheapKey(fmt.Sprint("stranger", i)), 0
+				hosts, relays = append(hosts, host), append(relays, net.Add("wss://"+host, relaytest.Behavior{Down: true}))
+				net.sent[host] = new(atomic.Int64)
+				net.junk[host] = func(sub string, _ int) wire.Message {
+					n++
+					ev := key.State(at(time.Hour), fmt.Sprint("r", n), nil, "")
+					return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev, Size: 500}
+				}
+			}
+			owner, store := relaytest.NewCheapKey("owner"), newDiary(saveCost)
+			before := &rig{t: t, store: store}
+			for i := 0; i < len(hosts); i += 10 {
+				before.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), append([]string{us}, hosts[i:min(i+10, len(hosts))]...)...))
+			}
+			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}, Workers: 2})
+			defer r.stop()
+			after(5 * time.Minute)
+			for _, relay := range relays {
+				relay.SetDown(false)
+			}
+			var all []*nostr.Event
+			for i := range 330 { // until all are connected to
+				ev := owner.Issue(at(0), owner.Ref("repo0"), fmt.Sprint("live", i))
+				all = append(all, ev)
+				published := time.Now()
+				honest.Publish(ev)
+				time.Sleep(time.Second)
+				when, ok := store.when(ev)
+				require.True(t, ok)
+				most = max(most, when.Sub(published))
+			}
+			if evil > 0 {
+				require.Greater(t, r.manager.Status().Events.Verified, uint64(2_000*evil), "they were at it")
+			}
+		})
+		return most
+	}
+	alone, beside := slowest(0), slowest(10)
+	t.Logf("the slowest live event took %v alone, %v beside 10 relays that send in vain", alone, beside)
+	require.Less(t, beside, alone+500*time.Millisecond)
 }
