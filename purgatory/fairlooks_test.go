@@ -285,3 +285,36 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 		})
 	}
 }
+
+// Data that another repository had all along, and that needed nothing itself, was not
+// shared before the hourly check, and was hunted for meanwhile.
+func TestSharedWithWhoComesLater(t *testing.T) {
+	for _, reciprocal := range []bool{false, true} {
+		run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: reciprocal}}, func(t *testing.T, w *world) {
+			d := nostrTag{"d", "r"}
+			w.relay.put(alice.Event(now()-100, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}), says(alice, now()-100, "main", 1))
+			w.git.Put(repoOf(alice), object(1))
+			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+			wait(time.Second)
+			a := bob.Event(now(), filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}, nostrTag{"clone", "https://a.example/r.git"})
+			w.held(a)
+			wait(100 * time.Millisecond)
+			require.True(t, w.relay.has(a))
+			require.Equal(t, object(1), w.git.RefsOf(repoOf(bob))[branch("main")])
+			require.Empty(t, w.git.Calls())
+		})
+	}
+}
+
+// Who has no say in a repository, nor anybody who has, gets nothing of it for naming it.
+func TestNotSharedWithStrangers(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1))
+		w.git.Put(repoOf(alice), object(1))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		w.held(announce(dave, now()))
+		w.held(says(dave, now(), "main", 1))
+		wait(2 * time.Hour)
+		require.Empty(t, w.git.Objects(repoOf(dave)))
+	})
+}

@@ -1,0 +1,130 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// heavyGit is purgatory over real git and a folder of repositories, in which walks over
+// histories take half a minute but for one owner's.
+type heavyGit struct {
+	relay *relay
+	repos *gitserve.Repositories
+	p     *purgatory.Purgatory
+}
+
+func newHeavyGit(t *testing.T, quick *relaytest.Key) *heavyGit {
+	script := filepath.Join(t.TempDir(), "git")
+	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, `#!/bin/sh
+case "$PWD $*" in
+*%s*) ;;
+*rev-list*) sleep 30 ;;
+esac
+exec git "$@"
+`, quick.Hex()), 0o700))
+	dialer, err := egress.NewDialer(egress.Config{})
+	require.NoError(t, err)
+	fetcher, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20, Git: script})
+	require.NoError(t, err)
+	repos, err := gitserve.Open(t.TempDir())
+	require.NoError(t, err)
+	h := &heavyGit{relay: &relay{}, repos: repos}
+	h.p, err = purgatory.Open(t.Context(), h.relay, repos, fetcher, state.NewMemory(), purgatory.Config{Timeout: time.Minute})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = h.p.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		fetcher.Close()
+		require.NoError(t, repos.Close())
+	})
+	return h
+}
+
+// commit makes a repository if need be, and a commit in it that no ref has.
+func (h *heavyGit) commit(t *testing.T, ref filters.RepoRef, message string) (dir, id string) {
+	require.NoError(t, h.repos.Create(t.Context(), ref, nip34.SHA1))
+	dir, unlock, err := h.repos.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	defer unlock()
+	run := func(stdin string, args ...string) string {
+		cmd := userGit(dir, args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	return dir, run("", "commit-tree", "-m", message, run("", "mktree"))
+}
+
+func (h *heavyGit) hold(t *testing.T, evs ...*nostrEvent) {
+	for _, ev := range evs {
+		answer, err := h.p.Submit(t.Context(), ev, false)
+		require.NoError(t, err)
+		require.Equal(t, purgatory.Held, answer.Decision)
+	}
+}
+
+// With real git: three owners of repositories with the same identifier, and one key with
+// twelve others, whose histories take longer to walk than a look may, beside somebody
+// whose data is here.
+func TestHeavyTreesWithRealGit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Fatal(err)
+	}
+	victim := relaytest.NewKey("v1")
+	h := newHeavyGit(t, victim)
+	at := now()
+	named := func(key *relaytest.Key, kind int, at nostrTime, identifier string, tags ...nostrTag) *nostrEvent {
+		return key.Event(at, kind, "", append([]nostrTag{{"d", identifier}}, tags...)...)
+	}
+	release := func(at nostrTime, message string) time.Duration {
+		_, id := h.commit(t, repoOf(victim), message)
+		s := named(victim, filters.KindState, at, "r", nostrTag{"refs/heads/main", id})
+		began := time.Now()
+		h.hold(t, s)
+		require.Eventually(t, func() bool { return h.relay.has(s) }, time.Minute, 5*time.Millisecond)
+		return time.Since(began)
+	}
+	h.relay.put(announce(victim, at-100))
+	alone := release(at, "alone")
+	attack := func(key *relaytest.Key, identifier string) {
+		ref := key.Ref(identifier)
+		_, id := h.commit(t, ref, "heavy")
+		h.hold(t, named(key, filters.KindAnnouncement, at, identifier),
+			named(key, filters.KindState, at, identifier, nostrTag{"refs/heads/main", id}))
+	}
+	for _, seed := range []string{"a3", "a4", "a2"} {
+		attack(relaytest.NewKey(seed), "r")
+	}
+	for i := range 12 {
+		attack(relaytest.NewKey("many"), fmt.Sprint("m", i))
+	}
+	beside := release(at+1, "beside")
+	later := release(at+2, "later")
+	t.Logf("alone %v, beside 15 heavy repositories %v and %v", alone.Round(time.Millisecond), beside.Round(time.Millisecond), later.Round(time.Millisecond))
+	require.LessOrEqual(t, beside, alone+10*time.Second)
+	require.LessOrEqual(t, later, alone+10*time.Second)
+}
