@@ -24,7 +24,7 @@ func (p *Purgatory) adoptIn(ctx context.Context, ref filters.RepoRef, looked *re
 		if !ok || !p.roomFor(ref, id) {
 			continue
 		}
-		if err := p.pushedFor(ctx, ref, id); err != nil {
+		if err := p.pushedFor(ctx, ref, id, false); err != nil {
 			return err
 		}
 	}

@@ -345,7 +345,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 	var errs []error
 	for _, name := range refs {
 		if id, ok := eventOf(name); ok {
-			errs = append(errs, p.pushedFor(ctx, ref, id))
+			errs = append(errs, p.pushedFor(ctx, ref, id, true))
 		}
 	}
 	p.touch(ref)
@@ -353,8 +353,9 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 	return errors.Join(errs...)
 }
 
-// pushedFor keeps data for an event that is not stored.
-func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filters.EventID) error {
+// pushedFor keeps data for an event that is not stored. If that has waited in vain before,
+// only who pushes it now has it wait again.
+func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filters.EventID, now bool) error {
 	if has, err := p.has(ctx, id); err != nil || has {
 		return err
 	}
@@ -362,6 +363,7 @@ func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filte
 		return err
 	}
 	e := placeholder(ref, id)
+	e.ByUser = now
 	answer, err := p.hold(ctx, e)
 	if err != nil {
 		return fmt.Errorf("keeping data for %s: %w", id, err)
