@@ -81,6 +81,9 @@ type lack struct {
 	times    int  // in a row
 	until    time.Time
 	passed   bool // it was asked for the rest since
+	// What it sends at once is beyond a limit: it is asked for one part of the objects only,
+	// of 2^halved, beginning with this one.
+	halved, from int
 }
 
 const (
@@ -103,6 +106,15 @@ func newMemory(cfg Config) memory {
 // pull requests name what these need. As long as it lacks that, it is asked for the rest
 // every other time: neither keeps the other from being fetched.
 func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
+	q := m.prefer(now, ref, from, n)
+	if l := m.lacks[ref][q.key()]; l.halved > 0 && len(q.ids) > 1 {
+		at := l.from % len(q.ids)
+		q.ids = slices.Concat(q.ids[at:], q.ids[:at])[:max(1, len(q.ids)>>l.halved)]
+	}
+	return q
+}
+
+func (m *memory) prefer(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
 	first, rest := newQuestion(ref, from, n, false), newQuestion(ref, from, n, true)
 	if !slices.Contains(n.own, from) {
 		first, rest = rest, first
@@ -158,8 +170,9 @@ func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
 }
 
 // learn takes in what a server sent. One that does not have what it was asked for is
-// asked less and less often, until it is asked for something else; one that went
-// beyond a limit is not asked again for this repository before the next day.
+// asked less and less often, until it is asked for something else. One that went beyond a
+// limit is asked for half of it, what came stays; if that is one object, it is not asked
+// again for this repository before the next day.
 func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	if seen.Bytes > 0 {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
@@ -171,13 +184,17 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 		m.lacks[q.repo][other] = l
 	}
 	switch {
+	case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:
+		l := m.lacks[q.repo][q.key()]
+		m.remember(q, lack{hash: q.hash, halved: l.halved + 1, from: l.from, passed: true})
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
 		l := m.lacks[q.repo][q.key()]
 		if l.hash != q.hash || l.whatever {
-			l = lack{hash: q.hash}
+			l = lack{hash: q.hash, halved: l.halved, from: l.from}
 		}
+		l.from += len(q.ids)
 		l.passed = false
 		l.times++
 		l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))

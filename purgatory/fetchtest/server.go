@@ -19,6 +19,7 @@ type Server struct {
 	Delay   time.Duration    // how long a fetch takes
 	Bytes   int64            // that a fetch brings; 100 for each object if 0
 	Junk    bool             // it sends Bytes of what nobody asked for if it has nothing
+	Most    int              // objects that it may be asked for at once, or a limit is met; 0: any number
 }
 
 // Call is a fetch that was made.
@@ -103,6 +104,9 @@ func (q *quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.Obj
 	}
 	if server.Err != nil {
 		return server.Bytes, server.Err
+	}
+	if server.Most > 0 && len(ids) > server.Most {
+		return server.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
 	}
 	return q.receive(server, ids)
 }

@@ -1,6 +1,7 @@
 package gitfetch
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -90,4 +91,33 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 	var not *MissingError
 	require.ErrorAs(t, err, &not)
 	require.Equal(t, lost, not.ID)
+}
+
+// What came of a repository in an earlier part, and no ref has yet, is not sent again with
+// the next one.
+func TestThePartsOfARepository(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, there, "main", 200)
+	o := serve(t, there, nil)
+	f := fetcher(t, Config{})
+	part := func(id nip34.ObjectID) int64 {
+		q, err := f.newQuarantine(here)
+		require.NoError(t, err)
+		n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{id})
+		require.NoError(t, err)
+		missing, err := q.Missing(t.Context(), []nip34.ObjectID{id})
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		require.NoError(t, q.Promote(t.Context()))
+		return n
+	}
+	first := part(ids[180])
+	require.Less(t, part(ids[190]), first/3)
+	require.NoError(t, f.Tidy(t.Context(), here)) // what no ref has may go now
+	require.Greater(t, part(ids[199]), first)
+	for i := range 2 * maxPartsDirs {
+		f.took(fmt.Sprint(i), ids)
+	}
+	require.LessOrEqual(t, len(f.parts), maxPartsDirs)
+	require.Len(t, f.promoted(fmt.Sprint(2*maxPartsDirs-1)), maxParts)
 }

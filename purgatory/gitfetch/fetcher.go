@@ -65,7 +65,9 @@ type Fetcher struct {
 
 	maintaining chan struct{} // a slot for each repository that is maintained
 	mu          sync.Mutex
-	upkept      map[string]bool // their folders; guarded by mu
+	// guarded by mu
+	upkept map[string]bool             // their folders
+	parts  map[string][]nip34.ObjectID // what was promoted to a repository, and no ref has yet
 
 	addresses *addresses
 
@@ -106,7 +108,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 
 		addresses: &addresses{most: cfg.MaxAddressDay},
 
-		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool),
+		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool), parts: make(map[string][]nip34.ObjectID),
 
 		free:  disk.Free,
 		files: osFiles{},
@@ -246,6 +248,13 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 	if err != nil {
 		return err
 	}
+	if parts := f.promoted(q.dir); len(parts) > 0 {
+		there, _, err := f.present(ctx, q.dir, nil, parts) // it may have been made anew
+		if err != nil {
+			return err
+		}
+		haves = append(haves, there...)
+	}
 	pack, err := newSpool(q.path())
 	if err != nil {
 		return err
@@ -261,6 +270,40 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 	defer release()
 	m.clock.run()
 	return f.index(ctx, q, pack)
+}
+
+// A repository that comes in parts has the earlier ones before a ref does: servers are told
+// of so many of them, for so many repositories.
+const (
+	maxParts     = 64
+	maxPartsDirs = 256
+)
+
+// took notes what was promoted, with all that it needs. It is kept from garbage collection
+// until letGo.
+func (f *Fetcher) took(dir string, ids []nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.parts[dir]; !known && len(f.parts) >= maxPartsDirs {
+		for other := range f.parts { // any: what is not told of is sent again
+			delete(f.parts, other)
+			break
+		}
+	}
+	all := append(f.parts[dir], ids...)
+	f.parts[dir] = slices.Clone(all[max(0, len(all)-maxParts):])
+}
+
+func (f *Fetcher) letGo(dir string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.parts, dir)
+}
+
+func (f *Fetcher) promoted(dir string) []nip34.ObjectID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.parts[dir])
 }
 
 // receive has a pack in a file, or an error.

@@ -40,6 +40,7 @@ func (q *Quarantine) Promote(ctx context.Context) error {
 			return fmt.Errorf("promoting: %w", err)
 		}
 	}
+	q.f.took(q.dir, q.complete)
 	return q.Discard()
 }
 

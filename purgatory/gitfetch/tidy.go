@@ -19,6 +19,7 @@ import (
 // young locks may be those of an operator.
 func (f *Fetcher) Tidy(_ context.Context, dir string) error {
 	_, err := unlock(dir, staleAfter, staleAfter)
+	f.letGo(dir)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now()), release(dir)); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
 	}
