@@ -64,7 +64,14 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
 	other := bare(t, nip34.SHA1)
 	require.NoError(t, f.Share(t.Context(), here, other, []nip34.ObjectID{tip}))
-	allowed := []string{"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects"}
+	gitIn(t, here, "loose", "hash-object", "-w", "--stdin")
+	k := keeping(t, f, here, tip)
+	k.how.Now = true
+	k.maintain()
+	allowed := []string{
+		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",
+		"pack-refs", "reflog", "prune-packed",
+	}
 	for verb := range ran {
 		require.Contains(t, allowed, verb, "only plumbing")
 	}
