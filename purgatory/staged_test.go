@@ -85,6 +85,44 @@ func TestStagedDataThatIsNotTheEvents(t *testing.T) {
 	}
 }
 
+// taken counts how often something is taken from what is staged.
+func (w *world) taken() *int {
+	n := 0
+	w.git.FailWith(func(op string) error {
+		if op == "take" {
+			n++
+		}
+		return nil
+	})
+	return &n
+}
+
+// Only what an event names is looked at, and only if it is not here: to walk what strangers
+// have pushed may take long.
+func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		n := w.taken()
+		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
+		w.git.Put(repoOf(alice), object(2))
+		w.git.Put(repoOf(bob))
+		here, other := pull(carol, repoOf(alice), 2, filters.KindPullRequest), pull(carol, repoOf(alice), 3, filters.KindPullRequest)
+		w.git.Stage(repoOf(alice), idOf(here), object(2), object(2))
+		w.git.Stage(repoOf(alice), idOf(other), object(4), object(4), object(3))
+		w.held(here)
+		w.held(other)
+		// Another repository that is looked at, and that the event does not name.
+		w.git.Stage(repoOf(bob), idOf(other), object(3), object(3))
+		w.held(says(bob, now(), "main", 9))
+		wait(time.Second)
+		require.Zero(t, *n)
+		require.True(t, w.relay.has(here))
+		require.Empty(t, w.git.Objects(repoOf(bob)))
+		require.Empty(t, w.git.Staged(repoOf(alice), idOf(here)))
+		require.Empty(t, w.git.Staged(repoOf(alice), idOf(other)))
+		require.Len(t, w.git.Staged(repoOf(bob), idOf(other)), 1, "it goes in its time")
+	})
+}
+
 // A disk that fails costs a moment, and nothing of what was pushed.
 func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {

@@ -125,6 +125,8 @@ func TestQuotas(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(23*staged.Least), b.Bytes())
 	require.Empty(t, b.Strike(alice, ids[0]))
+	require.Empty(t, b.Of(alice, ids[0]))
+	require.Len(t, b.Of(alice, ids[1]), 1)
 	require.Empty(t, b.Strike(alice, ids[1]))
 	require.Equal(t, []string{"e"}, b.Strike(alice, ids[2]))
 	require.Equal(t, int64(20*staged.Least), b.Bytes())
@@ -159,4 +161,32 @@ func TestPushesForOneEventAreBounded(t *testing.T) {
 	require.Equal(t, int64(staged.PerEvent*staged.Least), b.Bytes())
 	require.Empty(t, b.Of(bob, ids[0]))
 	require.Len(t, b.To(func(ref filters.RepoRef) bool { return ref == alice }), staged.PerEvent)
+}
+
+// Those whom nobody knows apart are not taken for one: none of them keeps another one out,
+// or has what another one has pushed thrown away.
+func TestClientsWithoutNames(t *testing.T) {
+	b := staged.New(limit)
+	ids := []filters.EventID{event(1)}
+	first, err := b.Begin(alice, "", ids)
+	require.NoError(t, err)
+	second, err := b.Begin(alice, "", ids)
+	require.NoError(t, err)
+	for name, g := range map[string]*staged.Grant{"first": first, "second": second} {
+		require.Empty(t, b.Keep(g, staged.Upload{Name: name, Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
+	}
+	require.Len(t, b.Of(alice, ids[0]), 2)
+}
+
+// What has gone is not remembered until the oldest goes.
+func TestMemoryIsBounded(t *testing.T) {
+	b := staged.New(limit)
+	_, err := keep(t, b, "oldest", began, alice, "", 1, event(1))
+	require.NoError(t, err)
+	for i := range 1000 {
+		_, err := keep(t, b, fmt.Sprint(i), began, alice, "", 1, event(2))
+		require.NoError(t, err)
+		require.Len(t, b.Strike(alice, event(2)), 1)
+	}
+	require.Less(t, b.Ordered(), 200)
 }
