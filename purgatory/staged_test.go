@@ -73,6 +73,7 @@ func TestStagedDataThatIsNotTheEvents(t *testing.T) {
 				stage(w, p)
 				w.held(p)
 				wait(time.Second)
+				require.Equal(t, name == "half of it", w.p.Status().Dropped["incomplete"] == 1)
 				require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
 				require.False(t, w.relay.has(p))
 				require.Empty(t, w.git.RefsOf(repoOf(alice)))
@@ -112,7 +113,7 @@ func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
 		w.held(other)
 		// Another repository that is looked at, and that the event does not name.
 		w.git.Stage(repoOf(bob), idOf(other), object(3), object(3))
-		w.held(says(bob, now(), "main", 9))
+		w.held(pull(dave, repoOf(bob), 9, filters.KindPullRequest))
 		wait(time.Second)
 		require.Zero(t, *n)
 		require.True(t, w.relay.has(here))
