@@ -14,8 +14,8 @@
 // has proof that nothing is missing: lists are halved, time is walked back page by
 // page, seconds that hold more than a page are asked for kind by kind and author
 // by author until the backend's own count is reached. Every event is checked
-// against the filter again, and comes once. What can't be proven complete is
-// [ErrIncomplete], never a short answer.
+// against the filter again, and comes once. What can't be proven complete ends in
+// [ErrIncomplete], after all the rest, and never is just a short answer.
 //
 // Badger and lmdb need particular care, which the Store takes: their answers to a
 // query with several values leave out some of the newest events once the limit is

@@ -32,8 +32,11 @@
 //     as one for good, unless it begins with "error:", "rate-limited:" or
 //     "auth-required:".
 //   - A second that holds more events than the relay gives in one answer can't be read
-//     by pages. Reading it ends in [ErrIncomplete], and with it a reconciliation
-//     becomes one by pages.
+//     by pages. All else is read, but reading ends in [ErrIncomplete], and with it a
+//     reconciliation becomes one by pages. A start goes on with what was read.
+//   - A relay that cuts the connection over an event that it can't stand is sent the
+//     others again, in parts; that event is tried again ever more seldom. One that says
+//     in its information document (NIP-11) how long a message may be is not sent such.
 //   - Provenance is lost: the relay is not told where an event came from.
 //   - Has and Stamps fetch whole events; that costs what it sounds like.
 package remoteadapter
