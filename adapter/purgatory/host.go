@@ -143,15 +143,17 @@ func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
 
 // PullRequests implements [purgatory.PullCounter].
 func (r relay) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (n int, err error) {
-	for ev, err := range r.h.Store.Events(ctx, nostr.Filter{
+	for ev, err := range r.h.Store.Events(ctx, nostr.Filter{ // which takes no limit
 		Kinds:   []int{filters.KindPullRequest, filters.KindPullRequestUpdate},
-		Authors: []string{author.String()}, Tags: nostr.TagMap{"a": {ref.String()}}, Limit: most,
+		Authors: []string{author.String()}, Tags: nostr.TagMap{"a": {ref.String()}},
 	}) {
 		if err != nil {
 			return 0, fmt.Errorf("counting pull requests: %w", err)
 		}
 		if pr, err := nip34.ParsePullRequest(ev); err == nil && pr.Author == author && slices.Contains(pr.Repos, ref) {
-			n++
+			if n++; n >= most {
+				break
+			}
 		}
 	}
 	return n, nil
