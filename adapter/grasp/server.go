@@ -66,7 +66,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	host := purgatoryadapter.Host{
-		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.sync.Removed, Lists: policy.Lists,
+		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.removed, Lists: policy.Lists,
 	}
 	tell := cfg.Purgatory.Observe
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {
@@ -91,6 +91,15 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
+}
+
+// removed takes note of an event that waited and will not be served: a hook may have come
+// to refuse its author when its data was here already.
+func (s *Server) removed(e *nostr.Event) {
+	s.sync.Removed(e)
+	if s.purgatory != nil { // else it is being opened, and looks at everything
+		s.purgatory.Departed(e)
+	}
 }
 
 // openGit opens the repositories, and what fetches into them.
