@@ -80,6 +80,7 @@ var constants = []string{
 	"-c", "uploadpackfilter.blob:none.allow=true",
 	"-c", "uploadpackfilter.blob:limit.allow=true",
 	"-c", "uploadpackfilter.tree.allow=true",
+	"-c", "uploadpackfilter.tree.maxDepth=0",
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 

@@ -337,7 +337,7 @@ func TestFiltersOfAFetch(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	for filter, taken := range map[string]bool{
 		"blob:none": true, "blob:limit=1k": true, "tree:0": true, "object:type=commit": true,
-		"sparse:oid=" + main: false, "combine:blob:none+sparse:oid=" + main: false, "combine:blob:none+tree:0": false,
+		"tree:1": false, "sparse:oid=" + main: false, "combine:blob:none+sparse:oid=" + main: false, "combine:blob:none+tree:0": false,
 	} {
 		out, err := try(t, t.TempDir(), "clone", "-q", "--bare", "--filter="+filter, r.repo(), ".")
 		require.Equal(t, taken, err == nil, "%s: %s", filter, out)
