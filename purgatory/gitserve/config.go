@@ -50,8 +50,9 @@ type Config struct {
 	Client       func(*http.Request) string
 	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
 	// all commands of a push (and, once more, for the rest of one that is refused), Timeout
-	// one push, and the time in which git says nothing when it answers a fetch: that goes
-	// on for as long as its client takes it. Default to 30 s, 30 s and 30 min.
+	// one push, and the time in which git says nothing when it answers a fetch. An answer
+	// goes on for as long as its client takes it, while git has more of it to come up to
+	// eight times Timeout. Default to 30 s, 30 s and 30 min.
 	Idle, CommandTime, Timeout time.Duration
 	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
 	// in which we wait for it, or take over eight of them: what is taken is seen in pieces

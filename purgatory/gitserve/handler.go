@@ -227,6 +227,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, ref, err)
 		return
 	}
+	done = sync.OnceFunc(done)
 	defer done()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
@@ -236,9 +237,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case method == http.MethodGet:
 		h.answer(ctx, w, v, ref, h.asks, call{
 			dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
-		})
+		}, done)
 	case service == uploadPack:
-		h.fetch(ctx, w, r, v, ref, dir)
+		h.fetch(ctx, w, r, v, ref, dir, done)
 	default:
 		h.push(ctx, w, r, v, ref, dir)
 	}
@@ -284,7 +285,7 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
+func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string, done func()) {
 	body, err := h.open(w, r, v, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
@@ -302,15 +303,16 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	h.answer(ctx, w, v, ref, way, call{
 		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
 		protocol: protocolOf(r), body: body.file,
-	})
+	}, done)
 }
 
 // listsRefs begins the request of protocol version 2 for what is here.
 const listsRefs = "0014command=ls-refs"
 
 // answer has git say what a client wants to know. Everybody may ask for that, so who is
-// slow to hear it keeps no place, unless it is very much.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, way lane, c call) {
+// slow to hear it keeps no place, unless it is very much, and the repository is done with
+// when git is.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, way lane, c call, done func()) {
 	press := func() {}
 	if way.visits == v.of {
 		press = func() { way.visits.press(way.places, v.who) }
@@ -332,6 +334,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	h.run(ctx, out, ref, c)
 	stop()
 	leave()
+	done()
 }
 
 // push reads what a push wants, judges that, reads the rest, and has git do it when it is

@@ -144,7 +144,7 @@ func TestPromiseP8_Paths(t *testing.T) {
 	require.Len(t, places, 15)
 	top, err := os.ReadDir(r.dir)
 	require.NoError(t, err)
-	require.Len(t, top, 3, "and what is not there yet, or staged")
+	require.Len(t, top, 4, "and what is not there yet, staged, or out of service")
 	up, err := os.ReadDir(filepath.Dir(r.dir))
 	require.NoError(t, err)
 	require.Len(t, up, 1)

@@ -222,6 +222,13 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 	require.Greater(t, time.Since(began), 1600*time.Millisecond)
 }
 
+// Git is not kept running for ever by who takes what it says a little at a time.
+func TestGitIsNotKeptRunning(t *testing.T) {
+	r := slowly(t, Config{Timeout: 100 * time.Millisecond}, "cat OUT; while :; do echo y; sleep 0.01; done")
+	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
+	require.Contains(t, text, "y\ny\n")
+}
+
 // Everybody may ask what is here: who does not take the answer keeps no place.
 func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 	r := slowly(t, Config{MaxPushes: 1, MaxFetches: 1}, "cat OUT; head -c 15000000 /dev/zero")
@@ -238,6 +245,11 @@ func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 		_, err = conn.Read(p)
 		require.NoError(t, err)
 		taken(t, r.git.asks.places, 0)
+		require.Eventually(t, func() bool {
+			r.repos.mu.Lock()
+			defer r.repos.mu.Unlock()
+			return len(r.repos.inUse) == 0
+		}, 10*time.Second, time.Millisecond, "the repository may go")
 		require.Equal(t, i+1, has(r.git.asks.visits.room), "it is still being answered")
 	}
 }

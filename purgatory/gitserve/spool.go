@@ -59,7 +59,7 @@ const maxReport = 16 << 20
 
 var (
 	errGone = errors.New("the client is gone")
-	errMute = errors.New("git says nothing")
+	errMute = errors.New("git says nothing, or is not heard to its end")
 	errDeaf = fmt.Errorf("%w: it does not listen", errGone)
 )
 
@@ -163,8 +163,12 @@ func (s *spool) run(ctx context.Context) {
 	}
 }
 
-// whileMoving returns a context that ends when git has said nothing for so long, and does
-// not wait for the client.
+// mostPeriods is how many times longer than it may say nothing git may take to say it all
+// to a client that takes it slowly: a repository can't be removed meanwhile.
+const mostPeriods = 8
+
+// whileMoving returns a context that ends when git has said nothing for so long, and did
+// not wait for the client, or has gone on for mostPeriods of that.
 func (s *spool) whileMoving(ctx context.Context, most time.Duration) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -172,7 +176,8 @@ func (s *spool) whileMoving(ctx context.Context, most time.Duration) (_ context.
 		defer close(done)
 		tick := time.NewTicker(most)
 		defer tick.Stop()
-		for last := int64(-1); ; {
+		last := int64(-1)
+		for period := 1; ; period++ {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -181,7 +186,7 @@ func (s *spool) whileMoving(ctx context.Context, most time.Duration) (_ context.
 			s.mu.Lock()
 			now, full := s.taken, s.taken-s.sent >= s.most
 			s.mu.Unlock()
-			if now == last && !full {
+			if now == last && !full || period == mostPeriods {
 				cancel(errMute)
 				return
 			}
