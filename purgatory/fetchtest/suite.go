@@ -46,6 +46,7 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"AllOrNothing": testAllOrNothing,
 		"Tidy":         testTidy,
 		"Share":        testShare,
+		"Probe":        testProbe,
 		"Maintain":     testMaintain,
 		"Cancelled":    testCancelled,
 	} {
@@ -201,6 +202,26 @@ func testTidy(t *testing.T, s Setup) {
 	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.Second}}, main))
 	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
+}
+
+// Probe is optional.
+func testProbe(t *testing.T, s Setup) {
+	prober, ok := s.Git.(purgatory.Prober)
+	if !ok {
+		return
+	}
+	ids := []nip34.ObjectID{s.First, s.Second, s.Absent}
+	kinds, before, err := prober.Probe(t.Context(), s.Dir, ids)
+	require.NoError(t, err)
+	require.NotContains(t, kinds, s.Absent)
+	_, same, err := prober.Probe(t.Context(), s.Dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, before, same, "nothing has changed")
+	s.bring(t, s.Second)
+	kinds, after, err := prober.Probe(t.Context(), s.Dir, ids)
+	require.NoError(t, err)
+	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{s.First: purgatory.Commit, s.Second: purgatory.Commit}, kinds)
+	require.NotEqual(t, before, after)
 }
 
 // Share is optional.
