@@ -30,7 +30,7 @@ type feed struct {
 	held    map[filters.RepoRef]*nip34.Announcement // held back by the policy
 	unheld  []*nip34.Announcement                   // not any more, if these were
 	authors []filters.PubKey
-	seen    map[filters.PubKey]struct{} // authors ever reported, at most authorsMost
+	seen    map[filters.PubKey]struct{} // authors reported lately, at most authorsMost
 	overrun bool                        // change is incomplete
 }
 
@@ -58,8 +58,11 @@ func (f *feed) stored(ev *nostr.Event) {
 
 func (f *feed) addAuthor(ev *nostr.Event) {
 	a, err := filters.ParsePubKey(ev.PubKey)
-	if _, known := f.seen[a]; err != nil || known || len(f.seen) >= f.authorsMost {
+	if _, known := f.seen[a]; err != nil || known || len(f.authors) >= f.authorsMost {
 		return
+	}
+	if len(f.seen) >= f.authorsMost {
+		clear(f.seen) // who comes later counts as well; twice does no harm
 	}
 	f.seen[a] = struct{}{}
 	f.authors = append(f.authors, a)

@@ -210,16 +210,29 @@ func (l *loop) scan(ctx context.Context) {
 }
 
 // writers is who wrote what we store: their deletions are asked for.
+// Where there are too many it is a sample, another one at each scan, in which who has
+// written more is more likely to be.
 type writers struct {
-	most int
-	seen map[filters.PubKey]struct{}
+	most    int
+	seen    map[filters.PubKey]struct{}
+	keys    []filters.PubKey // those seen, in any order
+	leftOut int
 }
 
 func (w *writers) add(ev *nostr.Event) {
-	if len(w.seen) >= w.most {
+	a, err := filters.ParsePubKey(ev.PubKey)
+	if _, known := w.seen[a]; err != nil || known {
 		return
 	}
-	if a, err := filters.ParsePubKey(ev.PubKey); err == nil {
+	if len(w.keys) < w.most {
+		w.keys = append(w.keys, a)
+		put(&w.seen, a, struct{}{})
+		return
+	}
+	w.leftOut++
+	if i := rand.IntN(w.most + w.leftOut); i < w.most {
+		delete(w.seen, w.keys[i])
+		w.keys[i] = a
 		put(&w.seen, a, struct{}{})
 	}
 }

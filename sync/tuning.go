@@ -56,7 +56,8 @@ type Tuning struct {
 
 	// MaxAuthors bounds the authors of what is stored whose deletions are asked for,
 	// AuthorsPerPass how many of them a relay is asked about at each pass over its
-	// history, in rotation. Default to 10,000 and 1,000.
+	// history, in rotation. Where there are more they are a sample that changes. Default
+	// to 10,000 and 1,000.
 	MaxAuthors, AuthorsPerPass int
 
 	// Strikes is how many proofs of hostility within an hour, as forged events are,

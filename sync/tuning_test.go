@@ -195,4 +195,6 @@ func TestMaxAuthorsOfTheFeed(t *testing.T) {
 		f.stored(testAnnouncement(i+1, i+1, "repo", 1, "ours"))
 	}
 	require.Len(t, f.take().authors, 3)
+	f.stored(testAnnouncement(9, 9, "repo", 1, "ours"))
+	require.Len(t, f.take().authors, 1, "who comes later is not kept out for ever")
 }

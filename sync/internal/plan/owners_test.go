@@ -328,3 +328,40 @@ func (w *world) checkOwners() {
 		}
 	}
 }
+
+// As many keys as there was room for, with an event each, kept the deletions of all later
+// authors from ever being asked for.
+func TestPromiseP37_LaterAuthors(t *testing.T) {
+	c := defaults()
+	c.MaxAuthors = 1_000
+	p := newPlan(c)
+	var throwaway, later Authors
+	for i := range 1_000 {
+		throwaway = append(throwaway, pubKey(i))
+	}
+	for i := range 100 {
+		later = append(later, pubKey(10_000+i))
+	}
+	p.Step(start, throwaway)
+	asked := make(map[filters.PubKey]int)
+	const days = 30
+	for range days { // as a scan offers them
+		p.Step(start, throwaway)
+		p.Step(start, later)
+		for _, a := range p.authors {
+			asked[a]++
+		}
+		require.Len(t, p.authors, c.MaxAuthors)
+		require.Len(t, p.authorSet, c.MaxAuthors)
+	}
+	never, sum := 0, 0
+	for _, a := range later {
+		sum += asked[a]
+		if asked[a] == 0 {
+			never++
+		}
+	}
+	t.Logf("1,000 throw-away keys before 100 authors, room for 1,000: these are asked about on %.0f %% of the days, %d of them never", 100*float64(sum)/float64(days*len(later)), never)
+	require.Zero(t, never)
+	require.Greater(t, sum, days*len(later)/3)
+}

@@ -59,6 +59,7 @@ type Plan struct {
 
 	authors   []filters.PubKey
 	authorSet map[filters.PubKey]struct{}
+	leftOut   int // authors for whom there was no room
 
 	restored   map[filters.RelayURL]*restored // relays that are not known yet
 	standing   map[filters.RelayURL]Standing  // of such

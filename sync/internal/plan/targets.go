@@ -159,6 +159,23 @@ func (p *Plan) dropRoot(id filters.EventID) {
 	}
 }
 
+// mostLeftOut keeps the chance of a new author from becoming too small, as a multiple of
+// how many are asked about.
+const mostLeftOut = 4
+
+// draw has an author for whom there is no room take the place of another one, by chance:
+// the sooner, the fewer have been left out so far. Who came first would keep all others
+// out for ever, which takes no more than keys.
+func (p *Plan) draw(a filters.PubKey) {
+	most := len(p.authors)
+	p.leftOut = min(p.leftOut+1, mostLeftOut*most)
+	if i := p.rng.IntN(most + p.leftOut); i < most {
+		delete(p.authorSet, p.authors[i])
+		p.authors[i] = a
+		p.authorSet[a] = struct{}{}
+	}
+}
+
 func (p *Plan) addAuthors(in Authors) {
 	dropped := 0
 	for _, a := range in {
@@ -167,6 +184,7 @@ func (p *Plan) addAuthors(in Authors) {
 		}
 		if len(p.authors) >= p.cfg.MaxAuthors {
 			dropped++
+			p.draw(a)
 			continue
 		}
 		p.authorSet[a] = struct{}{}
