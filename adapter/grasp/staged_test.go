@@ -86,7 +86,7 @@ func TestDataFirst(t *testing.T) {
 		}
 		r.stop()
 		r.start()
-		require.Empty(t, r.publish(pr))
+		r.eventually("what is stored has been read", func() bool { return len(r.publish(pr)) == 0 })
 		r.eventually("it is served", func() bool { return len(r.served()) == before+1 })
 		require.Equal(t, tip+"\trefs/nostr/"+pr.ID, r.git(work, "ls-remote", url, "refs/nostr/"+pr.ID))
 		require.True(t, r.downloads(url, tip))
