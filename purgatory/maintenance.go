@@ -104,7 +104,7 @@ func (m *maintenance) run(ctx context.Context) {
 		if resting {
 			continue
 		}
-		if took, any := m.one(ctx); any {
+		if took, found := m.one(ctx); found {
 			resting = true
 			pause.Reset(min(took, upkeepRest))
 		}
@@ -158,12 +158,12 @@ func (m *maintenance) brought(ref filters.RepoRef) {
 	}
 }
 
-// one maintains the repository whose turn it is; any is false if there is none.
-func (m *maintenance) one(ctx context.Context) (took time.Duration, any bool) {
+// one maintains the repository whose turn it is; found is false if there is none.
+func (m *maintenance) one(ctx context.Context) (took time.Duration, found bool) {
 	m.mu.Lock()
-	ref, any := m.queue.Next()
+	ref, found := m.queue.Next()
 	m.mu.Unlock()
-	if !any {
+	if !found {
 		return 0, false
 	}
 	began := time.Now()
