@@ -314,3 +314,24 @@ func TestPromiseP34_Head(t *testing.T) {
 	_, err = f.Refs(context.Background(), here+"/nowhere")
 	require.Error(t, err)
 }
+
+// What git refuses for what it is can be told from what fails.
+func TestUnfitRefs(t *testing.T) {
+	dir := bare(t, nip34.SHA1)
+	tip := history(t, dir, "main", 1)[0]
+	tree := oid(t, strings.TrimSpace(git(t, dir, "rev-parse", tip.String()+"^{tree}")))
+	f := fetcher(t, Config{})
+	kinds, _, err := f.Probe(t.Context(), dir, []nip34.ObjectID{tip, tree})
+	require.NoError(t, err)
+	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{tip: purgatory.Commit, tree: purgatory.Tree}, kinds)
+	a, b := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b")
+	for _, changes := range [][]purgatory.RefChange{
+		{{Name: a, New: tree}},
+		{{Name: a, New: tip}, {Name: b, New: tip}},
+	} {
+		require.ErrorIs(t, f.Align(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrUnfit)
+		refs, err := f.Refs(t.Context(), dir)
+		require.NoError(t, err)
+		require.Len(t, refs.At, 1)
+	}
+}
