@@ -83,7 +83,8 @@ type Config struct {
 	// are hunted: the first ones. The rest is counted. Defaults to 16.
 	MaxClones int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
-	// objects are looked at. Default to 10 and 4. At most half of the hunts are for
+	// objects are looked at, in turns by owner, and half as many more of those that took
+	// long before. Default to 10 and 4. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are
 	// made to servers that many wait for.
 	MaxHunts, MaxSettling int
