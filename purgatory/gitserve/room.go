@@ -76,11 +76,12 @@ const finishTime = 5 * time.Second
 func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
 	defer cancel()
+	over := ctx.Done()
 	defer context.AfterFunc(h.ctx, func() {
 		select {
 		case <-time.After(finishTime):
 			cancel()
-		case <-ctx.Done():
+		case <-over:
 		}
 	})()
 	ctx, stop := h.whileRoom(ctx)
