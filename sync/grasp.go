@@ -133,8 +133,9 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	return Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
-// maintained reports whether the author of a state is a maintainer of any repository. With reciprocal listings that takes an announcement of their own, which
-// makes them one of that repository at least.
+// maintained reports whether the author of a state is a maintainer of any repository.
+// With reciprocal listings that takes an announcement of their own, which makes them one
+// of that repository at least.
 func (p *GRASPPolicy) maintained(state filters.RepoRef, view View) bool {
 	if p.Membership.Reciprocal {
 		return view.Announced(state)

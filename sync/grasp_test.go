@@ -448,7 +448,9 @@ func TestReciprocalMembership(t *testing.T) {
 	listed := testRepo(3, "x")
 	events := []*nostr.Event{state(3, "x"), deletion(3, nostr.Tag{"a", listed.Address(30618)})}
 	for _, ev := range events {
-		assert.Equal(t, Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer("x", testKey(3))}}, judge(ev))
+		verdict := judge(ev)
+		assert.Equal(t, Depend, verdict.Decision)
+		assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(3)))
 	}
 	v.announce(3, "x")
 	for _, ev := range events {
