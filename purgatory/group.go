@@ -320,19 +320,28 @@ func (p *Purgatory) open(ctx context.Context, ref filters.RepoRef, late bool) (*
 			return g, nil, err
 		}
 		format, _ := g.formatOf(r)
-		p.unpin(g)
-		if !absent {
-			if err := p.remake(ctx, ref, format); err != nil {
-				return nil, nil, fmt.Errorf("creating repository anew: %w", err)
-			}
-			continue
+		err = p.makeFor(ctx, ref, format, absent)
+		p.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		if err != nil {
+			return nil, nil, err
 		}
-		if err := p.repos.Create(ctx, ref, format); err != nil {
-			return nil, nil, fmt.Errorf("creating repository: %w", err)
-		}
-		p.step("created")
 	}
 	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
+}
+
+// makeFor makes a repository that is not there, or an empty one anew.
+func (p *Purgatory) makeFor(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat, absent bool) error {
+	if !absent {
+		if err := p.remake(ctx, ref, format); err != nil {
+			return fmt.Errorf("creating repository anew: %w", err)
+		}
+		return nil
+	}
+	if err := p.repos.Create(ctx, ref, format); err != nil {
+		return fmt.Errorf("creating repository: %w", err)
+	}
+	p.step("created")
+	return nil
 }
 
 // read reads what is known of a repository, and its refs if it is there.
