@@ -21,8 +21,8 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 		r = c.fail(r, diedWith, at, jitter)
 	}
 	r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
-	clean := false
-	if r, clean = c.restart(r, now); !clean && !r.LastAttempt.IsZero() {
+	r, clean := c.restart(r, now)
+	if !clean && !r.LastAttempt.IsZero() {
 		r.NextAttempt = later(r.NextAttempt, r.LastAttempt.Add(c.lengthen(c.RestartPause, jitter)))
 	}
 	if !r.LastAttempt.IsZero() {

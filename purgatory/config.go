@@ -38,7 +38,7 @@ type Config struct {
 	Remember time.Duration
 	// Departed is how long the folder of a repository is kept that is out of service: its
 	// announcement was deleted, has expired, or lists us no more. Should it be announced
-	// again in that time it is as it was. It needs a [Departer]. Defaults to 7 days.
+	// again in that time it is as it was. It needs a [Departures]. Defaults to 7 days.
 	Departed time.Duration
 	// UserDelay and SyncDelay are the times before the first hunt for what a user
 	// submitted, whose push usually follows, and for what came by sync. Default to

@@ -10,17 +10,17 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// ErrNoDeparter is returned by [Purgatory.RemoveRepository] if the Repositories are no
-// [Departer].
-var ErrNoDeparter = errors.New("repositories can't be taken out of service")
+// ErrNoDepartures is returned by [Purgatory.RemoveRepository] if the Repositories are no
+// [Departures].
+var ErrNoDepartures = errors.New("repositories can't be taken out of service")
 
 // RemoveRepository removes a repository at once and for good, served or not. It is for who
 // must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrNoDeparter], or [ErrInUse] if something is
+// again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
 // being fetched for it and it should be called again.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref filters.RepoRef) error {
-	if p.departer == nil {
-		return ErrNoDeparter
+	if p.departures == nil {
+		return ErrNoDepartures
 	}
 	done, err := p.naming.lock(ctx, ref)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref filters.RepoRef) e
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
 	defer leave()
-	if err := p.departer.Erase(ctx, ref); err != nil {
+	if err := p.departures.Erase(ctx, ref); err != nil {
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
@@ -51,10 +51,10 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 	}
 	defer leave()
 	err := p.repos.Remove(ctx, ref)
-	if errors.Is(err, ErrInUse) && p.departer != nil {
+	if errors.Is(err, ErrInUse) && p.departures != nil {
 		waiting, cancel := context.WithTimeout(ctx, p.cfg.Timeout/lockShare)
 		defer cancel()
-		if err = p.departer.Depart(waiting, ref); err == nil {
+		if err = p.departures.Depart(waiting, ref); err == nil {
 			p.stats.drop("departed")
 			p.cfg.Logger.Info("repository out of service", keyRepo, printable(ref.String()))
 		}
@@ -69,7 +69,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 // leaves takes a repository out of service that nobody announces any more.
 func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) error {
 	err := p.removeDeleted(ctx, g)
-	if p.departer == nil {
+	if p.departures == nil {
 		return err
 	}
 	for _, o := range g.over {
@@ -92,7 +92,7 @@ func (p *Purgatory) emptyOfState(ctx context.Context, ref filters.RepoRef) (has 
 	}
 	defer unlock()
 	refs, err := p.git.Refs(ctx, dir)
-	if err != nil || refs.hasState() || p.departer != nil {
+	if err != nil || refs.hasState() || p.departures != nil {
 		return refs.hasState(), err
 	}
 	var changes []RefChange
@@ -114,13 +114,13 @@ const sweepPeriod = time.Hour
 
 // runSweeps removes what has departed and was not put back in time.
 func (p *Purgatory) runSweeps(ctx context.Context) {
-	if p.departer == nil {
+	if p.departures == nil {
 		return
 	}
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
 	for {
-		if err := p.departer.Sweep(ctx, time.Now().Add(-p.cfg.Departed)); err != nil && ctx.Err() == nil {
+		if err := p.departures.Sweep(ctx, time.Now().Add(-p.cfg.Departed)); err != nil && ctx.Err() == nil {
 			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, printable(err.Error()))
 		}
 		select {
@@ -135,7 +135,7 @@ func (p *Purgatory) runSweeps(ctx context.Context) {
 func (p *Purgatory) ownedBy(ctx context.Context, owner filters.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	err := p.departer.owned(ctx, owner, func(ref filters.RepoRef) {
+	err := p.departures.owned(ctx, owner, func(ref filters.RepoRef) {
 		p.tell(look{identifier: ref.Identifier, why: causes{left: map[filters.RepoRef]bool{ref: true}}})
 	})
 	if err != nil && ctx.Err() == nil {
@@ -145,13 +145,13 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner filters.PubKey) {
 
 // inService returns the repositories that are there, by identifier.
 func (p *Purgatory) inService(ctx context.Context) (map[string]map[filters.RepoRef]bool, error) {
-	if p.departer == nil {
+	if p.departures == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	out := make(map[string]map[filters.RepoRef]bool)
-	err := p.departer.owned(ctx, filters.PubKey{}, func(ref filters.RepoRef) {
+	err := p.departures.owned(ctx, filters.PubKey{}, func(ref filters.RepoRef) {
 		if out[ref.Identifier] == nil {
 			out[ref.Identifier] = make(map[filters.RepoRef]bool)
 		}
@@ -160,29 +160,29 @@ func (p *Purgatory) inService(ctx context.Context) (map[string]map[filters.RepoR
 	return out, err
 }
 
-// containedDeparter is a Departer whose panics are errors.
-type containedDeparter struct {
-	Departer
+// containedDepartures is Departures whose panics are errors.
+type containedDepartures struct {
+	Departures
 	p *Purgatory
 }
 
-func (d containedDeparter) Depart(ctx context.Context, ref filters.RepoRef) (err error) {
+func (d containedDepartures) Depart(ctx context.Context, ref filters.RepoRef) (err error) {
 	defer d.p.recovered(&err, ofRepos)
-	return d.Departer.Depart(ctx, ref)
+	return d.Departures.Depart(ctx, ref)
 }
 
-func (d containedDeparter) Sweep(ctx context.Context, before time.Time) (err error) {
+func (d containedDepartures) Sweep(ctx context.Context, before time.Time) (err error) {
 	defer d.p.recovered(&err, ofRepos)
-	return d.Departer.Sweep(ctx, before)
+	return d.Departures.Sweep(ctx, before)
 }
 
-func (d containedDeparter) Erase(ctx context.Context, ref filters.RepoRef) (err error) {
+func (d containedDepartures) Erase(ctx context.Context, ref filters.RepoRef) (err error) {
 	defer d.p.recovered(&err, ofRepos)
-	return d.Departer.Erase(ctx, ref)
+	return d.Departures.Erase(ctx, ref)
 }
 
 // owned calls each for the repositories that Owned yields.
-func (d containedDeparter) owned(ctx context.Context, owner filters.PubKey, each func(ref filters.RepoRef)) (err error) {
+func (d containedDepartures) owned(ctx context.Context, owner filters.PubKey, each func(ref filters.RepoRef)) (err error) {
 	defer d.p.recovered(&err, ofRepos)
 	for ref, err := range d.Owned(ctx, owner) {
 		if err != nil {

@@ -155,7 +155,7 @@ func TestRemoveRepository(t *testing.T) {
 		w.stop()
 		w.repos = struct{ purgatory.Repositories }{w.git}
 		w.start()
-		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), purgatory.ErrNoDeparter)
+		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), purgatory.ErrNoDepartures)
 	})
 }
 

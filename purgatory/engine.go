@@ -302,7 +302,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 
 // leave looks for the repositories of those who have deleted something.
 func (e *engine) leave(ctx context.Context) {
-	if e.p.departer == nil {
+	if e.p.departures == nil {
 		clear(e.leavers)
 	}
 	if e.leaving || len(e.leavers) == 0 {

@@ -83,10 +83,10 @@ type Upload struct {
 	Dir string         // the folder of its objects; it may go at any time
 }
 
-// Departer is what [Repositories] may be able to do as well. With it, a repository that is
+// Departures is what [Repositories] may be able to do as well. With it, a repository that is
 // not announced any more is out of service at once, and its folder is kept for a while,
 // should that be taken back; without it, one that has refs stays where it is.
-type Departer interface {
+type Departures interface {
 	// Owned yields the repositories of an owner that are in service, of all owners for the
 	// zero key, in any order; an error is the last pair.
 	Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error]

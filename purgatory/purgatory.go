@@ -38,11 +38,11 @@ type Purgatory struct {
 	counter PullCounter
 	// stager has what was pushed for events that are not here.
 	stager containedStager
-	// departer takes repositories out of service; nil if there is none.
-	departer *containedDeparter
-	keep     keeper
-	step     func(name string) // a durable step was taken; for tests of crashes
-	seed     uint64            // of the lengths at random by which waits are made longer
+	// departures takes repositories out of service; nil if there is none.
+	departures *containedDepartures
+	keep       keeper
+	step       func(name string) // a durable step was taken; for tests of crashes
+	seed       uint64            // of the lengths at random by which waits are made longer
 
 	ran     atomic.Bool
 	inbox   *inbox
@@ -118,8 +118,8 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	p.counter, _ = relay.(PullCounter)
 	p.stager.p = p
 	p.stager.of, _ = repos.(Stager)
-	if d, departs := repos.(Departer); departs {
-		p.departer = &containedDeparter{d, p}
+	if d, departs := repos.(Departures); departs {
+		p.departures = &containedDepartures{d, p}
 	}
 	p.keep = keeper{containedStore{store, p}}
 	p.engine, p.upkeep = newEngine(p), newMaintenance(p)

@@ -168,10 +168,8 @@ func TestVerificationIsSharedByRelays(t *testing.T) {
 			for _, relay := range relays {
 				relay.SetDown(false)
 			}
-			var all []*nostr.Event
 			for i := range 330 { // until all are connected to
 				ev := owner.Issue(at(0), owner.Ref("repo0"), fmt.Sprint("live", i))
-				all = append(all, ev)
 				published := time.Now()
 				honest.Publish(ev)
 				time.Sleep(time.Second)

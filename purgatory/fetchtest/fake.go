@@ -76,7 +76,7 @@ type repo struct {
 var (
 	_ purgatory.Repositories = (*Fake)(nil)
 	_ purgatory.GitFetcher   = (*Fake)(nil)
-	_ purgatory.Departer     = (*Fake)(nil)
+	_ purgatory.Departures   = (*Fake)(nil)
 	_ purgatory.Sharer       = (*Fake)(nil)
 	_ purgatory.Stager       = (*Fake)(nil)
 	_ purgatory.Taker        = (*Fake)(nil)
@@ -263,7 +263,7 @@ func (f *Fake) Remove(_ context.Context, ref filters.RepoRef) error {
 	return nil
 }
 
-// Owned implements [purgatory.Departer].
+// Owned implements [purgatory.Departures].
 func (f *Fake) Owned(_ context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
 	return func(yield func(filters.RepoRef, error) bool) {
 		f.mu.Lock()
@@ -282,7 +282,7 @@ func (f *Fake) Owned(_ context.Context, owner filters.PubKey) iter.Seq2[filters.
 	}
 }
 
-// Depart implements [purgatory.Departer].
+// Depart implements [purgatory.Departures].
 func (f *Fake) Depart(ctx context.Context, ref filters.RepoRef) error {
 	f.mu.Lock()
 	err := f.failure("depart")
@@ -305,7 +305,7 @@ func (f *Fake) Depart(ctx context.Context, ref filters.RepoRef) error {
 	return nil
 }
 
-// Sweep implements [purgatory.Departer].
+// Sweep implements [purgatory.Departures].
 func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -321,7 +321,7 @@ func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 	return nil
 }
 
-// Erase implements [purgatory.Departer].
+// Erase implements [purgatory.Departures].
 func (f *Fake) Erase(ctx context.Context, ref filters.RepoRef) error {
 	if err := f.Depart(ctx, ref); err != nil {
 		return err

@@ -30,14 +30,13 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 			u, err = egress.ParseURL(strings.Replace(o.URL, "127.0.0.1", "localhost", 1)+"/repo.git", egress.HTTP)
 			require.NoError(t, err)
 		}
-		switch err := attempt(t.Context(), f, bare(t, nip34.SHA1), u, tip); {
-		case err == nil:
+		if err = attempt(t.Context(), f, bare(t, nip34.SHA1), u, tip); err == nil {
 			got++
-		default:
-			require.True(t, limit("bytes of one address a day")(err), "%v", err)
-			require.ErrorIs(t, err, purgatory.ErrLimit)
-			refused++
+			continue
 		}
+		require.True(t, limit("bytes of one address a day")(err), "%v", err)
+		require.ErrorIs(t, err, purgatory.ErrLimit)
+		refused++
 	}
 	require.Positive(t, got)
 	require.Less(t, got, 4)

@@ -215,7 +215,7 @@ func (u *upkeep) look() error {
 		}
 		names[e.Name()] = info.Size()
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			links[e.Name()] = uint64(st.Nlink)
+			links[e.Name()] = uint64(st.Nlink) //nolint:unconvert // it has fewer bits elsewhere
 		}
 	}
 	for name, bytes := range names {
@@ -820,7 +820,7 @@ func (u *upkeep) drop(bases ...string) error {
 // of packs, and of pushes. It is called with the lock of the repository.
 func sweepObjects(dir string, now time.Time) error {
 	var errs []error
-	left := func(folder string, d fs.DirEntry) bool {
+	left := func(d fs.DirEntry) bool {
 		info, err := d.Info()
 		return err == nil && now.Sub(info.ModTime()) >= leftAfter
 	}
@@ -836,7 +836,7 @@ func sweepObjects(dir string, now time.Time) error {
 	for _, e := range entries {
 		base, ext, _ := strings.Cut(e.Name(), ".")
 		half := strings.HasPrefix(base, "pack-") && !names[base+".idx"] && slices.Contains([]string{"pack", "rev", "mtimes", "bitmap"}, ext)
-		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(base, ".tmp-")) && left(folder, e) {
+		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(base, ".tmp-")) && left(e) {
 			errs = append(errs, os.Remove(filepath.Join(folder, e.Name())))
 		}
 	}
@@ -845,7 +845,7 @@ func sweepObjects(dir string, now time.Time) error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "tmp_objdir-") && left(objects, e) {
+		if strings.HasPrefix(e.Name(), "tmp_objdir-") && left(e) {
 			errs = append(errs, os.RemoveAll(filepath.Join(objects, e.Name())))
 		}
 	}

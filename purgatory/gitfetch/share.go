@@ -59,13 +59,13 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 	if err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
-	for i, base := range packs {
+	for _, base := range packs {
 		err := f.linkPack(filepath.Join(from, "objects", "pack", base), to)
 		if errors.Is(err, os.ErrNotExist) || err == nil {
 			continue // somebody removes it at this moment: what it had is missing still
 		}
 		f.cfg.Logger.Debug("a pack can't have a second name", "error", err)
-		packs, loose = packs[:i], true
+		loose = true
 		break
 	}
 	if !loose {

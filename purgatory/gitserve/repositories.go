@@ -42,7 +42,7 @@ type Repositories struct {
 
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
-	_ purgatory.Departer     = (*Repositories)(nil)
+	_ purgatory.Departures   = (*Repositories)(nil)
 )
 
 // usage is who uses a repository.
@@ -319,7 +319,7 @@ func ifExists(err error) error {
 	return err
 }
 
-// Owned implements [purgatory.Departer].
+// Owned implements [purgatory.Departures].
 func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
 	return func(yield func(filters.RepoRef, error) bool) {
 		owners := []string{owner.String()}
@@ -366,7 +366,7 @@ func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool) {
 	return ref, err == nil && place(ref) == at
 }
 
-// Depart implements [purgatory.Departer]. Git that reads it has it open and goes on.
+// Depart implements [purgatory.Departures]. Git that reads it has it open and goes on.
 func (r *Repositories) Depart(ctx context.Context, ref filters.RepoRef) error {
 	_, unlock, err := r.Lock(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) {
@@ -401,7 +401,7 @@ func (r *Repositories) depart(at string) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// Sweep implements [purgatory.Departer].
+// Sweep implements [purgatory.Departures].
 func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 	folders, err := fs.Glob(r.root.FS(), path.Join(departed, "*", "*.git"))
 	if err != nil {
@@ -437,7 +437,7 @@ func (r *Repositories) isThere(at string) bool {
 	return err == nil
 }
 
-// Erase implements [purgatory.Departer].
+// Erase implements [purgatory.Departures].
 func (r *Repositories) Erase(ctx context.Context, ref filters.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
 		return err

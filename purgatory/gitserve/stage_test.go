@@ -61,14 +61,6 @@ func (r *rig) downloads(t *testing.T, id string) bool {
 	return err == nil
 }
 
-// packs are the packs in the repository.
-func (r *rig) packs(t *testing.T) int {
-	t.Helper()
-	all, err := filepath.Glob(filepath.Join(r.dir(), "objects", "pack", "*.pack"))
-	require.NoError(t, err)
-	return len(all)
-}
-
 // lies are the folders of what is staged, and of what was to be.
 func lies(t testing.TB, dir string) (out []string) {
 	t.Helper()
@@ -261,9 +253,9 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	id := stranger(1)
 	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+id)
 	require.NoError(t, err, out)
-	mine, _ := r.file(t, "mine", "mine")
+	r.file(t, "mine", "mine")
 	git(t, r.work, "switch", "-q", "--orphan", "other")
-	mine = r.commit(t, "nothing in common")
+	mine := r.commit(t, "nothing in common")
 	out, err = r.pushAs(t, "alice", "other:refs/nostr/"+id)
 	require.NoError(t, err, out)
 	uploads := r.repos.Staged(owner.Ref("x"), eventID(t, id))

@@ -12,6 +12,7 @@ import (
 	context "context"
 	iter "iter"
 	reflect "reflect"
+	time "time"
 
 	egress "github.com/graspsync/graspsync/egress"
 	filters "github.com/graspsync/graspsync/filters"
@@ -301,6 +302,69 @@ func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, filters.EventID)
 	return c
 }
 
+// MockPullCounter is a mock of PullCounter interface.
+type MockPullCounter struct {
+	ctrl     *gomock.Controller
+	recorder *MockPullCounterMockRecorder
+	isgomock struct{}
+}
+
+// MockPullCounterMockRecorder is the mock recorder for MockPullCounter.
+type MockPullCounterMockRecorder struct {
+	mock *MockPullCounter
+}
+
+// NewMockPullCounter creates a new mock instance.
+func NewMockPullCounter(ctrl *gomock.Controller) *MockPullCounter {
+	mock := &MockPullCounter{ctrl: ctrl}
+	mock.recorder = &MockPullCounterMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockPullCounter) EXPECT() *MockPullCounterMockRecorder {
+	return m.recorder
+}
+
+// PullRequests mocks base method.
+func (m *MockPullCounter) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (int, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "PullRequests", ctx, author, ref, most)
+	ret0, _ := ret[0].(int)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// PullRequests indicates an expected call of PullRequests.
+func (mr *MockPullCounterMockRecorder) PullRequests(ctx, author, ref, most any) *MockPullCounterPullRequestsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "PullRequests", reflect.TypeOf((*MockPullCounter)(nil).PullRequests), ctx, author, ref, most)
+	return &MockPullCounterPullRequestsCall{Call: call}
+}
+
+// MockPullCounterPullRequestsCall wrap *gomock.Call
+type MockPullCounterPullRequestsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockPullCounterPullRequestsCall) Return(arg0 int, arg1 error) *MockPullCounterPullRequestsCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockPullCounterPullRequestsCall) Do(f func(context.Context, filters.PubKey, filters.RepoRef, int) (int, error)) *MockPullCounterPullRequestsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockPullCounterPullRequestsCall) DoAndReturn(f func(context.Context, filters.PubKey, filters.RepoRef, int) (int, error)) *MockPullCounterPullRequestsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockRepositories is a mock of Repositories interface.
 type MockRepositories struct {
 	ctrl     *gomock.Controller
@@ -535,6 +599,182 @@ func (c *MockStagerUnstageCall) Do(f func(filters.RepoRef, filters.EventID)) *Mo
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStagerUnstageCall) DoAndReturn(f func(filters.RepoRef, filters.EventID)) *MockStagerUnstageCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockDepartures is a mock of Departures interface.
+type MockDepartures struct {
+	ctrl     *gomock.Controller
+	recorder *MockDeparturesMockRecorder
+	isgomock struct{}
+}
+
+// MockDeparturesMockRecorder is the mock recorder for MockDepartures.
+type MockDeparturesMockRecorder struct {
+	mock *MockDepartures
+}
+
+// NewMockDepartures creates a new mock instance.
+func NewMockDepartures(ctrl *gomock.Controller) *MockDepartures {
+	mock := &MockDepartures{ctrl: ctrl}
+	mock.recorder = &MockDeparturesMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockDepartures) EXPECT() *MockDeparturesMockRecorder {
+	return m.recorder
+}
+
+// Depart mocks base method.
+func (m *MockDepartures) Depart(ctx context.Context, ref filters.RepoRef) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Depart", ctx, ref)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Depart indicates an expected call of Depart.
+func (mr *MockDeparturesMockRecorder) Depart(ctx, ref any) *MockDeparturesDepartCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Depart", reflect.TypeOf((*MockDepartures)(nil).Depart), ctx, ref)
+	return &MockDeparturesDepartCall{Call: call}
+}
+
+// MockDeparturesDepartCall wrap *gomock.Call
+type MockDeparturesDepartCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockDeparturesDepartCall) Return(arg0 error) *MockDeparturesDepartCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockDeparturesDepartCall) Do(f func(context.Context, filters.RepoRef) error) *MockDeparturesDepartCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockDeparturesDepartCall) DoAndReturn(f func(context.Context, filters.RepoRef) error) *MockDeparturesDepartCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Erase mocks base method.
+func (m *MockDepartures) Erase(ctx context.Context, ref filters.RepoRef) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Erase", ctx, ref)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Erase indicates an expected call of Erase.
+func (mr *MockDeparturesMockRecorder) Erase(ctx, ref any) *MockDeparturesEraseCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Erase", reflect.TypeOf((*MockDepartures)(nil).Erase), ctx, ref)
+	return &MockDeparturesEraseCall{Call: call}
+}
+
+// MockDeparturesEraseCall wrap *gomock.Call
+type MockDeparturesEraseCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockDeparturesEraseCall) Return(arg0 error) *MockDeparturesEraseCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockDeparturesEraseCall) Do(f func(context.Context, filters.RepoRef) error) *MockDeparturesEraseCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockDeparturesEraseCall) DoAndReturn(f func(context.Context, filters.RepoRef) error) *MockDeparturesEraseCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Owned mocks base method.
+func (m *MockDepartures) Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Owned", ctx, owner)
+	ret0, _ := ret[0].(iter.Seq2[filters.RepoRef, error])
+	return ret0
+}
+
+// Owned indicates an expected call of Owned.
+func (mr *MockDeparturesMockRecorder) Owned(ctx, owner any) *MockDeparturesOwnedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Owned", reflect.TypeOf((*MockDepartures)(nil).Owned), ctx, owner)
+	return &MockDeparturesOwnedCall{Call: call}
+}
+
+// MockDeparturesOwnedCall wrap *gomock.Call
+type MockDeparturesOwnedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockDeparturesOwnedCall) Return(arg0 iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockDeparturesOwnedCall) Do(f func(context.Context, filters.PubKey) iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockDeparturesOwnedCall) DoAndReturn(f func(context.Context, filters.PubKey) iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Sweep mocks base method.
+func (m *MockDepartures) Sweep(ctx context.Context, before time.Time) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Sweep", ctx, before)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Sweep indicates an expected call of Sweep.
+func (mr *MockDeparturesMockRecorder) Sweep(ctx, before any) *MockDeparturesSweepCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Sweep", reflect.TypeOf((*MockDepartures)(nil).Sweep), ctx, before)
+	return &MockDeparturesSweepCall{Call: call}
+}
+
+// MockDeparturesSweepCall wrap *gomock.Call
+type MockDeparturesSweepCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockDeparturesSweepCall) Return(arg0 error) *MockDeparturesSweepCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockDeparturesSweepCall) Do(f func(context.Context, time.Time) error) *MockDeparturesSweepCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockDeparturesSweepCall) DoAndReturn(f func(context.Context, time.Time) error) *MockDeparturesSweepCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -876,6 +1116,70 @@ func (c *MockTakerTakeCall) Do(f func(context.Context, string, string, []nip34.O
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockTakerTakeCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockTakerTakeCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockProber is a mock of Prober interface.
+type MockProber struct {
+	ctrl     *gomock.Controller
+	recorder *MockProberMockRecorder
+	isgomock struct{}
+}
+
+// MockProberMockRecorder is the mock recorder for MockProber.
+type MockProberMockRecorder struct {
+	mock *MockProber
+}
+
+// NewMockProber creates a new mock instance.
+func NewMockProber(ctrl *gomock.Controller) *MockProber {
+	mock := &MockProber{ctrl: ctrl}
+	mock.recorder = &MockProberMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockProber) EXPECT() *MockProberMockRecorder {
+	return m.recorder
+}
+
+// Probe mocks base method.
+func (m *MockProber) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Probe", ctx, dir, ids)
+	ret0, _ := ret[0].(map[nip34.ObjectID]purgatory.ObjectKind)
+	ret1, _ := ret[1].(string)
+	ret2, _ := ret[2].(error)
+	return ret0, ret1, ret2
+}
+
+// Probe indicates an expected call of Probe.
+func (mr *MockProberMockRecorder) Probe(ctx, dir, ids any) *MockProberProbeCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Probe", reflect.TypeOf((*MockProber)(nil).Probe), ctx, dir, ids)
+	return &MockProberProbeCall{Call: call}
+}
+
+// MockProberProbeCall wrap *gomock.Call
+type MockProberProbeCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockProberProbeCall) Return(kinds map[nip34.ObjectID]purgatory.ObjectKind, stamp string, err error) *MockProberProbeCall {
+	c.Call = c.Call.Return(kinds, stamp, err)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockProberProbeCall) Do(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockProberProbeCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockProberProbeCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockProberProbeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

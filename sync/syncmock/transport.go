@@ -11,6 +11,7 @@ package syncmock
 import (
 	context "context"
 	reflect "reflect"
+	time "time"
 
 	filters "github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -201,6 +202,68 @@ func (c *MockDropCounterDroppedBytesCall) Do(f func() uint64) *MockDropCounterDr
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockDropCounterDroppedBytesCall) DoAndReturn(f func() uint64) *MockDropCounterDroppedBytesCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockReadWaiter is a mock of ReadWaiter interface.
+type MockReadWaiter struct {
+	ctrl     *gomock.Controller
+	recorder *MockReadWaiterMockRecorder
+	isgomock struct{}
+}
+
+// MockReadWaiterMockRecorder is the mock recorder for MockReadWaiter.
+type MockReadWaiterMockRecorder struct {
+	mock *MockReadWaiter
+}
+
+// NewMockReadWaiter creates a new mock instance.
+func NewMockReadWaiter(ctrl *gomock.Controller) *MockReadWaiter {
+	mock := &MockReadWaiter{ctrl: ctrl}
+	mock.recorder = &MockReadWaiterMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockReadWaiter) EXPECT() *MockReadWaiterMockRecorder {
+	return m.recorder
+}
+
+// ReadWaited mocks base method.
+func (m *MockReadWaiter) ReadWaited() time.Duration {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "ReadWaited")
+	ret0, _ := ret[0].(time.Duration)
+	return ret0
+}
+
+// ReadWaited indicates an expected call of ReadWaited.
+func (mr *MockReadWaiterMockRecorder) ReadWaited() *MockReadWaiterReadWaitedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "ReadWaited", reflect.TypeOf((*MockReadWaiter)(nil).ReadWaited))
+	return &MockReadWaiterReadWaitedCall{Call: call}
+}
+
+// MockReadWaiterReadWaitedCall wrap *gomock.Call
+type MockReadWaiterReadWaitedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockReadWaiterReadWaitedCall) Return(arg0 time.Duration) *MockReadWaiterReadWaitedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockReadWaiterReadWaitedCall) Do(f func() time.Duration) *MockReadWaiterReadWaitedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockReadWaiterReadWaitedCall) DoAndReturn(f func() time.Duration) *MockReadWaiterReadWaitedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -54,7 +54,7 @@ func (m *market) take(effects []Effect) {
 			}
 			effects = append(effects, m.plan.Step(m.now, Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: usual})...)
 			if m.brings[e.Relay] {
-				effects = append(effects, m.plan.Step(m.now, Useful{Relay: e.Relay, Epoch: e.Epoch})...)
+				effects = append(effects, m.plan.Step(m.now, Useful(e))...)
 			}
 		case Start:
 			if e.Batch.Kind == DailyHistory && e.Batch.Queries[0].Filter.Tags == nil || e.Batch.Kind == History && e.Batch.Queries[0].Filter.Tags == nil {

@@ -328,7 +328,7 @@ func TestMemory(t *testing.T) {
 	}
 	after := heap()
 	runtime.KeepAlive(p)
-	p = nil
+	p = nil //nolint:wastedassign // it may go
 	used := float64(after-heap()) / (1 << 20)
 	runtime.KeepAlive(open)
 	t.Logf("wanted: %.1f MiB, confirmed: %.1f MiB, %d batches", float64(wanted-before)/(1<<20), used, batches)
