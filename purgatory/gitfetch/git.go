@@ -118,7 +118,8 @@ type child struct {
 	long bool
 	// stdout, if not nil, is a file that gets what it prints.
 	stdout *os.File
-	nice   bool // others go first
+	file   int64 // bytes of each file that it writes; zero: no limit
+	nice   bool  // others go first
 }
 
 // maxOutput bounds what is kept of what a child says, in bytes.
@@ -163,10 +164,14 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
 	// Before the first byte of a stranger reaches it.
-	if err := limitMemory(cmd.Process.Pid, f.cfg.MaxMemory); err != nil {
+	err = limitMemory(cmd.Process.Pid, f.cfg.MaxMemory)
+	if err == nil && c.file > 0 {
+		err = limitFiles(cmd.Process.Pid, uint64(c.file))
+	}
+	if err != nil {
 		_ = cmd.Cancel() // Wait says how it ended
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("%w: limiting its memory: %w", ErrGit, err)
+		return nil, fmt.Errorf("%w: setting its limits: %w", ErrGit, err)
 	}
 	if c.nice {
 		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, upkeepNice) // without it, it only disturbs more
@@ -263,6 +268,17 @@ func (e *childError) outOfMemory() bool {
 		}
 	}
 	return false
+}
+
+// fileTooLarge reports whether git was to write a larger file than it may. It dies of that,
+// unless whoever started us has that signal ignored.
+func (e *childError) fileTooLarge() bool {
+	var exit *exec.ExitError
+	if !errors.As(e.err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGXFSZ || strings.Contains(e.stderr, "File too large")
 }
 
 // capped keeps the first bytes that are written to it and swallows the rest.

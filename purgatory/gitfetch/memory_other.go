@@ -9,3 +9,6 @@ func endWithUs(*syscall.SysProcAttr) {}
 
 // limitMemory does nothing: only git's own limit holds here.
 func limitMemory(int, uint64) error { return nil }
+
+// limitFiles does nothing.
+func limitFiles(int, uint64) error { return nil }

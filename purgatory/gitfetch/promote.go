@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // Promote implements [purgatory.Quarantine]. What is promoted are the packs as they
@@ -171,15 +174,23 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if lacking == 0 && have.objects() <= most {
 		return nil
 	}
-	return q.repack(ctx, before, needed)
+	err = q.repack(ctx, before, needed, lacking)
+	var limit *LimitError
+	if errors.As(err, &limit) && lacking == 0 && have.objects() <= maxExtra*needed+fewExtra {
+		return nil // as they came the packs are smaller, and little else is in them
+	}
+	return err
 }
 
 // repack makes one pack of what the complete ids need, and removes the others.
-func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed int) error {
+func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed, lacking int) error {
 	made := ""
 	if needed > 0 {
-		var err error
-		if made, err = q.pack(ctx, before); err != nil {
+		most, err := q.mostOf(before, lacking > 0)
+		if err != nil {
+			return err
+		}
+		if made, err = q.pack(ctx, before, most); err != nil {
 			return err
 		}
 	}
@@ -194,9 +205,59 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed 
 	return nil
 }
 
-// pack adds a pack of what the complete ids need and no ref has, and returns its name
-// without extension.
-func (q *Quarantine) pack(ctx context.Context, before map[string]bool) (made string, err error) {
+// A delta on what refs have is written out in full, and a few bytes of a stranger may
+// stand for very many. So a pack that is made anew may be as large as those that came, and
+// a little more; what is copied from the repository may take as much again as both, twice.
+const (
+	packSlack = 64 << 10
+	maxCopied = 2
+)
+
+// mostOf is how large a pack may be that is made of others, in bytes. It holds for its index
+// as well, so those that came count.
+func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err error) {
+	for name := range names {
+		info, err := q.f.files.Stat(filepath.Join(q.packs(), name))
+		if err != nil {
+			return 0, err
+		}
+		most += info.Size()
+	}
+	if copied {
+		there, err := objectBytes(filepath.Join(q.dir, "objects"))
+		if err != nil {
+			return 0, err
+		}
+		most = maxCopied * (most + there)
+	}
+	return most + packSlack, nil
+}
+
+// objectBytes is what the objects of a repository take up. Those that go meanwhile do not
+// count.
+func objectBytes(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	return sum, err
+}
+
+// pack adds a pack of what the complete ids need and no ref has, of at most so many bytes,
+// and returns its name without extension.
+func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int64) (made string, err error) {
 	if err := q.f.checkDisk(q.dir); err != nil {
 		return "", err
 	}
@@ -206,9 +267,13 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool) (made str
 	}
 	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
 	out, err := q.f.run(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: stdin, long: true,
+		dir: q.dir, extra: q.objects(), stdin: stdin, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
+	var failed *childError
+	if errors.As(err, &failed) && failed.fileTooLarge() {
+		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a pack made anew", Most: most}, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
 	}

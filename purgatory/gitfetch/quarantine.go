@@ -198,7 +198,11 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	}
 	q.complete = without(ids, missing)
 	if unheld > 0 {
-		_, err = q.pack(ctx, before)
+		most, err := q.mostOf(before, true)
+		if err == nil {
+			_, err = q.pack(ctx, before, most)
+		}
+		return missing, err
 	}
-	return missing, err
+	return missing, nil
 }

@@ -1,0 +1,143 @@
+package gitfetch
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// film is a repository that holds a large blob.
+func film(t *testing.T) (dir, blob, tip string, data []byte) {
+	t.Helper()
+	dir = bare(t, nip34.SHA1)
+	data = make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
+	blob = gitIn(t, dir, string(data), "hash-object", "-w", "--stdin")
+	tip = git(t, dir, "commit-tree", "-m", "film", gitIn(t, dir, "100644 blob "+blob+"\tfilm\n", "mktree"))
+	git(t, dir, "update-ref", "refs/heads/main", tip)
+	git(t, dir, "repack", "-adq")
+	return dir, blob, tip, data
+}
+
+func hashed(kind string, content []byte) []byte {
+	sum := sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", kind, len(content)), content...))
+	return sum[:]
+}
+
+// variants is a thin pack with a commit that has so many deltas on a blob, and junk.
+func variants(t *testing.T, blob, parent string, data []byte, n, junk int) (pack []byte, tip nip34.ObjectID) {
+	t.Helper()
+	from, err := hex.DecodeString(blob)
+	require.NoError(t, err)
+	var objects [][]byte
+	var tree []byte
+	for i := range n {
+		head := fmt.Sprintf("variant %02d\n", i)
+		content := append([]byte(head), data...)
+		tree = append(append(tree, fmt.Sprintf("100644 v%02d\x00", i)...), hashed("blob", content)...)
+		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(data))), uint64(len(content)))
+		delta = append(append(delta, byte(len(head))), head...)
+		for at := 0; at < len(data); at += 1 << 16 { // a size of 0x10000 is said by no byte
+			delta = append(delta, 0x80|0x0f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24))
+		}
+		deflated := object(7, delta)
+		begin := len(entryHead(7, len(delta)))
+		objects = append(objects, append(append(deflated[:begin:begin], from...), deflated[begin:]...))
+	}
+	for i := range junk {
+		objects = append(objects, stored(3, fmt.Appendf(nil, "junk %d", i)))
+	}
+	commit := fmt.Appendf(nil, "tree %x\nparent %s\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n", hashed("tree", tree), parent)
+	objects = append(objects, object(2, tree), object(1, commit))
+	return packOf(objects...), oid(t, hex.EncodeToString(hashed("commit", commit)))
+}
+
+// indexed is a folder with a pack, beside a repository.
+func indexed(t *testing.T, beside string, pack []byte) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "upload")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pack"), 0o700))
+	cmd := exec.CommandContext(t.Context(), "git", "index-pack", "--stdin", "--fix-thin")
+	cmd.Dir, cmd.Stdin = beside, strings.NewReader(string(pack))
+	cmd.Env = append(os.Environ(), "GIT_OBJECT_DIRECTORY="+dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// Deltas on what the repository holds were written out in full, so that a push of some KiB
+// made it grow by many MiB.
+func TestTakeDoesNotInflateDeltas(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // files of a child have no limit there
+	}
+	f := fetcher(t, Config{})
+	here, blob, base, data := film(t)
+	pack, tip := variants(t, blob, base, data, 10, 0)
+	from := indexed(t, here, pack)
+	came, before := onDisk(t, from), onDisk(t, here)
+	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
+	t.Logf("%d bytes, %d with their base: the repository grew by %d", len(pack), came, onDisk(t, here)-before)
+	require.LessOrEqual(t, onDisk(t, here)-before, came+packSlack)
+	require.Empty(t, leftovers(t, here))
+	git(t, here, "update-ref", "refs/heads/variants", tip.String())
+	git(t, here, "fsck", "--strict")
+}
+
+// Too much junk beside such deltas leaves no way to take them: it is refused, and nothing
+// is left.
+func TestJunkBesideDeltasIsRefused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // files of a child have no limit there
+	}
+	f := fetcher(t, Config{})
+	here, blob, base, data := film(t)
+	pack, tip := variants(t, blob, base, data, 10, 2000)
+	before := onDisk(t, here)
+	err := f.Take(t.Context(), here, indexed(t, here, pack), []nip34.ObjectID{tip})
+	require.ErrorIs(t, err, purgatory.ErrLimit)
+	var limit *LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, before, onDisk(t, here))
+
+	o := serve(t, here, nil)
+	o.Config.Handler = sendPack(pack)
+	q := fetched(t, f, here, o, tip)
+	require.ErrorIs(t, q.Promote(t.Context()), purgatory.ErrLimit)
+	require.NoError(t, q.Discard())
+	require.Equal(t, before, onDisk(t, here))
+	require.Empty(t, leftovers(t, here))
+}
+
+// What the repository has and no ref holds is copied, and is no way around the limit.
+func TestCopyOfUnheldObjectsIsBounded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // files of a child have no limit there
+	}
+	f := fetcher(t, Config{})
+	here, blob, base, data := film(t)
+	pack, tip := variants(t, blob, base, data, 20, 0)
+	from := indexed(t, here, pack)
+	packs, err := filepath.Glob(from + "/pack/*")
+	require.NoError(t, err)
+	for _, p := range packs {
+		require.NoError(t, os.Rename(p, filepath.Join(here, "objects", "pack", filepath.Base(p))))
+	}
+	before := onDisk(t, here)
+	_, err = f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+	require.ErrorIs(t, err, purgatory.ErrLimit)
+	require.Equal(t, before, onDisk(t, here))
+}
