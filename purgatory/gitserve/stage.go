@@ -313,12 +313,7 @@ func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []comm
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
 	if needsPack {
-		_, err = h.aside(ctx, p, a, &in, file, "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset", "--window=0", "--threads=1")
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && ctx.Err() == nil {
-			return nil, &refusedError{why: "missing necessary objects"}
-		}
-		if err != nil {
+		if err := h.packRest(ctx, p, a, &in, file); err != nil {
 			return nil, err
 		}
 	}
@@ -326,6 +321,35 @@ func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []comm
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
 	return file, nil
+}
+
+// packRest adds to a file what some commands need. What is a delta on something that the
+// refs have stays one, if git finds that under the same name, or becomes one on something
+// else; without a window git looks for neither. What is left is written out in full: a few
+// bytes may stand for very many.
+func (h *Handler) packRest(ctx context.Context, p *upload, a *arrival, in io.Reader, file *os.File) error {
+	watched, stop := h.whileRoom(ctx)
+	_, err := h.aside(watched, p, a, in, file, "pack-objects", "--revs", "--thin", "--stdout", "-q", "--delta-base-offset", "--threads=1")
+	full := context.Cause(watched)
+	stop()
+	info, serr := file.Stat()
+	if serr != nil {
+		return fmt.Errorf("keeping a request: %w", serr)
+	}
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case full != nil:
+		return full
+	case info.Size() > h.cfg.MaxPush:
+		return &limitError{h.cfg.MaxPush}
+	case errors.As(err, &exit):
+		return &refusedError{why: "missing necessary objects"}
+	case err != nil:
+		return err
+	}
+	return h.room(info.Size()) // git writes it once more
 }
 
 // aside runs git in a repository, with the folder of an arrival before its objects: what
@@ -337,8 +361,8 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if err != nil {
 		return nil, fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.size())}
-	if out == nil { // else it has its limit by what it was made of
+	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.size()), file: h.cfg.MaxPush}
+	if out == nil { // else it is a push
 		limit.file = max(1, a.left()+a.bytes())
 	}
 	line := append(append([]string{h.cfg.Git, "--git-dir=."}, h.settings...), args...)

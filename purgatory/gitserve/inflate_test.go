@@ -1,0 +1,138 @@
+package gitserve
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mixed is a push of some KiB for a branch and for an event that nobody has, with a thin
+// pack of that many deltas on a large blob that is in the repository under a name.
+func (r *rig) mixed(t *testing.T, n int, name func(i int) string) (body, tip string) {
+	t.Helper()
+	big := make([]byte, 2<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
+	require.NoError(t, os.WriteFile(filepath.Join(r.work, "big"), big, 0o600))
+	git(t, r.work, "add", "big")
+	r.tip = r.commit(t, "big")
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	from, _ := hex.DecodeString(idOf("blob", big))
+	var entries [][]byte
+	var tree []byte
+	parent := r.tip
+	for i := range n {
+		head := fmt.Sprintf("variant %02d\n", i)
+		content := append([]byte(head), big...)
+		id, _ := hex.DecodeString(idOf("blob", content))
+		tree = append(append(tree, fmt.Sprintf("100644 %s\x00", name(i))...), id...)
+		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(big))), uint64(len(content)))
+		delta = append(append(delta, byte(len(head))), head...)
+		for at := 0; at < len(big); at += 1 << 16 { // a size of 0x10000 is said by no byte
+			delta = append(delta, 0x80|0x0f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24))
+		}
+		entries = append(entries, entry(7, from, delta))
+	}
+	commit := []byte("tree " + idOf("tree", tree) + "\nparent " + parent + "\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n")
+	tip = idOf("commit", commit)
+	r.says(map[string]string{"refs/heads/main": tip})
+	pack := packOf(append(entries, entry(2, nil, tree), entry(1, nil, commit))...)
+	return packet(r.tip+" "+tip+" refs/heads/main\x00report-status", null+" "+tip+" refs/nostr/"+stranger(1)) + string(pack), tip
+}
+
+func variant(i int) string { return fmt.Sprintf("v%02d", i) }
+
+// The rest of a mixed push was packed anew without a limit: a push of some KiB made the
+// repository grow by many MiB.
+func TestRestOfAMixedPushIsBounded(t *testing.T) {
+	const most = 1 << 20
+	r := newRig(t, Config{})
+	body, tip := r.mixed(t, 20, variant)
+	r.git.cfg.MaxPush = most // the large file was there before
+	before := files(t, r.dir())
+	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
+	require.Equal(t, 413, resp.StatusCode, text)
+	require.Contains(t, text, fmt.Sprintf("more than %d bytes", most))
+	require.NotContains(t, r.has(t), tip)
+	require.Equal(t, before, files(t, r.dir()))
+	require.Empty(t, lies(t, r.repos.dir))
+}
+
+// Deltas stay small on the way to git.
+func TestRestOfAMixedPushIsThin(t *testing.T) {
+	for name, c := range map[string]struct {
+		n    int
+		name func(int) string
+		most int64 // bytes on the way
+	}{
+		"under its old name": {1, func(int) string { return "big" }, 1 << 20},
+		"under new ones":     {20, variant, 3 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			body, tip := r.mixed(t, c.n, c.name)
+			r.git.cfg.MaxPush = c.most
+			before := sizeOf(t, r.dir())
+			resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
+			require.Equal(t, 200, resp.StatusCode, text)
+			require.Contains(t, text, "ok refs/heads/main")
+			require.Contains(t, r.has(t), tip)
+			git(t, r.dir(), "fsck", "--strict")
+			t.Logf("%d bytes: the repository grew by %d", len(body), sizeOf(t, r.dir())-before)
+			require.Less(t, sizeOf(t, r.dir())-before, int64(5<<20))
+		})
+	}
+}
+
+func sizeOf(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	for _, path := range files(t, dir) {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		if info.Mode().IsRegular() {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// What fills the disk while the rest is packed ends that.
+func TestRestOfAMixedPushFindsNoRoom(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	shim, packing := filepath.Join(dir, "git"), filepath.Join(dir, "packing")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
+case "$*" in
+*"pack-objects --revs"*) touch %s; sleep 1000;;
+*) exec %s "$@";;
+esac
+`, packing, real), 0o700))
+	r := newRig(t, Config{Git: shim, MinFreeDisk: 10})
+	body, tip := r.mixed(t, 1, func(int) string { return "big" })
+	var full atomic.Bool
+	r.git.free = func(string) (uint64, error) {
+		if _, err := os.Stat(packing); err == nil {
+			full.Store(true)
+			return 9, nil
+		}
+		return 1 << 30, nil
+	}
+	began := time.Now()
+	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
+	require.Contains(t, text, refusedDisk)
+	require.True(t, full.Load())
+	require.Less(t, time.Since(began), 9*time.Second)
+	require.NotContains(t, strings.Fields(r.has(t)), tip)
+	require.Empty(t, lies(t, r.repos.dir))
+}
