@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -11,11 +12,15 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // expiryRetry is how long a failed look at the store waits for the next one.
 const expiryRetry = time.Minute
+
+// incompleteEvery is how often it is said that the store can't be read completely.
+const incompleteEvery = 24 * time.Hour
 
 // never is later than any deadline.
 const never nostr.Timestamp = math.MaxInt64
@@ -155,10 +160,25 @@ func (s *Sync) runExpiry(ctx context.Context) {
 func (s *Sync) scanExpiry(ctx context.Context) error {
 	for e, err := range s.store.Events(ctx, nostr.Filter{}) {
 		if err != nil {
-			return err
+			return s.unread("events that expire", err)
 		}
 		s.expiry.track(e)
 	}
+	return nil
+}
+
+// unread is the error of a store that is to be read again. It can't be brought to give
+// what is incomplete, all the rest was read, and the next time would be no other: that
+// is no error but said, once a day.
+func (s *Sync) unread(what string, err error) error {
+	if !errors.Is(err, eventstoreadapter.ErrIncomplete) {
+		return err
+	}
+	now := time.Now().UnixNano()
+	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
+		return nil
+	}
+	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,7 +110,7 @@ type unsynced struct {
 
 func (u *unsynced) Sync() error { return u.err }
 
-// An event that was stored by an attempt that failed is a duplicate in the next one,
+// An event that was stored by an attempt that failed is a duplicate in its backend then,
 // and expires like others.
 func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 	relay := khatru.NewRelay()
@@ -123,10 +124,45 @@ func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 		_, err := store.Save(t.Context(), []relaysync.Incoming{{Event: e}})
 		require.ErrorIs(t, err, db.err)
 		db.err = nil
-		assert.Equal(t, []relaysync.Result{relaysync.Duplicate}, results(importEvents(t, store, e)))
+		assert.Equal(t, []relaysync.Result{relaysync.Stored}, results(importEvents(t, store, e)))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{e.ID}, m.gone())
 		stop()
 	})
+}
+
+// counted counts the queries.
+type counted struct {
+	*slicestore.SliceStore
+	n atomic.Int64
+}
+
+func (c *counted) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	c.n.Add(1)
+	return c.SliceStore.QueryEvents(ctx, f)
+}
+
+// More events of one second than the store gives at once had all of it read each minute.
+func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
+	for _, kind := range []int{1621, 5} { // expiry reads all, and what deletes is read for itself
+		relay := khatru.NewRelay()
+		synctest.Test(t, func(t *testing.T) {
+			db := &counted{SliceStore: &slicestore.SliceStore{MaxLimit: 500}}
+			require.NoError(t, db.Init())
+			expires := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(time.Hour).Unix())})
+			require.NoError(t, db.SaveEvent(t.Context(), expires))
+			for range 600 {
+				require.NoError(t, db.SaveEvent(t.Context(), event(bob, kind, start+1, nostr.Tag{"e", expires.PubKey})))
+			}
+			s, _, m := embed(t, relay, db, Config{})
+			stop := run(t, s)
+			time.Sleep(time.Minute / 2)
+			first := db.n.Load()
+			time.Sleep(2 * time.Hour)
+			assert.Less(t, db.n.Load()-first, int64(10), "queries in two hours")
+			assert.Equal(t, []string{expires.ID}, m.gone(), "what was read expires")
+			stop()
+		})
+	}
 }

@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/fiatjaf/eventstore"
@@ -55,20 +54,11 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 	if o := s.admit(ctx, in); o.Result != 0 {
 		return o, nil
 	}
-	outcomes, err := s.store.Save(ctx, []relaysync.Incoming{in})
-	s.followRemovals(ctx)
+	outcomes, err := s.save(ctx, s.store, []relaysync.Incoming{in})
 	if err != nil {
 		return relaysync.Outcome{}, err
 	}
-	if len(outcomes) != 1 {
-		return relaysync.Outcome{}, fmt.Errorf("%d outcomes of one event", len(outcomes))
-	}
-	switch outcomes[0].Result {
-	case relaysync.Stored:
-		s.imported(ctx, e)
-		s.manager.Stored(e)
-	case relaysync.Duplicate:
-		s.expiry.track(e) // an attempt that failed may have stored it
+	if r := outcomes[0].Result; r == relaysync.Stored || r == relaysync.Duplicate {
 		s.manager.Stored(e)
 	}
 	return outcomes[0], nil

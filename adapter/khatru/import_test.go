@@ -2,11 +2,14 @@ package khatruadapter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -132,4 +135,72 @@ func TestBroadcast(t *testing.T) {
 		assert.Zero(t, time.Since(begun))
 		require.ErrorIs(t, s.Run(t.Context()), relaysync.ErrRunning)
 	})
+}
+
+// badSync has the first Sync after a Save fail.
+type badSync struct {
+	*slicestore.SliceStore
+	failed bool
+}
+
+func (u *badSync) Sync() error {
+	if !u.failed {
+		u.failed = true
+		return errors.New("input/output error")
+	}
+	return nil
+}
+
+// An event that the backend had taken when its Save failed was a duplicate from then on:
+// no hook of the relay ever saw it, and no subscriber.
+func TestSavedByAnAttemptThatFailed(t *testing.T) {
+	for name, save := range map[string]func(*Sync, *imports, *nostr.Event) (relaysync.Result, error){
+		"import": func(_ *Sync, store *imports, e *nostr.Event) (relaysync.Result, error) {
+			out, err := store.Save(context.Background(), []relaysync.Incoming{{Event: e}})
+			if err != nil {
+				return 0, err
+			}
+			return out[0].Result, nil
+		},
+		"release": func(s *Sync, _ *imports, e *nostr.Event) (relaysync.Result, error) {
+			o, err := s.Release(context.Background(), e)
+			return o.Result, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			relay, db, second, _ := withTwo(t)
+			saved := 0
+			relay.OnEventSaved = append(relay.OnEventSaved, func(context.Context, *nostr.Event) { saved++ })
+			s, store, _ := embed(t, relay, &badSync{SliceStore: db}, Config{})
+			e := event(alice, 1621, start)
+			_, err := save(s, store, e)
+			require.Error(t, err)
+			assert.Zero(t, saved)
+			for _, want := range []relaysync.Result{relaysync.Stored, relaysync.Duplicate} {
+				result, err := save(s, store, e)
+				require.NoError(t, err)
+				assert.Equal(t, want, result)
+				assert.Equal(t, 1, saved)
+				assert.Equal(t, []string{e.ID}, in(t, second))
+				assert.Len(t, s.broadcasts, 1)
+			}
+		})
+	}
+}
+
+func TestUnsureIsBounded(t *testing.T) {
+	var u unsure
+	tried := func(n int) relaysync.Incoming {
+		return relaysync.Incoming{Event: &nostr.Event{ID: fmt.Sprint(n)}}
+	}
+	for i := range maxUnsure + 10 {
+		u.add(tried(i), tried(i))
+	}
+	assert.Len(t, u.ids, maxUnsure)
+	assert.False(t, u.take("9"), "the oldest go")
+	assert.True(t, u.take("10"))
+	assert.False(t, u.take("10"))
+	u.add(tried(10)) // in the place of the oldest, which is its own
+	assert.True(t, u.take("10"))
+	assert.True(t, u.take(fmt.Sprint(maxUnsure+9)))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -41,21 +42,97 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 			passed, places = append(passed, in), append(places, i)
 		}
 	}
-	saved, err := s.Store.Save(ctx, passed)
-	s.sync.followRemovals(ctx)
+	saved, err := s.sync.save(ctx, s.Store, passed)
 	if err != nil {
 		return nil, err
 	}
 	for i, o := range saved {
 		outcomes[places[i]] = o
+	}
+	return outcomes, nil
+}
+
+// save stores events and does what follows for those that are new.
+func (s *Sync) save(
+	ctx context.Context, store relaysync.Store, events []relaysync.Incoming,
+) (outcomes []relaysync.Outcome, err error) {
+	outcomes, err = store.Save(ctx, events)
+	s.followRemovals(ctx)
+	if err != nil {
+		s.unsure.add(events...)
+		return nil, err
+	}
+	if len(outcomes) != len(events) {
+		return nil, fmt.Errorf("%d outcomes of %d events", len(outcomes), len(events))
+	}
+	for i, in := range events {
+		o := &outcomes[i]
+		if o.Result == relaysync.Failed {
+			s.unsure.add(in)
+			continue
+		}
+		if in.Event == nil {
+			continue
+		}
+		if tried := s.unsure.take(in.Event.ID); tried && o.Result == relaysync.Duplicate {
+			o.Result = relaysync.Stored // by the attempt that failed, which nothing followed
+		}
 		switch o.Result {
 		case relaysync.Stored:
-			s.sync.imported(ctx, passed[i].Event)
+			s.imported(ctx, in.Event)
 		case relaysync.Duplicate:
-			s.sync.expiry.track(passed[i].Event) // an attempt that failed may have stored it
+			s.expiry.track(in.Event) // an earlier process may have ended before that
 		}
 	}
 	return outcomes, nil
+}
+
+// maxUnsure is how many ids of events are remembered whose saving failed.
+const maxUnsure = 10_000
+
+// unsure remembers events that may be stored although that failed, the latest of them.
+type unsure struct {
+	mu sync.Mutex
+	// guarded by mu
+	ids   map[string]int // places in order
+	order []string       // a ring
+	next  int            // place in it
+}
+
+func (u *unsure) add(events ...relaysync.Incoming) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, in := range events {
+		if in.Event == nil {
+			continue
+		}
+		id := in.Event.ID
+		if _, known := u.ids[id]; known {
+			continue
+		}
+		if u.ids == nil {
+			u.ids = make(map[string]int)
+		}
+		if len(u.order) < maxUnsure {
+			u.ids[id] = len(u.order)
+			u.order = append(u.order, id)
+			continue
+		}
+		if old := u.order[u.next]; u.ids[old] == u.next {
+			delete(u.ids, old)
+		}
+		u.ids[id], u.order[u.next] = u.next, id
+		u.next = (u.next + 1) % maxUnsure
+	}
+}
+
+// take forgets an id and reports whether it was remembered.
+func (u *unsure) take(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, known := u.ids[id]
+	delete(u.ids, id)
+	return known
 }
 
 // acceptable asks the relay's hooks about an event that is about to be stored. The zero

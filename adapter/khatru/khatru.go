@@ -121,6 +121,9 @@ type Sync struct {
 	removed    *removals
 	elsewhere  []query // the QueryEvents hooks that the relay had
 	expiry     *expiry
+	unsure     unsure
+
+	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
 
 	ran     atomic.Bool
 	told    atomic.Bool // that a hook refuses what comes by sync
@@ -298,7 +301,7 @@ func (s *Sync) runDeletions(ctx context.Context) {
 func (s *Sync) finishDeletions(ctx context.Context) error {
 	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindDeletion, filters.KindVanish}}) {
 		if err != nil {
-			return err
+			return s.unread("deletions", err)
 		}
 		if s.deletes(e) {
 			if err := s.store.Execute(ctx, e); err != nil {
