@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
 const (
@@ -19,10 +20,17 @@ const (
 
 	owedFirst = time.Minute   // before an event is asked for again whose bytes were let go of
 	owedMost  = 4 * time.Hour // the same after many failures: it is sent to us each time
-	maxOwed   = 10_000        // such events; each takes about 150 bytes
+	maxOwed   = 10_000        // such events; each takes about 250 bytes
 	maxAsks   = 13            // for one that does not come, in about a day: its relay has it no more
 	askOwed   = 250           // that are asked for at once
 	askEvery  = time.Second   // between two such questions
+
+	// probes is how many events are let go of at each try, once the ids of no more can
+	// be remembered: something new must get in, or nothing shows that the Store works.
+	probes = 64
+	// missedFor is how long what a relay has counts as incomplete when an event of its
+	// was let go of: until the daily pass.
+	missedFor = 24 * time.Hour
 )
 
 // retries holds what could not be judged or saved, until it can: jobs with their
@@ -36,11 +44,14 @@ type retries struct {
 	jobs    []*job
 	soonest time.Time // when the first of them is due
 	owed    map[filters.EventID]*owed
-	askAt   time.Time     // when the next of these may be asked for; zero: none is owed
-	wait    time.Duration // while nothing can be saved, 0 if something can
-	next    time.Time     // not before that then
-	works   uint64        // how often the Store saved something
-	timer   *time.Timer   // for the earliest of these times
+	owners  shares.Shares[filters.EventID] // of what is owed
+	relays  relayTable                     // that have some of it
+	missed  map[filters.RelayURL]*job      // stand in for events that were let go of, until they are due
+	askAt   time.Time                      // when the next of these may be asked for; zero: none is owed
+	wait    time.Duration                  // while nothing can be saved, 0 if something can
+	next    time.Time                      // not before that then
+	works   uint64                         // how often the Store saved something
+	timer   *time.Timer                    // for the earliest of these times
 
 	room  int64 // bytes that failing jobs may take besides those in flight
 	apart int64 // of these, taken
@@ -53,6 +64,8 @@ type owed struct {
 	tries int
 	asks  int       // since it last came
 	at    time.Time // of the next one
+	owner shares.Owner
+	turn  shares.Member[filters.EventID]
 }
 
 // backoff is how long to wait after so many failures: first, doubling up to most.
@@ -134,20 +147,74 @@ func (r *retries) failed(now time.Time) {
 	r.next = now.Add(r.wait)
 }
 
-// owe remembers of an event that it is still to be saved, if there is room for it.
-func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time) bool {
+// owe remembers of an event that it is still to be saved, if there is room for it. For
+// that it may forget one of the relay that most is owed of, which it returns: a relay of
+// which much can't be saved takes no room from the others.
+func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time) (lost *owed, ok bool) {
 	if r.isOwed(id) {
-		return true
+		return nil, true
 	}
+	owner := r.relays.number(relay)
 	if len(r.owed) >= maxOwed {
-		return false
+		lost = r.owed[r.owners.Next().Item]
+		own := r.owners.Weight(owner)
+		if r.owners.Weight(lost.owner) <= own+1 {
+			if own == 0 {
+				r.relays.release(owner)
+			}
+			return nil, false
+		}
+		r.paid(lost.turn.Item)
 	}
-	put(&r.owed, id, &owed{relay: relay, at: now.Add(owedFirst)})
+	o := &owed{relay: relay, at: now.Add(owedFirst), owner: owner}
+	o.turn.Item = id
+	put(&r.owed, id, o)
+	r.owners.Add(&o.turn, owner, 1)
 	if at := now.Add(owedFirst); r.askAt.IsZero() || at.Before(r.askAt) {
 		r.askAt = at
 	}
 	r.arm(now)
-	return true
+	return lost, true
+}
+
+// miss has what a relay has count as incomplete for a while. It returns what stands for
+// that among the jobs that wait.
+func (r *retries) miss(relay filters.RelayURL, now time.Time) *job {
+	j := r.missed[relay]
+	if j == nil {
+		j = &job{tokens: []*token{newToken(relay)}}
+		put(&r.missed, relay, j)
+	}
+	j.due = now.Add(missedFor)
+	r.arm(now)
+	return j
+}
+
+// over returns what stood for what was missed long enough ago.
+func (r *retries) over(now time.Time) (jobs []*job) {
+	for relay, j := range r.missed {
+		if !j.due.After(now) {
+			delete(r.missed, relay)
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// heaviest returns the relay whose waiting jobs hold most of the bytes in flight.
+func (r *retries) heaviest() (relay filters.RelayURL) {
+	var most int64
+	held := make(map[filters.RelayURL]int64)
+	for _, j := range r.jobs {
+		if j.apart || j.revived {
+			continue
+		}
+		u := j.incoming.Source.Relay
+		if held[u] += j.size; held[u] > most {
+			relay, most = u, held[u]
+		}
+	}
+	return relay
 }
 
 // came takes note that what is owed was fetched again, and reports whether it is owed.
@@ -166,10 +233,14 @@ func (r *retries) isOwed(id filters.EventID) bool {
 
 // paid forgets what was owed. It reports whether it was.
 func (r *retries) paid(id filters.EventID) bool {
-	if !r.isOwed(id) {
+	o := r.owed[id]
+	if o == nil {
 		return false
 	}
 	delete(r.owed, id)
+	if r.owners.Remove(&o.turn) {
+		r.relays.release(o.owner)
+	}
 	return true
 }
 
@@ -194,7 +265,7 @@ func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID
 	n, soonest := 0, time.Time{}
 	for id, o := range r.owed {
 		if o.asks >= maxAsks && !o.at.After(now) {
-			delete(r.owed, id)
+			r.paid(id)
 			gone++
 			continue
 		}
@@ -217,9 +288,17 @@ func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID
 
 // arm sets the timer.
 func (r *retries) arm(now time.Time) {
-	at := r.soonest
-	if len(r.jobs) == 0 || !r.askAt.IsZero() && r.askAt.Before(at) {
-		at = r.askAt
+	at := r.askAt
+	earlier := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if len(r.jobs) > 0 {
+		earlier(r.soonest)
+	}
+	for _, j := range r.missed {
+		earlier(j.due)
 	}
 	if at.IsZero() {
 		return
@@ -236,7 +315,7 @@ func (r *retries) arm(now time.Time) {
 
 // due returns the channel that says when to look, nil if there is nothing.
 func (r *retries) due() <-chan time.Time {
-	if r.timer == nil || len(r.jobs) == 0 && r.askAt.IsZero() {
+	if r.timer == nil || len(r.jobs) == 0 && r.askAt.IsZero() && len(r.missed) == 0 {
 		return nil
 	}
 	return r.timer.C

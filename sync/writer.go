@@ -50,7 +50,7 @@ func (g *ingest) writeLoop(ctx context.Context) {
 func (g *ingest) tryAgain(ctx context.Context) {
 	r := &g.retries
 	jobs := r.take(time.Now())
-	g.failing(jobs, false)
+	g.failing(append(r.over(time.Now()), jobs...), false)
 	works, failures := r.works, g.trouble.failures
 	g.process(ctx, jobs)
 	now := time.Now()
@@ -67,38 +67,75 @@ func (g *ingest) tryAgain(ctx context.Context) {
 	r.arm(now)
 }
 
-// relieve lets go of the bytes of events that have failed for a while if they take
-// most of those in flight: it may be they that can't be saved, and nothing else gets in
-// to show it. If it is the Store, they are fetched again later. Where no more ids can
-// be remembered they keep their bytes, and relays are not read from.
+// relieve lets go of the bytes of events that have failed if they take most of those in
+// flight: it may be they that can't be saved, and nothing else gets in to show it. If it
+// is the Store, they are fetched again later. Where no more ids can be remembered they
+// keep their bytes, and relays are read from slowly: a few of the relay that holds most
+// go each time, for others to be tried.
 func (g *ingest) relieve() {
 	r := &g.retries
 	if r.held <= g.cfg.InFlight/2 {
 		return
 	}
 	kept := r.jobs[:0]
-	var gone []*job
+	heaviest := r.heaviest()
+	var owed, lost []*job
 	for _, j := range r.jobs {
-		if r.held > g.cfg.InFlight/2 && j.tries >= wholeTries && !j.apart && !j.revived && g.owe(j) {
-			r.held -= j.size
-			gone = append(gone, j)
+		switch {
+		case r.held <= g.cfg.InFlight/2 || j.apart || j.revived:
+			kept = append(kept, j)
+			continue
+		case g.owe(j):
+			owed = append(owed, j)
+		case len(lost) < probes && j.incoming.Source.Relay == heaviest:
+			lost = append(lost, j)
+		default:
+			kept = append(kept, j)
 			continue
 		}
-		kept = append(kept, j)
+		r.held -= j.size
 	}
 	clear(r.jobs[len(kept):])
 	r.jobs = kept
-	g.failing(gone, false)
-	for _, j := range gone {
+	g.failing(append(owed, lost...), false)
+	for _, j := range owed {
 		g.end(j, true)
 	}
+	for _, j := range lost {
+		g.drop(j)
+	}
+}
+
+// drop ends a job whose event is not saved and of which not even the id is kept. A batch
+// that brought it is repeated; a live event is asked for by its id.
+func (g *ingest) drop(j *job) {
+	g.known.forget(j.key.id)
+	g.rejected.forget(j.key.id)
+	g.counters.drop("unsaved", 1)
+	relay := j.incoming.Source.Relay
+	g.miss(relay)
+	g.end(j, false)
+	if j.incoming.Source.Kind == Live {
+		g.again(relay, []filters.EventID{j.key.id})
+	}
+}
+
+// miss keeps what a relay has from counting as complete: an event of its was let go of.
+func (g *ingest) miss(relay filters.RelayURL) {
+	g.failing([]*job{g.retries.miss(relay, time.Now())}, true)
 }
 
 // owe remembers of an event just that it is still to be saved: first where that is
 // durable. It is false if there is no room.
 func (g *ingest) owe(j *job) bool {
-	if !g.retries.owe(j.key.id, j.incoming.Source.Relay, time.Now()) {
+	lost, ok := g.retries.owe(j.key.id, j.incoming.Source.Relay, time.Now())
+	if !ok {
 		return false
+	}
+	if lost != nil {
+		g.counters.drop("unsaved", 1)
+		g.miss(lost.relay)
+		g.again(lost.relay, []filters.EventID{lost.turn.Item})
 	}
 	j.refund(1) // it was our Store that could not
 	g.owed.Store(int64(len(g.retries.owed)))
@@ -245,13 +282,11 @@ func (g *ingest) retry(j *job) {
 	j.tries++
 	j.works = r.works
 	if j.attempts >= wholeTries {
-		ok := g.owe(j)
-		if !ok {
-			g.known.forget(j.key.id)
-			g.rejected.forget(j.key.id)
-			g.counters.drop("unsaved", 1)
+		if g.owe(j) {
+			g.end(j, true)
+		} else {
+			g.drop(j)
 		}
-		g.end(j, ok) // a batch that brought what was dropped is repeated
 		return
 	}
 	if !j.apart && r.apart+j.size <= r.room {

@@ -1,0 +1,78 @@
+package sync
+
+import (
+	"encoding/binary"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// What is owed of one relay took the room of all others; of the relay that most is owed
+// of, the oldest goes, and no event of its own pushes out another.
+func TestOwedIsSharedByRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r retries
+		a, err := filters.ParseRelayURL("wss://a.example")
+		require.NoError(t, err)
+		b, err := filters.ParseRelayURL("wss://b.example")
+		require.NoError(t, err)
+		id := func(n int) (id filters.EventID) {
+			binary.BigEndian.PutUint64(id[:], uint64(n)) //nolint:gosec // small
+			return id
+		}
+		now := time.Now()
+		for i := range maxOwed {
+			lost, ok := r.owe(id(i), a, now)
+			require.True(t, ok)
+			require.Nil(t, lost)
+		}
+		_, ok := r.owe(id(maxOwed), a, now)
+		require.False(t, ok)
+		for i := range maxOwed / 2 {
+			lost, ok := r.owe(id(2*maxOwed+i), b, now)
+			require.True(t, ok)
+			require.Equal(t, id(i), lost.turn.Item)
+			require.Equal(t, a, lost.relay)
+		}
+		_, ok = r.owe(id(maxOwed), b, now)
+		require.False(t, ok, "they have equal shares")
+		require.Len(t, r.owed, maxOwed)
+		for i := range maxOwed {
+			r.paid(id(i))
+		}
+		require.Equal(t, []filters.RelayURL{{}, b}, r.relays.urls, "a relay of which nothing is owed takes no place")
+	})
+}
+
+// An event that was let go of keeps what its relay has from counting as complete until
+// the daily pass, and no longer.
+func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay, err := filters.ParseRelayURL("wss://a.example")
+		require.NoError(t, err)
+		cfg := Config{}.withDefaults()
+		g := newIngest(cfg, nil, nil, nil, nil, &counters{})
+		ctx := t.Context()
+		failing, resting := g.resting(g.stage())
+		require.True(t, resting)
+		require.Empty(t, failing)
+		g.miss(relay)
+		after := func(d time.Duration) map[filters.RelayURL]struct{} {
+			select {
+			case <-g.retries.due():
+				g.tryAgain(ctx)
+			case <-time.After(d):
+			}
+			failing, resting := g.resting(g.stage())
+			require.True(t, resting)
+			return failing
+		}
+		require.Contains(t, after(23*time.Hour), relay)
+		require.Empty(t, after(2*time.Hour))
+		require.Nil(t, g.retries.due())
+	})
+}
