@@ -118,7 +118,7 @@ func (c *conn) run() {
 		return
 	}
 	c.conn = nc
-	c.signs.heard()
+	c.signs.heard(true)
 	if err := c.contain(c.begin); err != nil {
 		c.m.post(dialFailed{conn: c, err: err})
 		c.close()
@@ -208,6 +208,9 @@ func (a *ahead) take(msg wire.Message) {
 	a.taken.Add(1)
 }
 
+// done reports whether all that was read is dealt with.
+func (a *ahead) done() bool { return a.taken.Load() == a.read.Load() }
+
 // receive reads messages ahead, as far as the queue has room.
 func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
@@ -226,7 +229,7 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 			failed <- err
 			return
 		}
-		c.signs.heard()
+		c.signs.heard(c.ahead.done())
 		if msg.Type == wire.TypeEvent && msg.Event == nil {
 			continue
 		}
@@ -337,7 +340,9 @@ func (c *conn) perform(actions []session.Action) {
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(clean(a.Reason))
 			}
-			c.m.post(planInput{plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why}})
+			c.m.post(planInput{plan.LiveClosed{
+				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, Since: c.signs.behind(false),
+			}})
 		case session.RateLimited:
 			c.m.post(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.mayLog(c.url, classRateLimit)})
 		case session.Learned:
@@ -376,7 +381,10 @@ func (c *conn) notice(text string) {
 
 // deliver hands an event to the pipeline. The time that takes is not the relay's.
 func (c *conn) deliver(a session.Deliver) {
-	d := delivery{event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, src: Source{Relay: c.url, Kind: Live}}
+	d := delivery{
+		event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, current: a.Current,
+		src: Source{Relay: c.url, Kind: Live},
+	}
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
 		if !ok {

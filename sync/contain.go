@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -104,63 +102,6 @@ func (s *relayStats) earn(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allowance.Earn(n)
-}
-
-// work is the allowance of a relay for events that were asked for, until they turn out
-// to be of use. It is waited for: what a relay holds that is not for us slows down the
-// reading of that relay, and costs it nothing else. It bounds as well what of one relay
-// is in the pipeline. It may be used by any goroutine.
-type work struct {
-	most  int64
-	freed chan struct{} // one slot: some came back
-
-	mu     sync.Mutex
-	bucket allowance.Bucket // guarded by mu
-}
-
-func newWork(most int64) *work {
-	return &work{most: most, freed: make(chan struct{}, 1), bucket: allowance.NewWork(most)}
-}
-
-// take takes what an event of that size costs, when that is there, and returns it. The
-// error is that of ctx.
-func (w *work) take(ctx context.Context, size int64) (cost int64, err error) {
-	cost = allowance.Work(w.most, size)
-	for {
-		w.mu.Lock()
-		wait := w.bucket.Take(time.Now(), cost)
-		w.mu.Unlock()
-		if wait == 0 {
-			return cost, nil
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-w.freed:
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, context.Cause(ctx)
-		}
-	}
-}
-
-// full reports whether nothing of it is used.
-func (w *work) full(now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bucket.Left(now) >= w.bucket.Most()
-}
-
-// give gives back what was of use.
-func (w *work) give(n int64) {
-	w.mu.Lock()
-	w.bucket.Earn(n)
-	w.mu.Unlock()
-	select {
-	case w.freed <- struct{}{}:
-	default:
-	}
 }
 
 // maxBad is how many events with a wrong signature are remembered of a relay.

@@ -133,6 +133,14 @@ func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) 
 	return false, nil
 }
 
+// rootBy reports whether a root event that is followed is by that author.
+func (x *index) rootBy(id filters.EventID, author filters.PubKey) bool {
+	x.mu.RLock()
+	root, ok := x.tables.roots[id]
+	x.mu.RUnlock()
+	return ok && root.author.Value() == author
+}
+
 // rootTime returns the created_at of a root event, 0 if it is not known.
 func (x *index) rootTime(id filters.EventID) nostr.Timestamp {
 	x.mu.RLock()

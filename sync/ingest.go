@@ -85,6 +85,7 @@ type job struct {
 	from     *conn       // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
 	cost     int64       // what it took of the allowance of that relay
+	ours     bool        // of that for what seems to be ours
 	revived  bool        // it has waited in the pool and was settled then
 
 	// Of one that could not be judged or saved.
@@ -122,6 +123,8 @@ type delivery struct {
 	size  int
 	token *token
 	from  *conn
+	// current: it came live after what the relay had stored.
+	current bool
 }
 
 // submit takes an event in. It blocks while the pipeline is full, and returns an
@@ -152,11 +155,9 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		return nil
 	}
 	if d.from != nil {
-		cost, err := d.from.stats.work.take(ctx, j.size)
-		if err != nil {
+		if look, err := g.pay(ctx, d, j); err != nil || !look {
 			return err
 		}
-		j.cost, j.stats = cost, d.from.stats
 	}
 	if err := g.bytes.Acquire(ctx, j.size); err != nil {
 		j.refund(1)
@@ -189,9 +190,17 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 // that, and what it will not be charged for again.
 func (j *job) refund(times int64) {
 	if j.cost > 0 {
-		j.stats.work.give(times * j.cost)
+		j.stats.work.give(times*j.cost, j.ours)
 		j.cost = 0
 	}
+}
+
+// lent is what an event that waits gives back if it is saved after all.
+func (j *job) lent() int64 {
+	if j.ours { // that is for those that come now
+		return 0
+	}
+	return j.cost
 }
 
 // dealtWith reports whether an event needs no second look.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -16,9 +17,10 @@ const (
 // What comes later is not waited for, so that it has an end however much comes.
 type settling struct {
 	at   time.Time
-	read map[*conn]uint64 // messages that were read then and not in the pipeline yet
-	last stage            // of the pipeline, once they all are in it
-	in   bool             // they are
+	read map[*conn]uint64              // messages that were read then and not in the pipeline yet
+	last stage                         // of the pipeline, once they all are in it
+	in   bool                          // they are
+	late map[filters.RelayURL]struct{} // relays of which not all was read then
 }
 
 // settle tells the plan, once a minute, up to when all that was received is dealt with.
@@ -33,7 +35,11 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		*s = settling{at: now, read: make(map[*conn]uint64)}
 		for _, c := range l.conns {
 			s.read[c] = c.ahead.read.Load()
+			if !c.signs.behind(c.ahead.done()).IsZero() {
+				put(&s.late, c.url, struct{}{})
+			}
 		}
+		l.catchUp(ctx, now)
 	}
 	// First what was read is looked for, then the pipeline: that is the way things go.
 	for c, n := range s.read {
@@ -49,8 +55,20 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		return
 	}
 	at := s.at
+	for u := range s.late {
+		put(&failing, u, struct{}{})
+	}
 	*s, l.settledAt = settling{}, now
 	l.step(ctx, plan.Settled{At: at, Except: failing})
+}
+
+// catchUp has the plan ask for what connections have left out.
+func (l *loop) catchUp(ctx context.Context, now time.Time) {
+	for u, c := range l.conns {
+		if since := c.signs.takeSkipped(now); !since.IsZero() {
+			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
+		}
+	}
 }
 
 // watchClock tells the plan if the wall clock was set. The plan compares times by

@@ -384,7 +384,7 @@ func (g *ingest) end(j *job, ok bool) {
 // reject remembers an event that is not for us.
 func (g *ingest) reject(j *job, v Verdict) {
 	g.unwanted(j, v.Reason)
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.cost, deps: keysOf(v.DependsOn)}
+	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(v.DependsOn)}
 	n.fresh = len(n.deps) > 0
 	g.note(n)
 	g.done(j)
@@ -494,7 +494,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 
 func (g *ingest) depend(j *job, deps []Dependency) {
 	g.note(note{
-		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.cost, deps: keysOf(deps), waits: true,
+		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(deps), waits: true,
 	})
 	g.done(j)
 }

@@ -148,5 +148,23 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 		r.live.refused++
 		r.live.retryAt = now.Add(p.retryAfter(r.live.refused))
 	}
-	p.missedSome(r, now)
+	since := now
+	if !in.Since.IsZero() && in.Since.Before(now) {
+		since = in.Since
+	}
+	p.missedSome(r, since)
+}
+
+// onSkipped catches up with what was left out of what came live.
+func (p *Plan) onSkipped(in Skipped) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.connected {
+		return
+	}
+	opens := r.missed // then all is caught up with once what is missing is followed
+	p.missedSince(r, in.Since)
+	if !opens {
+		p.queueCatchUp(r)
+	}
+	p.touch(r)
 }

@@ -195,6 +195,37 @@ func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
 	}
 }
 
+// What was left out of what came live is asked for at once, and the mark does not go past
+// it before it is here. The same if all that was read when a subscription was closed had
+// been sent long before.
+func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	u := relayURL(t, "a")
+	for name, in := range map[string]Input{
+		"left out": Skipped{Relay: u, Epoch: 1, Since: at(2)},
+		"closed":   LiveClosed{Relay: u, Epoch: 1, Live: 1, Since: at(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlan(defaults())
+			p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+			settle(p, start, u, connect(t, p, start, u))
+			p.Step(at(1), Settled{At: at(1)})
+			out := p.Step(at(40), in)
+			out = append(out, p.Step(at(45), Tick{})...)
+			batches := only[Start](out)
+			require.Len(t, batches, 3)
+			for _, q := range batches[0].Batch.Queries {
+				require.Equal(t, at(2-15).Unix(), int64(*q.Filter.Since))
+			}
+			p.Step(at(46), Settled{At: at(46)})
+			require.Equal(t, at(2), p.Kept()[0].Mark)
+			settle(p, at(47), u, out)
+			p.Step(at(48), Settled{At: at(48)})
+			require.Equal(t, at(48), p.Kept()[0].Mark)
+		})
+	}
+}
+
 // P25: the mark stays behind what may have been missed, what is put off and what is
 // polled.
 func TestPromiseP25_MarkStaysBehind(t *testing.T) {

@@ -67,12 +67,21 @@ type (
 		Relay filters.RelayURL
 		Epoch uint64
 	}
+	// Skipped says that of what came live since a moment something was left out that is to
+	// be asked for.
+	Skipped struct {
+		Relay filters.RelayURL
+		Epoch uint64
+		Since time.Time
+	}
 	// LiveClosed says that the relay ended a standing subscription, and why.
 	LiveClosed struct {
 		Relay filters.RelayURL
 		Epoch uint64
 		Live  LiveID
 		Why   wire.Refusal
+		// Since is up to when all was read that it had sent; zero: now.
+		Since time.Time
 	}
 	// LimitsChanged says that a connection may be asked for something else than was
 	// known when it was made: what is followed is fitted into that.
@@ -165,6 +174,7 @@ func (Lost) input()          {}
 func (Done) input()          {}
 func (Useful) input()        {}
 func (LiveClosed) input()    {}
+func (Skipped) input()       {}
 func (RateLimited) input()   {}
 func (Authors) input()       {}
 func (Tick) input()          {}

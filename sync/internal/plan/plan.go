@@ -122,6 +122,8 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		p.onUseful(in)
 	case Done:
 		p.onDone(now, in)
+	case Skipped:
+		p.onSkipped(in)
 	case LiveClosed:
 		p.onLiveClosed(now, in)
 	case LimitsChanged:

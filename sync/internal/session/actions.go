@@ -27,6 +27,8 @@ type (
 		// Gap: a live subscription that was open when the event was made should
 		// have brought it.
 		Gap bool
+		// Current: it came live after what the relay had stored.
+		Current bool
 	}
 	// LoadSet asks for what we have for a filter; the answer goes to SetLoaded.
 	LoadSet struct {

@@ -199,7 +199,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 	}
 	if x.kind == subLive {
 		if matches {
-			s.do(Deliver{Event: m.Event, Size: m.Size})
+			s.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
 		}
 		return
 	}

@@ -1,0 +1,82 @@
+package sync
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// concerns reports whether an event, should it be genuine, belongs to what is ours now.
+// It is asked before the signature is checked, so it reads no Store and has the Policy
+// say only what it says of an announcement: one that holds events must not see this one.
+func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
+	if g.policy == nil || nostr.IsEphemeralKind(ev.Kind) || nip34.IsProtected(ev) {
+		return false
+	}
+	defer func() {
+		if recover() != nil { // it is judged like any other
+			ours = false
+			g.counters.panicked("policy")
+		}
+	}()
+	switch ev.Kind {
+	case filters.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		return err == nil && (g.policy.Lists(a) || g.view.Announced(a.Ref) || g.view.Left(a.Ref))
+	case filters.KindState:
+		s, err := nip34.ParseState(ev)
+		return err == nil && (g.view.Announced(s.Ref) || g.view.Maintained(s.Ref.Identifier, s.Ref.Owner))
+	case filters.KindDeletion:
+		return g.deletesOurs(ev)
+	}
+	ofOurs := func(a nip34.Address) bool {
+		ref, ok := a.Repo()
+		return ok && g.view.Announced(ref)
+	}
+	return slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(nip34.EventRefs(ev), g.view.Root)
+}
+
+// deletesOurs reports whether a deletion names something of its author's that is ours.
+func (g *ingest) deletesOurs(ev *nostr.Event) bool {
+	author, err := filters.ParsePubKey(ev.PubKey)
+	if err != nil {
+		return false
+	}
+	ids, addresses := nip34.ParseDeletion(ev)
+	for _, a := range addresses {
+		ref, ok := a.Repo()
+		if ok && a.PubKey == author && (g.view.Announced(ref) || g.view.Maintained(ref.Identifier, author)) {
+			return true
+		}
+	}
+	roots, ok := g.view.(interface {
+		rootBy(id filters.EventID, author filters.PubKey) bool
+	})
+	return ok && slices.ContainsFunc(ids, func(id filters.EventID) bool { return roots.rootBy(id, author) })
+}
+
+// pay takes what an event costs until it turns out to be of use, and reports whether it
+// is to be looked at. A live event that is not for us does not wait for its turn, or all
+// that comes behind it on the connection would: it is left out, and caught up with later.
+func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err error) {
+	w, c := d.from.stats.work, d.from
+	j.stats, j.ours = c.stats, g.concerns(d.event)
+	cost, wait := w.try(j.size, j.ours)
+	if wait > 0 && d.current && !j.ours && w.skip(int64(d.size)) {
+		g.counters.drop("unread", 1)
+		c.signs.skipped()
+		return false, nil
+	}
+	if wait > 0 {
+		c.signs.slowed()
+		if cost, err = w.take(ctx, j.size, j.ours); err != nil {
+			return false, err
+		}
+	}
+	j.cost = cost
+	return true, nil
+}

@@ -1,0 +1,101 @@
+package sync
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync/sync/internal/allowance"
+)
+
+// work is the allowance of a relay for events that were asked for, until they turn out
+// to be of use. What a relay holds that is not for us slows down the reading of that
+// relay, and costs it nothing else. It bounds as well what of one relay is in the
+// pipeline. What seems to belong to our repositories has an allowance of its own, so that
+// it never waits for the rest. It may be used by any goroutine.
+type work struct {
+	most  int64
+	freed chan struct{} // one slot: some came back
+
+	mu sync.Mutex
+	// guarded by mu
+	foreign, ours allowance.Bucket
+	unread        allowance.Bucket // bytes of live events that are not looked at
+}
+
+// mostUnread is how many times its allowance a relay may send live without being looked
+// at before it is read from slowly as well.
+const mostUnread = 4
+
+func newWork(most int64) *work {
+	return &work{
+		most: most, freed: make(chan struct{}, 1),
+		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), unread: allowance.NewWork(mostUnread * most),
+	}
+}
+
+func (w *work) bucket(ours bool) *allowance.Bucket {
+	if ours {
+		return &w.ours
+	}
+	return &w.foreign
+}
+
+// try takes what an event of that size costs if it is there.
+func (w *work) try(size int64, ours bool) (cost int64, wait time.Duration) {
+	cost = allowance.Work(w.most, size)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cost, w.bucket(ours).Take(time.Now(), cost)
+}
+
+// skip takes what it costs to leave an event of that size out, and reports whether that
+// was there.
+func (w *work) skip(size int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unread.Take(time.Now(), size) == 0
+}
+
+// take takes what an event of that size costs, when that is there, and returns it. The
+// error is that of ctx.
+func (w *work) take(ctx context.Context, size int64, ours bool) (cost int64, err error) {
+	for {
+		cost, wait := w.try(size, ours)
+		if wait == 0 {
+			return cost, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-w.freed:
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// full reports whether nothing of it is used.
+func (w *work) full(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range []*allowance.Bucket{&w.foreign, &w.ours, &w.unread} {
+		if b.Left(now) < b.Most() {
+			return false
+		}
+	}
+	return true
+}
+
+// give gives back what was of use.
+func (w *work) give(n int64, ours bool) {
+	w.mu.Lock()
+	w.bucket(ours).Earn(n)
+	w.mu.Unlock()
+	select {
+	case w.freed <- struct{}{}:
+	default:
+	}
+}
