@@ -341,7 +341,7 @@ func (e *engine) settled(ctx context.Context, msg settledDone) {
 	} else if ctx.Err() == nil {
 		e.failed(msg.ref.String(), "looking at a repository failed", msg.err, now)
 		e.retries.failed(msg.ref, msg.why, now)
-		if errors.Is(msg.err, errLong) {
+		if errors.Is(msg.err, errLong) && !errors.Is(msg.err, ErrCrowded) {
 			e.retries.slow(msg.ref)
 		}
 	}

@@ -254,6 +254,9 @@ var (
 	// ErrLimit is wrapped by it when a server went beyond a limit of ours: it is not
 	// asked for the same again before the next day.
 	ErrLimit = errors.New("beyond a limit")
+	// ErrCrowded is wrapped by all methods when time was up while others had all places
+	// in which git may run: it says nothing about the repository.
+	ErrCrowded = errors.New("others had all places")
 	// ErrBusy is wrapped by it, in a [BusyError], when a server asks to be left alone.
 	ErrBusy = errors.New("server is busy")
 	// ErrChanged is wrapped by [GitFetcher.Align] when a ref was moved by somebody

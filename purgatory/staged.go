@@ -87,6 +87,8 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.Object
 		err := p.git.take(walking, r.dir, u.Dir, []nip34.ObjectID{tip})
 		cancel()
 		switch {
+		case errors.Is(err, ErrCrowded):
+			return fmt.Errorf("%w: %s", ErrCrowded, printable(err.Error()))
 		case err != nil && walking.Err() != nil && ctx.Err() == nil && errors.Is(context.Cause(walking), errLong):
 			return fmt.Errorf("pull request: %w", errLong)
 		case err == nil:

@@ -180,6 +180,8 @@ func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 	defer cancel()
 	missing, err := w.p.git.Missing(walking, w.r.dir, ids)
 	switch {
+	case errors.Is(err, ErrCrowded): // not what these histories need was too much
+		return fmt.Errorf("%w: %s", ErrCrowded, printable(err.Error()))
 	case err != nil && walking.Err() != nil && ctx.Err() == nil:
 		for _, id := range ids {
 			w.past.long[id] = cut{at: now, after: max(patience, w.past.long[id].after)}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // ErrGit is wrapped by every error about the git program itself.
@@ -141,12 +143,18 @@ func acquire(ctx context.Context, slots chan struct{}) (release func(), err erro
 // run runs git and returns what it printed. When ctx ends, its whole process group
 // is killed.
 func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
+	began := time.Now()
 	release, err := f.children.acquire(ctx, c.dir, c.long)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return f.runNow(ctx, c)
+	ran := time.Now()
+	out, err := f.runNow(ctx, c)
+	if err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // it had less than its time
+		err = fmt.Errorf("%w: %w", purgatory.ErrCrowded, err)
+	}
+	return out, err
 }
 
 // runNow is run for who has the right already.

@@ -7,18 +7,21 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // slots are the right to run git: so many processes at once, in turns by owner. Who
-// made the objects of a repository says how long a walk over them takes, so that what may
-// take long has half of the places at most, and what is read in a moment waits for none
-// of that.
+// made the objects of a repository says how long a walk over them takes, so that walks
+// leave a place to what is read in a moment, and those that may take long three quarters
+// of the places to all others.
 type slots struct {
 	most int
 
 	mu sync.Mutex
 	// guarded by mu
 	running int
+	walks   int // those that may take long included
 	long    int
 	busy    map[string]int // by owner
 	waiting []*waiter      // in the order they came
@@ -27,6 +30,7 @@ type slots struct {
 // waiter waits for a place.
 type waiter struct {
 	owner string
+	walk  bool
 	long  bool
 	given chan struct{} // closed when it has it
 }
@@ -36,14 +40,15 @@ const longAfter = 10 * time.Second
 
 func newSlots(most int) *slots { return &slots{most: most, busy: make(map[string]int)} }
 
-// acquire waits for the right to run a child in a repository. Who wants much is long,
+// acquire waits for the right to run a child in a repository. A walk may take long
 // unless its context ends soon.
-func (c *slots) acquire(ctx context.Context, dir string, long bool) (release func(), err error) {
+func (c *slots) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
+	long := walk
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
 		long = false
 	}
 	// The repositories of an owner are in one folder, as package gitserve has them.
-	w := &waiter{owner: filepath.Dir(dir), long: long, given: make(chan struct{})}
+	w := &waiter{owner: filepath.Dir(dir), walk: walk, long: long, given: make(chan struct{})}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, w)
 	c.next()
@@ -62,13 +67,16 @@ func (c *slots) acquire(ctx context.Context, dir string, long bool) (release fun
 	if i < 0 { // it was given the place at this moment
 		c.release(w)
 	}
-	return nil, fmt.Errorf("waiting to run git: %w", context.Cause(ctx))
+	return nil, fmt.Errorf("waiting to run git: %w: %w", purgatory.ErrCrowded, context.Cause(ctx))
 }
 
 func (c *slots) release(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
+	if w.walk {
+		c.walks--
+	}
 	if w.long {
 		c.long--
 	}
@@ -83,7 +91,7 @@ func (c *slots) next() {
 	for c.running < c.most {
 		best := -1
 		for i, w := range c.waiting {
-			if w.long && c.long >= max(1, c.most/2) {
+			if w.walk && c.walks >= max(1, c.most-1) || w.long && c.long >= max(1, c.most/4) {
 				continue
 			}
 			if best < 0 || c.busy[w.owner] < c.busy[c.waiting[best].owner] {
@@ -97,6 +105,9 @@ func (c *slots) next() {
 		c.waiting = slices.Delete(c.waiting, best, best+1)
 		c.running++
 		c.busy[w.owner]++
+		if w.walk {
+			c.walks++
+		}
 		if w.long {
 			c.long++
 		}

@@ -148,7 +148,7 @@ const (
 	// tenure is how long a relay that has nothing more to give keeps its connection
 	// while others wait for one.
 	tenure = 10 * time.Minute
-	// longTenure is how long one is put up with that is never done, and brings nothing.
+	// longTenure is how long one is put up with that is never done, whatever it brought once.
 	longTenure = time.Hour
 	// lookForRoom is after what time room is looked for again at the latest.
 	lookForRoom = time.Minute
@@ -161,7 +161,7 @@ func finished(now time.Time) func(*relay) bool {
 		if r.bootstrap {
 			return false
 		}
-		return r.phase() >= Live || !r.useful && now.Sub(r.connectedAt) >= longTenure
+		return r.phase() >= Live || now.Sub(r.connectedAt) >= longTenure
 	}
 }
 
