@@ -27,7 +27,7 @@ const (
 
 	// probes is how many events are let go of at each try, once the ids of no more can
 	// be remembered: something new must get in, or nothing shows that the Store works.
-	probes = 64
+	probes = 8
 	// missedFor is how long what a relay has counts as incomplete when an event of its
 	// was let go of: until the daily pass.
 	missedFor = 24 * time.Hour
