@@ -1,10 +1,14 @@
 package gitserve
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // What honest users notice of those who are not, with sockets and with git. The figures
@@ -143,6 +148,59 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 	wg.Wait()
 }
 
+// Pushes that wait for a locked repository, and have been read, keep neither the room for
+// requests from others, nor that for what they send.
+func TestHonestPushBesideAFullQueue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg    Config
+		client func(repo, i int) string
+		each   int
+		size   int
+	}{
+		"of many clients":           {Config{MaxReaders: 8}, func(repo, i int) string { return fmt.Sprintf("192.0.%d.%d", repo, i) }, 4, 0},
+		"of what one client packed": {Config{MaxPush: 1 << 20}, func(int, int) string { return "192.0.2.1" }, 8, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.cfg.Client = byHeader
+			r := newRig(t, tt.cfg)
+			head := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
+			var body bytes.Buffer
+			z := gzip.NewWriter(&body)
+			_, err := z.Write(append([]byte(head), make([]byte, max(0, tt.size-len(head)))...))
+			require.NoError(t, errors.Join(err, z.Close()))
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			busy := make(chan struct{}, 100)
+			for k := range 2 {
+				ref := relaytest.NewCheapKey(fmt.Sprint("m", k)).Ref("y")
+				require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
+				_, unlock, err := r.repos.Lock(t.Context(), ref)
+				require.NoError(t, err)
+				defer unlock()
+				for i := range tt.each {
+					wg.Go(func() {
+						resp, _ := r.do(t, "POST", "/"+nip34.NPub(ref.Owner)+"/y.git/git-receive-pack", body.String(),
+							"Content-Encoding", "gzip", "X-Client", tt.client(k, i))
+						if resp.StatusCode == http.StatusServiceUnavailable {
+							busy <- struct{}{}
+						}
+					})
+				}
+			}
+			if tt.size > 0 {
+				<-busy
+			} else {
+				taken(t, r.git.pushes.visits.room, 8)
+			}
+			r.says(map[string]string{"refs/heads/main": r.tip})
+			began := time.Now()
+			out, err := r.pushAs(t, "198.51.100.1", "main")
+			require.NoError(t, err, out)
+			require.Less(t, time.Since(began), 5*time.Second)
+		})
+	}
+}
+
 // Who waits for a place does not have the lock of his repository meanwhile, and who waits
 // for that has no place, also when he had waited for one before.
 func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
@@ -262,9 +320,9 @@ esac
 				_ = cmd.Run() // it is ended
 			})
 		}
-		taken(t, r.git.staging, 2)
+		taken(t, r.git.staging, 3) // of four: one is for other owners
 	})
-	require.Equal(t, 2, has(r.git.staging), "they still work")
+	require.Equal(t, 3, has(r.git.staging), "they still work")
 	cancel()
 	wg.Wait()
 }

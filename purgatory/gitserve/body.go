@@ -32,15 +32,18 @@ type body struct {
 	// room, if not nil, is asked now and then whether there is room for more.
 	room  func() error
 	since int64 // bytes kept since it was asked
+	came  *patientBody
 }
 
 // roomEvery is how often room is asked for, in bytes.
 const roomEvery = 8 << 20
 
-// open begins to read a body, unpacked, of at most as many bytes, until end.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most int64, end time.Time) (*body, error) {
+// open begins to read a body, unpacked, of at most as many bytes, until end. One that came
+// packed may have a smaller bound.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, packed int64, end time.Time) (*body, error) {
 	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
-	var from io.Reader = &patientBody{r.Body, wire, &pace}
+	came := &patientBody{Reader: r.Body, c: wire, pace: &pace}
+	var from io.Reader = came
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -48,7 +51,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most in
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errBody, err)
 		}
-		from = unpacked
+		from, most = unpacked, min(most, packed)
 	default:
 		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
 	}
@@ -56,7 +59,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most in
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most}, nil
+	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most, came: came}, nil
 }
 
 // Read reads what comes, and keeps it.
@@ -95,6 +98,10 @@ func (b *body) wrap(err error) error {
 
 // size is how many bytes came so far.
 func (b *body) size() int64 { return b.max - b.most }
+
+// sent is how many bytes the client has sent for that: of what it packed fewer than are
+// kept.
+func (b *body) sent() int64 { return b.came.n }
 
 // readAll reads what is left, and makes the file one to be read from its beginning.
 func (b *body) readAll() error {
@@ -148,11 +155,14 @@ type patientBody struct {
 	io.Reader
 	c    *http.ResponseController
 	pace *pace
+	n    int64 // bytes that came
 }
 
 // Read implements [io.Reader].
 func (p *patientBody) Read(b []byte) (n int, err error) {
-	return p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
+	n, err = p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
+	p.n += int64(n)
+	return n, err
 }
 
 // patient gives each write its time.

@@ -79,13 +79,17 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		free: disk.Free, ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		ceiling: newCeiling(repos, cfg),
-		staging: newPlaces(max(cfg.MaxPushes/4, 1), 0, 1),
+		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}, nil
 }
 
 // keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
 // before git has them.
 const keptPushes = 16
+
+// leastStaging is how many places there are for indexing what is staged, unless fewer
+// pushes are run: of fewer places, none would be left for who comes from somewhere else.
+const leastStaging = 4
 
 // Close ends all requests, and returns when no child process is left. Later ones are
 // refused.
@@ -286,7 +290,7 @@ func protocolOf(r *http.Request) string {
 }
 
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string, done func()) {
-	body, err := h.open(w, r, v, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
+	body, err := h.open(w, r, v, h.cfg.MaxAsk, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -337,11 +341,16 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	done()
 }
 
+// maxPackedPush is what a push that comes gzipped may unpack to, in bytes. Git gzips none,
+// and other clients only those that they keep in memory: else a few KB would take the room
+// of hundreds of MB.
+const maxPackedPush = 8 << 20
+
 // push reads what a push wants, judges that, reads the rest, and has git do it when it is
 // its turn. That is judged again under the lock: a newer state may have come while the
 // pack did.
 func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
-	body, err := h.open(w, r, v, h.cfg.MaxPush, time.Now().Add(h.cfg.CommandTime))
+	body, err := h.open(w, r, v, h.cfg.MaxPush, maxPackedPush, time.Now().Add(h.cfg.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -361,7 +370,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		until, _ := ctx.Deadline()
 		body.until(until)
 		if len(said.unknown) > 0 {
-			h.stage(ctx, w, &upload{ref: ref, dir: dir, who: v.who, body: body, req: req, said: said})
+			h.stage(ctx, w, &upload{ref: ref, dir: dir, visit: v, body: body, req: req, said: said})
 			return
 		}
 		var l *levy
@@ -380,9 +389,9 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	defer out.close()
-	refused, err := h.change(ctx, out, v.who, ref, req, call{
+	refused, err := h.change(ctx, out, v, ref, req, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
-		body: body.file,
+		body: body.file, cpu: pushTime(body.sent()),
 	})
 	if err != nil || len(refused) > 0 {
 		h.refuse(out, ref, body, req, refused, err)
@@ -401,12 +410,17 @@ func (h *Handler) allow(w http.ResponseWriter, ref filters.RepoRef, body *body) 
 
 // change has git do a push that has come to its end, when it is its turn, unless what it
 // wants is not allowed any more. Whatever becomes of it, what it took is free then.
-func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, err error) {
-	done, err := h.turn(ctx, who, ref)
+func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, err error) {
+	v.queue()
+	done, err := h.turn(ctx, v.who, ref)
+	left := v.served() // also at the last moment: nothing was done yet
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if left != nil {
+		return nil, left
+	}
 	said, err := judge(ctx, h.auth, ref, req.commands)
 	for name := range said.unknown { // its event has gone since
 		said.refused[name] = refusedMeanwhile
@@ -417,11 +431,6 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, 
 	if answered, err := h.moot(w, ref, req); err != nil || answered {
 		return nil, err
 	}
-	info, err := c.body.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
-	}
-	c.cpu = pushTime(info.Size())
 	if err := h.repos.prepare(ref, req, c.body); err != nil {
 		return nil, err
 	}
@@ -437,9 +446,9 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, who party, 
 	return nil, nil
 }
 
-// pushTime is how much processor time each process of git may have for a push of a size:
-// far more than it needs for any honest one, but a few MB may have been made to take it
-// minutes, while it has the lock.
+// pushTime is how much processor time each process of git may have for a push of a size, as
+// it was sent: far more than it needs for any honest one, but a few MB may have been made to
+// take it minutes, while it has the lock.
 func pushTime(size int64) time.Duration { return 20*time.Second + time.Duration(size>>20)*time.Second }
 
 // turnWaits times [Config.Wait] is how long a push that has been read may wait for its
@@ -475,10 +484,15 @@ func (h *Handler) turn(ctx context.Context, who party, ref filters.RepoRef) (don
 			next()
 			return nil, fmt.Errorf("%w: %w", errBusy, err)
 		}
-		if unlock, ok = h.repos.tryLock(ref); ok {
+		unlock, ok, err = h.repos.tryLock(ref)
+		if ok {
 			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
 		}
 		leave()
+		if err != nil {
+			next()
+			return nil, err
+		}
 	}
 }
 

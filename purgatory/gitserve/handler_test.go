@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -413,6 +414,34 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Empty(t, r.repos.inUse)
+}
+
+// What a push unpacks to is bounded, and gives git no more time than it was sent.
+func TestPackedPush(t *testing.T) {
+	r := newRig(t, Config{})
+	head := []byte(packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status"))
+	at := "/" + owner.Npub() + "/x.git/git-receive-pack"
+	pack := func(size int) string {
+		var out bytes.Buffer
+		z := gzip.NewWriter(&out)
+		_, err := z.Write(append(head, make([]byte, size-len(head))...))
+		require.NoError(t, errors.Join(err, z.Close()))
+		return out.String()
+	}
+	resp, text := r.do(t, "POST", at, pack(maxPackedPush+1), "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, text)
+	resp, text = r.do(t, "POST", at, pack(maxPackedPush), "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+
+	packed := pack(maxPackedPush)
+	q := httptest.NewRequest("POST", at, strings.NewReader(packed))
+	q.Header.Set("Content-Encoding", "gzip")
+	b, err := r.git.open(httptest.NewRecorder(), q, nil, 1<<30, maxPackedPush, time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	defer b.close()
+	require.NoError(t, b.readAll())
+	require.EqualValues(t, maxPackedPush, b.size())
+	require.EqualValues(t, len(packed), b.sent())
 }
 
 // Who stops in the middle of a push holds no lock meanwhile, and not forever a place.

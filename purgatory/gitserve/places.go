@@ -200,7 +200,10 @@ func (o obstacle) of(who party) bool {
 // need not wait for one, but for somebody whom nobody says to be one. It is called with mu
 // held, as are all below.
 func (p *places) obstacle(who party) (o obstacle) {
-	reserve := p.most / 4
+	reserve := 0
+	if p.most > 1 {
+		reserve = max(1, p.most/4)
+	}
 	for _, s := range who.shares() {
 		one := p.shares[s]
 		switch {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +103,9 @@ func TestPlacesAreNotAllOfOne(t *testing.T) {
 		"network":     {newPlaces(8, 0, 4), func(i int) party { w := one(i); w.network = "a"; return w }, 6},
 		"owner":       {newPlaces(8, 0, 4), func(i int) party { w := one(i); w.owner = "a"; return w }, 6},
 		"repository":  {newPlaces(8, 0, 4), func(i int) party { w := one(i); w.repo = "a"; return w }, 6},
-		"few of them": {newPlaces(3, 0, 4), func(i int) party { w := one(i); w.repo = "a"; return w }, 3},
+		"few of them": {newPlaces(3, 0, 4), func(i int) party { w := one(i); w.repo = "a"; return w }, 2},
+		"two":         {newPlaces(2, 0, 2), func(i int) party { w := one(i); w.network = "a"; return w }, 1},
+		"only one":    {newPlaces(1, 0, 1), func(i int) party { w := one(i); w.network = "a"; return w }, 1},
 	} {
 		require.Equal(t, tt.want, count(tt.p, tt.who), name)
 	}
@@ -321,7 +325,7 @@ func TestWhoHasMoreThanHisShareLeavesFirst(t *testing.T) {
 		slow := arrive(t, l, party{client: "b"})
 		slow.moves(t, 1, l.settle)
 		l.mu.Lock()
-		require.True(t, l.drop(1, func(*visit, sight) bool { return true }))
+		require.True(t, l.drop(obstacle{full: true}, 1, func(*visit, sight) bool { return true }))
 		l.mu.Unlock()
 		require.NoError(t, slow.ctx.Err())
 		gone := 0
@@ -341,7 +345,7 @@ func TestWhoHasMoreThanHisShareLeavesFirst(t *testing.T) {
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newVisits(Config{}.withDefaults(), 1000)
-		big, small, third := arrive(t, l, party{owner: "a"}), arrive(t, l, party{owner: "b"}), arrive(t, l, party{owner: "c"})
+		big, small, third := arrive(t, l, party{owner: "a"}), arrive(t, l, party{owner: "b"}), arrive(t, l, party{})
 		for _, g := range []*guest{big, small} {
 			g.moves(t, 1, l.settle)
 		}
@@ -360,7 +364,92 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		third.depart()
 		_, kept, _ := l.count()
 		require.Zero(t, kept)
+		require.Empty(t, l.of)
 	})
+}
+
+// Nobody keeps all that may be kept, and who waits for his turn leaves only for one whose
+// owner keeps less.
+func TestWhatOneKeepsIsBounded(t *testing.T) {
+	l := newVisits(Config{}.withDefaults(), 1000)
+	for name, who := range map[string]func(i int) party{
+		"client":  func(i int) party { return party{client: "a", owner: strconv.Itoa(i)} },
+		"network": func(i int) party { return party{network: "a", owner: strconv.Itoa(i)} },
+		"owner":   func(i int) party { return party{owner: "a", repo: strconv.Itoa(i)} },
+		"repo":    func(int) party { return party{repo: "a"} },
+	} {
+		var err error
+		var here []*guest
+		for i := 0; err == nil; i++ {
+			here = append(here, arrive(t, l, who(i)))
+			err = here[i].keep(250)
+		}
+		require.ErrorIs(t, err, errBusy)
+		require.Len(t, here, map[bool]int{true: 3, false: 4}[name == "client"], name)
+		here[len(here)-1].depart()
+		other := arrive(t, l, party{client: "b", network: "b", owner: "b", repo: "b"})
+		require.NoError(t, other.keep(250), name)
+		for _, g := range append(here[:len(here)-1], other) {
+			require.NoError(t, g.ctx.Err())
+			g.depart()
+		}
+	}
+	require.Empty(t, l.of)
+	big, small, new := arrive(t, l, party{owner: "a"}), arrive(t, l, party{owner: "b"}), arrive(t, l, party{owner: "c"})
+	require.NoError(t, big.keep(600))
+	require.NoError(t, small.keep(300))
+	big.queue()
+	small.queue()
+	require.NoError(t, new.keep(200))
+	require.ErrorIs(t, big.served(), errBusy)
+	require.NoError(t, small.served())
+	for _, g := range []*guest{big, small, new} {
+		g.depart()
+	}
+}
+
+// Those who wait for their turn leave for others when their owner, or repository, has more
+// of the room than these: after who is slow, unless there are very many of them.
+func TestManyWhoWaitForTheirTurnLeave(t *testing.T) {
+	l := newVisits(Config{MaxReaders: 32}.withDefaults(), 1000)
+	var here []*guest
+	come := func(n int, owner string) {
+		for range n {
+			g := arrive(t, l, party{owner: owner, repo: owner})
+			g.queue()
+			here = append(here, g)
+		}
+	}
+	slow := arrive(t, l, party{owner: "slow"})
+	synced := time.Now().Add(-time.Hour)
+	require.NoError(t, slow.arm(slow.limit, synced, time.Now().Add(time.Hour)))
+	come(5, "many")
+	come(4, "some")
+	come(1, "one")
+	gone := func(who party, n int) (out []string) {
+		l.mu.Lock()
+		l.drop(obstacle{full: true}, n, func(v *visit, s sight) bool { return !s.queued || l.crowds(v.who, who) })
+		l.mu.Unlock()
+		for _, g := range append(here, slow) {
+			if g.ctx.Err() != nil {
+				out = append(out, g.who.owner)
+			}
+		}
+		return out
+	}
+	require.Equal(t, []string{"many"}, gone(party{owner: "new"}, 1))
+	for i, g := range here {
+		if g.ctx.Err() != nil {
+			g.depart()
+			here = slices.Delete(here, i, i+1)
+			break
+		}
+	}
+	require.Equal(t, []string{"slow"}, gone(party{owner: "new"}, 1))
+	require.Len(t, gone(party{owner: "new"}, 100), 9, "all but the one")
+	for _, g := range append(here, slow) {
+		g.depart()
+	}
 }
 
 // Git began anew again and again when those who are slow took turns: who has as much waits

@@ -199,20 +199,24 @@ func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir strin
 	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), unlock, nil
 }
 
-// tryLock is [Repositories.Lock] for who knows that the repository is there and does not
-// wait.
-func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool) {
+// tryLock is [Repositories.Lock] for who does not wait.
+func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool, err error) {
 	u := r.enter(ref)
 	select {
 	case <-u.lock:
-		return func() {
-			u.lock <- struct{}{}
-			r.leave(ref, u)
-		}, true
 	default:
 		r.leave(ref, u)
-		return nil, false
+		return nil, false, nil
 	}
+	unlock = func() {
+		u.lock <- struct{}{}
+		r.leave(ref, u)
+	}
+	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+		unlock()
+		return nil, false, missing(err)
+	}
+	return unlock, true, nil
 }
 
 // queue waits until no other push waits for the lock of a repository, or has it.

@@ -3,6 +3,7 @@ package gitserve
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,7 +195,7 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 	r.repos.flush = func(f *os.File) error {
 		name, err := filepath.Rel(r.dir(), f.Name())
 		require.NoError(t, err)
-		if _, free := r.repos.tryLock(owner.Ref("x")); !free {
+		if _, free, _ := r.repos.tryLock(owner.Ref("x")); !free {
 			flushed = append(flushed, name)
 		}
 		return nil
@@ -225,6 +226,52 @@ func TestOpenClears(t *testing.T) {
 	_, unlock, err := r.Lock(t.Context(), owner.Ref("x"))
 	require.NoError(t, err)
 	unlock()
+}
+
+// What a push leaves that is killed while it changes packed refs keeps no later one out, but
+// who collects garbage is not disturbed.
+func TestSweepOfPackedRefs(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/x": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:x")
+	git(t, r.dir(), "pack-refs", "--all")
+	left := []string{"packed-refs.lock", "packed-refs.new", "HEAD.lock", "refs/heads/x.lock"}
+	for _, name := range left {
+		require.NoError(t, os.WriteFile(filepath.Join(r.dir(), name), nil, 0o600))
+	}
+	note := filepath.Join(r.dir(), "gc.pid")
+	require.NoError(t, os.WriteFile(note, nil, 0o600))
+	require.NoError(t, r.repos.sweep(place(owner.Ref("x"))))
+	require.FileExists(t, filepath.Join(r.dir(), left[0]))
+	require.FileExists(t, filepath.Join(r.dir(), left[1]))
+	require.NoError(t, os.Remove(note))
+	file, err := r.repos.root.Create(mark(owner.Ref("x")))
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.NoError(t, r.repos.sweepPushes())
+	for _, name := range left {
+		require.NoFileExists(t, filepath.Join(r.dir(), name))
+	}
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), ":x")
+}
+
+// Who has waited for a place finds out that the repository has left meanwhile.
+func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
+	r := newRig(t, Config{MaxPushes: 1})
+	empty := fill(t, r.git.pushes.places)
+	ended := make(chan int)
+	go func() {
+		resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed())
+		ended <- resp.StatusCode
+	}()
+	require.Eventually(t, func() bool {
+		_, waiting := r.git.pushes.places.count()
+		return waiting == 1
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))
+	empty()
+	require.Equal(t, http.StatusNotFound, <-ended)
 }
 
 // Two who create one repository at the same time both have it then.

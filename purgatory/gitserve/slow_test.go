@@ -582,7 +582,7 @@ func TestSteadyClients(t *testing.T) {
 					for p := make([]byte, piece); err == nil && done < 1<<20; {
 						var n int
 						if reading {
-							n, err = (&patientBody{w, http.NewResponseController(w), &pace}).Read(p)
+							n, err = (&patientBody{Reader: w, c: http.NewResponseController(w), pace: &pace}).Read(p)
 						} else {
 							n, err = (&patient{w, http.NewResponseController(w), &pace}).Write(p)
 						}

@@ -29,9 +29,9 @@ type StageWatcher interface {
 
 // upload is a push that has something for events which are not here.
 type upload struct {
-	ref  filters.RepoRef
-	dir  string // of the repository
-	who  party
+	ref filters.RepoRef
+	dir string // of the repository
+	*visit
 	body *body
 	req  request
 	said verdict
@@ -272,8 +272,9 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, err
 	}
-	refused, err := h.change(ctx, said, p.who, p.ref, only, call{
+	refused, err := h.change(ctx, said, p.visit, p.ref, only, call{
 		dir: p.dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request", body: file,
+		cpu: pushTime(info.Size()),
 	})
 	if err != nil {
 		return nil, err
@@ -361,7 +362,7 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if err != nil {
 		return nil, fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.size()), file: h.cfg.MaxPush}
+	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.sent()), file: h.cfg.MaxPush}
 	if out == nil { // else it is a push
 		limit.file = max(1, a.left()+a.bytes())
 	}

@@ -83,7 +83,31 @@ func (r *Repositories) sweep(at string) error {
 		}
 		return err
 	}))
+	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
 	return errors.Join(errs...)
+}
+
+// packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
+const packingMost = 2 * time.Second
+
+// sweepPacked removes the lock of packed-refs, and what was written under it. An operator
+// who packs refs has no other lock, and to take that away would lose refs: he is given the
+// moment that he needs, and garbage collection all its time.
+func (r *Repositories) sweepPacked(at string) error {
+	lock := path.Join(at, "packed-refs.lock")
+	info, err := r.root.Lstat(lock)
+	if err != nil {
+		return ifExists(err) // who has it now also has what is written
+	}
+	if _, err := r.root.Lstat(path.Join(at, "gc.pid")); err == nil {
+		return nil
+	}
+	time.Sleep(min(packingMost, packingMost-time.Since(info.ModTime())))
+	now, err := r.root.Lstat(lock)
+	if err != nil || !os.SameFile(info, now) || !now.ModTime().Equal(info.ModTime()) {
+		return ifExists(err) // it was somebody's
+	}
+	return errors.Join(ifExists(r.root.Remove(path.Join(at, "packed-refs.new"))), ifExists(r.root.Remove(lock)))
 }
 
 // pushMark begins the names of the files that say to which repositories pushes go on.

@@ -23,8 +23,9 @@ type visits struct {
 	// guarded by mu
 	here map[*visit]struct{}
 	kept int64
-	shed uint64    // how many had to leave
-	last time.Time // when the last one had to
+	of   map[share]int64 // what is kept of whose
+	shed uint64          // how many had to leave
+	last time.Time       // when the last one had to
 }
 
 // visit is a request while it is here.
@@ -41,6 +42,7 @@ type visit struct {
 	waited  time.Duration         // for that
 	kept    int64
 	stalled bool  // git waits for its client
+	queued  bool  // it waits for its turn
 	left    error // why it has to leave
 }
 
@@ -56,7 +58,7 @@ func newVisits(cfg Config, bytes int64) *visits {
 	return &visits{
 		room:      newPlaces(cfg.MaxReaders, cfg.MaxReaders/2, cfg.MaxPerClient),
 		perClient: cfg.MaxPerClient, settle: cfg.RateWindow / settleShare, fast: float64(cfg.MinRate) * fastShare,
-		bytes: bytes, here: make(map[*visit]struct{}),
+		bytes: bytes, here: make(map[*visit]struct{}), of: make(map[share]int64),
 	}
 }
 
@@ -76,7 +78,7 @@ func (l *visits) arrive(ctx context.Context, who party, most time.Duration) (_ c
 		cancel(nil)
 		l.mu.Lock()
 		delete(l.here, v)
-		l.kept -= v.kept
+		l.add(v, -v.kept)
 		l.mu.Unlock()
 		leave()
 	}, nil
@@ -87,7 +89,7 @@ func (l *visits) admit(who party) {
 	o, waiting := l.room.inTheWay(who)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop(waiting, func(v *visit, _ sight) bool { return o.of(v.who) })
+	l.drop(o, waiting, func(v *visit, s sight) bool { return !s.queued || l.crowds(v.who, who) })
 }
 
 // press has somebody leave who keeps a place because git waits for his client, for one who
@@ -98,12 +100,26 @@ func (l *visits) press(p *places, who party) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	due := time.Since(l.last) >= l.settle
-	l.drop(1, func(v *visit, s sight) bool { return s.stalled && o.of(v.who) && (due || p.fewer(who, v.who)) })
+	l.drop(o, 1, func(v *visit, s sight) bool { return s.stalled && (due || p.fewer(who, v.who)) })
 }
 
-// drop has the slowest of some visits leave, until so many are about to. It is called
-// with mu held.
-func (l *visits) drop(most int, which func(*visit, sight) bool) (dropped bool) {
+// crowds reports whether one who waits for his turn leaves for somebody who comes: if his
+// owner, or of no smaller one his repository, still has more then.
+func (l *visits) crowds(one, other party) bool {
+	more := func(by sharing) int {
+		return l.room.held(one.shares()[by]) - l.room.held(other.shares()[by])
+	}
+	return more(byOwner) > 1 || more(byOwner) >= 0 && more(byRepo) > 1
+}
+
+// crowdShare of the room is what the visits of one owner may have of it, when they wait for
+// their turn, before they leave sooner than who is slow.
+const crowdShare = 8
+
+// drop has the slowest of some visits that are in the way leave, until so many are about
+// to. After them go those that wait for their turn, of the owner who has most of them
+// first. It is called with mu held.
+func (l *visits) drop(o obstacle, most int, which func(*visit, sight) bool) (dropped bool) {
 	now := time.Now()
 	type seen struct {
 		*visit
@@ -113,10 +129,15 @@ func (l *visits) drop(most int, which func(*visit, sight) bool) (dropped bool) {
 	for v := range l.here {
 		s := v.look(now)
 		switch {
+		case !o.of(v.who):
 		case s.left:
 			most--
-		case s.waits && s.rate < l.fast && which(v, s):
+		case (s.queued || s.waits && s.rate < l.fast) && which(v, s):
 			s.over = v.who.client != "" && l.room.held(share{byClient, v.who.client}) > l.perClient
+			if s.queued {
+				s.crowd = l.room.held(share{byOwner, v.who.owner})
+				s.over = s.over || s.crowd > l.room.most/crowdShare
+			}
 			slow = append(slow, seen{v, s})
 		}
 	}
@@ -129,8 +150,35 @@ func (l *visits) drop(most int, which func(*visit, sight) bool) (dropped bool) {
 	return most <= 0 || len(slow) > 0
 }
 
+// add counts what is kept of a visit. It is called with mu held.
+func (l *visits) add(v *visit, n int64) {
+	l.kept += n
+	for _, s := range v.who.shares() {
+		if l.of[s] += n; l.of[s] == 0 {
+			delete(l.of, s)
+		}
+	}
+}
+
+// obstacle says who is in the way of what somebody sends: nobody keeps more than three
+// quarters of all, and one client half. It is called with mu held.
+func (l *visits) obstacle(who party) (o obstacle) {
+	for _, s := range who.shares() {
+		switch {
+		case s.name == "":
+		case s.by == byClient:
+			o.self = o.self || l.of[s] > l.bytes/2
+		case l.of[s] > l.bytes-l.bytes/4:
+			o.shares = append(o.shares, s)
+		}
+	}
+	o.full = l.kept > l.bytes
+	return o
+}
+
 // keep notes bytes that a visit sends and we keep. If there is no room for them, others
-// that have more than their part and are slow leave, or else the visit itself.
+// that have more than their part and are slow leave, or wait for their turn and are of an
+// owner who has more; or else the visit itself.
 func (v *visit) keep(n int64) error {
 	if v == nil {
 		return nil
@@ -138,15 +186,18 @@ func (v *visit) keep(n int64) error {
 	l := v.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept += n
+	l.add(v, n)
 	v.mu.Lock()
 	v.kept += n
 	v.mu.Unlock()
-	if l.kept <= l.bytes {
+	o := l.obstacle(v.who)
+	if !o.self && !o.full && len(o.shares) == 0 {
 		return nil
 	}
-	part := l.kept / int64(len(l.here))
-	if !l.drop(1, func(other *visit, s sight) bool { return s.kept >= part && other != v }) {
+	part, owner := l.kept/int64(len(l.here)), share{byOwner, v.who.owner}
+	if o.self || !l.drop(o, 1, func(other *visit, s sight) bool {
+		return s.kept >= part && other != v && (!s.queued || l.of[share{byOwner, other.who.owner}] > l.of[owner])
+	}) {
 		return fmt.Errorf("%w: they have sent too much", errBusy)
 	}
 	return nil
@@ -160,6 +211,8 @@ type sight struct {
 	rate    float64
 	kept    int64
 	stalled bool
+	queued  bool
+	crowd   int // how many its owner has, if it is queued
 }
 
 // compare orders those who have to leave first before others.
@@ -170,13 +223,19 @@ func (s sight) compare(other sight) int {
 		}
 		return 1
 	}
-	return cmp.Compare(s.rate, other.rate)
+	if s.queued != other.queued {
+		if other.queued {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(s.rate, other.rate), cmp.Compare(other.crowd, s.crowd))
 }
 
 func (v *visit) look(now time.Time) sight {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := sight{left: v.left != nil, kept: v.kept, stalled: v.stalled}
+	s := sight{left: v.left != nil, kept: v.kept, stalled: v.stalled, queued: v.queued}
 	if v.limit == nil {
 		return s
 	}
@@ -237,6 +296,21 @@ func (v *visit) stall(now bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stalled = now
+}
+
+// queue notes that a visit waits for its turn, and can leave.
+func (v *visit) queue() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.queued = true
+}
+
+// served ends that, and says why it has to leave, if it has.
+func (v *visit) served() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.queued = false
+	return v.left
 }
 
 // count is how many are here, what is kept of what they send, in bytes, and how many had
