@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,9 +223,10 @@ func TestMaintenanceThatFails(t *testing.T) {
 		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
 		w.relay.put(announce(alice, now()), announce(bob, now()))
 		w.git.Put(repoOf(alice), object(1))
-		fail := true
+		var fail atomic.Bool
+		fail.Store(true)
 		w.git.FailWith(func(op string) error {
-			if op == "maintain" && fail {
+			if op == "maintain" && fail.Load() {
 				return errors.New("boom")
 			}
 			return nil
@@ -232,7 +234,7 @@ func TestMaintenanceThatFails(t *testing.T) {
 		wait(20 * day)
 		require.Len(t, w.git.Objects(repoOf(alice)), 1)
 		require.Positive(t, w.p.Status().Maintenance.Failed)
-		fail = false
+		fail.Store(false)
 		wait(20 * day)
 		require.Empty(t, w.git.Objects(repoOf(alice)))
 	})

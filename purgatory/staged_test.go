@@ -2,6 +2,7 @@ package purgatory_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,9 +258,10 @@ func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) 
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
 		w.git.Put(repoOf(alice), object(5))
 		w.git.Put(repoOf(bob))
-		failing := true
+		var failing atomic.Bool
+		failing.Store(true)
 		w.git.FailWith(func(op string) error {
-			if op == "share" && failing {
+			if op == "share" && failing.Load() {
 				return errDisk
 			}
 			return nil
@@ -270,7 +272,7 @@ func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) 
 		wait(500 * time.Millisecond)
 		require.True(t, w.relay.has(p))
 		require.Equal(t, 1, w.p.Status().PullRequests, "it waits on, unseen")
-		failing = false
+		failing.Store(false)
 		wait(10 * time.Minute)
 		require.Equal(t, object(5), w.git.RefsOf(repoOf(bob))[refOf(p)])
 		require.Zero(t, w.p.Status().PullRequests)
