@@ -70,3 +70,30 @@ func TestSlotsInTurnsByOwner(t *testing.T) {
 		require.Zero(t, s.len())
 	})
 }
+
+// Walks that are over soon had all places at once, and what is read in a moment waited for
+// each of them.
+func TestWalksLeaveAPlaceToReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(4)
+		for i := range 8 {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if release, err := s.acquire(ctx, fmt.Sprintf("/repos/%d/r.git", i), true); err == nil {
+					<-ctx.Done()
+					release()
+				}
+			}()
+		}
+		synctest.Wait()
+		require.Equal(t, 3, s.len())
+		began := time.Now()
+		release, err := s.acquire(t.Context(), "/repos/alice/r.git", false)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began))
+		release()
+		time.Sleep(time.Minute)
+		require.Zero(t, s.len())
+	})
+}
