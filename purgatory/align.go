@@ -228,12 +228,9 @@ func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoR
 	}
 	defer unlock()
 	g, o, err := p.read(ctx, ref, dir, by.late)
-	if err != nil || o == nil {
+	defer p.unpin(g) // what waits for it is pinned though nobody announces it any more
+	if err != nil || o == nil || !o.as(g) {
 		return err
-	}
-	defer p.unpin(g)
-	if !o.as(g) {
-		return nil
 	}
 	o.until = until
 	sets := g.decided(o)

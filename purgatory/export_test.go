@@ -23,6 +23,7 @@ func (p *Purgatory) Sizes() map[string]int {
 	defer p.engine.fetches.mu.Unlock()
 	return map[string]int{
 		"needs": len(p.needs), "touched": len(p.touched), "doubted": len(p.doubted), "pushed": len(p.pushed), "served": len(p.served),
+		"pinned": len(p.pinned), "ending": len(p.ending),
 		"places": len(p.engine.fetches.places),
 		"lacks":  p.engine.fetches.memory.size,
 	}

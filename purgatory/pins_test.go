@@ -1,0 +1,73 @@
+package purgatory_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+// watchedRepos tells when a repository is about to be locked, and when it was made.
+type watchedRepos struct {
+	*fetchtest.Fake
+	locking func(ref filters.RepoRef)
+	making  func(ctx context.Context, ref filters.RepoRef)
+}
+
+func (r *watchedRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+	if r.locking != nil {
+		r.locking(ref)
+	}
+	return r.Fake.Lock(ctx, ref)
+}
+
+func (r *watchedRepos) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+	if r.making != nil {
+		r.making(ctx, ref)
+	}
+	return r.Fake.Create(ctx, ref, format)
+}
+
+// When the announcement of another repository went while that was aligned with a state
+// of ours, nothing that waited for it ever expired.
+func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.stop()
+		repos := &watchedRepos{Fake: w.git}
+		w.repos = repos
+		theirs := bob.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
+		w.relay.put(announce(alice, now()-100), theirs)
+		w.git.Put(repoOf(alice), object(1))
+		w.git.Put(repoOf(bob))
+		w.start()
+		for i := range 50 { // what it lacks
+			w.held(says(bob, now()-100+nostrTime(i), "main", 1000+i))
+		}
+		wait(time.Minute)
+		gone := sync.OnceFunc(func() { w.relay.gone(theirs) })
+		var aligning bool
+		w.git.FailWith(func(op string) error {
+			aligning = aligning || op == "align"
+			return nil
+		})
+		repos.locking = func(ref filters.RepoRef) {
+			if aligning && ref == repoOf(bob) {
+				gone()
+			}
+		}
+		ours := says(alice, now(), "main", 1)
+		w.held(ours)
+		wait(time.Second)
+		require.True(t, w.relay.has(ours))
+		require.Zero(t, w.p.Sizes()["pinned"])
+		wait(2 * time.Hour)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+	})
+}
