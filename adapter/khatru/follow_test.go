@@ -99,6 +99,31 @@ func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
 	assert.Equal(t, []string{issue.ID}, *deleted)
 }
 
+// Where several stores have an event, hooks were called for each copy of it: a hook that
+// keeps a record of what is deleted had it three times.
+func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {
+	relay, db, second, deleted := withTwo(t)
+	third := newSlice(t)
+	relay.StoreEvent = append(relay.StoreEvent, third.SaveEvent)
+	relay.QueryEvents = append(relay.QueryEvents, third.QueryEvents)
+	relay.DeleteEvent = append(relay.DeleteEvent, third.DeleteEvent)
+	var asked []string
+	relay.OverwriteDeletionOutcome = append(relay.OverwriteDeletionOutcome,
+		func(_ context.Context, target, _ *nostr.Event) (bool, string) {
+			asked = append(asked, target.ID)
+			return true, ""
+		})
+	_, store, _ := embed(t, relay, db, Config{})
+	issue, elsewhere := event(alice, 1621, start), event(alice, 1621, start)
+	importEvents(t, store, issue)
+	for _, s := range []*slicestore.SliceStore{second, third} { // as left by a crash
+		require.NoError(t, s.SaveEvent(t.Context(), elsewhere))
+	}
+	importEvents(t, store, event(alice, 5, start+5, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", elsewhere.ID}))
+	assert.ElementsMatch(t, []string{issue.ID, elsewhere.ID}, asked)
+	assert.ElementsMatch(t, []string{issue.ID, elsewhere.ID}, *deleted)
+}
+
 // A hook that fails or panics costs what it was called for, and is called again for the
 // next event.
 func TestFollowingHooksThatFail(t *testing.T) {

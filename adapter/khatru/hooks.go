@@ -171,7 +171,7 @@ func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg stri
 	if err != nil {
 		return "", err
 	}
-	targets = append(targets, s.targetsElsewhere(ctx, deletion)...)
+	targets = distinct(append(targets, s.targetsElsewhere(ctx, deletion)...))
 	removed := nip34.NewTombstones(s.us)
 	removed.Add(deletion)
 	for _, target := range targets {
@@ -286,6 +286,17 @@ func (s *Sync) targetsElsewhere(ctx context.Context, deletion *nostr.Event) (tar
 	return targets
 }
 
+// distinct leaves out what is there already: several stores may have an event, and hooks
+// are called for it once.
+func distinct(events []*nostr.Event) []*nostr.Event {
+	seen := make(map[string]bool, len(events))
+	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
+		again := seen[e.ID]
+		seen[e.ID] = true
+		return again
+	})
+}
+
 // deleteElsewhere calls the DeleteEvent hooks for what a stored deletion covers that is
 // not in the backend.
 func (s *Sync) deleteElsewhere(ctx context.Context, deletion *nostr.Event) {
@@ -294,7 +305,7 @@ func (s *Sync) deleteElsewhere(ctx context.Context, deletion *nostr.Event) {
 	}
 	removed := nip34.NewTombstones(s.us)
 	removed.Add(deletion)
-	for _, target := range s.targetsElsewhere(ctx, deletion) {
+	for _, target := range distinct(s.targetsElsewhere(ctx, deletion)) {
 		if removed.Cover(target) {
 			s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, target)
 		}
