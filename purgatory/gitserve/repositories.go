@@ -37,7 +37,8 @@ type Repositories struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	inUse map[filters.RepoRef]*usage
+	inUse  map[filters.RepoRef]*usage
+	unsure map[filters.RepoRef]struct{} // a push to it may not be on the disk
 }
 
 var (
@@ -80,7 +81,7 @@ func Open(dir string) (*Repositories, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), lock.Close())
 	}
-	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage)}
+	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage), unsure: make(map[filters.RepoRef]struct{})}
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
 	}
@@ -192,11 +193,35 @@ func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir strin
 		u.lock <- struct{}{}
 		r.leave(ref, u)
 	}
-	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+	if err := r.ready(ref); err != nil {
 		unlock()
-		return "", nil, missing(err)
+		return "", nil, err
 	}
 	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), unlock, nil
+}
+
+// ready reports whether a repository is there, and all that was pushed to it on the disk.
+// It is called with the lock of the repository.
+func (r *Repositories) ready(ref filters.RepoRef) error {
+	_, err := r.root.Stat(path.Join(place(ref), "HEAD"))
+	r.mu.Lock()
+	_, unsure := r.unsure[ref]
+	r.mu.Unlock()
+	if err == nil && unsure {
+		if err = r.syncPushed(place(ref)); err != nil {
+			return fmt.Errorf("what was pushed may not be on the disk: %w", err)
+		}
+		err = ifExists(r.root.Remove(mark(ref)))
+	}
+	if unsure {
+		r.mu.Lock()
+		delete(r.unsure, ref)
+		r.mu.Unlock()
+	}
+	if err != nil {
+		return missing(err)
+	}
+	return nil
 }
 
 // tryLock is [Repositories.Lock] for who does not wait.
@@ -212,9 +237,9 @@ func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool, err
 		u.lock <- struct{}{}
 		r.leave(ref, u)
 	}
-	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+	if err := r.ready(ref); err != nil {
 		unlock()
-		return nil, false, missing(err)
+		return nil, false, err
 	}
 	return unlock, true, nil
 }

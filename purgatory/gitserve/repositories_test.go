@@ -371,3 +371,43 @@ func TestDepart(t *testing.T) {
 	require.Empty(t, entries)
 	require.Equal(t, []filters.RepoRef{y}, owned(filters.PubKey{}))
 }
+
+// A push of which the folders could not be synced was told of like any other: its event
+// was stored, and after a loss of power its refs were not there.
+func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
+	r := newRig(t, Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	x := owner.Ref("x")
+	broken := true
+	var flushed []string
+	r.repos.flush = func(f *os.File) error {
+		name, err := filepath.Rel(r.dir(), f.Name())
+		require.NoError(t, err)
+		if flushed = append(flushed, name); broken && name == "refs/heads" {
+			return os.ErrDeadlineExceeded
+		}
+		return nil
+	}
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	require.Equal(t, r.tip, git(t, r.dir(), "rev-parse", "main"))
+	_, _, err := r.repos.Lock(t.Context(), x)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "whoever would release its event")
+	_, _, err = r.repos.tryLock(x)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+	all := []string{"objects/pack", "refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "."}
+	flushed = nil
+	require.ErrorIs(t, r.repos.sweepPushes(), os.ErrDeadlineExceeded, "after a restart as well")
+	require.Subset(t, flushed, all)
+	broken, flushed = false, nil
+	_, unlock, err := r.repos.Lock(t.Context(), x)
+	require.NoError(t, err)
+	unlock()
+	require.Subset(t, flushed, all)
+	flushed = nil
+	_, unlock, err = r.repos.Lock(t.Context(), x)
+	require.NoError(t, err)
+	unlock()
+	require.NoError(t, r.repos.sweepPushes())
+	require.Empty(t, flushed, "once")
+}

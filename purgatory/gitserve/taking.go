@@ -52,12 +52,31 @@ func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.Fil
 }
 
 // settle makes what a push has changed durable, before anybody sees it who relies on
-// that: git syncs files, but not the folders in which it gives them a name.
+// that: git syncs files, but not the folders in which it gives them a name. If the disk
+// fails nobody gets the lock until it has worked.
 func (r *Repositories) settle(ref filters.RepoRef, req request) error {
 	at := filepath.FromSlash(place(ref))
-	return errors.Join(
-		barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync), r.root.Remove(mark(ref)),
-	)
+	if err := errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {
+		r.mu.Lock()
+		r.unsure[ref] = struct{}{}
+		r.mu.Unlock()
+		return err
+	}
+	return r.root.Remove(mark(ref))
+}
+
+// syncPushed makes durable what a push may have changed of which it is not known what.
+func (r *Repositories) syncPushed(at string) error {
+	errs := []error{barerepo.SyncPacks(filepath.FromSlash(at), r.sync)}
+	for _, folder := range []string{"refs", "logs"} {
+		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				err = r.sync(filepath.FromSlash(name))
+			}
+			return ifExists(err)
+		}))
+	}
+	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
 }
 
 // incomplete begins the names of the folders that git keeps the objects of a push in
@@ -79,9 +98,9 @@ func (r *Repositories) sweep(at string) error {
 	}
 	errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, "refs"), func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
-			return r.root.Remove(name)
+			err = r.root.Remove(name)
 		}
-		return err
+		return ifExists(err)
 	}))
 	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
 	return errors.Join(errs...)
@@ -119,7 +138,7 @@ func mark(ref filters.RepoRef) string {
 }
 
 // sweepPushes removes what pushes have left that were killed with the process that they
-// were sent to. It is called with the lock of the folder: git has gone as well.
+// were sent to, and makes durable what they had moved. It is called with the lock of the folder: git has gone as well.
 func (r *Repositories) sweepPushes() error {
 	entries, err := fs.ReadDir(r.root.FS(), incoming)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,8 +151,8 @@ func (r *Repositories) sweepPushes() error {
 		if _, err := hex.DecodeString(owner); !ok || !has || err != nil {
 			continue
 		}
-		if err := r.sweep(path.Join(owner, repo)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+		if at := path.Join(owner, repo); r.isThere(at) {
+			errs = append(errs, r.sweep(at), r.syncPushed(at))
 		}
 	}
 	return errors.Join(errs...)
