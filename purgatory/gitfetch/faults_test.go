@@ -36,6 +36,27 @@ func (f *faultyFiles) Stat(name string) (os.FileInfo, error) {
 	return f.osFiles.Stat(name)
 }
 
+func (f *faultyFiles) Lstat(name string) (os.FileInfo, error) {
+	if err := f.step("lstat", name); err != nil {
+		return nil, err
+	}
+	return f.osFiles.Lstat(name)
+}
+
+func (f *faultyFiles) WriteFile(name string, data []byte, mode os.FileMode) error {
+	if err := f.step("write", name); err != nil {
+		return err
+	}
+	return f.osFiles.WriteFile(name, data, mode)
+}
+
+func (f *faultyFiles) Link(from, to string) error {
+	if err := f.step("link", to); err != nil {
+		return err
+	}
+	return f.osFiles.Link(from, to)
+}
+
 func (f *faultyFiles) ReadDir(name string) ([]os.DirEntry, error) {
 	if err := f.step("readdir", name); err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ type indexFile struct {
 }
 
 // openIndex opens the index of a pack, version 2.
-func openIndex(path string, idLen int) (*indexFile, error) {
-	file, err := os.Open(path)
+func openIndex(on files, path string, idLen int) (*indexFile, error) {
+	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -182,17 +182,17 @@ func (u *upkeep) begin(ctx context.Context) error {
 	if format == nip34.SHA256 {
 		u.id = 32
 	}
-	if err := sweepObjects(u.dir, u.now); err != nil {
+	if err := sweepObjects(u.f.files, u.dir, u.now); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
-	if u.done.LooseRefs, err = looseRefs(u.dir); err != nil {
+	if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {
 		return err
 	}
 	if u.done.LooseRefs >= fewRefs || (u.how.Now && u.done.LooseRefs > 0) {
 		if _, err := u.child(ctx, nil, "pack-refs", "--all", "--prune"); err != nil {
 			return fmt.Errorf("packing refs: %w", err)
 		}
-		if u.done.LooseRefs, err = looseRefs(u.dir); err != nil {
+		if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (u *upkeep) begin(ctx context.Context) error {
 func (u *upkeep) look() error {
 	u.packs, u.kept, u.size, u.done.Packs = nil, nil, 0, 0
 	folder := filepath.Join(u.dir, "objects", "pack")
-	entries, err := os.ReadDir(folder)
+	entries, err := u.f.files.ReadDir(folder)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (u *upkeep) look() error {
 			u.kept = append(u.kept, base)
 			continue
 		}
-		x, err := openIndex(filepath.Join(folder, name), u.id)
+		x, err := openIndex(u.f.files, filepath.Join(folder, name), u.id)
 		if err != nil {
 			return err
 		}
@@ -246,13 +246,13 @@ func (u *upkeep) look() error {
 		}
 		return strings.Compare(a.base, b.base)
 	})
-	u.loose, err = looseObjects(u.dir, nil)
+	u.loose, err = looseObjects(u.f.files, u.dir, nil)
 	return err
 }
 
 // due reads the diary, and reports whether all objects are to be looked at.
 func (u *upkeep) due(ctx context.Context) (book diary, prune bool, err error) {
-	data, err := os.ReadFile(filepath.Join(u.dir, diaryName))
+	data, err := u.f.files.ReadFile(filepath.Join(u.dir, diaryName))
 	if err == nil {
 		err = json.Unmarshal(data, &book)
 	}
@@ -298,10 +298,10 @@ func (u *upkeep) write(book diary) error {
 		return err
 	}
 	path := filepath.Join(u.dir, diaryName)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+	if err := u.f.files.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return u.f.files.Rename(path+".new", path)
 }
 
 // survey forgets what refs were long ago, and reads all that names objects now.
@@ -313,7 +313,7 @@ func (u *upkeep) survey(ctx context.Context) error {
 	if _, err := u.child(ctx, nil, "reflog", "expire", "--all", "--expire="+at, "--expire-unreachable="+at); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
-	if err := removeEmpty(filepath.Join(u.dir, "logs")); err != nil {
+	if err := removeEmpty(u.f.files, filepath.Join(u.dir, "logs")); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
 	var err error
@@ -338,7 +338,7 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 	if err := u.logged(logged); err != nil {
 		return nil, nil, fmt.Errorf("reading logs: %w", err)
 	}
-	head, err := os.ReadFile(filepath.Join(u.dir, "HEAD"))
+	head, err := u.f.files.ReadFile(filepath.Join(u.dir, "HEAD"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -362,14 +362,14 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 
 // eachLog calls do for each log of a ref.
 func (u *upkeep) eachLog(do func(file *os.File) error) error {
-	return filepath.WalkDir(filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
+	return walk(u.f.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			return err
 		}
-		file, err := os.Open(path)
+		file, err := u.f.files.OpenFile(path, os.O_RDONLY, 0)
 		if err != nil {
 			return err
 		}
@@ -435,13 +435,13 @@ func (u *upkeep) roll(ctx context.Context) error {
 	if err != nil || fresh == "" {
 		return err
 	}
-	all, err := openIndex(u.path(fresh+".idx"), u.id)
+	all, err := openIndex(u.f.files, u.path(fresh+".idx"), u.id)
 	if err != nil {
 		return err
 	}
 	defer all.close()
 	for _, p := range packs {
-		x, err := openIndex(u.path(p.base+".idx"), u.id)
+		x, err := openIndex(u.f.files, u.path(p.base+".idx"), u.id)
 		if err != nil {
 			return err
 		}
@@ -538,7 +538,7 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 	}
 	open, has := make([]*indexFile, len(shared)), make([]int, len(shared))
 	for i, p := range shared {
-		x, err := openIndex(u.path(p.base+".idx"), u.id)
+		x, err := openIndex(u.f.files, u.path(p.base+".idx"), u.id)
 		if err != nil {
 			return err
 		}
@@ -702,7 +702,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 	for _, p := range u.packs {
 		goes[p.base+".idx"] = !slices.Contains(fresh, p.base)
 	}
-	entries, err := os.ReadDir(u.path(""))
+	entries, err := u.f.files.ReadDir(u.path(""))
 	if err != nil {
 		return nil, err
 	}
@@ -710,7 +710,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 		if !strings.HasSuffix(e.Name(), ".idx") || goes[e.Name()] {
 			continue
 		}
-		x, err := openIndex(u.path(e.Name()), u.id)
+		x, err := openIndex(u.f.files, u.path(e.Name()), u.id)
 		if err != nil {
 			for _, x := range open {
 				x.close()
@@ -727,7 +727,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 func (u *upkeep) there(fresh ...string) bool {
 	for _, base := range fresh {
 		for _, ext := range []string{".pack", ".idx"} {
-			if _, err := os.Lstat(u.path(base + ext)); base != "" && err != nil {
+			if _, err := u.f.files.Lstat(u.path(base + ext)); base != "" && err != nil {
 				return false
 			}
 		}
@@ -750,7 +750,7 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if slices.Contains(fresh, p.base) {
 			continue
 		}
-		if _, err := os.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
+		if _, err := u.f.files.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
 			gone = append(gone, p.base)
 		}
 	}
@@ -767,11 +767,11 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if u.how.Now {
 			before = u.now
 		}
-		if _, err := looseObjects(u.dir, func(path string, at time.Time) error {
+		if _, err := looseObjects(u.f.files, u.dir, func(path string, at time.Time) error {
 			if at.After(before) {
 				return nil
 			}
-			return os.Remove(path)
+			return u.f.files.Remove(path)
 		}); err != nil {
 			return fmt.Errorf("removing loose objects: %w", err)
 		}
@@ -795,10 +795,13 @@ func (u *upkeep) undo(fresh ...string) error {
 // an operator has made of several packs together goes with them.
 func (u *upkeep) drop(bases ...string) error {
 	var errs []error
-	remove := func(name string) {
-		if err := os.Remove(u.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+	remove := func(name string) (gone bool) {
+		err := u.f.files.Remove(u.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
+		errs = append(errs, err)
+		return err == nil
 	}
 	together, err := filepath.Glob(u.path("multi-pack-index*"))
 	errs = append(errs, err)
@@ -809,7 +812,10 @@ func (u *upkeep) drop(bases ...string) error {
 		if base == "" {
 			continue
 		}
-		for _, ext := range []string{".idx", ".bitmap", ".rev", ".mtimes", ".pack"} {
+		if !remove(base + ".idx") {
+			continue // an index without its pack would stay for good
+		}
+		for _, ext := range []string{".bitmap", ".rev", ".mtimes", ".pack"} {
 			remove(base + ext)
 		}
 	}
@@ -818,14 +824,14 @@ func (u *upkeep) drop(bases ...string) error {
 
 // sweepObjects removes what a process that was killed has left among the objects: halves
 // of packs, and of pushes. It is called with the lock of the repository.
-func sweepObjects(dir string, now time.Time) error {
+func sweepObjects(on files, dir string, now time.Time) error {
 	var errs []error
 	left := func(d fs.DirEntry) bool {
 		info, err := d.Info()
 		return err == nil && now.Sub(info.ModTime()) >= leftAfter
 	}
 	folder := filepath.Join(dir, "objects", "pack")
-	entries, err := os.ReadDir(folder)
+	entries, err := on.ReadDir(folder)
 	if err != nil {
 		return err
 	}
@@ -837,24 +843,24 @@ func sweepObjects(dir string, now time.Time) error {
 		base, ext, _ := strings.Cut(e.Name(), ".")
 		half := strings.HasPrefix(base, "pack-") && !names[base+".idx"] && slices.Contains([]string{"pack", "rev", "mtimes", "bitmap"}, ext)
 		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(base, ".tmp-")) && left(e) {
-			errs = append(errs, os.Remove(filepath.Join(folder, e.Name())))
+			errs = append(errs, on.Remove(filepath.Join(folder, e.Name())))
 		}
 	}
 	objects := filepath.Join(dir, "objects")
-	if entries, err = os.ReadDir(objects); err != nil {
+	if entries, err = on.ReadDir(objects); err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "tmp_objdir-") && left(e) {
-			errs = append(errs, os.RemoveAll(filepath.Join(objects, e.Name())))
+			errs = append(errs, on.RemoveAll(filepath.Join(objects, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // looseRefs counts refs that have a file of their own, up to where they are too many.
-func looseRefs(dir string) (n int, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+func looseRefs(on files, dir string) (n int, err error) {
+	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -873,10 +879,10 @@ func looseRefs(dir string) (n int, err error) {
 
 // looseObjects counts objects that have a file of their own, and calls each for them if
 // that is not nil. Nothing of ours makes any; an operator may.
-func looseObjects(dir string, each func(path string, at time.Time) error) (n int, err error) {
+func looseObjects(on files, dir string, each func(path string, at time.Time) error) (n int, err error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "objects", "[0-9a-f][0-9a-f]"))
 	for _, folder := range folders {
-		entries, rerr := os.ReadDir(folder)
+		entries, rerr := on.ReadDir(folder)
 		if rerr != nil {
 			return n, rerr
 		}
@@ -899,14 +905,14 @@ func looseObjects(dir string, each func(path string, at time.Time) error) (n int
 
 // removeEmpty removes empty files below a folder: logs of which nothing is left. Git
 // makes them anew.
-func removeEmpty(folder string) error {
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+func removeEmpty(on files, folder string) error {
+	err := walk(on, folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		info, err := d.Info()
 		if err == nil && info.Size() == 0 {
-			err = os.Remove(path)
+			err = on.Remove(path)
 		}
 		return err
 	})

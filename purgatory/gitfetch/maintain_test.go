@@ -280,7 +280,7 @@ func TestMarkedPacksStay(t *testing.T) {
 	k.maintain()
 	require.Subset(t, k.packs(), marked)
 	require.True(t, k.has(late))
-	require.NoError(t, release(dir))
+	require.NoError(t, release(osFiles{}, dir))
 	f.packed = nil
 	k.maintain()
 	require.Len(t, k.packs(), 1)

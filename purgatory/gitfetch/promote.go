@@ -224,7 +224,7 @@ func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err
 		most += info.Size()
 	}
 	if copied {
-		there, err := objectBytes(filepath.Join(q.dir, "objects"))
+		there, err := objectBytes(q.f.files, filepath.Join(q.dir, "objects"))
 		if err != nil {
 			return 0, err
 		}
@@ -235,8 +235,8 @@ func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err
 
 // objectBytes is what the objects of a repository take up. Those that go meanwhile do not
 // count.
-func objectBytes(dir string) (sum int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+func objectBytes(on files, dir string) (sum int64, err error) {
+	err = walk(on, dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

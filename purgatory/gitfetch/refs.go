@@ -39,7 +39,7 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) 
 			refs.At[r] = id
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "HEAD"))
+	data, err := f.files.ReadFile(filepath.Join(dir, "HEAD"))
 	if err != nil {
 		return refs, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -80,7 +80,7 @@ func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.Ref
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
-		if err := despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
+		if err := f.despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
 			return fmt.Errorf("setting HEAD: %w", err)
 		}
 	}
@@ -180,7 +180,7 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	err := despiteLocks(ctx, dir, func() error {
+	err := f.despiteLocks(ctx, dir, func() error {
 		_, err := f.run(ctx, child{
 			dir: dir, stdin: bytes.NewReader(b.Bytes()),
 			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
@@ -210,12 +210,12 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 // despiteLocks does something to refs again that failed while there were old locks. The
 // repository is locked, so that they are of a process that was killed, git in a push or
 // ours, and it would fail for ever. Young ones may be those of an operator.
-func despiteLocks(ctx context.Context, dir string, do func() error) error {
+func (f *Fetcher) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
 		return err
 	}
-	removed, lerr := unlock(dir, staleAfter, staleAfter)
+	removed, lerr := unlock(f.files, dir, staleAfter, staleAfter)
 	if removed == 0 || lerr != nil {
 		return errors.Join(err, lerr)
 	}
@@ -259,24 +259,24 @@ func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
 	}
 	want := "ref: " + head.String() + "\n"
 	path := filepath.Join(dir, "HEAD")
-	if now, err := os.ReadFile(path); err == nil && string(now) == want {
+	if now, err := f.files.ReadFile(path); err == nil && string(now) == want {
 		return nil
 	}
 	mode := fs.FileMode(0o644)
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+	if info, err := f.files.Lstat(path); err == nil && info.Mode().IsRegular() {
 		mode = info.Mode().Perm()
 	}
 	lock := path + ".lock"
-	file, err := os.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := f.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.WriteString(want)
 	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(lock))
+		return errors.Join(err, f.files.Remove(lock))
 	}
-	if err := os.Rename(lock, path); err != nil {
-		return errors.Join(err, os.Remove(lock))
+	if err := f.files.Rename(lock, path); err != nil {
+		return errors.Join(err, f.files.Remove(lock))
 	}
 	return f.sync(dir)
 }

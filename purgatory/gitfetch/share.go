@@ -78,7 +78,7 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 // whether anything of it is not in them.
 func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idLen int) (bases []string, loose bool, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
-	entries, err := os.ReadDir(folder)
+	entries, err := f.files.ReadDir(folder)
 	if err != nil {
 		return nil, false, err
 	}
@@ -139,9 +139,9 @@ func (f *Fetcher) linkPack(from, to string) error {
 		return err
 	}
 	for _, ext := range []string{".pack", ".rev"} {
-		err := os.Link(from+ext, at+ext)
+		err := f.files.Link(from+ext, at+ext)
 		if err != nil && !errors.Is(err, os.ErrExist) && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
-			return errors.Join(err, os.Remove(at+".keep"))
+			return errors.Join(err, f.files.Remove(at+".keep"))
 		}
 	}
 	if err := f.sync(at + ".keep"); err != nil {
@@ -150,7 +150,7 @@ func (f *Fetcher) linkPack(from, to string) error {
 	if err := f.sync(folder); err != nil {
 		return err
 	}
-	if err := os.Link(from+".idx", at+".idx"); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := f.files.Link(from+".idx", at+".idx"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	return f.sync(folder)

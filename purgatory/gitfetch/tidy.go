@@ -18,9 +18,9 @@ import (
 // Tidy implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
 // young locks may be those of an operator.
 func (f *Fetcher) Tidy(_ context.Context, dir string) error {
-	_, err := unlock(dir, staleAfter, staleAfter)
+	_, err := unlock(f.files, dir, staleAfter, staleAfter)
 	f.letGo(dir)
-	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now()), release(dir)); err != nil {
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.files, dir, time.Now()), release(f.files, dir)); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
 	}
 	return nil
@@ -39,8 +39,8 @@ func (f *Fetcher) Mend(ctx context.Context, dir string) error {
 			return fmt.Errorf("mending a repository: %w", context.Cause(ctx))
 		}
 	}
-	_, err := unlock(dir, 0, packingMost)
-	if err := errors.Join(err, f.sweep(dir), sweepObjects(dir, time.Now())); err != nil {
+	_, err := unlock(f.files, dir, 0, packingMost)
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.files, dir, time.Now())); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
 	return nil
@@ -53,16 +53,22 @@ const packingMost = 2 * time.Second
 // we were killed; that of packed-refs has an age of its own.
 // Whoever writes refs holds the repository's lock, as we do now, but for garbage
 // collection: while that runs, locks are its own.
-func unlock(dir string, age, packed time.Duration) (removed int, err error) {
+func unlock(on files, dir string, age, packed time.Duration) (removed int, err error) {
 	if collecting(dir) {
 		return 0, nil
 	}
 	var errs []error
 	remove := func(path string, age time.Duration) {
-		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < age {
+		switch info, err := on.Lstat(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			return
+		case err != nil: // it may be somebody's
+			errs = append(errs, err)
+			return
+		case time.Since(info.ModTime()) < age:
 			return
 		}
-		switch err := os.Remove(path); {
+		switch err := on.Remove(path); {
 		case err == nil:
 			removed++
 		case !errors.Is(err, fs.ErrNotExist):
@@ -76,10 +82,10 @@ func unlock(dir string, age, packed time.Duration) (removed int, err error) {
 	// who has the lock.
 	lock := filepath.Join(dir, "packed-refs.lock")
 	remove(lock, packed)
-	if _, err := os.Lstat(lock); errors.Is(err, fs.ErrNotExist) {
+	if _, err := on.Lstat(lock); errors.Is(err, fs.ErrNotExist) {
 		remove(filepath.Join(dir, "packed-refs.new"), 0)
 	}
-	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a folder that somebody removed since
 		}
@@ -121,19 +127,19 @@ func collecting(dir string) bool {
 const gcMost = 12 * time.Hour
 
 // release lets garbage collection have the packs that Promote marked.
-func release(dir string) error {
-	marks, err := marks(dir)
+func release(on files, dir string) error {
+	marks, err := marks(on, dir)
 	errs := []error{err}
 	for _, base := range marks {
-		errs = append(errs, os.Remove(base+".keep"))
+		errs = append(errs, on.Remove(base+".keep"))
 	}
 	return errors.Join(errs...)
 }
 
 // marks returns the packs that we keep from garbage collection, without extension.
-func marks(dir string) (bases []string, err error) {
+func marks(on files, dir string) (bases []string, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
-	entries, err := os.ReadDir(folder)
+	entries, err := on.ReadDir(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +149,7 @@ func marks(dir string) (bases []string, err error) {
 			continue
 		}
 		path := filepath.Join(folder, base)
-		if note, err := os.ReadFile(path + ".keep"); err == nil && string(note) == keepNote {
+		if note, err := on.ReadFile(path + ".keep"); err == nil && string(note) == keepNote {
 			bases = append(bases, path)
 		}
 	}
@@ -152,13 +158,13 @@ func marks(dir string) (bases []string, err error) {
 
 // kept reads which objects we keep from garbage collection.
 func (f *Fetcher) kept(dir string, idLen int) (packIndexes, error) {
-	bases, err := marks(dir)
+	bases, err := marks(f.files, dir)
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]bool, len(bases))
 	for _, base := range bases {
-		if _, err := os.Stat(base + ".idx"); err == nil { // or the mark of a crash, alone
+		if _, err := f.files.Stat(base + ".idx"); err == nil { // or the mark of a crash, alone
 			names[filepath.Base(base)+".idx"] = true
 		}
 	}

@@ -1,0 +1,250 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// faultyGit has the n-th child fail.
+func faultyGit(f *Fetcher, n int) (failed *string) {
+	done, failed := 0, new(string)
+	f.started = func(cmd *exec.Cmd) {
+		if done++; done == n {
+			*failed = strings.Join(cmd.Args, " ")
+			cmd.Path = "/bin/false"
+		}
+	}
+	return failed
+}
+
+// chore is something that is done to a repository of ours.
+type chore struct {
+	make func(dir string) (holds []nip34.ObjectID) // the repository, and what it must not lose
+	do   func(f *Fetcher, dir string) error
+	// untold is what may fail without a word: nothing is lost by it, and it is tried again.
+	untold func(what string) bool
+}
+
+func chores(t *testing.T) map[string]chore {
+	old := func(dir string) {
+		keeping(t, nil, dir).later(40 * 24 * time.Hour)
+		for _, name := range []string{"objects/pack/tmp_pack_1", "objects/pack/pack-1.rev", "objects/tmp_objdir-1"} {
+			path := filepath.Join(dir, name)
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			at := time.Now().Add(-2 * time.Hour)
+			require.NoError(t, os.Chtimes(path, at, at))
+		}
+	}
+	var keep []nip34.ObjectID
+	maintain := func(now bool) func(f *Fetcher, dir string) error {
+		return func(f *Fetcher, dir string) error {
+			k := keeping(t, f, dir, keep...)
+			k.how.Now = now
+			_, err := f.Maintain(t.Context(), k.how)
+			return err
+		}
+	}
+	// A diary that can't be read is as good as none; a pack that may be somebody's stays.
+	diary := func(what string) bool {
+		return what == "read "+diaryName || strings.HasSuffix(what, ".keep") || strings.HasPrefix(what, "lstat .")
+	}
+	several := func(dir string) []nip34.ObjectID {
+		main := packed(t, dir, nip34.ObjectID{}, "main")
+		packed(t, dir, main, "secret")
+		waits := packed(t, dir, main, "named by an event that waits")
+		git(t, dir, "update-ref", "refs/heads/main", main.String())
+		gitIn(t, dir, "loose", "hash-object", "-w", "--stdin")
+		old(dir)
+		log := filepath.Join(dir, "logs", "HEAD")
+		require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+		require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, "%s %s g <g> %d +0000\tx\n", main, main, time.Now().Add(-31*24*time.Hour).Unix()), 0o600))
+		keep = []nip34.ObjectID{waits}
+		return []nip34.ObjectID{main, waits}
+	}
+	return map[string]chore{
+		"prune":    {make: several, do: maintain(false), untold: diary},
+		"take out": {make: several, do: maintain(true), untold: diary},
+		"roll": {
+			make: func(dir string) (all []nip34.ObjectID) {
+				for i := range fewPacks {
+					id := packed(t, dir, nip34.ObjectID{}, fmt.Sprint(i))
+					git(t, dir, "update-ref", fmt.Sprintf("refs/heads/%d", i), id.String())
+					all = append(all, id)
+				}
+				old(dir)
+				require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName),
+					fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+				return all
+			},
+			do: maintain(false), untold: diary,
+		},
+		"tidy": {
+			make: func(dir string) []nip34.ObjectID {
+				main := packed(t, dir, nip34.ObjectID{}, "main")
+				git(t, dir, "update-ref", "refs/heads/main", main.String())
+				for i, name := range keeping(t, nil, dir).packs() {
+					note := []string{keepNote, "an operator's\n"}[i%2]
+					require.NoError(t, os.WriteFile(strings.TrimSuffix(name, ".pack")+".keep", []byte(note), 0o600))
+				}
+				old(dir)
+				for _, name := range []string{"HEAD.lock", "packed-refs.lock", "refs/heads/main.lock"} {
+					path := filepath.Join(dir, name)
+					require.NoError(t, os.WriteFile(path, nil, 0o600))
+					at := time.Now().Add(-2 * staleAfter)
+					require.NoError(t, os.Chtimes(path, at, at))
+				}
+				return []nip34.ObjectID{main}
+			},
+			do: func(f *Fetcher, dir string) error { return f.Tidy(t.Context(), dir) },
+			untold: func(what string) bool { // what is left is ours still the next time
+				return strings.HasSuffix(what, ".keep") || what == "lstat packed-refs.lock"
+			},
+		},
+		"align": {
+			make: func(dir string) []nip34.ObjectID {
+				main := packed(t, dir, nip34.ObjectID{}, "main")
+				git(t, dir, "update-ref", "refs/heads/gone", main.String())
+				return []nip34.ObjectID{main}
+			},
+			do:     func(f *Fetcher, dir string) error { return realign(t.Context(), f, dir, ref(t, "refs/heads/other")) },
+			untold: func(what string) bool { return strings.HasSuffix(what, " HEAD") }, // it is written anew
+		},
+	}
+}
+
+// realign makes a branch of another name the only one, and HEAD. Refs that are as they
+// should be are none of its business.
+func realign(ctx context.Context, f *Fetcher, dir string, to nip34.RefName) error {
+	refs, err := f.Refs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	var changes []purgatory.RefChange
+	for name, at := range refs.At {
+		if name != to {
+			changes = append(changes, purgatory.RefChange{Name: name, Old: at}, purgatory.RefChange{Name: to, Old: refs.At[to], New: at})
+		}
+	}
+	if err := f.Align(ctx, dir, changes, to); err != nil {
+		return err
+	}
+	switch refs, err = f.Refs(ctx, dir); {
+	case err != nil:
+		return err
+	case refs.Head != to || len(refs.At) != 1:
+		return fmt.Errorf("refs %v, HEAD %v", refs.At, refs.Head)
+	}
+	return nil
+}
+
+// Each thing that is done to the disk fails once, and so does each process of git, while a
+// repository is maintained, tidied and aligned: whoever asked is told, nothing is lost that
+// is needed, no lock stays, and the next time all is done.
+func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
+	for name, c := range chores(t) {
+		t.Run(name, func(t *testing.T) {
+			model := bare(t, nip34.SHA1)
+			holds := c.make(model)
+			whole := fetcher(t, Config{})
+			done := result(t, whole, c, model)
+			stride := 1
+			if testing.Short() {
+				stride = 3
+			}
+			for _, git := range []bool{false, true} {
+				for n := 1; ; n += stride {
+					dir := copyOf(t, model)
+					f := fetcher(t, Config{})
+					faults := &faultyFiles{}
+					what := &faults.what
+					if git {
+						what = faultyGit(f, n)
+					} else {
+						faults.n, f.files = n, faults
+					}
+					err := c.do(f, dir)
+					if *what == "" {
+						require.NoError(t, err)
+						require.Equal(t, !git || name != "tidy", n > 1) // that has git do nothing
+						break
+					}
+					if err == nil {
+						require.True(t, !git && c.untold(*what), "not told: %s", *what)
+					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it can't tell what is there
+						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
+					}
+					f.files, f.started = osFiles{}, nil
+					gitIn(t, dir, strings.Join(words(holds), "\n"), "rev-list", "--objects", "--quiet", "--stdin")
+					_ = os.Remove(filepath.Join(dir, diaryName)) // or it would wait for a week
+					if name == "roll" {
+						require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName),
+							fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+					}
+					require.NoError(t, c.do(f, dir), "%d: %s", n, *what)
+					after := outcome(t, dir)
+					if name == "roll" && after[".pack"] < fewPacks { // no reader meets them
+						after[".pack"], after[".idx"] = after[".pack"]-after[".idx"]+1, 1
+					}
+					require.Equal(t, done, after, "%d: %s", n, *what)
+				}
+			}
+		})
+	}
+}
+
+// result does a chore without faults, in a copy.
+func result(t *testing.T, f *Fetcher, c chore, model string) map[string]int {
+	dir := copyOf(t, model)
+	require.NoError(t, c.do(f, dir))
+	return outcome(t, dir)
+}
+
+// outcome is how many files of each kind a repository has.
+func outcome(t *testing.T, dir string) map[string]int {
+	out := make(map[string]int)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Base(path) != diaryName+".new" {
+			kind := filepath.Ext(path)
+			if kind == "" || strings.HasPrefix(d.Name(), "tmp_") {
+				kind = d.Name()
+			}
+			out[kind]++
+		}
+		return err
+	}))
+	return out
+}
+
+// copyOf copies a repository, with the times of its files.
+func copyOf(t *testing.T, from string) string {
+	to := filepath.Join(t.TempDir(), "repo.git")
+	require.NoError(t, filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
+		require.NoError(t, err)
+		rel, err := filepath.Rel(from, path)
+		require.NoError(t, err)
+		at := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(at, 0o700)
+		}
+		info, err := d.Info()
+		require.NoError(t, err)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(at, data, 0o600))
+		return os.Chtimes(at, info.ModTime(), info.ModTime())
+	}))
+	return to
+}
