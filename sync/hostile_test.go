@@ -3,15 +3,18 @@ package sync_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -33,10 +36,14 @@ type diary struct {
 	at    map[string]time.Time // by id, guarded by mu
 	twice []string             // saved though they were there, guarded by mu
 	sick  int                  // of so many events one can't be saved, guarded by mu
+	tries map[string]int       // in vain, by id, guarded by mu
+
+	questions atomic.Int64 // that it was asked
+	partly    atomic.Bool  // it can't prove that it gives all there is
 }
 
 func newDiary(cost time.Duration) *diary {
-	return &diary{Store: memstore.New(), cost: cost, at: make(map[string]time.Time)}
+	return &diary{Store: memstore.New(), cost: cost, at: make(map[string]time.Time), tries: make(map[string]int)}
 }
 
 func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
@@ -73,6 +80,36 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 	return out, err
 }
 
+// Events asks the store, which may not be sure of what it says.
+func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	d.questions.Add(1)
+	return func(yield func(*nostr.Event, error) bool) {
+		for ev, err := range d.Store.Events(ctx, f) {
+			if !yield(ev, err) {
+				return
+			}
+		}
+		if d.partly.Load() && f.Authors == nil && f.IDs == nil && f.Tags == nil {
+			yield(nil, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
+		}
+	}
+}
+
+func (d *diary) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+	d.questions.Add(1)
+	return d.Store.Stamps(ctx, f)
+}
+
+func (d *diary) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+	d.questions.Add(1)
+	return d.Store.Has(ctx, ids)
+}
+
+func (d *diary) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+	d.questions.Add(1)
+	return d.Store.Deleted(ctx, ev)
+}
+
 // triage tells the events that can be saved now from those that can't, with an error.
 func (d *diary) triage(events []relaysync.Incoming) (well []relaysync.Incoming, failed []error) {
 	d.mu.Lock()
@@ -81,6 +118,7 @@ func (d *diary) triage(events []relaysync.Incoming) (well []relaysync.Incoming, 
 	for i, in := range events {
 		if d.sick > 0 && int(in.Event.ID[0])%d.sick == 0 {
 			failed[i] = errBroken
+			d.tries[in.Event.ID]++
 			continue
 		}
 		well = append(well, in)
@@ -93,6 +131,16 @@ func (d *diary) setSick(oneOf int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sick = oneOf
+}
+
+// mostTries is how often one event was tried in vain.
+func (d *diary) mostTries() (most int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.tries {
+		most = max(most, n)
+	}
+	return most
 }
 
 // setClock says by how much our clock is ahead from now on.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -60,15 +61,17 @@ func TestSimulation(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var healing [3][]time.Duration
+	var figures []simFigures
 	events, clocks := 0, 0
 	t.Run("seeds", func(t *testing.T) {
 		for i := range uint64(seeds) {
 			seed := *simFrom + i
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				healed, n, lives := simulate(t, seed)
+				healed, f, n, lives := simulate(t, seed)
 				mu.Lock()
 				defer mu.Unlock()
+				figures = append(figures, f)
 				events += n
 				clocks += lives - 1
 				for d := range healing {
@@ -89,6 +92,7 @@ func TestSimulation(t *testing.T) {
 		t.Logf("healed, %s: median %v, p99 %v, worst %v", name, all[len(all)/2], p99, all[len(all)-1])
 		require.LessOrEqual(t, p99, limit[d], name)
 	}
+	report(t, figures)
 }
 
 // The world of a seed, and all that happens in it, is always the same.
@@ -110,6 +114,18 @@ type simRun struct {
 	cfg   relaysync.Config
 	seed  []*nostr.Event // in the Store at the start
 	rig   *rig
+
+	mu      sync.Mutex
+	hostile map[filters.RelayURL]int // how often each was taken for hostile, guarded by mu
+}
+
+// observe takes note of who is taken for hostile.
+func (run *simRun) observe(o relaysync.Observation) {
+	if o, ok := o.(relaysync.RelayHostile); ok {
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		run.hostile[o.Relay]++
+	}
 }
 
 // forget gives the manager a new memory, if it can have one.
@@ -137,21 +153,24 @@ func (run *simRun) stop() {
 }
 
 // simulate returns how long after the end of the faults the last event of each
-// kind came, how many there are, and from how many clocks it was seen.
-func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, events, lives int) {
-	run := &simRun{store: newDiary(0)}
+// kind came, the figures from then on, how many events there are, and from how many
+// clocks it was seen.
+func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
+	run := &simRun{store: newDiary(0), hostile: make(map[filters.RelayURL]int)}
 	run.cfg.Workers = 2
+	run.cfg.Unproductive = simAllowance
+	run.cfg.Observe = run.observe
 	run.forget()
 	for from := 0; from >= 0; lives++ {
 		next := -1
 		synctest.Test(t, func(t *testing.T) {
 			if next = run.live(t, seed, from); next < 0 {
-				healed, events = run.compare()
+				healed, f, events = run.compare()
 			}
 		})
 		from = next
 	}
-	return healed, events, lives
+	return healed, f, events, lives
 }
 
 // live does what the script says from a step on, until our clock is set: time in a
@@ -198,14 +217,18 @@ func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	return -1
 }
 
-// compare waits until everything is here, and compares that with the model.
-func (run *simRun) compare() (healed [3]time.Duration, events int) {
+// compare waits until everything is here, compares that with the model, and takes the
+// figures.
+func (run *simRun) compare() (healed [3]time.Duration, f simFigures, events int) {
 	t, w := run.t, run.w
 	lifted := w.start.Add(w.end)
-	missing := run.converge(lifted)
+	missing, wanted := run.converge(lifted), w.model.wanted()
+	if len(missing) == 0 {
+		f = run.measure()
+	}
 	run.stop()
 
-	for _, ev := range w.model.wanted() {
+	for _, ev := range wanted {
 		if when, ok := run.store.when(ev); ok {
 			d := w.model.delay(ev)
 			if after := when.Sub(lifted); after > healed[d] {
@@ -218,7 +241,7 @@ func (run *simRun) compare() (healed [3]time.Duration, events int) {
 		events++
 	}
 	var foreign []string
-	for ev, err := range run.store.Events(t.Context(), nostr.Filter{}) {
+	for ev, err := range run.store.Store.Events(t.Context(), nostr.Filter{}) {
 		require.NoError(t, err)
 		if w.model.foreign(ev.ID) {
 			foreign = append(foreign, ev.ID)
@@ -233,8 +256,16 @@ func (run *simRun) compare() (healed [3]time.Duration, events int) {
 	assert.Empty(t, missing, "lost")
 	assert.Empty(t, foreign, "foreign")
 	assert.Empty(t, run.store.savedTwice(), "saved twice")
+	f.tries = run.store.mostTries()
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	for _, r := range w.relays {
+		if !r.hostile && !r.forges {
+			assert.Zero(t, run.hostile[r.URL()], "%s is honest, and was cut as hostile", r.URL())
+		}
+	}
 	run.violations()
-	return healed, events
+	return healed, f, events
 }
 
 // violations fails the test if relays were treated badly.

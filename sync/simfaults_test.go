@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -17,6 +18,8 @@ type fault struct {
 	set      func(b *relaytest.Behavior)
 	cut      bool // connections end as well
 }
+
+const forging = "forges"
 
 const simCut = 7 // messages until a connection that is cut again and again is cut
 
@@ -43,11 +46,16 @@ var simFaults = []fault{
 			return "error: database"
 		}
 	}, false},
-	{"forges", 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Forge, b.ForgeFirst = relaytest.ForgeContent, true }, false},
+	{forging, 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Forge, b.ForgeFirst = relaytest.ForgeContent, true }, false},
 }
 
 // longDown is the fault after which a relay counts as dead.
 var longDown = fault{"is down for a day", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true}
+
+// undialed is a time in which we had no attempts left for a relay.
+var undialed = fault{"is not dialed", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) {
+	b.DialError = fmt.Errorf("%w: %w", relaysync.ErrNotDialed, later(time.Minute))
+}, true}
 
 // disturb lets something go wrong with an honest relay for a while.
 func (w *world) disturb() {
@@ -63,6 +71,7 @@ func (w *world) disturb() {
 // suffer schedules a fault and its end.
 func (w *world) suffer(r *simRelay, f fault, d time.Duration) {
 	r.busy = w.clock + d
+	r.forges = r.forges || f.name == forging
 	w.step(fmt.Sprint(r.URL(), " ", f.name), func(*simRun) {
 		r.faults[f.name] = f
 		r.apply()
@@ -85,17 +94,18 @@ func (r *simRelay) apply() {
 	})
 }
 
-// dayOff takes an honest relay down for more than a day, in which some is published.
-func (w *world) dayOff() {
+// dayOff lets something go wrong with an honest relay for more than a day, in which some
+// is published.
+func (w *world) dayOff(f fault) *simRelay {
 	r := firstHonest(w.pick(simRelays))
 	w.pass(max(0, r.busy-w.clock) + time.Minute)
-	d := longDown.min + time.Duration(w.rng.Int64N(int64(longDown.max-longDown.min)))
-	r.dead = true
-	w.suffer(r, longDown, d)
+	d := f.min + time.Duration(w.rng.Int64N(int64(f.max-f.min)))
+	w.suffer(r, f, d)
 	for range 10 {
 		w.pass(d / 10)
 		w.act()
 	}
+	return r
 }
 
 // restart has the manager start anew, with the same Store.

@@ -59,4 +59,7 @@ const (
 	simForeign     = true // relays hold far more of other servers' repositories than of ours
 	simDirect      = true // clients publish to our own relay as well
 	simFakes       = true // strangers' repositories that list us, on relays that have nothing
+	simPartly      = true // our store can't prove that it gives all there is
+	simUndialed    = true // a relay is not dialed for more than a day, for reasons of our own
+	simBadCopies   = true // an honest relay has events with wrong signatures, for good
 )

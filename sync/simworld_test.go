@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -28,6 +29,8 @@ const (
 	simFakesEvery   = 10 // seeds
 	simFakeLists    = 2  // of 15 relays each
 	simCrowdedConns = 26
+	simBadEvents    = 4         // more than a relay may send without being cut
+	simAllowance    = 256 << 10 // of each relay; what others put on an honest one is more
 )
 
 // world is everything that exists in a simulation, and the script of what happens
@@ -57,6 +60,7 @@ type simRelay struct {
 	faults  map[string]fault
 	busy    time.Duration // until then something is wrong with it
 	dead    bool          // was down for so long that it counts as dead
+	forges  bool          // sends what proves a relay hostile, at times
 }
 
 // simKey is an author, whose clock may be wrong.
@@ -113,6 +117,12 @@ func newWorld(seed uint64, start time.Time, wanted func(trait) bool) *world {
 	if simFakes && seed%simFakesEvery == 0 {
 		w.fakeRelays()
 	}
+	if simBadCopies {
+		w.badCopies()
+	}
+	if simPartly && w.rng.IntN(3) == 0 {
+		w.stepOurs("store is not sure of what it has", func(run *simRun) { run.store.partly.Store(true) })
+	}
 	for range simActs {
 		w.act()
 	}
@@ -131,7 +141,10 @@ func newWorld(seed uint64, start time.Time, wanted func(trait) bool) *world {
 		}
 	}
 	if simLongDown && w.rng.IntN(4) == 0 {
-		w.dayOff()
+		w.dayOff(longDown).dead = true
+	}
+	if simUndialed && w.rng.IntN(4) == 0 {
+		w.dayOff(undialed)
 	}
 	w.end = w.clock
 	if w.ahead != 0 {
@@ -448,6 +461,22 @@ func (w *world) foreignCrowd() {
 	}
 	w.about = append(w.about, fmt.Sprint(to.URL(), " is full of repositories of others"))
 	w.step(fmt.Sprint("foreign repositories on ", to.URL()), func(*simRun) { to.Publish(events...) })
+}
+
+// badCopies has an honest relay hold events of ours with wrong signatures, as one does
+// that takes in what it is sent unseen.
+func (w *world) badCopies() {
+	r := w.repos[w.rng.IntN(simAnchors)]
+	to := firstHonest(r.relays)
+	to.forges = true
+	var events []*nostr.Event
+	for range simBadEvents {
+		ev := r.owner.Issue(w.then(r.owner), r.owner.Ref(r.name), fmt.Sprint(w.rng.Uint64()))
+		ev.Sig = strings.Repeat("ab", 64)
+		events = append(events, ev)
+	}
+	w.about = append(w.about, fmt.Sprint(to.URL(), " has wrong signatures"))
+	w.step(fmt.Sprint("wrong signatures on ", to.URL()), func(*simRun) { to.Publish(events...) })
 }
 
 // fakeRelays has strangers announce repositories with us, each on relays that answer

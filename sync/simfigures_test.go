@@ -1,0 +1,160 @@
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+const (
+	simWatch     = 3 * time.Hour // how long it is looked at who is connected, once all is here
+	simLook      = 5 * time.Minute
+	simDeletions = 5 // whose cost is looked at
+)
+
+// simFigures is what a simulation says besides what came and what did not: what others,
+// and our store, are put to once everything is here.
+type simFigures struct {
+	connected []float64 // for each honest relay, for what part of the time
+	sent      int       // bytes of live requests that honest relays got since roots were deleted
+	sentTo    int       // relays, times deletions
+	questions int       // to our store, about a stranger's deletion of what is nowhere
+	tries     int       // of the event that our store failed for most often
+}
+
+// report holds the figures of all seeds against what may be.
+func report(t *testing.T, all []simFigures) {
+	connected, worst, sent, sentTo, questions, tries := 0.0, 1.0, 0, 0, 0, 0
+	for _, f := range all {
+		for _, c := range f.connected {
+			connected += c / float64(len(f.connected)*len(all))
+			worst = min(worst, c)
+		}
+		sent, sentTo = sent+f.sent, sentTo+f.sentTo
+		questions, tries = max(questions, f.questions), max(tries, f.tries)
+	}
+	t.Logf("honest relays connected for %.1f %% of the time, the worst for %.1f %%", 100*connected, 100*worst)
+	assert.Greater(t, connected, 0.95)
+	assert.Greater(t, worst, 0.8)
+	t.Logf("a deleted root sends %.1f bytes of live requests to a relay", float64(sent)/float64(max(1, sentTo)))
+	assert.Less(t, sent, 300*max(1, sentTo), "bytes sent by a deletion")
+	t.Logf("a stranger's deletion of what is nowhere: at most %d questions to our store", questions)
+	assert.Less(t, questions, 20)
+	t.Logf("an event that can't be saved is tried at most %d times", tries)
+	assert.Less(t, tries, 150)
+}
+
+// measure takes the figures of a simulation that has converged.
+func (run *simRun) measure() (f simFigures) {
+	run.watch(&f)
+	run.deleteRoots(&f)
+	run.deleteNothing(&f)
+	run.retire()
+	return f
+}
+
+// watch looks at who is connected.
+func (run *simRun) watch(f *simFigures) {
+	known := make(map[filters.RelayURL]bool)
+	for _, s := range run.rig.manager.Status().Relays {
+		known[s.URL] = true
+	}
+	var honest []*simRelay
+	for _, r := range run.w.relays {
+		if !r.hostile && !r.dead && known[r.URL()] {
+			honest = append(honest, r)
+		}
+	}
+	up := make([]int, len(honest))
+	looks := int(simWatch / simLook)
+	for range looks {
+		after(simLook)
+		for i, r := range honest {
+			up[i] += min(1, r.Connections().Open)
+		}
+	}
+	for _, n := range up {
+		f.connected = append(f.connected, float64(n)/float64(looks))
+	}
+}
+
+// deleteRoots has clients of ours delete some roots, and looks at what of that relays
+// are sent on the connections that they have.
+func (run *simRun) deleteRoots(f *simFigures) {
+	w := run.w
+	var roots []*nostr.Event
+	for _, r := range w.repos {
+		for _, ev := range r.roots {
+			if r.ours && !w.model.gone(ev) && run.rig.has(ev) {
+				roots = append(roots, ev)
+			}
+		}
+	}
+	for _, ev := range roots[:min(len(roots), simDeletions)] {
+		by := w.keys[slices.IndexFunc(w.keys, func(k *simKey) bool { return k.Hex() == ev.PubKey })]
+		before, open := make(map[*simRelay]int), make(map[*simRelay]map[int]bool)
+		for _, r := range w.relays {
+			conns := make(map[int]bool)
+			for _, s := range r.Subscriptions() {
+				conns[s.Conn] = true
+			}
+			if !r.hostile && len(conns) > 0 {
+				before[r], open[r] = len(r.Requests()), conns
+			}
+		}
+		deletion := by.Deletion(max(ev.CreatedAt+1, w.now(by)), ev)
+		w.model.publish(deletion)
+		run.rig.save(deletion)
+		after(time.Minute)
+		for r, n := range before {
+			f.sentTo++
+			for _, seen := range r.Requests()[n:] {
+				if open[r][seen.Conn] && seen.Type == wire.TypeReq && seen.Filters[0].LimitZero {
+					f.sent += seen.Size
+				}
+			}
+		}
+	}
+}
+
+// deleteNothing has a stranger delete a hundred events that are nowhere.
+func (run *simRun) deleteNothing(f *simFigures) {
+	w := run.w
+	anchor := w.repos[0]
+	tags := nostr.Tags{{"a", anchor.owner.Ref(anchor.name).String()}}
+	for i := range 100 {
+		tags = append(tags, nostr.Tag{"e", fmt.Sprintf("%064x", 1_000+i)})
+	}
+	stranger := relaytest.NewCheapKey("deletes nothing")
+	ev := stranger.Event(nostr.Now(), filters.KindDeletion, "", tags...)
+	w.model.all[ev.ID] = ev
+	before := run.store.questions.Load()
+	firstHonest(anchor.relays).Publish(ev)
+	after(10 * time.Second)
+	f.questions = int(run.store.questions.Load() - before)
+}
+
+// retire has somebody who was a maintainer publish a state, which must not be taken.
+func (run *simRun) retire() {
+	w := run.w
+	for _, r := range w.repos {
+		for _, k := range w.keys {
+			if !r.ours || !w.model.ever[r.name][k.Hex()] || w.model.maintainers[r.name][k.Hex()] {
+				continue
+			}
+			ev := k.State(nostr.Now(), r.name, map[string]string{"refs/heads/retired": fmt.Sprintf("%040x", 7)}, "")
+			firstHonest(r.relays).Publish(ev)
+			after(time.Minute)
+			assert.False(run.t, run.rig.has(ev), "state of who was a maintainer of %s", r.name)
+			return
+		}
+	}
+}
