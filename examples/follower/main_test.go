@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -55,6 +57,10 @@ func TestFollow(t *testing.T) {
 	require.Eventually(t, arrived(51), 20*time.Second, 20*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
+	// Nothing was kept: each start fetched all history from everybody, and dialed at once.
+	kept, err := os.ReadFile(filepath.Join(opt.data, "state.log"))
+	require.NoError(t, err)
+	require.Contains(t, string(kept), otherServer.URL().Authority().String())
 }
 
 func TestParse(t *testing.T) {
