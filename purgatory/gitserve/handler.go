@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"math"
 	"net/http"
@@ -192,6 +193,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if rest == "info/refs" {
 		service, method = r.URL.Query().Get("service"), http.MethodGet
 	}
+	if ok && rest == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		h.page(w, ref)
+		return
+	}
 	if !ok || service != uploadPack && service != receivePack {
 		http.Error(w, "no such thing: git speaks the smart protocol here", http.StatusNotFound)
 		return
@@ -247,6 +252,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.push(ctx, w, r, v, ref, dir)
 	}
+}
+
+// page is for who opens the address of a repository in a browser. The identifier is a
+// stranger's text: it is escaped, and the page may load and run nothing.
+func (h *Handler) page(w http.ResponseWriter, ref filters.RepoRef) {
+	_, done, err := h.repos.use(ref)
+	if err != nil {
+		h.fail(w, ref, err)
+		return
+	}
+	done()
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	name := html.EscapeString(ref.Identifier)
+	fmt.Fprintf(w, "<!doctype html><title>%s</title><h1>%s</h1>"+
+		"<p>A git repository of %s. To have a copy of it: <code>git clone</code> and the address of this page.\n",
+		name, name, nip34.NPub(ref.Owner))
 }
 
 // fail answers a request that could not be served, as long as nothing was answered.

@@ -389,7 +389,10 @@ func TestRequests(t *testing.T) {
 		{"GET", at + "/HEAD", "", nil, 404},
 		{"GET", at + "/config", "", nil, 404},
 		{"GET", at + "/objects/info/packs", "", nil, 404},
-		{"GET", at, "", nil, 404},
+		{"GET", at, "", nil, 200},
+		{"HEAD", at, "", nil, 200},
+		{"POST", at, "", nil, 404},
+		{"GET", "/" + owner.Npub() + "/y.git", "", nil, 404},
 		{"GET", "/" + owner.Npub() + "/..%2f..%2fetc.git/info/refs?service=git-upload-pack", "", nil, 404},
 		{"GET", "/" + owner.Npub()[:30] + "/x.git/info/refs?service=git-upload-pack", "", nil, 404},
 		{"GET", "/" + strings.ToUpper(owner.Npub()) + "/x.git/info/refs?service=git-upload-pack", "", nil, 404},
@@ -414,6 +417,22 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Empty(t, r.repos.inUse)
+}
+
+// Who opened the address of a repository in a browser was told that there is no such thing.
+func TestPageOfARepository(t *testing.T) {
+	r := newRig(t, Config{})
+	odd := owner.Ref("<script>alert(1)</script>")
+	require.NoError(t, r.repos.Create(t.Context(), odd, nip34.SHA1))
+	for ref, title := range map[filters.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1>"} {
+		resp, text := r.do(t, "GET", "/"+owner.Npub()+"/"+url.PathEscape(ref.Identifier)+".git", "")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Contains(t, text, title)
+		require.Contains(t, text, owner.Npub())
+		require.NotContains(t, text, "<script>")
+		require.Equal(t, "default-src 'none'", resp.Header.Get("Content-Security-Policy"))
+		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+	}
 }
 
 // What a push unpacks to is bounded, and gives git no more time than it was sent.
