@@ -44,5 +44,6 @@
 // [RelayHealthTracker.Export] and [RelayHealthTracker.Import] carry a [Record] over
 // a restart; a Record is JSON. Saved after Attempt and before the dial, it makes a
 // crash in the middle of the dial count as a failure: a process that crashes in a
-// loop does not become an attack on others.
+// loop does not become an attack on others. After a stop in good order, up to three times
+// in ten minutes, a relay that had answered may be dialed at once.
 package health

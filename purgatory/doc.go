@@ -32,12 +32,13 @@
 //	stored          the relay serves the event
 //	struck off      it does not wait any more
 //
-// From promoted to struck off the repositories are locked, and who decides about
-// their refs is asked after that. What is found done is not done again, so that a
+// From promoted to struck off the repository is locked, for itself: no other one waits for
+// what it takes. Who decides about its refs is asked after that. What is found done is not done again, so that a
 // crash at any step costs no more than taking the next ones. An expiry becomes durable
 // in these steps:
 //
-//	removed         the repository of an announcement, which has no refs
+//	removed         the repository of an announcement; one with refs of pull requests
+//	                leaves service, with [Departures]
 //	expired softly  the announcement is kept for a while: a state event revives it
 //	remembered      the id, so that sync does not bring the event again
 //	expired         it does not wait any more
@@ -62,15 +63,18 @@
 //
 // [Open] reads what waits and repairs what a crash left; then repositories can be
 // read. [Purgatory.Run] owns all goroutines, and leaves none. All methods may be
-// called concurrently, before, while and after it runs; they never wait for git, with
-// one exception that [Purgatory.Submit] names.
+// called concurrently, before, while and after it runs. They never wait for git, with one
+// exception that [Purgatory.Submit] names, and two for operators: [Purgatory.Maintain] and
+// [Purgatory.RemoveRepository] return when it is done.
 //
 // # Plugging in
 //
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
-// memory and a suite for any, package purgatorymock mocks. [Knower], [Sharer] and
-// [Mender] are powers that a Relay and a GitFetcher may have besides. A panic in what an
+// memory and a suite for any, package purgatorymock mocks. What these may be able to do
+// besides: a Relay [Knower] and [PullCounter]; Repositories [Departures] and [Stager]; a
+// GitFetcher [Sharer], [Taker], [Mender], [Prober] and [Maintainer]. Without one of them what
+// it is for is not done. A panic in what an
 // embedder gives counts as an error of that call, which is tried again as any; Status
 // counts it.
 package purgatory

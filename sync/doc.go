@@ -27,7 +27,8 @@
 // as well: backoff, which is durable before the dial that it accounts for, what was
 // learned about relays, and up to when what is confirmed is complete, which is never
 // later than what is durable in the Store. So a restart within QuickReconnect costs
-// what happened in between. Each thing that can't be kept, or read again, costs
+// what happened in between, and what was fetched in the last minute before it: that is
+// how often it is noted. Each thing that can't be kept, or read again, costs
 // traffic and nothing else.
 //
 // # Inside

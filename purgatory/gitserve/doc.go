@@ -8,10 +8,11 @@
 //
 // [Repositories] are where they are: each in a folder whose name no stranger has
 // chosen, with the lock that purgatory and pushes share. [Handler] answers
-// /<npub>/<identifier>.git. A push is read to its end, and what it wants to change is
+// /<npub>/<identifier>.git, to a browser with a page. A push is read to its end, and what it wants to change is
 // judged, before git sees any of it; git then runs on our own disk, at its own speed,
 // and what it answers is kept for its client, so that a slow one holds no lock and no
-// place. Nobody waits for others longer than git works for them: places are shared by
+// place. What it has changed is on the disk, folders included, before anybody else gets
+// the lock. Nobody waits for others longer than git works for them: places are shared by
 // client, owner and repository (Config.Client: set it behind a proxy), and where there is
 // no room for all, who is slowest has to leave.
 //
@@ -28,7 +29,6 @@
 // did not do the rest.
 //
 // A client that is too slow in any case, or has said too late what it wants, is cut off.
-// What happens before a
-// request is read is a matter of the [http.Server]: without its timeouts, connections
-// that send nothing stay for ever.
+// What happens before a request is read is a matter of the [http.Server]: without its
+// timeouts, connections that send nothing stay for ever.
 package gitserve

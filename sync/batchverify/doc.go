@@ -1,7 +1,7 @@
-// Package batchverify checks the signatures of many events at once. Its
-// [Verifier] is the relaysync.Verifier that a SyncManager has by default: a batch of events with few authors costs a
-// small part of what checking them one by one does, and each event still gets
-// the verdict that a check of its own would give.
+// Package batchverify checks the signatures of many events at once. Its [Verifier] is the
+// relaysync.Verifier that a SyncManager has by default: a batch of events with few authors
+// costs a small part of what checking them one by one does, and each event still gets the
+// verdict that a check of its own would give.
 //
 // # What is checked
 //
