@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // align finds out which objects are missing of some that a repository should have, has
@@ -44,7 +45,7 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *group, r *repository) err
 		return nil
 	}
 	states := r.until
-	r.until = before(states, time.Now().Add(pullsShare))
+	r.until = min(states, r.watch.Worked()+pullsShare)
 	defer func() { r.until = states }()
 	if err := p.look(ctx, g, r, sets); err != nil {
 		return err
@@ -109,7 +110,11 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository, sets []o
 	for _, o := range g.sources(r) {
 		got, err := p.shareFrom(ctx, o, r, ids)
 		if err != nil {
-			// Another owner's repository must not keep this one from being dealt with.
+			// Another owner's repository must not keep this one from being dealt with, nor what
+			// only pull requests name have it taken for a slow one: anybody writes these.
+			if !slices.ContainsFunc(sets, func(set objects) bool { return set.state != nil }) {
+				err = errors.New(err.Error())
+			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
@@ -182,9 +187,8 @@ func (p *Purgatory) shareFrom(ctx context.Context, from filters.RepoRef, r *repo
 	if ids, err = p.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
-	walking, cancel := context.WithDeadlineCause(ctx, r.until, errLong)
-	defer cancel()
-	if err := p.git.share(walking, dir, r.dir, ids); err != nil {
+	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.share(ctx, dir, r.dir, ids) })
+	if err != nil {
 		return false, err
 	}
 	p.step("shared")
@@ -214,14 +218,14 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *group, r *repository) {
 		if !follows || !time.Now().Before(until) {
 			continue
 		}
-		if err := p.alignOther(ctx, g, ref, r, until); err != nil {
+		if err := p.alignOther(ctx, g, ref, r); err != nil {
 			p.cfg.Logger.Debug("refs follow later", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
 		}
 	}
 }
 
 // alignOther aligns another repository, which may have what it lacks from this one.
-func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoRef, r *repository, until time.Time) error {
+func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoRef, r *repository) error {
 	dir, unlock, err := p.enter(ctx, ref, othersLockWait)
 	if err != nil {
 		return err
@@ -232,16 +236,14 @@ func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoR
 	if err != nil || o == nil || !o.as(g) {
 		return err
 	}
-	o.until = until
+	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
 	sets := g.decided(o)
 	if err := p.look(ctx, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.missingOf(sets), r.lacks)
 	if len(ids) > 0 && p.git.sharer != nil {
-		walking, cancel := context.WithDeadlineCause(ctx, until, errLong)
-		err := p.git.share(walking, r.dir, dir, ids)
-		cancel()
+		err := o.work(ctx, o.left(), func(ctx context.Context) error { return p.git.share(ctx, r.dir, dir, ids) })
 		if err != nil {
 			return err
 		}

@@ -295,7 +295,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
 	}
 	for _, ref := range msg.found.concerned {
-		e.looks.want(ref, msg.why, e.laneOf(ref))
+		e.looks.want(ref, msg.why, quick)
 	}
 	e.wholes(ctx, now, msg.found.whole)
 }
@@ -318,14 +318,6 @@ func (e *engine) leave(ctx context.Context) {
 	})
 }
 
-// laneOf is where a repository is looked at.
-func (e *engine) laneOf(ref filters.RepoRef) lane {
-	if e.retries[ref].slow {
-		return slow
-	}
-	return quick
-}
-
 // failed logs what a stranger may have had a part in, once in a while.
 func (e *engine) failed(what, msg string, err error, now time.Time) {
 	if e.fetches.lines.May(line{who: what, what: "look"}, now) {
@@ -336,16 +328,22 @@ func (e *engine) failed(what, msg string, err error, now time.Time) {
 // settled takes in what a look has found.
 func (e *engine) settled(ctx context.Context, msg settledDone) {
 	now := time.Now()
-	if msg.err == nil {
+	in := e.looks.done(msg.ref)
+	long := errors.Is(msg.err, errLong)
+	switch {
+	case msg.err == nil:
 		delete(e.retries, msg.ref)
-	} else if ctx.Err() == nil {
+	case ctx.Err() != nil:
+	case long && in == quick: // that it did not have more time is no reason to have it wait
+		e.retries.slow(msg.ref, true)
+		e.looks.want(msg.ref, msg.why, slow)
+	default:
 		e.failed(msg.ref.String(), "looking at a repository failed", msg.err, now)
 		e.retries.failed(msg.ref, msg.why, now)
-		if errors.Is(msg.err, errLong) && !errors.Is(msg.err, ErrCrowded) {
-			e.retries.slow(msg.ref)
+		if long || msg.found.walked { // else it is not known
+			e.retries.slow(msg.ref, long)
 		}
 	}
-	e.looks.done(msg.ref, e.laneOf(msg.ref))
 	if msg.found.gained {
 		e.surveys.want(msg.ref.Identifier, causes{gained: map[filters.RepoRef]bool{msg.ref: true}})
 	}
@@ -396,7 +394,11 @@ func doubled(first, most time.Duration, n int) time.Duration {
 // retry has looked at again what failed.
 func (e *engine) retry(now time.Time) {
 	for ref, why := range e.retries.due(now) {
-		e.looks.want(ref, why, e.laneOf(ref))
+		in := quick
+		if e.retries[ref].slow {
+			in = slow
+		}
+		e.looks.want(ref, why, in)
 	}
 	for identifier, why := range e.surveys.retries.due(now) {
 		e.surveys.want(identifier, why)

@@ -125,7 +125,6 @@ func TestHeavyTreesWithRealGit(t *testing.T) {
 	beside := release(at+1, "beside")
 	later := release(at+2, "later")
 	t.Logf("alone %v, beside 15 heavy repositories %v and %v", alone.Round(time.Millisecond), beside.Round(time.Millisecond), later.Round(time.Millisecond))
-	// It may be taken for one of those, and wait for the end of such a walk.
-	require.LessOrEqual(t, beside, alone+30*time.Second)
-	require.LessOrEqual(t, later, alone+30*time.Second)
+	require.LessOrEqual(t, beside, alone+10*time.Second)
+	require.LessOrEqual(t, later, alone+10*time.Second)
 }

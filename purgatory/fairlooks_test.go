@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -160,6 +161,111 @@ func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
 		wait(time.Minute)
 	})
 	t.Logf("beside 40 slow repositories of as many keys after %v", took)
+	require.LessOrEqual(t, took, 10*time.Second)
+}
+
+// crowdedGit is slowGit in which one owner's walks wait for a place that others have.
+type crowdedGit struct {
+	*slowGit
+	owner filters.PubKey
+	place chan struct{} // one slot
+}
+
+func (c *crowdedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	c.mu.Lock()
+	ref := c.dirs[dir]
+	c.mu.Unlock()
+	if ref.Owner == c.owner {
+		done := stopwatch.Waits(ctx)
+		select {
+		case c.place <- struct{}{}:
+			done()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		defer func() { <-c.place }()
+	}
+	return c.slowGit.Missing(ctx, dir, ids)
+}
+
+// The time that a look waited for a place in which git may run was time that it had used,
+// so that on a loaded machine it was taken for a long one, and put behind those that are.
+func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
+	for _, busy := range []time.Duration{0, 15 * time.Second, 50 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			victim := relaytest.NewKey("v1")
+			git := &crowdedGit{slowGit: newSlowGit(), owner: victim.PubKey(), place: make(chan struct{}, 1)}
+			git.cost = func(ref filters.RepoRef, _ []nip34.ObjectID) time.Duration {
+				if ref.Owner == victim.PubKey() {
+					return 2 * time.Second // of 2.5 s that a history has
+				}
+				return time.Hour
+			}
+			w := newWorld(t, purgatory.Config{})
+			w.repos, w.fetcher = git, git
+			w.start()
+			at := now()
+			for i := range 20 {
+				heavy(w, git.slowGit, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
+			}
+			wait(2 * time.Minute) // all are known to take long
+			w.relay.put(announce(victim, at))
+			git.Put(repoOf(victim), object(2))
+			git.place <- struct{}{}
+			s := says(victim, now(), "main", 2)
+			w.held(s)
+			began := time.Now()
+			wait(busy)
+			<-git.place
+			for !w.relay.has(s) && time.Since(began) < 25*time.Minute {
+				wait(100 * time.Millisecond)
+			}
+			took := time.Since(began)
+			t.Logf("all places were taken for %v: released after %v", busy, took)
+			require.LessOrEqual(t, took, busy+5*time.Second)
+			w.stop()
+			require.Empty(t, w.git.Broken())
+		})
+	}
+}
+
+// One look that took long had all that was new about its repository wait behind whatever
+// else takes long.
+func TestOneLongLookCondemnsNoRepository(t *testing.T) {
+	var took time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		victim := relaytest.NewKey("v1")
+		git := newSlowGit()
+		git.cost = func(ref filters.RepoRef, ids []nip34.ObjectID) time.Duration {
+			if ref.Owner == victim.PubKey() && ids[0] != object(70) {
+				return 10 * time.Millisecond
+			}
+			return 4 * time.Minute
+		}
+		w := newWorld(t, purgatory.Config{})
+		w.repos, w.fetcher = git, git
+		w.start()
+		at := now()
+		w.relay.put(announce(victim, at-100), says(victim, at-100, "main", 1))
+		git.Put(repoOf(victim), object(1), object(2), object(70))
+		git.Push(repoOf(victim), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		for i := range 20 {
+			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
+		}
+		wait(time.Minute)
+		w.held(says(victim, at, "main", 70))
+		wait(time.Minute)
+		s := says(victim, at+1, "main", 2)
+		w.held(s)
+		began := time.Now()
+		for !w.relay.has(s) && time.Since(began) < 25*time.Minute {
+			wait(100 * time.Millisecond)
+		}
+		took = time.Since(began)
+		w.stop()
+		require.Empty(t, w.git.Broken())
+	})
+	t.Logf("after one long look, beside 20 that take long, released after %v", took)
 	require.LessOrEqual(t, took, 10*time.Second)
 }
 

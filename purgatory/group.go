@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // group is what is known of the repositories with one identifier, as far as it concerns
@@ -53,7 +54,8 @@ type repository struct {
 	unlock  func()
 	members map[filters.PubKey]struct{}
 	refs    Refs
-	until   time.Time                     // when its share of time is over
+	watch   *stopwatch.Watch              // of the look, which may be at others as well
+	until   time.Duration                 // of watch: when its share of time is over
 	found   map[nip34.ObjectID]struct{}   // what is here, with all that it needs
 	missing map[nip34.ObjectID]struct{}   // what was not, of what is of use
 	kinds   map[nip34.ObjectID]ObjectKind // of what is there

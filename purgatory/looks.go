@@ -11,12 +11,12 @@ import (
 //
 // How long a look takes is for whoever made the objects to say, and keys are free. So
 // the owners have turns; none has the last free place beside another one of theirs; and
-// a look that used up its share of time is gone on with in one of a few places of its
-// own, where those wait for each other and for nobody else.
+// what used up a look's share of time is gone on with in one of a few places of its
+// own, where such looks wait for each other and for nobody else. What is new about the
+// same repository does not wait for that.
 type looks struct {
 	places  int // for looks that have a share of time
 	running map[filters.RepoRef]lane
-	todo    map[filters.RepoRef]causes
 	lanes   [2]turns
 }
 
@@ -30,6 +30,7 @@ const (
 
 // turns are the repositories that wait for a place, by owner.
 type turns struct {
+	todo    map[filters.RepoRef]causes
 	owners  []filters.PubKey // that have some waiting, who was served the longest ago first
 	waiting map[filters.PubKey][]filters.RepoRef
 	busy    map[filters.PubKey]int // places that an owner has
@@ -37,9 +38,11 @@ type turns struct {
 }
 
 func newLooks(places int) looks {
-	l := looks{places: places, running: make(map[filters.RepoRef]lane), todo: make(map[filters.RepoRef]causes)}
+	l := looks{places: places, running: make(map[filters.RepoRef]lane)}
 	for i := range l.lanes {
-		l.lanes[i] = turns{waiting: make(map[filters.PubKey][]filters.RepoRef), busy: make(map[filters.PubKey]int)}
+		l.lanes[i] = turns{
+			todo: make(map[filters.RepoRef]causes), waiting: make(map[filters.PubKey][]filters.RepoRef), busy: make(map[filters.PubKey]int),
+		}
 	}
 	return l
 }
@@ -53,71 +56,71 @@ func (l *looks) room(in lane) int {
 }
 
 // want has a repository looked at. One that is being looked at is looked at again.
-func (l *looks) want(ref filters.RepoRef, why causes, in lane) {
-	if old, ok := l.todo[ref]; ok {
-		l.todo[ref] = old.and(why)
-		return
-	}
-	l.todo[ref] = why
-	if _, now := l.running[ref]; !now {
-		l.lanes[in].add(ref)
-	}
-}
+func (l *looks) want(ref filters.RepoRef, why causes, in lane) { l.lanes[in].add(ref, why) }
 
 // next takes the repository whose turn it is, if there is a place for it.
 func (l *looks) next(in lane) (ref filters.RepoRef, why causes, ok bool) {
-	t, room := &l.lanes[in], l.room(in)
-	if t.used >= room {
-		return ref, why, false
-	}
-	ref, ok = t.take(room)
+	t := &l.lanes[in]
+	ref, ok = t.take(l.room(in), func(ref filters.RepoRef) bool {
+		_, now := l.running[ref]
+		return !now
+	})
 	if !ok {
 		return ref, why, false
 	}
-	l.running[ref], why = in, l.todo[ref]
-	delete(l.todo, ref)
+	l.running[ref], why = in, t.todo[ref]
+	delete(t.todo, ref)
 	return ref, why, true
 }
 
-// done gives a place back.
-func (l *looks) done(ref filters.RepoRef, next lane) {
-	t := &l.lanes[l.running[ref]]
+// done gives a place back, and returns where that was.
+func (l *looks) done(ref filters.RepoRef) (in lane) {
+	in = l.running[ref]
+	t := &l.lanes[in]
 	delete(l.running, ref)
 	t.used--
 	if t.busy[ref.Owner]--; t.busy[ref.Owner] == 0 {
 		delete(t.busy, ref.Owner)
 	}
-	if _, again := l.todo[ref]; again {
-		l.lanes[next].add(ref)
-	}
+	return in
 }
 
-func (t *turns) add(ref filters.RepoRef) {
+func (t *turns) add(ref filters.RepoRef, why causes) {
+	if old, waits := t.todo[ref]; waits {
+		t.todo[ref] = old.and(why)
+		return
+	}
+	t.todo[ref] = why
 	if len(t.waiting[ref.Owner]) == 0 {
 		t.owners = append(t.owners, ref.Owner)
 	}
 	t.waiting[ref.Owner] = append(t.waiting[ref.Owner], ref)
 }
 
-// take takes the next one of the owner who has the fewest places, and of these of who
+// take takes the next free one of the owner who has the fewest places, and of these of who
 // had a turn the longest ago.
-func (t *turns) take(room int) (ref filters.RepoRef, ok bool) {
-	best := -1
+func (t *turns) take(room int, free func(ref filters.RepoRef) bool) (ref filters.RepoRef, ok bool) {
+	best, at := -1, 0
 	for i, o := range t.owners {
-		if n := t.busy[o]; best < 0 || n < t.busy[t.owners[best]] {
-			best = i
-			if n == 0 {
-				break
-			}
+		if best >= 0 && t.busy[o] >= t.busy[t.owners[best]] {
+			continue
+		}
+		j := slices.IndexFunc(t.waiting[o], free)
+		if j < 0 {
+			continue
+		}
+		best, at = i, j
+		if t.busy[o] == 0 {
+			break
 		}
 	}
-	if best < 0 || (room > 1 && t.busy[t.owners[best]] > 0 && t.used == room-1) {
+	if best < 0 || t.used >= room || (room > 1 && t.busy[t.owners[best]] > 0 && t.used == room-1) {
 		return ref, false
 	}
 	owner := t.owners[best]
 	t.owners = slices.Delete(t.owners, best, best+1)
-	ref = t.waiting[owner][0]
-	if rest := t.waiting[owner][1:]; len(rest) > 0 {
+	ref = t.waiting[owner][at]
+	if rest := slices.Delete(t.waiting[owner], at, at+1); len(rest) > 0 {
 		t.waiting[owner] = rest
 		t.owners = append(t.owners, owner)
 	} else {
@@ -147,13 +150,10 @@ func (r retries[K]) failed(k K, why causes, now time.Time) {
 	r[k] = x
 }
 
-// slow notes that something used up its share of time. That it did not have more is no
-// reason to have it wait.
-func (r retries[K]) slow(k K) {
+// slow notes whether something used up its share of time when it was tried last.
+func (r retries[K]) slow(k K, is bool) {
 	x := r[k]
-	if !x.slow {
-		x.slow, x.failures = true, 1
-	}
+	x.slow = is
 	r[k] = x
 }
 

@@ -30,7 +30,7 @@ func TestLooksInTurns(t *testing.T) {
 	l.want(ref(2, 0), causes{}, quick)
 	l.want(ref(3, 0), causes{}, quick)
 	require.Equal(t, []byte{2, 0}, []byte{next(quick), next(quick)})
-	l.done(ref(1, 0), quick)
+	require.Equal(t, quick, l.done(ref(1, 0)))
 	require.Equal(t, []byte{3, 0}, []byte{next(quick), next(quick)})
 	for i := range 5 {
 		l.want(ref(4, i), causes{}, slow)
@@ -38,14 +38,42 @@ func TestLooksInTurns(t *testing.T) {
 	}
 	require.Equal(t, []byte{4, 5, 0}, []byte{next(slow), next(slow), next(slow)})
 
-	// What is wanted while it is looked at is looked at again.
+	// What is wanted while it is looked at is looked at again, and not at once.
 	l.want(ref(4, 0), causes{check: true}, slow)
 	require.Zero(t, next(slow))
-	l.done(ref(4, 0), quick)
-	l.done(ref(2, 0), quick)
-	l.done(ref(3, 0), quick)
+	require.Equal(t, slow, l.done(ref(4, 0)))
+	require.Equal(t, byte(4), next(slow), "another one of that owner")
+	l.done(ref(5, 0))
+	require.Equal(t, byte(5), next(slow))
+
+	// What is new about something that takes long does not wait for that.
+	l.done(ref(2, 0))
+	l.done(ref(3, 0))
+	l.want(ref(4, 0), causes{late: true}, quick)
 	again, why, ok := l.next(quick)
 	require.True(t, ok)
 	require.Equal(t, ref(4, 0), again)
-	require.True(t, why.check)
+	require.Equal(t, causes{late: true}, why)
+	l.done(ref(4, 1))
+	for range 3 { // the others of its owner, while it has a place in the other lane
+		got, _, ok := l.next(slow)
+		require.True(t, ok)
+		require.NotEqual(t, ref(4, 0), got)
+		l.done(got)
+	}
+	require.Zero(t, next(slow))
+	require.Equal(t, quick, l.done(ref(4, 0)))
+	l.done(ref(5, 1))
+	found := false
+	for range 9 {
+		got, why, ok := l.next(slow)
+		require.True(t, ok)
+		if got == ref(4, 0) {
+			found = true
+			require.True(t, why.check)
+			break
+		}
+		l.done(got)
+	}
+	require.True(t, found)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // need is what is missing of one repository, and where it may be had.
@@ -31,13 +32,18 @@ type found struct {
 	need   need
 	whole  bool // it lacks nothing any more
 	gained bool // it has something that it lacked
+	walked bool // there was time enough for the histories that states name
 }
+
+// crowdShare is how many times its share of time a look waits at most for places in which
+// git may run, which others have: the repository is locked meanwhile.
+const crowdShare = 6
 
 // settle looks at a repository: refs are made what the newest authorised state says whose
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if histories were not walked within
-// share.
+// share, which is time of git in this repository, whatever it has to wait for others.
 func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes, share time.Duration) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -58,7 +64,7 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 	if r == nil {
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
-	r.until = time.Now().Add(share)
+	r.watch, r.until = stopwatch.New(crowdShare*share, ErrCrowded), share
 	f, err := p.settleLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, p.endElsewhere(ctx, g))
@@ -71,7 +77,9 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 // settleLocked is settle while the repository is locked.
 func (p *Purgatory) settleLocked(ctx context.Context, g *group, r *repository, number uint64) (found, error) {
 	errs := []error{p.end(ctx, g, r)}
+	walked := false
 	if r.failed = p.align(ctx, g, r, g.decided(r)); r.failed == nil {
+		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrCrowded)
 		p.alignOthers(ctx, g, r)
 		errs = append(errs, p.release(ctx, g, r))
 		r.failed = p.alignPulls(ctx, g, r)
@@ -88,7 +96,9 @@ func (p *Purgatory) settleLocked(ctx context.Context, g *group, r *repository, n
 	if err := errors.Join(r.failed, r.trouble); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
 	}
-	return p.note(g, r, n, number), errors.Join(errs...)
+	f := p.note(g, r, n, number)
+	f.walked = walked
+	return f, errors.Join(errs...)
 }
 
 // end strikes off what does not wait any more, after the refs of pull requests that

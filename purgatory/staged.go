@@ -83,14 +83,8 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.Object
 		if u.Tip != tip {
 			continue
 		}
-		walking, cancel := context.WithTimeoutCause(ctx, time.Until(r.until)/2, errLong)
-		err := p.git.take(walking, r.dir, u.Dir, []nip34.ObjectID{tip})
-		cancel()
+		err := r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
 		switch {
-		case errors.Is(err, ErrCrowded):
-			return fmt.Errorf("%w: %s", ErrCrowded, printable(err.Error()))
-		case err != nil && walking.Err() != nil && ctx.Err() == nil && errors.Is(context.Cause(walking), errLong):
-			return fmt.Errorf("pull request: %w", errLong)
 		case err == nil:
 			p.step("taken")
 			delete(r.missing, tip)

@@ -169,25 +169,24 @@ func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	patience := time.Until(w.r.until) / 2
+	patience := w.r.left() / 2
 	now := time.Now()
 	for _, id := range ids {
 		if c, long := w.past.long[id]; long && patience <= c.after && now.Before(c.at.Add(longAgain)) {
 			return errLong
 		}
 	}
-	walking, cancel := context.WithTimeoutCause(ctx, patience, errLong)
-	defer cancel()
-	missing, err := w.p.git.Missing(walking, w.r.dir, ids)
-	switch {
-	case errors.Is(err, ErrCrowded): // not what these histories need was too much
-		return fmt.Errorf("%w: %s", ErrCrowded, printable(err.Error()))
-	case err != nil && walking.Err() != nil && ctx.Err() == nil:
+	var missing []nip34.ObjectID
+	err := w.r.work(ctx, patience, func(ctx context.Context) (err error) {
+		missing, err = w.p.git.Missing(ctx, w.r.dir, ids)
+		return err
+	})
+	if err != nil {
 		for _, id := range ids {
-			w.past.long[id] = cut{at: now, after: max(patience, w.past.long[id].after)}
+			if errors.Is(err, errLong) {
+				w.past.long[id] = cut{at: now, after: max(patience, w.past.long[id].after)}
+			}
 		}
-		return fmt.Errorf("%w: %s", errLong, printable(err.Error()))
-	case err != nil:
 		return err
 	}
 	w.walked = true
@@ -197,6 +196,27 @@ func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 		w.past.whole[id] = !lacking
 	}
 	return nil
+}
+
+// left is what is left of a look's share of time.
+func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
+
+// work has git do something that may take as long as whoever made the objects likes. The
+// error wraps errLong if it took more time than it may, and ErrCrowded if others had all
+// places for too long: that says nothing about the repository.
+func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
+	working, cancel := r.watch.Limit(ctx, most, errLong)
+	defer cancel()
+	err := do(working)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	for _, reason := range []error{ErrCrowded, errLong} {
+		if errors.Is(err, reason) || errors.Is(context.Cause(working), reason) {
+			return fmt.Errorf("%w: %s", reason, printable(err.Error()))
+		}
+	}
+	return err
 }
 
 // notThere returns those of ids that are certainly not here.

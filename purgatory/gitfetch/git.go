@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // ErrGit is wrapped by every error about the git program itself.
@@ -151,7 +152,7 @@ func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
 	defer release()
 	ran := time.Now()
 	out, err := f.runNow(ctx, c)
-	if err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // it had less than its time
+	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // it had less than its time
 		err = fmt.Errorf("%w: %w", purgatory.ErrCrowded, err)
 	}
 	return out, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // slots are the right to run git: so many processes at once, in turns by owner. Who
@@ -41,12 +42,15 @@ const longAfter = 10 * time.Second
 func newSlots(most int) *slots { return &slots{most: most, busy: make(map[string]int)} }
 
 // acquire waits for the right to run a child in a repository. A walk may take long
-// unless its context ends soon.
+// unless its context ends soon. The time of waiting is not that of a look.
 func (c *slots) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
 	long := walk
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
+	if left, limited := stopwatch.Left(ctx); limited {
+		long = walk && left > longAfter
+	} else if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
 		long = false
 	}
+	defer stopwatch.Waits(ctx)()
 	// The repositories of an owner are in one folder, as package gitserve has them.
 	w := &waiter{owner: filepath.Dir(dir), walk: walk, long: long, given: make(chan struct{})}
 	c.mu.Lock()
