@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -69,5 +70,33 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 		require.Zero(t, w.p.Sizes()["pinned"])
 		wait(2 * time.Hour)
 		require.Empty(t, w.p.Held(nostrFilter{}))
+	})
+}
+
+// An announcement expired while a look was making its repository, which was left there for
+// good: nobody announces it, nor knows of it.
+func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Hold: 2 * time.Minute, MaxHold: 10 * time.Minute, SoftExpiry: time.Hour})
+		repos := &watchedRepos{Fake: w.git}
+		w.repos = struct{ purgatory.Repositories }{repos} // which can't take it out of service later
+		made := 0
+		repos.making = func(context.Context, filters.RepoRef) {
+			made++
+			time.Sleep(3 * time.Minute) // a disk that is slow
+		}
+		w.start()
+		w.held(announce(alice, now()))
+		w.held(says(alice, now(), "main", 1))
+		wait(2*time.Minute + 30*time.Second)
+		require.Equal(t, 1, made)
+		require.Len(t, w.p.Announcements("r"), 1, "it waits as long as that is being made")
+		wait(2 * time.Minute)
+		require.Empty(t, w.p.Announcements("r"))
+		require.False(t, w.git.Has(repoOf(alice)))
+		wait(2 * time.Hour)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.Zero(t, w.p.Sizes()["pinned"]+w.p.Sizes()["ending"])
+		w.stop()
 	})
 }
