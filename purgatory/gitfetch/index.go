@@ -8,15 +8,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"sort"
 )
 
 // indexFile is the index of a pack of ours, read where it lies: those of large
-// repositories do not fit into memory several times.
+// repositories do not fit into memory several times. It is for one goroutine.
 type indexFile struct {
 	file  *os.File
 	idLen int
 	fan   [256]uint32 // how many ids begin with each byte or one below it
+	near  []byte      // ids that has reads at once
 }
+
+// nearIDs is how many ids are read at once by who looks for one: that is where it lies, as
+// hashes are spread evenly, give or take, among a million in a pack.
+const nearIDs = 128
 
 // openIndex opens the index of a pack, version 2.
 func openIndex(on files, path string, idLen int) (*indexFile, error) {
@@ -42,28 +49,55 @@ func (x *indexFile) close() { _ = x.file.Close() } // it was only read
 
 func (x *indexFile) len() int { return int(x.fan[255]) }
 
-// has looks for an id, as bytes.
+// has looks for an id, as bytes. It begins where the id should be; where they are not
+// spread evenly, which somebody may have seen to, it halves what is left.
 func (x *indexFile) has(id []byte) (bool, error) {
 	lo, hi := 0, int(x.fan[id[0]])
 	if id[0] > 0 {
 		lo = int(x.fan[id[0]-1])
 	}
-	at := make([]byte, x.idLen)
+	guess := lo + int(uint64(max(0, hi-lo))*uint64(binary.BigEndian.Uint32(id[1:]))>>32)
 	for lo < hi {
-		mid := lo + (hi-lo)/2
-		if _, err := x.file.ReadAt(at, int64(indexFanout)+int64(mid)*int64(x.idLen)); err != nil {
+		n := min(nearIDs, hi-lo)
+		from := min(max(lo, guess-n/2), hi-n)
+		if x.near == nil {
+			x.near = make([]byte, nearIDs*x.idLen)
+		}
+		near := x.near[:n*x.idLen]
+		if _, err := x.file.ReadAt(near, int64(indexFanout)+int64(from)*int64(x.idLen)); err != nil {
 			return false, err
 		}
-		switch c := bytes.Compare(at, id); {
-		case c == 0:
-			return true, nil
-		case c < 0:
-			lo = mid + 1
+		at := func(i int) []byte { return near[i*x.idLen : (i+1)*x.idLen] }
+		switch {
+		case bytes.Compare(id, at(0)) < 0:
+			hi = from
+		case bytes.Compare(id, at(n-1)) > 0:
+			lo = from + n
 		default:
-			hi = mid
+			i := sort.Search(n, func(i int) bool { return bytes.Compare(at(i), id) >= 0 })
+			return bytes.Equal(at(i), id), nil
 		}
+		guess = lo + (hi-lo)/2
 	}
 	return false, nil
+}
+
+// openIndexes opens the indexes of packs in a folder; close is to be called in any case.
+func openIndexes(folder string, bases []string, idLen int) (indexes []*indexFile, closeAll func(), err error) {
+	var open []*indexFile
+	closeAll = func() {
+		for _, x := range open {
+			x.close()
+		}
+	}
+	for _, base := range bases {
+		x, err := openIndex(filepath.Join(folder, base+".idx"), idLen)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		open = append(open, x)
+	}
+	return open, closeAll, nil
 }
 
 // ids reads the ids in order.

@@ -83,19 +83,22 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 		return nil, false, err
 	}
 	var names []string
-	var all packIndexes
 	for _, e := range entries {
-		base, ok := strings.CutSuffix(e.Name(), ".idx")
-		if !ok {
-			continue
+		if base, ok := strings.CutSuffix(e.Name(), ".idx"); ok {
+			names = append(names, base)
 		}
-		xs, err := f.readIndexes(folder, map[string]bool{e.Name(): true}, idLen)
-		if err != nil {
-			return nil, false, err
-		}
-		names, all = append(names, base), append(all, xs...)
+	}
+	all, closeAll, err := openIndexes(folder, names, idLen)
+	defer closeAll()
+	if err != nil {
+		return nil, false, err
 	}
 	used, needed := make([]bool, len(all)), 0
+	order := make([]int, len(all)) // in which they are looked into: the last that had one first
+	for i := range order {
+		order[i] = i
+	}
+	var failed error
 	_, err = f.run(ctx, child{
 		dir: dir, stdin: bytes.NewReader(revisions), long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
@@ -106,16 +109,23 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 				loose = true
 				return
 			}
-			for i, x := range all {
-				if x.has(id[:idLen]) {
+			for n, i := range order {
+				has, err := all[i].has(id[:idLen])
+				if err != nil {
+					failed = err
+					return
+				}
+				if has {
 					used[i] = true
+					copy(order[1:n+1], order[:n])
+					order[0] = i
 					return
 				}
 			}
 			loose = true
 		},
 	})
-	if err != nil {
+	if err = errors.Join(err, failed); err != nil {
 		return nil, false, err
 	}
 	brought := 0
