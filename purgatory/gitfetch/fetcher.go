@@ -55,7 +55,8 @@ type Fetcher struct {
 	http     *http.Client
 	client   *upload.Client
 	children *slots
-	copies   copies
+	copies   copies        // of objects that another repository of ours has
+	unshared copies        // of packs that another one has as well
 	fetching chan struct{} // and one for each fetch that waits for a server
 	long     chan struct{} // and one for each of them that takes longer than Timeout
 	epoch    string        // in the names of quarantines: whose they are
@@ -109,6 +110,8 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		addresses: &addresses{most: cfg.MaxAddressDay},
 
 		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool), parts: make(map[string][]nip34.ObjectID),
+
+		copies: copies{most: maxCopies}, unshared: copies{most: maxCopies},
 
 		free:  disk.Free,
 		files: osFiles{},

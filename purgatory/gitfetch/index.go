@@ -83,7 +83,7 @@ func (x *indexFile) has(id []byte) (bool, error) {
 }
 
 // openIndexes opens the indexes of packs in a folder; close is to be called in any case.
-func openIndexes(folder string, bases []string, idLen int) (indexes []*indexFile, closeAll func(), err error) {
+func openIndexes(on files, folder string, bases []string, idLen int) (indexes []*indexFile, closeAll func(), err error) {
 	var open []*indexFile
 	closeAll = func() {
 		for _, x := range open {
@@ -91,7 +91,7 @@ func openIndexes(folder string, bases []string, idLen int) (indexes []*indexFile
 		}
 	}
 	for _, base := range bases {
-		x, err := openIndex(filepath.Join(folder, base+".idx"), idLen)
+		x, err := openIndex(on, filepath.Join(folder, base+".idx"), idLen)
 		if err != nil {
 			return nil, closeAll, err
 		}

@@ -103,7 +103,7 @@ func TestIndexHas(t *testing.T) {
 				slices.SortFunc(ids, func(a, b [20]byte) int { return bytes.Compare(a[:], b[:]) })
 				path := filepath.Join(t.TempDir(), "pack-1.idx")
 				writeIndex(t, path, n, func(i int) [20]byte { return ids[i] })
-				x, err := openIndex(path, 20)
+				x, err := openIndex(osFiles{}, path, 20)
 				require.NoError(t, err)
 				defer x.close()
 				require.Equal(t, n, x.len())

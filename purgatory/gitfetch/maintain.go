@@ -3,6 +3,7 @@ package gitfetch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,6 +37,9 @@ const (
 	// or they become one. So there are never more than some of them, and each object is
 	// written again only as often as its pack doubles.
 	geometry = 2
+	// maxShared is how many packs stay as they are because another repository has them too:
+	// the largest. The others are like our own, though that takes room.
+	maxShared = 16
 	// pruneEvery is the least time between two looks at all objects of a repository. It
 	// is longer for one where that takes long: at most one part in pruneShare of the time
 	// goes there.
@@ -66,6 +70,8 @@ type upkeep struct {
 	loose int        // objects with a file of their own
 	tips  []nip34.ObjectID
 	named []nip34.ObjectID // by logs and by events that wait
+
+	unpaid bool // a pack stays though not all of it is named
 }
 
 // packFile is one pack of a repository.
@@ -75,6 +81,7 @@ type packFile struct {
 	size    int64
 	cruft   bool // it has what nothing named when it was made
 	shared  bool // another repository has it as well: to write it anew would take room twice
+	linked  bool // and it came here from there, so that it is for us to say who pays
 }
 
 // diary is what is kept beside a repository of its maintenance. To lose it costs a look
@@ -207,6 +214,10 @@ func (u *upkeep) look() error {
 	if err != nil {
 		return err
 	}
+	came, err := linked(u.f.files, u.dir)
+	if err != nil {
+		return err
+	}
 	names, links := make(map[string]int64), make(map[string]uint64)
 	for _, e := range entries {
 		info, err := e.Info()
@@ -225,6 +236,7 @@ func (u *upkeep) look() error {
 			continue
 		}
 		p := packFile{base: base, size: bytes + names[base+".pack"], shared: links[base+".pack"] > 1}
+		p.linked = p.shared && came[base]
 		_, p.cruft = names[base+".mtimes"]
 		u.size += p.size
 		u.done.Packs++
@@ -419,10 +431,24 @@ func (u *upkeep) hasOldLogs() (old bool, err error) {
 
 // roll makes one pack of the smallest, where there are more than readers should meet.
 func (u *upkeep) roll(ctx context.Context) error {
-	packs := slices.DeleteFunc(slices.Clone(u.packs), func(p packFile) bool { return p.cruft || p.shared })
+	stay := u.largestShared()
+	packs := slices.DeleteFunc(slices.Clone(u.packs), func(p packFile) bool { return p.cruft || stay[p.base] })
 	packs = packs[:outOfOrder(packs)]
 	if len(packs)+u.loose/fewPacks < fewPacks {
 		return nil
+	}
+	if bytes := linkedBytes(packs); bytes > 0 {
+		paid, err := u.pay(ctx, bytes)
+		if err != nil {
+			return err
+		}
+		if !paid { // the rest is our own
+			packs = slices.DeleteFunc(packs, func(p packFile) bool { return p.linked })
+			packs = packs[:outOfOrder(packs)]
+			if len(packs)+u.loose/fewPacks < fewPacks {
+				return nil
+			}
+		}
 	}
 	if err := u.room(packs); err != nil {
 		return err
@@ -452,6 +478,42 @@ func (u *upkeep) roll(ctx context.Context) error {
 		}
 	}
 	return u.locked(ctx, func(ctx context.Context) error { return u.swap(ctx, packs, false, fresh) })
+}
+
+// largestShared returns the shared packs that stay as they are while all of them is named.
+func (u *upkeep) largestShared() map[string]bool {
+	shared := slices.DeleteFunc(slices.Clone(u.packs), func(p packFile) bool { return !p.shared || p.cruft })
+	slices.SortStableFunc(shared, func(a, b packFile) int { return cmp.Compare(b.size, a.size) })
+	stay := make(map[string]bool)
+	for _, p := range shared[:min(len(shared), maxShared)] {
+		stay[p.base] = true
+	}
+	return stay
+}
+
+// linkedBytes is how much room it takes to write packs anew that came from elsewhere.
+func linkedBytes(packs []packFile) (sum int64) {
+	for _, p := range packs {
+		if p.linked {
+			sum += p.size
+		}
+	}
+	return sum
+}
+
+// pay charges the owner of the repository with a copy of what takes no room as it is. Who
+// only has to name a pack to have it could fill the disk with it otherwise, a key at a time.
+// Whose pack it was pays nothing: he has brought it, and others leave with one copy in all.
+func (u *upkeep) pay(ctx context.Context, bytes int64) (paid bool, err error) {
+	who, err := u.f.payer(ctx, u.dir)
+	if err != nil {
+		return false, err
+	}
+	_, err = u.f.unshared.spend(u.now, who, bytes)
+	if errors.Is(err, errCopies) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // outOfOrder returns how many of the packs, the smallest first, are to become one: after
@@ -512,6 +574,9 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		if err := u.swap(ctx, u.packs, true, main, rest); err != nil {
 			return err
 		}
+		if u.unpaid { // another time
+			return nil
+		}
 		var err error
 		book.State, err = u.state(ctx)
 		return err
@@ -525,28 +590,35 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 }
 
 // keepShared has packs stay as they are that another repository has as well, if all that is
-// in them is named here.
+// in them is named here, and they are not too many; or if nobody pays for a copy.
 func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
+	if u.how.Now {
+		return nil
+	}
+	stay := u.largestShared()
 	var shared []packFile
-	for _, p := range u.packs {
-		if p.shared && !p.cruft && !u.how.Now {
-			shared = append(shared, p)
+	var names []string
+	for _, p := range slices.Clone(u.packs) {
+		switch {
+		case stay[p.base]:
+			shared, names = append(shared, p), append(names, p.base)
+		case p.linked && !p.cruft: // the smallest first
+			if err := u.keepUnlessPaid(ctx, p); err != nil {
+				return err
+			}
 		}
 	}
 	if len(shared) == 0 {
 		return nil
 	}
-	open, has := make([]*indexFile, len(shared)), make([]int, len(shared))
-	for i, p := range shared {
-		x, err := openIndex(u.f.files, u.path(p.base+".idx"), u.id)
-		if err != nil {
-			return err
-		}
-		defer x.close()
-		open[i] = x
+	open, closeAll, err := openIndexes(u.f.files, u.path(""), names, u.id)
+	defer closeAll()
+	if err != nil {
+		return err
 	}
+	has := make([]int, len(shared))
 	var failed error
-	_, err := u.f.runNow(ctx, child{
+	_, err = u.f.runNow(ctx, child{
 		dir: u.dir, stdin: lines(named), nice: true, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			var id [32]byte
@@ -564,12 +636,30 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 		return fmt.Errorf("looking for what is shared: %w", err)
 	}
 	for i, p := range shared {
-		if has[i] == p.objects {
-			u.kept = append(u.kept, p.base)
-			u.packs = slices.DeleteFunc(u.packs, func(o packFile) bool { return o.base == p.base })
+		switch {
+		case has[i] == p.objects:
+			u.keep(p)
+		case p.linked: // what is not named any more is copied as well, until its grace is over
+			if err := u.keepUnlessPaid(ctx, p); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func (u *upkeep) keep(p packFile) {
+	u.kept = append(u.kept, p.base)
+	u.packs = slices.DeleteFunc(u.packs, func(o packFile) bool { return o.base == p.base })
+}
+
+func (u *upkeep) keepUnlessPaid(ctx context.Context, p packFile) error {
+	paid, err := u.pay(ctx, p.size)
+	if err == nil && !paid {
+		u.keep(p)
+		u.unpaid = true
+	}
+	return err
 }
 
 // rest makes a pack of what nothing names and is not old enough to go, with what that
