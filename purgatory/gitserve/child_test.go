@@ -3,6 +3,7 @@ package gitserve
 import (
 	"encoding/hex"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,10 +134,7 @@ func TestGitThatCannotBeRun(t *testing.T) {
 	r.git.cfg.Git = filepath.Join(t.TempDir(), "git")
 	resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
 	require.Equal(t, 500, resp.StatusCode)
-	require.NoError(t, r.repos.lock.Close())
-	resp, _ = r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
-	require.Equal(t, 500, resp.StatusCode)
-	lock, err := lockFolder(r.repos.dir, lockMost)
-	require.NoError(t, err)
-	r.repos.lock = lock
+	got := httptest.NewRecorder() // it can't even be started where there is no folder any more
+	require.False(t, r.git.run(t.Context(), got, owner.Ref("x"), call{dir: filepath.Join(t.TempDir(), "gone"), path: "/info/refs", method: "GET", cpu: time.Second}))
+	require.Equal(t, 500, got.Code)
 }
