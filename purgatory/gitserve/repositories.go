@@ -28,7 +28,7 @@ import (
 // All methods may be called concurrently; one process at a time may use a folder.
 type Repositories struct {
 	dir   string
-	root  *os.Root
+	root  folder
 	lock  *os.File // of the folder, which git has open as well
 	names atomic.Uint64
 	flush func(*os.File) error // to the disk
@@ -81,6 +81,11 @@ func Open(dir string) (*Repositories, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), lock.Close())
 	}
+	return openAt(dir, root, lock)
+}
+
+// openAt opens a folder that is locked, and lets go of it if that fails.
+func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error) {
 	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage), unsure: make(map[filters.RepoRef]struct{})}
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
@@ -373,7 +378,12 @@ func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq
 				return
 			}
 			for _, d := range folders {
-				if ref, ok := r.refAt(path.Join(name, d.Name())); ok && !yield(ref, nil) {
+				ref, ok, err := r.refAt(path.Join(name, d.Name()))
+				if err != nil {
+					yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+					return
+				}
+				if ok && !yield(ref, nil) {
 					return
 				}
 			}
@@ -382,17 +392,20 @@ func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq
 }
 
 // refAt reads whose repository it is that is at a place.
-func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool) {
+func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "description"))
 	if err != nil {
-		return ref, false
+		if errors.Is(err, syscall.ENOTDIR) {
+			err = nil
+		}
+		return ref, false, ifExists(err)
 	}
 	name, err := strconv.Unquote(strings.TrimSpace(string(text)))
 	if err != nil {
-		return ref, false
+		return ref, false, nil //nolint:nilerr // an operator's own text
 	}
 	ref, err = filters.ParseRepoRef(name)
-	return ref, err == nil && place(ref) == at
+	return ref, err == nil && place(ref) == at, nil
 }
 
 // Depart implements [purgatory.Departures]. Git that reads it has it open and goes on.
@@ -432,11 +445,8 @@ func (r *Repositories) depart(at string) error {
 
 // Sweep implements [purgatory.Departures].
 func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
-	folders, err := fs.Glob(r.root.FS(), path.Join(departed, "*", "*.git"))
-	if err != nil {
-		return fmt.Errorf("removing repositories: %w", err)
-	}
-	var errs []error
+	folders, err := r.departures()
+	errs := []error{err}
 	for _, at := range folders {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
@@ -459,6 +469,24 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("removing repositories: %w", err)
 	}
 	return nil
+}
+
+// departures are the folders of what has departed.
+func (r *Repositories) departures() (all []string, err error) {
+	owners, err := fs.ReadDir(r.root.FS(), departed)
+	errs := []error{err}
+	for _, o := range owners {
+		folders, err := fs.ReadDir(r.root.FS(), path.Join(departed, o.Name()))
+		if !errors.Is(err, syscall.ENOTDIR) {
+			errs = append(errs, ifExists(err))
+		}
+		for _, d := range folders {
+			if path.Ext(d.Name()) == ".git" {
+				all = append(all, path.Join(departed, o.Name(), d.Name()))
+			}
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 func (r *Repositories) isThere(at string) bool {

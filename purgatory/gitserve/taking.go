@@ -118,8 +118,8 @@ func (r *Repositories) sweepPacked(at string) error {
 	if err != nil {
 		return ifExists(err) // who has it now also has what is written
 	}
-	if _, err := r.root.Lstat(path.Join(at, "gc.pid")); err == nil {
-		return nil
+	if _, err := r.root.Lstat(path.Join(at, "gc.pid")); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	time.Sleep(min(packingMost, packingMost-time.Since(info.ModTime())))
 	now, err := r.root.Lstat(lock)
@@ -151,9 +151,12 @@ func (r *Repositories) sweepPushes() error {
 		if _, err := hex.DecodeString(owner); !ok || !has || err != nil {
 			continue
 		}
-		if at := path.Join(owner, repo); r.isThere(at) {
-			errs = append(errs, r.sweep(at), r.syncPushed(at))
+		at := path.Join(owner, repo)
+		if _, err := r.root.Stat(path.Join(at, "HEAD")); err != nil {
+			errs = append(errs, ifExists(err)) // if it is there, its mark must stay
+			continue
 		}
+		errs = append(errs, r.sweep(at), r.syncPushed(at))
 	}
 	return errors.Join(errs...)
 }

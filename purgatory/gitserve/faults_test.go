@@ -1,0 +1,310 @@
+package gitserve
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// faultyFolder fails once, at the n-th thing that is done to it.
+type faultyFolder struct {
+	folder
+	mu      sync.Mutex
+	n, done int
+	what    string // what failed
+}
+
+func (f *faultyFolder) step(op, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.done++; f.done != f.n {
+		return nil
+	}
+	f.what = op + " " + name
+	return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
+}
+
+func (f *faultyFolder) Stat(name string) (fs.FileInfo, error) {
+	if err := f.step("stat", name); err != nil {
+		return nil, err
+	}
+	return f.folder.Stat(name)
+}
+
+func (f *faultyFolder) Lstat(name string) (fs.FileInfo, error) {
+	if err := f.step("lstat", name); err != nil {
+		return nil, err
+	}
+	return f.folder.Lstat(name)
+}
+
+func (f *faultyFolder) Open(name string) (*os.File, error) {
+	if err := f.step("open", name); err != nil {
+		return nil, err
+	}
+	return f.folder.Open(name)
+}
+
+func (f *faultyFolder) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	if err := f.step("open", name); err != nil {
+		return nil, err
+	}
+	return f.folder.OpenFile(name, flag, mode)
+}
+
+func (f *faultyFolder) Create(name string) (*os.File, error) {
+	if err := f.step("create", name); err != nil {
+		return nil, err
+	}
+	return f.folder.Create(name)
+}
+
+func (f *faultyFolder) ReadFile(name string) ([]byte, error) {
+	if err := f.step("read", name); err != nil {
+		return nil, err
+	}
+	return f.folder.ReadFile(name)
+}
+
+func (f *faultyFolder) Mkdir(name string, mode fs.FileMode) error {
+	if err := f.step("mkdir", name); err != nil {
+		return err
+	}
+	return f.folder.Mkdir(name, mode)
+}
+
+func (f *faultyFolder) Rename(from, to string) error {
+	if err := f.step("rename", to); err != nil {
+		return err
+	}
+	return f.folder.Rename(from, to)
+}
+
+func (f *faultyFolder) Remove(name string) error {
+	if err := f.step("remove", name); err != nil {
+		return err
+	}
+	return f.folder.Remove(name)
+}
+
+func (f *faultyFolder) RemoveAll(name string) error {
+	if err := f.step("removeall", name); err != nil {
+		return err
+	}
+	return f.folder.RemoveAll(name)
+}
+
+func (f *faultyFolder) FS() fs.FS { return faultyTree{f.folder.FS(), f} }
+
+func (f *faultyFolder) failed() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.what
+}
+
+// faultyTree is what a faultyFolder has, to be walked.
+type faultyTree struct {
+	fs.FS
+	f *faultyFolder
+}
+
+func (t faultyTree) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := t.f.step("readdir", name); err != nil {
+		return nil, err
+	}
+	return fs.ReadDir(t.FS, name)
+}
+
+func (t faultyTree) Stat(name string) (fs.FileInfo, error) {
+	if err := t.f.step("stat", name); err != nil {
+		return nil, err
+	}
+	return fs.Stat(t.FS, name)
+}
+
+// handled is a folder of repositories to which everything is done once, and again where
+// that fails.
+type handled struct {
+	t    *testing.T
+	dir  string
+	f    *faultyFolder
+	r    *Repositories
+	told bool
+}
+
+func (h *handled) try(do func() error) {
+	h.t.Helper()
+	err := do()
+	if err == nil {
+		return
+	}
+	require.ErrorIs(h.t, err, syscall.EIO, h.f.failed())
+	require.NotErrorIs(h.t, err, purgatory.ErrNoRepository, h.f.failed())
+	h.told = true
+	require.NoError(h.t, do(), h.f.failed())
+}
+
+func (h *handled) open() {
+	h.try(func() error {
+		lock, err := lockFolder(h.dir, lockMost)
+		require.NoError(h.t, err)
+		root, err := os.OpenRoot(h.dir)
+		require.NoError(h.t, err)
+		h.f.folder = root
+		h.r, err = openAt(h.dir, h.f, lock)
+		return err
+	})
+	h.r.flush = func(file *os.File) error {
+		if err := h.f.step("sync", filepath.Base(file.Name())); err != nil {
+			return err
+		}
+		return nil
+	}
+}
+
+func (h *handled) write(at, name, text string) {
+	path := filepath.Join(h.dir, filepath.FromSlash(at), filepath.FromSlash(name))
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(h.t, os.WriteFile(path, []byte(text), 0o600))
+	old := time.Now().Add(-time.Hour)
+	require.NoError(h.t, os.Chtimes(path, old, old))
+}
+
+func (h *handled) owned(want ...filters.RepoRef) {
+	h.try(func() error {
+		var got []filters.RepoRef
+		for ref, err := range h.r.Owned(h.t.Context(), filters.PubKey{}) {
+			if err != nil {
+				return err
+			}
+			got = append(got, ref)
+		}
+		require.ElementsMatch(h.t, want, got, h.f.failed())
+		return nil
+	})
+}
+
+// life has repositories come, be pushed to, go, come back and go for good.
+func (h *handled) life() {
+	ctx := h.t.Context()
+	x, y, z := owner.Ref("x"), owner.Ref("y"), owner.Ref("z")
+	create := func(ref filters.RepoRef, format nip34.ObjectFormat) {
+		h.t.Helper()
+		h.try(func() error { return h.r.Create(ctx, ref, format) })
+	}
+	create(x, nip34.SHA1)
+	create(y, nip34.SHA1)
+	create(y, nip34.SHA256)
+	tip := strings.Repeat("1", 40)
+	h.write(place(x), "refs/heads/main", tip+"\n")
+	h.try(func() error {
+		_, unlock, err := h.r.Lock(ctx, x)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		name, err := nip34.ParseRefName("refs/heads/main")
+		require.NoError(h.t, err)
+		id, err := nip34.ParseObjectID(tip)
+		require.NoError(h.t, err)
+		req := request{commands: []command{{ref: name, old: id}}}
+		if err := h.r.prepare(x, req, nil); err != nil {
+			return err
+		}
+		return h.r.settle(x, req)
+	})
+	for _, name := range []string{"objects/" + incomplete + "1/x", "refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
+		h.write(place(x), name, "")
+	}
+	h.try(func() error { return h.r.sweep(place(x)) })
+	h.write(place(x), "refs/heads/b.lock", "")
+	h.write("", mark(x), "")
+	require.NoError(h.t, h.r.Close())
+	h.open()
+	h.owned(x, y)
+	h.try(func() error {
+		err := h.r.Remove(ctx, x)
+		if errors.Is(err, purgatory.ErrInUse) {
+			return nil
+		}
+		require.Error(h.t, err, "it has refs")
+		return err
+	})
+	h.try(func() error { return h.r.Remove(ctx, y) })
+	h.try(func() error { return h.r.Depart(ctx, x) })
+	h.owned()
+	create(x, nip34.SHA1)
+	h.owned(x)
+	require.FileExists(h.t, filepath.Join(h.dir, place(x), "refs", "heads", "main"), h.f.failed())
+	create(z, nip34.SHA1)
+	h.try(func() error { return h.r.Erase(ctx, z) })
+	h.try(func() error { return h.r.Depart(ctx, x) })
+	create(y, nip34.SHA1)
+	h.try(func() error { return h.r.Sweep(ctx, time.Now().Add(-time.Hour)) })
+	require.FileExists(h.t, filepath.Join(h.dir, departed, place(x), "HEAD"), h.f.failed())
+	h.try(func() error { return h.r.Sweep(ctx, time.Now().Add(time.Hour)) })
+	require.NoError(h.t, h.r.Close())
+	h.open()
+	h.owned(y)
+	require.NoError(h.t, h.r.Close())
+}
+
+// files are those that are there, and the folders of repositories.
+func (h *handled) files() (out []string) {
+	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
+		if !d.IsDir() || strings.Contains(path, ".git") {
+			out = append(out, strings.TrimPrefix(path, h.dir))
+		}
+		return err
+	}))
+	slices.Sort(out)
+	return out
+}
+
+// Each thing that is done to the folder of repositories fails once, in a life of three of
+// them: it is told, none is taken for one that is not there, and in the end all is as if
+// nothing had failed.
+func TestEachFaultOfTheFolderIsTold(t *testing.T) {
+	var whole []string
+	stride := 1
+	if testing.Short() {
+		stride = 4
+	}
+	for n := 0; ; n += stride {
+		h := &handled{t: t, dir: t.TempDir(), f: &faultyFolder{n: n}}
+		h.open()
+		h.life()
+		what := h.f.failed()
+		if n == 0 {
+			whole = h.files()
+			continue
+		}
+		if what == "" {
+			require.Greater(t, n, 100)
+			break
+		}
+		require.True(t, h.told || untold(what), "%d: not told: %s", n, what)
+		require.Equal(t, whole, h.files(), "%d: %s", n, what)
+	}
+}
+
+// untold is what may fail without a word: that the folder of an owner who has nothing any
+// more is removed. It is empty.
+func untold(what string) bool {
+	name, ok := strings.CutPrefix(what, "remove ")
+	return ok && path.Base(name) == owner.Hex()
+}
