@@ -32,6 +32,14 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// Of what is staged in all, one repository and one client may take up these parts, as the
+// defaults of gitserve have it.
+const (
+	stagedPerRepo   = 4
+	stagedPerClient = 16
 )
 
 // options are what can be set from outside.
@@ -43,8 +51,13 @@ type options struct {
 	allowNet       []netip.Prefix
 	allowPlaintext bool
 	clientHeader   string
+	proxies        []netip.Prefix
 	maxOwnerBytes  int64
 	maxBytes       int64
+	maxPushBytes   int64
+	stagedBytes    int64
+	grace          time.Duration
+	maintenance    bool
 	batchWindow    time.Duration
 	baseBackoff    time.Duration
 	restartPause   time.Duration
@@ -92,9 +105,14 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
-	fs.StringVar(&opt.clientHeader, "client-header", "", "`header` in which a proxy before us puts the address of the client, and clients can't: each may do only so much at once")
+	fs.StringVar(&opt.clientHeader, "client-header", "", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once")
+	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
 	fs.Int64Var(&opt.maxOwnerBytes, "max-owner-bytes", 0, "`bytes` that the repositories of one owner may take up; 0: any number")
 	fs.Int64Var(&opt.maxBytes, "max-bytes", 0, "the same for all repositories")
+	fs.Int64Var(&opt.maxPushBytes, "max-push-bytes", 512<<20, "`bytes` that one push may send")
+	fs.Int64Var(&opt.stagedBytes, "staged-bytes", 4<<30, "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
+	fs.DurationVar(&opt.grace, "grace", 14*24*time.Hour, "how long objects stay in a repository that nothing names any more")
+	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
 	fs.DurationVar(&opt.baseBackoff, "base-backoff", 5*time.Second, "wait after a first failed connection, doubling")
 	fs.DurationVar(&opt.restartPause, "restart-pause", time.Minute, "shortest time between two connections to a relay when restarted in between")
@@ -121,6 +139,18 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	if opt.summaryEvery <= 0 {
 		return opt, fmt.Errorf("-summary-every is %s, want more than 0", opt.summaryEvery)
+	}
+	if len(opt.proxies) > 0 && opt.clientHeader == "" {
+		opt.clientHeader = gitserve.DefaultClientHeader
+	}
+	var errs []error
+	for name, value := range map[string]int64{"grace": int64(opt.grace), "max-push-bytes": opt.maxPushBytes, "staged-bytes": opt.stagedBytes / stagedPerClient} {
+		if value <= 0 {
+			errs = append(errs, fmt.Errorf("-%s is too small", name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return opt, err
 	}
 	if opt.domain == "" {
 		host, _, err := net.SplitHostPort(opt.listen)

@@ -29,9 +29,24 @@ func TestParse(t *testing.T) {
 	require.Equal(t, time.Second, opt.batchWindow)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("X-Real-Ip", "1.2.3.4")
-	require.Equal(t, "1.2.3.4", clientOf(opt.clientHeader)(r))
-	require.Nil(t, clientOf(""))
+	r.RemoteAddr = "127.0.0.1:1"
+	require.Equal(t, "1.2.3.4", clientOf(opt.clientHeader, opt.proxies)(r))
+	r.RemoteAddr = "5.6.7.8:1"
+	require.Equal(t, "5.6.7.8", clientOf(opt.clientHeader, opt.proxies)(r), "anybody can set a header")
+	require.Nil(t, clientOf("", nil))
+	require.Equal(t, 14*24*time.Hour, opt.grace)
+	require.True(t, opt.maintenance)
 	require.Equal(t, "wss://b.example", opt.bootstrap[1].String())
+
+	opt, err = parse([]string{"-trusted-proxy", "5.6.7.8/32,10.0.0.0/8", "-grace", "48h", "-maintenance=false", "-max-push-bytes", "1000", "-staged-bytes", "1600"},
+		func(string) string { return "" })
+	require.NoError(t, err)
+	r.Header.Set("X-Forwarded-For", "9.9.9.9, 1.2.3.4, 10.0.0.1")
+	require.Equal(t, "1.2.3.4", clientOf(opt.clientHeader, opt.proxies)(r))
+	require.Equal(t, 48*time.Hour, opt.grace)
+	require.False(t, opt.maintenance)
+	require.EqualValues(t, 1000, opt.maxPushBytes)
+	require.EqualValues(t, 1600, opt.stagedBytes)
 
 	opt, err = parse([]string{"-domain-limit", "github.com:10,60", "-domain-limit", "a.example:3000:1,2 b.example:3,4", "-expiry", "1m"},
 		func(string) string { return "" })
@@ -46,6 +61,7 @@ func TestParse(t *testing.T) {
 		{"-listen", "0.0.0.0:7334"}, {"-listen", ":7334"}, {"-listen", "x"}, {"-bootstrap", "http://a.example"},
 		{"-domain-limit", "x.example:5"}, {"-domain-limit", "x.example"}, {"-domain-limit", "x.example:a,b"},
 		{"-allow-net", "10.0.0.0"}, {"-batch-window", "soon"}, {"-summary-every", "0s"}, {"more"},
+		{"-trusted-proxy", "10.0.0.1"}, {"-grace", "0s"}, {"-staged-bytes", "15"}, {"-max-push-bytes", "-1"},
 	} {
 		_, err := parse(bad, func(string) string { return "" })
 		require.Error(t, err, bad)

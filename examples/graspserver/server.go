@@ -111,18 +111,22 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 			SyncDelay:       opt.syncDelay, UserDelay: opt.userDelay,
 			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
 			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
+			Grace: opt.grace, NoMaintenance: !opt.maintenance,
 		},
-		Serve: gitserve.Config{Client: clientOf(opt.clientHeader), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes},
+		Serve: gitserve.Config{
+			Client: clientOf(opt.clientHeader, opt.proxies), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, MaxPush: opt.maxPushBytes,
+			MaxStaged: opt.stagedBytes, MaxStagedPerRepo: opt.stagedBytes / stagedPerRepo, MaxStagedPerClient: opt.stagedBytes / stagedPerClient,
+		},
 	})
 }
 
-// clientOf says whose a request is, by a header that the proxy before us sets; without
-// one it is up to gitserve.
-func clientOf(header string) func(*http.Request) string {
+// clientOf says whose a request is, by a header that proxies before us set; without one it
+// is up to gitserve.
+func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string {
 	if header == "" {
 		return nil
 	}
-	return func(r *http.Request) string { return r.Header.Get(header) }
+	return gitserve.BehindProxy(header, proxies...)
 }
 
 // pages serves the relay at / and what operators want to see beside it.

@@ -39,10 +39,8 @@ type Config struct {
 	// MaxPerClient bounds the requests of one client and one kind when half of MaxReaders
 	// are here: many may come from one address where there is room. Client says whose a
 	// request is; of an address of IPv6 only its /64 counts, and who has no name is not
-	// bounded. Behind a proxy it must be set, from a header that the proxy sets and clients
-	// can't:
-	//
-	//	func(r *http.Request) string { return r.Header.Get("X-Real-IP") }
+	// bounded. Behind a proxy it must be set, or one client can keep all others away:
+	// see [BehindProxy].
 	//
 	// Defaults to 4, and to the host of RemoteAddr if it is a public address, else to no
 	// name.

@@ -52,7 +52,7 @@ func remote(r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	if addr = addr.Unmap(); addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast() {
+	if addr = addr.Unmap(); private(addr) {
 		return ""
 	}
 	return addr.String()

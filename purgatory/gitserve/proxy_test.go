@@ -1,0 +1,171 @@
+package gitserve
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Who asks is told apart by what proxies of ours say, and by nothing that he says himself.
+func TestBehindProxy(t *testing.T) {
+	prefixes := func(list ...string) (out []netip.Prefix) {
+		for _, s := range list {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	ours := prefixes("127.0.0.1/32", "192.0.2.0/24", "2a00:1::/32")
+	for _, c := range []struct {
+		name, header, from string
+		networks           []netip.Prefix
+		said               []string
+		want               string
+	}{
+		{"one proxy", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"8.8.8.8"}, "8.8.8.8"},
+		{"what the client said comes first", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"1.1.1.1, 8.8.8.8"}, "8.8.8.8"},
+		{"in a header of its own", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"1.1.1.1", "8.8.8.8"}, "8.8.8.8"},
+		{"two proxies", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"1.1.1.1, 8.8.8.8, 192.0.2.7"}, "8.8.8.8"},
+		{"with a port", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"8.8.8.8:4711"}, "8.8.8.8"},
+		{"of IPv6", "X-Forwarded-For", "[2a00:1::5]:1", ours, []string{"[2a00:2::9]:443"}, "2a00:2::9"},
+		{"of IPv6 without a port", "X-Forwarded-For", "[2a00:1::5]:1", ours, []string{"2a00:2::9"}, "2a00:2::9"},
+		{"mapped", "X-Forwarded-For", "[::ffff:127.0.0.1]:1", ours, []string{"::ffff:8.8.8.8"}, "8.8.8.8"},
+		{"the proxy itself", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"192.0.2.7"}, "192.0.2.7"},
+		{"a stranger is not believed", "X-Forwarded-For", "9.9.9.9:1", ours, []string{"8.8.8.8"}, "9.9.9.9"},
+		{"nor one of our network", "X-Forwarded-For", "10.0.0.1:1", ours, []string{"8.8.8.8"}, "10.0.0.1"},
+		{"nothing is said", "X-Forwarded-For", "127.0.0.1:1", ours, nil, ""},
+		{"nor an address", "X-Forwarded-For", "127.0.0.1:1", ours, []string{"8.8.8.8, unknown"}, ""},
+		{"another header", "X-Real-IP", "127.0.0.1:1", ours, []string{"8.8.8.8"}, "8.8.8.8"},
+		{"Forwarded", "forwarded", "127.0.0.1:1", ours, []string{`for=1.1.1.1, proto=https;For="8.8.8.8:4711";by=_x`}, "8.8.8.8"},
+		{"Forwarded of IPv6", "Forwarded", "127.0.0.1:1", ours, []string{`for="[2a00:2::9]:4711"`}, "2a00:2::9"},
+		{"Forwarded by who hides it", "Forwarded", "127.0.0.1:1", ours, []string{`for=_hidden`}, ""},
+		{"Forwarded without it", "Forwarded", "127.0.0.1:1", ours, []string{`by=1.1.1.1`}, ""},
+		{"no networks: one that is not public", "X-Forwarded-For", "172.17.0.1:1", nil, []string{"8.8.8.8, 10.0.0.3"}, "8.8.8.8"},
+		{"no networks: one that is", "X-Forwarded-For", "9.9.9.9:1", nil, []string{"8.8.8.8"}, "9.9.9.9"},
+		{"no address", "X-Forwarded-For", "@", ours, []string{"8.8.8.8"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RemoteAddr = c.from
+			for _, s := range c.said {
+				r.Header.Add(c.header, s)
+			}
+			require.Equal(t, c.want, BehindProxy(c.header, c.networks...)(r))
+		})
+	}
+}
+
+// proxied puts a proxy before a server, as most are: it keeps connections, and adds who
+// asked to what he said.
+func (r *rig) proxied(t *testing.T) *url.URL {
+	t.Helper()
+	at, err := url.Parse(r.url)
+	require.NoError(t, err)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(at)
+			p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+			p.SetXForwarded()
+		},
+		Transport: &http.Transport{MaxIdleConnsPerHost: 32},
+	})
+	t.Cleanup(proxy.Close)
+	u, err := url.Parse(proxy.URL)
+	require.NoError(t, err)
+	return u
+}
+
+// from dials from one of the addresses that a machine has for itself.
+func from(t *testing.T, ip string, to *url.URL) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	conn, err := d.DialContext(t.Context(), "tcp", to.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// who tells clients of the proxy apart, whose own address is another one.
+var behind = BehindProxy(DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/32"))
+
+// Behind a proxy that reads as fast as its clients do and keeps a little, a clone at 20 KB/s
+// was cut off. Here all is 120 times as fast, and the answer is one of 20 minutes.
+func TestSlowCloneBehindAProxy(t *testing.T) {
+	const size, faster = 16 << 20, 120
+	r := slowly(t, Config{MinRate: faster << 10, RateWindow: 30 * time.Second / faster, Client: behind},
+		fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
+	conn := from(t, "127.0.0.2", r.proxied(t))
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(256<<10))
+	_, err := fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.0\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
+	require.NoError(t, err)
+	got, began := 0, time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for p := make([]byte, faster*200); ; <-tick.C {
+		n, err := io.ReadFull(conn, p)
+		if got += n; err != nil {
+			break
+		}
+	}
+	t.Logf("%d bytes in %v, as %v at 20 KB/s", got, time.Since(began).Round(time.Millisecond), (time.Since(began) * faster).Round(time.Minute))
+	require.Greater(t, got, size)
+	require.Greater(t, time.Since(began), 5*time.Second, "it was slow")
+}
+
+// Behind a proxy nobody had a name: one client could take all places that there are for a
+// repository, and the next one waited for him. With names he has half of them at most, and
+// with headers of his own no more.
+func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
+	for name, c := range map[string]struct {
+		client func(*http.Request) string
+		most   int
+		next   bool
+	}{"no names": {nil, 24, false}, "names": {behind, 16, true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Client: c.client})
+			var at *http.Request
+			proxy := httptest.NewServer(&httputil.ReverseProxy{
+				Rewrite: func(p *httputil.ProxyRequest) {
+					p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+					p.SetXForwarded()
+					p.Out.URL.Scheme, p.Out.URL.Host = "http", "x"
+				},
+				Transport: transport(func(out *http.Request) (*http.Response, error) {
+					at = out
+					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: out}, nil
+				}),
+			})
+			defer proxy.Close()
+			u, err := url.Parse(proxy.URL)
+			require.NoError(t, err)
+			enter := func(ip, said string) bool {
+				conn := from(t, ip, u)
+				_, err := fmt.Fprintf(conn, "GET / HTTP/1.0\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n", said)
+				require.NoError(t, err)
+				_, err = io.ReadAll(conn)
+				require.NoError(t, err)
+				at.RemoteAddr = "127.0.0.1:1" // the proxy's
+				_, ok := r.git.fetches.places.try(r.git.party(at, owner.Ref("x")))
+				return ok
+			}
+			n := 0
+			for enter("127.0.0.3", fmt.Sprintf("8.8.%d.8", n)) {
+				n++
+			}
+			require.Equal(t, c.most, n)
+			require.Equal(t, c.next, enter("127.0.0.2", "8.8.8.8"))
+		})
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
