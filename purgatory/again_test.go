@@ -79,23 +79,35 @@ func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A state or a pull request expired while its data was on its way, which was thrown away.
+// An event expired while its data was on its way, which was thrown away. An announcement
+// waits for what comes for the state that it is released by.
 func TestExpiryWaitsForAFetch(t *testing.T) {
-	for _, kind := range []string{"state", "pull request"} {
+	for _, kind := range []string{"state", "pull request", "announcement", "announcement of a stored state"} {
 		t.Run(kind, func(t *testing.T) {
 			run(t, purgatory.Config{Hold: 5 * time.Minute}, func(t *testing.T, w *world) {
-				w.relay.put(announce(alice, now()-100, "a.example/r.git"))
-				w.git.Put(repoOf(alice))
-				ev := says(alice, now(), "main", 1)
-				if kind != "state" {
-					ev = pull(carol, repoOf(alice), 1, filters.KindPullRequest)
+				a, s := announce(alice, now()-100, "a.example/r.git"), says(alice, now(), "main", 1)
+				served, waits := []*nostrEvent{a}, []*nostrEvent{s}
+				switch kind {
+				case "pull request":
+					waits = []*nostrEvent{pull(carol, repoOf(alice), 1, filters.KindPullRequest)}
+				case "announcement":
+					served, waits = nil, []*nostrEvent{a, s}
+				case "announcement of a stored state":
+					served, waits = []*nostrEvent{s}, []*nostrEvent{a}
 				}
+				w.relay.put(served...)
+				w.git.Put(repoOf(alice))
 				w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 9 * time.Minute})
-				w.held(ev)
+				for _, ev := range waits {
+					w.held(ev)
+				}
 				wait(8 * time.Minute)
-				require.Len(t, w.p.Held(nostrFilter{}), 1, "its data is being fetched")
+				require.Len(t, w.p.Held(nostrFilter{}), len(waits), "its data is being fetched")
 				wait(2 * time.Minute)
-				require.True(t, w.relay.has(ev))
+				for _, ev := range waits {
+					require.True(t, w.relay.has(ev))
+				}
+				require.Equal(t, object(1), w.git.Objects(repoOf(alice))[0])
 			})
 		})
 	}

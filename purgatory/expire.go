@@ -54,11 +54,14 @@ func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
 }
 
 // fetchesFor reports whether a request for what an entry waits for is under way that was
-// made before its time was over. It is called with mu held.
+// made before its time was over. An announcement waits for whatever comes to its repository:
+// while it is being ended nobody has one, and what waits for that would end as well. It is
+// called with mu held.
 func (p *Purgatory) fetchesFor(e ledger.Entry) bool {
 	for _, identifier := range identifiersOf(e) {
 		for ref, n := range p.needs[identifier] {
-			if !slices.Contains(n.entries, e.ID) {
+			announces := e.Class == ledger.Announcement && !e.Soft && ref == e.Repos[0]
+			if !announces && !slices.Contains(n.entries, e.ID) {
 				continue
 			}
 			if began := p.engine.fetches.since(ref); !began.IsZero() && began.Before(e.Deadline) {
