@@ -150,9 +150,11 @@ func TestSeveralNames(t *testing.T) {
 }
 
 func TestParseIdentityRefuses(t *testing.T) {
-	_, err := ParseIdentity("good.example", "ftp://bad.example", "user@bad.example", "h.example?q", "")
+	// With a colon missing it was taken for a path on a host called https, and nothing
+	// ever listed us.
+	_, err := ParseIdentity("good.example", "ftp://bad.example", "user@bad.example", "h.example?q", "", "https//bad.example", "wss:/bad.example")
 	require.ErrorIs(t, err, ErrIdentity)
-	for _, bad := range []string{`"ftp://bad.example"`, `"user@bad.example"`, `"h.example?q"`, `""`} {
+	for _, bad := range []string{`"ftp://bad.example"`, `"user@bad.example"`, `"h.example?q"`, `""`, `"https//bad.example"`, `"wss:/bad.example"`} {
 		assert.Contains(t, err.Error(), bad, "every bad address is named")
 	}
 	assert.NotContains(t, err.Error(), "good.example")

@@ -92,7 +92,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	version, build, err := checkVersion(ctx, cfg.Git)
+	version, build, err := checkVersion(ctx, cfg.Git, versionWithin)
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,24 @@ const (
 
 var versionPattern = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
 
+// versionWithin is how long a program may take to say its version. One that hangs would keep
+// a server from starting, and from saying why.
+const versionWithin = 10 * time.Second
+
 // checkVersion finds out whether the git program can be used, and what it says of
-// itself and of how it was built.
-func checkVersion(ctx context.Context, path string) (version, build string, err error) {
+// itself and of how it was built, within a time.
+func checkVersion(ctx context.Context, path string, within time.Duration) (version, build string, err error) {
 	if path, err = exec.LookPath(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrGit, err)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "version", "--build-options")
-	cmd.Env = environment
+	cmd.Env, cmd.WaitDelay = environment, time.Second
 	out, err := cmd.Output()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
 	if err != nil {
 		return "", "", fmt.Errorf("%w: asking for its version: %w", ErrGit, err)
 	}

@@ -284,6 +284,12 @@ func TestPromiseP36_Versions(t *testing.T) {
 	require.ErrorIs(t, err, ErrGit)
 	_, err = New(t.Context(), Config{Dialer: dialer, Git: "/nonexistent/git"})
 	require.ErrorIs(t, err, ErrGit)
+	// One that hangs kept a server from starting, without a word.
+	hangs := filepath.Join(t.TempDir(), "git")
+	require.NoError(t, os.WriteFile(hangs, []byte("#!/bin/sh\nexec sleep 100\n"), 0o700))
+	_, _, err = checkVersion(t.Context(), hangs, 50*time.Millisecond)
+	require.ErrorIs(t, err, ErrGit)
+	require.ErrorContains(t, err, "no answer within 50ms")
 	for build, warned := range map[string]bool{"": false, "SHA-1: SHA1_DC\\n": false, "SHA-1: SHA1_APPLE\\n": true, "cpu: x\\nSHA-1: SHA1_OPENSSL\\n": true} {
 		var log strings.Builder
 		f, err := New(t.Context(), Config{
