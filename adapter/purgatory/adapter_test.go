@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -322,6 +323,41 @@ func TestNoRoomIsNoVerdict(t *testing.T) {
 }
 
 var errDisk = errors.New("disk full")
+
+// partly is a Store that gives one announcement and can't prove that this is all.
+type partly struct {
+	relaysync.Store
+	err error
+}
+
+// Events implements [relaysync.Store].
+func (p partly) Events(context.Context, nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		if yield(relaytest.NewKey("owner").Hosted(100, "one", "grasp.example"), nil) {
+			yield(nil, p.err)
+		}
+	}
+}
+
+// As many announcements of one second as a backend gives, and no repository was ever
+// checked again: the list of them always ended with an error.
+func TestIdentifiersOfAnIncompleteStore(t *testing.T) {
+	down := errors.New("no disk")
+	for given, want := range map[error]error{fmt.Errorf("501 in a second: %w", relaysync.ErrIncomplete): nil, down: down} {
+		var names []string
+		var last error
+		host := purgatoryadapter.Host{Store: partly{err: given}, Lists: func(*nip34.Announcement) bool { return true }}
+		for name, err := range host.Relay().Identifiers(t.Context()) {
+			if err != nil {
+				last = err
+				continue
+			}
+			names = append(names, name)
+		}
+		require.Equal(t, []string{"one"}, names)
+		require.Equal(t, want, last)
+	}
+}
 
 // The outcomes of a store, as purgatory has to understand them.
 func TestHostSave(t *testing.T) {

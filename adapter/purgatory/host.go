@@ -2,6 +2,7 @@ package purgatoryadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -159,10 +160,15 @@ func (r relay) PullRequests(ctx context.Context, author filters.PubKey, ref filt
 	return n, nil
 }
 
-// Identifiers implements [purgatory.Relay].
+// Identifiers implements [purgatory.Relay]. Of a Store that can't be read completely these
+// are all that it gives: what is left out is looked at as long as its repository is there,
+// and everything else must not wait until it can be.
 func (r relay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindAnnouncement}}) {
+			if errors.Is(err, relaysync.ErrIncomplete) {
+				return
+			}
 			if err != nil {
 				yield("", err)
 				return
