@@ -12,9 +12,11 @@ import (
 const checkRetry = time.Minute
 
 // runChecks has every repository looked at in each period that is listed or whose
-// announcement waits, or that is there though nobody announces it, spread over it. The period is never quite the same: servers that were
-// started together do not ask others together for ever.
+// announcement waits, or that is there though nobody announces it, spread over it. The
+// period is never quite the same: servers that were started together do not ask others
+// together for ever.
 func (p *Purgatory) runChecks(ctx context.Context) {
+	p.findLost(ctx)
 	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
 	defer timer.Stop()
 	for {
@@ -50,6 +52,29 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 			p.tell(look{identifier: identifier, why: causes{check: true, left: left[identifier]}})
 		}
 		timer.Reset(time.Until(began.Add(p.cfg.Check*9/10 + rand.N(p.cfg.Check/10+1))))
+	}
+}
+
+// findLost has repositories looked at right away that are announced and not there, and says
+// how many are. If a folder was lost, or is not that of these events, clients would hear for
+// up to an hour that there is no such repository, and the operator nothing at all.
+func (p *Purgatory) findLost(ctx context.Context) {
+	there, err := p.inService(ctx)
+	if err != nil || there == nil {
+		return // the first check says why, or there is nobody to ask
+	}
+	listed, err := p.listed(ctx)
+	if err != nil {
+		return
+	}
+	slices.Sort(listed)
+	lost := slices.DeleteFunc(slices.Compact(listed), func(identifier string) bool { return len(there[identifier]) > 0 })
+	if len(lost) == 0 {
+		return
+	}
+	p.cfg.Logger.Warn("repositories are announced and not there: they are made again and their data is hunted for", "count", len(lost))
+	for _, identifier := range lost {
+		p.tell(look{identifier: identifier, why: causes{check: true}})
 	}
 }
 

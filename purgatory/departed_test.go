@@ -2,6 +2,8 @@ package purgatory_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,5 +202,26 @@ func TestExpiryBacksOff(t *testing.T) {
 		w.git.FailWith(nil)
 		wait(time.Hour + time.Minute)
 		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// When the folder of repositories was lost events went on being served, clones were told that
+// there is no such repository, and nobody noticed before the check, up to an hour later.
+func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		served(w)
+		w.stop()
+		require.NoError(t, w.git.Erase(t.Context(), repoOf(alice)))
+		var said strings.Builder
+		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		w.start()
+		wait(time.Second)
+		require.True(t, w.git.Has(repoOf(alice)))
+		require.Contains(t, said.String(), "announced and not there")
+		w.stop()
+		said.Reset()
+		w.start()
+		wait(time.Second)
+		require.NotContains(t, said.String(), "announced and not there")
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/batchverify"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -30,6 +31,7 @@ func numbers(v any) map[string]int64 {
 // What operators are told, and other servers of this kind go by.
 func TestDefaults(t *testing.T) {
 	cfg := Config{}.withDefaults()
+	assert.IsType(t, new(batchverify.Verifier), cfg.Verifier, "checked one by one, signatures are most of the work")
 	want := map[string]int64{
 		"BatchWindow": int64(5 * time.Second), "ConnectTimeout": int64(10 * time.Second),
 		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
