@@ -60,12 +60,12 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 // up to an hour that there is no such repository, and the operator nothing at all.
 func (p *Purgatory) findLost(ctx context.Context) {
 	there, err := p.inService(ctx)
-	if err != nil || there == nil {
-		return // the first check says why, or there is nobody to ask
+	var listed []string
+	if err == nil && there != nil { // else there is nobody to ask
+		listed, err = p.listed(ctx)
 	}
-	listed, err := p.listed(ctx)
-	if err != nil {
-		return
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
 	}
 	slices.Sort(listed)
 	lost := slices.DeleteFunc(slices.Compact(listed), func(identifier string) bool { return len(there[identifier]) > 0 })
