@@ -70,8 +70,11 @@ type Config struct {
 	// MaxStaged, MaxStagedPerRepo and MaxStagedPerClient bound what such pushes take up,
 	// in bytes: in all, those to one repository, and those of one client (see Client; who
 	// has no name has no bound of its own). Each event of a push counts for 64 KiB at
-	// least. What has no room is refused while it comes; it can be pushed when the event
-	// is here, when it counts for none of these. Default to 4 GiB, 1 GiB and 256 MiB.
+	// least. The first two are shared by network (a /24 of IPv4, a /48 of IPv6): where one
+	// of them is full, the oldest pushes of the network that has the most give way to those
+	// of one that has less. What has no room then is refused while it comes; it can be
+	// pushed when the event is here, when it counts for none of these. Default to 4 GiB, 1
+	// GiB and 256 MiB.
 	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is

@@ -70,7 +70,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}
 	cfg.Git = git
 	repos.staging.limit(staged.Limits{
-		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.MaxStagedPerRepo, PerClient: cfg.MaxStagedPerClient,
+		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.MaxStagedPerRepo, PerClient: cfg.MaxStagedPerClient, Network: networkOf,
 	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Handler{

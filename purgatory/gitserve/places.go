@@ -35,10 +35,22 @@ func identify(name string) (client, network string) {
 		return name, name
 	}
 	addr = addr.Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String(), netip.PrefixFrom(addr, 24).Masked().String()
+	if client = addr.String(); !addr.Is4() {
+		client = netip.PrefixFrom(addr, 64).Masked().String()
 	}
-	return netip.PrefixFrom(addr, 64).Masked().String(), netip.PrefixFrom(addr, 48).Masked().String()
+	return client, networkOf(client)
+}
+
+// networkOf is the network of a client, as it is counted: an address of IPv4 or a /64. Of
+// a name that is neither, it is the client itself.
+func networkOf(client string) string {
+	if p, err := netip.ParsePrefix(client); err == nil && p.Addr().Is6() {
+		return netip.PrefixFrom(p.Addr(), 48).Masked().String()
+	}
+	if addr, err := netip.ParseAddr(client); err == nil && addr.Is4() {
+		return netip.PrefixFrom(addr, 24).Masked().String()
+	}
+	return client
 }
 
 // remote is the public address that a request comes from. Behind another address there

@@ -104,6 +104,7 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 x_staging_bytes 0
 # HELP x_staging_ended_total Pushes for events that were not here and are gone, by why.
 # TYPE x_staging_ended_total counter
+x_staging_ended_total{reason="displaced"} 0
 x_staging_ended_total{reason="event"} 0
 x_staging_ended_total{reason="expired"} 1
 x_staging_ended_total{reason="replaced"} 0
@@ -336,6 +337,42 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 			require.NoError(t, err, "and it does help: %s", out)
 			out, err = r.pushAs(t, "bob", "HEAD~:refs/nostr/"+stranger(4))
 			require.NoError(t, err, out)
+		})
+	}
+}
+
+// Whoever had many addresses in one network filled the room of all with uploads for events
+// that nobody has, and did so again as soon as they went: nobody else could push first.
+func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
+	const places = 10
+	for name, cfg := range map[string]Config{
+		"repository": {MaxStagedPerRepo: places * staged.Least}, "all": {MaxStaged: places * staged.Least},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Client = byHeader
+			r := newRig(t, cfg)
+			attack := func(from, n int) (refused int) {
+				for i := range n {
+					if _, err := r.pushAs(t, fmt.Sprint("203.0.113.", from+i), "main:refs/nostr/"+stranger(from+i)); err != nil {
+						refused++
+					}
+				}
+				return refused
+			}
+			require.Equal(t, 4, attack(0, places+4))
+			r.file(t, "change", random(t, 100<<10))
+			for i := range 4 { // each more than one of his uploads
+				out, err := r.pushAs(t, fmt.Sprint("198.51.100.", i), "main:refs/nostr/"+stranger(100+i))
+				require.Equal(t, i < 3, err == nil, "a network has as much as another one: %s", out)
+				require.LessOrEqual(t, r.repos.staging.book.Bytes(), int64(places*staged.Least))
+			}
+			require.Equal(t, 5, attack(20, 5))
+			for i := range 3 {
+				require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100+i))), 1)
+			}
+			require.Len(t, lies(t, r.repos.dir), r.repos.staging.book.Len(), "what was displaced is gone")
+			require.Positive(t, r.repos.staging.ended[endedDisplaced])
+			t.Logf("%d of %d uploads of the network displaced", r.repos.staging.ended[endedDisplaced], places)
 		})
 	}
 }

@@ -54,13 +54,14 @@ const noteName = "upload.json"
 const stuckPause = time.Minute
 
 // defaultLimits are those of a Config that says nothing.
-var defaultLimits = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20}
+var defaultLimits = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20, Network: networkOf}
 
 // The reasons for which uploads end.
 const (
 	endedEvent      = "event"      // it has come
 	endedExpired    = "expired"    // it has not
 	endedReplaced   = "replaced"   // the same client has pushed again
+	endedDisplaced  = "displaced"  // somebody else needed the room, whose network had less
 	endedRepository = "repository" // that has gone
 	endedUnreadable = "unreadable"
 )
@@ -83,7 +84,7 @@ func openStaging(r *Repositories) (*Staging, error) {
 	for name := range roomless {
 		s.refused[name] = 0
 	}
-	for _, name := range []string{endedEvent, endedExpired, endedReplaced, endedRepository, endedUnreadable} {
+	for _, name := range []string{endedEvent, endedExpired, endedReplaced, endedDisplaced, endedRepository, endedUnreadable} {
 		s.ended[name] = 0
 	}
 	if err := r.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -298,7 +299,9 @@ func (s *Staging) begin(ref filters.RepoRef, client string, ids []filters.EventI
 	s.mu.Lock()
 	grant, err := s.book.Begin(ref, client, ids)
 	err = s.refuse(err)
+	gone := s.displaced()
 	s.mu.Unlock()
+	s.drop(gone)
 	if err != nil {
 		return nil, err
 	}
@@ -334,8 +337,18 @@ func (s *Staging) refuse(err error) error {
 // room for them.
 func (a *arrival) charge(bytes int64) error {
 	a.s.mu.Lock()
-	defer a.s.mu.Unlock()
-	return a.s.refuse(a.s.book.Charge(a.grant, bytes))
+	err := a.s.refuse(a.s.book.Charge(a.grant, bytes))
+	gone := a.s.displaced()
+	a.s.mu.Unlock()
+	a.s.drop(gone)
+	return err
+}
+
+// displaced returns the folders of what had to make room. It is called with mu held.
+func (s *Staging) displaced() []string {
+	gone := s.book.Displaced()
+	s.ended[endedDisplaced] += uint64(len(gone))
+	return gone
 }
 
 // left is how many bytes more an arrival has room for.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -18,6 +19,8 @@ type Limits struct {
 	Hold time.Duration
 	// Bytes in all, of what was pushed to one repository, and by one client.
 	All, PerRepo, PerClient int64
+	// Network says in which network a client is. Nil: each is in one of its own.
+	Network func(client string) string
 }
 
 // Least is what each event of a push counts for at least, in bytes: a folder, its files
@@ -26,7 +29,8 @@ const Least = 64 << 10
 
 // PerEvent is how many pushes for one event of a repository may lie here. Strangers may
 // name an event that somebody else is about to publish: the pushes of some of them must
-// not keep its author out, and each costs a look when the event comes.
+// not keep its author out, and each costs a look when the event comes. A network that has
+// several of them gives way to another one.
 const PerEvent = 8
 
 // The reasons why something has no room.
@@ -36,6 +40,55 @@ var (
 	ErrClient = errors.New("you have pushed too much for events that are not here")
 	ErrEvent  = errors.New("too many have pushed for this event")
 )
+
+// pool is room that networks share. Where there is none left, whoever has less than
+// another one takes it from that one, down to the same amount: who was here first, and has
+// many addresses, keeps nobody out. Uploads can be
+// taken; what is on its way can't.
+type pool struct {
+	sum  int64
+	of   map[string]int64 // by network; with what is on its way
+	kept map[string]int64 // of these, in uploads
+}
+
+func newPool() *pool { return &pool{of: make(map[string]int64), kept: make(map[string]int64)} }
+
+// room is how much more a network may have, where a number of bytes is shared.
+func (p *pool) room(network string, limit int64) int64 {
+	most := limit - p.sum
+	for other := range p.kept {
+		if other != network {
+			most += p.kept[other]
+		}
+	}
+	// The most for which there is room: the more it takes, the less is there to be taken.
+	n := sort.Search(int(max(most, 0)), func(i int) bool { return p.without(network, int64(i)+1) > limit })
+	return int64(n)
+}
+
+// without is what a pool comes to when a network has more, and each other one that has more
+// than it then has given up so much as it can.
+func (p *pool) without(network string, more int64) int64 {
+	level := p.of[network] + more
+	sum := p.sum + more
+	for other, kept := range p.kept {
+		if has := p.of[other]; other != network && has > level {
+			sum -= min(kept, has-level)
+		}
+	}
+	return sum
+}
+
+// largest is the network that has the most, of those whose uploads can be taken.
+func (p *pool) largest(but string) (network string) {
+	most := int64(-1)
+	for other := range p.kept {
+		if has := p.of[other]; other != but && (has > most || has == most && other < network) {
+			network, most = other, has
+		}
+	}
+	return network
+}
 
 // Upload is what one push has brought.
 type Upload struct {
@@ -70,38 +123,100 @@ type Book struct {
 	order   []string // names, the oldest first; with some that are not here any more
 	events  map[key]map[string]struct{}
 	coming  map[key][]*Grant
-	all     int64
-	repos   map[filters.RepoRef]int64
+	all     *pool
+	repos   map[filters.RepoRef]*pool
 	clients map[string]int64
+	gone    []string // displaced, and not told yet
 }
 
 // New returns an empty book.
 func New(limits Limits) *Book {
 	return &Book{
 		limits: limits, uploads: make(map[string]*Upload), events: make(map[key]map[string]struct{}), coming: make(map[key][]*Grant),
-		repos: make(map[filters.RepoRef]int64), clients: make(map[string]int64),
+		all: newPool(), repos: make(map[filters.RepoRef]*pool), clients: make(map[string]int64),
 	}
 }
 
 // Limit changes the limits, of what is here already as well.
-func (b *Book) Limit(limits Limits) { b.limits = limits }
+func (b *Book) Limit(limits Limits) {
+	b.limits = limits
+	b.all, b.repos = newPool(), make(map[filters.RepoRef]*pool)
+	b.clients = make(map[string]int64)
+	for _, u := range b.uploads {
+		b.count(u.Repo, u.Client, u.Bytes)
+		b.keeps(u, u.Bytes)
+	}
+	seen := make(map[*Grant]bool)
+	for _, grants := range b.coming {
+		for _, g := range grants {
+			if !seen[g] {
+				seen[g] = true
+				b.count(g.repo, g.client, g.bytes)
+			}
+		}
+	}
+}
+
+// network is the name under which a client has a share.
+func (b *Book) network(client string) string {
+	if b.limits.Network == nil {
+		return client
+	}
+	return b.limits.Network(client)
+}
 
 // Begin gives a push for some events room to begin with. The error is one of the reasons.
 func (b *Book) Begin(repo filters.RepoRef, client string, ids []filters.EventID) (*Grant, error) {
+	var crowded []key
 	for _, id := range ids {
-		if !b.open(key{repo, id}, client) {
+		switch k := (key{repo, id}); {
+		case b.open(k, client):
+		case b.crowd(k, client) == "":
 			return nil, ErrEvent
+		default:
+			crowded = append(crowded, k)
 		}
 	}
 	g := &Grant{repo: repo, client: client, ids: ids}
 	if err := b.Charge(g, 0); err != nil {
 		return nil, err
 	}
+	for _, k := range crowded {
+		if name := b.crowd(k, client); name != "" { // else it has gone to make room
+			b.gone = append(b.gone, b.strike(name, k)...)
+		}
+	}
 	for _, id := range ids {
 		k := key{repo, id}
 		b.coming[k] = append(b.coming[k], g)
 	}
 	return g, nil
+}
+
+// crowd is the oldest upload for an event of whichever other network has the most for it,
+// and more than one; empty if none has, or if the client pushes for it already.
+func (b *Book) crowd(k key, client string) (name string) {
+	for _, g := range b.coming[k] {
+		if client != "" && g.client == client {
+			return ""
+		}
+	}
+	has := make(map[string]int)
+	for name := range b.events[k] {
+		has[b.network(b.uploads[name].Client)]++
+	}
+	most := 1
+	for other := range b.events[k] {
+		u, best := b.uploads[other], b.uploads[name]
+		network := b.network(u.Client)
+		if network == b.network(client) || has[network] < most || has[network] < 2 {
+			continue
+		}
+		if has[network] > most || best == nil || u.Since.Before(best.Since) {
+			name, most = other, has[network]
+		}
+	}
+	return name
 }
 
 // open reports whether one more push for an event may come. A client that is known has
@@ -122,28 +237,57 @@ func (b *Book) open(k key, client string) bool {
 }
 
 // Charge makes what a push takes up a number of bytes, or of Least for each of its
-// events if that is more. The error is one of the reasons; nothing changes then.
+// events if that is more. What others must give up for that is told by Displaced. The error
+// is one of the reasons; nothing changes then.
 func (b *Book) Charge(g *Grant, bytes int64) error {
 	bytes = max(bytes, Least*int64(len(g.ids)))
 	more := bytes - g.bytes
 	if more > 0 {
+		network := b.network(g.client)
 		switch {
 		case g.client != "" && b.clients[g.client]+more > b.limits.PerClient:
 			return ErrClient
-		case b.repos[g.repo]+more > b.limits.PerRepo:
+		case b.pool(g.repo).without(network, more) > b.limits.PerRepo:
 			return ErrRepo
-		case b.all+more > b.limits.All:
+		case b.all.without(network, more) > b.limits.All:
 			return ErrAll
 		}
+		b.displace(b.pool(g.repo), network, more, b.limits.PerRepo, func(u *Upload) bool { return u.Repo == g.repo })
+		b.displace(b.all, network, more, b.limits.All, func(*Upload) bool { return true })
 	}
 	b.count(g.repo, g.client, more)
 	g.bytes = bytes
 	return nil
 }
 
+// displace makes room in a pool where there is some to be had: the oldest uploads of
+// whoever has the most go.
+func (b *Book) displace(p *pool, network string, more, limit int64, in func(*Upload) bool) {
+	for p.sum+more > limit {
+		from := p.largest(network)
+		i := slices.IndexFunc(b.order, func(name string) bool {
+			u := b.uploads[name]
+			return u != nil && in(u) && b.network(u.Client) == from
+		})
+		if i < 0 {
+			return // not reached: it was asked for before
+		}
+		name := b.order[i]
+		b.Remove(name)
+		b.gone = append(b.gone, name)
+	}
+}
+
+// Displaced returns the folders of what had to make room since it was asked last.
+func (b *Book) Displaced() (names []string) {
+	names, b.gone = b.gone, nil
+	return names
+}
+
 // Left is how much more a push may bring, in bytes.
 func (b *Book) Left(g *Grant) int64 {
-	left := min(b.limits.All-b.all, b.limits.PerRepo-b.repos[g.repo])
+	network := b.network(g.client)
+	left := min(b.all.room(network, b.limits.All), b.pool(g.repo).room(network, b.limits.PerRepo))
 	if g.client != "" {
 		left = min(left, b.limits.PerClient-b.clients[g.client])
 	}
@@ -197,6 +341,7 @@ func (b *Book) Put(u Upload) {
 		b.events[k][u.Name] = struct{}{}
 	}
 	b.count(u.Repo, u.Client, u.Bytes)
+	b.keeps(&u, u.Bytes)
 }
 
 // Of returns the uploads for an event to a repository, the oldest first.
@@ -243,6 +388,7 @@ func (b *Book) Remove(name string) {
 	for id := range u.Tips {
 		b.unlist(key{u.Repo, id}, name)
 	}
+	b.keeps(u, -u.Bytes)
 	b.count(u.Repo, u.Client, -u.Bytes)
 	if len(b.order) > 2*len(b.uploads)+100 {
 		b.order = slices.DeleteFunc(b.order, func(n string) bool { return b.uploads[n] == nil })
@@ -291,13 +437,45 @@ func (b *Book) Due(now time.Time) (names []string) {
 func (b *Book) Len() int { return len(b.uploads) }
 
 // Bytes is how much uploads take up, with those that are under way.
-func (b *Book) Bytes() int64 { return b.all }
+func (b *Book) Bytes() int64 { return b.all.sum }
+
+// pool is that of a repository; nothing is in it if it has none yet.
+func (b *Book) pool(repo filters.RepoRef) *pool {
+	if p := b.repos[repo]; p != nil {
+		return p
+	}
+	return newPool()
+}
 
 func (b *Book) count(repo filters.RepoRef, client string, more int64) {
-	b.all += more
-	add(b.repos, repo, more)
+	if more == 0 {
+		return
+	}
+	p := b.repos[repo]
+	if p == nil {
+		p = newPool()
+		b.repos[repo] = p
+	}
+	network := b.network(client)
+	for _, p := range []*pool{b.all, p} {
+		p.sum += more
+		add(p.of, network, more)
+	}
+	if p.sum == 0 {
+		delete(b.repos, repo)
+	}
 	if client != "" {
 		add(b.clients, client, more)
+	}
+}
+
+// keeps counts what can be taken from a network.
+func (b *Book) keeps(u *Upload, more int64) {
+	network := b.network(u.Client)
+	for _, p := range []*pool{b.all, b.repos[u.Repo]} {
+		if p != nil { // it is empty, and nobody has anything of it
+			add(p.kept, network, more)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package staged_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ var (
 	limit = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20}
 	began = time.Unix(1_700_000_000, 0)
 )
+
+// neighbours has all clients in one network.
+func neighbours(string) string { return "" }
 
 func event(n int) filters.EventID {
 	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
@@ -54,7 +58,7 @@ func keep(t *testing.T, b *staged.Book, name string, now time.Time, repo filters
 // later, and 20 minutes after the last one nothing is left.
 func TestTenThousandUploadsInAnHour(t *testing.T) {
 	limits := limit
-	limits.All, limits.PerRepo, limits.PerClient = 300<<20, 200<<20, 20<<20
+	limits.All, limits.PerRepo, limits.PerClient, limits.Network = 300<<20, 200<<20, 20<<20, neighbours
 	b := staged.New(limits)
 	here := make(map[string]time.Time)
 	refused := 0
@@ -97,9 +101,9 @@ func TestTenThousandUploadsInAnHour(t *testing.T) {
 }
 
 // Whose room it is that something has none of: what one client takes is missing for
-// nobody else, but for those who have pushed to the same repository.
+// nobody else, but for those in the same network who have pushed to the same repository.
 func TestQuotas(t *testing.T) {
-	limits := staged.Limits{Hold: time.Minute, All: 30 * staged.Least, PerRepo: 20 * staged.Least, PerClient: 10 * staged.Least}
+	limits := staged.Limits{Hold: time.Minute, All: 30 * staged.Least, PerRepo: 20 * staged.Least, PerClient: 10 * staged.Least, Network: neighbours}
 	b := staged.New(limits)
 	_, err := keep(t, b, "a", began, alice, "eve", 10*staged.Least+1, event(1))
 	require.ErrorIs(t, err, staged.ErrClient)
@@ -130,6 +134,104 @@ func TestQuotas(t *testing.T) {
 	require.Empty(t, b.Strike(alice, ids[1]))
 	require.Equal(t, []string{"e"}, b.Strike(alice, ids[2]))
 	require.Equal(t, int64(20*staged.Least), b.Bytes())
+}
+
+// 256 addresses of one network filled the room of everybody, or of a repository, for as
+// long as they liked: nobody else could push before his event. Now whoever has less has as
+// much of that as the network has.
+func TestOneNetworkKeepsNobodyOut(t *testing.T) {
+	for name, set := range map[string]func(*staged.Limits){
+		"all":        func(l *staged.Limits) { l.All = 100 * staged.Least },
+		"repository": func(l *staged.Limits) { l.PerRepo = 100 * staged.Least },
+	} {
+		t.Run(name, func(t *testing.T) {
+			limits := limit
+			limits.Network = func(client string) string { n, _, _ := strings.Cut(client, "/"); return n }
+			set(&limits)
+			b := staged.New(limits)
+			refusedEve, refusedHonest, displaced, honest := 0, 0, 0, 0
+			for i := range 5_000 {
+				now := began.Add(time.Duration(i) * time.Second / 10)
+				if _, err := keep(t, b, fmt.Sprint("eve", i), now, alice, fmt.Sprint("eve/", i%256), 1, event(i)); err != nil {
+					refusedEve++
+				}
+				if i%100 == 99 { // one of five others pushes 5 times the least
+					if _, err := keep(t, b, fmt.Sprint("honest", i), now, alice, fmt.Sprint("honest", i/100%5), 5*staged.Least, event(10_000+i)); err != nil {
+						refusedHonest++
+					}
+					honest++
+				}
+				for _, gone := range b.Displaced() {
+					require.True(t, strings.HasPrefix(gone, "eve"), gone)
+					displaced++
+				}
+				require.LessOrEqual(t, b.Bytes(), int64(100*staged.Least))
+				if i%100 == 99 { // who has pushed has published a moment later
+					b.Remove(fmt.Sprint("honest", i))
+				}
+			}
+			t.Logf("of 5,000 pushes of one network %d were refused and %d displaced; of %d of others %d", refusedEve, displaced, honest, refusedHonest)
+			require.Zero(t, refusedHonest)
+			require.Positive(t, refusedEve)
+		})
+	}
+}
+
+// Eight addresses of one network kept the author of an event out that they knew of, and all
+// others with him.
+func TestOneNetworkDoesNotTakeAnEvent(t *testing.T) {
+	limits := limit
+	limits.Network = func(client string) string { n, _, _ := strings.Cut(client, "/"); return n }
+	b := staged.New(limits)
+	for i := range staged.PerEvent {
+		_, err := keep(t, b, fmt.Sprint("eve", i), began.Add(time.Duration(i)), alice, fmt.Sprint("eve/", i), 1, event(1))
+		require.NoError(t, err)
+	}
+	_, err := keep(t, b, "more", began, alice, "eve/more", 1, event(1))
+	require.ErrorIs(t, err, staged.ErrEvent)
+	require.Empty(t, b.Displaced())
+	for i := range staged.PerEvent - 1 {
+		name := fmt.Sprint("author", i)
+		_, err = keep(t, b, name, began.Add(time.Hour), alice, name, 1, event(1), event(2+i))
+		require.NoError(t, err)
+		require.Equal(t, []string{fmt.Sprint("eve", i)}, b.Displaced(), "the oldest")
+	}
+	_, err = keep(t, b, "last", began, alice, "last", 1, event(1))
+	require.ErrorIs(t, err, staged.ErrEvent, "nobody has more than one")
+	require.Len(t, b.Of(alice, event(1)), staged.PerEvent)
+	require.Equal(t, int64(1+2*(staged.PerEvent-1))*staged.Least, b.Bytes())
+}
+
+// What others can be made to give up is what a push is told that it may bring, to the
+// byte, however the room is spread.
+func TestWhatIsLeftIsThere(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for round := range 300 {
+		limits := staged.Limits{Hold: time.Hour, All: 60 * staged.Least, PerRepo: 40 * staged.Least, PerClient: 30 * staged.Least}
+		b := staged.New(limits)
+		for i := range 40 {
+			_, _ = keep(t, b, fmt.Sprint(i), began, []filters.RepoRef{alice, bob}[r.IntN(2)], fmt.Sprint(r.IntN(6)), r.Int64N(12*staged.Least), event(i))
+		}
+		g, err := b.Begin(alice, fmt.Sprint(r.IntN(8)), []filters.EventID{event(1000)})
+		if err != nil {
+			continue
+		}
+		left := b.Left(g)
+		if round%2 == 0 {
+			require.Error(t, b.Charge(g, g.Bytes()+left+1))
+		}
+		had := g.Bytes()
+		require.NoError(t, b.Charge(g, had+left))
+		require.LessOrEqual(t, b.Bytes(), limits.All)
+		b.End(g)
+		for i := range 40 {
+			b.Remove(fmt.Sprint(i))
+		}
+		require.Zero(t, b.Bytes())
+		g, err = b.Begin(bob, "", []filters.EventID{event(1)})
+		require.NoError(t, err)
+		require.Equal(t, limits.PerRepo-staged.Least, b.Left(g), "nothing is counted that is not here")
+	}
 }
 
 // Those who push for one event at once count as those who have, and a client once.
