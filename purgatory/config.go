@@ -73,6 +73,12 @@ type Config struct {
 	// undone that come before their events. What a [Stager] keeps has none of them.
 	// Default to 5,000 and 100.
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
+	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose
+	// authors have no say in it, in bytes, besides what branches and tags need: what was
+	// merged, or was here before, counts for nothing. Beyond it the largest of whoever takes
+	// up the most gives way. What has given way stays on the disk until it is maintained,
+	// and Grace is over. It needs a [Weigher]. Defaults to 1 GiB.
+	MaxPullBytes int64
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
 	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
@@ -140,6 +146,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxBackoff, 2*time.Minute)
 	def(&c.Check, time.Hour)
 	def(&c.Grace, 14*24*time.Hour)
+	def(&c.MaxPullBytes, 1<<30)
 	def(&c.MaxEntries, 10_000)
 	def(&c.MaxBytes, 64<<20)
 	def(&c.MaxPerAuthor, 100)
@@ -195,7 +202,7 @@ func (c Config) validate() error {
 		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxKept", int64(c.MaxKept)},
 		{"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
 		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
-		{"MaxFetch", c.MaxFetch},
+		{"MaxFetch", c.MaxFetch}, {"MaxPullBytes", c.MaxPullBytes},
 	} {
 		if n.value <= 0 {
 			bad(n.name, n.value)

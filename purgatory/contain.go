@@ -96,16 +96,25 @@ func (k containedKnower) Has(ctx context.Context, id filters.EventID) (_ bool, e
 	return k.knower.Has(ctx, id)
 }
 
-// pullRequests is [PullCounter], and 0 if the relay is none.
-func (p *Purgatory) pullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef) (n int, err error) {
-	if p.counter == nil {
-		return 0, nil
-	}
+// stored calls f for what a [PullLister] yields.
+func (p *Purgatory) stored(ctx context.Context, lister PullLister, ref filters.RepoRef, f func(*nip34.PullRequest)) (err error) {
 	defer p.recovered(&err, ofRelay)
-	if n, err = p.counter.PullRequests(ctx, author, ref, maxPullsOfAuthor); err != nil {
-		return 0, fmt.Errorf("counting pull requests: %w", err)
+	for pr, err := range lister.Pulls(ctx, ref) {
+		if err != nil {
+			return fmt.Errorf("reading pull requests: %w", err)
+		}
+		f(pr)
 	}
-	return n, nil
+	return nil
+}
+
+// standings is that of [PullLister].
+func (p *Purgatory) standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (out map[filters.EventID]PullStanding, err error) {
+	defer p.recovered(&err, ofRelay)
+	if out, err = p.rations.lister.Standings(ctx, ref, pulls, members); err != nil {
+		return nil, fmt.Errorf("reading what is said of pull requests: %w", err)
+	}
+	return out, nil
 }
 
 // containedRepositories are Repositories whose panics are errors.

@@ -19,6 +19,8 @@ type containedGit struct {
 	prober Prober // nil: it is none
 	p      *Purgatory
 
+	weigher Weigher // nil: it is none
+
 	maintainer Maintainer // nil: it is none
 }
 
@@ -29,6 +31,7 @@ func (p *Purgatory) containGit(of GitFetcher) containedGit {
 	g.taker, _ = of.(Taker)
 	g.maintainer, _ = of.(Maintainer)
 	g.prober, _ = of.(Prober)
+	g.weigher, _ = of.(Weigher)
 	return g
 }
 
@@ -112,6 +115,12 @@ func (g containedGit) mend(ctx context.Context, dir string) (err error) {
 	}
 	defer g.p.recovered(&err, ofGit)
 	return g.mender.Mend(ctx, dir)
+}
+
+// weigh is [Weigher]. It is called only if the other is one.
+func (g containedGit) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (_ int64, err error) {
+	defer g.p.recovered(&err, ofGit)
+	return g.weigher.Weigh(ctx, dir, id, but)
 }
 
 // maintain is [Maintainer]. It is called only if the other is one.

@@ -88,6 +88,11 @@ func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName)
 			changes = append(changes, RefChange{Name: name, Old: r.refs.At[name], New: h.pull.Tip})
 		}
 	}
+	for _, c := range r.displaced {
+		if r.refs.At[c.Name] == c.Old {
+			changes = append(changes, c)
+		}
+	}
 	return changes, head
 }
 

@@ -95,11 +95,21 @@ func (r faultyRelay) Has(ctx context.Context, id filters.EventID) (bool, error) 
 	return r.relay.Has(ctx, id)
 }
 
-func (r faultyRelay) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (int, error) {
-	if err := r.f.step("pulls"); err != nil {
-		return 0, err
+func (r faultyRelay) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+	return func(yield func(*nip34.PullRequest, error) bool) {
+		if err := r.f.step("pulls"); err != nil {
+			yield(nil, err)
+			return
+		}
+		r.relay.Pulls(ctx, ref)(yield)
 	}
-	return r.relay.PullRequests(ctx, author, ref, most)
+}
+
+func (r faultyRelay) Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+	if err := r.f.step("standings"); err != nil {
+		return nil, err
+	}
+	return r.relay.Standings(ctx, ref, pulls, members)
 }
 
 func (r faultyRelay) Identifiers(ctx context.Context) iter.Seq2[string, error] {

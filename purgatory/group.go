@@ -63,11 +63,13 @@ type repository struct {
 	gained  bool                          // objects came to it in this look
 	unfit   map[filters.EventID]struct{}  // states that can't be its refs
 	over    map[filters.EventID]struct{}  // pull requests that may have no ref; nil: none is looked at yet
-	pushed  map[nip34.RefName]struct{}    // refs that pushes have moved while a state waited
-	decides *nip34.State                  // what its refs are now, but for these; nil: nobody says
-	active  bool                          // its announcement is accepted, or about to be
-	failed  error                         // it could not be dealt with; it is looked at again
-	trouble error                         // something else went wrong; it is looked at again
+	// displaced are the refs of pull requests that give way.
+	displaced []RefChange
+	pushed    map[nip34.RefName]struct{} // refs that pushes have moved while a state waited
+	decides   *nip34.State               // what its refs are now, but for these; nil: nobody says
+	active    bool                       // its announcement is accepted, or about to be
+	failed    error                      // it could not be dealt with; it is looked at again
+	trouble   error                      // something else went wrong; it is looked at again
 }
 
 // gather reads what is known of a repository. It changes nothing.

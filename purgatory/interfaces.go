@@ -43,13 +43,31 @@ type Knower interface {
 	Has(ctx context.Context, id filters.EventID) (bool, error)
 }
 
-// PullCounter is what a [Relay] may be able to do as well. With it, nobody who has no say
-// in a repository has more than a hundred refs of pull requests in it.
-type PullCounter interface {
-	// PullRequests returns how many pull requests, and updates of some, are stored that an
-	// author has written for a repository. It need not count beyond most.
-	PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (int, error)
+// PullLister is what a [Relay] may be able to do as well. With it, those who have no say in a
+// repository share the room for refs of pull requests in it: each has up to a hundred, all
+// have 5,000. Beyond it the oldest of an author give way to his new ones, then one of
+// whoever has the most to those who have fewer; without it, all who come later are refused.
+type PullLister interface {
+	// Pulls yields the pull requests, and updates of some, that are stored for a
+	// repository, in any order; an error is the last pair.
+	Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]
+	// Standings says which of some pull requests for a repository are closed, and which
+	// somebody of its members has said anything about; the others can be left out.
+	Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]PullStanding, error)
 }
+
+// PullStanding is what is said of a pull request by those who may: its author, and who has
+// a say in its repository.
+type PullStanding uint8
+
+// The standings.
+const (
+	// PullClosed: it was merged or closed. Its ref gives way before others of its author.
+	PullClosed PullStanding = iota + 1
+	// PullRegarded: somebody with a say has answered it, labelled it, or set its status,
+	// and it is not closed. Its ref gives way when all have gone that nobody has regarded.
+	PullRegarded
+)
 
 // Repositories are our bare git repositories: where they are is for the embedder to
 // say, who owns the lock as well. All methods may be called concurrently.
@@ -81,6 +99,8 @@ type Stager interface {
 type Upload struct {
 	Tip nip34.ObjectID // what it says that the event's commit is
 	Dir string         // the folder of its objects; it may go at any time
+	// Bytes is what it takes up, at most.
+	Bytes int64
 }
 
 // Departures is what [Repositories] may be able to do as well. With it, a repository that is
@@ -162,6 +182,14 @@ type Prober interface {
 	// need, and a stamp that is another one whenever an object has come to the
 	// repository, has left it, or is not kept from garbage collection any more.
 	Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
+}
+
+// Weigher is what a [GitFetcher] may be able to do as well. With it, what pull requests of
+// strangers take up in a repository is bounded by Config.MaxPullBytes.
+type Weigher interface {
+	// Weigh returns how many bytes on the disk an object takes up with all that it needs,
+	// but for what others need as well. All are in the repository.
+	Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error)
 }
 
 // ObjectKind is what a git object is.

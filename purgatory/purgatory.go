@@ -34,8 +34,6 @@ type Purgatory struct {
 	relay Relay
 	repos Repositories
 	git   containedGit
-	// counter counts pull requests; nil if nobody can.
-	counter PullCounter
 	// stager has what was pushed for events that are not here.
 	stager containedStager
 	// departures takes repositories out of service; nil if there is none.
@@ -68,8 +66,9 @@ type Purgatory struct {
 	takes  map[filters.EventID]time.Time                    // data of events that took long to walk
 	unfit  map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
 
-	engine engine // owned by Run
-	upkeep *maintenance
+	engine  engine // owned by Run
+	upkeep  *maintenance
+	rations *rations
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
@@ -115,7 +114,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		unfit:   make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
-	p.counter, _ = relay.(PullCounter)
+	p.rations = newRations(p, relay)
 	p.stager.p = p
 	p.stager.of, _ = repos.(Stager)
 	if d, departs := repos.(Departures); departs {

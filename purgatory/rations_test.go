@@ -2,6 +2,7 @@ package purgatory_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 func (w *world) pullRefs(ref filters.RepoRef) (n int) {
@@ -22,44 +24,258 @@ func (w *world) pullRefs(ref filters.RepoRef) (n int) {
 	return n
 }
 
-// One key had a ref made for each of any number of pull requests whose commit is here: they
-// never waited, and so had no quota.
-func TestRefsOfOneAuthorsPullRequestsAreBounded(t *testing.T) {
+func (w *world) hasRef(ev *nostrEvent) bool {
+	_, has := w.git.RefsOf(repoOf(alice))[refOf(ev)]
+	return has
+}
+
+// proposes is a pull request of alice's repository.
+func proposes(k *relaytest.Key, at nostrTime, tip int, text string) *nostrEvent {
+	return k.Event(at, filters.KindPullRequest, text, nostrTag{"a", repoOf(alice).String()}, nostrTag{"c", object(tip).String()})
+}
+
+// serveAlice has alice's repository served, with a branch and has more objects.
+func (w *world) serveAlice() {
+	w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1))
+	w.git.Put(repoOf(alice), object(1), object(2), object(3), object(4), object(5), object(6), object(7), object(8), object(9))
+	w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+}
+
+// stored has pull requests that are served, with their refs.
+func (w *world) stored(evs ...*nostrEvent) {
+	w.relay.put(evs...)
+	refs := make(map[nip34.RefName]nip34.ObjectID)
+	for _, ev := range evs {
+		pr, err := nip34.ParsePullRequest(ev)
+		require.NoError(w.t, err)
+		refs[refOf(ev)] = pr.Tip
+	}
+	w.git.Push(repoOf(alice), refs)
+}
+
+// pushFor is a push to the ref of a pull request that is here already, as git would do it.
+func (w *world) pushFor(ev *nostrEvent, bytes int64) (reason string) {
+	pr, err := nip34.ParsePullRequest(ev)
+	require.NoError(w.t, err)
+	dir, unlock, err := w.git.Lock(w.t.Context(), repoOf(alice))
+	require.NoError(w.t, err)
+	defer unlock()
+	refused, err := w.p.Ration(w.t.Context(), repoOf(alice), dir, []*nip34.PullRequest{pr}, bytes)
+	require.NoError(w.t, err)
+	if reason = refused[pr.ID]; reason == "" {
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(ev): pr.Tip}, pr.Tip)
+	}
+	return reason
+}
+
+// One key had a ref made for each of any number of pull requests whose commit is here; and
+// then an author who had a hundred, merged or not, was refused for ever.
+func TestAnAuthorHasAHundredRefs(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1))
-		w.git.Put(repoOf(alice), object(1))
-		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		many := func(by interface {
-			Event(nostrTime, int, string, ...nostrTag) *nostrEvent
-		}, n int,
-		) (refused int, reason string) {
+		w.serveAlice()
+		many := func(by *relaytest.Key, n int) (evs []*nostrEvent) {
 			for i := range n {
-				p := by.Event(now(), filters.KindPullRequest, fmt.Sprint(i), nostrTag{"a", repoOf(alice).String()}, nostrTag{"c", object(1).String()})
-				answer, err := w.p.Submit(t.Context(), p, true)
-				require.NoError(t, err)
-				if answer.Decision == purgatory.Refused {
-					refused++
-					reason = answer.Reason
-				}
+				p := proposes(by, now()-nostrTime(n)+nostrTime(i), 1, fmt.Sprint(i))
+				evs = append(evs, p)
+				w.held(p)
 				if i%10 == 0 {
 					wait(100 * time.Millisecond)
 				}
 			}
 			wait(time.Second)
-			return refused, reason
+			return evs
 		}
-		refused, reason := many(carol, 300)
+		evs := many(carol, 300)
 		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
-		require.Greater(t, refused, 150)
-		require.Contains(t, reason, "rate-limited: ")
+		for i, ev := range evs {
+			require.Equal(t, i >= 200, w.hasRef(ev), i)
+			require.True(t, w.relay.has(ev), "all are served")
+		}
+		require.Equal(t, uint64(200), w.p.Status().Dropped["pull_displaced"])
 		// Others have theirs, and who has a say any number.
-		_, _ = many(dave, 5)
+		_ = many(dave, 5)
 		require.Equal(t, 105, w.pullRefs(repoOf(alice)))
-		refused, _ = many(alice, 150)
-		require.Zero(t, refused)
+		_ = many(alice, 150)
 		require.Equal(t, 255, w.pullRefs(repoOf(alice)))
+		// What was closed goes before what is open, though that is older.
+		id, err := filters.ParseEventID(evs[250].ID)
+		require.NoError(t, err)
+		w.relay.standings = map[filters.EventID]purgatory.PullStanding{id: purgatory.PullClosed}
+		last := proposes(carol, now(), 2, "last")
+		w.held(last)
+		wait(time.Second)
+		require.True(t, w.hasRef(last))
+		require.False(t, w.hasRef(evs[250]))
+		require.True(t, w.hasRef(evs[200]))
 		wait(2 * time.Hour)
 		require.Zero(t, w.p.Status().PullRequests)
 		require.Equal(t, 255, w.pullRefs(repoOf(alice)))
+	})
+}
+
+// Strangers with free keys filled the 5,000 refs of a repository: nobody else could
+// contribute to it, ever. The event may come before its data or after, by a push or by a
+// look; what the maintainers have regarded stays, as does what they wrote.
+func TestStrangersDoNotFillARepository(t *testing.T) {
+	for name, keys := range map[string]int{"50 keys": 50, "a key for each": 5_000} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.serveAlice()
+				w.relay.standings = make(map[filters.EventID]purgatory.PullStanding)
+				var regarded, own []*nostrEvent
+				for i := range 20 {
+					regarded = append(regarded, proposes(bob, now()-10_000+nostrTime(i), 2, fmt.Sprint("regarded", i)))
+					own = append(own, proposes(alice, now()-10_000, 3, fmt.Sprint("own", i)))
+					id, err := filters.ParseEventID(regarded[i].ID)
+					require.NoError(t, err)
+					w.relay.standings[id] = purgatory.PullRegarded
+				}
+				w.stored(regarded...)
+				w.stored(own...)
+				strangers := make([]*relaytest.Key, keys)
+				for i := range strangers {
+					strangers[i] = relaytest.NewKey(fmt.Sprint("stranger", i))
+				}
+				var flood []*nostrEvent
+				for i := range 4_980 { // with all others 5,000
+					flood = append(flood, proposes(strangers[i%keys], now()-5_000+nostrTime(i/10), 4, fmt.Sprint(i)))
+				}
+				w.stored(flood...)
+				require.Equal(t, 5_020, w.pullRefs(repoOf(alice)))
+
+				honest, in, took := 20, 0, time.Duration(0)
+				for i := range honest {
+					k := relaytest.NewKey(fmt.Sprint("honest", i))
+					ev := proposes(k, now(), 5, "honest")
+					began := time.Now()
+					if i%2 == 0 {
+						w.held(ev)
+						wait(time.Second)
+					} else {
+						w.relay.put(ev)
+						require.Empty(t, w.pushFor(ev, 1000))
+					}
+					took = max(took, time.Since(began))
+					if w.hasRef(ev) {
+						in++
+					}
+					w.stored(proposes(strangers[i%keys], now(), 4, fmt.Sprint("and on", i)))
+				}
+				gone := w.p.Status().Dropped["pull_displaced"]
+				t.Logf("%d of %d honest newcomers have a ref, %v at most; %d of strangers gave way", in, honest, took, gone)
+				require.Equal(t, honest, in)
+				for _, ev := range append(regarded, own...) {
+					require.True(t, w.hasRef(ev))
+				}
+				require.LessOrEqual(t, w.pullRefs(repoOf(alice)), 5_020)
+				require.Positive(t, gone)
+			})
+		})
+	}
+}
+
+// A ref that was pushed when the event was here already was counted for nobody: the way
+// round the bound was to publish first. One rule holds for both orders.
+func TestPushAfterTheEventIsRationed(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		var evs []*nostrEvent
+		for i := range 150 {
+			ev := proposes(carol, now()-1_000+nostrTime(i), 2, fmt.Sprint(i))
+			evs = append(evs, ev)
+			w.relay.put(ev)
+			require.Empty(t, w.pushFor(ev, 100))
+		}
+		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
+		require.Contains(t, w.pushFor(evs[0], 100), "rate-limited: ", "it is the oldest")
+		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
+		require.Equal(t, uint64(50), w.p.Status().Dropped["pull_displaced"])
+		require.Equal(t, uint64(1), w.p.Status().Dropped["pull_refs"])
+		require.Empty(t, w.pushFor(evs[149], 100), "which is there")
+		mine := proposes(alice, now(), 3, "mine")
+		w.relay.put(mine)
+		require.Empty(t, w.pushFor(mine, 100<<30))
+	})
+}
+
+// Data of strangers had no bound of its own. Now the largest of whoever has the most gives
+// way, in both orders, and what branches need as well counts for nothing.
+func TestBytesOfStrangersAreBounded(t *testing.T) {
+	const mib = 1 << 20
+	run(t, purgatory.Config{MaxPullBytes: 10 * mib}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.git.Size(object(1), 100*mib) // the branch
+		for n, size := range map[int]int64{2: 6 * mib, 3: 3 * mib, 4: 4 * mib, 5: mib, 6: 11 * mib, 7: 20 * mib} {
+			w.git.Size(object(n), size)
+		}
+		w.git.Needs(object(4), object(1))
+		at := now() - 100
+		merged, big, small := proposes(carol, at, 1, ""), proposes(carol, at+1, 2, ""), proposes(carol, at+2, 3, "")
+		for _, ev := range []*nostrEvent{merged, big, small} {
+			w.held(ev)
+			wait(time.Second)
+			require.True(t, w.hasRef(ev))
+		}
+		daves := proposes(dave, at+3, 4, "")
+		w.held(daves)
+		wait(time.Second)
+		require.True(t, w.hasRef(daves))
+		require.False(t, w.hasRef(big))
+		require.True(t, w.hasRef(small))
+		require.True(t, w.hasRef(merged))
+		// By a push, which says how much it brings: none has more than that would.
+		more := proposes(carol, at+4, 6, "")
+		w.relay.put(more)
+		require.Contains(t, w.pushFor(more, 11*mib), "rate-limited: ")
+		require.Contains(t, w.pushFor(more, 8*mib), "rate-limited: ", "she would have the most")
+		fair := proposes(bob, at+5, 5, "")
+		w.relay.put(fair)
+		require.Empty(t, w.pushFor(fair, mib))
+		require.True(t, w.hasRef(daves))
+		// What is beyond it alone never has room, and takes none.
+		w.held(proposes(relaytest.NewKey("eve"), at, 7, ""))
+		wait(time.Second)
+		require.Equal(t, 4, w.pullRefs(repoOf(alice)))
+		// When it is merged it is the repository's, and makes room, also after a restart.
+		w.stop()
+		w.start()
+		w.relay.put(says(alice, now(), "main", 4))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(4)})
+		w.git.Put(repoOf(alice), object(2))
+		again := proposes(bob, at+6, 2, "")
+		w.held(again)
+		wait(time.Second)
+		require.True(t, w.hasRef(again))
+		require.True(t, w.hasRef(daves))
+		require.Equal(t, 5, w.pullRefs(repoOf(alice)))
+	})
+}
+
+// A relay that can't say what is stored: the refs of a repository are bounded all the same.
+func TestRefsWithoutAListAreBounded(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.stop()
+		w.host = struct{ purgatory.Relay }{w.relay}
+		w.start()
+		w.serveAlice()
+		refs := make(map[nip34.RefName]nip34.ObjectID)
+		for i := range 4_990 {
+			refs[junk(i)] = object(1)
+		}
+		before := maps.Clone(refs)
+		w.git.Push(repoOf(alice), refs)
+		over := 0
+		for i := range 20 {
+			ev := proposes(carol, now(), 2, fmt.Sprint(i))
+			w.held(ev)
+			wait(time.Second)
+			if !w.hasRef(ev) {
+				over++
+			}
+		}
+		require.Equal(t, 10, over)
+		left := w.git.RefsOf(repoOf(alice))
+		maps.DeleteFunc(before, func(name nip34.RefName, _ nip34.ObjectID) bool { _, stays := left[name]; return stays })
+		require.Empty(t, before, "nobody knows whose they are")
 	})
 }

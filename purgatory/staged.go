@@ -1,6 +1,7 @@
 package purgatory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,12 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *group, r *repository) {
 		if len(uploads) == 0 || p.tookLong(h.entry.ID) {
 			continue
 		}
-		if err := p.takeOne(ctx, r, h.pull.Tip, uploads); err != nil {
+		err := p.takeOne(ctx, r, h.pull, uploads)
+		if errors.Is(err, errNoRoom) {
+			p.stats.drop("pull_refs")
+			continue // for now
+		}
+		if err != nil {
 			// It is tried again; nothing else waits for that.
 			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
 				p.noteLong(h.entry.ID)
@@ -73,15 +79,22 @@ func (p *Purgatory) noteLong(id filters.EventID) {
 	}
 }
 
-// takeOne takes an object from the first upload that has it with all that it needs. That
-// none has is no error.
-func (p *Purgatory) takeOne(ctx context.Context, r *repository, tip nip34.ObjectID, uploads []Upload) error {
+// errNoRoom says that a pull request may have no ref.
+var errNoRoom = errors.New("no room for a pull request")
+
+// takeOne takes the tip of a pull request from the first upload that has it with all that
+// it needs. That none has is no error.
+func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
+	tip := pr.Tip
 	for _, u := range uploads {
 		if !r.lacks(tip) || tip.Format() != r.refs.Format {
 			return nil
 		}
 		if u.Tip != tip {
 			continue
+		}
+		if room, err := p.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
+			return cmp.Or(err, errNoRoom)
 		}
 		err := r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
 		switch {

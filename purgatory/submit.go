@@ -43,7 +43,7 @@ const (
 	reasonExpired    = "blocked: its git data never came"
 	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
-	reasonPulls      = "rate-limited: this author has too many pull requests in this repository"
+	reasonPulls      = "rate-limited: the pull requests of this repository take up all that they may, and others give way before"
 	reasonPushed     = "rate-limited: too much was pushed for events that are not here"
 )
 
@@ -74,14 +74,6 @@ func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (A
 		return Answer{}, err
 	case older:
 		return Answer{Refused, reasonOlder}, nil
-	}
-	rationed, err := p.rationed(ctx, e)
-	if err != nil {
-		return Answer{}, err
-	}
-	if rationed {
-		p.stats.drop("pull_refs")
-		return Answer{Refused, reasonPulls}, nil
 	}
 	answer, err := p.hold(ctx, e)
 	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {

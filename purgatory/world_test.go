@@ -44,6 +44,8 @@ type relay struct {
 	refuse func(ev *nostr.Event) error
 	before func(ev *nostr.Event) // each save
 	after  func()                // each answer of Has, before it is given
+
+	standings map[filters.EventID]purgatory.PullStanding
 }
 
 func (r *relay) Save(_ context.Context, ev *nostr.Event) error {
@@ -140,15 +142,29 @@ func (r *relay) Has(_ context.Context, id filters.EventID) (bool, error) {
 	return has, nil
 }
 
-func (r *relay) PullRequests(_ context.Context, author filters.PubKey, ref filters.RepoRef, _ int) (n int, _ error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, ev := range r.events {
-		if p, err := nip34.ParsePullRequest(ev); err == nil && p.Author == author && slices.Contains(p.Repos, ref) {
-			n++
+func (r *relay) Pulls(_ context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+	return func(yield func(*nip34.PullRequest, error) bool) {
+		r.mu.Lock()
+		events := slices.Clone(r.events)
+		r.mu.Unlock()
+		for _, ev := range events {
+			if p, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(p.Repos, ref) && !yield(p, nil) {
+				return
+			}
 		}
 	}
-	return n, nil
+}
+
+func (r *relay) Standings(_ context.Context, _ filters.RepoRef, pulls []*nip34.PullRequest, _ map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[filters.EventID]purgatory.PullStanding)
+	for _, p := range pulls {
+		if s, ok := r.standings[p.ID]; ok {
+			out[p.ID] = s
+		}
+	}
+	return out, nil
 }
 
 func (r *relay) Identifiers(context.Context) iter.Seq2[string, error] {

@@ -27,6 +27,7 @@ var (
 	_ gitserve.Forewarned = Authority{}
 
 	_ gitserve.StageWatcher = Authority{}
+	_ gitserve.Rationer     = Authority{}
 )
 
 // Authorised implements [gitserve.Authority].
@@ -36,17 +37,42 @@ func (a Authority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.
 
 // Tip implements [gitserve.Authority].
 func (a Authority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error) {
+	pr, known, err := a.pull(ctx, id)
+	if pr != nil {
+		tip = tipOf(pr, ref)
+	}
+	return tip, known, err
+}
+
+// pull returns a pull request that waits or is stored; nil if there is none, or if what is
+// stored is none.
+func (a Authority) pull(ctx context.Context, id filters.EventID) (pr *nip34.PullRequest, known bool, err error) {
 	if pr := a.Purgatory.PullRequest(id); pr != nil {
-		return tipOf(pr, ref), true, nil
+		return pr, true, nil
 	}
 	ev, err := a.event(ctx, id)
 	if err != nil || ev == nil {
-		return tip, false, err
+		return nil, false, err
 	}
-	if pr, err := nip34.ParsePullRequest(ev); err == nil {
-		tip = tipOf(pr, ref)
+	if pr, err = nip34.ParsePullRequest(ev); err != nil {
+		return nil, true, nil //nolint:nilerr // it is some other event
 	}
-	return tip, true, nil
+	return pr, true, nil
+}
+
+// Ration implements [gitserve.Rationer].
+func (a Authority) Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
+	var pulls []*nip34.PullRequest
+	for _, id := range ids {
+		pr, _, err := a.pull(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if pr != nil {
+			pulls = append(pulls, pr)
+		}
+	}
+	return a.Purgatory.Ration(ctx, ref, dir, pulls, bytes)
 }
 
 func tipOf(pr *nip34.PullRequest, ref filters.RepoRef) nip34.ObjectID {

@@ -76,8 +76,8 @@ func (h Host) Relay() purgatory.Relay { return relay{h} }
 type relay struct{ h Host }
 
 var (
-	_ purgatory.Knower      = relay{}
-	_ purgatory.PullCounter = relay{}
+	_ purgatory.Knower     = relay{}
+	_ purgatory.PullLister = relay{}
 )
 
 // Save implements [purgatory.Relay].
@@ -142,22 +142,146 @@ func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
 	return has[0], nil
 }
 
-// PullRequests implements [purgatory.PullCounter].
-func (r relay) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (n int, err error) {
-	for ev, err := range r.h.Store.Events(ctx, nostr.Filter{ // which takes no limit
-		Kinds:   []int{filters.KindPullRequest, filters.KindPullRequestUpdate},
-		Authors: []string{author.String()}, Tags: nostr.TagMap{"a": {ref.String()}},
-	}) {
-		if err != nil {
-			return 0, fmt.Errorf("counting pull requests: %w", err)
+// Pulls implements [purgatory.PullLister].
+func (r relay) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+	return func(yield func(*nip34.PullRequest, error) bool) {
+		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{
+			Kinds: []int{filters.KindPullRequest, filters.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
+		}) {
+			if err != nil {
+				yield(nil, fmt.Errorf("listing pull requests: %w", err))
+				return
+			}
+			if pr, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(pr.Repos, ref) && !yield(pr, nil) {
+				return
+			}
 		}
-		if pr, err := nip34.ParsePullRequest(ev); err == nil && pr.Author == author && slices.Contains(pr.Repos, ref) {
-			if n++; n >= most {
+	}
+}
+
+// The kinds by which something is said of a pull request: its status (NIP-34), comments
+// (NIP-22), replies and labels (NIP-32).
+const (
+	kindReply, kindComment, kindLabel                          = 1, 1111, 1985
+	kindStatusOpen, kindStatusApplied, kindClosed, kindAsDraft = 1630, 1631, 1632, 1633
+)
+
+// standingsAtOnce bounds the pull requests that are asked about at once, saidMost what is
+// read about these: their authors may have said anything of their own.
+const (
+	standingsAtOnce = 100
+	saidMost        = 10 * standingsAtOnce
+)
+
+// Standings implements [purgatory.PullLister]. An update stands as its pull request does,
+// if it has the same author.
+func (r relay) Standings(ctx context.Context, _ filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+	said := make(map[filters.EventID]*sayings)
+	for _, pr := range pulls {
+		said[pr.ID] = &sayings{author: pr.Author}
+	}
+	for chunk := range slices.Chunk(pulls, standingsAtOnce) {
+		if err := r.sayings(ctx, chunk, members, said); err != nil {
+			return nil, err
+		}
+	}
+	out := make(map[filters.EventID]purgatory.PullStanding)
+	for _, pr := range pulls {
+		s := said[pr.ID]
+		if root := said[rootOf(pr)]; root != nil && root.author == pr.Author {
+			s = root
+		}
+		switch {
+		case s.closed:
+			out[pr.ID] = purgatory.PullClosed
+		case s.regarded:
+			out[pr.ID] = purgatory.PullRegarded
+		}
+	}
+	return out, nil
+}
+
+// sayings is what was said of a pull request.
+type sayings struct {
+	author           filters.PubKey
+	status           nip34.Version // the newest
+	closed, regarded bool
+}
+
+// sayings reads what is said of some pull requests by their authors, which is their status
+// only, and by members.
+func (r relay) sayings(ctx context.Context, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}, said map[filters.EventID]*sayings) error {
+	statuses := []int{kindStatusOpen, kindStatusApplied, kindClosed, kindAsDraft}
+	var ids, authors, owners []string
+	for _, pr := range pulls {
+		ids, authors = append(ids, pr.ID.String()), append(authors, pr.Author.String())
+	}
+	for k := range members {
+		owners = append(owners, k.String())
+	}
+	slices.Sort(authors)
+	for _, f := range []nostr.Filter{
+		{Kinds: statuses, Authors: slices.Compact(authors), Tags: nostr.TagMap{"e": ids}},
+		{Kinds: append(statuses, kindReply, kindLabel), Authors: owners, Tags: nostr.TagMap{"e": ids}},
+		{Kinds: []int{kindComment}, Authors: owners, Tags: nostr.TagMap{"E": ids}},
+	} {
+		if len(f.Authors) == 0 {
+			continue
+		}
+		n := 0
+		for ev, err := range r.h.Store.Events(ctx, f) {
+			if err != nil {
+				return fmt.Errorf("reading what is said of pull requests: %w", err)
+			}
+			note(ev, members, said)
+			if n++; n == saidMost {
 				break
 			}
 		}
 	}
-	return n, nil
+	return nil
+}
+
+// note takes in what an event says of pull requests.
+func note(ev *nostr.Event, members map[filters.PubKey]struct{}, said map[filters.EventID]*sayings) {
+	by, err := filters.ParsePubKey(ev.PubKey)
+	if err != nil {
+		return
+	}
+	id, err := filters.ParseEventID(ev.ID)
+	if err != nil {
+		return
+	}
+	_, member := members[by]
+	for _, tag := range ev.Tags {
+		if len(tag) < 2 || tag[0] != "e" && tag[0] != "E" {
+			continue
+		}
+		target, err := filters.ParseEventID(tag[1])
+		s := said[target]
+		if err != nil || s == nil || !member && by != s.author {
+			continue
+		}
+		s.regarded = s.regarded || member && by != s.author
+		v := nip34.Version{CreatedAt: ev.CreatedAt, ID: id}
+		switch ev.Kind {
+		case kindStatusOpen, kindStatusApplied, kindClosed, kindAsDraft:
+			if s.status == (nip34.Version{}) || nip34.Newer(v, s.status) {
+				s.status, s.closed = v, ev.Kind == kindStatusApplied || ev.Kind == kindClosed
+			}
+		}
+	}
+}
+
+// rootOf is the pull request that another one is an update of; zero if it is none.
+func rootOf(pr *nip34.PullRequest) (root filters.EventID) {
+	if pr.Event.Kind != filters.KindPullRequestUpdate {
+		return root
+	}
+	if tag := pr.Event.Tags.Find("E"); len(tag) > 1 {
+		root, _ = filters.ParseEventID(tag[1]) // zero if it is none
+	}
+	return root
 }
 
 // Identifiers implements [purgatory.Relay]. Of a Store that can't be read completely these

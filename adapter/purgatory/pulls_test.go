@@ -8,31 +8,105 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Pull requests and updates of one author for one repository are counted, and nothing else.
-func TestPullRequestsAreCounted(t *testing.T) {
+// proposed is a pull request, or an update of one.
+func proposed(k *relaytest.Key, kind int, ref filters.RepoRef, text string, tags ...nostr.Tag) *nostr.Event {
+	tags = append(nostr.Tags{{"a", ref.String()}, {"c", "1234567890123456789012345678901234567890"}}, tags...)
+	return k.Event(100, kind, text, tags...)
+}
+
+func stored(t *testing.T, store *memstore.Store, evs ...*nostr.Event) {
+	t.Helper()
+	var in []relaysync.Incoming
+	for _, ev := range evs {
+		in = append(in, relaysync.Incoming{Event: ev})
+	}
+	_, err := store.Save(t.Context(), in)
+	require.NoError(t, err)
+}
+
+// Pull requests and updates for one repository are listed, and nothing else.
+func TestPullRequestsAreListed(t *testing.T) {
 	store := memstore.New()
 	owner, author, other := relaytest.NewKey("owner"), relaytest.NewKey("author"), relaytest.NewKey("other")
 	here, there := owner.Ref("r"), owner.Ref("s")
-	pull := func(k *relaytest.Key, kind int, ref filters.RepoRef, text string) relaysync.Incoming {
-		return relaysync.Incoming{Event: k.Event(100, kind, text, nostr.Tag{"a", ref.String()}, nostr.Tag{"c", "1234567890123456789012345678901234567890"})}
-	}
-	_, err := store.Save(t.Context(), []relaysync.Incoming{
-		pull(author, filters.KindPullRequest, here, "1"), pull(author, filters.KindPullRequest, here, "2"),
-		pull(author, filters.KindPullRequestUpdate, here, "3"), pull(author, filters.KindPullRequest, there, "4"),
-		pull(other, filters.KindPullRequest, here, "5"),
-	})
-	require.NoError(t, err)
-	counter, ok := Host{Store: store}.Relay().(purgatory.PullCounter)
+	stored(t, store,
+		proposed(author, filters.KindPullRequest, here, "1"), proposed(author, filters.KindPullRequest, here, "2"),
+		proposed(author, filters.KindPullRequestUpdate, here, "3"), proposed(author, filters.KindPullRequest, there, "4"),
+		proposed(other, filters.KindPullRequest, here, "5"), proposed(other, filters.KindPatch, here, "6"),
+	)
+	lister, ok := Host{Store: store}.Relay().(purgatory.PullLister)
 	require.True(t, ok)
-	for most, want := range map[int]int{100: 3, 2: 2} {
-		n, err := counter.PullRequests(t.Context(), author.PubKey(), here, most)
+	by := make(map[string]int)
+	for pr, err := range lister.Pulls(t.Context(), here) {
 		require.NoError(t, err)
-		require.Equal(t, want, n)
+		by[pr.Author.String()]++
 	}
+	require.Equal(t, map[string]int{author.PubKey().String(): 3, other.PubKey().String(): 1}, by)
+	for range lister.Pulls(t.Context(), here) {
+		break
+	}
+}
+
+// What is said of a pull request counts from its author, of its status, and from who has a
+// say; the newest status does. An update stands as what it updates, if that is its author's.
+func TestStandingsOfPullRequests(t *testing.T) {
+	store := memstore.New()
+	owner, author, other := relaytest.NewKey("owner"), relaytest.NewKey("author"), relaytest.NewKey("other")
+	ref := owner.Ref("r")
+	at := nostr.Timestamp(200)
+	says := func(k *relaytest.Key, kind int, pr *nostr.Event) *nostr.Event {
+		at++
+		name := "e"
+		if kind == kindComment {
+			name = "E"
+		}
+		return k.Event(at, kind, "", nostr.Tag{name, pr.ID})
+	}
+	want := make(map[filters.EventID]purgatory.PullStanding)
+	var pulls []*nip34.PullRequest
+	add := func(ev *nostr.Event, standing purgatory.PullStanding) *nostr.Event {
+		pr, err := nip34.ParsePullRequest(ev)
+		require.NoError(t, err)
+		pulls = append(pulls, pr)
+		if standing != 0 {
+			want[pr.ID] = standing
+		}
+		stored(t, store, ev)
+		return ev
+	}
+	pull := func(text string, standing purgatory.PullStanding) *nostr.Event {
+		return add(proposed(author, filters.KindPullRequest, ref, text), standing)
+	}
+	for i := range 150 { // more than are asked about at once
+		pull(string(rune('a'+i)), 0)
+	}
+	merged, closed, reopened := pull("merged", purgatory.PullClosed), pull("closed", purgatory.PullClosed), pull("reopened", purgatory.PullRegarded)
+	commented, labelled, loud := pull("commented", purgatory.PullRegarded), pull("labelled", purgatory.PullRegarded), pull("loud", 0)
+	update := func(k *relaytest.Key, of *nostr.Event, standing purgatory.PullStanding) {
+		add(proposed(k, filters.KindPullRequestUpdate, ref, "u", nostr.Tag{"E", of.ID}), standing)
+	}
+	update(author, merged, purgatory.PullClosed)
+	update(author, commented, purgatory.PullRegarded)
+	update(other, commented, 0)
+	stored(t, store,
+		says(owner, kindStatusApplied, merged), says(author, kindClosed, closed),
+		says(owner, kindClosed, reopened), says(owner, kindStatusOpen, reopened),
+		says(owner, kindComment, commented), says(owner, kindLabel, labelled),
+		says(author, kindComment, loud), says(other, kindClosed, loud), says(other, kindComment, loud), says(author, kindStatusOpen, loud),
+	)
+	lister := Host{Store: store}.Relay().(purgatory.PullLister)
+	members := map[filters.PubKey]struct{}{owner.PubKey(): {}}
+	got, err := lister.Standings(t.Context(), ref, pulls, members)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	got, err = lister.Standings(t.Context(), ref, pulls, nil)
+	require.NoError(t, err)
+	require.Len(t, got, 1, "of which only its author can say anything")
 }

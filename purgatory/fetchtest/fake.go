@@ -34,6 +34,7 @@ type Fake struct {
 	needs   map[nip34.ObjectID][]nip34.ObjectID
 	left    map[filters.RepoRef]departed
 	kinds   map[nip34.ObjectID]purgatory.ObjectKind
+	sizes   map[nip34.ObjectID]int64
 	changes int // of objects, in all repositories
 	calls   []Call
 	fail    func(op string) error
@@ -82,6 +83,7 @@ var (
 	_ purgatory.Taker        = (*Fake)(nil)
 	_ purgatory.Maintainer   = (*Fake)(nil)
 	_ purgatory.Prober       = (*Fake)(nil)
+	_ purgatory.Weigher      = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
@@ -91,8 +93,8 @@ func New() *Fake {
 		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
 		left:  make(map[filters.RepoRef]departed),
-		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind),
-		open:  make(map[*quarantine]struct{}),
+		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind), sizes: make(map[nip34.ObjectID]int64),
+		open: make(map[*quarantine]struct{}),
 	}
 }
 
@@ -101,6 +103,13 @@ func (f *Fake) Kind(id nip34.ObjectID, kind purgatory.ObjectKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.kinds[id] = kind
+}
+
+// Size makes an object take up so many bytes; others take up none.
+func (f *Fake) Size(id nip34.ObjectID, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sizes[id] = bytes
 }
 
 func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
@@ -112,7 +121,7 @@ func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 
 // FailWith has each operation ask what it is to fail with: "create", "lock", "owned",
 // "depart", "sweep", "remove", "quarantine", "fetch", "probe", "missing", "promote",
-// "share", "take", "unstage", "refs", "align", "tidy" or "maintain". It may wait; nothing
+// "share", "take", "unstage", "weigh", "refs", "align", "tidy" or "maintain". It may wait; nothing
 // else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
@@ -380,6 +389,35 @@ func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[n
 		}
 	}
 	return kinds, fmt.Sprint(f.changes), nil
+}
+
+// Weigh implements [purgatory.Weigher].
+func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34.ObjectID) (sum int64, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure("weigh"); err != nil {
+		return 0, err
+	}
+	if len(f.sizes) == 0 {
+		return 0, nil
+	}
+	seen := make(map[nip34.ObjectID]bool)
+	var visit func(id nip34.ObjectID, each func(nip34.ObjectID))
+	visit = func(id nip34.ObjectID, each func(nip34.ObjectID)) {
+		if seen[id] {
+			return
+		}
+		seen[id] = true
+		each(id)
+		for _, n := range f.needs[id] {
+			visit(n, each)
+		}
+	}
+	for _, o := range but {
+		visit(o, func(nip34.ObjectID) {})
+	}
+	visit(id, func(id nip34.ObjectID) { sum += f.sizes[id] })
+	return sum, nil
 }
 
 // Refs implements [purgatory.GitFetcher].

@@ -31,6 +31,14 @@ type Forewarned interface {
 	Pushing(ref filters.RepoRef, refs []nip34.RefName)
 }
 
+// Rationer is what an [Authority] may be as well. It is asked which refs of events a push
+// may not make, and why, when git is about to make them, with the lock of the repository,
+// which is in dir; bytes is what came for all of them together, 0 if that is not known. It
+// may remove others to make room.
+type Rationer interface {
+	Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (refused map[filters.EventID]string, err error)
+}
+
 // The reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"
@@ -84,6 +92,37 @@ func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []com
 		}
 	}
 	return v, nil
+}
+
+// ration asks a [Rationer] about the refs of events that a push is to make, of which now
+// are there. What else comes with branches or tags is theirs as far as anybody can tell.
+func ration(ctx context.Context, a Authority, ref filters.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
+	x, ok := a.(Rationer)
+	if !ok {
+		return nil, nil
+	}
+	var ids []filters.EventID
+	for _, c := range commands {
+		id, of := eventOf(c.ref)
+		switch {
+		case !of:
+			bytes = 0
+		case now[c.ref].IsZero():
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	over, err := x.Ration(ctx, ref, dir, ids, bytes)
+	if err != nil {
+		return nil, fmt.Errorf("asking for room: %w", err)
+	}
+	refused := make(map[nip34.RefName]string)
+	for id, why := range over {
+		refused[nip34.EventRef(id)] = why
+	}
+	return refused, nil
 }
 
 func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filters.EventID, c command) (reason string, known bool, err error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ type ceiling struct {
 	repos *Repositories
 	owner int64 // bytes; zero: no limit
 	all   int64
+	// weigh says how much of a repository only pull requests need, in bytes.
+	weigh func(ctx context.Context, dir string) (int64, error)
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -35,7 +38,14 @@ type size struct {
 	bytes    int64     // with what pushes take that are under way
 	measured int64     // of these
 	at       time.Time // when
+	// theirs is what only pull requests need of these, as far as it matters; coming is
+	// what pushes for those take that are under way.
+	theirs, coming int64
 }
+
+// own is what counts for the owner. Anybody can write pull requests: these have a room of
+// their own, of the same size.
+func (s size) own() int64 { return s.bytes - s.coming - s.theirs }
 
 // What an owner has is measured again after a push and after sizeAge, what all have after
 // sizesAge. Pushes that are under way are charged with what they have sent.
@@ -47,11 +57,13 @@ const (
 // Why repositories have no more room, for who pushed.
 var (
 	errOwnerFull = errors.New("the repositories of this owner take up all that they may on this server")
+	errPullsFull = errors.New("pull requests for the repositories of this owner take up all that they may on this server")
 	errFull      = errors.New("the repositories of this server take up all that they may")
 )
 
 func newCeiling(repos *Repositories, cfg Config) *ceiling {
 	return &ceiling{
+		weigh: func(context.Context, string) (int64, error) { return 0, nil },
 		repos: repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
@@ -61,12 +73,13 @@ func newCeiling(repos *Repositories, cfg Config) *ceiling {
 type levy struct {
 	c     *ceiling
 	ref   filters.RepoRef
+	pulls bool // it is for pull requests only
 	bytes int64
 }
 
-// begin makes a push one that takes room. It must be ended. The error is why there is none.
-// What all have is measured aside: until that was done, what is known of it counts.
-func (c *ceiling) begin(ref filters.RepoRef, aside func(func(context.Context))) (*levy, error) {
+// begin makes a push one that takes room, for pull requests only or not. It must be ended.
+// The error is why there is none. What all have is measured aside: until that was done, what is known of it counts.
+func (c *ceiling) begin(ctx context.Context, ref filters.RepoRef, pulls bool, aside func(func(context.Context))) (*levy, error) {
 	if c.owner == 0 && c.all == 0 {
 		return nil, nil
 	}
@@ -74,10 +87,13 @@ func (c *ceiling) begin(ref filters.RepoRef, aside func(func(context.Context))) 
 	if err := c.measure(ref.Owner.String(), now); err != nil {
 		return nil, err
 	}
+	if err := c.part(ctx, ref.Owner); err != nil {
+		return nil, err
+	}
 	if c.all > 0 && c.stale(now) {
 		aside(c.walk)
 	}
-	l := &levy{c: c, ref: ref}
+	l := &levy{c: c, ref: ref, pulls: pulls}
 	return l, l.charge(0)
 }
 
@@ -89,15 +105,29 @@ func (l *levy) charge(bytes int64) error {
 	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(l.ref.Owner.String(), bytes-l.bytes)
-	l.bytes = bytes
-	switch {
-	case c.owner > 0 && c.sizes[l.ref.Owner.String()].bytes >= c.owner:
+	folder := l.ref.Owner.String()
+	l.take(bytes - l.bytes)
+	switch s := c.sizes[folder]; {
+	case c.owner > 0 && l.pulls && s.theirs+s.coming >= c.owner:
+		return errPullsFull
+	case c.owner > 0 && !l.pulls && s.own() >= c.owner:
 		return errOwnerFull
 	case c.all > 0 && c.sum >= c.all:
 		return errFull
 	}
 	return nil
+}
+
+// take is called with mu of the ceiling held.
+func (l *levy) take(bytes int64) {
+	folder := l.ref.Owner.String()
+	l.c.add(folder, bytes)
+	if l.pulls {
+		s := l.c.sizes[folder]
+		s.coming += bytes
+		l.c.sizes[folder] = s
+	}
+	l.bytes += bytes
 }
 
 // end takes a charge back: what has become of the push is measured when there is another
@@ -108,12 +138,11 @@ func (l *levy) end() {
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
+	l.take(-l.bytes)
 	folder := l.ref.Owner.String()
-	l.c.add(folder, -l.bytes)
 	s := l.c.sizes[folder]
 	s.at = time.Time{}
 	l.c.sizes[folder] = s
-	l.bytes = 0
 }
 
 // add is called with mu held.
@@ -159,6 +188,45 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 	c.sizes[folder] = s
 	return nil
 }
+
+// part finds out what pull requests have of what an owner has, where that may matter: where
+// they have together more than half of what each of them may.
+func (c *ceiling) part(ctx context.Context, owner filters.PubKey) error {
+	folder := owner.String()
+	c.mu.Lock()
+	s := c.sizes[folder]
+	c.mu.Unlock()
+	if c.owner == 0 || s.bytes <= c.owner/2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, partMost)
+	defer cancel()
+	entries, err := fs.ReadDir(c.repos.root.FS(), folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("measuring pull requests: %w", err)
+	}
+	var theirs int64
+	for _, e := range entries {
+		at := path.Join(folder, e.Name())
+		if _, err := c.repos.root.Stat(path.Join(at, "HEAD")); err != nil {
+			continue // it is none, or has gone
+		}
+		n, err := c.weigh(ctx, filepath.Join(c.repos.dir, filepath.FromSlash(at)))
+		if err != nil {
+			return fmt.Errorf("measuring pull requests: %w", err)
+		}
+		theirs += n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s = c.sizes[folder]
+	s.theirs = min(theirs, s.measured)
+	c.sizes[folder] = s
+	return nil
+}
+
+// partMost bounds the time in which that is found out.
+const partMost = 20 * time.Second
 
 // stale reports whether all is to be measured, and then has the right to do that.
 func (c *ceiling) stale(now time.Time) bool {

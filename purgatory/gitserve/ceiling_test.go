@@ -2,6 +2,7 @@ package gitserve
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -58,12 +59,43 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			// What has gone is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
-			l, err := r.git.ceiling.begin(owner.Ref("x"), r.git.beside)
+			l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
 			require.NoError(t, err)
 			require.NoError(t, l.charge(mib))
 			l.end()
 		})
 	}
+}
+
+// Pull requests of strangers used up what the owner may have: a stranger could have his
+// pushes refused. They have as much room of their own, and what is merged is the owner's.
+func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
+	const mib = 1 << 20
+	r := newRig(t, Config{MaxOwnerBytes: 4 * mib})
+	pull := func(n int) (string, error) {
+		git(t, r.work, "switch", "-q", "-C", "theirs", r.tip)
+		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 1500<<10))
+		r.tips[stranger(n)] = tip
+		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
+	}
+	for n := range 2 {
+		out, err := pull(n)
+		require.NoError(t, err, out)
+	}
+	out, err := pull(2)
+	require.Error(t, err)
+	require.Contains(t, out, errPullsFull.Error())
+	push := func(size int) (string, error) {
+		git(t, r.work, "switch", "-q", "main")
+		tip, _ := r.file(t, "f", random(t, size))
+		r.says(map[string]string{"refs/heads/main": tip})
+		return try(t, r.work, "push", "-f", r.repo(), "main")
+	}
+	out, err = push(3 * mib)
+	require.NoError(t, err, out)
+	out, err = push(3 * mib)
+	require.Error(t, err, "but no more than that")
+	require.Contains(t, out, errOwnerFull.Error())
 }
 
 // What is measured is what lies there, with what is about to come.
@@ -74,36 +106,36 @@ func TestCeilingMeasures(t *testing.T) {
 	require.NoError(t, repos.Create(t.Context(), b, nip34.SHA1))
 	c := newCeiling(repos, Config{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
 	aside := func(f func(context.Context)) { f(t.Context()) }
-	first, err := c.begin(a, aside)
+	first, err := c.begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	empty := c.sizes[a.Owner.String()].bytes
 	require.Positive(t, empty)
 	require.Less(t, empty, int64(1000))
 	require.NoError(t, first.charge(9000))
-	second, err := c.begin(a, aside)
+	second, err := c.begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	require.ErrorIs(t, second.charge(1000), errOwnerFull)
 	second.end()
-	other, err := c.begin(b, aside)
+	other, err := c.begin(t.Context(), b, false, aside)
 	require.NoError(t, err)
 	require.ErrorIs(t, other.charge(6000), errFull)
 	other.end()
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, filepath.FromSlash(place(a)), "objects", "pack", "p"), make([]byte, 9000), 0o600))
 	first.end()
 	first.end()
-	_, err = c.begin(a, aside)
+	_, err = c.begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	require.Equal(t, empty+9000, c.sizes[a.Owner.String()].bytes)
-	_, err = c.begin(a, aside)
+	_, err = c.begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	require.NoError(t, repos.Remove(t.Context(), b))
 	c.walked = time.Time{}
-	_, err = c.begin(a, aside)
+	_, err = c.begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	require.Equal(t, empty+9000, c.sum)
 	require.Len(t, c.sizes, 1)
 
-	none, err := newCeiling(repos, Config{}).begin(a, aside)
+	none, err := newCeiling(repos, Config{}).begin(t.Context(), a, false, aside)
 	require.NoError(t, err)
 	require.NoError(t, none.charge(1<<60))
 	none.end()

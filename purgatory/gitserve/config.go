@@ -78,8 +78,10 @@ type Config struct {
 	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
-	// fetched is not refused, but counts. What all take up is measured every hour. Default
-	// to no limit.
+	// fetched is not refused, but counts. What only pull requests need, which anybody may
+	// write, does not count for the owner, but has as much room again; how much of it may
+	// be in one repository is for the [Rationer] to say. What all take up is measured every
+	// hour. Default to no limit.
 	MaxOwnerBytes, MaxBytes int64
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
 	// a push that would leave less is refused. Defaults to 1 GiB.

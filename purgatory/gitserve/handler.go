@@ -73,7 +73,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.MaxStagedPerRepo, PerClient: cfg.MaxStagedPerClient, Network: networkOf,
 	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
-	return &Handler{
+	h := &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg, settings: settings(),
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.MaxReaders)*cfg.MaxAsk),
 		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
@@ -81,7 +81,9 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
-	}, nil
+	}
+	h.ceiling.weigh = h.weighPulls
+	return h, nil
 }
 
 // keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
@@ -397,7 +399,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			return
 		}
 		var l *levy
-		if l, err = h.ceiling.begin(ref, h.beside); err == nil {
+		if l, err = h.ceiling.begin(ctx, ref, req.forEvents(), h.beside); err == nil {
 			err = h.receive(body, l)
 		}
 		defer l.end()
@@ -451,8 +453,16 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, r
 	if err != nil || len(said.refused) > 0 {
 		return said.refused, err
 	}
-	if answered, err := h.moot(w, ref, req); err != nil || answered {
+	now, answered, err := h.moot(w, ref, req)
+	if err != nil || answered {
 		return nil, err
+	}
+	info, err := c.body.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading a request: %w", err)
+	}
+	if refused, err = ration(ctx, h.auth, ref, c.dir, req.commands, now, info.Size()); err != nil || len(refused) > 0 {
+		return refused, err
 	}
 	if err := h.repos.prepare(ref, req, c.body); err != nil {
 		return nil, err
@@ -567,6 +577,8 @@ func noRoom(err error) string {
 	switch {
 	case errors.Is(err, errOwnerFull):
 		return errOwnerFull.Error()
+	case errors.Is(err, errPullsFull):
+		return errPullsFull.Error()
 	case errors.Is(err, errFull):
 		return errFull.Error()
 	case errors.Is(err, errDisk):

@@ -208,6 +208,48 @@ func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
 	require.Equal(t, []string{"x refs/tags/v1"}, r.pushed)
 }
 
+// rationer says which refs of events may be made.
+type rationer struct {
+	*authority
+	over  map[string]string
+	asked []string
+	bytes int64
+}
+
+func (a *rationer) Ration(_ context.Context, _ filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
+	refused := make(map[filters.EventID]string)
+	for _, id := range ids {
+		a.asked = append(a.asked, id.String())
+		if why := a.over[id.String()]; why != "" {
+			refused[id] = why
+		}
+	}
+	a.bytes = bytes
+	_, err := os.Stat(filepath.Join(dir, "HEAD"))
+	return refused, err
+}
+
+// A ref that was pushed after its event was asked for nobody's ration: who may have one is
+// asked whatever comes first.
+func TestRefsOfEventsAreRationed(t *testing.T) {
+	r := newRig(t, Config{})
+	a := &rationer{authority: r.authority, over: map[string]string{event: "rate-limited: too many"}}
+	r.git.auth = a
+	out, err := try(t, r.work, "push", r.repo(), "main:refs/nostr/"+event)
+	require.Error(t, err)
+	require.Contains(t, out, "rate-limited: too many")
+	require.Empty(t, r.has(t))
+	require.Positive(t, a.bytes)
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	require.Equal(t, []string{event}, a.asked)
+	a.over = nil
+	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
+	require.Contains(t, r.has(t), "refs/nostr/"+event)
+	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
+	require.Len(t, a.asked, 2, "not of what is there")
+}
+
 // A newer state may come while a pack does: what counts is the state under the lock.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, Config{})

@@ -14,11 +14,11 @@ import (
 // since a ref is neither where the client takes it to be nor where it wants it. Anybody
 // can make such a push again and again: what comes with it must not become part of the
 // repository, as it would though git moved nothing. It is called with the lock of the
-// repository.
-func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) (answered bool, err error) {
-	now, err := barerepo.Refs(filepath.Join(h.repos.dir, filepath.FromSlash(place(ref))), req.names())
+// repository; the refs of the push are returned as they are.
+func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
+	now, err = barerepo.Refs(filepath.Join(h.repos.dir, filepath.FromSlash(place(ref))), req.names())
 	if err != nil {
-		return false, fmt.Errorf("reading refs: %w", err)
+		return nil, false, fmt.Errorf("reading refs: %w", err)
 	}
 	stale, moves := make(map[nip34.RefName]string), false
 	for _, c := range req.commands {
@@ -36,9 +36,9 @@ func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) 
 	case !moves:
 		report(w, req, func() error { return writeResults(w, req, nil, "") })
 	default:
-		return false, nil
+		return now, false, nil
 	}
-	return true, nil
+	return now, true, nil
 }
 
 // report answers a push without git, if the client wants to hear anything.

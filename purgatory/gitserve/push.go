@@ -38,6 +38,16 @@ func (r request) names() []nip34.RefName {
 	return out
 }
 
+// forEvents reports whether a push is for nothing but the refs of events.
+func (r request) forEvents() bool {
+	for _, c := range r.commands {
+		if _, ok := eventOf(c.ref); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // errRequest is wrapped by what is wrong with a push as such.
 var errRequest = errors.New("push not understood")
 

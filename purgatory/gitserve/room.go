@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -24,6 +26,25 @@ func (h *Handler) room(more int64) error {
 		return fmt.Errorf("%w: %d bytes", errDisk, free)
 	}
 	return nil
+}
+
+// weighPulls says how much of a repository only pull requests need, in bytes.
+func (h *Handler) weighPulls(ctx context.Context, dir string) (int64, error) {
+	line := append(append([]string{h.cfg.Git, "--git-dir=."}, h.settings...),
+		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
+	cmd, release, err := h.guarded(ctx, limits{memory: h.cfg.MaxMemory, cpu: partMost, file: 1}, line...)
+	if err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	defer release()
+	cmd.Dir, cmd.Env = dir, append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10)}, environment...)
+	said := &tail{}
+	cmd.Stderr = said
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("git rev-list: %w: %s", err, said)
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 }
 
 // roomPeriod is how often the disk is looked at while git takes in a push.

@@ -259,7 +259,7 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	l, err := h.ceiling.begin(p.ref, h.beside)
+	l, err := h.ceiling.begin(ctx, p.ref, false, h.beside)
 	defer l.end()
 	if err == nil {
 		err = l.charge(info.Size())

@@ -261,7 +261,7 @@ func (r *Repositories) Staged(ref filters.RepoRef, id filters.EventID) []purgato
 	defer s.mu.Unlock()
 	var out []purgatory.Upload
 	for _, u := range s.book.Of(ref, id) {
-		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name)})
+		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name), Bytes: u.Bytes})
 	}
 	return out
 }

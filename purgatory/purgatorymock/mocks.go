@@ -302,65 +302,103 @@ func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, filters.EventID)
 	return c
 }
 
-// MockPullCounter is a mock of PullCounter interface.
-type MockPullCounter struct {
+// MockPullLister is a mock of PullLister interface.
+type MockPullLister struct {
 	ctrl     *gomock.Controller
-	recorder *MockPullCounterMockRecorder
+	recorder *MockPullListerMockRecorder
 	isgomock struct{}
 }
 
-// MockPullCounterMockRecorder is the mock recorder for MockPullCounter.
-type MockPullCounterMockRecorder struct {
-	mock *MockPullCounter
+// MockPullListerMockRecorder is the mock recorder for MockPullLister.
+type MockPullListerMockRecorder struct {
+	mock *MockPullLister
 }
 
-// NewMockPullCounter creates a new mock instance.
-func NewMockPullCounter(ctrl *gomock.Controller) *MockPullCounter {
-	mock := &MockPullCounter{ctrl: ctrl}
-	mock.recorder = &MockPullCounterMockRecorder{mock}
+// NewMockPullLister creates a new mock instance.
+func NewMockPullLister(ctrl *gomock.Controller) *MockPullLister {
+	mock := &MockPullLister{ctrl: ctrl}
+	mock.recorder = &MockPullListerMockRecorder{mock}
 	return mock
 }
 
 // EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockPullCounter) EXPECT() *MockPullCounterMockRecorder {
+func (m *MockPullLister) EXPECT() *MockPullListerMockRecorder {
 	return m.recorder
 }
 
-// PullRequests mocks base method.
-func (m *MockPullCounter) PullRequests(ctx context.Context, author filters.PubKey, ref filters.RepoRef, most int) (int, error) {
+// Pulls mocks base method.
+func (m *MockPullLister) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "PullRequests", ctx, author, ref, most)
-	ret0, _ := ret[0].(int)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
+	ret := m.ctrl.Call(m, "Pulls", ctx, ref)
+	ret0, _ := ret[0].(iter.Seq2[*nip34.PullRequest, error])
+	return ret0
 }
 
-// PullRequests indicates an expected call of PullRequests.
-func (mr *MockPullCounterMockRecorder) PullRequests(ctx, author, ref, most any) *MockPullCounterPullRequestsCall {
+// Pulls indicates an expected call of Pulls.
+func (mr *MockPullListerMockRecorder) Pulls(ctx, ref any) *MockPullListerPullsCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "PullRequests", reflect.TypeOf((*MockPullCounter)(nil).PullRequests), ctx, author, ref, most)
-	return &MockPullCounterPullRequestsCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Pulls", reflect.TypeOf((*MockPullLister)(nil).Pulls), ctx, ref)
+	return &MockPullListerPullsCall{Call: call}
 }
 
-// MockPullCounterPullRequestsCall wrap *gomock.Call
-type MockPullCounterPullRequestsCall struct {
+// MockPullListerPullsCall wrap *gomock.Call
+type MockPullListerPullsCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPullCounterPullRequestsCall) Return(arg0 int, arg1 error) *MockPullCounterPullRequestsCall {
-	c.Call = c.Call.Return(arg0, arg1)
+func (c *MockPullListerPullsCall) Return(arg0 iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
+	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPullCounterPullRequestsCall) Do(f func(context.Context, filters.PubKey, filters.RepoRef, int) (int, error)) *MockPullCounterPullRequestsCall {
+func (c *MockPullListerPullsCall) Do(f func(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPullCounterPullRequestsCall) DoAndReturn(f func(context.Context, filters.PubKey, filters.RepoRef, int) (int, error)) *MockPullCounterPullRequestsCall {
+func (c *MockPullListerPullsCall) DoAndReturn(f func(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Standings mocks base method.
+func (m *MockPullLister) Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Standings", ctx, ref, pulls, members)
+	ret0, _ := ret[0].(map[filters.EventID]purgatory.PullStanding)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Standings indicates an expected call of Standings.
+func (mr *MockPullListerMockRecorder) Standings(ctx, ref, pulls, members any) *MockPullListerStandingsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Standings", reflect.TypeOf((*MockPullLister)(nil).Standings), ctx, ref, pulls, members)
+	return &MockPullListerStandingsCall{Call: call}
+}
+
+// MockPullListerStandingsCall wrap *gomock.Call
+type MockPullListerStandingsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockPullListerStandingsCall) Return(arg0 map[filters.EventID]purgatory.PullStanding, arg1 error) *MockPullListerStandingsCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockPullListerStandingsCall) Do(f func(context.Context, filters.RepoRef, []*nip34.PullRequest, map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockPullListerStandingsCall) DoAndReturn(f func(context.Context, filters.RepoRef, []*nip34.PullRequest, map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1180,6 +1218,69 @@ func (c *MockProberProbeCall) Do(f func(context.Context, string, []nip34.ObjectI
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockProberProbeCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockProberProbeCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockWeigher is a mock of Weigher interface.
+type MockWeigher struct {
+	ctrl     *gomock.Controller
+	recorder *MockWeigherMockRecorder
+	isgomock struct{}
+}
+
+// MockWeigherMockRecorder is the mock recorder for MockWeigher.
+type MockWeigherMockRecorder struct {
+	mock *MockWeigher
+}
+
+// NewMockWeigher creates a new mock instance.
+func NewMockWeigher(ctrl *gomock.Controller) *MockWeigher {
+	mock := &MockWeigher{ctrl: ctrl}
+	mock.recorder = &MockWeigherMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockWeigher) EXPECT() *MockWeigherMockRecorder {
+	return m.recorder
+}
+
+// Weigh mocks base method.
+func (m *MockWeigher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Weigh", ctx, dir, id, but)
+	ret0, _ := ret[0].(int64)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Weigh indicates an expected call of Weigh.
+func (mr *MockWeigherMockRecorder) Weigh(ctx, dir, id, but any) *MockWeigherWeighCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockWeigher)(nil).Weigh), ctx, dir, id, but)
+	return &MockWeigherWeighCall{Call: call}
+}
+
+// MockWeigherWeighCall wrap *gomock.Call
+type MockWeigherWeighCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockWeigherWeighCall) Return(arg0 int64, arg1 error) *MockWeigherWeighCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockWeigherWeighCall) Do(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockWeigherWeighCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockWeigherWeighCall) DoAndReturn(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockWeigherWeighCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

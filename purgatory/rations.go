@@ -1,0 +1,428 @@
+package purgatory
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ration"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+)
+
+// The refs of pull requests are for anybody to have made, of commits that are here, and
+// everybody who pushes is told of all of them. Those without a say in a repository have so
+// many each, and all together; what they take up is bounded by Config.MaxPullBytes.
+const (
+	maxPullsOfAuthor = 100
+	maxPullsOfRepo   = 5_000
+)
+
+// rations says which pull requests have a ref, whatever comes first, the event or its
+// data, and whoever makes it. Where there is no room the oldest of an author, or one of whoever has the most,
+// gives way: package ration has the rule. The events stay; who pushes for one again may
+// have room by then.
+type rations struct {
+	p      *Purgatory
+	lister PullLister // nil: nobody can tell whose refs they are
+
+	mu sync.Mutex
+	// guarded by mu
+	weights map[filters.RepoRef]weighed
+}
+
+// weighed is what the pull requests of a repository were found to take up that have refs,
+// when its branches and tags were what a hash says.
+type weighed struct {
+	of    map[filters.EventID]int64
+	state [sha256.Size]byte
+}
+
+// stateOf is a hash of what branches and tags are at.
+func stateOf(refs Refs) [sha256.Size]byte {
+	var ids []string
+	for name, at := range refs.At {
+		if isState(name) {
+			ids = append(ids, at.String())
+		}
+	}
+	slices.Sort(ids)
+	return sha256.Sum256([]byte(strings.Join(slices.Compact(ids), " ")))
+}
+
+func newRations(p *Purgatory, relay Relay) *rations {
+	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed)}
+	x.lister, _ = relay.(PullLister)
+	return x
+}
+
+// asked are pull requests that are to have a ref in a repository that is locked.
+type asked struct {
+	*repository
+	pulls []*nip34.PullRequest
+	bytes int64 // that each may bring; -1: it is here, and can be weighed
+}
+
+// answered is what becomes of that.
+type answered struct {
+	over    map[filters.EventID]struct{} // of those that were asked for, and of others
+	gone    []RefChange                  // what others had
+	weighed weighed
+}
+
+// weighShare bounds the time in which it is found out, at a time, what refs take up of
+// which that is not known: those that a push has moved, and all after a restart.
+const weighShare = time.Second
+
+// judge says which pull requests may have a ref, and whose ref must go for that.
+func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
+	out := answered{over: make(map[filters.EventID]struct{})}
+	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool {
+		_, member := a.members[pr.Author]
+		_, has := a.refs.At[nip34.EventRef(pr.ID)]
+		return member || has
+	})
+	if len(a.pulls) == 0 {
+		return out, nil
+	}
+	var err error
+	if out.weighed, err = x.weigh(ctx, a); err != nil {
+		return out, err
+	}
+	sum, refs := int64(0), len(a.pulls)
+	for _, w := range out.weighed.of {
+		sum += w
+	}
+	for name := range a.refs.At {
+		if !isState(name) {
+			refs++
+		}
+	}
+	if refs <= maxPullsOfAuthor && sum <= x.p.cfg.MaxPullBytes {
+		return out, nil
+	}
+	if x.lister == nil {
+		for _, pr := range a.pulls {
+			if refs > maxPullsOfRepo || sum > x.p.cfg.MaxPullBytes {
+				out.over[pr.ID] = struct{}{}
+			}
+		}
+		return out, nil
+	}
+	ids, err := x.choose(ctx, a, &out.weighed)
+	if err != nil {
+		return out, err
+	}
+	for _, id := range ids {
+		name := nip34.EventRef(id)
+		out.over[id] = struct{}{}
+		if at, has := a.refs.At[name]; has {
+			out.gone = append(out.gone, RefChange{Name: name, Old: at})
+		}
+	}
+	return out, nil
+}
+
+// choose returns those that must have no ref, of all that have or want one.
+func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]filters.EventID, error) {
+	known, err := x.list(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	pulls := x.pulls(a, known, weights.of)
+	limits := ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.MaxPullBytes}
+	ids := ration.Over(pulls, limits)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	// Some were closed or regarded, and what was merged is needed by a branch by now.
+	standings, err := x.p.standings(ctx, a.ref, slices.Collect(maps.Values(known)), a.members)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pulls {
+		switch standings[pulls[i].ID] {
+		case PullClosed:
+			pulls[i].Standing = ration.Closed
+		case PullRegarded:
+			pulls[i].Standing = ration.Regarded
+		}
+	}
+	if err := x.reweigh(ctx, a, pulls, weights); err != nil {
+		return nil, err
+	}
+	return ration.Over(pulls, limits), nil
+}
+
+// list returns the pull requests that have or want a ref, as far as they are here, by id.
+func (x *rations) list(ctx context.Context, a asked) (map[filters.EventID]*nip34.PullRequest, error) {
+	known := make(map[filters.EventID]*nip34.PullRequest)
+	for name := range a.refs.At {
+		if id, ok := eventOf(name); ok {
+			if pr := x.p.PullRequest(id); pr != nil {
+				known[id] = pr
+			}
+		}
+	}
+	err := x.p.stored(ctx, x.lister, a.ref, func(pr *nip34.PullRequest) {
+		if _, has := a.refs.At[nip34.EventRef(pr.ID)]; has {
+			known[pr.ID] = pr
+		}
+	})
+	for _, pr := range a.pulls {
+		known[pr.ID] = pr
+	}
+	return known, err
+}
+
+// pulls returns what is to be chosen from: all but what those have written who have a say.
+// The refs of events that are not here are nobody's.
+func (x *rations) pulls(a asked, known map[filters.EventID]*nip34.PullRequest, weights map[filters.EventID]int64) (out []ration.Pull) {
+	now := nostr.Now() // nobody is younger than that
+	add := func(id filters.EventID) {
+		p := ration.Pull{ID: id, Bytes: weights[id]}
+		if pr := known[id]; pr != nil {
+			if _, member := a.members[pr.Author]; member {
+				return
+			}
+			p.Author, p.At, p.Standing = pr.Author, min(pr.CreatedAt, now), ration.Open
+		}
+		out = append(out, p)
+	}
+	for name := range a.refs.At {
+		if id, ok := eventOf(name); ok {
+			add(id)
+		}
+	}
+	for _, pr := range a.pulls {
+		add(pr.ID)
+	}
+	return out
+}
+
+// weigh returns what pull requests take up: those that have a ref, as it was found before,
+// and those that want one.
+func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
+	weights := make(map[filters.EventID]int64)
+	out := weighed{weights, stateOf(a.refs)}
+	if x.p.git.weigher == nil {
+		return out, nil
+	}
+	var but []nip34.ObjectID
+	here := make(map[nip34.ObjectID]struct{})
+	needed := func(id nip34.ObjectID) {
+		if _, again := here[id]; !again {
+			here[id] = struct{}{}
+			but = append(but, id)
+		}
+	}
+	var unknown []filters.EventID
+	x.mu.Lock()
+	past := x.weights[a.ref]
+	x.mu.Unlock()
+	if past.of != nil {
+		out.state = past.state
+	}
+	for name, at := range a.refs.At {
+		id, ok := eventOf(name)
+		w, weighed := past.of[id]
+		switch {
+		case ok && !weighed:
+			unknown = append(unknown, id)
+		case ok:
+			weights[id] = w
+			needed(at)
+		default:
+			needed(at)
+		}
+	}
+	until := min(a.until, a.watch.Worked()+weighShare)
+	for _, id := range unknown {
+		at := a.refs.At[nip34.EventRef(id)]
+		if _, has := here[at]; has {
+			weights[id] = 0
+		} else if a.watch.Worked() < until {
+			w, err := x.weighOne(ctx, a, at, but, weighShare)
+			if err != nil {
+				return out, err
+			}
+			weights[id] = w
+		}
+		needed(at)
+	}
+	for _, pr := range a.pulls {
+		if weights[pr.ID] = a.bytes; a.bytes >= 0 {
+			continue
+		}
+		w, err := x.weighOne(ctx, a, pr.Tip, but, a.left()/2)
+		if err != nil {
+			return out, err
+		}
+		weights[pr.ID] = w
+		needed(pr.Tip)
+	}
+	return out, nil
+}
+
+// weighOne weighs what a commit needs and others don't. What takes too long to be weighed
+// has no room: else objects would be made that do.
+func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but []nip34.ObjectID, most time.Duration) (w int64, err error) {
+	err = a.work(ctx, most, func(ctx context.Context) (err error) {
+		w, err = x.p.git.weigh(ctx, a.dir, tip, but)
+		return err
+	})
+	if errors.Is(err, errLong) {
+		return x.p.cfg.MaxPullBytes + 1, nil
+	}
+	return w, err
+}
+
+// reweigh weighs anew what has a ref, if branches or tags have changed since: what was
+// merged takes up nothing any more. What there is no time for is as it was.
+func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *weighed) error {
+	state := stateOf(a.refs)
+	if x.p.git.weigher == nil || w.state == state {
+		return nil
+	}
+	var but []nip34.ObjectID
+	for name, at := range a.refs.At {
+		if isState(name) {
+			but = append(but, at)
+		}
+	}
+	slices.SortFunc(pulls, func(a, b ration.Pull) int { return cmp.Or(cmp.Compare(a.At, b.At), a.ID.Compare(b.ID)) })
+	until := min(a.until, a.watch.Worked()+weighShare)
+	for i := range pulls {
+		p := &pulls[i]
+		at, has := a.refs.At[nip34.EventRef(p.ID)]
+		if !has || p.Bytes == 0 {
+			continue
+		}
+		if a.watch.Worked() >= until {
+			return nil
+		}
+		var err error
+		if p.Bytes, err = x.weighOne(ctx, a, at, but, weighShare); err != nil {
+			return err
+		}
+		w.of[p.ID] = p.Bytes
+		but = append(but, at)
+	}
+	w.state = state
+	return nil
+}
+
+// note remembers what refs take up that there are now, and counts what has none.
+func (x *rations) note(a asked, out answered) {
+	for id := range out.over {
+		if _, had := a.refs.At[nip34.EventRef(id)]; had {
+			x.p.stats.drop("pull_displaced")
+		} else {
+			x.p.stats.drop("pull_refs")
+		}
+		delete(out.weighed.of, id)
+	}
+	if a.bytes >= 0 { // what a push brings is weighed when it is here
+		for _, pr := range a.pulls {
+			if _, has := a.refs.At[nip34.EventRef(pr.ID)]; !has {
+				delete(out.weighed.of, pr.ID)
+			}
+		}
+	}
+	if out.weighed.of == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.weights, a.ref)
+	for ref := range x.weights { // any
+		if len(x.weights) < maxWalked {
+			break
+		}
+		delete(x.weights, ref)
+	}
+	x.weights[a.ref] = out.weighed
+}
+
+// ration finds out which pull requests may have no ref: they wait until there is room; and
+// which others give theirs.
+func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
+	var pulls []*nip34.PullRequest
+	for _, h := range g.pulls {
+		if slices.Contains(h.pull.Repos, r.ref) && r.has(h.pull.Tip) {
+			pulls = append(pulls, h.pull)
+		}
+	}
+	a := asked{r, pulls, -1}
+	out, err := p.rations.judge(ctx, a)
+	if errors.Is(err, ErrCrowded) { // it is no fault of the repository's that they wait
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
+		r.over = make(map[filters.EventID]struct{})
+		for _, pr := range pulls {
+			r.over[pr.ID] = struct{}{}
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.rations.note(a, out)
+	r.over, r.displaced = out.over, out.gone
+	return nil
+}
+
+// hasRoom reports whether a pull request could have a ref that brings so much.
+func (p *Purgatory) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRequest, bytes int64) (bool, error) {
+	out, err := p.rations.judge(ctx, asked{r, []*nip34.PullRequest{pr}, bytes})
+	_, over := out.over[pr.ID]
+	return !over, err
+}
+
+// Ration says which of some pull requests a push may not make the refs of, that brings so
+// many bytes for them, and why; for the others it makes room. It must be called when git
+// is about to make them, with the lock of the repository, which is in dir.
+func (p *Purgatory) Ration(ctx context.Context, ref filters.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[filters.EventID]string, error) {
+	if len(pulls) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	g, err := p.announced(ctx, ref.Identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	r := g.repository(ref)
+	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+	if r.refs, err = p.git.Refs(ctx, dir); err != nil {
+		return nil, err
+	}
+	a := asked{r, pulls, bytes / int64(len(pulls))}
+	out, err := p.rations.judge(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if len(out.gone) > 0 {
+		if err := p.git.Align(ctx, dir, out.gone, nip34.RefName{}); err != nil {
+			p.doubt(ref, journal{}) // refs are there or not: only locks can be left
+			return nil, fmt.Errorf("removing refs: %w", err)
+		}
+	}
+	p.rations.note(a, out)
+	refused := make(map[filters.EventID]string)
+	for _, pr := range pulls {
+		if _, over := out.over[pr.ID]; over {
+			refused[pr.ID] = reasonPulls
+		}
+	}
+	return refused, nil
+}
