@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -49,7 +50,7 @@ func main() {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "follower:", err)
+		fmt.Fprintf(os.Stderr, "follower: %v (-h shows all flags)\n", err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,6 +64,7 @@ func main() {
 
 func parse(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
 	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
 	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
@@ -71,10 +73,17 @@ func parse(args []string) (opt options, err error) {
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
 	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(os.Stdout)
+			fs.PrintDefaults()
+		}
 		return opt, err
 	}
 	if fs.NArg() > 0 {
 		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if *relay == "" {
+		return opt, errors.New("-relay is needed: the URL at which we reach our relay")
 	}
 	if opt.relay, err = filters.ParseRelayURL(*relay); err != nil {
 		return opt, fmt.Errorf("-relay: %w", err)

@@ -72,6 +72,8 @@ func TestParse(t *testing.T) {
 		_, err := parse(bad)
 		require.Error(t, err, bad)
 	}
+	_, err := parse(nil)
+	require.ErrorContains(t, err, "-relay is needed")
 	opt, err := parse([]string{"-relay", "ws://x.example:7777"})
 	require.NoError(t, err)
 	require.True(t, opt.identity.IsRelay(opt.relay))

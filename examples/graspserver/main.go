@@ -19,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -45,6 +46,7 @@ const (
 // options are what can be set from outside.
 type options struct {
 	listen         string
+	statusListen   string
 	domain         string
 	data           string
 	bootstrap      []filters.RelayURL
@@ -78,7 +80,7 @@ func main() {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "graspserver:", err)
+		fmt.Fprintf(os.Stderr, "graspserver: %v (-h shows all flags)\n", err)
 		os.Exit(2)
 	}
 	level := slog.LevelInfo
@@ -99,7 +101,9 @@ func main() {
 func parse(args []string, getenv func(string) string) (options, error) {
 	var opt options
 	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
+	fs.StringVar(&opt.statusListen, "status-listen", "", "`address` at which /metrics and /status.json are served instead, such as 127.0.0.1:7335 (default: the -listen address, for everybody)")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port]` under which announcements list this server (default: the -listen address)")
 	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for events and what is remembered of relays")
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
@@ -109,26 +113,30 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
 	fs.Int64Var(&opt.maxOwnerBytes, "max-owner-bytes", 0, "`bytes` that the repositories of one owner may take up; 0: any number")
 	fs.Int64Var(&opt.maxBytes, "max-bytes", 0, "the same for all repositories")
-	fs.Int64Var(&opt.maxPushBytes, "max-push-bytes", 512<<20, "`bytes` that one push may send")
-	fs.Int64Var(&opt.stagedBytes, "staged-bytes", 4<<30, "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
-	fs.DurationVar(&opt.grace, "grace", 14*24*time.Hour, "how long objects stay in a repository that nothing names any more")
+	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
+	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
+	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "how long objects stay in a repository that nothing names any more")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
-	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
-	fs.DurationVar(&opt.baseBackoff, "base-backoff", 5*time.Second, "wait after a first failed connection, doubling")
-	fs.DurationVar(&opt.restartPause, "restart-pause", time.Minute, "shortest time between two connections to a relay when restarted in between")
-	fs.DurationVar(&opt.summaryEvery, "summary-every", time.Minute, "time between two lines of the log that sum up what goes on")
-	fs.DurationVar(&opt.syncDelay, "sync-delay", 500*time.Millisecond, "wait before git data is hunted for an event that came by sync")
-	fs.DurationVar(&opt.userDelay, "user-delay", 3*time.Minute, "the same for an event that a client published, whose push should follow")
-	fs.DurationVar(&opt.expiry, "expiry", 30*time.Minute, "how long an event waits for its git data")
-	fs.DurationVar(&opt.placeholder, "placeholder", 20*time.Minute, "how long what was pushed for a pull request waits for its event")
-	fs.DurationVar(&opt.huntBackoff, "hunt-backoff", 20*time.Second, "wait after a first hunt that did not complete, doubling")
-	fs.IntVar(&opt.perDomain.Concurrent, "domain-concurrent", 5, "requests for git data to one server at once")
-	fs.IntVar(&opt.perDomain.PerMinute, "domain-rate", 30, "requests for git data to one server in a minute")
+	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "how long changes are gathered before relays are asked")
+	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "wait after a first failed connection, doubling")
+	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest time between two connections to a relay when restarted in between")
+	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "time between two lines of the log that sum up what goes on")
+	fs.Var(positive(&opt.syncDelay, 500*time.Millisecond, time.ParseDuration), "sync-delay", "wait before git data is hunted for an event that came by sync")
+	fs.Var(positive(&opt.userDelay, 3*time.Minute, time.ParseDuration), "user-delay", "the same for an event that a client published, whose push should follow")
+	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "how long an event waits for its git data")
+	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "how long what was pushed for a pull request waits for its event")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "wait after a first hunt that did not complete, doubling")
+	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "requests for git data to one server at once")
+	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "requests for git data to one server in a minute")
 	opt.domainLimits = make(map[egress.Authority]purgatory.Limit)
 	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
 	fs.BoolVar(&opt.debug, "debug", false, "log every decision")
 	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(os.Stdout)
+			fs.PrintDefaults()
+		}
 		return opt, err
 	}
 	if fs.NArg() > 0 {
@@ -137,20 +145,11 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	if err := fromEnvironment(fs, getenv); err != nil {
 		return opt, err
 	}
-	if opt.summaryEvery <= 0 {
-		return opt, fmt.Errorf("-summary-every is %s, want more than 0", opt.summaryEvery)
-	}
 	if len(opt.proxies) > 0 && opt.clientHeader == "" {
 		opt.clientHeader = gitserve.DefaultClientHeader
 	}
-	var errs []error
-	for name, value := range map[string]int64{"grace": int64(opt.grace), "max-push-bytes": opt.maxPushBytes, "staged-bytes": opt.stagedBytes / stagedPerClient} {
-		if value <= 0 {
-			errs = append(errs, fmt.Errorf("-%s is too small", name))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return opt, err
+	if opt.stagedBytes < stagedPerClient {
+		return opt, fmt.Errorf("-staged-bytes is %d, want at least %d", opt.stagedBytes, stagedPerClient)
 	}
 	if opt.domain == "" {
 		host, _, err := net.SplitHostPort(opt.listen)
@@ -164,6 +163,39 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	return opt, nil
 }
+
+// number is a flag that must be more than 0: what reads the options takes 0 for "as
+// usual", and names its own fields in errors.
+type number[T ~int | ~int64] struct {
+	to    *T
+	parse func(string) (T, error)
+}
+
+func positive[T ~int | ~int64](to *T, usual T, parse func(string) (T, error)) number[T] {
+	*to = usual
+	return number[T]{to, parse}
+}
+
+func (n number[T]) Set(s string) error {
+	v, err := n.parse(s)
+	if err != nil {
+		return err // names the text and what is wrong with it
+	}
+	if v <= 0 {
+		return errors.New("want more than 0")
+	}
+	*n.to = v
+	return nil
+}
+
+func (n number[T]) String() string {
+	if n.to == nil {
+		return "" // flag asks the zero value too
+	}
+	return fmt.Sprint(*n.to)
+}
+
+func parseBytes(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // list returns a flag value that adds to a list; commas separate.
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {

@@ -66,6 +66,13 @@ func TestParse(t *testing.T) {
 		_, err := parse(bad, func(string) string { return "" })
 		require.Error(t, err, bad)
 	}
+	for flag, wants := range map[string]string{
+		"-expiry=30": "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
+		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
+	} {
+		_, err := parse([]string{flag}, func(string) string { return "" })
+		require.ErrorContains(t, err, wants, "an error names the flag, not a field of the library")
+	}
 	_, err = parse(nil, func(k string) string { return map[string]string{"GRASPSERVER_BASE_BACKOFF": "x"}[k] })
 	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
 }

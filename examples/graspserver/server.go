@@ -67,14 +67,22 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer server.Close()
-	front := &http.Server{
-		Handler:           server.Git(pages(server, kept.Collector("ngit"))),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	site := http.NewServeMux()
+	site.Handle("/", server.Relay())
+	site.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	status := site
+	if opt.statusListen != "" {
+		status = http.NewServeMux()
+		stop, err := serveStatus(opt.statusListen, status, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	handleStatus(status, server, kept.Collector("ngit"))
+	front := newFront(server.Git(site), log)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	return serve(ctx, front, listener, server.Run, log, started)
 }
@@ -129,19 +137,14 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 	return gitserve.BehindProxy(header, proxies...)
 }
 
-// pages serves the relay at / and what operators want to see beside it.
-func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
+// handleStatus serves what operators want to see.
+func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"),
 		server.GitHandler().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
-	mux := http.NewServeMux()
-	mux.Handle("/", server.Relay())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "ok")
-	})
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
 		status, err := statusOf(r.Context(), server, r.FormValue("repo"))
 		if err != nil {
@@ -160,7 +163,36 @@ func pages(server *grasp.Server, more ...prometheus.Collector) http.Handler {
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(status) // the client is gone if this fails
 	})
-	return mux
+}
+
+// newFront returns a server whose clients can't keep a connection without using it.
+func newFront(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serveStatus serves at an address of its own until stop is called.
+func serveStatus(address string, h http.Handler, log *slog.Logger) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("-status-listen: %w", err)
+	}
+	front, done := newFront(h, log), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serving the status", "error", err)
+		}
+	}()
+	log.Info("serving the status", "address", listener.Addr().String())
+	return func() {
+		front.Close()
+		<-done
+	}, nil
 }
 
 var errNoRepo = errors.New("not the address of a repository, 30617:<owner>:<identifier>")
