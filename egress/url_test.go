@@ -106,6 +106,20 @@ func TestParseURLRefuses(t *testing.T) {
 	require.ErrorIs(t, err, egress.ErrURL, "no schemes")
 }
 
+// Names are as long as those of the DNS, and no longer.
+func TestLongestNames(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		ok   bool
+	}{
+		{strings.Repeat("a", 63) + ".example", true}, {strings.Repeat("a", 64) + ".example", false},
+		{strings.Repeat("a.", 122) + "ninechars", true}, {strings.Repeat("a.", 122) + "ten-chars1", false}, // 253 and 254 bytes
+	} {
+		_, err := egress.ParseURL("wss://"+row.name, egress.Relay)
+		require.Equal(t, row.ok, err == nil, "%d bytes", len(row.name))
+	}
+}
+
 func TestURLParts(t *testing.T) {
 	u, err := egress.ParseURL("http://[2001:db8::1]:80/x/?a=b", egress.HTTP)
 	require.NoError(t, err)

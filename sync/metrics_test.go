@@ -225,3 +225,57 @@ ngit_sync_learned_total{fact="no_negentropy"} 1
 		}, kept)
 	})
 }
+
+// What relays without a label of their own had counted went down when one of them was
+// forgotten: to a dashboard that is a restart.
+func TestCountersOutliveTheRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://0.example", relaytest.Behavior{})
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{MaxLabels: 1}, "0.example", "a.example")
+		defer r.stop()
+		after(10 * time.Minute)
+		silently(a, owner.Issue(at(time.Minute), owner.Ref("repo"), "missed"))
+		after(26 * time.Hour) // the daily pass finds it
+		a.SetDown(true)
+		a.Cut()
+		after(10 * time.Minute)
+		a.SetDown(false)
+		after(2 * time.Hour)
+		before := counted(t, r.manager.Collector(), "other")
+		for name, n := range before {
+			require.Positive(t, n, name)
+		}
+		require.Len(t, before, 6, "%v", before)
+		r.save(owner.Hosted(at(0), "repo", us, "0.example"))
+		after(time.Minute)
+		require.Len(t, r.manager.Status().Relays, 1)
+		require.Equal(t, before, counted(t, r.manager.Collector(), "other"))
+	})
+}
+
+// counted has the counters of a relay, but for requests of which there are kinds.
+func counted(t *testing.T, c prometheus.Collector, relay string) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	out := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name, of := f.GetName(), false
+			for _, l := range m.GetLabel() {
+				of = of || l.GetName() == "relay" && l.GetValue() == relay
+				if l.GetName() != "relay" {
+					name += " " + l.GetValue()
+				}
+			}
+			if of && m.GetCounter() != nil {
+				out[name] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return out
+}
