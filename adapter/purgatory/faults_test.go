@@ -65,9 +65,12 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 			"states":        func() error { _, err := relay.States(t.Context(), "repo"); return err },
 			"deleted":       func() error { _, err := relay.Deleted(t.Context(), pr); return err },
 			"has":           func() error { _, err := relay.(purgatory.Knower).Has(t.Context(), id); return err },
-			"pull requests": func() error {
-				_, err := relay.(purgatory.PullCounter).PullRequests(t.Context(), stranger.PubKey(), ref, 2)
-				return err
+			"pull requests": func() (last error) {
+				for _, err := range relay.(purgatory.PullLister).Pulls(t.Context(), ref) {
+					require.NoError(t, last, "after an error nothing follows")
+					last = err
+				}
+				return last
 			},
 			"identifiers": func() (last error) {
 				for _, err := range relay.Identifiers(t.Context()) {
