@@ -3,7 +3,9 @@ package sync
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
@@ -111,4 +113,51 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 		b = f.take()
 	}
 	require.Len(t, all, roots+min(200, int(stored.Load())))
+}
+
+// Nobody who reports waits for the index while everything is gathered from it.
+func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
+	x := newIndex(nil, func(*nip34.Announcement) bool { return true })
+	f := newFeed(x, 10, 10)
+	f.tellAll()
+	x.mu.Lock() // what take is to gather can't be read
+	taken := make(chan feedBatch)
+	go func() { taken <- f.take() }()
+	require.Eventually(t, func() bool {
+		if !f.mu.TryLock() {
+			return false
+		}
+		defer f.mu.Unlock()
+		return !f.overrun
+	}, 10*time.Second, time.Millisecond, "it has begun")
+	<-time.After(20 * time.Millisecond)
+	free := f.mu.TryLock()
+	if free {
+		f.mu.Unlock()
+	}
+	x.mu.Unlock()
+	require.True(t, (<-taken).all)
+	require.True(t, free)
+}
+
+// Of more authors than there is room for, those whose events were read first were asked
+// about for ever.
+func TestAuthorsOfAScanAreASample(t *testing.T) {
+	const most, scans = 100, 200
+	found := make(map[filters.PubKey]int)
+	for range scans {
+		w := writers{most: most}
+		for i := range 4 * most {
+			key := testKey(1 + i)
+			w.add(&nostr.Event{PubKey: key.String()})
+		}
+		sample := w.sorted()
+		require.Len(t, sample, most)
+		for _, a := range sample {
+			found[a]++
+		}
+	}
+	for i := 3 * most; i < 4*most; i++ { // those who were read last
+		require.NotZero(t, found[testKey(1+i)])
+	}
 }

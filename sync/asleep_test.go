@@ -1,0 +1,24 @@
+package sync
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A relay that was lost while the machine was suspended had been read from, by the clock
+// that stood still, a moment before: for how long it was gone nobody knows.
+func TestSignsOfASuspendedMachine(t *testing.T) {
+	heard := time.Now().Add(-10 * time.Minute)
+	for slept, alive := range map[time.Duration]time.Time{0: heard.Add(5*time.Minute - aliveSlack), 8 * time.Hour: heard} {
+		lost := heard.Add(5*time.Minute + slept)
+		(*struct {
+			_   uint64
+			ext int64
+		})(unsafe.Pointer(&lost)).ext -= int64(slept) //nolint:gosec // there is no other way to have such a time
+		s := signs{heardAt: heard, readingAt: heard.Add(time.Second), lostAt: lost}
+		assert.Equal(t, alive, s.lastAlive(), slept)
+	}
+}
