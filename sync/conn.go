@@ -259,6 +259,7 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 		case <-c.mailbox.wake:
 			for _, cmd := range c.mailbox.take() {
 				c.perform(cmd(c.session, time.Now()))
+			c.afford()
 			}
 		case <-due:
 			// What has arrived counts before what has not.
@@ -268,6 +269,7 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			c.excuse()
 			c.perform(c.session.Tick(time.Now()))
 		case err := <-failed:
+			c.afford()
 			for len(frames) > 0 && c.ended == nil {
 				c.take(<-frames)
 			}
@@ -298,6 +300,7 @@ func (c *conn) take(msg wire.Message) {
 	c.answered(msg.Sub)
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
+	c.afford()
 	c.perform(actions)
 	c.stats.progress(c.session.Progress())
 	c.excuse()
@@ -305,6 +308,12 @@ func (c *conn) take(msg wire.Message) {
 
 // excuse puts off what the relay could not answer while we did not read.
 func (c *conn) excuse() {
+// afford tells the session how much history may be asked for.
+func (c *conn) afford() {
+	now, w := time.Now(), c.stats.work
+	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
+}
+
 	if w, ok := c.conn.(ReadWaiter); ok {
 		sum := w.ReadWaited()
 		c.stalled += sum - c.waited
@@ -385,6 +394,7 @@ func (c *conn) deliver(a session.Deliver) {
 		event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, current: a.Current,
 		src: Source{Relay: c.url, Kind: Live},
 	}
+		ours: a.Ours, asked: a.Asked,
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
 		if !ok {

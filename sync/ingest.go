@@ -131,6 +131,8 @@ type delivery struct {
 // error only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
 	g.counters.received.Add(1)
+	// Of history: it was asked for as what refers to something of ours; and in that number.
+	ours, asked bool
 	id, err := filters.ParseEventID(d.event.ID)
 	if err != nil {
 		d.from.forged("malformed id")
@@ -159,14 +161,14 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 			return err
 		}
 	}
-	if err := g.bytes.Acquire(ctx, j.size); err != nil {
+	if err := g.admit(ctx, j); err != nil {
 		j.refund(1)
 		return err
 	}
 	d.token.hold()
 	if !g.enter(j) {
 		j.refund(1)
-		g.bytes.Release(j.size)
+		g.release(j)
 		g.counters.duplicates.Add(1)
 		return nil
 	}
@@ -192,6 +194,28 @@ func (j *job) refund(times int64) {
 	if j.cost > 0 {
 		j.stats.work.give(times*j.cost, j.ours)
 		j.cost = 0
+// admit waits until there is room for the bytes of a job: of its relay, and of all.
+func (g *ingest) admit(ctx context.Context, j *job) error {
+	if j.stats != nil {
+		if err := j.stats.work.enter(ctx, j.size, j.ours); err != nil {
+			return err
+		}
+	}
+	err := g.bytes.Acquire(ctx, j.size)
+	if err != nil && j.stats != nil {
+		j.stats.work.leave(j.size, j.ours)
+	}
+	return err
+}
+
+// release makes room for others.
+func (g *ingest) release(j *job) {
+	g.bytes.Release(j.size)
+	if j.stats != nil {
+		j.stats.work.leave(j.size, j.ours)
+	}
+}
+
 	}
 }
 
@@ -251,7 +275,7 @@ func (g *ingest) leave(j *job, ok bool) {
 
 // settled ends a job that went through the whole pipeline.
 func (g *ingest) settled(j *job, ok bool) {
-	g.bytes.Release(j.size)
+	g.release(j)
 	g.leave(j, ok)
 }
 

@@ -60,11 +60,16 @@ func (g *ingest) deletesOurs(ev *nostr.Event) bool {
 }
 
 // pay takes what an event costs until it turns out to be of use, and reports whether it
-// is to be looked at. A live event that is not for us does not wait for its turn, or all
-// that comes behind it on the connection would: it is left out, and caught up with later.
+// is to be looked at. History that was asked for is, on credit. A live event that is not
+// for us does not wait for its turn, or all that comes behind it on the connection would:
+// it is left out, and caught up with later.
 func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err error) {
 	w, c := d.from.stats.work, d.from
-	j.stats, j.ours = c.stats, g.concerns(d.event)
+	j.stats, j.ours = c.stats, d.ours || g.concerns(d.event)
+	if d.asked {
+		j.cost = w.owe(j.size, j.ours)
+		return true, nil
+	}
 	cost, wait := w.try(j.size, j.ours)
 	if wait > 0 && d.current && !j.ours && w.skip(int64(d.size)) {
 		g.counters.drop("unread", 1)

@@ -5,17 +5,24 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
 // work is the allowance of a relay for events that were asked for, until they turn out
-// to be of use. What a relay holds that is not for us slows down the reading of that
-// relay, and costs it nothing else. It bounds as well what of one relay is in the
-// pipeline. What seems to belong to our repositories has an allowance of its own, so that
-// it never waits for the rest. It may be used by any goroutine.
+// to be of use. What a relay holds that is not for us slows down how fast that relay is
+// asked for history, and costs it nothing else. What was asked for never waits: it is
+// looked at on credit, and the next request waits. It bounds as well what of one relay is
+// in the pipeline. What seems to belong to our repositories has an allowance of its own, so
+// that it never waits for the rest. It may be used by any goroutine.
 type work struct {
 	most  int64
 	freed chan struct{} // one slot: some came back
+
+	// Bytes in the pipeline; what is ours has a share of its own of these, too.
+	foreignInside, oursInside *semaphore.Weighted
 
 	mu sync.Mutex
 	// guarded by mu
@@ -30,6 +37,7 @@ const mostUnread = 4
 func newWork(most int64) *work {
 	return &work{
 		most: most, freed: make(chan struct{}, 1),
+		foreignInside: semaphore.NewWeighted(most), oursInside: semaphore.NewWeighted(most),
 		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), unread: allowance.NewWork(mostUnread * most),
 	}
 }
@@ -48,6 +56,40 @@ func (w *work) try(size int64, ours bool) (cost int64, wait time.Duration) {
 	defer w.mu.Unlock()
 	return cost, w.bucket(ours).Take(time.Now(), cost)
 }
+
+// owe takes what an event of that size costs, whether or not it is there.
+func (w *work) owe(size int64, ours bool) (cost int64) {
+	cost = allowance.Work(w.most, size)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bucket(ours).Owe(time.Now(), cost)
+	return cost
+}
+
+// budget is how many events may be asked for before they turn out to be of use.
+func (w *work) budget(now time.Time, ours bool) session.Budget {
+	each := allowance.Forgery(w.most)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.bucket(ours)
+	return session.Budget{Now: int(b.Left(now) / each), Full: int(b.Most() / each), Every: b.Per(each)}
+}
+
+func (w *work) inside(ours bool) *semaphore.Weighted {
+	if ours {
+		return w.oursInside
+	}
+	return w.foreignInside
+}
+
+// enter waits until there is room for an event of that size among what of the relay is in
+// the pipeline, so that none fills that alone.
+func (w *work) enter(ctx context.Context, size int64, ours bool) error {
+	return w.inside(ours).Acquire(ctx, min(size, w.most))
+}
+
+// leave makes room for others.
+func (w *work) leave(size int64, ours bool) { w.inside(ours).Release(min(size, w.most)) }
 
 // skip takes what it costs to leave an event of that size out, and reports whether that
 // was there.

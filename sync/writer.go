@@ -293,7 +293,7 @@ func (g *ingest) retry(j *job) {
 		j.apart = true
 		r.apart += j.size
 		if !j.revived {
-			g.bytes.Release(j.size)
+			g.release(j)
 		}
 	}
 	if j.revived && !j.apart && g.owe(j) { // it has no other share than that

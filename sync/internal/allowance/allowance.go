@@ -6,8 +6,9 @@
 //     it up is cut.
 //   - of events that were asked for, until they turn out to be of use. Layer 1 asks for
 //     all announcements of a relay, and what others put on an honest one is not its
-//     doing: a relay that has used it up is read from as slowly as it comes back, and
-//     never cut.
+//     doing: a relay that has used it up is asked for history as slowly as it comes back,
+//     and never cut. What was asked for is looked at when it comes, on credit: what stood
+//     still for it would hold up what comes live behind it.
 //
 // It is pure: it is told the time and does no I/O.
 package allowance
@@ -75,13 +76,25 @@ func (b *Bucket) Take(now time.Time, n int64) (wait time.Duration) {
 	return b.at.Add(time.Duration(max(1, int64(seconds))) * time.Second).Sub(now)
 }
 
+// Owe takes n bytes out whether or not they are there. What is lacking is owed: Left is
+// below zero until it has come back.
+func (b *Bucket) Owe(now time.Time, n int64) {
+	b.refill(now)
+	b.spent += max(0, n)
+}
+
+// Per returns how long n bytes take to come back.
+func (b *Bucket) Per(n int64) time.Duration {
+	return time.Duration(float64(n) * float64(time.Minute) / float64(b.minute))
+}
+
 // Earn gives back n bytes for what was useful.
 func (b *Bucket) Earn(n int64) { b.spent = max(0, b.spent-max(0, n)) }
 
 // Most is what a full allowance is.
 func (b *Bucket) Most() int64 { return b.most }
 
-// Left returns what may still be spent.
+// Left returns what may still be spent, below zero if more is owed.
 func (b *Bucket) Left(now time.Time) int64 {
 	b.refill(now)
 	return b.most - b.spent

@@ -29,6 +29,8 @@ type (
 		Gap bool
 		// Current: it came live after what the relay had stored.
 		Current bool
+		// Of history: it refers to something of ours; it is no more than was asked for.
+		Ours, Asked bool
 	}
 	// LoadSet asks for what we have for a filter; the answer goes to SetLoaded.
 	LoadSet struct {

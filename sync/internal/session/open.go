@@ -20,11 +20,12 @@ func (s *Session) open(now time.Time) {
 	}
 	s.coolUntil = time.Time{}
 	for s.opening == nil && !s.authenticating() {
+		affordable := s.affordable()
 		i := slices.IndexFunc(s.waiting, func(x *sub) bool {
 			if s.trial != nil && x.kind != subProbe {
 				return false // first it has to be known what the relay takes
 			}
-			return s.hasRoom(x)
+			return s.hasRoom(x) && affordable(x)
 		})
 		if i < 0 {
 			return

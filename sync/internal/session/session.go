@@ -71,6 +71,7 @@ type Session struct {
 	now        time.Time // of the last message
 	liveFrom   int64     // opening time of the oldest live subscription
 	strikes    []time.Time
+	budgets    budgets
 }
 
 // New returns a session for a connection that was just made.

@@ -117,6 +117,10 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 		consider(s.opening.openBy)
 	case !s.coolUntil.IsZero():
 		consider(s.coolUntil)
+	case !s.authenticating() && s.trial == nil:
+		if at, waits := s.affordedAt(); waits {
+			consider(at)
+		}
 	}
 	return next, ok
 }
