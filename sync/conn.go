@@ -49,7 +49,9 @@ type conn struct {
 	live    *token // of the events on live subscriptions; nothing waits for it
 	ended   error
 
-	useful bool // owned by the loop: it brought what nobody else had
+	// owned by the loop
+	useful bool // it brought what nobody else had
+	stands bool // it is connected
 
 	believes  believes
 	large     string // request of which it is not known whether it is too large
@@ -257,9 +259,9 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 		case msg := <-frames:
 			c.take(msg)
 		case <-c.mailbox.wake:
+			c.afford()
 			for _, cmd := range c.mailbox.take() {
 				c.perform(cmd(c.session, time.Now()))
-			c.afford()
 			}
 		case <-due:
 			// What has arrived counts before what has not.
@@ -267,9 +269,9 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 				c.take(<-frames)
 			}
 			c.excuse()
+			c.afford()
 			c.perform(c.session.Tick(time.Now()))
 		case err := <-failed:
-			c.afford()
 			for len(frames) > 0 && c.ended == nil {
 				c.take(<-frames)
 			}
@@ -298,22 +300,22 @@ func (c *conn) take(msg wire.Message) {
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)
 	c.answered(msg.Sub)
+	c.afford()
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
-	c.afford()
 	c.perform(actions)
 	c.stats.progress(c.session.Progress())
 	c.excuse()
 }
 
-// excuse puts off what the relay could not answer while we did not read.
-func (c *conn) excuse() {
 // afford tells the session how much history may be asked for.
 func (c *conn) afford() {
 	now, w := time.Now(), c.stats.work
 	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
 }
 
+// excuse puts off what the relay could not answer while we did not read.
+func (c *conn) excuse() {
 	if w, ok := c.conn.(ReadWaiter); ok {
 		sum := w.ReadWaited()
 		c.stalled += sum - c.waited
@@ -392,9 +394,9 @@ func (c *conn) notice(text string) {
 func (c *conn) deliver(a session.Deliver) {
 	d := delivery{
 		event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, current: a.Current,
+		ours: a.Ours, asked: a.Asked,
 		src: Source{Relay: c.url, Kind: Live},
 	}
-		ours: a.Ours, asked: a.Asked,
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
 		if !ok {

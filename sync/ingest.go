@@ -51,11 +51,15 @@ type ingest struct {
 	mu sync.Mutex
 	// guarded by mu
 	inFlight  map[copyKey]*job
-	coming    map[filters.EventID]int // jobs in flight, by the id of their event
-	waits     map[*job]struct{}       // of these, those that failed and wait to be tried again
-	fulfilled []depKey                // by events that did not come through here
-	overrun   bool                    // fulfilled was full: judge all that waits
-	entered   uint64                  // jobs, ever
+	coming    map[filters.EventID]int        // jobs in flight, by the id of their event
+	waits     map[*job]struct{}              // of these, those that failed and wait to be tried again
+	fulfilled []depKey                       // by events that did not come through here
+	overrun   bool                           // fulfilled was full: judge all that waits
+	missed    map[filters.RelayURL]time.Time // since when events of a relay were let go of
+	nothing   bool                           // can be saved now
+	stuckAt   time.Time                      // when last nothing could be saved
+	saving    bool                           // events could be saved again, and that was not told
+	entered   uint64                         // jobs, ever
 
 	unsettled atomic.Int64  // events in the pipeline
 	turn      atomic.Uint64 // of the writer: odd while it works
@@ -93,6 +97,8 @@ type job struct {
 	tries    int       // all of them
 	works    uint64    // retries.works at the last one
 	due      time.Time // of the next one
+	since    time.Time // of the first
+	slow     bool      // the Store came to no end with it alone
 	apart    bool      // its bytes are taken from the share of what fails
 }
 
@@ -125,14 +131,14 @@ type delivery struct {
 	from  *conn
 	// current: it came live after what the relay had stored.
 	current bool
+	// Of history: it was asked for as what refers to something of ours; and in that number.
+	ours, asked bool
 }
 
 // submit takes an event in. It blocks while the pipeline is full, and returns an
 // error only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
 	g.counters.received.Add(1)
-	// Of history: it was asked for as what refers to something of ours; and in that number.
-	ours, asked bool
 	id, err := filters.ParseEventID(d.event.ID)
 	if err != nil {
 		d.from.forged("malformed id")
@@ -188,12 +194,6 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	return nil
 }
 
-// refund gives back what an event has cost whose coming was of use, or so many times
-// that, and what it will not be charged for again.
-func (j *job) refund(times int64) {
-	if j.cost > 0 {
-		j.stats.work.give(times*j.cost, j.ours)
-		j.cost = 0
 // admit waits until there is room for the bytes of a job: of its relay, and of all.
 func (g *ingest) admit(ctx context.Context, j *job) error {
 	if j.stats != nil {
@@ -216,6 +216,12 @@ func (g *ingest) release(j *job) {
 	}
 }
 
+// refund gives back what an event has cost whose coming was of use, or so many times
+// that, and what it will not be charged for again.
+func (j *job) refund(times int64) {
+	if j.cost > 0 {
+		j.stats.work.give(times*j.cost, j.ours)
+		j.cost = 0
 	}
 }
 

@@ -66,6 +66,8 @@ type loop struct {
 	publishedFor uint64        // events received by then
 	healthLost   uint64        // records of health dropped by then
 
+	resume resume // of what could not be saved
+
 	settledAt time.Time // the last Settled
 	settling  settling  // the next one
 	clockAt   time.Time // when the clock was last looked at
@@ -134,6 +136,7 @@ func (l *loop) run(ctx context.Context) {
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
+			l.resumed(ctx, time.Now())
 			l.complete(now)
 			l.m.sets.forgetOld(now)
 			l.publish(now)
@@ -399,6 +402,7 @@ func (l *loop) handle(ctx context.Context, msg any) {
 func (l *loop) onConnected(ctx context.Context, msg connected) {
 	c := msg.conn
 	if l.conns[c.url] == c {
+		c.stands = true
 		l.m.health.Connected(c.url)
 		l.m.remember.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
@@ -481,17 +485,22 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 
 func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	c, result, cursors := msg.conn, msg.done.Result, msg.done.Cursors
-	if msg.token.failed.Load() {
+	unsaved := msg.token.failed.Load()
+	if unsaved {
 		// Something that came could not be saved: how far the pages got says
 		// nothing about what we have.
 		result, cursors = plan.Failed, nil
 	}
+	// What took too long had us not reading.
+	unsaved = unsaved || result == plan.Failed && l.m.ingest.stuckSince(msg.since)
+	l.resume.late = l.resume.late || unsaved
 	c.stats.batch(msg.done.Report, time.Now())
 	l.useful(ctx, c)
 	l.batchEnded(msg, result)
 	l.step(ctx, plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: result, Cursors: cursors,
 		Reconciled: msg.done.Report.Method&session.Negent != 0,
+		Unsaved:    unsaved,
 	})
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
@@ -554,6 +563,58 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.incomplete = true
 	case plan.Dropped:
 		l.m.counters.drop(e.Reason, e.Count)
+	}
+}
+
+// resume is how events are asked for again that could not be saved, once they can.
+type resume struct {
+	missed  map[filters.RelayURL]time.Time // since when events of a relay were let go of
+	nothing bool                           // can be saved, as the plan knows it
+	late    bool                           // something failed for that since
+	at      time.Time                      // the last time
+	pause   time.Duration                  // until the next one
+}
+
+const (
+	resumeFirst = time.Minute // between two times
+	resumeMost  = time.Hour   // the same, where saving fails again and again
+)
+
+// resumed goes on with what could not be saved once it can be again: what had to wait for
+// that is asked for, and relays of which events were let go of are asked since then. What
+// is not connected to is as soon as it is.
+func (l *loop) resumed(ctx context.Context, now time.Time) {
+	r := &l.resume
+	if nothing := l.m.ingest.savesNothing(); nothing && !r.nothing {
+		r.nothing = true
+		l.step(ctx, plan.Saving{Nothing: true})
+	}
+	if now.Sub(r.at) < r.pause {
+		return
+	}
+	missed, again := l.m.ingest.takeMissed(r.late)
+	for u, since := range missed {
+		if at, known := r.missed[u]; !known || since.Before(at) {
+			put(&r.missed, u, since)
+		}
+	}
+	if again {
+		if r.pause = min(max(2*r.pause, resumeFirst), resumeMost); now.Sub(r.at) > 2*resumeMost {
+			r.pause = resumeFirst
+		}
+		r.at, r.late, r.nothing = now, false, false
+		l.step(ctx, plan.Saving{})
+	}
+	for u, since := range r.missed {
+		c := l.conns[u]
+		switch {
+		case l.stats[u] == nil: // it is forgotten
+		case c == nil || !c.stands:
+			continue
+		default:
+			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
+		}
+		delete(r.missed, u)
 	}
 }
 

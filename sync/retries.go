@@ -61,6 +61,7 @@ type retries struct {
 // owed is an event that is known by its id only and was not saved.
 type owed struct {
 	relay filters.RelayURL
+	since time.Time // when it first failed
 	tries int
 	asks  int       // since it last came
 	at    time.Time // of the next one
@@ -127,17 +128,18 @@ func (r *retries) all() []*job {
 }
 
 // worked notes that something was saved. If nothing could be before, all is tried
-// that waited for that.
-func (r *retries) worked(now time.Time) {
+// that waited for that, and news is true.
+func (r *retries) worked(now time.Time) (news bool) {
 	r.works++
 	if r.wait == 0 {
-		return
+		return false
 	}
 	r.wait, r.next, r.soonest = 0, time.Time{}, now
 	for _, j := range r.jobs {
 		j.due = now
 	}
 	r.arm(now)
+	return true
 }
 
 // failed notes that of what was due nothing could be saved: it is no use to try the
@@ -150,7 +152,8 @@ func (r *retries) failed(now time.Time) {
 // owe remembers of an event that it is still to be saved, if there is room for it. For
 // that it may forget one of the relay that most is owed of, which it returns: a relay of
 // which much can't be saved takes no room from the others.
-func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time) (lost *owed, ok bool) {
+func (r *retries) owe(j *job, now time.Time) (lost *owed, ok bool) {
+	id, relay := j.key.id, j.incoming.Source.Relay
 	if r.isOwed(id) {
 		return nil, true
 	}
@@ -166,7 +169,7 @@ func (r *retries) owe(id filters.EventID, relay filters.RelayURL, now time.Time)
 		}
 		r.paid(lost.turn.Item)
 	}
-	o := &owed{relay: relay, at: now.Add(owedFirst), owner: owner}
+	o := &owed{relay: relay, since: j.since, at: now.Add(owedFirst), owner: owner}
 	o.turn.Item = id
 	put(&r.owed, id, o)
 	r.owners.Add(&o.turn, owner, 1)

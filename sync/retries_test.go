@@ -25,20 +25,25 @@ func TestOwedIsSharedByRelay(t *testing.T) {
 			return id
 		}
 		now := time.Now()
+		owe := func(n int, relay filters.RelayURL) (*owed, bool) {
+			j := &job{key: copyKey{id: id(n)}}
+			j.incoming.Source.Relay = relay
+			return r.owe(j, now)
+		}
 		for i := range maxOwed {
-			lost, ok := r.owe(id(i), a, now)
+			lost, ok := owe(i, a)
 			require.True(t, ok)
 			require.Nil(t, lost)
 		}
-		_, ok := r.owe(id(maxOwed), a, now)
+		_, ok := owe(maxOwed, a)
 		require.False(t, ok)
 		for i := range maxOwed / 2 {
-			lost, ok := r.owe(id(2*maxOwed+i), b, now)
+			lost, ok := owe(2*maxOwed+i, b)
 			require.True(t, ok)
 			require.Equal(t, id(i), lost.turn.Item)
 			require.Equal(t, a, lost.relay)
 		}
-		_, ok = r.owe(id(maxOwed), b, now)
+		_, ok = owe(maxOwed, b)
 		require.False(t, ok, "they have equal shares")
 		require.Len(t, r.owed, maxOwed)
 		for i := range maxOwed {
@@ -60,7 +65,7 @@ func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
 		failing, resting := g.resting(g.stage())
 		require.True(t, resting)
 		require.Empty(t, failing)
-		g.miss(relay)
+		g.miss(relay, time.Now())
 		after := func(d time.Duration) map[filters.RelayURL]struct{} {
 			select {
 			case <-g.retries.due():

@@ -56,6 +56,7 @@ func (g *ingest) tryAgain(ctx context.Context) {
 	now := time.Now()
 	if len(jobs) > 0 && g.trouble.failures != failures && r.works == works {
 		r.failed(now)
+		g.stuck(now)
 	}
 	g.relieve()
 	due, gone := r.ask(now)
@@ -113,28 +114,74 @@ func (g *ingest) drop(j *job) {
 	g.rejected.forget(j.key.id)
 	g.counters.drop("unsaved", 1)
 	relay := j.incoming.Source.Relay
-	g.miss(relay)
+	g.miss(relay, j.since)
 	g.end(j, false)
 	if j.incoming.Source.Kind == Live {
 		g.again(relay, []filters.EventID{j.key.id})
 	}
 }
 
-// miss keeps what a relay has from counting as complete: an event of its was let go of.
-func (g *ingest) miss(relay filters.RelayURL) {
+// miss keeps what a relay has from counting as complete: an event of its was let go of
+// that had come before since. It is asked again since then when events can be saved.
+func (g *ingest) miss(relay filters.RelayURL, since time.Time) {
 	g.failing([]*job{g.retries.miss(relay, time.Now())}, true)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at, known := g.missed[relay]; !known || since.Before(at) {
+		put(&g.missed, relay, since)
+	}
+}
+
+// works takes note that events can be saved again.
+func (g *ingest) works() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.saving, g.nothing = true, false
+}
+
+// stuck takes note that of all that was tried nothing could be saved.
+func (g *ingest) stuck(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stuckAt, g.nothing = now, true
+}
+
+// savesNothing reports whether of all that is tried nothing can be saved.
+func (g *ingest) savesNothing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.nothing
+}
+
+// stuckSince reports whether nothing could be saved at some time since then.
+func (g *ingest) stuckSince(t time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.stuckAt.Before(t)
+}
+
+// takeMissed reports whether events can be saved again that could not be, or can anyhow
+// if late is set, and returns since when some were let go of, by relay.
+func (g *ingest) takeMissed(late bool) (missed map[filters.RelayURL]time.Time, again bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.nothing || !g.saving && !late {
+		return nil, false
+	}
+	missed, g.missed, g.saving = g.missed, nil, false
+	return missed, true
 }
 
 // owe remembers of an event just that it is still to be saved: first where that is
 // durable. It is false if there is no room.
 func (g *ingest) owe(j *job) bool {
-	lost, ok := g.retries.owe(j.key.id, j.incoming.Source.Relay, time.Now())
+	lost, ok := g.retries.owe(j, time.Now())
 	if !ok {
 		return false
 	}
 	if lost != nil {
 		g.counters.drop("unsaved", 1)
-		g.miss(lost.relay)
+		g.miss(lost.relay, lost.since)
 		g.again(lost.relay, []filters.EventID{lost.turn.Item})
 	}
 	j.refund(1) // it was our Store that could not
@@ -276,6 +323,9 @@ func (g *ingest) retry(j *job) {
 		g.end(j, true)
 		return
 	}
+	if j.tries == 0 {
+		j.since = time.Now()
+	}
 	if j.tries == 0 || r.works != j.works {
 		j.attempts++
 	}
@@ -354,6 +404,7 @@ func (g *ingest) savedAgain() {
 		return
 	}
 	t.down = false
+	g.works()
 	g.retries.hurry(time.Now())
 	if t.said {
 		t.said = false
@@ -515,7 +566,9 @@ func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) 
 		return g.saveFailed(ctx, jobs, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Result != Failed }) {
-		g.retries.worked(time.Now())
+		if g.retries.worked(time.Now()) {
+			g.works()
+		}
 	}
 	for i, j := range jobs {
 		woken = append(woken, g.outcome(ctx, j, outcomes[i])...)

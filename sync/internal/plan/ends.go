@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 // onDone takes in the end of a batch.
@@ -31,7 +33,7 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 		p.failed(r, b, in, now)
 		return
 	}
-	r.failures = 0
+	r.failures, r.unsaved = 0, 0
 	p.leaveUnproven(r)
 	r.reconciles = r.reconciles || in.Reconciled
 	if in.Result == Gaps {
@@ -52,8 +54,12 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 // failed has what a batch did not bring asked for again: after a while that grows
 // with each failure, or after the longest at once if the relay won't have it.
 func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
-	r.failures++
-	until := now.Add(p.retryAfter(r.failures))
+	failures := &r.failures
+	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
+		failures = &r.unsaved
+	}
+	*failures++
+	until := now.Add(p.retryAfter(*failures))
 	if in.Result == Refused {
 		until = now.Add(p.longer(p.cfg.RetryMax))
 	}
@@ -64,6 +70,9 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 			r.live.poll.at = until
 		}
 	case b.sweep != nil:
+		if in.Unsaved {
+			b.sweep.tries--
+		}
 		r.sweepFailed(b.sweep, until)
 	case b.kind == Recent:
 		r.parked = append(r.parked, parking{until: until, items: b.items, catchUp: true})
@@ -74,7 +83,34 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 		r.giveBackAuthors(b)
 		r.authorsRetry = until
 	case b.kind == NamedIDs:
-		p.namedFailed(r, b, until, in.Result == Refused)
+		p.namedFailed(r, b, until, in)
+	}
+}
+
+// onSaving has asked for at once what waits for a while because it could not be saved:
+// that was no failure of the relays.
+func (p *Plan) onSaving(in Saving) {
+	if p.unsaving = in.Nothing; p.unsaving {
+		return
+	}
+	var late []*relay
+	for r := range p.connected {
+		if r.unsaved > 0 {
+			late = append(late, r)
+		}
+	}
+	slices.SortFunc(late, func(a, b *relay) int { return filters.RelayURL.Compare(a.url, b.url) })
+	for _, r := range late {
+		r.unsaved = 0
+		r.unparkAll()
+		r.authorsRetry, r.sweep.retryAt = time.Time{}, time.Time{}
+		if r.named != nil {
+			r.named.retryAt = time.Time{}
+		}
+		if r.live.poll != nil {
+			r.live.poll.at = time.Time{}
+		}
+		p.touch(r)
 	}
 }
 

@@ -60,7 +60,11 @@ type (
 		Cursors []Cursor
 		// Reconciled: NIP-77 was used.
 		Reconciled bool
+		// Unsaved: it failed since what it brought could not be saved here.
+		Unsaved bool
 	}
+	// Saving says that nothing that comes can be saved, or that it can again.
+	Saving struct{ Nothing bool }
 	// Useful says that a relay brought an event that nobody else had, and that is
 	// stored. Where connections are scarce such relays keep theirs.
 	Useful struct {
@@ -175,6 +179,7 @@ func (Done) input()          {}
 func (Useful) input()        {}
 func (LiveClosed) input()    {}
 func (Skipped) input()       {}
+func (Saving) input()        {}
 func (RateLimited) input()   {}
 func (Authors) input()       {}
 func (Tick) input()          {}

@@ -149,11 +149,15 @@ func (p *Plan) namedDone(r *relay, b *batch) {
 	r.named.endIfEmpty(r)
 }
 
-// namedFailed has the ids of a batch asked for again, a few times.
-func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, final bool) {
+// namedFailed has the ids of a batch asked for again: a few times, if it is the relay
+// that fails.
+func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, in Done) {
 	dropped := 0
 	for _, id := range b.named {
-		if id.tries++; final || id.tries >= maxNamedTries {
+		if !in.Unsaved {
+			id.tries++
+		}
+		if in.Result == Refused || id.tries >= maxNamedTries {
 			delete(r.named.known, id.id)
 			dropped++
 			continue

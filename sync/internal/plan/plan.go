@@ -48,6 +48,7 @@ type Plan struct {
 	dialingUnproven int // of them
 	unproven        int // attempts and connections of relays that never answered
 	connected       map[*relay]struct{}
+	unsaving        bool // nothing that comes can be saved here
 	refused         bool // a relay that is wanted is not known since there were too many
 
 	owners owners
@@ -124,6 +125,8 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		p.onDone(now, in)
 	case Skipped:
 		p.onSkipped(in)
+	case Saving:
+		p.onSaving(in)
 	case LiveClosed:
 		p.onLiveClosed(now, in)
 	case LimitsChanged:

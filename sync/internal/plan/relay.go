@@ -94,6 +94,7 @@ type relay struct {
 	behind   int // of them in the background
 	parked   []parking
 	failures int // batches that failed in a row
+	unsaved  int // the same, for what they brought could not be saved here
 	gaps     int // batches of this pass that were completed with gaps
 
 	catchSince   nostr.Timestamp // what is newer may have been missed; 0: nothing

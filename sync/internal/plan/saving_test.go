@@ -1,0 +1,56 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Batches that failed for hours since nothing could be saved here waited for up to an hour
+// more when it could, as if the relay had failed, and events asked for by id were given up
+// after three such failures.
+func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
+	for name, fail := range map[string]func(p *Plan, now time.Time, u filters.RelayURL, id BatchID){
+		"said of the batch": func(p *Plan, now time.Time, u filters.RelayURL, id BatchID) {
+			p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: id, Result: Failed, Unsaved: true})
+		},
+		"said of all": func(p *Plan, now time.Time, u filters.RelayURL, id BatchID) {
+			p.Step(now, Saving{Nothing: true})
+			p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: id, Result: Failed})
+		},
+		"given up on": func(p *Plan, now time.Time, _ filters.RelayURL, id BatchID) {
+			p.Step(now, Saving{Nothing: true})
+			for _, r := range p.relays {
+				r.batches[id].deadline = now
+			}
+			for r := range p.connected {
+				p.touch(r)
+			}
+			p.Step(now, Tick{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, u, now := newPlan(defaults()), relayURL(t, "a"), start
+			p.Step(now, full(repoRef("x"), []filters.RelayURL{u}))
+			settle(p, now, u, connect(t, p, now, u))
+			effects := p.Step(now, Named{Relay: u, IDs: []filters.EventID{rootID(1)}})
+			for range 10 {
+				var id BatchID
+				for _, s := range only[Start](effects) {
+					if s.Batch.Kind == NamedIDs {
+						id = s.Batch.ID
+					}
+				}
+				require.NotZero(t, id, "it is asked for however often that failed")
+				fail(p, now, u, id)
+				require.NotNil(t, p.relays[u].named)
+				require.True(t, p.relays[u].named.retryAt.After(now))
+				require.Zero(t, p.relays[u].failures, "that is not the relay's")
+				effects = p.Step(now, Saving{})
+			}
+		})
+	}
+}
