@@ -554,6 +554,43 @@ var errOutcomes = errors.New("the Store gave another number of outcomes than eve
 
 // save saves jobs and returns what waited for them.
 func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) {
+	p := patience{call: g.cfg.StoreTimeout}
+	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
+		p.call = g.cfg.StoreTimeout / leastPatience
+	}
+	return g.saveFor(ctx, jobs, p)
+}
+
+// patience is for how long the Store is waited for.
+type patience struct {
+	call time.Duration // each call
+	end  time.Time     // of the attempts to save apart what could not be together; zero: there was none
+}
+
+const (
+	// leastPatience is the part of StoreTimeout that a few events get that are saved
+	// apart, since more of them took too long.
+	leastPatience = 16
+	// splitPatience is how many times StoreTimeout all of that may take. What is left then
+	// is tried another time.
+	splitPatience = 2
+	// slowTries is every how many tries an event with which the Store came to no end alone
+	// gets all of StoreTimeout: others wait for that.
+	slowTries = 4
+)
+
+// apart is the patience with parts of what took too long.
+func (p patience) apart(most time.Duration, now time.Time) patience {
+	if p.end.IsZero() {
+		p.end = now.Add(splitPatience * most)
+	}
+	p.call = max(p.call/2, most/leastPatience)
+	return p
+}
+
+func (p patience) over(now time.Time) bool { return !p.end.IsZero() && !now.Before(p.end) }
+
+func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*waitingEvent) {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -561,9 +598,9 @@ func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) 
 	for i, j := range jobs {
 		events[i] = j.incoming
 	}
-	outcomes, err := g.saveAll(ctx, events)
+	outcomes, err := g.saveAll(ctx, events, p.call)
 	if err != nil {
-		return g.saveFailed(ctx, jobs, fmt.Errorf("saving %d events: %w", len(events), err))
+		return g.saveFailed(ctx, jobs, p, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Result != Failed }) {
 		if g.retries.worked(time.Now()) {
@@ -577,29 +614,34 @@ func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) 
 }
 
 // saveFailed has jobs tried again that could not be saved together. It may be one of
-// them that the Store can't stand: when they have failed before, one is saved alone,
-// another one each time, and if the Store works for that, or has worked for others
-// since, so are the rest, in smaller parts.
-func (g *ingest) saveFailed(ctx context.Context, jobs []*job, err error) (woken []*waitingEvent) {
+// them that the Store can't stand, or comes to no end with: when they have failed before,
+// one is saved alone, another one each time, and if the Store works for that, or has
+// worked for others since, so are the rest, in smaller parts.
+func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*waitingEvent) {
 	r, last := &g.retries, len(jobs)-1
-	if last > 0 && jobs[0].tries > 0 && !errors.Is(err, context.DeadlineExceeded) {
+	slow := errors.Is(err, context.DeadlineExceeded)
+	if slow {
+		p = p.apart(g.cfg.StoreTimeout, time.Now())
+	}
+	if last > 0 && jobs[0].tries > 0 && !p.over(time.Now()) {
 		works := jobs[0].works
-		woken = g.save(ctx, jobs[last:])
+		woken = g.saveFor(ctx, jobs[last:], p)
 		if jobs = jobs[:last]; r.works != works {
 			half := len(jobs) / 2
-			woken = append(woken, g.save(ctx, jobs[:half])...)
-			return append(woken, g.save(ctx, jobs[half:])...)
+			woken = append(woken, g.saveFor(ctx, jobs[:half], p)...)
+			return append(woken, g.saveFor(ctx, jobs[half:], p)...)
 		}
 	}
 	for _, j := range jobs {
+		j.slow = slow && last == 0
 		g.failed(j, err)
 	}
 	return woken
 }
 
-func (g *ingest) saveAll(ctx context.Context, events []Incoming) (outcomes []Outcome, err error) {
+func (g *ingest) saveAll(ctx context.Context, events []Incoming, most time.Duration) (outcomes []Outcome, err error) {
 	defer g.counters.recovered(&err, "store")
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	outcomes, err = g.store.Save(ctx, events)
 	if err == nil && len(outcomes) != len(events) {

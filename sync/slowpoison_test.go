@@ -1,0 +1,85 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// endlessStore never comes to an end with what is saved together with poison.
+type endlessStore struct {
+	relaysync.Store
+	poison atomic.Value // id, a string
+	waited atomic.Int64 // until it was told to stop, in all
+	slow   atomic.Bool  // a call takes a second
+}
+
+func (s *endlessStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if slices.ContainsFunc(events, func(in relaysync.Incoming) bool { return in.Event.ID == s.poison.Load() }) {
+		began := time.Now()
+		<-ctx.Done()
+		s.waited.Add(int64(time.Since(began)))
+		return nil, ctx.Err()
+	}
+	if s.slow.Load() {
+		time.Sleep(time.Second)
+	}
+	return s.Store.Save(ctx, events)
+}
+
+// One event with which the Store comes to no end had all that were saved together with it
+// wait, each time for as long as a call of the Store may take, and all others behind them.
+func TestOneEventThatTheStoreComesToNoEndWith(t *testing.T) {
+	for _, place := range []int{0, 100, 199} {
+		t.Run(fmt.Sprint(place), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				store := &endlessStore{Store: memstore.New()}
+				p := newPipeline(t, store, relaysync.Config{})
+				owner := relaytest.NewCheapKey("owner")
+				p.bring(owner.Hosted(at(time.Hour), "repo", us))
+				var events []*nostr.Event
+				for i := range 200 {
+					events = append(events, owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+				}
+				store.poison.Store(events[place].ID)
+				store.slow.Store(true) // so that they come together
+				p.bring(owner.Issue(at(0), owner.Ref("repo"), "first"))
+				p.bring(events...)
+				store.slow.Store(false)
+				began := time.Now()
+				missing := func() (n int) {
+					for _, ev := range events {
+						if !p.has(ev) {
+							n++
+						}
+					}
+					return n
+				}
+				for missing() > 1 && time.Since(began) < time.Hour {
+					after(10 * time.Second)
+				}
+				took := time.Since(began)
+				t.Logf("all others after %v, of which the Store had %v", took, time.Duration(store.waited.Load()))
+				require.Equal(t, 1, missing())
+				assert.LessOrEqual(t, took, 6*time.Minute)
+				store.waited.Store(0)
+				after(4 * time.Hour)
+				assert.Less(t, time.Duration(store.waited.Load()), time.Hour, "of four hours: others get in beside it")
+				store.poison.Store("")
+				after(4*time.Hour + time.Minute)
+				require.Zero(t, missing())
+			})
+		})
+	}
+}
