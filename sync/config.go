@@ -138,8 +138,8 @@ type Config struct {
 	// "unproductive". As much again is each relay's allowance for events that it was
 	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
 	// least a 2,000th of it for each of them. All of that comes back in 200 s, and at once
-	// when an event is stored after all. A relay that has used it up is read from as slowly
-	// as that, and never cut for it. What seems to belong to our repositories has as much
+	// when an event is stored after all. A relay that has used it up is asked for history
+	// as slowly as that, and never cut for it. What refers to our repositories has as much
 	// of its own, and what comes live and does not is left out meanwhile, counted as
 	// dropped, "unread", and caught up with later. A small one slows honest relays that
 	// hold much which is not for us. Defaults to 8 MiB.

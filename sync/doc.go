@@ -39,4 +39,39 @@
 // connections go through one pipeline: known ids dropped, ids and signatures
 // checked by a pool of workers, judged, saved in batches. The pipeline is bounded,
 // and a store that is slow slows the reading of relays.
+//
+// # What relays may cost
+//
+// What is cheap to check is checked before signatures are, and nothing unverified reaches
+// the Policy or the Store. Each relay has two allowances, as many bytes each as
+// [Config.Unproductive] says; an event counts as a 2,000th of that at least, or as its
+// size.
+//
+// One is for what proves a relay hostile or broken, since nothing that we ask can lead to
+// it: what was not asked for, is repeated, malformed or forged. It refills slowly
+// ([Tuning.Refill]) and by the size of what is stored. A relay that has used it up is
+// disconnected and left alone for at least an hour, as is one that has given
+// [Tuning.Strikes] proofs of hostility within an hour.
+//
+// The other is for events that were asked for and turn out to be of no use: rejected,
+// superseded, deleted, or waiting for something. That is not the doing of an honest relay,
+// so it is never cut for it, only paced. All of the allowance comes back in 200 s, and what
+// an event took of it at once if that is stored. No more history is asked for at once than
+// what is left allows, and of what was asked for all is looked at as it comes, on credit if
+// its events are large: the next request waits, not what is on its way, so that a live
+// event never stands behind history. What a relay sends live, or more than it was asked
+// for, gets no credit: live events that are not for us are left out then, counted as
+// "unread" and caught up with later; what ignores a limit is read as slowly as the
+// allowance comes back. What refers to our repositories has as much of its own, and never
+// waits for the rest.
+//
+// # While nothing can be saved
+//
+// Events that could not be judged or saved are tried again until they can, however often
+// that fails. The first of them keep their bytes, within [Config.InFlight]; of 10,000 more
+// only the ids are kept, and asked for again. What finds no room there either is dropped,
+// counted as "unsaved", and its relay counts as incomplete. As soon as something can be
+// saved again, all that waited is asked for, and each relay of which something was dropped
+// is asked what it has had since then. Events that the Store can't stand, or comes to no
+// end with, are found out and saved apart from the others.
 package sync

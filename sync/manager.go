@@ -185,6 +185,26 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 // if nothing is known of it. After a restart the relay is not known any more.
 func (m *SyncManager) HeldFrom(id filters.EventID) Source { return m.ingest.heldFrom(id, false).source }
 
+// NotReleased reports an event that the [Policy] has held and released, and that the Store
+// would not have: it is superseded, deleted or refused. That is counted, once more for
+// each report, and what the Store refuses is logged. It never blocks. [SyncManager.Removed]
+// then says that nobody holds it any more.
+func (m *SyncManager) NotReleased(event *nostr.Event, o Outcome) {
+	if o.Result != Superseded && o.Result != Deleted && o.Result != Refused {
+		return
+	}
+	id, err := filters.ParseEventID(event.ID)
+	if err != nil {
+		return
+	}
+	src := m.HeldFrom(id)
+	m.counters.outcome(src.Kind, o.Result)
+	m.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
+	if o.Result == Refused {
+		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
+	}
+}
+
 // Held reports an event that the [Policy] holds, where it was not just asked: one that
 // has waited before and does again. It never blocks. The states of an announcement
 // that is held are followed.

@@ -52,6 +52,7 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 	}
 	ctx = synced(ctx)
 	if o := s.admit(ctx, in); o.Result != 0 {
+		s.manager.NotReleased(e, o)
 		return o, nil
 	}
 	outcomes, err := s.save(ctx, s.store, []relaysync.Incoming{in})
@@ -60,6 +61,8 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 	}
 	if r := outcomes[0].Result; r == relaysync.Stored || r == relaysync.Duplicate {
 		s.manager.Stored(e)
+	} else {
+		s.manager.NotReleased(e, outcomes[0]) // unless it failed and is tried again
 	}
 	return outcomes[0], nil
 }

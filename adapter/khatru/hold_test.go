@@ -71,6 +71,28 @@ func TestHeldDirectEvent(t *testing.T) {
 	require.Contains(t, c.read(), "false,\"blocked: because")
 }
 
+// What the Store or a hook would not have when it was released was counted nowhere.
+func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
+	relay := khatru.NewRelay()
+	refused := signed(t, nostr.GeneratePrivateKey(), 1)
+	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
+		return e.ID == refused.ID, "blocked: not any more"
+	})
+	policy := holder{relaysync.NewGRASPPolicy(nip34.Identity{})}
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Policy: policy}})
+	defer run(t, s)()
+	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)
+	unstorable.ID = "no id"
+	stored := signed(t, nostr.GeneratePrivateKey(), 1)
+	for _, e := range []*nostr.Event{refused, unstorable, stored} {
+		o, err := s.Release(t.Context(), e)
+		require.NoError(t, err)
+		require.Equal(t, e == stored, o.Result == relaysync.Stored, "%v", o)
+	}
+	require.Equal(t, []string{"refused " + refused.ID, "refused " + unstorable.ID}, m.notReleased)
+	require.Equal(t, []string{stored.ID}, m.stored)
+}
+
 // A relay without hooks that replace removes the older version first.
 func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()

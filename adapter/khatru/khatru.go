@@ -96,6 +96,7 @@ type manager interface {
 	Removed(event *nostr.Event)
 	Held(event *nostr.Event)
 	HeldFrom(id filters.EventID) relaysync.Source
+	NotReleased(event *nostr.Event, o relaysync.Outcome)
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
 	Status() relaysync.Status

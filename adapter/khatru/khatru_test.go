@@ -35,9 +35,11 @@ type fakeManager struct {
 	stored  []string
 	removed []string
 	judged  int
-	verdict relaysync.Verdict
-	err     error
-	ready   chan struct{}
+
+	notReleased []string
+	verdict     relaysync.Verdict
+	err         error
+	ready       chan struct{}
 }
 
 // Ready is closed by who tells it a verdict.
@@ -63,6 +65,12 @@ func (m *fakeManager) Removed(e *nostr.Event) {
 // gone returns the ids that were reported as removed.
 
 func (m *fakeManager) Held(*nostr.Event) {}
+
+func (m *fakeManager) NotReleased(e *nostr.Event, o relaysync.Outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notReleased = append(m.notReleased, o.Result.String()+" "+e.ID)
+}
 
 func (m *fakeManager) HeldFrom(filters.EventID) relaysync.Source { return relaysync.Source{} }
 

@@ -27,8 +27,8 @@ func (s *Session) Afford(now time.Time, foreign, ours Budget) {
 	s.budgets = budgets{at: now, foreign: foreign, ours: ours}
 }
 
-// ofOurs reports whether all that matches f refers to something of ours.
-func ofOurs(f nostr.Filter) bool {
+// OfOurs reports whether all that matches f refers to something of ours.
+func OfOurs(f nostr.Filter) bool {
 	for _, name := range []string{"a", "A", "e", "E", "q"} {
 		if len(f.Tags[name]) > 0 {
 			return true
@@ -38,7 +38,7 @@ func ofOurs(f nostr.Filter) bool {
 }
 
 func (b *budgets) of(x *sub) Budget {
-	if ofOurs(x.q.filter) {
+	if OfOurs(x.q.filter) {
 		return b.ours
 	}
 	return b.foreign
@@ -65,7 +65,7 @@ func (s *Session) lacks(x *sub) int {
 	}
 	need := min(x.most(), b.Full)
 	for _, y := range s.subs {
-		if y.most() > 0 && ofOurs(y.q.filter) == ofOurs(x.q.filter) {
+		if y.most() > 0 && OfOurs(y.q.filter) == OfOurs(x.q.filter) {
 			need += max(0, y.most()-y.events)
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Session) affordable() func(x *sub) bool {
 		if x.most() == 0 {
 			return true
 		}
-		ours := ofOurs(x.q.filter)
+		ours := OfOurs(x.q.filter)
 		if !short[ours] && s.lacks(x) > 0 {
 			short[ours] = true
 		}
@@ -92,10 +92,10 @@ func (s *Session) affordable() func(x *sub) bool {
 func (s *Session) affordedAt() (at time.Time, ok bool) {
 	seen := make(map[bool]bool)
 	for _, x := range s.waiting {
-		if x.most() == 0 || seen[ofOurs(x.q.filter)] {
+		if x.most() == 0 || seen[OfOurs(x.q.filter)] {
 			continue
 		}
-		seen[ofOurs(x.q.filter)] = true
+		seen[OfOurs(x.q.filter)] = true
 		if n := s.lacks(x); n > 0 {
 			due := s.budgets.at.Add(time.Duration(n) * s.budgets.of(x).Every)
 			if !ok || due.Before(at) {

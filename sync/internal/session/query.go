@@ -226,7 +226,7 @@ func (s *Session) onHistoric(now time.Time, x *sub, m wire.Message, id filters.E
 		s.do(Deliver{
 			Event: m.Event, Size: m.Size,
 			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: s.missedLive(now, m.Event),
-			Ours: ofOurs(x.q.filter), Asked: x.events <= x.most(),
+			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
 		})
 	}
 	if x.events > s.cfg.MaxPage {
