@@ -320,6 +320,7 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	}
 	s.manager.Stored(e)
 	s.expiry.track(e)
+	s.undo(context.WithoutCancel(ctx), e)
 	if s.deletes(e) {
 		if err := s.store.Execute(context.WithoutCancel(ctx), e); err != nil {
 			s.log.Error("deletion could not be executed; it will be", "err", err)
@@ -333,6 +334,22 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	s.deleteElsewhere(context.WithoutCancel(ctx), e)
 }
 
+// undo removes an event that has just been stored if a deletion of it came meanwhile: it
+// was not there yet for all hooks when that was executed. A deletion is stored before it is
+// executed, so one that is not seen here finds the event.
+func (s *Sync) undo(ctx context.Context, e *nostr.Event) {
+	deleted, err := s.store.Deleted(ctx, e)
+	if err == nil && deleted {
+		err = s.store.Remove(ctx, e)
+		s.removed.add(e)
+		s.followRemovals(ctx)
+		s.manager.Removed(e)
+	}
+	if err != nil {
+		s.log.Error("an event that may be deleted could not be removed", "event", e.ID, "err", err)
+	}
+}
+
 // deletes reports whether an event has others removed.
 func (s *Sync) deletes(e *nostr.Event) bool {
 	return e.Kind == nostr.KindDeletion || s.us.Vanishes(e)
@@ -341,14 +358,24 @@ func (s *Sync) deletes(e *nostr.Event) bool {
 // removals are the events that were removed for the sake of others, as long as the
 // DeleteEvent hooks have not been told.
 type removals struct {
-	mu     sync.Mutex
-	events []*nostr.Event // guarded by mu
+	mu sync.Mutex
+	// guarded by mu
+	events []*nostr.Event
+	n      uint64 // there were, ever
 }
 
 func (r *removals) add(e *nostr.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
+	r.n++
+}
+
+// count returns how many there were, ever.
+func (r *removals) count() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
 }
 
 func (r *removals) take() []*nostr.Event {

@@ -56,6 +56,7 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 func (s *Sync) save(
 	ctx context.Context, store relaysync.Store, events []relaysync.Incoming,
 ) (outcomes []relaysync.Outcome, err error) {
+	removed := s.removed.count()
 	outcomes, err = store.Save(ctx, events)
 	s.followRemovals(ctx)
 	if err != nil {
@@ -80,6 +81,9 @@ func (s *Sync) save(
 		switch o.Result {
 		case relaysync.Stored:
 			s.imported(ctx, in.Event)
+			if s.removed.count() != removed { // maybe this one, before all hooks had it
+				s.undo(ctx, in.Event)
+			}
 		case relaysync.Duplicate:
 			s.expiry.track(in.Event) // an earlier process may have ended before that
 		}
