@@ -189,7 +189,8 @@ func (u *upkeep) begin(ctx context.Context) error {
 	if format == nip34.SHA256 {
 		u.id = 32
 	}
-	if err := sweepObjects(u.f.files, u.dir, u.now); err != nil {
+	_, err = unlock(u.f.files, u.dir, staleAfter, staleAfter)
+	if err := errors.Join(err, sweepObjects(u.f.files, u.dir, u.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
 	if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {

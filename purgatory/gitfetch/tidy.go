@@ -85,19 +85,21 @@ func unlock(on files, dir string, age, packed time.Duration) (removed int, err e
 	if _, err := on.Lstat(lock); errors.Is(err, fs.ErrNotExist) {
 		remove(filepath.Join(dir, "packed-refs.new"), 0)
 	}
-	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a folder that somebody removed since
-		}
-		if err != nil {
-			return err
-		}
-		if d.Type().IsRegular() && strings.HasSuffix(path, ".lock") {
-			remove(path, age)
-		}
-		return nil
-	})
-	return removed, errors.Join(append(errs, err)...)
+	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
+		errs = append(errs, walk(on, filepath.Join(dir, folder), func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // a folder that somebody removed since
+			}
+			if err != nil {
+				return err
+			}
+			if d.Type().IsRegular() && strings.HasSuffix(path, ".lock") {
+				remove(path, age)
+			}
+			return nil
+		}))
+	}
+	return removed, errors.Join(errs...)
 }
 
 // collecting reports whether a process of this host says that it collects garbage

@@ -194,15 +194,24 @@ func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir strin
 		r.leave(ref, u)
 		return "", nil, fmt.Errorf("waiting for a repository: %w", context.Cause(ctx))
 	}
-	unlock = func() {
+	release := func() {
 		u.lock <- struct{}{}
 		r.leave(ref, u)
 	}
 	if err := r.ready(ref); err != nil {
-		unlock()
+		release()
 		return "", nil, err
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), unlock, nil
+	// Should we be killed, Open finds it, and removes locks of refs that stand in the way of
+	// pushes. Where none can be written, as on a full disk, the next maintenance does that.
+	name := marked(lockMark, ref)
+	if file, err := r.root.Create(name); err == nil {
+		_ = file.Close() // it is empty
+	}
+	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), func() {
+		_ = r.root.Remove(name) // one that stays costs a look when all are opened
+		release()
+	}, nil
 }
 
 // ready reports whether a repository is there, and all that was pushed to it on the disk.

@@ -23,6 +23,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envWaits) != "" {
+		maintainUntilKilled()
+	}
 	if os.Getenv(envServe) != "" {
 		serveUntilKilled()
 		return

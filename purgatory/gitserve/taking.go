@@ -96,12 +96,14 @@ func (r *Repositories) sweep(at string) error {
 			errs = append(errs, r.root.RemoveAll(path.Join(at, "objects", e.Name())))
 		}
 	}
-	errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, "refs"), func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
-			err = r.root.Remove(name)
-		}
-		return ifExists(err)
-	}))
+	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
+		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
+				err = r.root.Remove(name)
+			}
+			return ifExists(err)
+		}))
+	}
 	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
 	return errors.Join(errs...)
 }
@@ -129,16 +131,23 @@ func (r *Repositories) sweepPacked(at string) error {
 	return errors.Join(ifExists(r.root.Remove(path.Join(at, "packed-refs.new"))), ifExists(r.root.Remove(lock)))
 }
 
-// pushMark begins the names of the files that say to which repositories pushes go on.
-const pushMark = "push-"
+// pushMark begins the names of the files that say to which repositories pushes go on,
+// lockMark of those that say which are locked for something else, such as maintenance.
+const (
+	pushMark = "push-"
+	lockMark = "lock-"
+)
 
 // mark is the file that is there while a push goes on.
-func mark(ref filters.RepoRef) string {
-	return path.Join(incoming, pushMark+strings.ReplaceAll(place(ref), "/", "-"))
+func mark(ref filters.RepoRef) string { return marked(pushMark, ref) }
+
+func marked(with string, ref filters.RepoRef) string {
+	return path.Join(incoming, with+strings.ReplaceAll(place(ref), "/", "-"))
 }
 
-// sweepPushes removes what pushes have left that were killed with the process that they
-// were sent to, and makes durable what they had moved. It is called with the lock of the folder: git has gone as well.
+// sweepPushes removes what pushes, and whoever else had a repository locked, have left that
+// were killed with the process that they worked for, and makes durable what they had moved.
+// It is called with the lock of the folder: git has gone as well.
 func (r *Repositories) sweepPushes() error {
 	entries, err := fs.ReadDir(r.root.FS(), incoming)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,6 +156,9 @@ func (r *Repositories) sweepPushes() error {
 	errs := []error{err}
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Name(), pushMark)
+		if !ok {
+			name, ok = strings.CutPrefix(e.Name(), lockMark)
+		}
 		owner, repo, has := strings.Cut(name, "-")
 		if _, err := hex.DecodeString(owner); !ok || !has || err != nil {
 			continue
