@@ -82,8 +82,11 @@ func unlock(on files, dir string, age, packed time.Duration) (removed int, err e
 	// who has the lock.
 	lock := filepath.Join(dir, "packed-refs.lock")
 	remove(lock, packed)
-	if _, err := on.Lstat(lock); errors.Is(err, fs.ErrNotExist) {
+	switch _, err := on.Lstat(lock); {
+	case errors.Is(err, fs.ErrNotExist):
 		remove(filepath.Join(dir, "packed-refs.new"), 0)
+	case err != nil:
+		errs = append(errs, err)
 	}
 	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
 		errs = append(errs, walk(on, filepath.Join(dir, folder), func(path string, d fs.DirEntry, err error) error {
