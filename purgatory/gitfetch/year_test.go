@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -142,17 +143,19 @@ func cloneTime(t testing.TB, dir string) (best time.Duration) {
 // of refs; whoever cloned had git look into each. Now there are as few as when it was new,
 // and a clone takes as long as one of a repository that was just packed as a whole.
 //
-// Here the year has 1,000 pushes: more of them cost the test a minute, and no packs.
-func TestAYearOfPushes(t *testing.T) { year(t, 1000) }
-
-// BenchmarkAYearOfPushes has all of the 10,000.
-func BenchmarkAYearOfPushes(b *testing.B) {
-	for b.Loop() {
-		year(b, 10_000)
+// Without -full the year has 1,000 pushes: more of them cost the test a minute, and no
+// packs.
+func TestAYearOfPushes(t *testing.T) {
+	pushes := 1_000
+	if *full {
+		pushes = 10_000
 	}
+	year(t, pushes)
 }
 
-func year(t testing.TB, pushes int) {
+var full = flag.Bool("full", false, "a year has 10,000 pushes; takes minutes")
+
+func year(t *testing.T, pushes int) {
 	f := fetcher(t, Config{})
 	dir := bare(t, nip34.SHA1)
 	k := keeping(t, f, dir)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -611,23 +612,30 @@ func (r *rig) upload(ctx context.Context, body string, client, event int) string
 	return answer.Body.String()
 }
 
-// 300 pushes for events that nobody has, of 30 clients at once: when their time is over no
-// byte, no ref and no folder of them is left.
+var full = flag.Bool("full", false, "as many uploads as there may be in an hour; takes minutes")
+
+// 300 pushes for events that nobody has, or 10,000 with -full, of 30 clients at once: when
+// their time is over no byte, no ref and no folder of them is left.
 func TestUploadsLeaveNothing(t *testing.T) {
+	each := 10
+	if *full {
+		each = 334
+	}
 	r := newRig(t, Config{Client: byHeader, StageHold: time.Hour})
 	before := files(t, r.dir())
 	var wg sync.WaitGroup
 	for i, body := range r.strangers(t) {
 		wg.Go(func() {
-			for n := range 10 {
-				if said := r.upload(t.Context(), body, i, 10*i+n); !strings.Contains(said, "ok refs/nostr/") {
+			for n := range each {
+				if said := r.upload(t.Context(), body, i, each*i+n); !strings.Contains(said, "ok refs/nostr/") {
 					t.Error(said)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	require.Len(t, lies(t, r.repos.dir), 300)
+	t.Logf("%d uploads, %d folders, %d bytes", 30*each, len(lies(t, r.repos.dir)), r.repos.staging.book.Bytes())
+	require.Len(t, lies(t, r.repos.dir), 30*each)
 	require.Equal(t, before, files(t, r.dir()))
 	r.repos.staging.limit(staged.Limits{Hold: time.Millisecond, All: 1, PerRepo: 1, PerClient: 1}, r.git.cfg.Logger)
 	require.Empty(t, lies(t, r.repos.dir))
