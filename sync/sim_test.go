@@ -158,7 +158,7 @@ func (run *simRun) stop() {
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
 	run := &simRun{store: newDiary(0), hostile: make(map[filters.RelayURL]int)}
 	run.cfg.Workers = 2
-	run.cfg.Unproductive = simAllowance
+	run.cfg.Unproductive, run.cfg.Tuning.Refill = simAllowance, simRefill
 	run.cfg.Observe = run.observe
 	run.forget()
 	for from := 0; from >= 0; lives++ {

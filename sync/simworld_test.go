@@ -31,6 +31,7 @@ const (
 	simCrowdedConns = 26
 	simBadEvents    = 4         // more than a relay may send without being cut
 	simAllowance    = 256 << 10 // of each relay; what others put on an honest one is more
+	simRefill       = 2 << 10   // in a minute
 )
 
 // world is everything that exists in a simulation, and the script of what happens

@@ -6,6 +6,6 @@
 //
 // An exhibit replaces one piece of text, which must be there exactly once: that is
 // looked at without -museum as well, so that no exhibit silently stops fitting. It
-// counts as caught if the changed module compiles and its tests fail. The canary
-// comes first: the same tests in an unchanged copy must pass.
+// counts as caught if the changed module compiles and its tests fail, and say what they
+// must say. The canary comes first: the same tests in an unchanged copy must pass.
 package museum

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ func TestMuseum(t *testing.T) {
 			if !*open {
 				return
 			}
-			if key := x.pkg + " " + x.run; !canaries[key] {
+			if key := fmt.Sprint(x.pkg, x.run, x.args); !canaries[key] {
 				canaries[key] = true
 				verdict, output := try(t, dir, x)
 				require.Equal(t, passed, verdict, "the canary is dead: %s", output)
@@ -43,6 +44,7 @@ func TestMuseum(t *testing.T) {
 			verdict, output := try(t, dir, x)
 			require.NoError(t, os.WriteFile(name, sound, 0o600))
 			require.Equal(t, failing, verdict, "%s", output)
+			require.Contains(t, output, x.says, "caught for another reason")
 		})
 	}
 }
@@ -76,7 +78,8 @@ const (
 // try runs the tests of an exhibit as the copy is now. A test that hangs fails.
 func try(t *testing.T, dir string, x exhibit) (verdict, output string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-short", "-count=1", "-vet=off", "-timeout=60s", "-run", x.run, x.pkg)
+	args := []string{"test", "-short", "-count=1", "-vet=off", "-timeout=2m", "-run", x.run, x.pkg}
+	cmd := exec.CommandContext(t.Context(), "go", append(args, x.args...)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	output = string(out)
