@@ -260,7 +260,7 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	if seen.Missing == len(want) {
 		return hunt.Partial, nil
 	}
-	if err := f.promote(ctx, pl, seen.Repo); err != nil {
+	if err := f.promote(ctx, pl, seen, want); err != nil {
 		return hunt.Nothing, err
 	}
 	found, err := p.settle(ctx, seen.Repo, causes{late: true}, p.cfg.Timeout/lockShare)
@@ -317,15 +317,28 @@ func (f *fetches) quarantine(ctx context.Context, ref filters.RepoRef) (Quaranti
 	return f.p.git.Quarantine(ctx, dir)
 }
 
-func (f *fetches) promote(ctx context.Context, pl *gathering, ref filters.RepoRef) error {
+// promote makes what came part of the repository, if anything of it may have a ref there.
+func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) error {
+	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
-	_, unlock, err := f.p.repos.Lock(ctx, ref)
+	dir, unlock, err := f.p.repos.Lock(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
+	f.mu.Lock()
+	bytes := pl.bytes + seen.Bytes // of this one it is not noted yet
+	f.mu.Unlock()
 	q := pl.quarantine
+	switch room, err := f.p.hasRoomFor(ctx, ref, dir, want, bytes); {
+	case err != nil:
+		return err
+	case !room:
+		f.p.stats.drop("pull_refs")
+		pl.quarantine = nil
+		return errors.Join(fmt.Errorf("%w: %w", ErrLimit, errNoRoom), q.Discard())
+	}
 	pl.quarantine = nil
 	if err := q.Promote(ctx); err != nil {
 		return errors.Join(err, q.Discard())

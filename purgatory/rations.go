@@ -388,6 +388,49 @@ func (p *Purgatory) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRe
 	return !over, err
 }
 
+// ask says what some pull requests ask for that are to be in a repository, with the lock of
+// it, and bring so many bytes together.
+func (p *Purgatory) ask(ctx context.Context, ref filters.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (asked, error) {
+	g, err := p.announced(ctx, ref.Identifier, false)
+	if err != nil {
+		return asked{}, err
+	}
+	r := g.repository(ref)
+	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+	r.refs, err = p.git.Refs(ctx, dir)
+	return asked{r, pulls, bytes / int64(len(pulls))}, err
+}
+
+// hasRoomFor reports whether anything that was fetched for a repository may be in it, with
+// the lock of it: all is of use but what only pull requests name that may have no ref.
+func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, want []nip34.ObjectID, bytes int64) (bool, error) {
+	p.mu.Lock()
+	states := p.needs[ref.Identifier][ref].states
+	entries := p.ledger.Of(ref)
+	p.mu.Unlock()
+	if slices.ContainsFunc(want, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
+		return true, nil
+	}
+	var pulls []*nip34.PullRequest
+	for _, e := range entries {
+		if pr := p.PullRequest(e.ID); pr != nil && slices.Contains(want, pr.Tip) {
+			pulls = append(pulls, pr)
+		}
+	}
+	if len(pulls) == 0 {
+		return true, nil
+	}
+	a, err := p.ask(ctx, ref, dir, pulls, bytes)
+	if err != nil {
+		return false, err
+	}
+	out, err := p.rations.judge(ctx, a)
+	return slices.ContainsFunc(pulls, func(pr *nip34.PullRequest) bool {
+		_, over := out.over[pr.ID]
+		return !over
+	}), err
+}
+
 // Ration says which of some pull requests a push may not make the refs of, that brings so
 // many bytes for them, and why; for the others it makes room. It must be called when git
 // is about to make them, with the lock of the repository, which is in dir.
@@ -397,16 +440,10 @@ func (p *Purgatory) Ration(ctx context.Context, ref filters.RepoRef, dir string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	g, err := p.announced(ctx, ref.Identifier, false)
+	a, err := p.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {
 		return nil, err
 	}
-	r := g.repository(ref)
-	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-	if r.refs, err = p.git.Refs(ctx, dir); err != nil {
-		return nil, err
-	}
-	a := asked{r, pulls, bytes / int64(len(pulls))}
 	out, err := p.rations.judge(ctx, a)
 	if err != nil {
 		return nil, err

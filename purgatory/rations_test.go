@@ -251,6 +251,39 @@ func TestBytesOfStrangersAreBounded(t *testing.T) {
 	})
 }
 
+// What a server sends for a pull request that has no room in the end was part of the
+// repository for weeks, whatever its size, and could be sent again each day.
+func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		servers := map[string]int64{"large.example/r.git": 5000, "small.example/r.git": 300}
+		var evs []*nostrEvent
+		for i, name := range []string{"large.example/r.git", "small.example/r.git"} {
+			s := serving(20 + i)
+			s.Bytes = servers[name]
+			w.git.Serve(clone(name), s)
+			w.git.Size(object(20+i), servers[name])
+			evs = append(evs, carol.Event(now(), filters.KindPullRequest, name, nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"c", object(20 + i).String()}, nostrTag{"clone", "https://" + name}))
+			w.held(evs[i])
+			wait(5 * time.Minute)
+		}
+		require.False(t, w.hasRef(evs[0]))
+		require.True(t, w.hasRef(evs[1]))
+		require.Positive(t, w.p.Status().Dropped["pull_refs"])
+		dir, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		kinds, _, err := w.git.Probe(t.Context(), dir, []nip34.ObjectID{object(20), object(21)})
+		require.NoError(t, err)
+		unlock()
+		require.NotContains(t, kinds, object(20))
+		require.Contains(t, kinds, object(21))
+		asked := w.p.Status().Fetches
+		wait(20 * time.Hour)
+		require.Equal(t, asked, w.p.Status().Fetches, "and is not asked for again")
+	})
+}
+
 // A relay that can't say what is stored: the refs of a repository are bounded all the same.
 func TestRefsWithoutAListAreBounded(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
