@@ -82,8 +82,8 @@ func (f *fetches) recallServer(value []byte, now time.Time) (d hunt.PastDomain, 
 		f.memory.hosts[a] = b
 	}
 	s := f.server(a)
-	s.last, s.recent, s.failures = before(r.Last, now), r.Recent, r.Failures
-	s.brokenUntil = before(r.BrokenUntil, now.Add(brokenMost))
+	s.last, s.recent, s.failures = recalled(now, r.Last, 0), r.Recent, r.Failures
+	s.brokenUntil = recalled(now, r.BrokenUntil, brokenMost)
 	if _, worth = f.serverRecord(a, now); !worth {
 		delete(f.servers, a)
 	}
@@ -119,8 +119,8 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 		}
 	}
 	h := f.repository(ref)
-	h.attempts, h.next = r.Attempts, before(r.Next, now.Add(f.p.cfg.MaxBackoff))
-	h.vain = patience{failures: max(0, min(r.Vain, mostVain)), until: before(r.VainUntil, now.Add(patienceMost))}
+	h.attempts, h.next = r.Attempts, recalled(now, r.Next, f.p.cfg.MaxBackoff)
+	h.vain = patience{failures: max(0, min(r.Vain, mostVain)), until: recalled(now, r.VainUntil, patienceMost)}
 	if _, worth = f.huntedRecord(ref, now); !worth {
 		delete(f.hunted, ref)
 	}
@@ -146,7 +146,7 @@ func (m *memory) recall(ref filters.RepoRef, r lackRecord, now time.Time) error 
 	if l.whatever {
 		most = day
 	}
-	l.until = before(r.Until, now.Add(most))
+	l.until = recalled(now, r.Until, most)
 	m.put(ref, u, l)
 	return nil
 }
@@ -163,16 +163,19 @@ func decodeHex(to []byte, s string) error {
 
 // budget is what is left of a day; nil if it is over.
 func (r dayRecord) budget(now time.Time) *dayBudget {
-	since := before(r.Since, now)
+	since := recalled(now, r.Since, 0)
 	if r.Bytes <= 0 || now.Sub(since) >= day {
 		return nil
 	}
 	return &dayBudget{since: since, bytes: r.Bytes}
 }
 
-func before(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
+// recalled is a time that was read from a disk, which is not later than so long from now.
+// It goes by the monotonic clock, as all else does: one that is set from here on moves
+// nothing.
+func recalled(now, at time.Time, most time.Duration) time.Time {
+	if at.IsZero() {
+		return at
 	}
-	return b
+	return now.Add(min(at.Sub(now), most))
 }

@@ -1,0 +1,52 @@
+package purgatory
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/state"
+)
+
+// A git server, or a repository, that was to be left alone for a while when we were
+// started again was left alone for as much longer as the clock was set back after that.
+func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
+	store := state.NewMemory()
+	ref := filters.RepoRef{Owner: filters.PubKey{1}, Identifier: "r"}
+	from, err := egress.ParseURL("https://a.example/r.git", egress.HTTP)
+	require.NoError(t, err)
+	now := time.Now()
+	fetches := func() *fetches {
+		p := &Purgatory{cfg: Config{}.withDefaults(), keep: keeper{store}}
+		p.engine = newEngine(p)
+		require.NoError(t, p.engine.recall(t.Context()))
+		return p.engine.fetches
+	}
+	f := fetches()
+	f.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
+	f.found(from.Authority, 2, now.Add(time.Hour))
+	f.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
+	f.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
+	add(f.memory.hosts, from.Authority, 5, now)
+	require.NoError(t, f.keepServer(t.Context(), from.Authority))
+	require.NoError(t, f.keepHunted(t.Context(), ref))
+
+	f = fetches()
+	s, h := f.servers[from.Authority], f.hunted[ref]
+	require.NotNil(t, s)
+	require.NotNil(t, h)
+	for name, at := range map[string]time.Time{
+		"the last request": s.last, "broken": s.brokenUntil, "the next attempt": h.next, "in vain": h.vain.until,
+		"lacking": f.memory.lacks[ref][keyOf(from, false)].until, "the day": f.memory.hosts[from.Authority].since,
+	} {
+		require.Contains(t, at.String(), "m=", name)
+	}
+	require.WithinDuration(t, now.Add(time.Hour), s.brokenUntil, time.Second)
+	require.WithinDuration(t, now.Add(time.Minute), h.next, time.Second)
+	require.True(t, recalled(now, time.Time{}, time.Hour).IsZero())
+	require.True(t, recalled(now, now.Add(99*time.Hour).Round(0), time.Hour).Equal(now.Add(time.Hour)))
+}
