@@ -61,6 +61,7 @@ type Purgatory struct {
 	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
 	pinned map[filters.EventID]int                          // entries that looks go by
+	looks  map[filters.RepoRef]struct{}                     // that are looked at now
 	ending map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
 	walked map[filters.RepoRef]walked                       // what looks have found
 	takes  map[filters.EventID]time.Time                    // data of events that took long to walk
@@ -108,6 +109,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
 		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
 		pinned:  make(map[filters.EventID]int),
+		looks:   make(map[filters.RepoRef]struct{}),
 		ending:  make(map[filters.EventID]struct{}),
 		walked:  make(map[filters.RepoRef]walked),
 		takes:   make(map[filters.EventID]time.Time),

@@ -52,9 +52,8 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 		return found{}, err
 	}
 	defer done()
-	p.mu.Lock()
-	number := p.touched[ref.Identifier][ref]
-	p.mu.Unlock()
+	number := p.looking(ref)
+	defer p.looked(ref)
 	g, r, err := p.open(ctx, ref, why.late)
 	if err != nil {
 		p.touch(ref) // what waited for it may be released without it
@@ -72,6 +71,21 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 		err = errors.Join(err, p.adoptIn(ctx, ref, r))
 	}
 	return f, err
+}
+
+// looking notes that a repository is looked at, and returns when it was touched last.
+func (p *Purgatory) looking(ref filters.RepoRef) (number uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looks[ref] = struct{}{}
+	return p.touched[ref.Identifier][ref]
+}
+
+// looked notes that the look is over.
+func (p *Purgatory) looked(ref filters.RepoRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.looks, ref)
 }
 
 // settleLocked is settle while the repository is locked.

@@ -1,9 +1,12 @@
 package purgatory_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
 func idOf(ev *nostrEvent) filters.EventID {
@@ -222,11 +226,56 @@ func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
 		w.held(p)
-		wait(time.Second)
+		wait(3 * time.Second) // each may be locked when the other wants something, and that is looked at again
 		require.True(t, w.relay.has(p))
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[refOf(p)])
 		require.Zero(t, w.p.Status().PullRequests)
+	})
+}
+
+// lateRepos has alice's look at her repository ask bob's for what she lacks before his own
+// look begins, and end after that has ended.
+type lateRepos struct {
+	*fetchtest.Fake
+	began sync.Once
+}
+
+func (r *lateRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+	end, _ := ctx.Deadline()
+	forOther := time.Until(end) < time.Second // a look waits for its own longer
+	if ref == repoOf(bob) && !forOther {
+		r.began.Do(func() { time.Sleep(time.Second) })
+	}
+	dir, unlock, err := r.Fake.Lock(ctx, ref)
+	if err != nil || ref != repoOf(bob) || !forOther {
+		return dir, unlock, err
+	}
+	return dir, func() {
+		unlock()
+		time.Sleep(2 * time.Second)
+	}, nil
+}
+
+// What one repository got while the look at another one went on, which had asked it before
+// that, was given to the other one by the hourly check, if that came in time.
+func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.repos = &lateRepos{Fake: w.git}
+		w.start()
+		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
+		w.git.Put(repoOf(alice))
+		w.git.Put(repoOf(bob))
+		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
+		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
+		w.held(p)
+		wait(1500 * time.Millisecond)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[refOf(p)])
+		wait(5 * time.Second)
+		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
+		w.stop()
 	})
 }
 

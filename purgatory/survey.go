@@ -43,10 +43,11 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why causes) (
 type view struct {
 	*group
 	why     causes
-	knows   bool                       // it can be told whose event is stored
-	touched map[filters.RepoRef]uint64 // by their numbers
-	lacking map[filters.RepoRef]bool   // that data is hunted for
-	stale   map[filters.RepoRef]bool   // of these, for events that do not wait any more
+	knows   bool                         // it can be told whose event is stored
+	touched map[filters.RepoRef]uint64   // by their numbers
+	lacking map[filters.RepoRef]bool     // that data is hunted for
+	stale   map[filters.RepoRef]bool     // of these, for events that do not wait any more
+	looks   map[filters.RepoRef]struct{} // that are looked at, so that it is not known what they lack
 }
 
 func (p *Purgatory) viewOf(identifier string, why causes) *view {
@@ -55,6 +56,7 @@ func (p *Purgatory) viewOf(identifier string, why causes) *view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v.touched = maps.Clone(p.touched[identifier])
+	v.looks = maps.Clone(p.looks)
 	for ref, n := range p.needs[identifier] {
 		v.lacking[ref] = true
 		v.stale[ref] = slices.ContainsFunc(n.entries, func(id filters.EventID) bool {
@@ -125,7 +127,8 @@ func (p *Purgatory) noteView(v *view) (out overview) {
 // cost nothing, however many there are.
 func (v *view) concerns(r *repository) bool {
 	_, touched := v.touched[r.ref]
-	touched = touched || v.lacking[r.ref] || v.answered(r.ref)
+	_, looks := v.looks[r.ref]
+	touched = touched || looks || v.lacking[r.ref] || v.answered(r.ref)
 	_, waits := v.waiting[r.ref]
 	stored := v.newestStored(r) != nil
 	if v.why.check {
@@ -151,7 +154,8 @@ func (v *view) affects(r *repository) bool {
 		}
 	}
 	for ref := range v.why.gained {
-		if ref != r.ref && v.lacking[r.ref] && (r.related(v.repository(ref)) || v.pulledWith(r.ref, ref)) {
+		_, looks := v.looks[r.ref]
+		if ref != r.ref && (looks || v.lacking[r.ref]) && (r.related(v.repository(ref)) || v.pulledWith(r.ref, ref)) {
 			return true
 		}
 	}
