@@ -317,3 +317,26 @@ func TestPromiseP35_OtherFormatRefused(t *testing.T) {
 	f := fetcher(t, Config{})
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), ids[0]), ErrFormat)
 }
+
+// A server that has sent much may not take its time for the rest on the strength of that:
+// what counts is what came lately.
+func TestRateIsThatOfLately(t *testing.T) {
+	r := rater{least: 100}
+	total := int64(0)
+	for range 3 * rateSteps {
+		total += 1 << 20
+		_, slow := r.step(total, true)
+		require.False(t, slow)
+	}
+	for range rateSteps - 1 {
+		_, slow := r.step(total, true)
+		require.False(t, slow, "its time is not over")
+	}
+	came, slow := r.step(total, true)
+	require.True(t, slow)
+	require.Zero(t, came)
+	_, slow = r.step(total, false)
+	require.False(t, slow, "nothing is waited for")
+	_, slow = r.step(total, true)
+	require.False(t, slow, "it begins anew")
+}

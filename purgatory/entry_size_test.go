@@ -1,0 +1,31 @@
+package purgatory_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// What waits counts with all that it takes up, of which thousands of tags without a word
+// are the most.
+func TestSizeOfWhatWaits(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		d := nostrTag{"d", "r"}
+		w.held(alice.Event(now(), filters.KindAnnouncement, "", d))
+		small := w.p.Status().Bytes
+		require.Positive(t, small)
+		tags := []nostrTag{d}
+		for range 1_000 {
+			tags = append(tags, nostrTag{"x", ""})
+		}
+		w.held(bob.Event(now(), filters.KindAnnouncement, "", tags...))
+		empty := w.p.Status().Bytes
+		require.Greater(t, empty-small, int64(1_000*2*16))
+		w.held(carol.Event(now(), filters.KindAnnouncement, strings.Repeat("x", 10_000), d, nostrTag{"x", strings.Repeat("y", 10_000)}))
+		require.Greater(t, w.p.Status().Bytes-empty, int64(20_000))
+	})
+}
