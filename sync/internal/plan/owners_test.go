@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -364,4 +365,31 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	t.Logf("1,000 throw-away keys before 100 authors, room for 1,000: these are asked about on %.0f %% of the days, %d of them never", 100*float64(sum)/float64(days*len(later)), never)
 	require.Zero(t, never)
 	require.Greater(t, sum, days*len(later)/3)
+}
+
+// Where connections are scarce each line of relays has its turns: half are for those that
+// were given to us or have brought something, a quarter for those that are known to work,
+// and of the rest the failed ones have one in four. While there is room the order is one of rank, but that each fourth turn is for
+// failed ones before new ones.
+func TestLinesTakeTurns(t *testing.T) {
+	p := newPlan(Config{MaxConnections: 1})
+	order := func() (first [lines]int, failedBeforeNew int) {
+		for range 16 {
+			turns := p.turnsOf()
+			first[turns[0]]++
+			at := func(line int) int { return slices.Index(turns[:], line) }
+			if at(lineFailed) < at(lineNew) {
+				failedBeforeNew++
+			}
+			p.lastEpoch++
+		}
+		return first, failedBeforeNew
+	}
+	first, failed := order()
+	require.Equal(t, [lines]int{lineFirst: 16}, first)
+	require.Equal(t, 4, failed)
+	p.dialing = 1
+	first, failed = order()
+	require.Equal(t, [lines]int{lineFirst: 8, lineGood: 4, lineNew: 3, lineFailed: 1}, first)
+	require.Equal(t, 1, failed)
 }
