@@ -198,9 +198,9 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"anybody makes as many refs as there are pull requests", "purgatory/pulls.go",
-		"if n+made[h.pull.Author] >= maxPullsOfAuthor ||", "if n+made[h.pull.Author] < 0 ||", "./purgatory", "TestRefsOfOneAuthorsPullRequestsAreBounded",
-		nil, "",
+		"relays that have brought something give way to any others", "sync/internal/plan/dials.go",
+		"		p.owners.setUseful(r)\n", "", "./sync", "TestPromiseP37_FakeRelays",
+		nil, "is not greater than or equal to \"0.98\"",
 	},
 	{
 		"git outlives the process it works for", "purgatory/gitfetch/memory_linux.go",
