@@ -69,7 +69,7 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 	}
 	hasRef := func(ev *nostr.Event) bool { return r.git(work, "ls-remote", url, "refs/nostr/"+ev.ID) != "" }
 	weight := func() int {
-		folders, err := filepath.Glob(filepath.Join(r.dir, "*", "*.git"))
+		folders, err := filepath.Glob(filepath.Join(r.dir, owner.PubKey().String(), "*.git"))
 		require.NoError(t, err)
 		require.Len(t, folders, 1)
 		bytes, err := strconv.Atoi(r.git(folders[0], "rev-list", "--objects", "--disk-usage", "--glob=refs/nostr/*", "--not", "--branches"))
