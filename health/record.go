@@ -50,6 +50,8 @@ type Record struct {
 	Proven bool `json:"proven,omitempty"`
 	// Useful is true once it has brought something that nobody else had.
 	Useful bool `json:"useful,omitempty"`
+	// UsefulAt is when it last did. Records of older versions have none.
+	UsefulAt time.Time `json:"useful_at,omitzero"`
 	// LastError is the text of the last failure, escaped, at most [MaxError] bytes.
 	LastError string `json:"last_error,omitempty"`
 

@@ -71,7 +71,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	r.Failures = min(max(r.Failures, 0), mostFailures)
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt,
-		&r.LastAttempt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,
+		&r.LastAttempt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
 	} {
 		*t = earlier(plausible(*t), now)
 	}
@@ -83,6 +83,9 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	case r.FailingSince.IsZero() || r.LastFailure.IsZero():
 		r.FailingSince, r.LastFailure = now, now
 		r.NextAttempt = later(r.NextAttempt, now.Add(c.backoff(r.Failures, 0)))
+	}
+	if r.Useful && r.UsefulAt.IsZero() { // by an older version, which did not say
+		r.UsefulAt = r.LastSuccess
 	}
 	r.Restarts = min(max(r.Restarts, 0), mostFailures)
 	r.Held = r.Held && r.connected()
@@ -114,7 +117,7 @@ func (r Record) saved() Record {
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
-		&r.StoppedAt, &r.RestartsSince,
+		&r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
 	} {
 		if !t.IsZero() {
 			*t = t.Round(0).UTC()

@@ -52,6 +52,8 @@ type Status struct {
 	KnownGood bool `json:"known_good"`
 	// Useful is true once it has brought something that nobody else had.
 	Useful bool `json:"useful,omitempty"`
+	// UsefulAt is when it last did, as far as [RelayHealthTracker.Useful] was told.
+	UsefulAt time.Time `json:"useful_at,omitzero"`
 	// Failures in a row.
 	Failures int `json:"failures"`
 	// FailingSince is when these failures began, less the time in which nobody tried.
@@ -103,6 +105,7 @@ func (c Config) status(r Record, now time.Time) Status {
 		Connected:        r.connected(),
 		KnownGood:        r.Proven,
 		Useful:           r.Useful,
+		UsefulAt:         r.UsefulAt,
 		Failures:         r.Failures,
 		FailingSince:     r.FailingSince,
 		LastFailure:      r.LastFailure,

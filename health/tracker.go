@@ -90,8 +90,8 @@ func (t *RelayHealthTracker) Hostile(u filters.RelayURL) {
 func (t *RelayHealthTracker) Useful(u filters.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r, ok := t.records.get(u); ok && !r.Useful {
-		r.Useful = true
+	if r, ok := t.records.get(u); ok {
+		r.Useful, r.UsefulAt = true, time.Now()
 		t.records.set(u, r)
 	}
 }

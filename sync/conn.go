@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +51,9 @@ type conn struct {
 	ended   error
 
 	// owned by the loop
-	useful bool // it brought what nobody else had
-	stands bool // it is connected
+	stands   bool      // it is connected
+	stored   uint64    // events of its relay's that were stored when it was last looked at
+	usefulAt time.Time // when it was noted that there were more
 
 	believes  believes
 	large     string // request of which it is not known whether it is too large
@@ -97,6 +99,7 @@ func newConn(ctx context.Context, m *SyncManager, u filters.RelayURL, epoch uint
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(u),
 		room:    make(chan struct{}, 1),
+		stored:  stats.stored.Load(),
 	}
 	c.ctx, c.hangup = context.WithCancel(ctx)
 	return c
@@ -150,7 +153,27 @@ func (c *conn) begin() {
 	c.current(time.Now())
 	limits := c.believes.limits
 	c.session = session.New(c.m.sessionConfig(c.stats, c.believes.terms, limits, info))
-	c.m.post(connected{conn: c, limits: limits, info: info})
+	c.m.post(connected{conn: c, limits: limits, info: info, place: c.place()})
+}
+
+// place is what shares the connections that relays have at one address: that of a network
+// of IPv4 of 256, or of IPv6 of 2^80, which is what one can have for the price of one.
+// Addresses that only an operator's own permission lets us dial are nobody's to share.
+func (c *conn) place() netip.Prefix {
+	a, ok := c.conn.(Addressed)
+	if !ok {
+		return netip.Prefix{}
+	}
+	at := a.RemoteAddr().Unmap().WithZone("")
+	if !at.IsGlobalUnicast() || at.IsPrivate() {
+		return netip.Prefix{}
+	}
+	bits := 24
+	if at.Is6() {
+		bits = 48
+	}
+	place, _ := at.Prefix(bits) // fails for the zero Addr only, which is no unicast one
+	return place
 }
 
 func (c *conn) close() {

@@ -91,7 +91,9 @@ func (l *loop) run(ctx context.Context) {
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
 	l.keeper = l.plan
-	l.step(ctx, plan.Restore{Relays: l.m.remember.kept, Known: l.m.standing()})
+	l.step(ctx, plan.Restore{
+		Relays: l.m.remember.kept, Known: l.m.standing(), Tenures: l.m.remember.tenures.restored,
+	})
 	l.scan(ctx)
 	for {
 		var due <-chan time.Time
@@ -409,7 +411,7 @@ func (l *loop) onConnected(ctx context.Context, msg connected) {
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
 		l.m.observe(RelayConnected{Relay: c.url})
 	}
-	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
+	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits, Address: msg.place})
 }
 
 func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
@@ -507,13 +509,17 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	}
 }
 
-// useful notes if a relay has brought what nobody else had: where connections are
-// scarce it keeps its own.
+// usefulEvery is how often it is noted that a relay goes on bringing what nobody else had.
+const usefulEvery = time.Hour
+
+// useful notes if a relay has brought what nobody else had since it was last looked at:
+// for some days it comes before others where connections are scarce.
 func (l *loop) useful(ctx context.Context, c *conn) {
-	if c.useful || c.stats.stored.Load() == 0 {
+	stored, now := c.stats.stored.Load(), time.Now()
+	if stored == c.stored || !c.usefulAt.IsZero() && now.Sub(c.usefulAt) < usefulEvery {
 		return
 	}
-	c.useful = true
+	c.stored, c.usefulAt = stored, now
 	l.m.health.Useful(c.url)
 	l.step(ctx, plan.Useful{Relay: c.url, Epoch: c.epoch})
 }
@@ -523,7 +529,7 @@ func (m *SyncManager) standing() []plan.Standing {
 	var out []plan.Standing
 	for u, s := range m.health.All() {
 		if s.KnownGood || s.Useful {
-			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, Useful: s.Useful})
+			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,6 +268,7 @@ type (
 		conn   *conn
 		limits plan.Limits
 		info   wire.Info
+		place  netip.Prefix
 	}
 	dialFailed struct {
 		conn *conn

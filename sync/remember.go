@@ -3,6 +3,7 @@ package sync
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/memory"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
@@ -39,7 +41,10 @@ type Keeper interface {
 	Import(chunks [][]byte)
 }
 
-const rejectedName = "rejected"
+const (
+	rejectedName = "rejected"
+	tenuresName  = "tenures"
+)
 
 // rejectedKeeper keeps what is remembered of events that are not here.
 type rejectedKeeper struct{ m *SyncManager }
@@ -54,6 +59,54 @@ func (k rejectedKeeper) Import(chunks [][]byte) {
 		k.m.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
 	}
 	k.m.counters.drop("remembered", d.remembered)
+}
+
+// tenureKeeper keeps since when the owners of repositories have been here.
+type tenureKeeper struct {
+	restored []plan.Tenure // set by recall, read-only after that
+
+	mu   sync.Mutex
+	list []plan.Tenure // guarded by mu; nobody changes what it holds
+}
+
+const (
+	tenureBytes  = 32 + 8 // the key, and the time in Unix seconds
+	tenuresChunk = 1_000  // so that a newcomer, who comes last, changes little
+)
+
+func (k *tenureKeeper) set(list []plan.Tenure) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = list
+}
+
+// Export implements [Keeper].
+func (k *tenureKeeper) Export() [][]byte {
+	k.mu.Lock()
+	list := k.list
+	k.mu.Unlock()
+	var out [][]byte
+	for part := range slices.Chunk(list, tenuresChunk) {
+		b := make([]byte, 0, len(part)*tenureBytes)
+		for _, t := range part {
+			b = append(b, t.Owner[:]...)
+			b = binary.BigEndian.AppendUint64(b, uint64(t.Since.Unix()))
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// Import implements [Keeper].
+func (k *tenureKeeper) Import(chunks [][]byte) {
+	k.restored = nil
+	for _, b := range chunks {
+		for ; len(b) >= tenureBytes; b = b[tenureBytes:] {
+			since := time.Unix(int64(binary.BigEndian.Uint64(b[32:])), 0)
+			k.restored = append(k.restored, plan.Tenure{Owner: filters.PubKey(b[:32]), Since: since})
+		}
+	}
+	k.set(k.restored) // until the plan says more
 }
 
 // keeper is the plan's side: what is confirmed, and up to when that is complete.
@@ -73,6 +126,7 @@ type remember struct {
 	memory  *memory.Memory
 	keepers map[string]memory.Exporter // set by New, read-only
 	salt    []byte                     // set by recall, read-only after that
+	tenures tenureKeeper
 
 	// owned by Run and its loop
 	busy    bool // exporting
@@ -126,6 +180,7 @@ func newRemember(m *SyncManager) *remember {
 		}),
 	}
 	r.keepers[rejectedName] = rejectedKeeper{m}
+	r.keepers[tenuresName] = &r.tenures
 	if k, ok := m.transport.(Keeper); ok {
 		r.keepers["transport"] = k
 	}
@@ -314,6 +369,7 @@ func (l *loop) keep(ctx context.Context) {
 	}
 	r.busy = true
 	r.pending.capture(l.keeper)
+	l.keepTenures()
 	l.m.wg.Go(func() {
 		err := r.export(ctx)
 		l.m.post(asked{func(*loop) {
@@ -322,6 +378,13 @@ func (l *loop) keep(ctx context.Context) {
 			}
 		}})
 	})
+}
+
+// keepTenures has it kept since when owners are here, once it is known who they are.
+func (l *loop) keepTenures() {
+	if l.started {
+		l.m.remember.tenures.set(l.plan.Tenures())
+	}
 }
 
 // keepAll keeps everything, at the end.
@@ -334,6 +397,7 @@ func (l *loop) keepAll() {
 		r.relay(u, s)
 	}
 	r.pending.capture(l.keeper)
+	l.keepTenures()
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	if r.export(ctx) == nil {

@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -56,6 +57,13 @@ type DropCounter interface {
 // answer in that time is not late. It may be called at any time.
 type ReadWaiter interface {
 	ReadWaited() time.Duration
+}
+
+// Addressed is a [Conn] that tells at which address its relay was found. Relays at one
+// address share what strangers may have of our connections, however many names they
+// have. It is asked once, when Dial has returned; the zero Addr means that it is not known.
+type Addressed interface {
+	RemoteAddr() netip.Addr
 }
 
 // Conn is one connection to one relay.

@@ -10,6 +10,7 @@ package syncmock
 
 import (
 	context "context"
+	netip "net/netip"
 	reflect "reflect"
 	time "time"
 
@@ -264,6 +265,68 @@ func (c *MockReadWaiterReadWaitedCall) Do(f func() time.Duration) *MockReadWaite
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockReadWaiterReadWaitedCall) DoAndReturn(f func() time.Duration) *MockReadWaiterReadWaitedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// MockAddressed is a mock of Addressed interface.
+type MockAddressed struct {
+	ctrl     *gomock.Controller
+	recorder *MockAddressedMockRecorder
+	isgomock struct{}
+}
+
+// MockAddressedMockRecorder is the mock recorder for MockAddressed.
+type MockAddressedMockRecorder struct {
+	mock *MockAddressed
+}
+
+// NewMockAddressed creates a new mock instance.
+func NewMockAddressed(ctrl *gomock.Controller) *MockAddressed {
+	mock := &MockAddressed{ctrl: ctrl}
+	mock.recorder = &MockAddressedMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockAddressed) EXPECT() *MockAddressedMockRecorder {
+	return m.recorder
+}
+
+// RemoteAddr mocks base method.
+func (m *MockAddressed) RemoteAddr() netip.Addr {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "RemoteAddr")
+	ret0, _ := ret[0].(netip.Addr)
+	return ret0
+}
+
+// RemoteAddr indicates an expected call of RemoteAddr.
+func (mr *MockAddressedMockRecorder) RemoteAddr() *MockAddressedRemoteAddrCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "RemoteAddr", reflect.TypeOf((*MockAddressed)(nil).RemoteAddr))
+	return &MockAddressedRemoteAddrCall{Call: call}
+}
+
+// MockAddressedRemoteAddrCall wrap *gomock.Call
+type MockAddressedRemoteAddrCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockAddressedRemoteAddrCall) Return(arg0 netip.Addr) *MockAddressedRemoteAddrCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockAddressedRemoteAddrCall) Do(f func() netip.Addr) *MockAddressedRemoteAddrCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockAddressedRemoteAddrCall) DoAndReturn(f func() netip.Addr) *MockAddressedRemoteAddrCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

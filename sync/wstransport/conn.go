@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,8 @@ type conn struct {
 	relay  string
 	host   string
 	ws     *websocket.Conn
-	raw    io.Writer       // the connection beneath ws; see keepalive.go
+	raw    io.Writer // the connection beneath ws; see keepalive.go
+	remote netip.Addr
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -67,7 +69,7 @@ type conn struct {
 
 // start makes a connection of a websocket, and starts its goroutines. The
 // websocket reports to s already.
-func (t *Transport) start(ws *websocket.Conn, raw io.Writer, u egress.URL, s *signs) *conn {
+func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u egress.URL, s *signs) *conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &conn{
 		t:       t,
@@ -75,6 +77,7 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, u egress.URL, s *si
 		host:    u.Authority.Host,
 		ws:      ws,
 		raw:     raw,
+		remote:  remote,
 		ctx:     ctx,
 		cancel:  cancel,
 		want:    make(chan struct{}, 1),
@@ -217,6 +220,9 @@ func (c *conn) InfoKnown() <-chan struct{} { return c.asked }
 
 // DroppedBytes implements [relaysync.DropCounter].
 func (c *conn) DroppedBytes() uint64 { return c.stats.dropped.Load() }
+
+// RemoteAddr implements [relaysync.Addressed].
+func (c *conn) RemoteAddr() netip.Addr { return c.remote }
 
 // ReadWaited implements [relaysync.ReadWaiter].
 func (c *conn) ReadWaited() time.Duration { return c.waits.sum() }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -117,6 +119,12 @@ func (t *Transport) dial(ctx context.Context, relay filters.RelayURL) (*conn, er
 	// After the upgrade, or its failure, nobody needs what may be left.
 	defer client.CloseIdleConnections()
 	s := newSigns()
+	var remote netip.Addr
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if at, err := netip.ParseAddrPort(got.Conn.RemoteAddr().String()); err == nil {
+			remote = at.Addr()
+		}
+	}})
 	ws, resp, err := websocket.Dial(ctx, u.String(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
@@ -125,7 +133,7 @@ func (t *Transport) dial(ctx context.Context, relay filters.RelayURL) (*conn, er
 		return nil, err
 	}
 	ws.SetReadLimit(t.cfg.ReadLimit)
-	return t.start(ws, upgrade.raw, u, s), nil
+	return t.start(ws, upgrade.raw, remote, u, s), nil
 }
 
 func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOptions {

@@ -19,7 +19,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.connected[r] = struct{}{}
 	r.connected, r.failed, r.refusals = true, false, 0
 	r.connectedAt = now
-	r.limits = in.Limits
+	r.limits, r.address = in.Limits, in.Address
 	r.live = liveState{}
 	r.live.reset()
 	for it := range r.items {
@@ -105,12 +105,12 @@ func (p *Plan) onDialFailed(now time.Time, in DialFailed) {
 	}
 	p.dialEnded(r)
 	p.leaveUnproven(r)
-	p.owners.setUsing(r, false)
 	r.failed = true // it waits where it is in nobody's way
-	r.retryAt, r.good = in.RetryAt, in.Good
+	r.retryAt = in.RetryAt
+	p.setGood(r, in.Good)
 	if in.NotDialed {
 		r.refusals++
-		if at := now.Add(min(p.retryAfter(r.refusals), p.longer(tenure))); at.After(r.retryAt) {
+		if at := now.Add(min(p.retryAfter(r.refusals), p.longer(leastTenure))); at.After(r.retryAt) {
 			r.retryAt = at
 		}
 		return
@@ -127,7 +127,8 @@ func (p *Plan) onLost(in Lost) {
 	if r == nil || !r.connected {
 		return
 	}
-	r.retryAt, r.good = in.RetryAt, in.Good
+	r.retryAt = in.RetryAt
+	p.setGood(r, in.Good)
 	p.disconnected(r, in.Cursors, in.AliveAt)
 	r.absentSince = in.AliveAt
 }
@@ -137,7 +138,6 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	p.markLost(r, aliveAt)
 	delete(p.connected, r)
 	p.leaveUnproven(r)
-	p.owners.setUsing(r, false)
 	r.connected = false
 	r.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches))) {

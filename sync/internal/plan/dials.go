@@ -2,6 +2,9 @@ package plan
 
 import (
 	"cmp"
+	"math/bits"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -13,18 +16,22 @@ func (p *Plan) actDisconnected(r *relay, now time.Time) {
 		wake = r.retryAt
 	default:
 		r.waitsSince = now
-		p.lines[lineOf(r)].add(r)
-		if lineOf(r) == lineFirst {
+		n := p.lineOf(r)
+		p.lines[n].add(r)
+		if n == lineFirst {
 			p.roomAt = time.Time{} // there may be room for it that there is not for others
 		}
-		p.owners.setUsing(r, true)
 	}
 	p.timers.set(r, wake)
 }
 
-func lineOf(r *relay) int {
+func (p *Plan) lineOf(r *relay) int {
 	switch {
-	case r.bootstrap || r.useful:
+	case r.bootstrap:
+		return lineFirst
+	case r.servedBy == 0:
+		return lineHeld
+	case p.useful(r):
 		return lineFirst
 	case r.good:
 		return lineGood
@@ -35,13 +42,111 @@ func lineOf(r *relay) int {
 }
 
 // proven reports whether a relay is known to be one.
-func (r *relay) proven() bool { return r.good || r.bootstrap || r.useful }
+func (p *Plan) proven(r *relay) bool { return r.good || r.bootstrap || p.useful(r) }
+
+// usefulFor is for how long it counts that a relay brought what nobody else had. Anybody
+// can have a relay bring something once.
+const usefulFor = 3 * 24 * time.Hour
+
+func (p *Plan) useful(r *relay) bool {
+	return !r.usefulAt.IsZero() && p.now.Sub(r.usefulAt) < usefulFor
+}
+
+// setGood notes whether a relay is known to work.
+func (p *Plan) setGood(r *relay, good bool) {
+	if r.good = good; good {
+		p.setAnswered(r)
+	}
+}
+
+// setAnswered notes that a relay has answered as one.
+func (p *Plan) setAnswered(r *relay) {
+	if !r.answered {
+		r.answered = true
+		p.owners.table.fix(r)
+	}
+}
+
+// youngAttempts are those that were begun a moment ago. Relays that are dead take ten
+// seconds to fail: if each of them kept one of the few attempts busy for so long,
+// whoever comes after three thousand would be dialed an hour later.
+type youngAttempts struct {
+	all, unproven int
+	queue         []youngAttempt // the oldest first; some have ended
+}
+
+type youngAttempt struct {
+	relay *relay
+	epoch uint64
+	until time.Time
+}
+
+const (
+	// patience is after what time an attempt makes room for the next one.
+	patience = time.Second
+	// silentDials is how many attempts may wait on beside those that are young, as a
+	// multiple of Config.MaxDials, and as a part of the connections.
+	silentDials      = 8
+	silentDialsShare = 3
+	// fullDialsShare is the part of the connections that attempts may take while there
+	// are too few for all.
+	fullDialsShare = 8
+)
+
+// silentMost is how many attempts may wait on.
+func (p *Plan) silentMost() int {
+	return min(silentDials*p.cfg.MaxDials, p.cfg.MaxConnections/silentDialsShare)
+}
+
+// mature has those attempts count as young no more that are not.
+func (p *Plan) mature(now time.Time) {
+	q := p.young.queue
+	for len(q) > 0 {
+		a := q[0]
+		if current := a.relay.young && a.relay.epoch == a.epoch; current && a.until.After(now) {
+			break
+		} else if current {
+			p.notYoung(a.relay)
+		}
+		q[0] = youngAttempt{}
+		q = q[1:]
+	}
+	p.young.queue = q
+}
+
+func (p *Plan) notYoung(r *relay) {
+	if r.young {
+		r.young = false
+		p.young.all--
+		if r.unproven {
+			p.young.unproven--
+		}
+	}
+}
+
+// patienceEnds returns when the next attempt makes room for those who wait; zero: for
+// nobody.
+func (p *Plan) patienceEnds() time.Time {
+	if len(p.young.queue) == 0 || p.dialing >= p.cfg.MaxDials+p.silentMost() {
+		return time.Time{}
+	}
+	for i := range p.lines {
+		if p.lines[i].first() != nil {
+			return p.young.queue[0].until
+		}
+	}
+	return time.Time{}
+}
+
+// fourFifths leaves a part of what there is to relays that are proven.
+func fourFifths(n int) int { return n - n/5 }
 
 // dial starts as many of the waiting attempts as may run. Only a part of the attempts
 // and of the connections is for relays that have yet to prove that they are some, so
 // that others never wait for relays that are dead or say nothing.
 func (p *Plan) dial(now time.Time) {
-	for p.dialing < p.cfg.MaxDials {
+	p.mature(now)
+	for p.mayDial() {
 		r := p.nextTurn(now)
 		if r == nil {
 			return
@@ -49,62 +154,69 @@ func (p *Plan) dial(now time.Time) {
 		r.served()
 		r.connecting = true
 		p.dialing++
-		if !r.proven() {
+		p.young.all++
+		if !p.proven(r) {
 			r.unproven = true
 			p.unproven++
 			p.dialingUnproven++
+			p.young.unproven++
 		}
 		if !r.absentSince.IsZero() { // that it had to wait for its turn was our doing
 			r.absentSince = r.absentSince.Add(now.Sub(r.waitsSince))
 		}
 		p.lastEpoch++
-		r.epoch = p.lastEpoch
+		r.epoch, r.young = p.lastEpoch, true
+		p.young.queue = append(p.young.queue, youngAttempt{r, r.epoch, now.Add(patience)})
 		p.emit(Dial{Relay: r.url, Epoch: r.epoch})
 	}
+}
+
+// mayDial reports whether one more attempt may run.
+func (p *Plan) mayDial() bool {
+	return p.young.all < p.cfg.MaxDials && p.dialing < p.cfg.MaxDials+p.silentMost()
 }
 
 // full reports whether a connection must end before another one can be made.
 func (p *Plan) full() bool { return p.dialing+len(p.connected) >= p.cfg.MaxConnections }
 
-// turnsOf are the lines in the order in which they are looked at: those of known
-// relays come first, and of what is left each fourth turn is for relays that failed.
-// Where connections are scarce that order would leave nothing to whoever is new: the
-// lines take turns as well.
+// rounds is which line has its turn: none of them starves another, whoever fills it.
+var rounds = [...]int{lineFirst, lineGood, lineFirst, lineNew, lineFirst, lineFailed, lineNew, lineHeld}
+
+// turnsOf are the lines in the order in which they are looked at: first the one whose
+// turn it is, then the others, those of known relays first.
 func (p *Plan) turnsOf() [lines]int {
-	turn := p.lastEpoch % 4
-	switch {
-	case p.full() && turn == 1:
-		return [lines]int{lineGood, lineFirst, lineNew, lineFailed}
-	case p.full() && turn == 3:
-		if p.lastEpoch%16 == 15 {
-			return [lines]int{lineFailed, lineNew, lineFirst, lineGood}
-		}
-		return [lines]int{lineNew, lineFailed, lineFirst, lineGood}
-	case turn == 3:
-		return [lines]int{lineFirst, lineGood, lineFailed, lineNew}
-	}
-	return [lines]int{lineFirst, lineGood, lineNew, lineFailed}
+	order := [lines]int{lineFirst, lineGood, lineNew, lineFailed, lineHeld}
+	turn := rounds[p.lastEpoch%uint64(len(rounds))]
+	at := slices.Index(order[:], turn)
+	copy(order[1:], order[:at])
+	order[0] = turn
+	return order
 }
 
 // nextTurn returns whose turn it is and for whom there is room; nil if there is
 // nobody.
 func (p *Plan) nextTurn(now time.Time) *relay {
 	look, waits := !now.Before(p.roomAt), false
+	full := p.full()
+	if full && p.dialing >= max(1, p.cfg.MaxConnections/fullDialsShare) {
+		p.roomAt = time.Time{} // one of these will end
+		return nil
+	}
 	for _, n := range p.turnsOf() {
 		r := p.lines[n].first()
 		if r == nil {
 			continue
 		}
-		if !r.proven() {
-			if p.dialingUnproven >= p.cfg.MaxDials-p.cfg.MaxDials/5 {
+		if !p.proven(r) {
+			if p.young.unproven >= fourFifths(p.cfg.MaxDials) || p.dialingUnproven >= fourFifths(p.cfg.MaxDials+p.silentMost()) {
 				continue
 			}
-			if p.unproven >= max(1, p.cfg.MaxConnections*3/4) && !(look && p.makeRoom(now, r, silent)) {
+			if p.unproven >= max(1, p.cfg.MaxConnections*3/4) && !(look && p.makeRoom(now, silent)) {
 				waits = true
 				continue
 			}
 		}
-		if !p.full() || look && p.makeRoom(now, r, finished(now)) {
+		if !p.full() || look && p.makeRoom(now, finished(now)) {
 			return r
 		}
 		waits = true
@@ -120,6 +232,7 @@ func (p *Plan) nextTurn(now time.Time) *relay {
 
 // dialEnded notes that an attempt is over.
 func (p *Plan) dialEnded(r *relay) {
+	p.notYoung(r)
 	r.connecting = false
 	p.dialing--
 	if r.unproven {
@@ -137,68 +250,121 @@ func (p *Plan) leaveUnproven(r *relay) {
 }
 
 // onUseful notes that a relay brought what nobody else had.
-func (p *Plan) onUseful(in Useful) {
+func (p *Plan) onUseful(now time.Time, in Useful) {
 	if r := p.current(in.Relay, in.Epoch); r != nil && !r.connecting {
 		p.leaveUnproven(r)
-		p.owners.setUseful(r)
+		p.setAnswered(r)
+		r.usefulAt = now
 	}
 }
 
 const (
-	// tenure is how long a relay that has nothing more to give keeps its connection
+	// leastTenure is how long a relay that has nothing more to give keeps its connection
 	// while others wait for one.
-	tenure = 10 * time.Minute
+	leastTenure = 10 * time.Minute
 	// longTenure is how long one is put up with that is never done, whatever it brought once.
 	longTenure = time.Hour
 	// lookForRoom is after what time room is looked for again at the latest.
 	lookForRoom = time.Minute
+	// changingShare is the part of the connections that goes round among all who wait,
+	// while the others are for those who have most claim to one.
+	changingShare = 4
 )
 
 // finished are the relays that have done their work, silent those that have yet to
 // answer anything.
 func finished(now time.Time) func(*relay) bool {
-	return func(r *relay) bool {
-		if r.bootstrap {
-			return false
-		}
-		return r.phase() >= Live || now.Sub(r.connectedAt) >= longTenure
-	}
+	return func(r *relay) bool { return r.phase() >= Live || now.Sub(r.connectedAt) >= longTenure }
 }
 
 func silent(r *relay) bool { return r.unproven }
 
-// makeRoom hangs up a connection for a relay that waits for one, which is dialed again
-// after a while, when its turn comes. Of those that may go it is one that has brought
-// nothing, whose owner has most connections, and has stood longest. Nobody gives way
-// whose owner has less than an equal part of the connections, and those that have
-// brought something only give way to others, but for the part that they leave to
-// whoever has yet to.
-func (p *Plan) makeRoom(now time.Time, waits *relay, mayGo func(*relay) bool) bool {
-	most, equal := p.owners.weigh(p.connected)
-	keep := 0
+// ranking is a connection, and how strong its claim to it is.
+type ranking struct {
+	*relay
+	strength uint64
+	// level is what of the strength counts before seniority: who is not much stronger
+	// takes nothing from who was here before. A level is as wide as the step between two
+	// ages.
+	level int
+	// hour is the seniority: who comes first of those who come at once gains nothing.
+	hour int64
+}
+
+func (k *ranking) set(strength uint64) { k.strength, k.level = strength, (bits.Len64(strength)+1)/3 }
+
+// compareStrength has the stronger one first; 0 where nothing but chance could choose.
+func compareStrength(a, b ranking) int {
+	return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.hour, b.hour), cmp.Compare(b.strength, a.strength))
+}
+
+// ranked returns the connections, the strongest first. What a relay has brought lately
+// counts for as much as its claim; that is little, since whoever has a relay can have it
+// bring something. One that never answered has no claim. Relays at one address have to
+// share: the third and fourth of them count half, the next two half of that, so that as
+// many names as somebody likes, which are free, are together worth what four are.
+func (p *Plan) ranked() []ranking {
+	out := make([]ranking, 0, len(p.connected))
 	for r := range p.connected {
-		if r.useful || r.bootstrap {
-			keep++
-		}
-	}
-	spare := lineOf(waits) == lineFirst || keep > p.cfg.MaxConnections-max(1, p.cfg.MaxConnections/8)
-	var worst *relay
-	for r := range p.connected {
+		k := ranking{relay: r, hour: r.since.Unix() / int64(time.Hour/time.Second)}
 		switch {
-		case !mayGo(r), now.Before(r.connectedAt.Add(tenure)), r.useful && !spare, r.load < min(equal, most):
-		case worst == nil || compareRoom(r, worst) < 0:
-			worst = r
+		case r.bootstrap:
+			continue
+		case r.unproven:
+		case p.useful(r):
+			k.set(2 * r.claim)
+		default:
+			k.set(r.claim)
+		}
+		out = append(out, k)
+	}
+	sort := func() {
+		slices.SortFunc(out, func(a, b ranking) int { return cmp.Or(compareStrength(a, b), cmp.Compare(a.epoch, b.epoch)) })
+	}
+	sort()
+	at, shared := make(map[netip.Prefix]uint64), false
+	for i := range out {
+		if where := out[i].address; where.IsValid() {
+			out[i].set(out[i].strength >> min(at[where]/2, 63))
+			at[where]++
+			shared = shared || at[where] > 2
 		}
 	}
-	if worst == nil {
+	if shared {
+		sort()
+	}
+	return out
+}
+
+// makeRoom hangs up a connection for a relay that waits for one, which is dialed again
+// after a while, when its turn comes. Three quarters of the connections are for those
+// whose claim is strongest. The others go round, and so do those among whom nothing but
+// chance could choose: who has stood longest gives way, first those that never
+// answered, then those of owners of whom nothing is served. That leaves something to
+// whoever is new, and who has been here keeps what it has.
+func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
+	ranked := p.ranked()
+	safe := p.cfg.MaxConnections - max(1, p.cfg.MaxConnections/changingShare) - (len(p.connected) - len(ranked))
+	for safe > 0 && safe < len(ranked) && compareStrength(ranked[safe-1], ranked[safe]) == 0 {
+		safe--
+	}
+	var gone *relay
+	for _, k := range ranked[min(max(0, safe), len(ranked)):] {
+		switch {
+		case !mayGo(k.relay), now.Before(k.connectedAt.Add(leastTenure)):
+		case gone == nil || compareRoom(k.relay, gone) < 0:
+			gone = k.relay
+		}
+	}
+	if gone == nil {
 		return false
 	}
-	p.emit(Hangup{Relay: worst.url, Epoch: worst.epoch})
-	worst.good = worst.good || !worst.unproven // it has answered, and held for longer than that takes
-	p.disconnected(worst, nil, now)
-	worst.absentSince = time.Time{}
-	worst.retryAt = now.Add(p.longer(tenure))
-	p.timers.set(worst, worst.retryAt)
+	p.emit(Hangup{Relay: gone.url, Epoch: gone.epoch})
+	p.setGood(gone, gone.good || !gone.unproven) // it has answered, and held for longer than that takes
+	p.disconnected(gone, nil, now)
+	gone.absentSince = time.Time{}
+	gone.retryAt = now.Add(p.longer(leastTenure))
+	p.timers.set(gone, gone.retryAt)
 	return true
 }
 
@@ -207,7 +373,7 @@ func (p *Plan) makeRoom(now time.Time, waits *relay, mayGo func(*relay) bool) bo
 func (p *Plan) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
 	for r := range p.connected {
-		if end := r.connectedAt.Add(tenure); !r.bootstrap && end.After(now) && end.Before(at) {
+		if end := r.connectedAt.Add(leastTenure); !r.bootstrap && end.After(now) && end.Before(at) {
 			at = end
 		}
 	}
@@ -216,18 +382,21 @@ func (p *Plan) nextRoom(now time.Time) time.Time {
 
 // doneWith notes that a relay may give way now.
 func (p *Plan) doneWith(r *relay, now time.Time) {
-	if !p.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.connectedAt.Add(tenure)) {
+	if !p.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.connectedAt.Add(leastTenure)) {
 		p.roomAt = time.Time{}
 	}
 }
 
 // compareRoom orders connections by who is to give way first.
 func compareRoom(a, b *relay) int {
-	useful := func(r *relay) int {
-		if r.useful {
+	rank := func(r *relay) int {
+		switch {
+		case r.unproven:
+			return 0
+		case r.servedBy == 0:
 			return 1
 		}
-		return 0
+		return 2
 	}
-	return cmp.Or(cmp.Compare(useful(a), useful(b)), cmp.Compare(b.load, a.load), cmp.Compare(a.epoch, b.epoch))
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.epoch, b.epoch))
 }

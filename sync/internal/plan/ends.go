@@ -35,6 +35,7 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 	}
 	r.failures, r.unsaved = 0, 0
 	p.leaveUnproven(r)
+	p.setAnswered(r)
 	r.reconciles = r.reconciles || in.Reconciled
 	if in.Result == Gaps {
 		r.gaps++

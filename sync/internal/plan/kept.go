@@ -50,9 +50,14 @@ func (p *Plan) restore(now time.Time, in Restore) {
 		}
 		p.restored[k.Relay] = &restored{mark: k.Mark, passAt: k.PassAt, items: items}
 	}
+	for _, k := range in.Tenures {
+		if !k.Since.After(now) {
+			p.owners.tenures[k.Owner] = tenure{since: k.Since.Round(0), goneAt: now.Round(0)}
+		}
+	}
 	p.standing = make(map[filters.RelayURL]Standing)
 	for _, k := range in.Known {
-		if len(p.standing) < p.cfg.MaxRelays && (k.Good || k.Useful) {
+		if len(p.standing) < p.cfg.MaxRelays && (k.Good || !k.UsefulAt.IsZero()) {
 			p.standing[k.Relay] = k
 		}
 	}
@@ -70,9 +75,9 @@ func (p *Plan) recall(r *relay) {
 		delete(p.restored, r.url)
 	}
 	if k, ok := p.standing[r.url]; ok {
-		r.good = r.good || k.Good
-		if k.Useful {
-			p.owners.setUseful(r)
+		p.setGood(r, r.good || k.Good)
+		if r.usefulAt.Before(k.UsefulAt) {
+			r.usefulAt = k.UsefulAt
 		}
 		delete(p.standing, r.url)
 	}
@@ -108,6 +113,7 @@ func (p *Plan) onSettled(now time.Time, in Settled) {
 			r.moveMark(p.completeUntil(r, in.At))
 		}
 	}
+	p.owners.dropGone(now)
 	if now.Sub(p.restoredAt) > p.cfg.QuickReconnect {
 		p.restored, p.standing = nil, nil // nobody wants these relays any more
 	}
@@ -277,6 +283,10 @@ func (p *Plan) onClockJumped(in ClockJumped) {
 		}
 	}
 	p.settledAt = time.Time{}
+	p.owners.jumped(in.By)
+	for _, r := range p.relays {
+		r.since = r.since.Add(in.By)
+	}
 	for _, k := range p.restored {
 		earlier(&k.mark)
 	}

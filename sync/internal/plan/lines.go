@@ -3,51 +3,108 @@ package plan
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"math"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
 )
 
 // The lines in which relays wait for their turn to be dialed.
 const (
-	lineFirst  = iota // bootstrap relays, and those that have brought something before
+	lineFirst  = iota // bootstrap relays, and those that have brought something lately
 	lineGood          // those that are known to work
 	lineNew           // those that were never tried
 	lineFailed        // those that failed
+	lineHeld          // those of owners of whom nothing is served
 	lines             // how many there are
 )
 
-// line is a queue of relays in which owners take turns, however many relays each of
-// them names: the n-th of one owner comes after the n-th-but-one of all others. The
-// turn of a relay that several owners list is a part of one for each of them, and it
-// stands where the one of them puts it who has had least. (This is fair queueing, with
-// turns in place of packets.)
+// line is a queue of relays in which owners take turns, by what they weigh, however many
+// relays each of them names: of owners who weigh the same the n-th of one comes after
+// the n-th-but-one of all others. The turn of a relay that several owners list is a part
+// of one for each of them, and it stands where the one of them puts it who has had
+// least. (This is fair queueing, with turns in place of packets.) What would stand at the
+// same place, as the first relays of new owners do, is mixed: who comes with a thousand
+// at once is not a thousand places ahead of who comes next.
 type line struct {
 	number  int
+	lots    *rand.Rand
 	waiting lineHeap
 	now     uint64 // where the turn began that was served last
-	last    uint64 // puts those of one place in order
+	count   uint64 // of those served
+	last    uint64 // puts what is left in order
+	flows   map[flow]uint64
 }
+
+// flow are relays at one address that have as much claim as one another. They take their
+// turns as if one owner listed them all: names are free, like keys. Those that have more
+// claim do not wait for those that have less, which may be somebody else's.
+type flow struct {
+	address netip.Prefix
+	claim   int // its bits
+}
+
+// mostFlows is how many are kept, besides one for each relay that waits, whose turns are
+// over.
+const mostFlows = 1_000
+
+// share has a relay stand behind those at its address.
+func (l *line) share(r *relay) {
+	if !r.address.IsValid() || r.bootstrap {
+		return
+	}
+	f := flow{r.address, bits.Len64(r.claim)}
+	if l.flows == nil {
+		l.flows = make(map[flow]uint64)
+	}
+	r.place = max(r.place, l.flows[f]+r.cost)
+	l.flows[f] = r.place
+	if len(l.flows) > mostFlows+2*len(l.waiting) {
+		maps.DeleteFunc(l.flows, func(_ flow, at uint64) bool { return at <= l.now })
+	}
+}
+
+// turn is what a relay of one owner of weight 1 takes of the line.
+const turn = 1 << 26
+
+const (
+	// shortLine is how many may wait in the order in which they came.
+	shortLine = 16
+	// mixed is among how many others who comes to a longer one is put. That is far more
+	// than are served in an hour; who has waited for so many is before all who come.
+	mixed = 1 << 16
+)
 
 // add has a relay wait at the end of the line, or what that is for its owners.
 func (l *line) add(r *relay) {
 	r.place, r.cost = l.now, 0
-	if n := uint64(len(r.owners)); n > 0 && !r.bootstrap {
-		r.place, r.cost = math.MaxUint64, whole/n
+	if n := uint64(len(r.owners)); n > 0 && n <= mostShown && !r.bootstrap {
+		r.place = math.MaxUint64
 		for o := range r.owners {
-			o.turns[l.number] = max(l.now, o.turns[l.number]) + r.cost
-			r.place = min(r.place, o.turns[l.number])
+			cost := turn / n / o.weight
+			o.turns[l.number] = max(l.now, o.turns[l.number]) + cost
+			if at := o.turns[l.number]; at < r.place || at == r.place && cost < r.cost {
+				r.place, r.cost = at, cost
+			}
 		}
 	}
+	l.share(r)
 	l.last++
-	r.line, r.order = l, l.last
+	r.line, r.order, r.came = l, l.count, l.last
+	if len(l.waiting) >= shortLine {
+		r.order += l.lots.Uint64N(mixed)
+	}
 	heap.Push(&l.waiting, r)
 }
 
 // advance has a relay that waits stand no further back than one more owner puts it.
 func (l *line) advance(r *relay, o *owner) {
-	if r.bootstrap {
+	n := uint64(len(r.owners))
+	if r.bootstrap || n > mostShown || r.address.IsValid() {
 		return
 	}
-	cost := whole / uint64(len(r.owners))
+	cost := turn / n / o.weight
 	o.turns[l.number] = max(l.now, o.turns[l.number]) + cost
 	if at := o.turns[l.number]; at < r.place {
 		r.place, r.cost = at, cost
@@ -74,7 +131,12 @@ func (r *relay) leave() {
 // served takes out a relay whose turn it was.
 func (r *relay) served() {
 	r.line.now = max(r.line.now, r.place-r.cost)
+	l := r.line
+	l.count++
 	r.leave()
+	if len(l.waiting) == 0 {
+		l.now, l.flows = max(l.now, r.place), nil // all had their turns
+	}
 }
 
 // lineHeap has the relay first whose turn is next.
@@ -83,7 +145,7 @@ type lineHeap []*relay
 func (h lineHeap) Len() int { return len(h) }
 
 func (h lineHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].place, h[j].place), cmp.Compare(h[i].order, h[j].order)) < 0
+	return cmp.Or(cmp.Compare(h[i].place, h[j].place), cmp.Compare(h[i].order, h[j].order), cmp.Compare(h[i].came, h[j].came)) < 0
 }
 
 func (h lineHeap) Swap(i, j int) {

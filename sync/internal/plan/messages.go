@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -30,6 +31,9 @@ type (
 		Relay  filters.RelayURL
 		Epoch  uint64
 		Limits Limits
+		// Address is where it was found, with all that counts as one place; zero: it is
+		// not known, or nobody's business.
+		Address netip.Prefix
 	}
 	// DialFailed says that one did not.
 	DialFailed struct {
@@ -66,7 +70,7 @@ type (
 	// Saving says that nothing that comes can be saved, or that it can again.
 	Saving struct{ Nothing bool }
 	// Useful says that a relay brought an event that nobody else had, and that is
-	// stored. Where connections are scarce such relays keep theirs.
+	// stored. For some days such relays come first where there is little to have.
 	Useful struct {
 		Relay filters.RelayURL
 		Epoch uint64
@@ -107,8 +111,9 @@ type (
 	}
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
 	Restore struct {
-		Relays []Kept
-		Known  []Standing
+		Relays  []Kept
+		Known   []Standing
+		Tenures []Tenure
 	}
 	// Settled says that everything received before At was dealt with: it is durable,
 	// or refused for good. Of what came from the relays in Except some is not.
@@ -133,9 +138,10 @@ type (
 
 // Standing is what is known of a relay from before a restart.
 type Standing struct {
-	Relay  filters.RelayURL
-	Good   bool // it is known to work
-	Useful bool // it has brought what nobody else had
+	Relay filters.RelayURL
+	Good  bool // it is known to work
+	// UsefulAt is when it last brought what nobody else had, zero for never.
+	UsefulAt time.Time
 }
 
 // RepoChange sets what is wanted of a repository.

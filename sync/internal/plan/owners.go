@@ -3,51 +3,122 @@ package plan
 import (
 	"cmp"
 	"container/heap"
-	"math"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/graspsync/graspsync/filters"
 )
 
 // owner is the author of repositories. What the relays that strangers name have to
 // share, which is turns to be dialed, connections and places in the table of relays,
-// is shared by owner: a name is free, and so is a list of a thousand of them.
+// is shared by owner: a name is free, and so is a list of a thousand of them. A key is
+// free as well, so that owners do not count alike: what takes time here is worth more.
+//
+// Each owner has a weight that grows with the time for which a repository of it has
+// been served here, which takes git data and can't be had sooner; it is divided among
+// the relays that the owner lists. What a relay gets in this way is its claim.
+//
+// So somebody with N keys has N times what one key has, and nothing more by listing
+// more relays. As long as these keys are new here they delay the first dial of a relay
+// of another new key by the time that N dials take, and share with it what is not
+// taken by relays of greater claims: at least a quarter of the connections. To take a
+// connection from a relay of owners who have been here for longer takes some eight keys
+// for each step of [ages] that they lack, half as many if what they list brings something
+// now and then, and a repository that is served for each of them. At A addresses, once
+// these were found, their relays count as a few for each address; see [Plan.ranked].
+// Whoever keeps as many repositories here as others, for as long, counts as they do.
 type owner struct {
-	key    filters.PubKey
-	repos  map[*repo]struct{}
-	relays map[*relay]struct{} // that they list
-	idle   int                 // of these, those that have brought nothing
-	using  int                 // relays that are connected, dialed, or wait for that
-	turns  [lines]uint64       // place in each line up to which it has had its turns
-	load   uint64              // of the connections, its part; see weigh
-	index  int                 // in the heap of owners
+	key     filters.PubKey
+	repos   map[*repo]struct{} // that list a relay
+	relays  map[*relay]struct{}
+	served  int           // of its repositories, those that are not just held
+	since   time.Time     // when there was the first of them
+	weight  uint64        // by its age
+	growsAt time.Time     // when that grows
+	index   int           // in the heap of owners whose weight grows, -1: in none
+	turns   [lines]uint64 // place in each line up to which it has had its turns
 }
+
+// ages are what owners weigh who have had a repository served for so long.
+var ages = [...]struct {
+	after  time.Duration
+	weight uint64
+}{
+	{0, 1 << 3}, {time.Hour, 1 << 6}, {24 * time.Hour, 1 << 9}, {7 * 24 * time.Hour, 1 << 12}, {30 * 24 * time.Hour, 1 << 15},
+}
+
+// weightHeld is that of owners who have announced something and proven nothing.
+const weightHeld = 1
+
+// whole is what an owner of weight 1 has to divide.
+const whole = 1 << 20
+
+// mostShown is for how many owners a relay has its turn charged to them. One of more is
+// that of everybody, and its turn costs none of them anything to speak of.
+const mostShown = 64
 
 // owners are those of all repositories that list a relay.
 type owners struct {
-	of    map[filters.PubKey]*owner
-	heap  ownerHeap
-	using int // owners with relays that use connections, or wait for one
+	of      map[filters.PubKey]*owner
+	tenures map[filters.PubKey]tenure
+	growing growHeap
+	table   tableHeap
+}
+
+// tenure is for how long an owner has had a repository served.
+type tenure struct {
+	since  time.Time // by the wall clock
+	goneAt time.Time // when there was none any more; zero: there is
+}
+
+// mostGone is for how long an owner may have no repository served until it starts anew.
+const mostGone = 24 * time.Hour
+
+// share is what a relay of an owner's has of its weight.
+func (o *owner) share() uint64 {
+	if len(o.relays) == 0 {
+		return 0
+	}
+	return o.weight * whole / uint64(len(o.relays))
+}
+
+// owner returns the owner of this key, making it known.
+func (s *owners) owner(key filters.PubKey) *owner {
+	o := s.of[key]
+	if o == nil {
+		o = &owner{
+			key: key, weight: weightHeld, index: -1,
+			repos: make(map[*repo]struct{}), relays: make(map[*relay]struct{}),
+		}
+		s.of[key] = o
+	}
+	return o
+}
+
+// reshare gives the relays of an owner what they have now, instead of what they had.
+func (s *owners) reshare(o *owner, before uint64) {
+	more := o.share() - before // or less: it wraps around
+	for r := range o.relays {
+		r.claim += more
+		s.table.fix(r)
+	}
 }
 
 // list notes that a repository lists a relay.
 func (s *owners) list(r *repo, rel *relay) {
-	o := s.of[r.ref.Owner]
-	if o == nil {
-		o = &owner{key: r.ref.Owner, repos: make(map[*repo]struct{}), relays: make(map[*relay]struct{})}
-		s.of[o.key] = o
-		heap.Push(&s.heap, o)
-	}
+	o := s.owner(r.ref.Owner)
 	o.repos[r] = struct{}{}
 	if rel.owners[o]++; rel.owners[o] > 1 {
 		return
 	}
+	before := o.share()
 	o.relays[rel] = struct{}{}
-	if rel.using {
-		s.use(o, 1)
-	}
-	if !rel.useful {
-		s.idle(o, 1)
+	rel.claim += before
+	s.table.fix(rel)
+	s.reshare(o, before)
+	if o.served > 0 {
+		s.servedBy(rel, o)
 	}
 	if rel.line != nil {
 		rel.line.advance(rel, o)
@@ -57,120 +128,200 @@ func (s *owners) list(r *repo, rel *relay) {
 // unlist notes that a repository does not list a relay any more.
 func (s *owners) unlist(r *repo, rel *relay) {
 	o := s.of[r.ref.Owner]
-	if len(r.relays) == 0 {
-		delete(o.repos, r)
-	}
 	if rel.owners[o]--; rel.owners[o] > 0 {
 		return
 	}
 	delete(rel.owners, o)
+	before := o.share()
 	delete(o.relays, rel)
-	if rel.using {
-		s.use(o, -1)
-	}
-	if !rel.useful {
-		s.idle(o, -1)
-	}
-	if len(o.relays) == 0 {
-		delete(s.of, o.key)
-		heap.Remove(&s.heap, o.index)
+	rel.claim -= before
+	s.table.fix(rel)
+	s.reshare(o, before)
+	if o.served > 0 {
+		s.notServedBy(rel, o)
 	}
 }
 
-func (s *owners) use(o *owner, n int) {
-	before := o.using > 0
-	o.using += n
-	switch after := o.using > 0; {
-	case after && !before:
-		s.using++
-	case before && !after:
-		s.using--
+// servedBy notes that a relay is listed by one more owner of whom something is served.
+func (s *owners) servedBy(rel *relay, o *owner) {
+	if rel.servedBy++; rel.servedBy == 1 || o.since.Before(rel.since) {
+		rel.since = o.since
 	}
 }
 
-func (s *owners) idle(o *owner, n int) {
-	o.idle += n
-	heap.Fix(&s.heap, o.index)
-}
-
-// setUsing notes whether a relay uses a connection, or waits for one.
-func (s *owners) setUsing(r *relay, using bool) {
-	if r.using == using {
+// notServedBy undoes that.
+func (s *owners) notServedBy(rel *relay, gone *owner) {
+	if rel.servedBy--; rel.servedBy == 0 || !gone.since.Equal(rel.since) {
 		return
 	}
-	r.using = using
-	n := 1
-	if !using {
-		n = -1
-	}
-	for o := range r.owners {
-		s.use(o, n)
+	first := true
+	for o := range rel.owners {
+		if o != gone && o.served > 0 && (first || o.since.Before(rel.since)) {
+			rel.since, first = o.since, false
+		}
 	}
 }
 
-// setUseful notes that a relay has brought something.
-func (s *owners) setUseful(r *relay) {
-	if r.useful {
+// serve notes whether one more repository of an owner is served, or one less. It
+// reports whether it is the first.
+func (s *owners) serve(o *owner, more bool, now time.Time) bool {
+	if !more {
+		if o.served--; o.served > 0 {
+			return false
+		}
+		for rel := range o.relays {
+			s.notServedBy(rel, o)
+		}
+		t := s.tenures[o.key]
+		t.goneAt = now.Round(0)
+		s.tenures[o.key] = t
+		s.age(o, now)
+		return false
+	}
+	if o.served++; o.served > 1 {
+		return false
+	}
+	t, known := s.tenures[o.key]
+	if !known || !t.goneAt.IsZero() && now.Sub(t.goneAt) > mostGone || t.since.After(now) {
+		t.since = now.Round(0)
+	}
+	t.goneAt = time.Time{}
+	s.tenures[o.key] = t
+	o.since = t.since
+	for rel := range o.relays {
+		s.servedBy(rel, o)
+	}
+	s.age(o, now)
+	return true
+}
+
+// age has an owner weigh what it does at its age.
+func (s *owners) age(o *owner, now time.Time) {
+	if o.index >= 0 {
+		heap.Remove(&s.growing, o.index)
+	}
+	weight := uint64(weightHeld)
+	o.growsAt = time.Time{}
+	if o.served > 0 {
+		for _, a := range ages {
+			if at := o.since.Add(a.after); at.After(now) {
+				o.growsAt = at
+				break
+			}
+			weight = a.weight
+		}
+	}
+	if before := o.share(); weight != o.weight {
+		o.weight, o.turns = weight, [lines]uint64{} // what it took before was dearer
+		s.reshare(o, before)
+	}
+	if !o.growsAt.IsZero() {
+		heap.Push(&s.growing, o)
+	}
+}
+
+// grow has those owners weigh more whose time has come.
+func (s *owners) grow(now time.Time) {
+	for len(s.growing) > 0 && !s.growing[0].growsAt.After(now) {
+		s.age(s.growing[0], now)
+	}
+}
+
+// drop forgets an owner of whom nothing is left.
+func (s *owners) drop(o *owner) {
+	if len(o.repos) > 0 || len(o.relays) > 0 {
 		return
 	}
-	r.useful = true
-	for o := range r.owners {
-		s.idle(o, -1)
+	if o.index >= 0 {
+		heap.Remove(&s.growing, o.index)
+	}
+	delete(s.of, o.key)
+}
+
+// dropGone forgets since when those owners were here who have been gone for long.
+func (s *owners) dropGone(now time.Time) {
+	maps.DeleteFunc(s.tenures, func(_ filters.PubKey, t tenure) bool {
+		return !t.goneAt.IsZero() && now.Sub(t.goneAt) > mostGone
+	})
+}
+
+// jumped has nobody get older, or younger, by a clock that is set.
+func (s *owners) jumped(by time.Duration) {
+	for key, t := range s.tenures {
+		t.since = t.since.Add(by)
+		if !t.goneAt.IsZero() {
+			t.goneAt = t.goneAt.Add(by)
+		}
+		s.tenures[key] = t
+	}
+	for _, o := range s.of {
+		o.since, o.growsAt = o.since.Add(by), o.growsAt.Add(by) // of all alike: their order stays
 	}
 }
 
-// whole is a connection, or a turn to be dialed. A relay's is divided among the owners
-// that list it.
-const whole = 1 << 20
-
-// weigh finds out how much of the connections the owner of each relay has, the one who
-// has least if there are several. It returns the most of that, and how much each owner
-// would have if all that want any had the same.
-func (s *owners) weigh(connected map[*relay]struct{}) (most, equal uint64) {
-	for r := range connected {
-		for o := range r.owners {
-			o.load = 0
-		}
-	}
-	for r := range connected {
-		for o := range r.owners {
-			o.load += whole / uint64(len(r.owners))
-		}
-	}
-	for r := range connected {
-		r.load = math.MaxUint64
-		for o := range r.owners {
-			r.load = min(r.load, o.load)
-		}
-		if !r.bootstrap {
-			most = max(most, r.load)
-		}
-	}
-	return most, whole * uint64(len(connected)) / uint64(max(1, s.using))
+// Tenure is since when a repository of an owner has been served here. It is worth
+// keeping over a restart, or strangers who came yesterday would be equal after it to
+// who has been here for a year.
+type Tenure struct {
+	Owner filters.PubKey
+	Since time.Time
 }
 
-// ownerShare is how many relays that have brought nothing one owner may have us know,
-// as a part of all. That is far more than anybody has repositories on, and makes it
-// some work to fill the table.
+// Tenures returns that of all owners, those who have been here for longest first.
+func (p *Plan) Tenures() []Tenure {
+	out := make([]Tenure, 0, len(p.owners.tenures))
+	for key, t := range p.owners.tenures {
+		out = append(out, Tenure{key, t.since})
+	}
+	slices.SortFunc(out, func(a, b Tenure) int { return cmp.Or(a.Since.Compare(b.Since), a.Owner.Compare(b.Owner)) })
+	return out
+}
+
+// setServed notes whether a repository is served, and lists relays.
+func (p *Plan) setServed(r *repo, served bool) {
+	if r.served == served {
+		return
+	}
+	r.served = served
+	o := p.owners.owner(r.ref.Owner)
+	if !p.owners.serve(o, served, p.now) {
+		return
+	}
+	for rel := range o.relays {
+		if rel.line != nil && rel.line.number == lineHeld {
+			rel.leave() // for a better line
+			p.touch(rel)
+		}
+	}
+}
+
+// unlisted notes that a repository lists no relay any more, if that is so.
+func (p *Plan) unlisted(r *repo) {
+	if len(r.relays) > 0 {
+		return
+	}
+	p.setServed(r, false)
+	if o := p.owners.of[r.ref.Owner]; o != nil {
+		delete(o.repos, r)
+		p.owners.drop(o)
+	}
+}
+
+// ownerShare is how many relays one owner may have us know, as a part of all. That is
+// far more than anybody has repositories on, and makes it some work to fill the table.
 const (
 	ownerShare = 64
 	ownerLeast = 64
 )
 
 // room makes sure that the table has room for one more relay, which a repository of
-// this owner lists. Where it is full, the owner who has most relays in it that have
-// brought nothing loses one of them, unless that would have no more than the one who
-// asks. The relays that the repository listed before stay, as do those that it lists
-// besides by now.
-func (p *Plan) room(asks filters.PubKey, before, besides []*relay) bool {
-	mine := 0
+// this owner lists. Where it is full, the relay goes that has least claim to be in it,
+// if that is less than the new one would have: so nobody who has least loses anything,
+// and nothing that was dropped comes back by being asked for again.
+func (p *Plan) room(asks filters.PubKey) bool {
+	mine, weight := 0, uint64(weightHeld)
 	if o := p.owners.of[asks]; o != nil {
-		mine = o.idle
-	}
-	for _, r := range besides {
-		if len(r.owners) == 0 { // known for a moment
-			mine++
-		}
+		mine, weight = len(o.relays), o.weight
 	}
 	if mine >= max(ownerLeast, p.cfg.MaxRelays/ownerShare) {
 		return false
@@ -178,40 +329,24 @@ func (p *Plan) room(asks filters.PubKey, before, besides []*relay) bool {
 	if len(p.relays) < p.cfg.MaxRelays {
 		return true
 	}
-	if len(p.owners.heap) == 0 || p.owners.heap[0].idle <= mine+1 {
+	if len(p.owners.table) == 0 {
 		return false
 	}
-	var victim *relay
-	for r := range p.owners.heap[0].relays {
-		if r.useful || r.bootstrap || slices.Contains(before, r) || slices.Contains(besides, r) {
-			continue
-		}
-		if victim == nil || compareWorth(r, victim) < 0 {
-			victim = r
-		}
-	}
-	if victim == nil {
+	victim := p.owners.table[0]
+	if victim.bootstrap || victim.worth() >= weight*whole/uint64(mine+1) {
 		return false
 	}
 	p.evict(victim)
 	return true
 }
 
-// compareWorth orders relays that have brought nothing: first those that are of
-// least use. One that many list is more likely to be a relay.
-func compareWorth(a, b *relay) int {
-	rank := func(r *relay) int {
-		switch {
-		case r.connected && !r.unproven:
-			return 3
-		case r.good:
-			return 2
-		case r.failed:
-			return 0
-		}
-		return 1
+// worth is what a relay has to say for being known. One that never answered is worth
+// half of one that did.
+func (r *relay) worth() uint64 {
+	if r.answered {
+		return 2 * r.claim
 	}
-	return cmp.Or(cmp.Compare(len(a.owners), len(b.owners)), cmp.Compare(rank(a), rank(b)), a.url.Compare(b.url))
+	return r.claim
 }
 
 // evict forgets a relay that is wanted, for lack of room.
@@ -227,6 +362,7 @@ func (p *Plan) evict(rel *relay) {
 	for _, r := range listing {
 		r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relay) bool { return o == rel })
 		p.unlists(r, rel)
+		p.unlisted(r)
 	}
 	p.forget(rel)
 	p.refuse()
@@ -238,31 +374,74 @@ func (p *Plan) refuse() {
 	p.refused = true
 }
 
-// ownerHeap has the owner first who has most relays that have brought nothing.
-type ownerHeap []*owner
+// growHeap has the owner first whose weight grows next.
+type growHeap []*owner
 
-func (h ownerHeap) Len() int { return len(h) }
+func (h growHeap) Len() int { return len(h) }
 
-func (h ownerHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[j].idle, h[i].idle), h[i].key.Compare(h[j].key)) < 0
+func (h growHeap) Less(i, j int) bool {
+	return cmp.Or(h[i].growsAt.Compare(h[j].growsAt), h[i].key.Compare(h[j].key)) < 0
 }
 
-func (h ownerHeap) Swap(i, j int) {
+func (h growHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
 // Push and Pop implement [heap.Interface].
-func (h *ownerHeap) Push(x any) {
+func (h *growHeap) Push(x any) {
 	o := x.(*owner)
 	o.index = len(*h)
 	*h = append(*h, o)
 }
 
-func (h *ownerHeap) Pop() any {
+func (h *growHeap) Pop() any {
 	old := *h
 	o := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
+	o.index = -1
 	return o
+}
+
+// tableHeap has the relay first that is worth least; of those that are worth the same,
+// whom the lot has hit.
+type tableHeap []*relay
+
+// fix puts a relay where its worth puts it.
+func (h *tableHeap) fix(r *relay) {
+	if r.tableIndex >= 0 {
+		heap.Fix(h, r.tableIndex)
+	}
+}
+
+func (h tableHeap) Len() int { return len(h) }
+
+func (h tableHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	if a.bootstrap != b.bootstrap {
+		return b.bootstrap
+	}
+	return cmp.Or(cmp.Compare(a.worth(), b.worth()), cmp.Compare(a.lot, b.lot)) < 0
+}
+
+func (h tableHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].tableIndex, h[j].tableIndex = i, j
+}
+
+// Push and Pop implement [heap.Interface].
+func (h *tableHeap) Push(x any) {
+	r := x.(*relay)
+	r.tableIndex = len(*h)
+	*h = append(*h, r)
+}
+
+func (h *tableHeap) Pop() any {
+	old := *h
+	r := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	r.tableIndex = -1
+	return r
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"container/heap"
+	"crypto/sha256"
 	"math/rand/v2"
 	"time"
 
@@ -40,12 +42,15 @@ type Config struct {
 // Plan is the state of the machine. Make one with [New].
 type Plan struct {
 	cfg    Config
+	now    time.Time // of this step
 	rng    *rand.Rand
+	lots   *rand.Rand // puts strangers in order, who must not know which
 	want   want
 	relays map[filters.RelayURL]*relay
 
 	dialing         int
 	dialingUnproven int // of them
+	young           youngAttempts
 	unproven        int // attempts and connections of relays that never answered
 	connected       map[*relay]struct{}
 	unsaving        bool // nothing that comes can be saved here
@@ -89,10 +94,12 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 		connected: make(map[*relay]struct{}),
 		authorSet: make(map[filters.PubKey]struct{}),
 		changed:   make(map[filters.RelayURL]struct{}),
-		owners:    owners{of: make(map[filters.PubKey]*owner)},
+		owners:    owners{of: make(map[filters.PubKey]*owner), tenures: make(map[filters.PubKey]tenure)},
 	}
+	seed := sha256.Sum256(cfg.Salt)
+	p.lots = rand.New(rand.NewChaCha8(seed))
 	for i := range p.lines {
-		p.lines[i].number = i
+		p.lines[i].number, p.lines[i].lots = i, p.lots
 	}
 	return p
 }
@@ -100,6 +107,8 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 // Step takes in what happened at now and returns what is to be done about it, in
 // order. now must not go back.
 func (p *Plan) Step(now time.Time, in Input) []Effect {
+	p.now = now
+	p.owners.grow(now)
 	switch in := in.(type) {
 	case Bootstrap:
 		r := p.relays[in.Relay]
@@ -107,6 +116,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 			r = p.know(in.Relay)
 		}
 		r.bootstrap = true
+		p.owners.table.fix(r)
 		r.leave() // for a better line
 		p.touch(r)
 	case Changes:
@@ -120,7 +130,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Lost:
 		p.onLost(in)
 	case Useful:
-		p.onUseful(in)
+		p.onUseful(now, in)
 	case Done:
 		p.onDone(now, in)
 	case Skipped:
@@ -169,9 +179,15 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 // NextWake returns when the next Tick is due; false if nothing is waited for.
 func (p *Plan) NextWake() (time.Time, bool) {
 	at, ok := p.timers.next()
-	if !p.roomAt.IsZero() && p.dialing < p.cfg.MaxDials && (!ok || p.roomAt.Before(at)) {
-		return p.roomAt, true
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (!ok || t.Before(at)) {
+			at, ok = t, true
+		}
 	}
+	if p.mayDial() {
+		earlier(p.roomAt)
+	}
+	earlier(p.patienceEnds())
 	return at, ok
 }
 
@@ -185,13 +201,13 @@ func (p *Plan) touch(r *relay) {
 	}
 }
 
-// relayOf returns a relay that a repository lists, making it known; nil if there are
-// too many. Those that it lists besides, so far, are not dropped for it.
-func (p *Plan) relayOf(u filters.RelayURL, by *repo, besides []*relay) *relay {
+// relayOf returns a relay that a repository of this owner lists, making it known; nil if
+// there are too many.
+func (p *Plan) relayOf(u filters.RelayURL, by filters.PubKey) *relay {
 	if r, ok := p.relays[u]; ok {
 		return r
 	}
-	if !p.room(by.ref.Owner, by.relays, besides) {
+	if !p.room(by) {
 		p.refuse()
 		return nil
 	}
@@ -212,6 +228,8 @@ func (p *Plan) know(u filters.RelayURL) *relay {
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
 	p.relays[u], p.unordered = r, true
+	r.lot = p.lots.Uint64()
+	heap.Push(&p.owners.table, r)
 	p.recall(r)
 	p.touch(r)
 	return r
@@ -267,7 +285,7 @@ func (p *Plan) forget(r *relay) {
 	p.changed[r.url] = struct{}{}
 	r.gone = true
 	r.leave()
-	p.owners.setUsing(r, false)
+	heap.Remove(&p.owners.table, r.tableIndex)
 	p.timers.set(r, time.Time{})
 	delete(p.relays, r.url)
 	p.unordered = true

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -46,18 +47,24 @@ type relay struct {
 	bootstrap bool
 	listedBy  int            // repositories that list it, whatever their level
 	owners    map[*owner]int // whose they are, and how many of each
-	load      uint64         // of the connections, what its owner has; see weigh
-	useful    bool           // it has brought what nobody else had
+	servedBy  int            // owners of whom something is served
+	since     time.Time      // when there was something of the first of them
+	claim     uint64         // its part of what its owners weigh
+	lot       uint64         // drawn, for what else is equal
+	usefulAt  time.Time      // when it last brought what nobody else had
+	address   netip.Prefix   // at which it was found last, with what is counted together with it
+	answered  bool           // it has answered as a relay, in this run or before
 
 	// Life cycle.
 	connecting, connected bool
 	epoch                 uint64 // of the last dial; what comes from an earlier one is ignored
 	line                  *line  // in which it waits to be dialed, nil if in none
-	place, cost, order    uint64 // its place there, and what of a turn it takes
-	lineIndex             int
+	place, cost           uint64 // its place there, and what of a turn it takes
+	order, came           uint64 // puts those of one place in order
+	lineIndex, tableIndex int
 	waitsSince            time.Time
-	using                 bool // it is connected, dialed, or waits for that
-	good                  bool // it is known to work: dialed first
+	young                 bool // dialed a moment ago
+	good                  bool // it is known to work: dialed before others
 	refusals              int  // attempts in a row that we refused
 	failed                bool // the last attempt did
 	connectedAt           time.Time

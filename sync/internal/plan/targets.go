@@ -70,16 +70,20 @@ func (p *Plan) setRepo(c RepoChange) {
 	}
 	r := p.want.repoOf(c.Ref)
 	before, level := r.relays, r.level
+	p.setServed(r, c.Level == LevelFull && len(c.Relays) > 0)
 	after := make([]*relay, 0, len(c.Relays))
 	for _, u := range c.Relays {
-		if rel := p.relayOf(u, r, after); rel != nil && !slices.Contains(after, rel) {
-			after = append(after, rel)
+		rel := p.relayOf(u, r.ref.Owner)
+		if rel == nil || slices.Contains(after, rel) {
+			continue
+		}
+		if after = append(after, rel); !slices.Contains(before, rel) {
+			p.lists(r, rel)
 		}
 	}
 	r.relays, r.level = after, c.Level
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
-			p.lists(r, rel)
 			if r.states != 0 { // whatever the level
 				rel.add(r.states, itemStates)
 				p.touch(rel)
@@ -102,6 +106,7 @@ func (p *Plan) setRepo(c RepoChange) {
 			p.unfollows(r, rel)
 		}
 	}
+	p.unlisted(r)
 	p.want.drop(r)
 }
 

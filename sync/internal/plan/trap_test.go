@@ -156,8 +156,8 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 		assert.Nil(t, p.lines[i].first(), "forgotten relays wait to be dialed")
 	}
 	assert.Empty(t, p.owners.of)
-	assert.Empty(t, p.owners.heap)
-	assert.Zero(t, p.owners.using)
+	assert.Empty(t, p.owners.growing)
+	assert.Empty(t, p.owners.table)
 }
 
 // A relay that only a repository in state-only listed was never forgotten.

@@ -53,6 +53,7 @@ type repo struct {
 	item   Item
 	states Item // 0 unless layer 1 is narrowed
 	level  Level
+	served bool // it is accepted, and lists relays
 	relays []*relay
 	roots  map[Item]struct{}
 

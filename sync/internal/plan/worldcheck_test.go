@@ -44,7 +44,8 @@ func (w *world) check() {
 	w.checkOwners()
 	require.Equal(t, dialing, p.dialing)
 	require.Len(t, p.connected, connected)
-	require.LessOrEqual(t, dialing, p.cfg.MaxDials)
+	require.LessOrEqual(t, p.young.all, p.cfg.MaxDials)
+	require.LessOrEqual(t, dialing, p.cfg.MaxDials+p.silentMost())
 	require.LessOrEqual(t, dialing+connected, p.cfg.MaxConnections)
 	for i, r := range p.timers.heap {
 		w.must(i+1 == r.wakeIndex && !r.gone, "broken heap of timers")
