@@ -111,8 +111,10 @@ type Config struct {
 	// to 15 min.
 	FutureTolerance time.Duration
 
-	// MaxRelays bounds the relays known, MaxConnections those connected to, MaxDials
-	// the attempts at once. Default to 50,000, 256 and 10.
+	// MaxRelays bounds the relays known, MaxConnections those connected to, attempts
+	// included, MaxDials the attempts at once. Attempts that are older than a second make
+	// room for others and go on beside them: eight times as many at most, and a third of
+	// MaxConnections. Default to 50,000, 256 and 10.
 	MaxRelays, MaxConnections, MaxDials int
 	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
 	// distinct ones that it lists, ourselves among them. The rest is left out, and

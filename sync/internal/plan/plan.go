@@ -11,7 +11,7 @@ import (
 
 // Config holds the constants of a [Plan]. All numbers of it must be set.
 type Config struct {
-	MaxDials       int           // connection attempts at once
+	MaxDials       int           // connection attempts at once, of those that are young
 	MaxConnections int           // connections, attempts included
 	MaxRelays      int           // relays known
 	MaxRoots       int           // root events followed per repository
