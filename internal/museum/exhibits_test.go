@@ -51,7 +51,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"dials without a bound", "sync/internal/plan/dials.go",
-		"for p.dialing < p.cfg.MaxDials {", "for p.dialing < 1<<20 {", "./sync/internal/plan", ".", nil, "",
+		"return p.young.all < p.cfg.MaxDials && p.dialing < p.cfg.MaxDials+p.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"the backoff does not grow", "health/core.go",
@@ -198,9 +198,9 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"relays that have brought something give way to any others", "sync/internal/plan/dials.go",
-		"		p.owners.setUseful(r)\n", "", "./sync", "TestPromiseP37_FakeRelays",
-		nil, "is not greater than or equal to \"0.98\"",
+		"a key of today counts for as much as one of last year", "sync/internal/plan/owners.go",
+		"			weight = a.weight\n", "			weight, _ = ages[0].weight, a\n", "./sync/internal/plan", "TestPromiseP37_NewRelayBehindDeadOnes",
+		nil, "3000_a_key_each,_old",
 	},
 	{
 		"git outlives the process it works for", "purgatory/gitfetch/memory_linux.go",
