@@ -331,9 +331,11 @@ func (c *conn) take(msg wire.Message) {
 	c.excuse()
 }
 
-// afford tells the session how much history may be asked for.
+// afford tells the session how much history may be asked for, and what comes live whether
+// some waits for that.
 func (c *conn) afford() {
 	now, w := time.Now(), c.stats.work
+	w.reserve(c.session.Short(false), c.session.Short(true))
 	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
 }
 

@@ -70,7 +70,8 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 		j.cost = w.owe(j.size, j.ours)
 		return true, nil
 	}
-	cost, wait := w.try(j.size, j.ours)
+	live := d.src.Kind == Live
+	cost, wait := w.try(j.size, j.ours, live)
 	if wait > 0 && d.current && !j.ours && w.skip(int64(d.size)) {
 		g.counters.drop("unread", 1)
 		c.signs.skipped()
@@ -78,7 +79,7 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 	}
 	if wait > 0 {
 		c.signs.slowed()
-		if cost, err = w.take(ctx, j.size, j.ours); err != nil {
+		if cost, err = w.take(ctx, j.size, j.ours, live); err != nil {
 			return false, err
 		}
 	}

@@ -27,15 +27,25 @@ type work struct {
 	mu sync.Mutex
 	// guarded by mu
 	foreign, ours allowance.Bucket
-	unread        allowance.Bucket // bytes of live events that are not looked at
+	// Of these, what may go to events that come live while history waits for the rest.
+	foreignLive, oursLive   allowance.Bucket
+	foreignWaits, oursWaits bool
+	unread                  allowance.Bucket // bytes of live events that are not looked at
 }
 
 // mostUnread is how many times its allowance a relay may send live without being looked
 // at before it is read from slowly as well.
 const mostUnread = 4
 
+// liveShare is the part of its allowance that a relay may use up live while history waits:
+// that is asked for a page at once, and the allowance for one would never be there if
+// whatever came back went to a live event in the same moment.
+const liveShare = 2
+
 func newWork(most int64) *work {
+	live := max(1, most/liveShare)
 	return &work{
+		foreignLive: allowance.NewWork(live), oursLive: allowance.NewWork(live),
 		most: most, freed: make(chan struct{}, 1),
 		foreignInside: semaphore.NewWeighted(most), oursInside: semaphore.NewWeighted(most),
 		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), unread: allowance.NewWork(mostUnread * most),
@@ -49,12 +59,39 @@ func (w *work) bucket(ours bool) *allowance.Bucket {
 	return &w.foreign
 }
 
-// try takes what an event of that size costs if it is there.
-func (w *work) try(size int64, ours bool) (cost int64, wait time.Duration) {
-	cost = allowance.Work(w.most, size)
+// liveBucket returns the share of what comes live, and whether that is all that it may take.
+func (w *work) liveBucket(ours bool) (share *allowance.Bucket, bound bool) {
+	if ours {
+		return &w.oursLive, w.oursWaits
+	}
+	return &w.foreignLive, w.foreignWaits
+}
+
+// reserve says for what history waits.
+func (w *work) reserve(foreign, ours bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return cost, w.bucket(ours).Take(time.Now(), cost)
+	w.foreignWaits, w.oursWaits = foreign, ours
+}
+
+// try takes what an event of that size costs if it is there; of one that comes live while
+// history waits, from its share as well.
+func (w *work) try(size int64, ours, live bool) (cost int64, wait time.Duration) {
+	cost, now := allowance.Work(w.most, size), time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	share, bound := w.liveBucket(ours)
+	if !live || !bound {
+		return cost, w.bucket(ours).Take(now, cost)
+	}
+	part := min(cost, share.Most())
+	if wait = share.Take(now, part); wait > 0 {
+		return cost, wait
+	}
+	if wait = w.bucket(ours).Take(now, cost); wait > 0 {
+		share.Earn(part)
+	}
+	return cost, wait
 }
 
 // owe takes what an event of that size costs, whether or not it is there.
@@ -66,13 +103,14 @@ func (w *work) owe(size int64, ours bool) (cost int64) {
 	return cost
 }
 
-// budget is how many events may be asked for before they turn out to be of use.
+// budget is how many events may be asked for before they turn out to be of use. What waits
+// for all of it waits for what no live event can take.
 func (w *work) budget(now time.Time, ours bool) session.Budget {
 	each := allowance.Forgery(w.most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.bucket(ours)
-	return session.Budget{Now: int(b.Left(now) / each), Full: int(b.Most() / each), Every: b.Per(each)}
+	return session.Budget{Now: int(b.Left(now) / each), Full: max(1, int(b.Most()/liveShare/each)), Every: b.Per(each)}
 }
 
 func (w *work) inside(ours bool) *semaphore.Weighted {
@@ -101,9 +139,9 @@ func (w *work) skip(size int64) bool {
 
 // take takes what an event of that size costs, when that is there, and returns it. The
 // error is that of ctx.
-func (w *work) take(ctx context.Context, size int64, ours bool) (cost int64, err error) {
+func (w *work) take(ctx context.Context, size int64, ours, live bool) (cost int64, err error) {
 	for {
-		cost, wait := w.try(size, ours)
+		cost, wait := w.try(size, ours, live)
 		if wait == 0 {
 			return cost, nil
 		}
@@ -123,7 +161,7 @@ func (w *work) take(ctx context.Context, size int64, ours bool) (cost int64, err
 func (w *work) full(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, b := range []*allowance.Bucket{&w.foreign, &w.ours, &w.unread} {
+	for _, b := range []*allowance.Bucket{&w.foreign, &w.ours, &w.foreignLive, &w.oursLive, &w.unread} {
 		if b.Left(now) < b.Most() {
 			return false
 		}
@@ -135,6 +173,8 @@ func (w *work) full(now time.Time) bool {
 func (w *work) give(n int64, ours bool) {
 	w.mu.Lock()
 	w.bucket(ours).Earn(n)
+	share, _ := w.liveBucket(ours)
+	share.Earn(n)
 	w.mu.Unlock()
 	select {
 	case w.freed <- struct{}{}:

@@ -20,12 +20,16 @@ type Budget struct {
 type budgets struct {
 	at            time.Time
 	foreign, ours Budget
+	short         map[bool]bool // ours or not: a request waits for that
 }
 
 // Afford says what may be asked for now. What waits for more is opened when that is due.
 func (s *Session) Afford(now time.Time, foreign, ours Budget) {
-	s.budgets = budgets{at: now, foreign: foreign, ours: ours}
+	s.budgets.at, s.budgets.foreign, s.budgets.ours = now, foreign, ours
 }
+
+// Short reports whether history waits for a budget.
+func (s *Session) Short(ours bool) bool { return s.budgets.short[ours] }
 
 // OfOurs reports whether all that matches f refers to something of ours.
 func OfOurs(f nostr.Filter) bool {
@@ -76,6 +80,7 @@ func (s *Session) lacks(x *sub) int {
 // what waits for the same budget.
 func (s *Session) affordable() func(x *sub) bool {
 	short := make(map[bool]bool)
+	s.budgets.short = short
 	return func(x *sub) bool {
 		if x.most() == 0 {
 			return true

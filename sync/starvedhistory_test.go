@@ -1,0 +1,60 @@
+package sync_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What comes live and is of no use took all that came back of the allowance, so that no
+// page of history was ever affordable: a few large announcements a minute kept everybody
+// from what an honest relay had.
+func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
+	stranger := relaytest.NewCheapKey("stranger")
+	foreign := func(ago time.Duration, d string, pad int) *nostr.Event {
+		return stranger.Event(at(ago), filters.KindAnnouncement, "", nostr.Tag{"d", d},
+			nostr.Tag{"clone", "https://elsewhere.example/r.git"}, nostr.Tag{"description", strings.Repeat("x", pad)})
+	}
+	for name, c := range map[string]struct {
+		pad   int
+		every time.Duration
+		cfg   relaysync.Config
+	}{
+		"small":       {every: time.Second / 12},
+		"large":       {pad: 400 << 10, every: 9 * time.Second},
+		"large pages": {every: time.Second / 12, cfg: relaysync.Config{Tuning: relaysync.Tuning{PageLimit: 3_000}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
+				bob := relaytest.NewCheapKey("bob")
+				old := bob.Hosted(at(48*time.Hour), "two", us, "a.example")
+				a.Publish(old)
+				for i := range 5_000 {
+					a.Publish(foreign(time.Hour+time.Duration(i)*time.Second, fmt.Sprint("r", i), 0))
+				}
+				r, _ := hosted(t, net, c.cfg, "a.example")
+				defer r.stop()
+				began, n := time.Now(), 0
+				for !r.has(old) && time.Since(began) < 3*time.Hour {
+					after(c.every)
+					n++
+					a.Publish(foreign(0, fmt.Sprint("live", n%20), c.pad+n%10))
+				}
+				s := r.manager.Status().Events
+				t.Logf("it came after %v and %d live events of a stranger; %d verified, dropped %v", time.Since(began), n, s.Verified, s.Dropped)
+				assert.NotZero(t, s.Dropped["unread"], "else nothing is tested")
+				assert.Less(t, time.Since(began), 30*time.Minute)
+			})
+		})
+	}
+}
