@@ -14,8 +14,8 @@ import (
 // It is asked before the signature is checked, so it reads no Store and has the Policy
 // say only what it says of an announcement: one that holds events must not see this one.
 func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
-	if g.policy == nil || nostr.IsEphemeralKind(ev.Kind) || nip34.IsProtected(ev) {
-		return false
+	if g.policy == nil || nostr.IsEphemeralKind(ev.Kind) || nip34.IsProtected(ev) || g.expired(ev) || g.ahead(ev) {
+		return false // it is not taken, whatever it names
 	}
 	defer func() {
 		if recover() != nil { // it is judged like any other

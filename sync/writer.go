@@ -285,6 +285,12 @@ func (g *ingest) expired(ev *nostr.Event) bool {
 	return ok && at <= nostr.Now()
 }
 
+// ahead reports whether an event is dated too far in the future.
+func (g *ingest) ahead(ev *nostr.Event) bool {
+	// In seconds: the latest of them do not fit into a time.
+	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(g.cfg.FutureTolerance).Unix())
+}
+
 var errVerdict = errors.New("the Policy gave no valid verdict")
 
 const (
@@ -294,8 +300,7 @@ const (
 
 // verdict is the policy's, after what takes a clock.
 func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error) {
-	// In seconds: the latest of them do not fit into a time.
-	if in.Event.CreatedAt > nostr.Timestamp(time.Now().Add(g.cfg.FutureTolerance).Unix()) {
+	if g.ahead(in.Event) {
 		return Verdict{Decision: Later, Reason: reasonFuture}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
