@@ -324,10 +324,7 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if s.deletes(e) {
 		if err := s.store.Execute(context.WithoutCancel(ctx), e); err != nil {
 			s.log.Error("deletion could not be executed; it will be", "err", err)
-			select {
-			case s.unfinished <- struct{}{}:
-			default:
-			}
+			s.executeAgain()
 		}
 	}
 	s.followRemovals(context.WithoutCancel(ctx))
@@ -346,7 +343,16 @@ func (s *Sync) undo(ctx context.Context, e *nostr.Event) {
 		s.manager.Removed(e)
 	}
 	if err != nil {
-		s.log.Error("an event that may be deleted could not be removed", "event", e.ID, "err", err)
+		s.log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)
+		s.executeAgain()
+	}
+}
+
+// executeAgain has all stored deletions executed once more.
+func (s *Sync) executeAgain() {
+	select {
+	case s.unfinished <- struct{}{}:
+	default:
 	}
 }
 

@@ -1,0 +1,68 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+)
+
+// stuck is a backend that removes nothing as long as it is told so.
+type stuck struct {
+	*slicestore.SliceStore
+	keeps atomic.Bool
+}
+
+func (s *stuck) DeleteEvent(ctx context.Context, e *nostr.Event) error {
+	if s.keeps.Load() {
+		return errors.New("disk full")
+	}
+	return s.SliceStore.DeleteEvent(ctx, e)
+}
+
+// An event that was deleted between the hooks, and could not be removed in that moment,
+// was served until the next start.
+func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := &stuck{SliceStore: newSlice(t)}
+		e := event(alice, 1621, start)
+		deletion := event(alice, 5, start+5, nostr.Tag{"e", e.ID})
+		var store *imports
+		during := func(_ context.Context, stored *nostr.Event) error {
+			if stored.ID == e.ID {
+				importEvents(t, store, deletion)
+				db.keeps.Store(true)
+			}
+			return nil
+		}
+		relay.StoreEvent = append(relay.StoreEvent, during, db.SaveEvent)
+		relay.ReplaceEvent = append(relay.ReplaceEvent, db.ReplaceEvent)
+		relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
+		var s *Sync
+		s, store, _ = embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
+		stop := run(t, s)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		_, err := relay.AddEvent(t.Context(), e)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Contains(t, content(t, s.Store()), e.ID, "else nothing is tested")
+		db.keeps.Store(false)
+		time.Sleep(2 * unfinishedPause)
+		synctest.Wait()
+		assert.Equal(t, []string{deletion.ID}, content(t, s.Store()))
+		stop()
+	})
+}
