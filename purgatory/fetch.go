@@ -92,7 +92,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	}
 	defer func() { pl.free <- into }()
 	ask := f.question(ref, from)
-	if len(ask.ids) == 0 {
+	if len(ask.ids) == 0 && !ask.roomless {
 		return hunt.Complete, 0
 	}
 	if reason := f.refuses(ask); reason != "" {
@@ -337,7 +337,11 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, wan
 	case !room:
 		f.p.stats.drop("pull_refs")
 		pl.quarantine = nil
-		return errors.Join(fmt.Errorf("%w: %w", ErrLimit, errNoRoom), q.Discard())
+		err := errNoRoom
+		if bytes == seen.Bytes { // else nobody knows how much of it is whose
+			err = fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
+		}
+		return errors.Join(err, q.Discard())
 	}
 	pl.quarantine = nil
 	if err := q.Promote(ctx); err != nil {

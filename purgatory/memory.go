@@ -21,16 +21,22 @@ type question struct {
 	stranger bool // only a pull request names the server, or the objects
 	ids      []nip34.ObjectID
 	hash     [32]byte // of the ids
+	roomless bool     // it is not asked for some of the objects, which have no room
 }
 
-func newQuestion(ref filters.RepoRef, from egress.URL, n need, pulls bool) question {
+func (m *memory) question(now time.Time, ref filters.RepoRef, from egress.URL, n need, pulls bool) question {
 	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.own, from)}
 	h := sha256.New()
 	for _, id := range n.ids {
-		if _, ofState := slices.BinarySearchFunc(n.states, id, compareIDs); ofState != pulls {
-			q.ids = append(q.ids, id)
-			h.Write([]byte(id.String()))
+		if _, ofState := slices.BinarySearchFunc(n.states, id, compareIDs); ofState == pulls {
+			continue
 		}
+		if l, ok := m.lacks[ref][keyOfRoomless(from, id)]; pulls && ok && now.Before(l.until) {
+			q.roomless = true
+			continue
+		}
+		q.ids = append(q.ids, id)
+		h.Write([]byte(id.String()))
 	}
 	h.Sum(q.hash[:0])
 	return q
@@ -57,6 +63,16 @@ func keyOf(u egress.URL, pulls bool) urlKey {
 	if pulls {
 		s += " pulls"
 	}
+	return urlKeyOf(s)
+}
+
+// keyOfRoomless stands for one object that only pull requests name, and that has no room as a
+// URL has it. Anybody writes these: it is asked for the others all the same.
+func keyOfRoomless(u egress.URL, id nip34.ObjectID) urlKey {
+	return urlKeyOf(u.String() + " " + id.String())
+}
+
+func urlKeyOf(s string) urlKey {
 	sum := sha256.Sum256([]byte(s))
 	return urlKey(sum[:12])
 }
@@ -115,11 +131,11 @@ func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n n
 }
 
 func (m *memory) prefer(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
-	first, rest := newQuestion(ref, from, n, false), newQuestion(ref, from, n, true)
+	first, rest := m.question(now, ref, from, n, false), m.question(now, ref, from, n, true)
 	if !slices.Contains(n.own, from) {
 		first, rest = rest, first
 	}
-	if len(first.ids) == 0 || (len(rest.ids) > 0 && m.yields(now, first, rest)) {
+	if len(rest.ids) > 0 && (len(first.ids) == 0 || m.yields(now, first, rest)) || rest.roomless && len(first.ids) == 0 {
 		return rest
 	}
 	return first
@@ -150,7 +166,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
 		return "host_day"
 	}
-	if m.lacking(now, q) {
+	if len(q.ids) == 0 || m.lacking(now, q) {
 		return "lacking"
 	}
 	return ""
@@ -172,7 +188,8 @@ func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
 // learn takes in what a server sent. One that does not have what it was asked for is
 // asked less and less often, until it is asked for something else. One that went beyond a
 // limit is asked for half of it, what came stays; if that is one object, it is not asked
-// again for this repository before the next day.
+// again for this repository before the next day, or for this object if it is the pull
+// requests that have no room for it.
 func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	if seen.Bytes > 0 {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
@@ -187,6 +204,12 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:
 		l := m.lacks[q.repo][q.key()]
 		m.remember(q, lack{hash: q.hash, halved: l.halved + 1, from: l.from, passed: true})
+	case errors.Is(seen.Err, ErrLimit) && errors.Is(seen.Err, errNoRoom):
+		m.put(q.repo, keyOfRoomless(q.from, q.ids[0]), lack{whatever: true, until: now.Add(day)})
+		if l, ok := m.lacks[q.repo][q.key()]; ok && l.halved > 0 { // the others are fewer now
+			l.halved--
+			m.remember(q, l)
+		}
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:

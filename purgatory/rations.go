@@ -46,6 +46,28 @@ type rations struct {
 type weighed struct {
 	of    map[filters.EventID]int64
 	state [sha256.Size]byte
+	// stale are those of which it must be found again: what they need somebody else had as
+	// well, for whom it counted, and who has no ref any more, or may not have been weighed.
+	stale map[filters.EventID]struct{}
+	again bool // one more has gone since these began to be weighed
+}
+
+// begin has all weighed again if one has gone for which anything counted: others may keep
+// that. Those that are being weighed again are done with first.
+func (w weighed) begin(refs Refs) weighed {
+	gone := w.again
+	for id, bytes := range w.of {
+		_, has := refs.At[nip34.EventRef(id)]
+		gone = gone || bytes > 0 && !has
+	}
+	if w.again = gone; !gone || len(w.stale) > 0 {
+		return w
+	}
+	w.again, w.stale = false, make(map[filters.EventID]struct{}, len(w.of))
+	for id := range w.of {
+		w.stale[id] = struct{}{}
+	}
+	return w
 }
 
 // stateOf is a hash of what branches and tags are at.
@@ -214,7 +236,7 @@ func (x *rations) pulls(a asked, known map[filters.EventID]*nip34.PullRequest, w
 // and those that want one.
 func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	weights := make(map[filters.EventID]int64)
-	out := weighed{weights, stateOf(a.refs)}
+	out := weighed{of: weights, state: stateOf(a.refs), stale: make(map[filters.EventID]struct{})}
 	if x.p.git.weigher == nil {
 		return out, nil
 	}
@@ -226,19 +248,24 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 			but = append(but, id)
 		}
 	}
-	var unknown []filters.EventID
+	var unknown, stale []filters.EventID
 	x.mu.Lock()
 	past := x.weights[a.ref]
 	x.mu.Unlock()
 	if past.of != nil {
-		out.state = past.state
+		past = past.begin(a.refs)
+		out.state, out.again = past.state, past.again
 	}
 	for name, at := range a.refs.At {
 		id, ok := eventOf(name)
 		w, weighed := past.of[id]
+		_, again := past.stale[id]
 		switch {
 		case ok && !weighed:
 			unknown = append(unknown, id)
+		case ok && again:
+			weights[id] = w // until it is weighed
+			stale = append(stale, id)
 		case ok:
 			weights[id] = w
 			needed(at)
@@ -247,7 +274,8 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 		}
 	}
 	until := min(a.until, a.watch.Worked()+weighShare)
-	for _, id := range unknown {
+	var later []nip34.ObjectID
+	for _, id := range append(unknown, stale...) {
 		at := a.refs.At[nip34.EventRef(id)]
 		if _, has := here[at]; has {
 			weights[id] = 0
@@ -257,7 +285,16 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 				return out, err
 			}
 			weights[id] = w
+		} else { // what it needs counts for nobody yet
+			later = append(later, at)
+			if _, weighed := weights[id]; weighed {
+				out.stale[id] = struct{}{}
+			}
+			continue
 		}
+		needed(at)
+	}
+	for _, at := range later {
 		needed(at)
 	}
 	for _, pr := range a.pulls {
@@ -269,6 +306,9 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 			return out, err
 		}
 		weights[pr.ID] = w
+		if len(later) > 0 {
+			out.stale[pr.ID] = struct{}{}
+		}
 		needed(pr.Tip)
 	}
 	return out, nil
@@ -325,12 +365,12 @@ func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *
 // note remembers what refs take up that there are now, and counts what has none.
 func (x *rations) note(a asked, out answered) {
 	for id := range out.over {
-		if _, had := a.refs.At[nip34.EventRef(id)]; had {
+		if _, had := a.refs.At[nip34.EventRef(id)]; had { // what counted for it others may need
 			x.p.stats.drop("pull_displaced")
 		} else {
 			x.p.stats.drop("pull_refs")
+			delete(out.weighed.of, id)
 		}
-		delete(out.weighed.of, id)
 	}
 	if a.bytes >= 0 { // what a push brings is weighed when it is here
 		for _, pr := range a.pulls {

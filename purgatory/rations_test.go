@@ -312,3 +312,95 @@ func TestRefsWithoutAListAreBounded(t *testing.T) {
 		require.Empty(t, before, "nobody knows whose they are")
 	})
 }
+
+// A pull request that has no room, which whoever has a hundred can have at will, had the
+// server that sent its data not asked for anybody's for a day, a maintainer's own as well.
+func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.relay.put(announce(alice, now()-50, "own.example/r.git"))
+		s := serving(1, 20, 21)
+		s.Bytes = 300
+		w.git.Serve(clone("own.example/r.git"), s)
+		w.git.Size(object(20), 5000)
+		w.git.Size(object(21), 300)
+		// 100 refs, of what is here
+		for i := range 100 {
+			w.held(proposes(carol, now()-nostrTime(100-i), 1, "x"))
+			if i%10 == 0 {
+				wait(100 * time.Millisecond)
+			}
+		}
+		wait(time.Second)
+		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
+		old := proposes(carol, now()-1_000_000, 20, "old")
+		w.held(old)
+		wait(3 * time.Minute)
+		require.False(t, w.hasRef(old))
+		honest := proposes(dave, now(), 21, "honest")
+		w.held(honest)
+		wait(25 * time.Minute)
+		require.True(t, w.hasRef(honest))
+		require.True(t, w.relay.has(honest))
+	})
+}
+
+// What two pull requests need counted for one of them, and for none when that one had no
+// ref any more: strangers had as much as they liked, a limit at a time.
+func TestSharedDataStaysWeighed(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.git.Size(object(2), 900)
+		w.git.Size(object(3), 900)
+		w.git.Size(object(4), 900)
+		at := now() - 100
+		a, b := proposes(carol, at, 2, "a"), proposes(dave, at+1, 2, "b")
+		w.held(a)
+		wait(time.Second)
+		w.held(b)
+		wait(time.Second)
+		require.True(t, w.hasRef(a))
+		require.True(t, w.hasRef(b))
+		c := proposes(bob, at+2, 3, "c")
+		d := proposes(bob, at+3, 3, "d")
+		w.held(c)
+		wait(time.Second)
+		w.held(d)
+		wait(time.Second)
+		w.held(proposes(bob, at+4, 4, "e"))
+		wait(time.Second)
+		for i := range 3 {
+			w.held(proposes(bob, at+5, 1, strings.Repeat("next", i)))
+			wait(time.Second)
+		}
+		sum := map[nip34.ObjectID]bool{}
+		for _, at := range w.git.RefsOf(repoOf(alice)) {
+			if at != object(1) {
+				sum[at] = true
+			}
+		}
+		require.LessOrEqual(t, len(sum), 1)
+	})
+}
+
+// What one server had sent, and was not complete, counted for whoever's data came after it:
+// that had no room, and was not asked for again for a day.
+func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.git.Needs(object(30), object(31))
+		for i, at := range []string{"part.example/r.git", "whole.example/r.git"} {
+			s := serving(30 - 9*i)
+			s.Bytes = int64(900 - 600*i)
+			w.git.Serve(clone(at), s)
+		}
+		w.held(carol.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			nostrTag{"c", object(30).String()}, nostrTag{"clone", "https://part.example/r.git"}))
+		wait(10 * time.Second)
+		honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			nostrTag{"c", object(21).String()}, nostrTag{"clone", "https://whole.example/r.git"})
+		w.held(honest)
+		wait(15 * time.Minute)
+		require.True(t, w.hasRef(honest))
+	})
+}
