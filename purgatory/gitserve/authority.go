@@ -95,7 +95,8 @@ func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []com
 }
 
 // ration asks a [Rationer] about the refs of events that a push is to make, of which now
-// are there. What else comes with branches or tags is theirs as far as anybody can tell.
+// are there. What else comes with branches or tags is theirs as far as anybody can tell, unless
+// they are there as well: anybody may name those.
 func ration(ctx context.Context, a Authority, ref filters.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
 	x, ok := a.(Rationer)
 	if !ok {
@@ -105,8 +106,9 @@ func ration(ctx context.Context, a Authority, ref filters.RepoRef, dir string, c
 	for _, c := range commands {
 		id, of := eventOf(c.ref)
 		switch {
-		case !of:
+		case !of && now[c.ref] != c.new:
 			bytes = 0
+		case !of:
 		case now[c.ref].IsZero():
 			ids = append(ids, id)
 		}

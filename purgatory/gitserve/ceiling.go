@@ -22,6 +22,7 @@ type ceiling struct {
 	all   int64
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
+	warn  func(ref filters.RepoRef, err error) // that something could not be found out
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -41,6 +42,9 @@ type size struct {
 	// theirs is what only pull requests need of these, as far as it matters; coming is
 	// what pushes for those take that are under way.
 	theirs, coming int64
+	parted         int64     // what was measured when that was found out, or not
+	tried          time.Time // when
+	failed         bool
 }
 
 // own is what counts for the owner. Anybody can write pull requests: these have a room of
@@ -63,7 +67,7 @@ var (
 
 func newCeiling(repos *Repositories, cfg Config) *ceiling {
 	return &ceiling{
-		weigh: func(context.Context, string) (int64, error) { return 0, nil },
+		weigh: func(context.Context, string) (int64, error) { return 0, nil }, warn: func(filters.RepoRef, error) {},
 		repos: repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
@@ -87,9 +91,7 @@ func (c *ceiling) begin(ctx context.Context, ref filters.RepoRef, pulls bool, as
 	if err := c.measure(ref.Owner.String(), now); err != nil {
 		return nil, err
 	}
-	if err := c.part(ctx, ref.Owner); err != nil {
-		return nil, err
-	}
+	c.part(ctx, ref, now)
 	if c.all > 0 && c.stale(now) {
 		aside(c.walk)
 	}
@@ -190,22 +192,39 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 }
 
 // part finds out what pull requests have of what an owner has, where that may matter: where
-// they have together more than half of what each of them may.
-func (c *ceiling) part(ctx context.Context, owner filters.PubKey) error {
-	folder := owner.String()
+// they have together more than half of what each of them may. Anybody can make that take
+// long, or more than git may have: what can't be found out is as it was, and is tried again
+// after a while.
+func (c *ceiling) part(ctx context.Context, ref filters.RepoRef, now time.Time) {
+	folder := ref.Owner.String()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := c.sizes[folder]
-	c.mu.Unlock()
-	if c.owner == 0 || s.bytes <= c.owner/2 {
-		return nil
+	if c.owner == 0 || s.bytes <= c.owner/2 || now.Sub(s.tried) < sizeAge && (s.failed || s.parted == s.measured) {
+		return
 	}
+	s.parted, s.tried, s.failed = s.measured, now, false
+	c.sizes[folder] = s
+	c.mu.Unlock()
+	theirs, err := c.weighAll(context.WithoutCancel(ctx), folder) // it is for others as well
+	c.mu.Lock()
+	s = c.sizes[folder]
+	if s.failed = err != nil; s.failed {
+		c.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
+	} else {
+		s.theirs = min(theirs, s.measured)
+	}
+	c.sizes[folder] = s
+}
+
+// weighAll weighs the pull requests of all repositories of an owner.
+func (c *ceiling) weighAll(ctx context.Context, folder string) (theirs int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partMost)
 	defer cancel()
 	entries, err := fs.ReadDir(c.repos.root.FS(), folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("measuring pull requests: %w", err)
+		return 0, err
 	}
-	var theirs int64
 	for _, e := range entries {
 		at := path.Join(folder, e.Name())
 		if _, err := c.repos.root.Stat(path.Join(at, "HEAD")); err != nil {
@@ -213,16 +232,11 @@ func (c *ceiling) part(ctx context.Context, owner filters.PubKey) error {
 		}
 		n, err := c.weigh(ctx, filepath.Join(c.repos.dir, filepath.FromSlash(at)))
 		if err != nil {
-			return fmt.Errorf("measuring pull requests: %w", err)
+			return 0, err
 		}
 		theirs += n
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s = c.sizes[folder]
-	s.theirs = min(theirs, s.measured)
-	c.sizes[folder] = s
-	return nil
+	return theirs, nil
 }
 
 // partMost bounds the time in which that is found out.

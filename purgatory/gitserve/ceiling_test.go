@@ -98,6 +98,48 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	require.Contains(t, out, errOwnerFull.Error())
 }
 
+// Pull requests that git could not weigh in time, or with the memory that it may have, had
+// everything refused that was pushed to their owner, each time after all of that time.
+func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
+	const mib = 1 << 20
+	r := newRig(t, Config{MaxOwnerBytes: 4 * mib})
+	push := func(size int) {
+		t.Helper()
+		tip, _ := r.file(t, "f", random(t, size))
+		r.says(map[string]string{"refs/heads/main": tip})
+		out, err := try(t, r.work, "push", "-f", r.repo(), "main")
+		require.NoError(t, err, out)
+	}
+	push(5 * mib / 2)
+	n := 0
+	weigh := r.git.ceiling.weigh
+	r.git.ceiling.weigh = func(context.Context, string) (int64, error) {
+		n++
+		return 0, context.DeadlineExceeded
+	}
+	for range 3 {
+		push(1000)
+	}
+	require.Equal(t, 1, n, "and not again at once")
+	r.git.ceiling.weigh = func(ctx context.Context, dir string) (int64, error) {
+		n++
+		return weigh(ctx, dir)
+	}
+	l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
+	require.NoError(t, err)
+	l.end()
+	require.Equal(t, 1, n)
+	s := r.git.ceiling.sizes[owner.PubKey().String()]
+	s.tried = s.tried.Add(-sizeAge)
+	r.git.ceiling.sizes[owner.PubKey().String()] = s
+	for range 3 {
+		l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
+		require.NoError(t, err)
+		l.end()
+	}
+	require.Equal(t, 2, n, "nor as long as nothing changes")
+}
+
 // What is measured is what lies there, with what is about to come.
 func TestCeilingMeasures(t *testing.T) {
 	repos := newRepositories(t)

@@ -82,7 +82,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
-	h.ceiling.weigh = h.weighPulls
+	h.ceiling.weigh, h.ceiling.warn = h.weighPulls, h.warn
 	return h, nil
 }
 
@@ -398,8 +398,14 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			h.stage(ctx, w, &upload{ref: ref, dir: dir, visit: v, body: body, req: req, said: said})
 			return
 		}
-		var l *levy
-		if l, err = h.ceiling.begin(ctx, ref, req.forEvents(), h.beside); err == nil {
+		var (
+			l      *levy
+			theirs bool
+		)
+		if theirs, err = h.forEvents(ref, req); err == nil {
+			l, err = h.ceiling.begin(ctx, ref, theirs, h.beside)
+		}
+		if err == nil {
 			err = h.receive(body, l)
 		}
 		defer l.end()

@@ -250,6 +250,33 @@ func TestRefsOfEventsAreRationed(t *testing.T) {
 	require.Len(t, a.asked, 2, "not of what is there")
 }
 
+// Whoever named a branch in his push, and where it is, had what came for a pull request
+// counted for nobody, and taken for the owner's: it went past both bounds.
+func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
+	for i := range 3 {
+		r := newRig(t, Config{MaxOwnerBytes: 1 << 20})
+		a := &rationer{authority: r.authority}
+		r.git.auth = a
+		first := r.tip
+		r.says(map[string]string{"refs/heads/main": first})
+		git(t, r.work, "push", "-q", r.repo(), "main")
+		same := []string{first + " " + first + " refs/heads/main", one + " " + first + " refs/heads/main", null + " " + null + " refs/heads/none"}[i]
+		tip := r.commit(t, fmt.Sprint("next", i))
+		r.tips[event] = tip
+		text := r.rawPush(t, tip+"\n^"+first+"\n", same+"\x00report-status", null+" "+tip+" refs/nostr/"+event)
+		require.Contains(t, text, "ok refs/nostr/"+event, same)
+		require.Contains(t, r.has(t), "refs/nostr/"+event)
+		require.Positive(t, a.bytes, same)
+		// What a state newly says is its owner's.
+		more := r.commit(t, "more")
+		r.says(map[string]string{"refs/heads/main": more})
+		r.tips[stranger(1)] = more
+		text = r.rawPush(t, more+"\n^"+first+"\n", first+" "+more+" refs/heads/main\x00report-status", null+" "+more+" refs/nostr/"+stranger(1))
+		require.Contains(t, text, "ok refs/nostr/"+stranger(1))
+		require.Zero(t, a.bytes)
+	}
+}
+
 // A newer state may come while a pack does: what counts is the state under the lock.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, Config{})

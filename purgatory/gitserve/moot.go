@@ -16,9 +16,8 @@ import (
 // repository, as it would though git moved nothing. It is called with the lock of the
 // repository; the refs of the push are returned as they are.
 func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
-	now, err = barerepo.Refs(filepath.Join(h.repos.dir, filepath.FromSlash(place(ref))), req.names())
-	if err != nil {
-		return nil, false, fmt.Errorf("reading refs: %w", err)
+	if now, err = h.refs(ref, req); err != nil {
+		return nil, false, err
 	}
 	stale, moves := make(map[nip34.RefName]string), false
 	for _, c := range req.commands {
@@ -39,6 +38,15 @@ func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) 
 		return now, false, nil
 	}
 	return now, true, nil
+}
+
+// refs reads where the refs are that a push names.
+func (h *Handler) refs(ref filters.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
+	now, err := barerepo.Refs(filepath.Join(h.repos.dir, filepath.FromSlash(place(ref))), req.names())
+	if err != nil {
+		return nil, fmt.Errorf("reading refs: %w", err)
+	}
+	return now, nil
 }
 
 // report answers a push without git, if the client wants to hear anything.
