@@ -85,6 +85,9 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	out, err := pull(2)
 	require.Error(t, err)
 	require.Contains(t, out, errPullsFull.Error())
+	out, err = try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(2), "main:refs/nostr/"+stranger(9))
+	require.Error(t, err, "nor beside one whose event is not here")
+	require.Contains(t, out, errPullsFull.Error())
 	push := func(size int) (string, error) {
 		git(t, r.work, "switch", "-q", "main")
 		tip, _ := r.file(t, "f", random(t, size))

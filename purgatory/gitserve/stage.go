@@ -259,7 +259,15 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	l, err := h.ceiling.begin(ctx, p.ref, false, h.beside)
+	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.MaxCommands, maxCommandBytes)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := h.forEvents(p.ref, only)
+	if err != nil {
+		return nil, err
+	}
+	l, err := h.ceiling.begin(ctx, p.ref, theirs, h.beside)
 	defer l.end()
 	if err == nil {
 		err = l.charge(info.Size())
@@ -268,10 +276,6 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 		return nil, err
 	}
 	said := &answered{header: make(http.Header)}
-	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.MaxCommands, maxCommandBytes)
-	if err != nil {
-		return nil, err
-	}
 	refused, err := h.change(ctx, said, p.visit, p.ref, only, call{
 		dir: p.dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request", body: file,
 		cpu: pushTime(info.Size()),
