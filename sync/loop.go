@@ -502,7 +502,7 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	l.step(ctx, plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: result, Cursors: cursors,
 		Reconciled: msg.done.Report.Method&session.Negent != 0,
-		Unsaved:    unsaved,
+		Unsaved:    unsaved, Late: !unsaved && result == plan.Failed && msg.done.Report.Late,
 	})
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})

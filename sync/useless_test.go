@@ -152,6 +152,30 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 	})
 }
 
+// What takes more than the time of one batch is fetched by many. Each of them counted as a
+// failure, so that after some the relay was left alone for an hour before each next one.
+func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		spammer := relaytest.NewCheapKey("spammer")
+		for i := range 20_000 { // the allowance is 2,000 at once, then ten a second
+			a.Publish(spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
+		}
+		r, _ := hosted(t, net, relaysync.Config{BatchTimeout: time.Minute}, "a.example")
+		defer r.stop()
+		began := time.Now()
+		for whole := false; !whole; {
+			after(time.Minute)
+			s := r.relay("wss://a.example")
+			whole = s.Confirmed == s.Wanted
+			require.Less(t, time.Since(began), 12*time.Hour)
+		}
+		t.Logf("30 batches of a minute: all was there after %v", time.Since(began))
+		require.Less(t, time.Since(began), time.Hour)
+	})
+}
+
 // Whoever sends most had most of the signatures checked. A relay has one event at the
 // door at a time, and 2,000 in vain: ten relays that send states without end hold up the
 // live events of an honest one by less than the blink of an eye.

@@ -59,8 +59,10 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
 		failures = &r.unsaved
 	}
-	*failures++
-	until := now.Add(p.retryAfter(*failures))
+	if !in.Late { // else there is just more than fits into the time of a batch
+		*failures++
+	}
+	until := now.Add(p.retryAfter(max(1, *failures)))
 	if in.Result == Refused {
 		until = now.Add(p.longer(p.cfg.RetryMax))
 	}

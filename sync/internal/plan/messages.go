@@ -66,6 +66,8 @@ type (
 		Reconciled bool
 		// Unsaved: it failed since what it brought could not be saved here.
 		Unsaved bool
+		// Late: it failed only since its time was over, in which something came.
+		Late bool
 	}
 	// Saving says that nothing that comes can be saved, or that it can again.
 	Saving struct{ Nothing bool }

@@ -111,6 +111,8 @@ type Report struct {
 	// PageSize is the largest page the relay ever gave, as far as is known by now.
 	PageSize int
 	Err      string // why it failed; a relay may have written it
+	// Late: it failed only since its time was over. Events had come.
+	Late bool
 }
 
 // Method is how history was fetched.

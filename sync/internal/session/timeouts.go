@@ -71,6 +71,7 @@ const ahead = time.Hour
 // got: to reconcile again would begin with the same ids, and never come to the others.
 func (s *Session) expire(b *batch, now time.Time) {
 	s.leaveNegQueue(b)
+	b.report.Late = b.result < plan.Failed && b.report.Events > 0
 	for _, q := range s.queriesOf(b) {
 		if q.state == qFetching && q.parent == nil && q.reached() == 0 {
 			q.below = now.Add(ahead).Unix()
