@@ -32,6 +32,7 @@ type account struct {
 	lastFailure  time.Time
 	lastAttempt  time.Time
 	next         time.Time
+	elsewhere    int  // failures since then at other addresses of a name that has this one
 	open         int  // connections that are made or stand, and are not proven
 	shared       bool // a host was proven here
 }
@@ -41,6 +42,10 @@ type provenHost struct{ at []netip.Prefix }
 
 // mostProofs bounds the addresses kept of one host. Some names have dozens.
 const mostProofs = 16
+
+// mostElsewhere is how many failures in a row at other addresses count for one that is not
+// tried itself meanwhile. A server with two is tried at them in turn.
+const mostElsewhere = 3
 
 // sharedBackoff is the longest wait at an address where a host was proven. It has a
 // server of the kind that is looked for, maybe the front end of many, to which an
@@ -85,7 +90,7 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 	if idle := now.Sub(a.next); a.failures > 0 && !l.dead(a) && idle > l.cfg.MaxBackoff {
 		a.failingSince = a.failingSince.Add(idle) // nobody tried: no sign of death
 	}
-	a.lastAttempt = now
+	a.lastAttempt, a.elsewhere = now, 0
 	a.open++
 	l.tokens--
 	l.accounts.set(t.key, a)
@@ -140,15 +145,21 @@ func (l *ledger) fill(now time.Time) {
 	l.filledAt = now
 }
 
-// end ends a connection. Without proof it was a failure, whatever ended it.
+// end ends a connection. Without proof it was a failure, whatever ended it. It counts for
+// the other addresses of the name as well, but lengthens a wait of theirs a few times only: a
+// name can be given anybody's address, and what fails elsewhere again and again must not keep
+// who is at home there from ever being tried.
 func (l *ledger) end(t *ticket, now time.Time) {
 	if !l.cancel(t) || t.second || t.fine {
 		return
 	}
 	l.failFor(t.key, now)
 	for i, p := range t.others {
-		if p != t.key.prefix && !slices.Contains(t.others[:i], p) {
-			l.failFor(accountKey{p, t.key.moved}, now)
+		if k := (accountKey{p, t.key.moved}); p != t.key.prefix && !slices.Contains(t.others[:i], p) {
+			if l.account(k).elsewhere < mostElsewhere {
+				l.failFor(k, now)
+				l.account(k).elsewhere++
+			}
 		}
 	}
 }
