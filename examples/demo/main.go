@@ -28,7 +28,7 @@ import (
 
 func main() {
 	serve := flag.Bool("serve", false, "leave everything running until interrupted")
-	limit := flag.Duration("limit", 100*time.Second, "give up when the sync takes longer")
+	limit := flag.Duration("limit", 100*time.Second, "give up when the sync takes longer; two fifths of it are how long events wait for git data")
 	verbose := flag.Bool("v", false, "log what the sync does to standard error")
 	flag.Parse()
 	if !*verbose {
@@ -50,7 +50,7 @@ func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
 		return fmt.Errorf("making a folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	w, err := newWorld(ctx, dir)
+	w, err := newWorld(ctx, dir, limit)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
 	wg.Go(func() { w.us.run(running) })
 
 	show := newProgress(os.Stdout, w.names(), time.Now())
-	if err := catchUp(ctx, w, show, limit); err != nil {
+	if err := catchUp(ctx, w, show, waits, limit); err != nil {
 		waits.table(os.Stdout)
 		return errors.Join(err, waits.end())
 	}
@@ -108,7 +108,7 @@ func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
 
 // catchUp waits until everything was fetched, and starts the relay that is down
 // once our relay has noticed.
-func catchUp(ctx context.Context, w *world, show *progress, limit time.Duration) error {
+func catchUp(ctx context.Context, w *world, show *progress, waits *waits, limit time.Duration) error {
 	wanted := w.hub.expected()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -121,6 +121,9 @@ func catchUp(ctx context.Context, w *world, show *progress, limit time.Duration)
 			show.table(w.us.server.Sync().Status())
 			return errors.Join(fmt.Errorf("not synced: %w", ctx.Err()), compare(context.WithoutCancel(ctx), &w.us, w.hub))
 		case <-ticker.C:
+		}
+		if err := waits.tooLate(); err != nil {
+			return err
 		}
 		s := w.us.server.Sync().Status()
 		for _, r := range s.Relays {

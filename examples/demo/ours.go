@@ -32,8 +32,9 @@ import (
 // reachable: it is not public.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// hold is how long an event may wait for its git data. Elsewhere it is half an hour.
-const hold = 40 * time.Second
+// holdFor is how long an event may wait for its git data, elsewhere half an hour: so much
+// of the time that the sync may take. On a slow machine more of both is needed.
+func holdFor(limit time.Duration) time.Duration { return limit * 2 / 5 }
 
 // ourRelay is a khatru relay with its events and repositories on disk, made a GRASP
 // server by graspsync.
@@ -43,6 +44,7 @@ type ourRelay struct {
 	db       *eventbadger.BadgerBackend
 	kept     *filestate.Store
 	server   *grasp.Server
+	hold     time.Duration // how long events wait for git data
 }
 
 func (o *ourRelay) addr() string { return o.listener.Addr().String() }
@@ -94,7 +96,7 @@ func (o *ourRelay) open(ctx context.Context, dir, bootstrap string, verbose bool
 			Health:         health.Config{BaseBackoff: time.Second},
 		},
 		Purgatory: purgatory.Config{
-			Observe: observe, Hold: hold, Backoff: time.Second, MaxBackoff: 5 * time.Second,
+			Observe: observe, Hold: o.hold, Backoff: time.Second, MaxBackoff: 5 * time.Second,
 			// Two servers have the git data of all: more than anybody else's may be asked.
 			DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000},
 		},

@@ -104,7 +104,7 @@ func (w *waits) act(r *repo, do func() error) {
 // push is what an owner does who has published a state, and contributors who will
 // publish pull requests.
 func (w *waits) push(ctx context.Context, r *repo) error {
-	until := time.Now().Add(hold)
+	until := time.Now().Add(w.us.hold)
 	args := []string{"push", "--quiet", w.us.url(r.path), "refs/heads/*:refs/heads/*", "refs/tags/*:refs/tags/*"}
 	for _, p := range r.pulls {
 		args = append(args, fmt.Sprintf("refs/pull/%d/head:%s", p.number, p.ref()))
@@ -125,6 +125,16 @@ func (w *waits) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failed
+}
+
+// tooLate says if events expired whose data was there to be had.
+func (w *waits) tooLate() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.ended[kindRepo][purgatory.Expired]; n > 1 {
+		return fmt.Errorf("%d repositories expired after %s: this machine needs more time, see -limit", n, w.us.hold)
+	}
+	return nil
 }
 
 // table prints what became of what waited, and what the git servers gave.

@@ -19,8 +19,9 @@ type world struct {
 }
 
 // newWorld makes all but our relay, and starts what is not down at first.
-func newWorld(ctx context.Context, dir string) (w *world, err error) {
+func newWorld(ctx context.Context, dir string, limit time.Duration) (w *world, err error) {
 	w = &world{dir: dir, workshop: filepath.Join(dir, "workshop")}
+	w.us.hold = holdFor(limit)
 	if err := w.us.reserve(); err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (w *world) clone(ctx context.Context) (refs int, err error) {
 
 // expire waits until what waits in vain has expired.
 func (w *world) expire(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hold+10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, w.us.hold+10*time.Second)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
