@@ -2,6 +2,7 @@ package grasp_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -20,15 +21,15 @@ import (
 // What makes the relay of the README's quick start a GRASP server: it is compiled, and
 // compared with the README below.
 func Example() {
-	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, memory *filestate.Store) error {
+	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, memory *filestate.Store, listener net.Listener) error {
 		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: memory})
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-		front := &http.Server{Addr: "127.0.0.1:3334", Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		front := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 		defer front.Close()
-		go front.ListenAndServe()
+		go front.Serve(listener)
 		return server.Run(ctx) // until ctx ends
 	}
 	_ = serve
@@ -37,7 +38,7 @@ func Example() {
 func TestReadmeShowsTheExample(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "memory *filestate.Store) error {\n")
+	_, rest, ok := strings.Cut(string(source), "listener net.Listener) error {\n")
 	require.True(t, ok)
 	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
 	require.True(t, ok)

@@ -2,6 +2,7 @@ package khatruadapter_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -28,7 +29,11 @@ func Example_embed() {
 		defer db.Close()
 		relay := khatru.NewRelay()
 		relay.Negentropy = true
-		front := &http.Server{Addr: "127.0.0.1:3334", Handler: relay, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		listener, err := net.Listen("tcp", "127.0.0.1:3334")
+		if err != nil {
+			return err
+		}
+		front := &http.Server{Handler: relay, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 		defer front.Close()
 
 		identity, err := nip34.ParseIdentity("grasp.example.com")
@@ -44,7 +49,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		go front.ListenAndServe()
+		go front.Serve(listener)
 		return sync.Run(ctx) // until ctx ends
 	}
 	_ = serve
