@@ -76,8 +76,10 @@ type Config struct {
 	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose
 	// authors have no say in it, in bytes, besides what branches and tags need: what was
 	// merged, or was here before, counts for nothing. Beyond it the largest of whoever takes
-	// up the most gives way. What has given way stays on the disk until it is maintained,
-	// and Grace is over. It needs a [Weigher]. Defaults to 1 GiB.
+	// up the most gives way. What has given way stays on the disk until the repository is
+	// maintained, at once if it is half of this, and for an hour at least: where it is as
+	// much as this, nothing more gives way until then, and what would need that is refused.
+	// It needs a [Weigher]. Defaults to 1 GiB.
 	MaxPullBytes int64
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int

@@ -201,11 +201,7 @@ func (p *Purgatory) dropRef(ctx context.Context, ref filters.RepoRef, id filters
 	if !exists {
 		return nil
 	}
-	if err = p.git.Align(ctx, dir, []RefChange{{Name: name, Old: at}}, nip34.RefName{}); err != nil {
-		p.doubt(ref, journal{}) // one ref is there or not: only locks can be left
-		return fmt.Errorf("removing a ref: %w", err)
-	}
-	return nil
+	return p.rations.remove(ctx, ref, dir, refs, RefChange{Name: name, Old: at})
 }
 
 // dropStrays removes refs of data that was pushed to repositories which its event does

@@ -237,6 +237,9 @@ type Maintenance struct {
 	// Now has all of it done, whether or not it is worth its cost, and without grace:
 	// what no ref and nothing of Keep names is gone at the end.
 	Now bool
+	// Prune has it looked for what nothing names though that was done lately. What was
+	// fetched an hour ago or earlier, and that nothing names by now, goes as well.
+	Prune bool
 }
 
 // Maintained is what maintenance has done.
@@ -246,6 +249,7 @@ type Maintained struct {
 	Removed   int           // packs that went
 	Freed     int64         // bytes; negative if what is there has grown
 	Pruned    bool          // it was looked for what nothing names any more
+	Unnamed   int64         // bytes of what that has found and left, for its grace; if Pruned
 	Locked    time.Duration // the longest time for which the lock was held
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,13 @@ const (
 	// upkeepRest bounds the pause after each. Up to there, no more than half of one
 	// processor's time goes there.
 	upkeepRest = time.Minute
+	// upkeepDisplaced is how often it is seen to what has given way, where that is much, and
+	// upkeepShare how many times as long as the last time took it is left alone after that.
+	upkeepDisplaced = 10 * time.Minute
+	upkeepShare     = 10
+	// displacedGrace is the grace of what nothing names where strangers' data has given way:
+	// longer than any push or fetch takes. What was the owner's is named by logs.
+	displacedGrace = time.Hour
 	// maxUpkeep bounds the repositories that wait for their turn.
 	maxUpkeep = 100_000
 	// rememberRefs is how long what a ref pointed to can be had back from its log.
@@ -47,6 +56,13 @@ type maintenance struct {
 	queue  *upkeep.Queue
 	status MaintenanceStatus
 	pass   struct{ packs, looseRefs int } // of the turns since all were due
+	prunes map[filters.RepoRef]pruning    // of those where something has given way
+}
+
+// pruning is when it was looked for what nothing names, and how long that took.
+type pruning struct {
+	began time.Time
+	took  time.Duration
 }
 
 // MaintenanceStatus is what was done to put repositories in order, since the start.
@@ -66,7 +82,7 @@ type MaintenanceStatus struct {
 }
 
 func newMaintenance(p *Purgatory) *maintenance {
-	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep)}
+	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep), prunes: make(map[filters.RepoRef]pruning)}
 }
 
 // Maintain puts one repository in order at once, whatever that costs: when it returns,
@@ -87,6 +103,8 @@ func (m *maintenance) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
 	defer timer.Stop()
+	much := time.NewTicker(upkeepDisplaced)
+	defer much.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	resting := true
@@ -97,6 +115,10 @@ func (m *maintenance) run(ctx context.Context) {
 		case <-timer.C:
 			m.all(ctx)
 			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
+		case <-much.C:
+			for _, ref := range m.p.rations.crowded() {
+				m.displaced(ref)
+			}
 		case <-m.wake:
 		case <-pause.C:
 			resting = false
@@ -151,11 +173,48 @@ func (m *maintenance) brought(ref filters.RepoRef) {
 	due := m.queue.Pushed(ref, upkeepPushes)
 	m.mu.Unlock()
 	if due {
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.rouse()
 	}
+}
+
+func (m *maintenance) rouse() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// displaced notes that so much has given way in a repository that it is its turn at once,
+// or when it may be looked for it again.
+func (m *maintenance) displaced(ref filters.RepoRef) {
+	if m.mayPrune(ref, m.p.rations.displacedIn(ref), time.Now()) {
+		m.add(ref)
+		m.rouse()
+	}
+}
+
+// mayPrune reports whether it is to be looked for what has given way in a repository, so
+// many bytes: at once where that is much, else once in a period.
+func (m *maintenance) mayPrune(ref filters.RepoRef, bytes int64, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.prunes[ref]
+	rest := upkeepShare * last.took
+	if bytes < m.p.rations.much() {
+		rest = max(rest, upkeepPeriod)
+	}
+	return bytes > 0 && now.Sub(last.began) >= rest
+}
+
+// pruned notes that it was looked for what has given way, of which some may be left.
+func (m *maintenance) pruned(ref filters.RepoRef, began time.Time, left int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if left == 0 {
+		delete(m.prunes, ref)
+		return
+	}
+	m.prunes[ref] = pruning{began, time.Since(began)}
 }
 
 // one maintains the repository whose turn it is; found is false if there is none.
@@ -185,16 +244,24 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	done, err := p.git.maintain(ctx, Maintenance{
+	displaced := p.rations.displacedIn(ref)
+	how := Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
-		Keep: func(context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ref), nil },
+		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
 
 		Grace: p.cfg.Grace, Remember: rememberRefs, Now: now,
-	})
+	}
+	if !now && m.mayPrune(ref, displaced, began) {
+		how.Prune, how.Grace = true, min(how.Grace, displacedGrace)
+	}
+	done, err := p.git.maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
+	if done.Pruned && displaced > 0 {
+		m.pruned(ref, began, p.rations.pruned(ref, displaced, done.Unnamed))
+	}
 	m.mu.Lock()
 	st := &m.status
 	st.Runs++
@@ -217,8 +284,15 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 }
 
 // namedBy returns the objects that waiting events name, of those that concern a
-// repository.
-func (p *Purgatory) namedBy(ref filters.RepoRef) (ids []nip34.ObjectID) {
+// repository, and the newest state that is stored, of which something may be missing.
+func (p *Purgatory) namedBy(ctx context.Context, ref filters.RepoRef) (ids []nip34.ObjectID, err error) {
+	g, err := p.announced(ctx, ref.Identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	if s := g.newestStored(g.repository(ref)); s != nil {
+		ids = slices.Collect(maps.Values(s.Refs))
+	}
 	p.mu.Lock()
 	entries := p.ledger.Of(ref)
 	p.mu.Unlock()
@@ -236,7 +310,7 @@ func (p *Purgatory) namedBy(ref filters.RepoRef) (ids []nip34.ObjectID) {
 			}
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // snapshot is what was done, at one moment.

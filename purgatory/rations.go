@@ -39,6 +39,10 @@ type rations struct {
 	mu sync.Mutex
 	// guarded by mu
 	weights map[filters.RepoRef]weighed
+	// displaced is what had a ref and has none any more, but may still be on the disk, in
+	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart it
+	// is forgotten, and goes when its time has come.
+	displaced map[filters.RepoRef]int64
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
@@ -83,7 +87,7 @@ func stateOf(refs Refs) [sha256.Size]byte {
 }
 
 func newRations(p *Purgatory, relay Relay) *rations {
-	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed)}
+	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed), displaced: make(map[filters.RepoRef]int64)}
 	x.lister, _ = relay.(PullLister)
 	return x
 }
@@ -99,6 +103,7 @@ type asked struct {
 type answered struct {
 	over    map[filters.EventID]struct{} // of those that were asked for, and of others
 	gone    []RefChange                  // what others had
+	unswept bool                         // there was room but for what has given way before
 	weighed weighed
 }
 
@@ -130,7 +135,7 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 			refs++
 		}
 	}
-	if refs <= maxPullsOfAuthor && sum <= x.p.cfg.MaxPullBytes {
+	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.p.cfg.MaxPullBytes {
 		return out, nil
 	}
 	if x.lister == nil {
@@ -145,6 +150,9 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	if err != nil {
 		return out, err
 	}
+	if x.waitsForPrune(a, &out, ids) {
+		return out, nil
+	}
 	for _, id := range ids {
 		name := nip34.EventRef(id)
 		out.over[id] = struct{}{}
@@ -153,6 +161,140 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 		}
 	}
 	return out, nil
+}
+
+// much is of how many bytes that have given way a repository is rid at once.
+func (x *rations) much() int64 { return max(x.p.cfg.MaxPullBytes/2, 1) }
+
+// waitsForPrune reports whether pull requests that take up anything must wait until what
+// has given way is gone from the disk, and for which others would have to as well, and
+// refuses them then: else who pushes again and again could have any number of bytes there.
+func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) bool {
+	there, gone := x.displacedIn(a.ref), int64(0)
+	for _, id := range over {
+		if _, has := a.refs.At[nip34.EventRef(id)]; has {
+			gone += out.weighed.of[id]
+		}
+	}
+	most := x.p.cfg.MaxPullBytes
+	if there == 0 || there < most && there+gone <= most {
+		return false
+	}
+	x.p.upkeep.displaced(a.ref)
+	for _, pr := range a.pulls {
+		if out.weighed.of[pr.ID] > 0 || len(over) > 0 {
+			out.over[pr.ID] = struct{}{}
+			out.unswept = true
+		}
+	}
+	return out.unswept
+}
+
+// displacedIn returns how many bytes have given way in a repository and may be there still.
+func (x *rations) displacedIn(ref filters.RepoRef) int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.displaced[ref]
+}
+
+// displace notes that bytes have given way in a repository.
+func (x *rations) displace(ref filters.RepoRef, bytes int64) {
+	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
+		return // nobody would ever say that they are gone
+	}
+	x.mu.Lock()
+	if _, known := x.displaced[ref]; !known && len(x.displaced) >= maxUpkeep {
+		for other := range x.displaced { // any: it goes all the same, later
+			delete(x.displaced, other)
+			break
+		}
+	}
+	x.displaced[ref] += bytes
+	much := x.displaced[ref] >= x.much()
+	x.mu.Unlock()
+	if much {
+		x.p.upkeep.displaced(ref)
+	}
+}
+
+// pruned notes that it was looked for what had given way, was bytes, and that so many of
+// what nothing names are left; it returns what is on the disk of what gave way.
+func (x *rations) pruned(ref filters.RepoRef, was, unnamed int64) (left int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	left = max(0, x.displaced[ref]-was) + min(was, unnamed)
+	if x.displaced[ref] = left; left == 0 {
+		delete(x.displaced, ref)
+	}
+	return left
+}
+
+// crowded returns the repositories in which much has given way.
+func (x *rations) crowded() (refs []filters.RepoRef) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for ref, bytes := range x.displaced {
+		if bytes >= x.much() {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// Displaced returns how many bytes had the refs of pull requests in repositories of an
+// owner, have none any more, and may still be on the disk until these are maintained.
+func (p *Purgatory) Displaced(owner filters.PubKey) (bytes int64) {
+	p.rations.mu.Lock()
+	defer p.rations.mu.Unlock()
+	for ref, n := range p.rations.displaced {
+		if ref.Owner == owner {
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// remove removes the ref of an event from a repository that is locked, and counts what
+// only that needed.
+func (x *rations) remove(ctx context.Context, ref filters.RepoRef, dir string, refs Refs, c RefChange) error {
+	bytes := x.weightOf(ctx, ref, dir, refs, c)
+	if err := x.p.git.Align(ctx, dir, []RefChange{c}, nip34.RefName{}); err != nil {
+		x.p.doubt(ref, journal{}) // one ref is there or not: only locks can be left
+		return fmt.Errorf("removing a ref: %w", err)
+	}
+	x.displace(ref, bytes)
+	return nil
+}
+
+// weightOf returns what a ref takes up that is about to go. What can't be weighed is taken
+// for much, so that it is looked for.
+func (x *rations) weightOf(ctx context.Context, ref filters.RepoRef, dir string, refs Refs, c RefChange) int64 {
+	if x.p.git.weigher == nil {
+		return 0
+	}
+	id, _ := eventOf(c.Name)
+	x.mu.Lock()
+	bytes, known := x.weights[ref].of[id]
+	x.mu.Unlock()
+	if known {
+		return bytes
+	}
+	var but []nip34.ObjectID
+	for name, at := range refs.At {
+		if at == c.Old && name != c.Name {
+			return 0
+		}
+		if name != c.Name {
+			but = append(but, at)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, weighShare)
+	defer cancel()
+	bytes, err := x.p.git.weigh(ctx, dir, c.Old, but)
+	if err != nil {
+		return x.much()
+	}
+	return bytes
 }
 
 // choose returns those that must have no ref, of all that have or want one.
@@ -364,14 +506,20 @@ func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *
 
 // note remembers what refs take up that there are now, and counts what has none.
 func (x *rations) note(a asked, out answered) {
+	displaced := int64(0)
 	for id := range out.over {
-		if _, had := a.refs.At[nip34.EventRef(id)]; had { // what counted for it others may need
+		switch _, had := a.refs.At[nip34.EventRef(id)]; {
+		case had: // what counted for it others may need
 			x.p.stats.drop("pull_displaced")
-		} else {
+			displaced += out.weighed.of[id]
+		case out.unswept:
+			x.p.stats.drop("pull_unswept")
+		default:
 			x.p.stats.drop("pull_refs")
 			delete(out.weighed.of, id)
 		}
 	}
+	x.displace(a.ref, displaced)
 	if a.bytes >= 0 { // what a push brings is weighed when it is here
 		for _, pr := range a.pulls {
 			if _, has := a.refs.At[nip34.EventRef(pr.ID)]; !has {

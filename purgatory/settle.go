@@ -139,12 +139,11 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e ledger.Entry)
 	if !exists {
 		return nil
 	}
-	change := []RefChange{{Name: name, Old: at}}
-	if err := p.git.Align(ctx, r.dir, change, nip34.RefName{}); err != nil {
-		p.doubt(r.ref, journal{}) // one ref is there or not: only locks can be left
-		return fmt.Errorf("removing a ref: %w", err)
+	change := RefChange{Name: name, Old: at}
+	if err := p.rations.remove(ctx, r.ref, r.dir, r.refs, change); err != nil {
+		return err
 	}
-	r.refs = r.refs.apply(change, nip34.RefName{})
+	r.refs = r.refs.apply([]RefChange{change}, nip34.RefName{})
 	return nil
 }
 

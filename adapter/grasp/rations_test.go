@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -103,4 +104,73 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 	require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))
 	out, err := r.try(work, "push", url, "main")
 	require.NoError(t, err, out)
+}
+
+// What gave way stayed on the disk for weeks, named by a log, and counted for the owner: who
+// pushed, was displaced and pushed anew filled it. Now that goes at once, after a grace, and
+// where its grace is not over nothing more gives way.
+func TestChurnOfStrangersIsBounded(t *testing.T) {
+	const kib, most = 1 << 10, 1000 << 10
+	for name, grace := range map[string]time.Duration{"gone at once": time.Millisecond, "within its grace": 14 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			r := unstarted(t)
+			r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
+				cfg.Purgatory.MaxPullBytes, cfg.Purgatory.Grace = most, grace
+				cfg.Serve.MaxOwnerBytes = 5 * most / 2
+			}
+			r.start()
+			defer r.stop()
+			owner := relaytest.NewKey("owner")
+			work := t.TempDir()
+			r.git(work, "init", "-q", "-b", "main")
+			base, _ := r.write(work, "readme", "text")
+			r.serve(work, base, owner)
+			url := owner.CloneURL("ws://"+r.addr, "repo")
+			onDisk := func() (sum int64) {
+				packs, err := filepath.Glob(filepath.Join(r.dir, owner.PubKey().String(), "*.git", "objects", "pack", "*.pack"))
+				require.NoError(t, err)
+				for _, path := range packs {
+					if info, err := os.Stat(path); err == nil { // else it has just gone
+						sum += info.Size()
+					}
+				}
+				return sum
+			}
+			worst, refused := int64(0), 0
+			for i := range 30 {
+				r.git(work, "switch", "-q", "-C", "change", base)
+				tip, _ := r.write(work, "change", incompressible((325-5*i)*kib)) // the largest gives way
+				ev := relaytest.NewKey(fmt.Sprint("eve", i)).Event(nostr.Now(), filters.KindPullRequest, fmt.Sprint(i),
+					nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"c", tip})
+				require.Empty(t, r.publish(ev))
+				if _, err := r.try(work, "push", "-q", url, "change:refs/nostr/"+ev.ID); err != nil {
+					refused++
+				}
+				worst = max(worst, onDisk())
+			}
+			st := r.server.Purgatory().Status()
+			if grace < time.Second {
+				r.eventually("what gave way is gone", func() bool { return onDisk() <= 2*most })
+			}
+			t.Logf("30 of 325 KiB and less, %d refused, %v; %d KiB on the disk at its worst, %d at the end; %d prunes",
+				refused, st.Dropped, worst>>10, onDisk()>>10, st.Maintenance.Pruned)
+			require.Positive(t, st.Dropped["pull_displaced"])
+			require.LessOrEqual(t, onDisk(), int64(2*most+400*kib))
+			require.LessOrEqual(t, worst, int64(4*most), "with the copy that a prune makes")
+			require.Positive(t, st.Maintenance.Pruned)
+			if grace > time.Second {
+				require.Positive(t, st.Dropped["pull_unswept"])
+			}
+			require.LessOrEqual(t, r.server.Purgatory().Displaced(owner.PubKey()), int64(most))
+
+			// It is not the owner's.
+			r.git(work, "switch", "-q", "main")
+			tip, _ := r.write(work, "large", incompressible(1600*kib))
+			require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))
+			r.eventually("the owner has his room, but for the copy that a prune makes", func() bool {
+				_, err := r.try(work, "push", url, "main")
+				return err == nil
+			})
+		})
+	}
 }

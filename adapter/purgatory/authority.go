@@ -28,6 +28,7 @@ var (
 
 	_ gitserve.StageWatcher = Authority{}
 	_ gitserve.Rationer     = Authority{}
+	_ gitserve.Displacer    = Authority{}
 )
 
 // Authorised implements [gitserve.Authority].
@@ -74,6 +75,9 @@ func (a Authority) Ration(ctx context.Context, ref filters.RepoRef, dir string, 
 	}
 	return a.Purgatory.Ration(ctx, ref, dir, pulls, bytes)
 }
+
+// Displaced implements [gitserve.Displacer].
+func (a Authority) Displaced(owner filters.PubKey) int64 { return a.Purgatory.Displaced(owner) }
 
 func tipOf(pr *nip34.PullRequest, ref filters.RepoRef) nip34.ObjectID {
 	if !slices.Contains(pr.Repos, ref) {

@@ -638,6 +638,9 @@ func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done pu
 		default:
 			r.unnamed[id] = now
 		}
+		if _, left := r.unnamed[id]; left {
+			done.Unnamed += f.sizes[id]
+		}
 	}
 	done.Pruned = true
 	return done, nil

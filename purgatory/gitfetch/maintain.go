@@ -193,6 +193,11 @@ func (u *upkeep) begin(ctx context.Context) error {
 	if err := errors.Join(err, sweepObjects(u.f.files, u.dir, u.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
+	if u.how.Prune { // who has something wait for ever would have all stay that came for others
+		if err := unmark(u.f.files, u.dir, u.now.Add(-leftAfter)); err != nil {
+			return fmt.Errorf("removing marks: %w", err)
+		}
+	}
 	if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {
 		return err
 	}
@@ -272,7 +277,7 @@ func (u *upkeep) due(ctx context.Context) (book diary, prune bool, err error) {
 	if err != nil || book.Began.After(u.now) {
 		book = diary{} // there is none, or it is of no use
 	}
-	if u.how.Now {
+	if u.how.Now || u.how.Prune {
 		return book, true, nil
 	}
 	if u.now.Sub(book.Began) < max(pruneEvery, pruneShare*book.Took) {
@@ -373,9 +378,13 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 	return tips, named, nil
 }
 
-// eachLog calls do for each log of a ref.
+// eachLog calls do for each log of a ref, but for those of events: each is where its event
+// says, or was put there by strangers.
 func (u *upkeep) eachLog(do func(file *os.File) error) error {
 	return walk(u.f.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path == filepath.Join(u.dir, "logs", "refs", "nostr") {
+			return fs.SkipDir
+		}
 		if err != nil || !d.Type().IsRegular() {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
@@ -586,6 +595,11 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	u.done.Pruned = true
+	for _, p := range u.packs {
+		if p.cruft {
+			u.done.Unnamed += p.size
+		}
+	}
 	book.Took = time.Since(u.now)
 	return u.write(book)
 }

@@ -515,3 +515,49 @@ func TestOutOfOrder(t *testing.T) {
 		require.Equal(t, c.want, outOfOrder(packs), "%v", c.objects)
 	}
 }
+
+// Data of strangers that gave way was on the disk for weeks: it was looked for every seven
+// days, the logs of its refs named it, and so did marks of what was fetched for as long as
+// anything of the repository was missing.
+func TestPruneTakesWhatGaveWay(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	was := len(keeping(t, f, dir).packs())
+	gave := packed(t, dir, main, "gave way")
+	moved := packed(t, dir, main, "a branch had it")
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	k := keeping(t, f, dir)
+	require.Equal(t, was+2, len(k.packs()))
+	k.later(2 * time.Hour)
+	young := packed(t, dir, main, "has just come")
+	name := strings.Repeat("e", 64)
+	for _, log := range []struct {
+		ref string
+		id  nip34.ObjectID
+	}{{"refs/nostr/" + name, gave}, {"refs/heads/gone", moved}} {
+		path := filepath.Join(dir, "logs", filepath.FromSlash(log.ref))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		line := fmt.Sprintf("%s %s a <a> %d +0000\tx\n", log.id, log.id, time.Now().Unix())
+		require.NoError(t, os.WriteFile(path, []byte(line), 0o600))
+	}
+	for _, pack := range k.packs() {
+		keep := strings.TrimSuffix(pack, ".pack") + ".keep"
+		require.NoError(t, os.WriteFile(keep, []byte(keepNote), 0o600))
+		old := time.Now().Add(-2 * time.Hour)
+		require.NoError(t, os.Chtimes(keep, old, old))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName), fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+	require.False(t, k.maintain().Pruned)
+	k.how.Prune, k.how.Grace = true, time.Hour
+	done := k.maintain()
+	require.True(t, done.Pruned)
+	require.False(t, k.has(gave))
+	require.True(t, k.has(moved), "a log names it")
+	require.True(t, k.has(young), "within its grace")
+	require.Positive(t, done.Unnamed)
+	k.how.Grace = 0
+	done = k.maintain()
+	require.False(t, k.has(young))
+	require.Zero(t, done.Unnamed)
+}

@@ -141,6 +141,20 @@ func release(on files, dir string) error {
 	return errors.Join(errs...)
 }
 
+// unmark is release for what was marked before a time.
+func unmark(on files, dir string, before time.Time) error {
+	marks, err := marks(on, dir)
+	errs := []error{err}
+	for _, base := range marks {
+		info, err := on.Lstat(base + ".keep")
+		if err == nil && info.ModTime().Before(before) {
+			err = on.Remove(base + ".keep")
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // marks returns the packs that we keep from garbage collection, without extension.
 func marks(on files, dir string) (bases []string, err error) {
 	folder := filepath.Join(dir, "objects", "pack")

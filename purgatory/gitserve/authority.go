@@ -39,6 +39,14 @@ type Rationer interface {
 	Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (refused map[filters.EventID]string, err error)
 }
 
+// Displacer is what an [Authority] may be as well. What it says counts as what only pull
+// requests need, not for the owner.
+type Displacer interface {
+	// Displaced returns how many bytes of pull requests that have no ref any more may be in
+	// the repositories of an owner.
+	Displaced(owner filters.PubKey) int64
+}
+
 // The reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"

@@ -23,6 +23,8 @@ type ceiling struct {
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
 	warn  func(ref filters.RepoRef, err error) // that something could not be found out
+	// displaced says how much of what an owner has no pull request needs any more.
+	displaced func(owner filters.PubKey) int64
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -68,7 +70,8 @@ var (
 func newCeiling(repos *Repositories, cfg Config) *ceiling {
 	return &ceiling{
 		weigh: func(context.Context, string) (int64, error) { return 0, nil }, warn: func(filters.RepoRef, error) {},
-		repos: repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
+		displaced: func(filters.PubKey) int64 { return 0 },
+		repos:     repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
 
@@ -212,7 +215,7 @@ func (c *ceiling) part(ctx context.Context, ref filters.RepoRef, now time.Time) 
 	if s.failed = err != nil; s.failed {
 		c.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
 	} else {
-		s.theirs = min(theirs, s.measured)
+		s.theirs = min(theirs+c.displaced(ref.Owner), s.measured)
 	}
 	c.sizes[folder] = s
 }

@@ -83,6 +83,9 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
 	h.ceiling.weigh, h.ceiling.warn = h.weighPulls, h.warn
+	if d, ok := h.auth.(Displacer); ok {
+		h.ceiling.displaced = d.Displaced
+	}
 	return h, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -32,8 +33,13 @@ type Moved struct {
 
 // LogRemoved appends to the log of HEAD, in one write, the logs of refs and a line for
 // each: git forgets the log of a ref with the ref. It is on the disk when this returns, so
-// that nothing is lost before the logs expire.
+// that nothing is lost before the logs expire. Those of events are not among them: an event
+// says where its ref was, and a log would have the data of strangers stay that gave way.
 func LogRemoved(dir string, refs []Moved, now time.Time) error {
+	refs = slices.DeleteFunc(slices.Clone(refs), func(r Moved) bool { return strings.HasPrefix(r.Name.String(), "refs/nostr/") })
+	if len(refs) == 0 {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
 		return err
 	}
