@@ -42,11 +42,15 @@ type line struct{ who, what string }
 // atOnce is how many servers are asked for one repository at once.
 const atOnce = 2
 
-// place is where the data of one repository is gathered.
+// place is where the data of one repository is gathered. What states need and what only
+// pull requests name is never gathered together: anybody can write a pull request that has
+// no room, and everything that was gathered with it is thrown away.
 type place struct {
-	free  chan *gathering // those into which nobody fetches
-	all   [atOnce]*gathering
-	users int // guarded by fetches.mu
+	turns  chan struct{}   // taken by each who fetches; who has one finds a gathering of either sort
+	states chan *gathering // those into which nobody fetches
+	pulls  chan *gathering // the same, for what only pull requests name
+	all    []*gathering
+	users  int // guarded by fetches.mu
 }
 
 // gathering is what was fetched for a repository, and is not part of it yet. It belongs to
@@ -60,10 +64,13 @@ type gathering struct {
 }
 
 func newPlace() *place {
-	pl := &place{free: make(chan *gathering, atOnce)}
-	for i := range pl.all {
-		pl.all[i] = &gathering{}
-		pl.free <- pl.all[i]
+	pl := &place{turns: make(chan struct{}, atOnce), states: make(chan *gathering, atOnce), pulls: make(chan *gathering, atOnce)}
+	for _, free := range []chan *gathering{pl.states, pl.pulls} {
+		for range atOnce {
+			g := &gathering{}
+			pl.all = append(pl.all, g)
+			free <- g
+		}
 	}
 	return pl
 }
@@ -86,11 +93,12 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	p, ref, from := f.p, x.Repo, x.URL
 	pl := f.enter(ref)
 	defer f.leave(ref, pl)
-	into := pl.take(ctx)
-	if into == nil {
+	select {
+	case pl.turns <- struct{}{}:
+	case <-ctx.Done():
 		return hunt.Nothing, 0
 	}
-	defer func() { pl.free <- into }()
+	defer func() { <-pl.turns }()
 	ask := f.question(ref, from)
 	if len(ask.ids) == 0 && !ask.roomless {
 		return hunt.Complete, 0
@@ -108,6 +116,8 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 		return hunt.Nothing, 0
 	}
 	defer written()
+	into, giveBack := pl.take(ask.pulls)
+	defer giveBack()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())
 	f.began(into, time.Now())
@@ -153,25 +163,25 @@ func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
 	return at
 }
 
-// take takes a gathering, rather one that has something; nil if ctx ends before.
-func (pl *place) take(ctx context.Context) *gathering {
-	select {
-	case g := <-pl.free:
-		if g.quarantine != nil {
-			return g
-		}
+// take takes a gathering for states or for pull requests, rather one that has something.
+// Who calls it has a turn, and calls giveBack before that is over.
+func (pl *place) take(pulls bool) (g *gathering, giveBack func()) {
+	free := pl.states
+	if pulls {
+		free = pl.pulls
+	}
+	g = <-free
+	if g.quarantine == nil {
 		select {
-		case other := <-pl.free:
+		case other := <-free:
 			if other.quarantine != nil {
 				g, other = other, g
 			}
-			pl.free <- other
+			free <- other
 		default:
 		}
-		return g
-	case <-ctx.Done():
-		return nil
 	}
+	return g, func() { free <- g }
 }
 
 // request fetches into a gathering. It is ended when another one has brought all that is
@@ -441,7 +451,7 @@ func (f *fetches) largest() (ref filters.RepoRef, pl *place, found bool) {
 
 // has reports whether something is gathered in a place that nobody uses.
 func (pl *place) has() bool {
-	return slices.ContainsFunc(pl.all[:], func(g *gathering) bool { return g.quarantine != nil })
+	return slices.ContainsFunc(pl.all, func(g *gathering) bool { return g.quarantine != nil })
 }
 
 // bytes is called with fetches.mu held.
@@ -456,17 +466,17 @@ func (pl *place) bytes() (n int64) {
 // for it; free is false if something is being fetched. leave must be called once.
 func (f *fetches) take(ref filters.RepoRef) (leave func(), free bool) {
 	pl := f.enter(ref)
-	var had []*gathering
+	had := 0
 	back := func() {
-		for _, g := range had {
-			pl.free <- g
+		for range had {
+			<-pl.turns
 		}
 		f.leave(ref, pl)
 	}
 	for range atOnce {
 		select {
-		case g := <-pl.free:
-			had = append(had, g)
+		case pl.turns <- struct{}{}:
+			had++
 		default:
 			back()
 			return nil, false
