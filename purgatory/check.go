@@ -2,10 +2,13 @@ package purgatory
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 // checkRetry is the wait after the list of repositories could not be read.
@@ -68,14 +71,48 @@ func (p *Purgatory) findLost(ctx context.Context) {
 		p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
 	}
 	slices.Sort(listed)
-	lost := slices.DeleteFunc(slices.Compact(listed), func(identifier string) bool { return len(there[identifier]) > 0 })
-	if len(lost) == 0 {
-		return
+	count, readable := 0, true
+	for _, identifier := range slices.Compact(listed) {
+		lost := 0
+		if len(there[identifier]) == 0 {
+			lost = 1 // at least: so it is told even if nothing can be read
+		}
+		if readable {
+			n, err := p.lost(ctx, identifier, there[identifier])
+			if ctx.Err() != nil {
+				return
+			}
+			if readable = err == nil; readable {
+				lost = n
+			} else { // the check comes to the others: a store that hangs is waited for once
+				p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+			}
+		}
+		if count += lost; lost > 0 {
+			p.tell(look{identifier: identifier, why: causes{check: true}})
+		}
 	}
-	p.cfg.Logger.Warn("repositories are announced and not there: they are made again and their data is hunted for", "count", len(lost))
-	for _, identifier := range lost {
-		p.tell(look{identifier: identifier, why: causes{check: true}})
+	if count > 0 {
+		p.cfg.Logger.Warn("repositories are announced and not there: they are made again and their data is hunted for", "count", count)
 	}
+}
+
+// lost counts the repositories with an identifier that are announced and not among those
+// that are there. Others of the same name may be: forks are called as what they are of.
+func (p *Purgatory) lost(ctx context.Context, identifier string, there map[filters.RepoRef]bool) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	announcements, err := p.relay.Announcements(ctx, identifier)
+	if err != nil {
+		return 0, fmt.Errorf("reading announcements: %w", err)
+	}
+	lost := make(map[filters.RepoRef]struct{})
+	for _, a := range announcements {
+		if !there[a.Ref] && !hasExpired(a.Event, time.Now()) {
+			lost[a.Ref] = struct{}{}
+		}
+	}
+	return len(lost), nil
 }
 
 func (p *Purgatory) identifiers(ctx context.Context) ([]string, error) {

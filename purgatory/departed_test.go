@@ -225,3 +225,26 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 		require.NotContains(t, said.String(), "announced and not there")
 	})
 }
+
+// A lost repository was not noticed at the start if another owner's of the same name was there.
+func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		served(w)
+		w.relay.put(announce(bob, now()-100), says(bob, now()-100, "main", 1))
+		w.git.Put(repoOf(bob), object(1))
+		w.stop()
+		require.NoError(t, w.git.Erase(t.Context(), repoOf(bob)))
+		var said strings.Builder
+		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		w.start()
+		wait(time.Second)
+		require.True(t, w.git.Has(repoOf(bob)))
+		require.Contains(t, said.String(), "announced and not there")
+		require.Contains(t, said.String(), "count=1")
+		w.stop()
+		said.Reset()
+		w.start()
+		wait(time.Second)
+		require.NotContains(t, said.String(), "announced and not there")
+	})
+}
