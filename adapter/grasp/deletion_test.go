@@ -58,7 +58,9 @@ func (r *rig) publish(events ...*nostr.Event) (refused []error) {
 		for answered := false; !answered; {
 			_, data, err := conn.Read(ctx)
 			require.NoError(r.t, err)
-			ok, is := nostr.ParseMessage(string(data)).(*nostr.OKEnvelope)
+			parsed, err := nostr.NewMessageParser().ParseMessage(string(data))
+			require.NoError(r.t, err)
+			ok, is := parsed.(*nostr.OKEnvelope)
 			answered = is && ok.EventID == ev.ID
 			if answered && !ok.OK {
 				refused = append(refused, fmt.Errorf("msg: %s", ok.Reason))

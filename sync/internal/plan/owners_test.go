@@ -280,12 +280,11 @@ func TestLongTenureOfRelaysThatWereUseful(t *testing.T) {
 		}
 		return out
 	}
-	slow := []filters.RelayURL(nil)
 	for i := range 8 {
 		u := relayURL(t, fmt.Sprint("slow", i))
 		m.never[u], m.brings[u] = true, true
 	}
-	slow = listed("slow", 0)
+	slow := listed("slow", 0)
 	m.wait(time.Minute, func() {})
 	clear(m.brings)
 	for _, u := range slow {
