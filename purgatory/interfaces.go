@@ -17,8 +17,9 @@ import (
 // Relay is the relay whose events wait. All methods may be called concurrently.
 type Relay interface {
 	// Save stores an event that is released, and sends it to subscribers. It returns
-	// when the event is durable. What is stored already, superseded or deleted is no
-	// error; an error means that it will be tried again.
+	// when the event is durable. What is stored already is no error. An error that wraps
+	// ErrRefused means that it never will be: it waits no longer, and no ref stays that it
+	// has brought. Any other means that it will be tried again.
 	Save(ctx context.Context, event *nostr.Event) error
 	// Announcements returns the accepted announcements with this identifier, of
 	// whichever owner.
@@ -31,6 +32,10 @@ type Relay interface {
 	// an error is the last pair.
 	Identifiers(ctx context.Context) iter.Seq2[string, error]
 }
+
+// ErrRefused is wrapped by what [Relay].Save returns for an event that is not stored and
+// never will be: the relay refuses it, or it was superseded or deleted meanwhile.
+var ErrRefused = errors.New("the relay refuses the event")
 
 // Knower is what a [Relay] may be able to do as well. With it, data that is pushed
 // for a pull request that is stored already is known not to wait for its event, and

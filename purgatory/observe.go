@@ -70,6 +70,9 @@ const (
 	Replaced
 	// Deleted: its author deleted it.
 	Deleted
+	// NotStored: its data is here, but the relay refused it, or had a newer version of it
+	// or its deletion by then. It is called refused.
+	NotStored
 )
 
 // String returns the name of the fate in lower case.
@@ -83,6 +86,8 @@ func (f Fate) String() string {
 		return "replaced"
 	case Deleted:
 		return "deleted"
+	case NotStored:
+		return "refused"
 	}
 	return fmt.Sprintf("fate(%d)", uint8(f))
 }
@@ -90,7 +95,7 @@ func (f Fate) String() string {
 // stats counts what happens.
 type stats struct {
 	held                            atomic.Uint64
-	fates                           [Deleted + 1]atomic.Uint64
+	fates                           [NotStored + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for

@@ -3,10 +3,13 @@ package purgatory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // release stores what needs nothing any more: announcements, then states from the
@@ -15,24 +18,109 @@ import (
 func (p *Purgatory) release(ctx context.Context, g *group, r *repository) error {
 	var errs []error
 	if e, waits := g.waiting[r.ref]; waits && r.active {
-		if err := p.save(ctx, e); err != nil {
+		err := p.save(ctx, e)
+		if errors.Is(err, ErrRefused) {
+			delete(g.waiting, r.ref) // of its states the relay says itself what becomes of them
+			p.touch(r.ref)
+			defer func() { r.active = g.accepted[r.ref] != nil }()
+			err = p.forget(ctx, e, NotStored)
+		} else if err != nil {
 			r.active = false
-			errs = append(errs, err)
 		}
+		errs = append(errs, err)
 	}
+	var refused []heldState
 	g.states = slices.DeleteFunc(g.states, func(h heldState) bool {
 		if !r.releases(h) {
 			return false
 		}
 		err := p.save(ctx, h.entry)
-		if err == nil {
+		switch {
+		case err == nil:
 			g.stored = append(g.stored, h.state)
 			p.touchOthers(g, r, h)
+		case errors.Is(err, ErrRefused):
+			refused, err = append(refused, h), nil
 		}
 		errs = append(errs, err)
 		return err == nil
 	})
+	if len(refused) > 0 {
+		errs = append(errs, p.takeBack(ctx, g, r, refused))
+	}
 	return errors.Join(errs...)
+}
+
+// takeBack has refs be what stored states say that were moved for some which the relay
+// refuses, in this and in other repositories, and then ends the waiting of these.
+func (p *Purgatory) takeBack(ctx context.Context, g *group, r *repository, refused []heldState) error {
+	errs := []error{p.takeBackHere(ctx, g, r, refused)}
+	for _, ref := range g.sources(r) {
+		if slices.ContainsFunc(refused, func(h heldState) bool { return g.repository(ref).isMember(h.state.Ref.Owner) }) {
+			errs = append(errs, p.takeBackOther(ctx, g, ref, refused))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("taking back refs of a state that was refused: %w", err)
+	}
+	for _, h := range refused {
+		p.touchOthers(g, r, h)
+		errs = append(errs, p.forget(ctx, h.entry, NotStored))
+	}
+	return errors.Join(errs...)
+}
+
+// takeBackHere is takeBack in one repository, which is locked. Where nothing that is stored
+// can say what its refs are, those go that are what a refused state says.
+func (p *Purgatory) takeBackHere(ctx context.Context, g *group, r *repository, refused []heldState) error {
+	g.states = slices.DeleteFunc(g.states, func(h heldState) bool {
+		return slices.ContainsFunc(refused, func(o heldState) bool { return o.entry.ID == h.entry.ID })
+	})
+	var err error
+	if g.stored, err = p.relay.States(ctx, g.identifier); err != nil {
+		return fmt.Errorf("reading states: %w", err)
+	}
+	if err := p.look(ctx, g, r, g.decided(r)); err != nil {
+		return err
+	}
+	if err := p.alignOne(ctx, g, r); err != nil || r.decides != nil {
+		return err
+	}
+	var changes []RefChange
+	newest := g.newestStored(r)
+	for name, at := range r.refs.At {
+		says := func(h heldState) bool { return r.isMember(h.state.Ref.Owner) && h.state.Refs[name] == at }
+		if slices.ContainsFunc(refused, says) && (newest == nil || newest.Refs[name] != at) && !g.ahead(r, name) {
+			changes = append(changes, RefChange{Name: name, Old: at})
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := p.move(ctx, r, changes, nip34.RefName{}); err != nil {
+		return err
+	}
+	r.refs = r.refs.apply(changes, nip34.RefName{})
+	return nil
+}
+
+// takeBackOther is takeBackHere for another repository.
+func (p *Purgatory) takeBackOther(ctx context.Context, by *group, ref filters.RepoRef, refused []heldState) error {
+	dir, unlock, err := p.enter(ctx, ref, othersLockWait)
+	if errors.Is(err, ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g, o, err := p.read(ctx, ref, dir, by.late)
+	defer p.unpin(g)
+	if err != nil || o == nil || !o.as(g) {
+		return err
+	}
+	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
+	return p.takeBackHere(ctx, g, o, refused)
 }
 
 // releasePulls is release for pull requests.
@@ -40,10 +128,26 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *group, r *repository) e
 	var errs []error
 	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool {
 		done, err := p.releasePull(ctx, r, h)
+		if errors.Is(err, ErrRefused) {
+			done, err = true, p.refusePull(ctx, g, r, h)
+		}
 		errs = append(errs, err)
 		return done && err == nil
 	})
 	return errors.Join(errs...)
+}
+
+// refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
+// again: of one for several repositories when none is locked.
+func (p *Purgatory) refusePull(ctx context.Context, g *group, r *repository, h heldPull) error {
+	if elsewhere(h.entry) {
+		g.over = append(g.over, ended{h.entry, NotStored})
+		return nil
+	}
+	if err := p.dropHere(ctx, r, h.entry); err != nil {
+		return err
+	}
+	return p.forget(ctx, h.entry, NotStored)
 }
 
 // releases reports whether a state that waits can be served: its objects are in an

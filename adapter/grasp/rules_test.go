@@ -212,3 +212,38 @@ func TestRepositoriesUnderAPath(t *testing.T) {
 	r.eventually("served", func() bool { return r.serves(ann) && r.serves(st) })
 	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
 }
+
+// A state that a hook of the relay refused when its data was here was counted as released,
+// and its refs stayed, though nobody served it.
+func TestRefsOfARefusedStateAreTakenBack(t *testing.T) {
+	r := unstarted(t)
+	refuses := make(chan struct{})
+	r.later = func(relay *khatru.Relay) {
+		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
+			select {
+			case <-refuses:
+				return ev.Kind == filters.KindState, "blocked: not any more"
+			default:
+				return false, ""
+			}
+		})
+	}
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	r.serve(work, commit, owner)
+	url := owner.CloneURL("ws://"+r.addr, "repo")
+	r.git(work, "commit", "-q", "--allow-empty", "-m", "second")
+	state := owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": r.git(work, "rev-parse", "HEAD")}, "main")
+	require.Empty(t, r.publish(state))
+	require.True(t, r.waits(state))
+	close(refuses)
+	r.git(work, "push", "-q", url, "main")
+	r.eventually("it waits no longer", func() bool { return !r.waits(state) })
+	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
+	require.False(t, r.serves(state))
+	st := r.server.Purgatory().Status()
+	require.Equal(t, uint64(1), st.Refused)
+	require.Equal(t, uint64(2), st.Released)
+}

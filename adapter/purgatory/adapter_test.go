@@ -370,18 +370,23 @@ func TestHostSave(t *testing.T) {
 	}
 	ev := owner.Hosted(1, "x", us)
 	for _, tt := range []struct {
-		result relaysync.Result
-		again  bool
-		gone   int
+		result       relaysync.Result
+		again, never bool
 	}{
-		{relaysync.Stored, false, 0}, {relaysync.Duplicate, false, 0}, {relaysync.Superseded, false, 1},
-		{relaysync.Deleted, false, 1}, {relaysync.Refused, false, 1}, {relaysync.Failed, true, 0},
+		{relaysync.Stored, false, false},
+		{relaysync.Duplicate, false, false},
+		{relaysync.Superseded, false, true},
+		{relaysync.Deleted, false, true},
+		{relaysync.Refused, false, true},
+		{relaysync.Failed, true, false},
 	} {
-		removed, outcome = nil, relaysync.Outcome{Result: tt.result, Err: errDisk}
+		outcome = relaysync.Outcome{Result: tt.result, Err: errDisk}
 		err := host.Relay().Save(t.Context(), ev)
-		require.Equal(t, tt.again, err != nil, tt.result)
-		require.Len(t, removed, tt.gone, tt.result)
+		require.Equal(t, tt.never, errors.Is(err, purgatory.ErrRefused), tt.result)
+		require.Equal(t, tt.again || tt.never, err != nil, tt.result)
 	}
+	host.Observe(purgatory.Ended{Fate: purgatory.NotStored, Event: ev})
+	require.Len(t, removed, 1, "it is not stored, and nobody waits for it any more")
 	fail = errDisk
 	require.ErrorIs(t, host.Relay().Save(t.Context(), ev), errDisk)
 

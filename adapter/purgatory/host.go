@@ -89,7 +89,7 @@ func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 	case o.Result == relaysync.Failed:
 		return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
 	case o.Result == relaysync.Deleted, o.Result == relaysync.Superseded, o.Result == relaysync.Refused:
-		r.h.Removed(event) // it is not stored, and nobody waits for it any more
+		return fmt.Errorf("%w: event %s: %v", purgatory.ErrRefused, event.ID, o.Result)
 	}
 	return nil
 }

@@ -1,0 +1,103 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// An event that the relay refused for good when its data was here counted as released, and
+// its refs stayed: those of a state that nobody served, at what only that says.
+func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"refused": fmt.Errorf("%w: it has had enough", purgatory.ErrRefused),
+		"failed":  fmt.Errorf("a broken disk"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.serveAlice()
+				newer, pull := says(alice, now(), "main", 2), proposes(carol, now(), 3, "")
+				w.relay.refuse = func(ev *nostrEvent) error {
+					if ev.ID == newer.ID || ev.ID == pull.ID {
+						return refusal
+					}
+					return nil
+				}
+				w.held(newer)
+				w.held(pull)
+				wait(time.Minute)
+				st := w.p.Status()
+				if name == "failed" {
+					require.Equal(t, 1, st.States, "it is tried again")
+					require.Zero(t, st.Refused)
+					return
+				}
+				require.Equal(t, uint64(2), st.Refused)
+				require.Zero(t, st.Released)
+				require.Zero(t, st.States+st.PullRequests)
+				require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+				wait(3 * time.Hour)
+				require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+			})
+		})
+	}
+}
+
+// Where no state is stored nothing says what the refs were before: those go that a refused
+// one says, in all repositories that it was for.
+func TestRefusedStateLeavesNothing(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
+			return k.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
+		}
+		w.relay.put(listing(alice, bob), listing(bob, alice))
+		for _, k := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+			w.git.Put(k, object(1))
+		}
+		first := says(alice, now(), "main", 1)
+		w.relay.refuse = func(ev *nostrEvent) error {
+			require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")], "it was moved for that")
+			return purgatory.ErrRefused
+		}
+		w.held(first)
+		wait(time.Minute)
+		require.Equal(t, uint64(1), w.p.Status().Refused)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		require.Empty(t, w.git.RefsOf(repoOf(bob)))
+	})
+}
+
+// Of a pull request for several repositories no ref stays in any, and a refused
+// announcement is not served.
+func TestRefusedPullRequestAndAnnouncement(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1), announce(bob, now()-100), says(bob, now()-100, "main", 1))
+		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+			w.git.Put(ref, object(1), object(2))
+			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		}
+		w.relay.refuse = func(*nostrEvent) error { return purgatory.ErrRefused }
+		both := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()},
+			nostrTag{"c", object(2).String()})
+		ann, state := announce(dave, now()), says(dave, now(), "main", 3)
+		for _, ev := range []*nostrEvent{both, ann, state} {
+			w.held(ev)
+		}
+		w.git.Put(repoOf(dave), object(3))
+		wait(5 * time.Minute)
+		require.Zero(t, w.pullRefs(repoOf(alice)))
+		require.Zero(t, w.pullRefs(repoOf(bob)))
+		st := w.p.Status()
+		require.Zero(t, st.Released)
+		require.Zero(t, st.PullRequests+st.Announcements+st.States)
+		require.Equal(t, uint64(3), st.Refused)
+		require.Empty(t, w.git.RefsOf(repoOf(dave)))
+	})
+}
