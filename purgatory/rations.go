@@ -103,6 +103,7 @@ type asked struct {
 type answered struct {
 	over    map[filters.EventID]struct{} // of those that were asked for, and of others
 	gone    []RefChange                  // what others had
+	leaves  int64                        // bytes that only those needed
 	unswept bool                         // there was room but for what has given way before
 	weighed weighed
 }
@@ -150,8 +151,13 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	if err != nil {
 		return out, err
 	}
-	if x.waitsForPrune(a, &out, ids) {
-		return out, nil
+	out.leaves = x.leaving(ctx, a, ids, out.weighed.of)
+	if x.waitsForPrune(a, &out, ids) { // what there is too much of goes all the same: that adds nothing
+		a.pulls = nil
+		if ids, err = x.choose(ctx, a, &out.weighed); err != nil {
+			return out, err
+		}
+		out.leaves = x.leaving(ctx, a, ids, out.weighed.of)
 	}
 	for _, id := range ids {
 		name := nip34.EventRef(id)
@@ -170,14 +176,9 @@ func (x *rations) much() int64 { return max(x.p.cfg.MaxPullBytes/2, 1) }
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
 func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) bool {
-	there, gone := x.displacedIn(a.ref), int64(0)
-	for _, id := range over {
-		if _, has := a.refs.At[nip34.EventRef(id)]; has {
-			gone += out.weighed.of[id]
-		}
-	}
+	there := x.displacedIn(a.ref)
 	most := x.p.cfg.MaxPullBytes
-	if there == 0 || there < most && there+gone <= most {
+	if there == 0 || there < most && there+out.leaves <= most {
 		return false
 	}
 	x.p.upkeep.displaced(a.ref)
@@ -188,6 +189,47 @@ func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) 
 		}
 	}
 	return out.unswept
+}
+
+// leaving weighs what only refs need that are to go: what others need as well counted for
+// one of them and stays. What there is no time for is as it was.
+func (x *rations) leaving(ctx context.Context, a asked, ids []filters.EventID, weights map[filters.EventID]int64) (sum int64) {
+	if x.p.git.weigher == nil {
+		return 0
+	}
+	goes := setOf(ids)
+	here := make(map[nip34.ObjectID]struct{})
+	for name, at := range a.refs.At {
+		id, of := eventOf(name)
+		if _, going := goes[id]; !of || !going {
+			here[at] = struct{}{}
+		}
+	}
+	but := slices.Collect(maps.Keys(here))
+	until := min(a.until, a.watch.Worked()+weighShare)
+	for _, id := range ids {
+		at, has := a.refs.At[nip34.EventRef(id)]
+		if _, stays := here[at]; stays || !has {
+			continue
+		}
+		bytes := weights[id]
+		if a.watch.Worked() < until {
+			err := a.work(ctx, weighShare, func(ctx context.Context) error {
+				w, err := x.p.git.weigh(ctx, a.dir, at, but)
+				if err == nil {
+					bytes = w
+				}
+				return err
+			})
+			if err != nil {
+				x.p.cfg.Logger.Debug("what gives way could not be weighed", keyRepo, printable(a.ref.String()), keyError, printable(err.Error()))
+			}
+		}
+		sum += bytes
+		here[at] = struct{}{}
+		but = append(but, at)
+	}
+	return sum
 }
 
 // displacedIn returns how many bytes have given way in a repository and may be there still.
@@ -506,12 +548,10 @@ func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *
 
 // note remembers what refs take up that there are now, and counts what has none.
 func (x *rations) note(a asked, out answered) {
-	displaced := int64(0)
 	for id := range out.over {
 		switch _, had := a.refs.At[nip34.EventRef(id)]; {
 		case had: // what counted for it others may need
 			x.p.stats.drop("pull_displaced")
-			displaced += out.weighed.of[id]
 		case out.unswept:
 			x.p.stats.drop("pull_unswept")
 		default:
@@ -519,7 +559,9 @@ func (x *rations) note(a asked, out answered) {
 			delete(out.weighed.of, id)
 		}
 	}
-	x.displace(a.ref, displaced)
+	if len(out.gone) > 0 {
+		x.displace(a.ref, out.leaves)
+	}
 	if a.bytes >= 0 { // what a push brings is weighed when it is here
 		for _, pr := range a.pulls {
 			if _, has := a.refs.At[nip34.EventRef(pr.ID)]; !has {
