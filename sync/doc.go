@@ -63,7 +63,9 @@
 // for, gets no credit: live events that are not for us are left out then, counted as
 // "unread" and caught up with later; what ignores a limit is read as slowly as the
 // allowance comes back. What refers to our repositories has as much of its own, and never
-// waits for the rest.
+// waits for the rest. Of that, what comes live from authors whose last events were refused,
+// or from unknown ones where such of its kind were, is left out when that is used up; what
+// others send has as much again, so that it does not wait behind them.
 //
 // # While nothing can be saved
 //

@@ -89,7 +89,9 @@ type job struct {
 	from     *conn       // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
 	cost     int64       // what it took of the allowance of that relay
-	ours     bool        // of that for what seems to be ours
+	ours     bool        // it seems to be ours
+	lane     lane        // of which part of that allowance
+	recorded bool        // came live: what becomes of it tells what to expect of its author
 	revived  bool        // it has waited in the pool and was settled then
 
 	// Of one that could not be judged or saved.
@@ -220,8 +222,19 @@ func (g *ingest) release(j *job) {
 // that, and what it will not be charged for again.
 func (j *job) refund(times int64) {
 	if j.cost > 0 {
-		j.stats.work.give(times*j.cost, j.ours)
+		j.stats.work.give(times*j.cost, j.lane)
 		j.cost = 0
+	}
+}
+
+// became notes what became of an event of ours that came live.
+func (j *job) became(useful bool) {
+	if !j.recorded {
+		return
+	}
+	j.recorded = false
+	if author, err := filters.ParsePubKey(j.incoming.Event.PubKey); err == nil {
+		j.stats.work.judged(author, j.incoming.Event.Kind, useful)
 	}
 }
 

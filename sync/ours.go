@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -59,27 +60,52 @@ func (g *ingest) deletesOurs(ev *nostr.Event) bool {
 	return ok && slices.ContainsFunc(ids, func(id filters.EventID) bool { return roots.rootBy(id, author) })
 }
 
+// essential reports whether an event of ours is one of somebody whom we know that others
+// need: a newer announcement, a state or a deletion. That anybody may make a repository
+// ours does not count.
+func (g *ingest) essential(ev *nostr.Event) bool {
+	switch ev.Kind {
+	case filters.KindState, filters.KindDeletion:
+		return true
+	case filters.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		return err == nil && (g.view.Announced(a.Ref) || g.view.Left(a.Ref))
+	}
+	return false
+}
+
+// slowMost is for how long the reading of a relay waits for what refers to ours and may
+// be of use, however much of it comes. Then the events that find no allowance are left out.
+const slowMost = time.Minute
+
 // pay takes what an event costs until it turns out to be of use, and reports whether it
 // is to be looked at. History that was asked for is, on credit. A live event that is not
-// for us does not wait for its turn, or all that comes behind it on the connection would:
-// it is left out, and caught up with later.
+// for us, or is expected to be refused, does not wait for its turn, or all that comes
+// behind it on the connection would: it is left out, and caught up with later.
 func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err error) {
 	w, c := d.from.stats.work, d.from
 	j.stats, j.ours = c.stats, d.ours || g.concerns(d.event)
+	j.lane = laneOf(j.ours)
 	if d.asked {
 		j.cost = w.owe(j.size, j.ours)
 		return true, nil
 	}
 	live := d.src.Kind == Live
-	cost, wait := w.try(j.size, j.ours, live)
-	if wait > 0 && d.current && !j.ours && w.skip(int64(d.size)) {
+	essential := false
+	if author, err := filters.ParsePubKey(d.event.PubKey); err == nil && live && j.ours {
+		essential = g.essential(d.event)
+		j.lane, j.recorded = w.laneFor(author, d.event.Kind, essential), true
+	}
+	cost, wait := w.try(j.size, j.lane, live)
+	patient := j.lane == trustedLane && (essential || !c.signs.slowFor(slowMost))
+	if wait > 0 && d.current && !patient && w.skip(int64(d.size)) {
 		g.counters.drop("unread", 1)
 		c.signs.skipped()
 		return false, nil
 	}
 	if wait > 0 {
 		c.signs.slowed()
-		if cost, err = w.take(ctx, j.size, j.ours, live); err != nil {
+		if cost, err = w.take(ctx, j.size, j.lane, live); err != nil {
 			return false, err
 		}
 	}

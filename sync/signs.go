@@ -46,6 +46,14 @@ func (s *signs) catchUp(now time.Time, done bool) {
 // slowed notes that the relay is not read from for a while.
 func (s *signs) slowed() { s.first(&s.slowedAt) }
 
+// slowFor reports whether for at least that long we may have been reading behind what the
+// relay has sent.
+func (s *signs) slowFor(d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.slowedAt.IsZero() && time.Since(s.slowedAt) >= d
+}
+
 func (s *signs) first(t *time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -26,11 +27,28 @@ type work struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	foreign, ours allowance.Bucket
+	foreign, ours, trusted allowance.Bucket
 	// Of these, what may go to events that come live while history waits for the rest.
 	foreignLive, oursLive   allowance.Bucket
 	foreignWaits, oursWaits bool
 	unread                  allowance.Bucket // bytes of live events that are not looked at
+	record                  record
+}
+
+// lane is which allowance an event takes from.
+type lane uint8
+
+const (
+	foreignLane lane = iota // what is not for us
+	oursLane                // what seems to belong to our repositories
+	trustedLane             // of that, what comes live and is not expected to be refused
+)
+
+func laneOf(ours bool) lane {
+	if ours {
+		return oursLane
+	}
+	return foreignLane
 }
 
 // mostUnread is how many times its allowance a relay may send live without being looked
@@ -48,21 +66,31 @@ func newWork(most int64) *work {
 		foreignLive: allowance.NewWork(live), oursLive: allowance.NewWork(live),
 		most: most, freed: make(chan struct{}, 1),
 		foreignInside: semaphore.NewWeighted(most), oursInside: semaphore.NewWeighted(most),
-		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), unread: allowance.NewWork(mostUnread * most),
+		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), trusted: allowance.NewWork(most),
+		unread: allowance.NewWork(mostUnread * most),
 	}
 }
 
-func (w *work) bucket(ours bool) *allowance.Bucket {
-	if ours {
+func (w *work) bucket(of lane) *allowance.Bucket {
+	switch of {
+	case trustedLane:
+		return &w.trusted
+	case oursLane:
 		return &w.ours
+	case foreignLane:
 	}
 	return &w.foreign
 }
 
 // liveBucket returns the share of what comes live, and whether that is all that it may take.
-func (w *work) liveBucket(ours bool) (share *allowance.Bucket, bound bool) {
-	if ours {
+// History takes nothing of what is trusted.
+func (w *work) liveBucket(of lane) (share *allowance.Bucket, bound bool) {
+	switch of {
+	case trustedLane:
+		return &w.trusted, false
+	case oursLane:
 		return &w.oursLive, w.oursWaits
+	case foreignLane:
 	}
 	return &w.foreignLive, w.foreignWaits
 }
@@ -76,19 +104,19 @@ func (w *work) reserve(foreign, ours bool) {
 
 // try takes what an event of that size costs if it is there; of one that comes live while
 // history waits, from its share as well.
-func (w *work) try(size int64, ours, live bool) (cost int64, wait time.Duration) {
+func (w *work) try(size int64, of lane, live bool) (cost int64, wait time.Duration) {
 	cost, now := allowance.Work(w.most, size), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	share, bound := w.liveBucket(ours)
+	share, bound := w.liveBucket(of)
 	if !live || !bound {
-		return cost, w.bucket(ours).Take(now, cost)
+		return cost, w.bucket(of).Take(now, cost)
 	}
 	part := min(cost, share.Most())
 	if wait = share.Take(now, part); wait > 0 {
 		return cost, wait
 	}
-	if wait = w.bucket(ours).Take(now, cost); wait > 0 {
+	if wait = w.bucket(of).Take(now, cost); wait > 0 {
 		share.Earn(part)
 	}
 	return cost, wait
@@ -99,7 +127,7 @@ func (w *work) owe(size int64, ours bool) (cost int64) {
 	cost = allowance.Work(w.most, size)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.bucket(ours).Owe(time.Now(), cost)
+	w.bucket(laneOf(ours)).Owe(time.Now(), cost)
 	return cost
 }
 
@@ -109,7 +137,7 @@ func (w *work) budget(now time.Time, ours bool) session.Budget {
 	each := allowance.Forgery(w.most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := w.bucket(ours)
+	b := w.bucket(laneOf(ours))
 	return session.Budget{Now: int(b.Left(now) / each), Full: max(1, int(b.Most()/liveShare/each)), Every: b.Per(each)}
 }
 
@@ -139,9 +167,9 @@ func (w *work) skip(size int64) bool {
 
 // take takes what an event of that size costs, when that is there, and returns it. The
 // error is that of ctx.
-func (w *work) take(ctx context.Context, size int64, ours, live bool) (cost int64, err error) {
+func (w *work) take(ctx context.Context, size int64, of lane, live bool) (cost int64, err error) {
 	for {
-		cost, wait := w.try(size, ours, live)
+		cost, wait := w.try(size, of, live)
 		if wait == 0 {
 			return cost, nil
 		}
@@ -161,7 +189,7 @@ func (w *work) take(ctx context.Context, size int64, ours, live bool) (cost int6
 func (w *work) full(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, b := range []*allowance.Bucket{&w.foreign, &w.ours, &w.foreignLive, &w.oursLive, &w.unread} {
+	for _, b := range []*allowance.Bucket{&w.foreign, &w.ours, &w.trusted, &w.foreignLive, &w.oursLive, &w.unread} {
 		if b.Left(now) < b.Most() {
 			return false
 		}
@@ -170,14 +198,32 @@ func (w *work) full(now time.Time) bool {
 }
 
 // give gives back what was of use.
-func (w *work) give(n int64, ours bool) {
+func (w *work) give(n int64, of lane) {
 	w.mu.Lock()
-	w.bucket(ours).Earn(n)
-	share, _ := w.liveBucket(ours)
-	share.Earn(n)
+	w.bucket(of).Earn(n)
+	if share, _ := w.liveBucket(of); share != w.bucket(of) {
+		share.Earn(n)
+	}
 	w.mu.Unlock()
 	select {
 	case w.freed <- struct{}{}:
 	default:
 	}
+}
+
+// laneFor returns what a live event of ours takes from.
+func (w *work) laneFor(author filters.PubKey, kind int, essential bool) lane {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.record.trusts(author, kind, essential) {
+		return trustedLane
+	}
+	return oursLane
+}
+
+// judged notes what became of a live event of ours.
+func (w *work) judged(author filters.PubKey, kind int, useful bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.record.judged(author, kind, useful)
 }

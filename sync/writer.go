@@ -456,6 +456,7 @@ func (g *ingest) postpone(j *job, reason string) {
 
 // unwanted counts an event that is not stored.
 func (g *ingest) unwanted(j *job, reason string) {
+	j.became(false)
 	g.counters.reject(reason)
 	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
 }
@@ -534,6 +535,7 @@ func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	j.refund(2)
+	j.became(true)
 	g.known.add(j.key.id)
 	g.rejected.stored(j.key.id)
 	g.counters.held.Add(1)
@@ -549,6 +551,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 }
 
 func (g *ingest) depend(j *job, deps []Dependency) {
+	j.became(false)
 	g.note(note{
 		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(deps), waits: true,
 	})
@@ -667,8 +670,10 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 		g.feed.stored(ev)
 		woken = g.arrived(ctx, g.fulfils(ev, true))
 	case Superseded, Deleted:
+		j.became(false)
 		g.gone(j, o.Result)
 	case Refused:
+		j.became(false)
 		g.note(note{incoming: j.incoming, id: j.key.id})
 	default:
 		g.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
@@ -677,6 +682,7 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 	switch o.Result { //nolint:exhaustive // the others were of no use
 	case Stored:
 		g.brought(j)
+		j.became(true)
 		j.refund(2) // which pays for another one that is not
 	case Duplicate:
 		j.refund(1)

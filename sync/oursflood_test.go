@@ -1,0 +1,137 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// fullOf has no room for what a stranger sends, which is all about us.
+type fullOf struct {
+	relaysync.Policy
+	answer relaysync.Decision
+}
+
+const spam = "spam"
+
+func (p fullOf) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	if strings.HasPrefix(ev.Content, spam) {
+		return relaysync.Verdict{Decision: p.answer, Reason: "rate-limited: no room"}, nil
+	}
+	return p.Policy.Judge(ctx, ev, src, view)
+}
+
+// What refers to our repositories and is refused for lack of room stopped the reading of
+// the relay once it had used up the allowance for what is ours: honest issues of the relay
+// came a quarter of an hour late after one hour of pull requests, and ever later.
+func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	fresh := 0
+	newcomer := func() *relaytest.Key { fresh++; return relaytest.NewCheapKey(fmt.Sprint("newcomer", fresh)) }
+	one := relaytest.NewCheapKey("stranger")
+	pad := strings.Repeat("x", 64<<10)
+	pull := func(k *relaytest.Key, repo filters.RepoRef, text string) *nostr.Event {
+		return k.Event(at(0), filters.KindPullRequest, text, nostr.Tag{"a", repo.String()}, nostr.Tag{"subject", text[:min(20, len(text))]})
+	}
+	for name, c := range map[string]struct {
+		every    time.Duration
+		spam     func(repo filters.RepoRef, i int) *nostr.Event
+		anyKinds bool
+		lasts    time.Duration
+		answer   relaysync.Decision
+	}{
+		"one key": {lasts: 20 * time.Minute, answer: relaysync.Later, every: time.Second / 15, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+			return pull(one, repo, fmt.Sprint(spam, i))
+		}},
+		"one key, large": {lasts: time.Hour, answer: relaysync.Later, every: 1400 * time.Millisecond, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+			return pull(one, repo, fmt.Sprint(spam, i, pad))
+		}},
+		"a key each": {lasts: 20 * time.Minute, answer: relaysync.Reject, every: time.Second / 15, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+			return pull(newcomer(), repo, fmt.Sprint(spam, i))
+		}},
+		"a key each, of many kinds": {lasts: 20 * time.Minute, answer: relaysync.Reject, every: time.Second / 15, anyKinds: true, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+			kind := []int{filters.KindPullRequest, filters.KindIssue, filters.KindPatch, 2000 + i%1000}[i%4]
+			return newcomer().Event(at(0), kind, fmt.Sprint(spam, i), nostr.Tag{"a", repo.String()})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				r, owner := hosted(t, net, relaysync.Config{Policy: fullOf{relaysync.NewGRASPPolicy(identity), c.answer}}, "a.example")
+				defer r.stop()
+				after(5 * time.Minute)
+				repo, began, n := owner.Ref("repo"), time.Now(), 0
+				honest := map[*nostr.Event]time.Time{}
+				slowest := time.Duration(0)
+				look := func() {
+					for ev, at := range honest {
+						if r.has(ev) {
+							slowest = max(slowest, time.Since(at))
+							delete(honest, ev)
+						}
+					}
+				}
+				var others []*nostr.Event
+				for i := 0; time.Since(began) < c.lasts; i++ {
+					if i%10 == 0 { // by whom we know, and by whom we do not
+						for j, by := range []*relaytest.Key{owner, newcomer()} {
+							ev := by.Issue(at(0), repo, fmt.Sprint("honest", i, j))
+							a.Publish(ev)
+							if j == 0 || !c.anyKinds {
+								honest[ev] = time.Now()
+							} else {
+								others = append(others, ev)
+							}
+						}
+						ev := pull(newcomer(), repo, fmt.Sprint("honest", i))
+						a.Publish(ev)
+						others = append(others, ev)
+					}
+					for until := time.Now().Add(2 * time.Second); time.Now().Before(until); n++ {
+						a.Publish(c.spam(repo, n))
+						time.Sleep(c.every)
+					}
+					look()
+				}
+				look()
+				for ev := range honest {
+					slowest = max(slowest, time.Since(honest[ev]))
+				}
+				missing := 0
+				for _, ev := range others {
+					if !r.has(ev) {
+						missing++
+					}
+				}
+				s, ended := r.manager.Status().Events, time.Now()
+				t.Logf("%d refused ones: the slowest took %v, %d of %d others are left out; %d verified, dropped %v",
+					n, slowest, missing, len(others), s.Verified, s.Dropped)
+				assert.Less(t, slowest, 10*time.Second)
+				assert.NotZero(t, s.Dropped["unread"], "else nothing is tested")
+				assert.Less(t, s.Verified, uint64(2*(2_000+int(c.lasts.Seconds())*10)+1_000), "it is still paced")
+				for range 18 {
+					after(10 * time.Minute)
+					others = slices.DeleteFunc(others, r.has)
+					if len(others) == 0 {
+						break
+					}
+				}
+				assert.Empty(t, others, "nothing is lost; it is %v since the flood ended", time.Since(ended))
+			})
+		})
+	}
+}
