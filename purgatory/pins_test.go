@@ -3,6 +3,7 @@ package purgatory_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,13 +54,15 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 		}
 		wait(time.Minute)
 		gone := sync.OnceFunc(func() { w.relay.gone(theirs) })
-		var aligning bool
+		var aligning atomic.Bool
 		w.git.FailWith(func(op string) error {
-			aligning = aligning || op == "align"
+			if op == "align" {
+				aligning.Store(true)
+			}
 			return nil
 		})
 		repos.locking = func(ref filters.RepoRef) {
-			if aligning && ref == repoOf(bob) {
+			if aligning.Load() && ref == repoOf(bob) {
 				gone()
 			}
 		}

@@ -89,8 +89,9 @@ func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
+		const before = 4 * 365 * 24 * time.Hour // older than what an audit fetches again
 		for i := range 200 {
-			a.Publish(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+			a.Publish(owner.Issue(at(before+time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
 		}
 		after(2 * time.Minute)
 		first := r.relay("wss://a.example").Events
