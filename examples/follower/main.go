@@ -60,6 +60,7 @@ func main() {
 		stop()
 		os.Exit(1)
 	}
+	log.Info("follower ended")
 }
 
 func parse(args []string) (opt options, err error) {
@@ -71,7 +72,7 @@ func parse(args []string) (opt options, err error) {
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
-	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "how long changes are gathered before relays are asked")
+	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` in which changes are gathered before relays are asked")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)
@@ -87,6 +88,9 @@ func parse(args []string) (opt options, err error) {
 	}
 	if opt.relay, err = filters.ParseRelayURL(*relay); err != nil {
 		return opt, fmt.Errorf("-relay: %w", err)
+	}
+	if opt.batchWindow <= 0 {
+		return opt, errors.New("-batch-window: want more than 0")
 	}
 	if *domain == "" {
 		*domain = opt.relay.Authority().String()

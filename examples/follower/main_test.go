@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 	for _, bad := range [][]string{
 		nil, {"-relay", "http://x.example"}, {"-relay", "ws://x.example", "-domain", "/"},
 		{"-relay", "ws://x.example", "-allow-net", "10.0.0.0"}, {"-relay", "ws://x.example", "-bootstrap", "ftp://a"},
-		{"-relay", "ws://x.example", "-allow-plaintext", "ws://y.example"},
+		{"-relay", "ws://x.example", "-allow-plaintext", "ws://y.example"}, {"-relay", "ws://x.example", "-batch-window", "0s"},
 	} {
 		_, err := parse(bad)
 		require.Error(t, err, bad)

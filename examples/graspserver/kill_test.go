@@ -249,6 +249,7 @@ func TestTerminatedInMidSync(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, server.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, server.await(t, 5*time.Second))
+		require.Contains(t, server.output.String(), "graspserver ended", "the last line says that all is well")
 		t.Logf("after %v: ended in %v", after, time.Since(began))
 	}
 }

@@ -25,10 +25,13 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
@@ -95,6 +98,7 @@ func main() {
 		stop()
 		os.Exit(1)
 	}
+	log.Info("graspserver ended")
 }
 
 // parse reads the command line; what it does not set comes from the environment.
@@ -109,25 +113,25 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
-	fs.StringVar(&opt.clientHeader, "client-header", "", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once")
+	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
 	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
-	fs.Int64Var(&opt.maxOwnerBytes, "max-owner-bytes", 0, "`bytes` that the repositories of one owner may take up; 0: any number")
-	fs.Int64Var(&opt.maxBytes, "max-bytes", 0, "the same for all repositories")
+	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
+	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
 	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
 	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
-	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "how long objects stay in a repository that nothing names any more")
+	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
-	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "how long changes are gathered before relays are asked")
-	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "wait after a first failed connection, doubling")
-	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest time between two connections to a relay when restarted in between")
-	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "time between two lines of the log that sum up what goes on")
-	fs.Var(positive(&opt.syncDelay, 500*time.Millisecond, time.ParseDuration), "sync-delay", "wait before git data is hunted for an event that came by sync")
-	fs.Var(positive(&opt.userDelay, 3*time.Minute, time.ParseDuration), "user-delay", "the same for an event that a client published, whose push should follow")
-	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "how long an event waits for its git data")
-	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "how long what was pushed for a pull request waits for its event")
-	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "wait after a first hunt that did not complete, doubling")
-	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "requests for git data to one server at once")
-	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "requests for git data to one server in a minute")
+	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` in which changes are gathered before relays are asked")
+	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a first failed connection, doubling")
+	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest `time` between two connections to a relay when restarted in between")
+	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two lines of the log that sum up what goes on")
+	fs.Var(positive(&opt.syncDelay, 500*time.Millisecond, time.ParseDuration), "sync-delay", "`time` to wait before git data is hunted for an event that came by sync")
+	fs.Var(positive(&opt.userDelay, 3*time.Minute, time.ParseDuration), "user-delay", "the same `time` for an event that a client published, whose push should follow")
+	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
+	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that what was pushed for a pull request waits for its event")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after a first hunt that did not complete, doubling")
+	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of requests for git data to one server at once")
+	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests for git data to one server in a minute")
 	opt.domainLimits = make(map[egress.Authority]purgatory.Limit)
 	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
@@ -150,6 +154,11 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	if opt.stagedBytes < stagedPerClient {
 		return opt, fmt.Errorf("-staged-bytes is %d, want at least %d", opt.stagedBytes, stagedPerClient)
+	}
+	if !opt.allowPlaintext {
+		if i := slices.IndexFunc(opt.bootstrap, filters.RelayURL.Plaintext); i >= 0 {
+			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
+		}
 	}
 	if opt.domain == "" {
 		host, _, err := net.SplitHostPort(opt.listen)
@@ -195,6 +204,29 @@ func (n number[T]) String() string {
 	return fmt.Sprint(*n.to)
 }
 
+// ceiling returns a flag value that is a bound in bytes.
+func ceiling(to *int64) func(string) error {
+	return func(s string) error {
+		v, err := parseBytes(s)
+		if err == nil && v < 0 {
+			err = errors.New("want 0, for any number, or more")
+		}
+		*to = v
+		return err
+	}
+}
+
+// headerName returns a flag value that is the name of a header.
+func headerName(to *string) func(string) error {
+	return func(s string) error {
+		if !httpguts.ValidHeaderFieldName(s) {
+			return errors.New("not the name of a header")
+		}
+		*to = s
+		return nil
+	}
+}
+
 func parseBytes(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // list returns a flag value that adds to a list; commas separate.
@@ -229,6 +261,9 @@ func limits(to map[egress.Authority]purgatory.Limit, s string) error {
 		l.PerMinute, errs[1] = strconv.Atoi(rate)
 		if err := errors.Join(errs[:]...); err != nil {
 			return err
+		}
+		if l.Concurrent <= 0 || l.PerMinute <= 0 {
+			return fmt.Errorf("%q: want more than 0", field)
 		}
 		to[u.Authority] = l
 	}

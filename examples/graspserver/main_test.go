@@ -69,6 +69,10 @@ func TestParse(t *testing.T) {
 	for flag, wants := range map[string]string{
 		"-expiry=30": "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
 		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
+		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: not encrypted, needs -allow-plaintext",
+		"-domain-limit=a.example:0,0": "-domain-limit: \"a.example:0,0\": want more than 0",
+		"-max-bytes=-1":               "-max-bytes: want 0", "-max-owner-bytes=-1": "-max-owner-bytes: want 0",
+		"-client-header=X Real": "-client-header: not the name of a header",
 	} {
 		_, err := parse([]string{flag}, func(string) string { return "" })
 		require.ErrorContains(t, err, wants, "an error names the flag, not a field of the library")
