@@ -1,0 +1,11 @@
+package remoteadapter
+
+import (
+	"testing"
+
+	"github.com/graspsync/graspsync/internal/doctest"
+)
+
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	doctest.Defaults(t, "store.go", Config{}.withDefaults())
+}

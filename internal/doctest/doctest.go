@@ -1,0 +1,130 @@
+// Package doctest holds a struct's documentation to what its code does.
+package doctest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	defaults = regexp.MustCompile(`\bDefaults? to (.*?)(?:[.;:] |[.;:]?$)`)
+	quantity = regexp.MustCompile(`(?:^|[ (])(\+ )?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?: ([A-Za-z]+))?`)
+)
+
+// units are those of bytes and of time, as the documentation spells them; a number of
+// anything else is itself.
+var units = map[string]float64{
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+	"ms": float64(time.Millisecond), "s": float64(time.Second), "min": float64(time.Minute), "h": float64(time.Hour),
+	"day": 24 * float64(time.Hour), "days": 24 * float64(time.Hour),
+}
+
+// Defaults checks that the numbers of a struct, whose fields have their defaults, are those
+// that its documentation in a file of this folder gives: "Defaults to 4 GiB", or for fields
+// documented together "Default to 5,000 and 100". A field whose default is not 0 must have
+// one there, unless it is said in words.
+func Defaults(t testing.TB, file string, withDefaults any) {
+	t.Helper()
+	value := reflect.ValueOf(withDefaults)
+	checked := 0
+	for _, group := range documented(t, file, value.Type().Name()) {
+		said, inWords := said(group.doc)
+		for i, name := range group.fields {
+			number, ok := number(value.FieldByName(name))
+			switch {
+			case !ok || inWords:
+			case i < len(said):
+				checked++
+				assert.InDelta(t, said[i], number, 1e-9, "%s of %s", name, value.Type())
+			default:
+				assert.Zero(t, number, "%s of %s has a default that its documentation does not name", name, value.Type())
+			}
+		}
+	}
+	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
+}
+
+// group is fields with one documentation.
+type group struct {
+	doc    string
+	fields []string
+}
+
+func documented(t testing.TB, file, name string) (groups []group) {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	require.NoError(t, err)
+	for _, decl := range tree.Decls {
+		types, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range types.Specs {
+			if spec, ok := spec.(*ast.TypeSpec); ok && spec.Name.Name == name {
+				groups = append(groups, fields(spec)...)
+			}
+		}
+	}
+	return groups
+}
+
+func fields(spec *ast.TypeSpec) (groups []group) {
+	s, ok := spec.Type.(*ast.StructType)
+	if !ok {
+		return nil
+	}
+	for _, field := range s.Fields.List {
+		if doc := field.Doc.Text(); doc != "" || len(groups) == 0 {
+			groups = append(groups, group{doc: strings.Join(strings.Fields(doc), " ")})
+		}
+		last := &groups[len(groups)-1]
+		for _, name := range field.Names {
+			last.fields = append(last.fields, name.Name)
+		}
+	}
+	return groups
+}
+
+// said returns the defaults that a documentation names, or that it says them in words.
+func said(doc string) (numbers []float64, inWords bool) {
+	for _, sentence := range defaults.FindAllStringSubmatch(doc, -1) {
+		for _, q := range quantity.FindAllStringSubmatch(sentence[1], -1) {
+			number, err := strconv.ParseFloat(strings.ReplaceAll(q[2], ",", ""), 64)
+			if err != nil {
+				continue
+			}
+			if unit, ok := units[q[3]]; ok {
+				number *= unit
+			}
+			if q[1] != "" && len(numbers) > 0 { // a sum
+				numbers[len(numbers)-1] += number
+				continue
+			}
+			numbers = append(numbers, number)
+		}
+		inWords = inWords || len(numbers) == 0
+	}
+	return numbers, inWords
+}
+
+func number(v reflect.Value) (float64, bool) {
+	switch {
+	case v.CanInt():
+		return float64(v.Int()), true
+	case v.CanUint():
+		return float64(v.Uint()), true
+	case v.CanFloat():
+		return v.Float(), true
+	}
+	return 0, false
+}

@@ -1,0 +1,11 @@
+package purgatory
+
+import (
+	"testing"
+
+	"github.com/graspsync/graspsync/internal/doctest"
+)
+
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	doctest.Defaults(t, "config.go", Config{}.withDefaults())
+}
