@@ -149,12 +149,15 @@ type Config struct {
 	Unproductive int64
 	// Waiting bounds the events that are kept whole while they wait for what they
 	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
-	// counted. A quarter of the bytes is for what was rejected a moment ago
-	// ([Tuning.WholeFor]). Default to 10,000 and 32 MiB.
+	// counted. As many more events, in a quarter of the bytes, are kept that were rejected a
+	// moment ago ([Tuning.WholeFor]), and as many again for which there was no room
+	// ([Later]): of these, where there are more, only the ids, counted as dropped,
+	// "postponed". Default to 10,000 and 32 MiB.
 	Waiting      int
 	WaitingBytes int64
 	// Remembered bounds the ids of events that need no second look: those stored
-	// that were seen lately, and as many that were rejected or wait, for RejectedFor;
+	// that were seen lately, and as many that were rejected or wait, or that there was no
+	// room for, for RejectedFor;
 	// the oldest go. With few of them rejected events are fetched again at each pass.
 	// One costs about 300 bytes. Defaults to 200,000.
 	Remembered int

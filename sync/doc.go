@@ -67,6 +67,13 @@
 // or from unknown ones where such of its kind were, is left out when that is used up; what
 // others send has as much again, so that it does not wait behind them.
 //
+// # While there is no room
+//
+// What the Policy has no room for ([Later]) costs a relay its allowance as what it rejects,
+// but once: it is kept whole as long as that can be, and judged again in turns, the relays
+// sharing them; when there was room for one, so are all others at once. Of the rest the ids
+// count as known, for an hour and longer each time; then their relay is asked for them.
+//
 // # While nothing can be saved
 //
 // Events that could not be judged or saved are tried again until they can, however often

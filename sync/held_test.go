@@ -119,8 +119,8 @@ func (c *roomless) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sou
 	return v, err
 }
 
-// What has waited for something, and finds no room when that is here, comes with the
-// next pass like all that finds none.
+// What has waited for something, and finds no room when that is here, is judged again
+// like all that finds none.
 func TestWaitedAndFoundNoRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -138,7 +138,7 @@ func TestWaitedAndFoundNoRoom(t *testing.T) {
 		after(time.Minute)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 		policy.full.Store(false)
-		after(26 * time.Hour)
+		after(15 * time.Second)
 		require.True(t, r.has(state))
 	})
 }

@@ -69,6 +69,7 @@ type ingest struct {
 	// owned by the writer
 	retries retries
 	trouble trouble
+	later   laterTurns
 }
 
 // copyKey is the same for two deliveries of which one needs to be looked at. The
@@ -93,6 +94,8 @@ type job struct {
 	lane     lane        // of which part of that allowance
 	recorded bool        // came live: what becomes of it tells what to expect of its author
 	revived  bool        // it has waited in the pool and was settled then
+	again    bool        // there was no room for it: it is kept until something else is said of it
+	useful   bool        // it was saved, or is held
 
 	// Of one that could not be judged or saved.
 	attempts int       // while others could be saved
@@ -229,6 +232,7 @@ func (j *job) refund(times int64) {
 
 // became notes what became of an event of ours that came live.
 func (j *job) became(useful bool) {
+	j.useful = useful
 	if !j.recorded {
 		return
 	}
@@ -581,6 +585,7 @@ func (g *ingest) recalled(keys map[depKey]struct{}) {
 	for relay, ids := range g.rejected.wanted() {
 		g.again(relay, ids)
 	}
+	g.later.known.Store(true)
 }
 
 // removed remembers an event that our relay has removed: it must not come back.

@@ -22,8 +22,8 @@ const (
 )
 
 // rejected remembers verified events that the Store does not have, or no longer
-// has: what the policy rejected, what waits for something, what was superseded or
-// deleted. Ids that were only claimed never get here: a forged copy must not shadow
+// has: what the policy rejected, what waits for something, what there was no room for,
+// what was superseded or deleted. Ids that were only claimed never get here: a forged copy must not shadow
 // the real event.
 //
 // What waits is kept whole while there is room, what was rejected for a moment;
@@ -33,6 +33,11 @@ const (
 //
 // Of an event that was accepted once and of which there may be other versions it is
 // remembered that it was: should these be deleted, it counts again.
+//
+// What there was no room for is kept whole as long as that can be: it is judged again
+// and again, until there is. Where only the id is left it counts as known for a while,
+// longer each time, so that whoever brings more of it than is looked at in the time of a
+// batch keeps nobody from what lies behind it.
 type rejected struct {
 	keepFor  time.Duration // an id; read-only
 	wholeFor time.Duration // a rejected event; read-only
@@ -49,6 +54,7 @@ type rejected struct {
 	byDep  map[depKey]*depLink
 	wait   holding // what waits
 	fresh  holding // what was rejected a moment ago
+	later  holding // what there was no room for, that was judged longest ago first
 	relays relayTable
 }
 
@@ -75,6 +81,31 @@ const (
 	_                             // is taken, in what an earlier version has kept
 	fateAsked                     // it was forgotten but for the above, and is wanted again
 	fateJudged                    // it is being judged again: should we end before that does, it is wanted again
+
+	// fateLater is the bits that count how often there was no room for it when it came,
+	// as far as laterTries; 0: it is not for that that it is not here.
+	fateLater  fate = laterTries << laterShift
+	laterShift      = 5
+	laterTries      = 1<<3 - 1
+)
+
+// tries is how often there was no room for an event that came.
+func (f fate) tries() int { return int(f >> laterShift) }
+
+// tried counts one more time.
+func (f fate) tried() fate {
+	return f&^fateLater | fate(min(f.tries()+1, laterTries))<<laterShift //nolint:gosec // three bits
+}
+
+const (
+	// laterFirst is how long the id of an event counts as known for which there was no
+	// room, doubling each time that it comes and there is none, up to laterMost: the daily
+	// pass brings it at the latest.
+	laterFirst = time.Hour
+	laterMost  = 20 * time.Hour
+	// laterAsks is up to how many times such an event is asked for by its id, within a
+	// day. After that it is for the passes to bring it.
+	laterAsks = 4
 )
 
 // waitingEvent is a whole event.
@@ -136,6 +167,7 @@ func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.D
 		byDep: make(map[depKey]*depLink),
 		wait:  holding{most: waiting, mostBytes: waitingBytes},
 		fresh: holding{most: waiting, mostBytes: waitingBytes / 4},
+		later: holding{most: waiting, mostBytes: waitingBytes / 4},
 	}
 	r.owners.Spare(0, int64(r.most/2)) // what was here is ours to remember, whoever brought it
 	return r
@@ -199,11 +231,12 @@ type note struct {
 	flags    fate
 	waits    bool  // keep it whole as long as there is room
 	fresh    bool  // keep it whole for a moment
+	later    bool  // there is no room for it now: keep it whole to be judged again
 	cost     int64 // given back to the relay if the event is accepted
 }
 
 // dropped counts what bounds took.
-type dropped struct{ waiting, fresh, remembered int }
+type dropped struct{ waiting, fresh, later, remembered int }
 
 // add remembers an event. What it was said to have been once it stays.
 func (r *rejected) add(n note) (d dropped) {
@@ -215,13 +248,20 @@ func (r *rejected) add(n note) (d dropped) {
 	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
 		e.author = shortKey(author)
 	}
-	e.flags = e.flags&^(fateAsked|fateJudged) | n.flags
+	tried := e.flags.tried() & fateLater
+	e.flags = e.flags&^(fateAsked|fateJudged|fateLater) | n.flags
 	r.release1(e)
 	r.link(e, n.deps)
-	if n.waits || n.fresh {
+	if n.later {
+		e.flags |= tried
+	}
+	if n.waits || n.fresh || n.later {
 		in := &r.wait
-		if n.fresh {
+		switch {
+		case n.fresh:
 			in = &r.fresh
+		case n.later:
+			in = &r.later
 		}
 		r.seq++
 		in.put(&waitingEvent{
@@ -338,6 +378,10 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 		r.unhold(r.wait.owners.Next().Item.entry)
 		d.waiting++
 	}
+	for r.later.full() {
+		r.unhold(r.later.owners.Next().Item.entry)
+		d.later++
+	}
 	for el := r.order.Front(); el != nil && r.old(entryOf(el), now); el = r.order.Front() {
 		r.remove(el)
 	}
@@ -346,7 +390,7 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 		// Of what nothing depends on, and a relay has more of than its share, what was
 		// there first stays: a pass over all of it, in the same order each time, would
 		// find nothing if the oldest went.
-		if e := entryOf(r.order.Back()); r.order.Len() > r.most && e.relay == last.relay && len(e.deps) == 0 && e.flags == 0 && e.relay != 0 {
+		if e := entryOf(r.order.Back()); r.order.Len() > r.most && e.relay == last.relay && len(e.deps) == 0 && e.flags&^fateLater == 0 && e.relay != 0 {
 			last = e
 		}
 		r.remove(r.byID[last.id])
@@ -357,6 +401,13 @@ func (r *rejected) shrink(now time.Time) (d dropped) {
 
 func (r *rejected) old(e *remembered, now time.Time) bool {
 	return now.Unix()-e.seen > int64(r.keepFor/time.Second)
+}
+
+// due reports whether an event is to be looked at again, or asked for, for which there
+// was no room. One that is whole is judged again as it is.
+func (r *rejected) due(e *remembered, now time.Time) bool {
+	tries := e.flags.tries()
+	return tries > 0 && e.whole == nil && now.Unix()-e.seen >= int64(backoff(tries, laterFirst, laterMost)/time.Second)
 }
 
 // get returns the entry of an id, nil if there is none.

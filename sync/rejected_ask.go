@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
 // has reports whether an event needs no second look.
@@ -15,7 +16,7 @@ func (r *rejected) has(id filters.EventID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.get(id)
-	return e != nil && e.flags&fateAsked == 0
+	return e != nil && e.flags&fateAsked == 0 && !r.due(e, time.Now())
 }
 
 // forget has an event looked at again. That it was accepted once stays known.
@@ -28,7 +29,7 @@ func (r *rejected) forget(id filters.EventID) {
 	}
 	if e := entryOf(el); e.flags&fateAccepted != 0 {
 		r.release1(e)
-		e.flags = e.flags&^fateJudged | fateAsked
+		e.flags = e.flags&^(fateJudged|fateLater) | fateAsked
 		return
 	}
 	r.remove(el)
@@ -44,7 +45,7 @@ func (r *rejected) owe(n note) {
 		e.createdAt, e.kind = n.incoming.Event.CreatedAt, int32(n.incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	}
 	r.release1(e)
-	e.flags = e.flags&^fateJudged | fateAsked
+	e.flags = e.flags&^(fateJudged|fateLater) | fateAsked
 	r.shrink(now)
 }
 
@@ -58,7 +59,8 @@ func (r *rejected) stored(id filters.EventID) {
 	case entryOf(el).flags&fateAccepted == 0:
 		r.remove(el)
 	default:
-		entryOf(el).flags &^= fateJudged | fateAsked
+		r.unhold(entryOf(el))
+		entryOf(el).flags &^= fateJudged | fateAsked | fateLater
 	}
 }
 
@@ -112,12 +114,12 @@ func (r *rejected) awaits(k depKey) bool {
 }
 
 // wanted returns the ids that an earlier process wanted again and did not get, by the
-// relay that had them.
+// relay that had them. What there was no room for has its turn later.
 func (r *rejected) wanted() (ask map[filters.RelayURL][]filters.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for el := r.order.Front(); el != nil; el = el.Next() {
-		if e := entryOf(el); e.flags&fateAsked != 0 {
+		if e := entryOf(el); e.flags&fateAsked != 0 && e.flags&fateLater == 0 {
 			u := r.relays.url(e.relay)
 			put(&ask, u, append(ask[u], e.id))
 		}
@@ -132,6 +134,55 @@ func (r *rejected) here(id filters.EventID) {
 	if el, ok := r.byID[id]; ok {
 		entryOf(el).flags &^= fateAsked
 	}
+}
+
+// inTurn returns whole events for which there was no room, at most so many, that were
+// judged before a time: those that were longest ago, of each relay no more than its part
+// if others have some. They are kept.
+func (r *rejected) inTurn(most int, before, now time.Time) (turn []*waitingEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.later
+	of := make(map[shares.Owner]int)
+	part := most / max(1, h.owners.Owners())
+	for rest := 2; rest > 0 && len(turn) < most; rest-- { // in the second round, whoever has more
+		for el := h.queue.Front(); el != nil && len(turn) < most; {
+			w, next := wholeOf(el), el.Next()
+			if !w.since.Before(before) {
+				break
+			}
+			if relay := w.entry.relay; rest < 2 || of[relay] < part {
+				of[relay]++
+				w.since = now
+				h.queue.MoveToBack(el)
+				turn = append(turn, w)
+			}
+			el = next
+		}
+	}
+	return turn
+}
+
+// overdue returns ids of events for which there was no room and of which only the id is
+// left, by the relay that had them: of each at most so many. They count as forgotten.
+// any is false if there is nothing at all for which there was no room.
+func (r *rejected) overdue(most int) (ask map[filters.RelayURL][]filters.EventID, any bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for el := r.order.Front(); el != nil; el = el.Next() {
+		e := entryOf(el)
+		if e.flags&fateLater == 0 {
+			continue
+		}
+		any = true
+		u := r.relays.url(e.relay)
+		if e.flags&fateAsked == 0 && e.flags.tries() <= laterAsks && r.due(e, now) && len(ask[u]) < most {
+			e.flags |= fateAsked
+			put(&ask, u, append(ask[u], e.id))
+		}
+	}
+	return ask, any
 }
 
 func sortWaiting(whole []*waitingEvent) {
@@ -226,8 +277,8 @@ func (r *rejected) whole() []wholeStamp {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	out := make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len())
-	for _, in := range []*holding{&r.wait, &r.fresh} {
+	out := make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
+	for _, in := range []*holding{&r.wait, &r.fresh, &r.later} {
 		for el := in.queue.Front(); el != nil; el = el.Next() {
 			if w := wholeOf(el); r.counts(w.entry, now) {
 				out = append(out, wholeStamp{w.entry.stamp(), w.incoming.Event})
@@ -239,7 +290,7 @@ func (r *rejected) whole() []wholeStamp {
 
 // counts reports whether an entry says that an event is known, and when it was made.
 func (r *rejected) counts(e *remembered, now time.Time) bool {
-	return e.flags&fateAsked == 0 && e.createdAt >= 0 && !r.old(e, now)
+	return e.flags&fateAsked == 0 && e.createdAt >= 0 && !r.old(e, now) && !r.due(e, now)
 }
 
 func (e *remembered) stamp() Stamp { return Stamp{CreatedAt: e.createdAt, ID: e.id} }

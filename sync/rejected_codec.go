@@ -108,9 +108,10 @@ func (r *rejected) encode(entries []*remembered) []byte {
 	return buf
 }
 
-// lasting is what another process has to know: what is being judged would be lost.
+// lasting is what another process has to know: what is being judged would be lost, and so
+// would what there was no room for where that is not told apart.
 func (f fate) lasting() fate {
-	if f&fateJudged != 0 {
+	if f&(fateJudged|fateLater) != 0 {
 		f = f&^fateJudged | fateAsked
 	}
 	return f
@@ -163,6 +164,10 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 		}
 		e := r.entry(in.id, relay, now)
 		e.author, e.createdAt, e.kind, e.seen, e.flags = in.author, in.createdAt, in.kind, in.seen, in.flags
+		if tries := e.flags.tries(); tries > 0 { // it has its turn now: nothing is whole any more
+			e.flags &^= fateAsked
+			e.seen = min(e.seen, now.Unix()-int64(backoff(tries, laterFirst, laterMost)/time.Second))
+		}
 		r.link(e, in.keys)
 		lost := r.shrink(now)
 		d.remembered += lost.remembered
@@ -228,7 +233,7 @@ func (c *chunkReader) number(most uint64) uint64 {
 func (c *chunkReader) entry(relays uint64) (e restored) {
 	copy(e.id[:], c.bytes(len(e.id)))
 	e.author = binary.BigEndian.Uint64(c.bytes(8))
-	e.flags = fate(c.bytes(1)[0]) & (fateAccepted | fateAsked)
+	e.flags = fate(c.bytes(1)[0]) & (fateAccepted | fateAsked | fateLater)
 	e.createdAt = nostr.Timestamp(c.number(1<<62)) - 1 //nolint:gosec // bounded
 	e.kind = int32(uint32(c.number(1<<32 - 1)))        //nolint:gosec // bounded
 	e.seen = int64(c.number(1 << 62))                  //nolint:gosec // bounded

@@ -38,6 +38,11 @@ func fresh(n note) note {
 	return n
 }
 
+func later(n note) note {
+	n.later = true
+	return n
+}
+
 // consistent checks the tables against each other.
 func (r *rejected) consistent(t *testing.T) {
 	t.Helper()
@@ -67,8 +72,8 @@ func (r *rejected) consistent(t *testing.T) {
 	require.Equal(t, links, rings)
 	require.Equal(t, links, r.links)
 	require.Equal(t, weight, owned)
-	require.Equal(t, whole, r.wait.queue.Len()+r.fresh.queue.Len())
-	require.Equal(t, size, r.wait.bytes+r.fresh.bytes)
+	require.Equal(t, whole, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
+	require.Equal(t, size, r.wait.bytes+r.fresh.bytes+r.later.bytes)
 }
 
 func TestRejectedBounds(t *testing.T) {
@@ -335,4 +340,75 @@ func BenchmarkRejected(b *testing.B) {
 		}
 	}
 	b.ReportAllocs()
+}
+
+// What there was no room for is judged as long as it is whole, and else counts as known
+// for a while, longer each time.
+func TestRejectedForWantOfRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testRejected(100, 4, 1<<20)
+		for i := range 6 {
+			d := r.add(later(testNote(i * 3))) // of one relay
+			require.Equal(t, i >= 4, d.later == 1)
+			require.True(t, r.has(testID(i*3)))
+			r.consistent(t)
+		}
+		require.Equal(t, []Stamp{{12, testID(12)}}, r.stamps(nostr.Filter{Authors: []string{testKey(12).String()}}))
+		time.Sleep(time.Second)
+		began := time.Now()
+		turn := r.inTurn(3, began, began)
+		require.Equal(t, []filters.EventID{testID(6), testID(9), testID(12)}, idsOf(turn))
+		r.add(later(testNote(1))) // of another one, which has half
+		time.Sleep(time.Second)
+		require.Equal(t, []filters.EventID{testID(15), testID(1)}, idsOf(r.inTurn(2, time.Now(), time.Now())))
+		require.Equal(t, []filters.EventID{testID(9)}, idsOf(r.inTurn(1, time.Now(), time.Now())), "the other relay's is the oldest")
+		require.Equal(t, []filters.EventID{testID(12)}, idsOf(r.inTurn(9, began.Add(time.Nanosecond), time.Now())))
+		r.consistent(t)
+
+		ask, any := r.overdue(9)
+		require.True(t, any)
+		require.Empty(t, ask)
+		for tries, wait := range []time.Duration{1, 2, 4, 8, 16, 20, 20, 20} {
+			at := time.Unix(entryOf(r.byID[testID(0)]).seen, 0).Add(wait * time.Hour)
+			time.Sleep(time.Until(at) - time.Second)
+			require.True(t, r.has(testID(0)), "try %d", tries)
+			time.Sleep(time.Second)
+			require.False(t, r.has(testID(0)), "try %d", tries)
+			require.True(t, r.has(testID(15)), "it is whole")
+			r.consistent(t)
+			ask, _ = r.overdue(1)
+			require.Len(t, ask[r.relays.url(1)], min(1, max(0, laterAsks-tries)))
+			ask, _ = r.overdue(9)
+			if tries < laterAsks {
+				require.Contains(t, ask[r.relays.url(1)], testID(3))
+			}
+			for _, id := range []int{0, 3} { // it came, and there was none
+				r.add(later(testNote(id)))
+				r.unhold(entryOf(r.byID[testID(id)]))
+			}
+		}
+		require.Equal(t, laterTries, r.get(testID(0)).flags.tries())
+
+		back := testRejected(100, 4, 1<<20)
+		_, err := back.restoreAll(r.export())
+		require.NoError(t, err)
+		require.Empty(t, back.wanted(), "it has its turn with the others")
+		require.False(t, back.has(testID(15)), "it is not whole any more")
+		ask, any = back.overdue(9)
+		require.True(t, any)
+		require.Contains(t, ask[back.relays.url(1)], testID(15))
+		back.add(testNote(15))
+		require.Zero(t, back.get(testID(15)).flags.tries(), "it was rejected")
+		require.True(t, back.has(testID(15)))
+		r.stored(testID(15))
+		r.consistent(t)
+		require.Nil(t, r.get(testID(15)))
+	})
+}
+
+func idsOf(events []*waitingEvent) (ids []filters.EventID) {
+	for _, w := range events {
+		ids = append(ids, w.id)
+	}
+	return ids
 }

@@ -16,6 +16,7 @@ import (
 // writeLoop is the end of the pipeline: one goroutine judges and saves, so that an
 // event sees everything that was accepted before it.
 func (g *ingest) writeLoop(ctx context.Context) {
+	g.later.come(time.Now()) // what an earlier process has left
 	for {
 		select {
 		case j := <-g.toSave:
@@ -35,6 +36,9 @@ func (g *ingest) writeLoop(ctx context.Context) {
 		case <-g.retries.due():
 			g.turn.Add(1)
 			g.tryAgain(ctx)
+		case <-g.later.due():
+			g.turn.Add(1)
+			g.judgeLater(ctx)
 		case <-ctx.Done():
 			jobs := g.retries.all()
 			g.failing(jobs, false)
@@ -314,6 +318,9 @@ func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error
 func (g *ingest) failed(j *job, err error) {
 	g.counters.failed.Add(1)
 	g.troubled(err)
+	if j.again { // it is tried again as it is
+		return
+	}
 	g.retry(j)
 }
 
@@ -446,11 +453,16 @@ func (g *ingest) reject(j *job, v Verdict) {
 	g.done(j)
 }
 
-// postpone remembers nothing of an event, which may be fetched again another time. One
-// that has waited before is still remembered for that.
+// postpone keeps an event to be judged again for which there is no room now.
 func (g *ingest) postpone(j *job, reason string) {
+	if j.again { // it is kept, and was counted when it came
+		j.became(false)
+		g.done(j)
+		return
+	}
 	g.unwanted(j, reason)
-	g.rejected.forget(j.key.id)
+	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), later: true})
+	g.later.come(time.Now())
 	g.done(j)
 }
 
@@ -474,6 +486,7 @@ func (g *ingest) note(n note) {
 	d := g.rejected.add(n)
 	g.counters.drop("waiting", d.waiting)
 	g.counters.drop("rejected", d.fresh)
+	g.counters.drop("postponed", d.later)
 	g.counters.drop("remembered", d.remembered)
 	g.waiting.Store(int64(g.rejected.waiting()))
 }
@@ -687,7 +700,7 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 	case Duplicate:
 		j.refund(1)
 	}
-	if j.tries > 0 || g.retries.isOwed(j.key.id) {
+	if j.tries > 0 || j.again || g.retries.isOwed(j.key.id) {
 		g.savedAgain()
 	}
 	g.done(j)

@@ -113,6 +113,9 @@ func (s *Shares[T]) Weight(owner Owner) int64 {
 	return 0
 }
 
+// Owners is of how many owners something is kept.
+func (s *Shares[T]) Owners() int { return len(s.owners) }
+
 // Next returns what should go first: the oldest of the owner of whom most is kept;
 // among equals, the oldest of all. It is nil if nothing is kept.
 func (s *Shares[T]) Next() *Member[T] {

@@ -1,0 +1,111 @@
+package sync
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// laterEvery is between two turns in which events are judged again for which there was
+	// no room, laterTurn how many have one. So few cost next to nothing, and where there are
+	// many, a part of them finds out whether there is any sense in trying the others.
+	laterEvery = 10 * time.Second
+	laterTurn  = saveBatch
+	// laterHurry is the same once there was room for one, until all were judged again, and
+	// laterCalm how long it takes at least until that is done once more.
+	laterHurry = time.Second
+	laterCalm  = time.Minute
+
+	// laterAskEvery is how often relays are asked for such events by their ids where
+	// nothing else is left of them, laterAskMost for how many each: they are looked at on
+	// the allowance of what comes live as well, of which that is a sixth.
+	laterAskEvery = time.Minute
+	laterAskMost  = 100
+)
+
+// laterTurns says when what there was no room for has its turn again. It belongs to the
+// writer, but for known.
+type laterTurns struct {
+	known     atomic.Bool // relays are: what is asked for by its id is asked of whoever had it
+	any       bool        // there is something
+	at, askAt time.Time
+	hurrying  bool
+	hurriedAt time.Time // since when, or when last
+	timer     *time.Timer
+}
+
+// come takes note that there is something that there was no room for.
+func (l *laterTurns) come(now time.Time) {
+	if !l.any {
+		l.any = true
+		l.arm(now, laterEvery)
+	}
+}
+
+// found takes note that for some of what was judged again at a time there was room.
+func (l *laterTurns) found(at time.Time) {
+	if at.Sub(l.hurriedAt) >= laterCalm {
+		l.hurrying, l.hurriedAt = true, at
+	}
+}
+
+// asks reports whether relays are to be asked now.
+func (l *laterTurns) asks(now time.Time) bool {
+	if !l.known.Load() || now.Before(l.askAt) {
+		return false
+	}
+	l.askAt = now.Add(laterAskEvery)
+	return true
+}
+
+func (l *laterTurns) arm(now time.Time, wait time.Duration) {
+	l.at = now.Add(wait)
+	if l.timer == nil {
+		l.timer = time.NewTimer(wait)
+		return
+	}
+	l.timer.Reset(wait)
+}
+
+// due returns the channel that says that it is time, nil if there is nothing.
+func (l *laterTurns) due() <-chan time.Time {
+	if !l.any {
+		return nil
+	}
+	return l.timer.C
+}
+
+// judgeLater judges again some of what there was no room for, and has some of that asked
+// for of which only the id is left.
+func (g *ingest) judgeLater(ctx context.Context) {
+	l, now := &g.later, time.Now()
+	before := now
+	if l.hurrying {
+		before = l.hurriedAt
+	}
+	jobs := g.revived(g.rejected.inTurn(laterTurn, before, now))
+	for _, j := range jobs {
+		j.again = true
+	}
+	g.process(ctx, jobs)
+	l.hurrying = l.hurrying && len(jobs) > 0
+	for _, j := range jobs {
+		if j.useful {
+			l.found(now)
+			break
+		}
+	}
+	if l.asks(now) {
+		ask, any := g.rejected.overdue(laterAskMost)
+		for relay, ids := range ask {
+			g.askAgain(ctx, relay, ids)
+		}
+		l.any = any
+	}
+	wait := laterEvery
+	if l.hurrying {
+		wait = laterHurry
+	}
+	l.arm(now, wait)
+}
