@@ -120,6 +120,10 @@ type batch struct {
 	named []namedID   // NamedIDs
 	poll  *pollGroup  // Recent: it is a poll, not part of a catch-up
 	sweep *sweepChunk // History: of root events in rotation
+
+	// Recent: where an earlier attempt had got to, and since when it looks.
+	resume *cursors
+	since  nostr.Timestamp
 }
 
 // background reports whether a batch is one of those that come up again and again,
@@ -157,6 +161,9 @@ func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
 type group struct {
 	resume *cursors
 	items  []Item
+	// Of a catch-up: since when it looks; 0: since whatever may have been missed when it
+	// starts.
+	since nostr.Timestamp
 }
 
 // groups splits items into chunks for batches: by kind, by how far they got, and

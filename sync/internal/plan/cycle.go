@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -191,12 +193,7 @@ func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
 // that is confirmed, and for everything of which a part was fetched already. The
 // rest will be fetched from the start anyway.
 func (p *Plan) queueCatchUp(r *relay) {
-	var items []Item
-	for it, st := range r.items {
-		if st == confirmed || st == inFlight || r.resume[it] != nil {
-			items = append(items, it)
-		}
-	}
+	items := r.partlyFetched()
 	r.catchQueue = p.groups(items, nil)
 	r.missed, r.missedAll = false, false
 	r.parked = slices.DeleteFunc(r.parked, func(k parking) bool { return k.catchUp })
@@ -223,6 +220,58 @@ func (p *Plan) queueCatchUpOf(r *relay, items []Item) {
 	p.caughtUp(r)
 }
 
+// partlyFetched returns what is confirmed and what was fetched in part.
+func (r *relay) partlyFetched() (items []Item) {
+	for it, st := range r.items {
+		if st == confirmed || st == inFlight || r.resume[it] != nil {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// maxCatchUps is how many parts of a catch-up an item may be in on average, before all of
+// them begin anew as one.
+const maxCatchUps = 8
+
+// queueSkipped queues the search for what was left out since a moment of what came live.
+// What is looked for already goes on where it got to: where more is left out each time than
+// is caught up with meanwhile, what lies behind would never be reached. What has not begun
+// looks for this as well.
+func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
+	covered, waiting := make(map[Item]struct{}), 0
+	note := func(g group) {
+		waiting += len(g.items)
+		if g.resume != nil || g.since > since {
+			return
+		}
+		for _, it := range g.items {
+			covered[it] = struct{}{}
+		}
+	}
+	for _, g := range r.catchQueue {
+		note(g)
+	}
+	for _, k := range r.parked {
+		if k.catchUp {
+			note(k.group())
+		}
+	}
+	if waiting > maxCatchUps*len(r.items) {
+		p.queueCatchUp(r)
+		return
+	}
+	items := slices.DeleteFunc(r.partlyFetched(), func(it Item) bool {
+		_, ok := covered[it]
+		return ok
+	})
+	for _, g := range p.groups(items, nil) {
+		g.since = since
+		r.catchQueue = append(r.catchQueue, g)
+	}
+	p.caughtUp(r)
+}
+
 // dispatch starts batches: first what may have been missed, then what is asked for
 // by name, then the difference, then what comes up again and again.
 func (p *Plan) dispatch(r *relay, now time.Time) {
@@ -234,7 +283,7 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 		case len(r.catchQueue) > 0:
 			g := r.catchQueue[0]
 			r.catchQueue = r.catchQueue[1:]
-			p.startRecent(r, g.items, now)
+			p.startRecent(r, g, now)
 		case r.pollDue(now):
 			p.startPoll(r, now)
 		case r.namedDue(now):
@@ -286,15 +335,18 @@ func (p *Plan) startHistory(r *relay, now time.Time) {
 	p.start(r, &batch{kind: kind, items: items, roles: roles}, qs, now)
 }
 
-func (p *Plan) startRecent(r *relay, items []Item, now time.Time) {
-	items = slices.DeleteFunc(items, func(it Item) bool { return r.items[it] == 0 })
-	qs, roles := p.queries(r, p.itemFilters(items), r.catchSince, nil)
+func (p *Plan) startRecent(r *relay, g group, now time.Time) {
+	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.items[it] == 0 })
+	if g.since == 0 {
+		g.since = r.catchSince
+	}
+	qs, roles := p.queries(r, p.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
 		p.caughtUp(r)
 		return
 	}
 	r.catchRunning++
-	p.start(r, &batch{kind: Recent, items: items, roles: roles}, qs, now)
+	p.start(r, &batch{kind: Recent, items: items, roles: roles, resume: g.resume, since: g.since}, qs, now)
 }
 
 // authorsDue is how many authors a relay is to be asked about now. At each pass it

@@ -78,7 +78,10 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 		}
 		r.sweepFailed(b.sweep, until)
 	case b.kind == Recent:
-		r.parked = append(r.parked, parking{until: until, items: b.items, catchUp: true})
+		r.parked = append(r.parked, parking{
+			until: until, items: b.items, catchUp: true,
+			resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since,
+		})
 	case b.kind == History, b.kind == DailyHistory:
 		p.giveUp(r, b, in.Cursors)
 		r.park(slices.DeleteFunc(b.items, func(it Item) bool { return r.items[it] != todo }), until)
@@ -200,10 +203,10 @@ func (p *Plan) onSkipped(in Skipped) {
 	if r == nil || !r.connected {
 		return
 	}
-	opens := r.missed // then all is caught up with once what is missing is followed
-	p.missedSince(r, in.Since)
-	if !opens {
-		p.queueCatchUp(r)
+	if r.missed { // then all is caught up with once what is missing is followed
+		p.missedSince(r, in.Since)
+	} else {
+		p.queueSkipped(r, p.catchSince(r, in.Since))
 	}
 	p.touch(r)
 }

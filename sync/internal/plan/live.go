@@ -492,12 +492,13 @@ func (p *Plan) missedSome(r *relay, t time.Time) {
 	r.missed = true
 }
 
-// catchSince has the catch-up look since shortly before t, at least.
-func (p *Plan) catchSince(r *relay, t time.Time) {
-	since := nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
+// catchSince has the catch-up look since shortly before t, at least, and returns that.
+func (p *Plan) catchSince(r *relay, t time.Time) (since nostr.Timestamp) {
+	since = nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
 	if r.catchSince == 0 || since < r.catchSince {
 		r.catchSince = since
 	}
+	return since
 }
 
 // pack returns the requests that follow items, packed as full as the relay allows,

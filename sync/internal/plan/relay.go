@@ -132,7 +132,14 @@ type parking struct {
 	until   time.Time
 	items   []Item
 	catchUp bool // they are confirmed; what is parked is a part of a catch-up
+
+	// Of a catch-up, see [group].
+	resume *cursors
+	since  nostr.Timestamp
 }
+
+// group is what a part of a catch-up goes on as.
+func (k *parking) group() group { return group{items: k.items, resume: k.resume, since: k.since} }
 
 func (r *relay) phase() Phase {
 	switch {
@@ -247,7 +254,7 @@ func (r *relay) unpark(now time.Time) {
 		case now.Before(p.until):
 			kept = append(kept, p)
 		case p.catchUp:
-			r.catchQueue = append(r.catchQueue, group{items: p.items})
+			r.catchQueue = append(r.catchQueue, p.group())
 		default:
 			for _, it := range p.items {
 				if r.items[it] == todo {

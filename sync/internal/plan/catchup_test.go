@@ -1,0 +1,125 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// tickTo takes a plan to the next time at which it starts something, an hour away at most.
+func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
+	t.Helper()
+	for end := now.Add(time.Hour); now.Before(end); {
+		at, ok := p.NextWake()
+		require.True(t, ok)
+		now = at
+		if started := only[Start](p.Step(now, Tick{})); len(started) > 0 {
+			return now, started
+		}
+	}
+	t.Fatal("nothing is started")
+	return now, nil
+}
+
+// A catch-up that did not come to its end in the time of a batch began anew, and so it did
+// each time that more was left out: where more came than is looked at in that time, what
+// lay behind it was never reached.
+func TestCatchUpGoesOnWhereItWas(t *testing.T) {
+	p, u := hubOf(t, 3)
+	r := p.relays[u]
+	since := func(at time.Time) nostr.Timestamp { return nostr.Timestamp(at.Add(-15 * time.Minute).Unix()) }
+	now := start.Add(time.Hour)
+	skipped := now
+	begun := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: skipped}))
+	require.Len(t, begun, 3, "all, repositories, root events")
+	for i, b := range begun {
+		assert.Equal(t, since(skipped), *b.Batch.Queries[0].Filter.Since)
+		if i != 1 {
+			assert.Empty(t, only[Start](p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID})))
+		}
+	}
+	// That of repositories takes too long, and more is left out meanwhile.
+	late := func(b Start, got Cursor) Done {
+		d := Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Late: true}
+		for range b.Batch.Queries {
+			d.Cursors = append(d.Cursors, got)
+		}
+		return d
+	}
+	now = now.Add(30 * time.Minute)
+	got := Cursor(skipped.Add(-time.Minute).Unix())
+	d := late(begun[1], got)
+	d.Cursors[0] = CursorDone // one of its filters is through
+	assert.Empty(t, only[Start](p.Step(now, d)))
+	more := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now}))
+	require.Len(t, more, 3)
+	for _, b := range more {
+		assert.Equal(t, since(now), *b.Batch.Queries[0].Filter.Since, "what is older is looked for already")
+		assert.Zero(t, b.Batch.Queries[0].Until)
+	}
+	assert.Equal(t, since(skipped), r.catchSince, "until all is found")
+	on, started := tickTo(t, p, now)
+	require.Len(t, started, 1)
+	require.Len(t, started[0].Batch.Queries, len(begun[1].Batch.Queries)-1)
+	for _, q := range started[0].Batch.Queries {
+		assert.Equal(t, int64(got), q.Until)
+		assert.Equal(t, since(skipped), *q.Filter.Since)
+	}
+	// What has not begun yet looks for what is left out then as well.
+	for i := range 100 {
+		on = on.Add(time.Second)
+		require.Empty(t, only[Start](p.Step(on, Skipped{Relay: u, Epoch: 1, Since: on})), i)
+	}
+	assert.Len(t, r.catchQueue, 3)
+	// It goes on once more, further.
+	settle(p, on, u, p.Step(on, late(started[0], got-60)))
+	for _, b := range more {
+		settle(p, on, u, []Effect{b})
+	}
+	on, started = tickTo(t, p, on)
+	assert.Equal(t, int64(got-60), started[0].Batch.Queries[0].Until)
+	assert.NotZero(t, r.catchSince)
+	p.Step(on, Done{Relay: u, Epoch: 1, Batch: started[0].Batch.ID})
+	assert.Zero(t, r.catchSince)
+}
+
+// However long what is left out is more than what is caught up with, and however rarely a
+// batch comes to its end, the parts of a catch-up stay few.
+func TestCatchUpsAreBounded(t *testing.T) {
+	p, u := hubOf(t, 3)
+	r := p.relays[u]
+	now := start.Add(time.Hour)
+	for range 500 {
+		effects := p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now})
+		for _, b := range only[Start](effects) {
+			now = now.Add(time.Minute)
+			d := Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Late: true}
+			for range b.Batch.Queries {
+				d.Cursors = append(d.Cursors, Cursor(now.Unix()))
+			}
+			p.Step(now, d)
+		}
+		waiting := 0
+		for _, g := range r.catchQueue {
+			waiting += len(g.items)
+		}
+		for _, k := range r.parked {
+			waiting += len(k.items)
+		}
+		require.LessOrEqual(t, waiting, (maxCatchUps+1)*len(r.items))
+		now = now.Add(time.Second)
+	}
+	// In the end all is looked for since the first of it.
+	require.Equal(t, nostr.Timestamp(start.Add(45*time.Minute).Unix()), r.catchSince)
+	for range 200 {
+		settle(p, now, u, p.Step(now, Tick{}))
+		now = now.Add(time.Minute)
+		for id := range r.batches {
+			settle(p, now, u, p.Step(now, Done{Relay: u, Epoch: 1, Batch: id}))
+		}
+	}
+	require.Zero(t, r.catchSince)
+}
