@@ -129,6 +129,7 @@ func (p *Purgatory) lacking(g *group, r *repository) need {
 	for _, h := range g.pulls {
 		if slices.Contains(h.pull.Repos, r.ref) && h.pull.Tip.Format() == r.refs.Format && r.misses(h.pull.Tip) {
 			n.ids = append(n.ids, h.pull.Tip)
+			n.named(h.pull)
 			n.entries = append(n.entries, h.entry.ID)
 		}
 	}

@@ -43,37 +43,40 @@ type line struct{ who, what string }
 const atOnce = 2
 
 // place is where the data of one repository is gathered. What states need and what only
-// pull requests name is never gathered together: anybody can write a pull request that has
-// no room, and everything that was gathered with it is thrown away.
+// pull requests name is never gathered together, nor what different authors do: anybody can
+// write a pull request that has no room, and everything that was gathered with it is thrown
+// away.
 type place struct {
-	turns  chan struct{}   // taken by each who fetches; who has one finds a gathering of either sort
-	states chan *gathering // those into which nobody fetches
-	pulls  chan *gathering // the same, for what only pull requests name
-	all    []*gathering
-	users  int // guarded by fetches.mu
+	turns chan struct{} // taken by each who fetches
+	// guarded by fetches.mu
+	all   []*gathering // those that are taken, and those that have something
+	users int
 }
 
-// gathering is what was fetched for a repository, and is not part of it yet. It belongs to
-// who took it from its place, and to nobody while there are no users.
+// gathering is what was fetched for a repository, and is not part of it yet. Its quarantine
+// belongs to who has taken it from its place, and to fetches.mu while nobody has.
 type gathering struct {
+	whose      whose
 	quarantine Quarantine // nil: there is none
 	// guarded by fetches.mu
+	taken  bool
 	bytes  int64                   // that came into it
 	cancel context.CancelCauseFunc // of the fetch under way; nil: there is none
 	began  time.Time               // of that, until what it brought is part of the repository
 }
 
-func newPlace() *place {
-	pl := &place{turns: make(chan struct{}, atOnce), states: make(chan *gathering, atOnce), pulls: make(chan *gathering, atOnce)}
-	for _, free := range []chan *gathering{pl.states, pl.pulls} {
-		for range atOnce {
-			g := &gathering{}
-			pl.all = append(pl.all, g)
-			free <- g
-		}
-	}
-	return pl
+// whose says for whom something is gathered: for the states of a repository if it is zero,
+// else for the pull requests of an author, or for a commit that those of several name.
+type whose struct {
+	author filters.PubKey
+	id     nip34.ObjectID
 }
+
+func (w whose) compare(o whose) int {
+	return cmp.Or(w.author.Compare(o.author), compareIDs(w.id, o.id))
+}
+
+func newPlace() *place { return &place{turns: make(chan struct{}, atOnce)} }
 
 // errNotNeeded ends a fetch when another one has brought all that is missing.
 var errNotNeeded = errors.New("another server has sent it")
@@ -116,12 +119,15 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 		return hunt.Nothing, 0
 	}
 	defer written()
-	into, giveBack := pl.take(ask.pulls)
-	defer giveBack()
+	into := f.gathering(pl, ask)
+	defer f.giveBack(pl, into)
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := p.stats.request(from.Authority.String())
 	f.began(into, time.Now())
 	outcome, err = f.into(ctx, into, &seen, ask.ids)
+	if ask.several { // nobody could tell what of it is whose
+		f.discard(into)
+	}
 	f.began(into, time.Time{})
 	end()
 	seen.Err = err
@@ -163,25 +169,34 @@ func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
 	return at
 }
 
-// take takes a gathering for states or for pull requests, rather one that has something.
-// Who calls it has a turn, and calls giveBack before that is over.
-func (pl *place) take(pulls bool) (g *gathering, giveBack func()) {
-	free := pl.states
-	if pulls {
-		free = pl.pulls
-	}
-	g = <-free
-	if g.quarantine == nil {
-		select {
-		case other := <-free:
-			if other.quarantine != nil {
-				g, other = other, g
-			}
-			free <- other
-		default:
+// gathering takes what was gathered for those whom a question is about, or begins anew. Who
+// calls it has a turn, and calls giveBack before that is over.
+func (f *fetches) gathering(pl *place, q question) *gathering {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range pl.all {
+		if !g.taken && g.whose == q.whose && !q.several {
+			g.taken = true
+			return g
 		}
 	}
-	return g, func() { free <- g }
+	g := &gathering{whose: q.whose, taken: true}
+	pl.all = append(pl.all, g)
+	return g
+}
+
+// giveBack keeps what a gathering has.
+func (f *fetches) giveBack(pl *place, g *gathering) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g.taken = false; g.quarantine == nil {
+		pl.remove(g)
+	}
+}
+
+// remove is called with fetches.mu held.
+func (pl *place) remove(g *gathering) {
+	pl.all = slices.DeleteFunc(pl.all, func(o *gathering) bool { return o == g })
 }
 
 // request fetches into a gathering. It is ended when another one has brought all that is
@@ -374,43 +389,23 @@ func (f *fetches) enter(ref filters.RepoRef) *place {
 	return pl
 }
 
-// leave keeps a place that has gathered something, as long as there are not too many, and
-// these are not too large: what is kept for one owner, and then what is kept for whoever
-// has most, goes first.
+// leave keeps what was gathered in a place, as long as there is not too much.
 func (f *fetches) leave(ref filters.RepoRef, pl *place) {
 	f.mu.Lock()
-	var over []*place
-	drop := func(ref filters.RepoRef, pl *place) {
+	if pl.users--; pl.users == 0 && len(pl.all) == 0 && f.places[ref] == pl {
 		delete(f.places, ref)
-		over = append(over, pl)
 	}
-	pl.users--
-	if pl.users == 0 {
-		switch {
-		case !pl.has():
-			drop(ref, pl)
-		case len(f.places) > maxPlaces, f.gathered()[ref.Owner] > f.p.cfg.MaxRepoDay/gatheredShare:
-			f.p.stats.drop("gathered")
-			drop(ref, pl)
-		}
-	}
-	for {
-		ref, pl, found := f.largest()
-		if !found {
-			break
-		}
-		f.p.stats.drop("gathered")
-		drop(ref, pl)
-	}
+	over := f.excess()
 	f.mu.Unlock()
-	for _, pl := range over {
-		f.discardPlace(pl)
+	for _, g := range over {
+		f.p.stats.drop("gathered")
+		f.discard(g)
 	}
 }
 
 const (
-	// maxPlaces bounds the repositories for which something is kept between two requests.
-	maxPlaces = 100
+	// maxGathered bounds the gatherings that are kept between two requests.
+	maxGathered = 200
 	// gatheredShare is the part of what may come for a repository in a day that is kept
 	// between two requests for all of one owner, who has any number of them. For all owners
 	// it is gatheredDays days.
@@ -418,48 +413,109 @@ const (
 	gatheredDays  = 2
 )
 
+// gathered is what is kept for one owner.
+type gathered struct {
+	bytes int64
+	count int
+	free  bool // some of it is used by nobody
+}
+
 // gathered sums up by owner what is kept. It is called with mu held.
-func (f *fetches) gathered() map[filters.PubKey]int64 {
-	out := make(map[filters.PubKey]int64)
+func (f *fetches) gathered() (of map[filters.PubKey]gathered, all gathered) {
+	of = make(map[filters.PubKey]gathered)
 	for ref, pl := range f.places {
-		out[ref.Owner] += pl.bytes()
-	}
-	return out
-}
-
-// largest returns the largest place that nobody uses of the owner for whom most is kept, if
-// too much is kept in all. It is called with mu held.
-func (f *fetches) largest() (ref filters.RepoRef, pl *place, found bool) {
-	of := f.gathered()
-	var all int64
-	for _, n := range of {
-		all += n
-	}
-	if all <= gatheredDays*f.p.cfg.MaxRepoDay {
-		return ref, nil, false
-	}
-	for r, o := range f.places {
-		if o.users > 0 || !o.has() {
-			continue
+		x := of[ref.Owner]
+		for _, g := range pl.all {
+			x.bytes += g.bytes
+			x.count++
+			x.free = x.free || !g.taken
+			all.bytes += g.bytes
+			all.count++
 		}
-		if !found || cmp.Or(cmp.Compare(of[r.Owner], of[ref.Owner]), cmp.Compare(o.bytes(), pl.bytes())) > 0 {
-			ref, pl, found = r, o, true
+		of[ref.Owner] = x
+	}
+	return of, all
+}
+
+// excess takes away what there is too much of, that nobody uses: of what is kept for one
+// owner, and then for whoever has most. It is called with mu held.
+func (f *fetches) excess() (over []*gathering) {
+	for {
+		of, all := f.gathered()
+		who, measure, found := f.beyond(of, all)
+		if !found {
+			return over
+		}
+		over = append(over, f.drop(who, measure))
+	}
+}
+
+// beyond returns for whom too much is kept, and how that is measured. It is called with mu
+// held.
+func (f *fetches) beyond(of map[filters.PubKey]gathered, all gathered) (who filters.PubKey, measure func(*gathering) int64, found bool) {
+	bytes := func(g *gathering) int64 { return g.bytes }
+	count := func(*gathering) int64 { return 1 }
+	most := func(has func(gathered) int64) {
+		for o, x := range of {
+			if x.free && (!found || cmp.Or(cmp.Compare(has(x), has(of[who])), o.Compare(who)) > 0) {
+				who, found = o, true
+			}
 		}
 	}
-	return ref, pl, found
-}
-
-// has reports whether something is gathered in a place that nobody uses.
-func (pl *place) has() bool {
-	return slices.ContainsFunc(pl.all, func(g *gathering) bool { return g.quarantine != nil })
-}
-
-// bytes is called with fetches.mu held.
-func (pl *place) bytes() (n int64) {
-	for _, g := range pl.all {
-		n += g.bytes
+	for o, x := range of {
+		if x.free && x.bytes > f.p.cfg.MaxRepoDay/gatheredShare {
+			return o, bytes, true
+		}
 	}
-	return n
+	switch {
+	case all.bytes > gatheredDays*f.p.cfg.MaxRepoDay:
+		most(func(x gathered) int64 { return x.bytes })
+		return who, bytes, found
+	case all.count > maxGathered:
+		most(func(x gathered) int64 { return int64(x.count) })
+		return who, count, found
+	}
+	return who, nil, false
+}
+
+// drop takes away what goes first of all that is kept for an owner and that nobody uses:
+// of pull requests, which anybody can write, before that of states, and of the author for
+// whom there is most; the largest of that, or where all are alike what is had again most
+// easily. It is called with mu held.
+func (f *fetches) drop(owner filters.PubKey, measure func(*gathering) int64) *gathering {
+	sums := make(map[whose]int64)
+	for ref, pl := range f.places {
+		for _, g := range pl.all {
+			if ref.Owner == owner {
+				sums[g.whose] += measure(g)
+			}
+		}
+	}
+	var from filters.RepoRef
+	var first *gathering
+	for ref, pl := range f.places {
+		for _, g := range pl.all {
+			if ref.Owner == owner && !g.taken && (first == nil || cmp.Or(pullsFirst(g, first), cmp.Compare(sums[first.whose], sums[g.whose]),
+				cmp.Compare(measure(first), measure(g)), cmp.Compare(g.bytes, first.bytes), ref.Compare(from)) < 0) {
+				from, first = ref, g
+			}
+		}
+	}
+	pl := f.places[from]
+	if pl.remove(first); len(pl.all) == 0 && pl.users == 0 {
+		delete(f.places, from)
+	}
+	return first
+}
+
+func pullsFirst(a, b *gathering) int {
+	switch ofStates := (whose{}); {
+	case (a.whose == ofStates) == (b.whose == ofStates):
+		return 0
+	case b.whose == ofStates:
+		return -1
+	}
+	return 1
 }
 
 // take keeps others from fetching into a repository, and discards what was gathered
@@ -486,9 +542,14 @@ func (f *fetches) take(ref filters.RepoRef) (leave func(), free bool) {
 	return back, true
 }
 
-// discardPlace is called by who has all of a place, or when nobody can have it any more.
+// discardPlace is called by who has all turns of a place, or when nobody can have one any
+// more.
 func (f *fetches) discardPlace(pl *place) {
-	for _, g := range pl.all {
+	f.mu.Lock()
+	all := pl.all
+	pl.all = nil
+	f.mu.Unlock()
+	for _, g := range all {
 		f.discard(g)
 	}
 }

@@ -49,3 +49,84 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 		})
 	}
 }
+
+// What one owner's repositories gathered went as a whole when it was too much: a stranger
+// whose pull request never became complete had his own server send so much that what came
+// for the owner's state was thrown away, and what came for other authors.
+func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
+	run(t, purgatory.Config{MaxRepoDay: 10_000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.relay.put(announce(alice, now()-50, "first.example/r.git", "second.example/r.git"))
+		half := func(u string, part, rest int, bytes int64) {
+			w.git.Needs(object(part), object(rest))
+			s := serving(part)
+			s.Bytes = bytes
+			w.git.Serve(clone(u), s)
+		}
+		half("first.example/r.git", 40, 41, 4000)
+		w.git.Serve(clone("second.example/r.git"), serving())
+		s := says(alice, now(), "main", 40)
+		w.held(s)
+		wait(20 * time.Second)
+		w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
+		proposes := func(k *relaytest.Key, tip int, u string) *nostrEvent {
+			ev := k.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"c", object(tip).String()}, nostrTag{"clone", "https://" + u}, nostrTag{"clone", "https://second-" + u})
+			w.git.Serve(clone("second-"+u), serving())
+			w.held(ev)
+			return ev
+		}
+		half("dave.example/r.git", 50, 51, 300)
+		honest := proposes(dave, 50, "dave.example/r.git")
+		wait(20 * time.Minute)
+		w.git.Serve(clone("dave.example/r.git"), serving())
+		require.Equal(t, 2, w.git.Quarantines(), "both have sent a part")
+		half("carol.example/r.git", 60, 61, 701)
+		proposes(carol, 60, "carol.example/r.git")
+		wait(10 * time.Minute)
+		w.git.Serve(clone("carol.example/r.git"), serving()) // else it has the bytes of the day
+		require.Positive(t, w.p.Status().Dropped["gathered"])
+		w.git.Serve(clone("second.example/r.git"), serving(41))
+		w.git.Serve(clone("second-dave.example/r.git"), serving(51))
+		wait(time.Hour)
+		require.True(t, w.relay.has(s), "what came for the state is still there")
+		require.True(t, w.hasRef(honest), "and what came for another author")
+	})
+}
+
+// A pull request without room had the part thrown away that had come for another author's.
+func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
+	for _, strangers := range []int{1, 10} {
+		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
+			run(t, purgatory.Config{MaxPullBytes: 1000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+				w.serveAlice()
+				w.git.Needs(object(40), object(41))
+				w.git.Serve(clone("first.example/r.git"), serving(40))
+				w.git.Serve(clone("second.example/r.git"), serving())
+				honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+					nostrTag{"c", object(40).String()}, nostrTag{"clone", "https://first.example/r.git"}, nostrTag{"clone", "https://second.example/r.git"})
+				w.held(honest)
+				wait(20 * time.Second)
+				require.Equal(t, 1, w.git.Quarantines(), "the first one has sent its part")
+				w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
+				for i := range strangers {
+					u := fmt.Sprintf("stranger%d.example/r.git", i)
+					large := serving(50 + i)
+					large.Bytes = 5000
+					w.git.Serve(clone(u), large)
+					w.git.Size(object(50+i), 5000)
+					w.held(relaytest.NewKey(u).Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+						nostrTag{"c", object(50 + i).String()}, nostrTag{"clone", "https://" + u}))
+					wait(20 * time.Second)
+				}
+				wait(20 * time.Minute)
+				require.GreaterOrEqual(t, w.p.Status().Dropped["pull_refs"], uint64(strangers))
+				require.False(t, w.relay.has(honest))
+				w.git.Serve(clone("second.example/r.git"), serving(41))
+				wait(time.Hour)
+				require.True(t, w.hasRef(honest))
+				require.Equal(t, 1, w.pullRefs(repoOf(alice)))
+			})
+		})
+	}
+}

@@ -20,8 +20,12 @@ type question struct {
 	pulls    bool // for objects that only pull requests name
 	stranger bool // only a pull request names the server, or the objects
 	ids      []nip34.ObjectID
-	hash     [32]byte // of the ids
+	hash     [32]byte // of all that it would be asked for
+	next     int      // in these, after what it is asked for
+	last     bool     // it is asked for the last of them
 	roomless bool     // it is not asked for some of the objects, which have no room
+	whose    whose    // for whom it is asked, unless that is several
+	several  bool
 }
 
 func (m *memory) question(now time.Time, ref filters.RepoRef, from egress.URL, n need, pulls bool) question {
@@ -100,6 +104,9 @@ type lack struct {
 	// What it sends at once is beyond a limit: it is asked for one part of the objects only,
 	// of 2^halved, beginning with this one.
 	halved, from int
+	// What it sent was not complete, and nobody could tell what of it was whose: it is asked
+	// for one author's objects at a time.
+	apart bool
 }
 
 const (
@@ -123,9 +130,28 @@ func newMemory(cfg Config) memory {
 // every other time: neither keeps the other from being fetched.
 func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
 	q := m.prefer(now, ref, from, n)
-	if l := m.lacks[ref][q.key()]; l.halved > 0 && len(q.ids) > 1 {
-		at := l.from % len(q.ids)
-		q.ids = slices.Concat(q.ids[at:], q.ids[:at])[:max(1, len(q.ids)>>l.halved)]
+	l := m.lacks[ref][q.key()]
+	all := q.ids
+	at, end := 0, len(all)
+	if l.halved > 0 || l.apart {
+		at = l.from % max(1, len(all))
+	}
+	if l.apart && q.pulls {
+		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return n.whose(a).compare(n.whose(b)) })
+		for end = at; end < len(all) && n.whose(all[end]) == n.whose(all[at]); end++ {
+		}
+		q.ids = all[at:end]
+	} else {
+		q.ids = slices.Concat(all[at:], all[:at])
+	}
+	if len(q.ids) > 1 {
+		q.ids = q.ids[:min(len(q.ids), max(1, len(all)>>l.halved))]
+	}
+	q.next = at + len(q.ids)
+	q.last = q.next >= len(all)
+	if q.pulls && len(q.ids) > 0 {
+		q.whose = n.whose(q.ids[0])
+		q.several = slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { return n.whose(id) != q.whose })
 	}
 	return q
 }
@@ -203,7 +229,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	switch {
 	case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:
 		l := m.lacks[q.repo][q.key()]
-		m.remember(q, lack{hash: q.hash, halved: l.halved + 1, from: l.from, passed: true})
+		m.remember(q, lack{hash: q.hash, halved: l.halved + 1, from: l.from, apart: l.apart, passed: true})
 	case errors.Is(seen.Err, ErrLimit) && errors.Is(seen.Err, errNoRoom):
 		m.put(q.repo, keyOfRoomless(q.from, q.ids[0]), lack{whatever: true, until: now.Add(day)})
 		if l, ok := m.lacks[q.repo][q.key()]; ok && l.halved > 0 { // the others are fewer now
@@ -215,12 +241,17 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
 		l := m.lacks[q.repo][q.key()]
 		if l.hash != q.hash || l.whatever {
-			l = lack{hash: q.hash, halved: l.halved, from: l.from}
+			l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
 		}
-		l.from += len(q.ids)
+		l.from = q.next
 		l.passed = false
-		l.times++
-		l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))
+		switch {
+		case q.several && seen.Err == nil: // it has something: of whom?
+			l.apart, l.from = true, 0
+		case !l.apart || q.last:
+			l.times++
+			l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))
+		}
 		m.remember(q, l)
 	}
 }

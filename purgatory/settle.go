@@ -19,10 +19,34 @@ import (
 // need is what is missing of one repository, and where it may be had.
 type need struct {
 	ids            []nip34.ObjectID
-	states         []nip34.ObjectID // of them, those of states; in order
+	states         []nip34.ObjectID                  // of them, those of states; in order
+	authors        map[nip34.ObjectID]filters.PubKey // of pull requests that name the others; zero: there are several
 	own, strangers []egress.URL
 	entries        []filters.EventID // that wait for it
 	members        map[filters.PubKey]struct{}
+}
+
+// named notes who names an object in a pull request.
+func (n *need) named(pr *nip34.PullRequest) {
+	if n.authors == nil {
+		n.authors = make(map[nip34.ObjectID]filters.PubKey)
+	}
+	by, again := n.authors[pr.Tip]
+	if !again {
+		by = pr.Author
+	}
+	if by != pr.Author {
+		by = filters.PubKey{}
+	}
+	n.authors[pr.Tip] = by
+}
+
+// whose says for whom an object is gathered that only pull requests name.
+func (n need) whose(id nip34.ObjectID) whose {
+	if by := n.authors[id]; by != (filters.PubKey{}) {
+		return whose{author: by}
+	}
+	return whose{id: id} // to name what another one names as well makes it nobody else's
 }
 
 func (n need) urls() []egress.URL { return slices.Concat(n.own, n.strangers) }
