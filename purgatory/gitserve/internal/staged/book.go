@@ -4,10 +4,12 @@
 package staged
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -46,48 +48,116 @@ var (
 // many addresses, keeps nobody out. Uploads can be
 // taken; what is on its way can't.
 type pool struct {
-	sum  int64
-	of   map[string]int64 // by network; with what is on its way
-	kept map[string]int64 // of these, in uploads
+	sum   int64
+	kept  int64 // of it, in uploads
+	of    map[string]*share
+	order []*share // the largest first, so that it need not be looked for
 }
 
-func newPool() *pool { return &pool{of: make(map[string]int64), kept: make(map[string]int64)} }
+// share is what a network has of a pool.
+type share struct {
+	network string
+	has     int64     // with what is on its way
+	kept    int64     // of it, in uploads
+	uploads []*Upload // the oldest first; with some that are not here any more
+	here    int       // of them
+}
+
+func newPool() *pool { return &pool{of: make(map[string]*share)} }
+
+// before orders shares: who has the most comes first.
+func (s *share) before(o *share) int {
+	return cmp.Or(cmp.Compare(o.has, s.has), strings.Compare(s.network, o.network))
+}
+
+// add gives a network more of a pool.
+func (p *pool) add(network string, more int64) {
+	s := p.of[network]
+	if s == nil {
+		s = &share{network: network}
+		p.of[network] = s
+	} else {
+		i, _ := slices.BinarySearchFunc(p.order, s, (*share).before)
+		p.order = slices.Delete(p.order, i, i+1)
+	}
+	p.sum += more
+	if s.has += more; s.has == 0 {
+		delete(p.of, network)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(p.order, s, (*share).before)
+	p.order = slices.Insert(p.order, i, s)
+}
+
+// keep has an upload be part of what its network has.
+func (p *pool) keep(network string, u *Upload) {
+	if s := p.of[network]; s != nil { // else it takes up nothing
+		p.kept += u.Bytes
+		s.kept += u.Bytes
+		s.uploads = append(s.uploads, u)
+		s.here++
+	}
+}
+
+// lose ends that.
+func (p *pool) lose(network string, u *Upload, here func(*Upload) bool) {
+	s := p.of[network]
+	if s == nil {
+		return
+	}
+	p.kept -= u.Bytes
+	s.kept -= u.Bytes
+	if s.here--; len(s.uploads) > 2*s.here+mostGone {
+		s.uploads = slices.DeleteFunc(s.uploads, func(u *Upload) bool { return !here(u) })
+	}
+}
+
+// mostGone is how many uploads more than there are at least are remembered that have gone:
+// to take each out of the midst of the others would cost as much as there are.
+const mostGone = 100
 
 // room is how much more a network may have, where a number of bytes is shared.
 func (p *pool) room(network string, limit int64) int64 {
-	most := limit - p.sum
-	for other := range p.kept {
-		if other != network {
-			most += p.kept[other]
-		}
+	most := limit - p.sum + p.kept
+	if s := p.of[network]; s != nil {
+		most -= s.kept
 	}
 	// The most for which there is room: the more it takes, the less is there to be taken.
-	n := sort.Search(int(max(most, 0)), func(i int) bool { return p.without(network, int64(i)+1) > limit })
+	n := sort.Search(int(max(most, 0)), func(i int) bool { return !p.fits(network, int64(i)+1, limit) })
 	return int64(n)
 }
 
-// without is what a pool comes to when a network has more, and each other one that has more
-// than it then has given up so much as it can.
-func (p *pool) without(network string, more int64) int64 {
-	level := p.of[network] + more
-	sum := p.sum + more
-	for other, kept := range p.kept {
-		if has := p.of[other]; other != network && has > level {
-			sum -= min(kept, has-level)
+// fits reports whether a network may have more, when each other one that has more than it
+// then has has given up so much as it can.
+func (p *pool) fits(network string, more, limit int64) bool {
+	level, sum := more, p.sum+more
+	if s := p.of[network]; s != nil {
+		level += s.has
+	}
+	for _, s := range p.order {
+		if sum <= limit || s.has <= level {
+			break
+		}
+		if s.network != network {
+			sum -= min(s.kept, s.has-level)
 		}
 	}
-	return sum
+	return sum <= limit
 }
 
-// largest is the network that has the most, of those whose uploads can be taken.
-func (p *pool) largest(but string) (network string) {
-	most := int64(-1)
-	for other := range p.kept {
-		if has := p.of[other]; other != but && (has > most || has == most && other < network) {
-			network, most = other, has
+// oldest is the oldest upload of the network that has the most, of those whose uploads can be
+// taken; nil if there is none.
+func (p *pool) oldest(but string, here func(*Upload) bool) *Upload {
+	for _, s := range p.order {
+		if s.here == 0 || s.network == but {
+			continue
 		}
+		for !here(s.uploads[0]) {
+			s.uploads = s.uploads[1:]
+		}
+		return s.uploads[0]
 	}
-	return network
+	return nil
 }
 
 // Upload is what one push has brought.
@@ -144,7 +214,11 @@ func (b *Book) Limit(limits Limits) {
 	b.clients = make(map[string]int64)
 	for _, u := range b.uploads {
 		b.count(u.Repo, u.Client, u.Bytes)
-		b.keeps(u, u.Bytes)
+	}
+	for _, name := range b.order {
+		if u := b.uploads[name]; u != nil {
+			b.pooled(u, func(p *pool, network string) { p.keep(network, u) })
+		}
 	}
 	seen := make(map[*Grant]bool)
 	for _, grants := range b.coming {
@@ -247,13 +321,13 @@ func (b *Book) Charge(g *Grant, bytes int64) error {
 		switch {
 		case g.client != "" && b.clients[g.client]+more > b.limits.PerClient:
 			return ErrClient
-		case b.pool(g.repo).without(network, more) > b.limits.PerRepo:
+		case !b.pool(g.repo).fits(network, more, b.limits.PerRepo):
 			return ErrRepo
-		case b.all.without(network, more) > b.limits.All:
+		case !b.all.fits(network, more, b.limits.All):
 			return ErrAll
 		}
-		b.displace(b.pool(g.repo), network, more, b.limits.PerRepo, func(u *Upload) bool { return u.Repo == g.repo })
-		b.displace(b.all, network, more, b.limits.All, func(*Upload) bool { return true })
+		b.displace(b.pool(g.repo), network, more, b.limits.PerRepo)
+		b.displace(b.all, network, more, b.limits.All)
 	}
 	b.count(g.repo, g.client, more)
 	g.bytes = bytes
@@ -262,21 +336,18 @@ func (b *Book) Charge(g *Grant, bytes int64) error {
 
 // displace makes room in a pool where there is some to be had: the oldest uploads of
 // whoever has the most go.
-func (b *Book) displace(p *pool, network string, more, limit int64, in func(*Upload) bool) {
+func (b *Book) displace(p *pool, network string, more, limit int64) {
 	for p.sum+more > limit {
-		from := p.largest(network)
-		i := slices.IndexFunc(b.order, func(name string) bool {
-			u := b.uploads[name]
-			return u != nil && in(u) && b.network(u.Client) == from
-		})
-		if i < 0 {
+		u := p.oldest(network, b.here)
+		if u == nil {
 			return // not reached: it was asked for before
 		}
-		name := b.order[i]
-		b.Remove(name)
-		b.gone = append(b.gone, name)
+		b.Remove(u.Name)
+		b.gone = append(b.gone, u.Name)
 	}
 }
+
+func (b *Book) here(u *Upload) bool { return b.uploads[u.Name] == u }
 
 // Displaced returns the folders of what had to make room since it was asked last.
 func (b *Book) Displaced() (names []string) {
@@ -341,7 +412,7 @@ func (b *Book) Put(u Upload) {
 		b.events[k][u.Name] = struct{}{}
 	}
 	b.count(u.Repo, u.Client, u.Bytes)
-	b.keeps(&u, u.Bytes)
+	b.pooled(&u, func(p *pool, network string) { p.keep(network, &u) })
 }
 
 // Of returns the uploads for an event to a repository, the oldest first.
@@ -388,7 +459,7 @@ func (b *Book) Remove(name string) {
 	for id := range u.Tips {
 		b.unlist(key{u.Repo, id}, name)
 	}
-	b.keeps(u, -u.Bytes)
+	b.pooled(u, func(p *pool, network string) { p.lose(network, u, b.here) })
 	b.count(u.Repo, u.Client, -u.Bytes)
 	if len(b.order) > 2*len(b.uploads)+100 {
 		b.order = slices.DeleteFunc(b.order, func(n string) bool { return b.uploads[n] == nil })
@@ -458,8 +529,7 @@ func (b *Book) count(repo filters.RepoRef, client string, more int64) {
 	}
 	network := b.network(client)
 	for _, p := range []*pool{b.all, p} {
-		p.sum += more
-		add(p.of, network, more)
+		p.add(network, more)
 	}
 	if p.sum == 0 {
 		delete(b.repos, repo)
@@ -469,12 +539,15 @@ func (b *Book) count(repo filters.RepoRef, client string, more int64) {
 	}
 }
 
-// keeps counts what can be taken from a network.
-func (b *Book) keeps(u *Upload, more int64) {
+// pooled has something done in the pools in which an upload is.
+func (b *Book) pooled(u *Upload, do func(p *pool, network string)) {
+	if u.Bytes <= 0 { // there is nothing to be taken
+		return
+	}
 	network := b.network(u.Client)
 	for _, p := range []*pool{b.all, b.repos[u.Repo]} {
 		if p != nil { // it is empty, and nobody has anything of it
-			add(p.kept, network, more)
+			do(p, network)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package staged_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -291,4 +292,86 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.Len(t, b.Strike(alice, event(2)), 1)
 	}
 	require.Less(t, b.Ordered(), 200)
+}
+
+// Who gives way, and who has no room, is what looking through all of them in turn says.
+func TestWhoGivesWayIsTheOldestOfTheLargest(t *testing.T) {
+	type upload struct {
+		name, network string
+		bytes         int64
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	displaced, refused := 0, 0
+	for range 40 {
+		limits := staged.Limits{Hold: time.Hour, All: 60 * staged.Least, PerRepo: 1 << 40, PerClient: 1 << 40}
+		b := staged.New(limits)
+		var all []upload
+		sums := func() (sum int64, of map[string]int64) {
+			of = make(map[string]int64)
+			for _, u := range all {
+				sum += u.bytes
+				of[u.network] += u.bytes
+			}
+			return sum, of
+		}
+		// charge has a network take so much more than it has in uploads and on its way.
+		charge := func(network string, coming, more int64) (gone []string, fits bool) {
+			sum, of := sums()
+			after := sum + coming + more
+			for other, has := range of {
+				if other != network {
+					after -= max(0, has-of[network]-coming-more)
+				}
+			}
+			if after > limits.All {
+				return nil, false
+			}
+			for sum+coming+more > limits.All {
+				largest := ""
+				for other, has := range of {
+					if other != network && (largest == "" || has > of[largest] || has == of[largest] && other < largest) {
+						largest = other
+					}
+				}
+				i := slices.IndexFunc(all, func(u upload) bool { return u.network == largest })
+				gone = append(gone, all[i].name)
+				all = slices.Delete(all, i, i+1)
+				sum, of = sums()
+			}
+			return gone, true
+		}
+		for i := range 150 {
+			if len(all) > 0 && r.IntN(5) == 0 {
+				j := r.IntN(len(all))
+				b.Remove(all[j].name)
+				all = slices.Delete(all, j, j+1)
+			}
+			network, bytes := fmt.Sprint(r.IntN(8)), staged.Least+r.Int64N(6*staged.Least)
+			gone, fits := charge(network, 0, staged.Least)
+			g, err := b.Begin(alice, network, []filters.EventID{event(i)})
+			require.Equal(t, fits, err == nil)
+			require.Equal(t, gone, b.Displaced())
+			displaced += len(gone)
+			if err != nil {
+				refused++
+				continue
+			}
+			gone, fits = charge(network, staged.Least, bytes-staged.Least)
+			err = b.Charge(g, bytes)
+			require.Equal(t, fits, err == nil)
+			require.Equal(t, gone, b.Displaced())
+			if displaced += len(gone); err != nil {
+				refused++
+				b.End(g)
+				continue
+			}
+			b.Keep(g, staged.Upload{Name: fmt.Sprint(i), Tips: map[filters.EventID]nip34.ObjectID{event(i): tip(i)}})
+			all = append(all, upload{fmt.Sprint(i), network, bytes})
+			sum, _ := sums()
+			require.Equal(t, sum, b.Bytes())
+		}
+	}
+	t.Log(displaced, "displaced,", refused, "refused")
+	require.Positive(t, displaced)
+	require.Positive(t, refused)
 }
