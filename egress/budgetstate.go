@@ -17,8 +17,11 @@ type BudgetState struct {
 type AddressBudget struct {
 	Address netip.Prefix `json:"address"`
 	// Moved: it is about hosts that were proven elsewhere.
-	Moved        bool      `json:"moved,omitempty"`
-	Failures     int       `json:"failures,omitempty"` // in a row
+	Moved    bool `json:"moved,omitempty"`
+	Failures int  `json:"failures,omitempty"` // in a row
+	// Elsewhere are those of them that were at other addresses of a name since the last
+	// attempt here: a few count, and no more after a restart.
+	Elsewhere    int       `json:"elsewhere,omitempty"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	LastFailure  time.Time `json:"last_failure,omitzero"`
 	LastAttempt  time.Time `json:"last_attempt,omitzero"`
@@ -50,7 +53,7 @@ func (l *ledger) export(now time.Time) BudgetState {
 			l.fail(&a, now)
 		}
 		s.Addresses = append(s.Addresses, AddressBudget{
-			Address: item.key.prefix, Moved: item.key.moved, Failures: a.failures, Shared: a.shared,
+			Address: item.key.prefix, Moved: item.key.moved, Failures: a.failures, Elsewhere: a.elsewhere, Shared: a.shared,
 			FailingSince: saved(a.failingSince), LastFailure: saved(a.lastFailure),
 			LastAttempt: saved(a.lastAttempt), NextAttempt: saved(a.next),
 		})
@@ -81,8 +84,9 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		if known, ok := l.accounts.get(key); ok {
 			known.next = latest(known.next, a.next)
 			known.shared = known.shared && a.shared
+			known.elsewhere = max(known.elsewhere, a.elsewhere)
 			if a.failures > known.failures {
-				a.open, a.next, a.shared = known.open, known.next, known.shared
+				a.open, a.next, a.shared, a.elsewhere = known.open, known.next, known.shared, known.elsewhere
 			} else {
 				a = known
 			}
@@ -119,7 +123,8 @@ func (l *ledger) sanitised(r AddressBudget, now time.Time) *account {
 		failingSince: past(r.FailingSince), lastFailure: past(r.LastFailure), lastAttempt: past(r.LastAttempt),
 		next: r.NextAttempt, shared: r.Shared,
 	}
-	if a.failures > 0 && (a.failingSince.IsZero() || a.lastFailure.IsZero()) {
+	a.elsewhere = min(max(r.Elsewhere, 0), a.failures, mostElsewhere)
+	if a.failures > a.elsewhere && (a.failingSince.IsZero() || a.lastFailure.IsZero()) {
 		a.failingSince, a.lastFailure = now, now
 		a.next = latest(a.next, now.Add(l.cfg.MaxBackoff))
 	}

@@ -27,12 +27,12 @@ type accountKey struct {
 
 // account is the budget of an address.
 type account struct {
-	failures     int
-	failingSince time.Time
-	lastFailure  time.Time
+	failures     int       // with those elsewhere that count for it
+	failingSince time.Time // itself; zero: it never failed
+	lastFailure  time.Time // its own
 	lastAttempt  time.Time
 	next         time.Time
-	elsewhere    int  // failures since then at other addresses of a name that has this one
+	elsewhere    int  // of the failures, those since then at other addresses of a name that has this one
 	open         int  // connections that are made or stand, and are not proven
 	shared       bool // a host was proven here
 }
@@ -44,7 +44,8 @@ type provenHost struct{ at []netip.Prefix }
 const mostProofs = 16
 
 // mostElsewhere is how many failures in a row at other addresses count for one that is not
-// tried itself meanwhile. A server with two is tried at them in turn.
+// tried itself meanwhile. A server with two is tried at them in turn. For one that is dead
+// it is one: who comes back there waits a day longer at most.
 const mostElsewhere = 3
 
 // sharedBackoff is the longest wait at an address where a host was proven. It has a
@@ -87,7 +88,10 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 		l.refused++
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
-	if idle := now.Sub(a.next); a.failures > 0 && !l.dead(a) && idle > l.cfg.MaxBackoff {
+	switch idle := now.Sub(a.next); {
+	case a.failingSince.IsZero():
+		a.failures = 0 // others' have made it wait, and say no more of it
+	case !l.dead(a) && idle > l.cfg.MaxBackoff:
 		a.failingSince = a.failingSince.Add(idle) // nobody tried: no sign of death
 	}
 	a.lastAttempt, a.elsewhere = now, 0
@@ -153,21 +157,18 @@ func (l *ledger) end(t *ticket, now time.Time) {
 	if !l.cancel(t) || t.second || t.fine {
 		return
 	}
-	l.failFor(t.key, now)
-	for i, p := range t.others {
-		if k := (accountKey{p, t.key.moved}); p != t.key.prefix && !slices.Contains(t.others[:i], p) {
-			if l.account(k).elsewhere < mostElsewhere {
-				l.failFor(k, now)
-				l.account(k).elsewhere++
-			}
-		}
-	}
-}
-
-func (l *ledger) failFor(k accountKey, now time.Time) {
-	a := l.account(k)
+	a := l.account(t.key)
 	l.fail(a, now)
-	l.accounts.set(k, a)
+	l.accounts.set(t.key, a)
+	for i, p := range t.others {
+		if p == t.key.prefix || slices.Contains(t.others[:i], p) {
+			continue
+		}
+		k := accountKey{p, t.key.moved}
+		a := l.account(k)
+		l.failElsewhere(a, now)
+		l.accounts.set(k, a)
+	}
 }
 
 // cancel ends a connection that is no failure. It returns false if the host was
@@ -198,11 +199,25 @@ func (l *ledger) leave(t *ticket) bool {
 }
 
 func (l *ledger) fail(a *account, now time.Time) {
-	if a.failures == 0 {
+	if a.failingSince.IsZero() {
 		a.failingSince = now
 	}
-	a.failures++
 	a.lastFailure = now
+	l.putOff(a, now)
+}
+
+// failElsewhere counts what has failed at another address. It is no sign that this one is
+// dead: strangers say which names have it.
+func (l *ledger) failElsewhere(a *account, now time.Time) {
+	if a.elsewhere >= mostElsewhere || a.elsewhere > 0 && l.dead(a) {
+		return
+	}
+	a.elsewhere++
+	l.putOff(a, now)
+}
+
+func (l *ledger) putOff(a *account, now time.Time) {
+	a.failures++
 	wait := l.cfg.BaseBackoff
 	for i := 1; i < a.failures && wait < l.cfg.MaxBackoff; i++ {
 		wait *= 2
@@ -223,7 +238,7 @@ func (l *ledger) fail(a *account, now time.Time) {
 // host was proven there is a server of the kind that is looked for, so that others
 // that share its address are not put off for a day.
 func (l *ledger) dead(a *account) bool {
-	return a.failures > 0 && !a.shared && a.lastFailure.Sub(a.failingSince) >= l.cfg.DeadAfter
+	return !a.failingSince.IsZero() && !a.shared && a.lastFailure.Sub(a.failingSince) >= l.cfg.DeadAfter
 }
 
 func (l *ledger) lengthen(d time.Duration) time.Duration {

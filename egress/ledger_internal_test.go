@@ -1,8 +1,12 @@
 package egress
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,5 +45,98 @@ func TestFailuresElsewhereLeaveAttempts(t *testing.T) {
 	}
 	t.Logf("tried %d times in a week, the longest wait was %v", waited, longest)
 	assert.Greater(t, waited, 7)
-	assert.Less(t, longest, 3*24*time.Hour)
+	assert.Less(t, longest, 2*27*time.Hour)
+}
+
+// A relay that was never tried waited for days where names of strangers have its address
+// beside one of theirs, which fails: that made it dead before anybody had tried it.
+func TestFailuresElsewhereAreNoDeath(t *testing.T) {
+	for name, restart := range map[string]time.Duration{"one process": 0, "a restart every hour": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b, err := NewBudget(BudgetConfig{})
+			require.NoError(t, err)
+			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+			honest := netip.MustParsePrefix("8.8.8.8/32")
+			longest := time.Duration(0)
+			for n := range 24 * 60 * 6 { // six days
+				at := now.Add(time.Duration(n) * time.Minute)
+				if restart > 0 && n%int(restart/time.Minute) == 0 {
+					state := b.ledger.export(at)
+					b, err = NewBudget(BudgetConfig{})
+					require.NoError(t, err)
+					b.ledger.restore(state, at)
+				}
+				own := netip.MustParsePrefix(fmt.Sprintf("9.9.%d.%d/32", n>>8, n&255))
+				k, err := b.ledger.begin(fmt.Sprintf("n%d.example", n), own, []netip.Prefix{own, honest}, at)
+				require.NoError(t, err)
+				b.ledger.end(k, at)
+				// Should a relay begin to announce itself now, how long does it wait?
+				longest = max(longest, b.ledger.account(accountKey{honest, false}).next.Sub(at))
+			}
+			t.Logf("who comes during six days waits for %v at most", longest)
+			assert.LessOrEqual(t, longest, 22*time.Second)
+		})
+	}
+}
+
+// An address that was dead and is none any more waits a day longer at most for what fails
+// elsewhere, whatever number of names, and of restarts.
+func TestFailuresElsewhereCostADay(t *testing.T) {
+	for name, restart := range map[string]bool{"one process": false, "a restart every hour": true} {
+		t.Run(name, func(t *testing.T) {
+			b, err := NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+			require.NoError(t, err)
+			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+			honest := netip.MustParsePrefix("8.8.8.8/32")
+			last := now
+			for n := range 30 {
+				last = now.Add(time.Duration(n) * time.Hour)
+				k, err := b.ledger.begin("honest.example", honest, []netip.Prefix{honest}, last)
+				if err != nil {
+					break // it is dead
+				}
+				b.ledger.end(k, last)
+			}
+			last = b.ledger.account(accountKey{honest, false}).lastAttempt
+			for n := range 14 { // each a minute before it may be tried again
+				at := last.Add(time.Duration(n+1) * (24*time.Hour - time.Minute))
+				own := netip.MustParsePrefix(fmt.Sprintf("9.9.%d.%d/32", n>>8, n&255))
+				k, err := b.ledger.begin(fmt.Sprintf("n%d.example", n), own, []netip.Prefix{own, honest}, at)
+				require.NoError(t, err)
+				b.ledger.end(k, at)
+				if restart {
+					state := b.ledger.export(at)
+					b, err = NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+					require.NoError(t, err)
+					b.ledger.restore(state, at)
+				}
+			}
+			waits := b.ledger.account(accountKey{honest, false}).next.Sub(last)
+			t.Logf("an address that is dead is left alone for %v", waits)
+			assert.LessOrEqual(t, waits, 48*time.Hour+time.Minute)
+		})
+	}
+}
+
+// A name may have any number of addresses: one failure counts for a few of them.
+func TestANameWithManyAddresses(t *testing.T) {
+	b, err := NewBudget(BudgetConfig{})
+	require.NoError(t, err)
+	d, err := NewDialer(Config{Budget: b, Resolver: manyAddresses{}, HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+	require.NoError(t, err)
+	SetSocket(d, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
+		return nil, errors.Join(judge(to.String()), syscall.ECONNREFUSED)
+	})
+	_, err = d.DialContext(t.Context(), "tcp", "many.example:443")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	assert.Len(t, b.Export().Addresses, mostAttempts)
+}
+
+type manyAddresses struct{}
+
+func (manyAddresses) LookupNetIP(context.Context, string, string) (out []netip.Addr, _ error) {
+	for i := range 4_000 {
+		out = append(out, netip.AddrFrom4([4]byte{8, 8, byte(i >> 8), byte(i)}))
+	}
+	return out, nil
 }
