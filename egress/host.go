@@ -84,8 +84,8 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	return ascii, nil
 }
 
-// wellFormed checks the sizes and bytes of DNS names, which the IDNA lookup
-// profile does not do for names that are ASCII from the start.
+// wellFormed checks the sizes and bytes of DNS names. The IDNA lookup profile checks no
+// sizes; what it checks of the bytes is not left to its version.
 func wellFormed(host string) bool {
 	if len(host) > 253 {
 		return false

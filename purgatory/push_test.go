@@ -3,6 +3,8 @@ package purgatory_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,5 +249,40 @@ func TestRefusedPushWhoseEventComes(t *testing.T) {
 		wait(2 * time.Minute)
 		require.True(t, w.relay.has(p))
 		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[refOf(p)])
+	})
+}
+
+// A push to one repository is no reason to look at that of another owner who lists the
+// first as a maintainer, and is as it should be.
+func TestPushConcernsNoOtherRepository(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.stop()
+		locked := make(map[filters.RepoRef]int)
+		var mu sync.Mutex
+		w.repos = &watchedRepos{Fake: w.git, locking: func(ref filters.RepoRef) {
+			mu.Lock()
+			defer mu.Unlock()
+			locked[ref]++
+		}}
+		w.start()
+		hers := alice.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()})
+		w.relay.put(hers, announce(bob, now()-100), says(bob, now()-100, "main", 1))
+		for _, k := range []*relaytest.Key{alice, bob} {
+			w.git.Put(repoOf(k), object(1))
+			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		}
+		wait(time.Minute)
+		before := make(map[filters.RepoRef]int)
+		mu.Lock()
+		maps.Copy(before, locked)
+		mu.Unlock()
+		for range 10 {
+			require.NoError(t, w.p.Pushed(t.Context(), repoOf(bob), []nip34.RefName{branch("main")}))
+			wait(10 * time.Second)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		require.GreaterOrEqual(t, locked[repoOf(bob)], before[repoOf(bob)]+10)
+		require.Equal(t, before[repoOf(alice)], locked[repoOf(alice)])
 	})
 }

@@ -49,7 +49,9 @@ func (r *rejected) consistent(t *testing.T) {
 	require.Len(t, r.byID, r.order.Len())
 	links, whole, owned := 0, 0, int64(0)
 	for n := range uint16(len(r.relays.urls) + 1) {
-		owned += r.owners.Weight(n)
+		w := r.owners.Weight(n)
+		owned += w
+		require.Equal(t, n > 0 && w > 0, !r.relays.url(n).IsZero(), "a relay has its number while there is anything of it")
 	}
 	var size, weight int64
 	for el := r.order.Front(); el != nil; el = el.Next() {
@@ -74,6 +76,26 @@ func (r *rejected) consistent(t *testing.T) {
 	require.Equal(t, weight, owned)
 	require.Equal(t, whole, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
 	require.Equal(t, size, r.wait.bytes+r.fresh.bytes+r.later.bytes)
+}
+
+// A relay of which one event is remembered keeps its number when that is told again, and
+// gives it back when another relay has it: else a later one would be taken for it.
+func TestNumberOfARelayOfOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testRejected(10, 3, 800)
+		first := testNote(1, OnEvent(testID(99)))
+		for range 3 {
+			r.add(first)
+			r.consistent(t)
+		}
+		r.add(testNote(2, OnEvent(testID(99))))
+		r.consistent(t)
+		require.Len(t, r.relays.urls, 2)
+		first.incoming.Source.Relay = testNote(2).incoming.Source.Relay
+		r.add(first)
+		r.consistent(t)
+		require.Len(t, r.relays.free, 1)
+	})
 }
 
 func TestRejectedBounds(t *testing.T) {

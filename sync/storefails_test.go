@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -178,6 +179,31 @@ func TestSmallEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What had waited for another event, and could not be saved when that came, was let go of
+// at once and asked for a minute later, of a relay that may be gone.
+func TestWhatHasWaitedIsKeptUntilItCanBeSaved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner, bob := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("bob")
+		var tries atomic.Int64
+		store := &fullDisk{Store: memstore.New()}
+		store.refuses = func(ev *nostr.Event) bool { return ev.Kind == filters.KindState && tries.Add(1) <= 2 }
+		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r := start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		waiting := bob.State(at(time.Hour), "bobs", nil, "")
+		a.Publish(waiting)
+		after(time.Minute)
+		asked := a.Traffic().BytesSent
+		r.save(bob.Hosted(at(2*time.Hour), "bobs", us, "elsewhere.example"))
+		after(10 * time.Second)
+		require.EqualValues(t, 3, tries.Load())
+		require.True(t, r.has(waiting))
+		require.Less(t, a.Traffic().BytesSent-asked, int64(400), "it is not sent again")
+	})
 }
 
 // The ids that are remembered of what could not be saved were all of a few relays, and a

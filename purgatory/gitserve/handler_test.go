@@ -591,7 +591,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 // Whoever says what may be pushed panicked while he had the repository's lock: nobody had
 // it again, and each push to the repository kept a place.
 func TestPanicUnderTheLock(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, Config{Wait: 3 * time.Second})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	r.after = func(asked int) {
 		if asked == 2 {

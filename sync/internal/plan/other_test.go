@@ -226,3 +226,31 @@ func TestKindsBeyondPollFilters(t *testing.T) {
 	assert.False(t, p.turnsToKinds(r, 3))
 	assert.True(t, p.turnsToKinds(r, 4))
 }
+
+// What comes to be wanted while a relay is polled joins what is asked for together, but no
+// more of that than one filter may have values.
+func TestPolledTogether(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	c := full(repoRef("r"), []filters.RelayURL{u})
+	const n, first = 2*filters.MaxValues + 50, filters.MaxValues - 40
+	for i := range n {
+		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []filters.RepoRef{repoRef("r")}})
+	}
+	p.Step(start, c)
+	r := p.relays[u]
+	var items []Item
+	for i := range n {
+		items = append(items, p.want.roots[rootID(i)])
+	}
+	p.poll(r, items[:first], start)
+	for at := first; at < n; at += 30 {
+		p.alsoPoll(r, items[at:min(at+30, n)], start)
+	}
+	var polled []Item
+	for _, g := range r.live.poll.groups {
+		require.LessOrEqual(t, len(g.items), filters.MaxValues)
+		polled = append(polled, g.items...)
+	}
+	require.ElementsMatch(t, items, polled)
+	require.Len(t, r.live.poll.groups, 3)
+}

@@ -636,6 +636,27 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	require.Greater(t, sum, days*len(later)/3)
 }
 
+// Of relays that have as much claim to be dialed who came first is first.
+func TestFirstComeOfEquals(t *testing.T) {
+	c := defaults()
+	c.MaxDials = 1
+	p, all := newPlan(c), urls(t, shortLine)
+	var dialed []filters.RelayURL
+	note := func(effects []Effect) {
+		for _, d := range only[Dial](effects) {
+			dialed = append(dialed, d.Relay)
+		}
+	}
+	for i, u := range all {
+		note(p.Step(start, full(ownedBy(i, "repo"), []filters.RelayURL{u})))
+	}
+	for i := 0; i < len(dialed); i++ {
+		r := p.relays[dialed[i]]
+		note(p.Step(start, Connected{Relay: r.url, Epoch: r.epoch, Limits: usual}))
+	}
+	require.Equal(t, all, dialed)
+}
+
 // Each of the lines has its turns, in which it is looked at first, then the others: those
 // of known relays first.
 func TestLinesTakeTurns(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // The status of all repositories adds up to that of all relays.
@@ -90,4 +91,26 @@ func TestRepoStatusLive(t *testing.T) {
 	require.False(t, live())
 	p.Step(start.Add(time.Minute), Tick{})
 	require.True(t, live())
+}
+
+// What a relay has ceased to follow is not live before it is followed again.
+func TestRepoStatusOfAClosedSubscription(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+	p.Step(start, full(repoRef("two"), []filters.RelayURL{u}, 2))
+	live := func(repo string) bool {
+		s, ok := p.RepoStatus(repoRef(repo))
+		require.True(t, ok)
+		return s.Relays[0].Live
+	}
+	effects := connect(t, p, start, u)
+	epoch := only[Start](effects)[0].Epoch
+	opened := only[OpenLive](p.Step(start, full(repoRef("three"), []filters.RelayURL{u}, 3)))
+	require.Len(t, opened, 1)
+	p.Step(start, LiveClosed{Relay: u, Epoch: epoch, Live: opened[0].Live, Why: wire.RefusalOther})
+	require.False(t, live("three"))
+	require.True(t, live("one"))
+	later, _ := p.NextWake()
+	require.Len(t, only[OpenLive](p.Step(later, Tick{})), 1)
+	require.True(t, live("three"))
 }
