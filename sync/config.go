@@ -143,8 +143,8 @@ type Config struct {
 	// when an event is stored after all. A relay that has used it up is asked for history
 	// as slowly as that, and never cut for it. What refers to our repositories has as much
 	// of its own, and as much again for what comes live of that and is not expected to be
-	// refused. What else comes live is left out meanwhile, counted as dropped, "unread",
-	// and caught up with later. A small one slows honest relays that
+	// refused; what the others leave over is lent to newcomers. What else comes live is
+	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
 	// hold much which is not for us. Defaults to 8 MiB.
 	Unproductive int64
 	// Waiting bounds the events that are kept whole while they wait for what they

@@ -64,8 +64,10 @@
 // "unread" and caught up with later; what ignores a limit is read as slowly as the
 // allowance comes back. What refers to our repositories has as much of its own, and never
 // waits for the rest. Of that, what comes live from authors whose last events were refused,
-// or from unknown ones where such of its kind were, is left out when that is used up; what
-// others send has as much again, so that it does not wait behind them.
+// or from unknown ones where such of its kind about repositories of the same owner were, is left out when that is used up; what others send has as much again, so that it
+// does not wait behind them. Of unknown ones, whom nothing tells from whoever has a key for
+// each event, what comes live is looked at as well for what the others leave over, above
+// half of each allowance.
 //
 // # While there is no room
 //

@@ -141,6 +141,21 @@ func (x *index) rootBy(id filters.EventID, author filters.PubKey) bool {
 	return ok && root.author.Value() == author
 }
 
+// rootOwner returns whose repository a root event that is followed belongs to.
+func (x *index) rootOwner(id filters.EventID) (owner filters.PubKey, ok bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	root, ok := x.tables.roots[id]
+	if !ok {
+		return owner, false
+	}
+	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	if i < 0 {
+		return owner, false
+	}
+	return (*root.repos)[i].ref.Owner, true
+}
+
 // rootTime returns the created_at of a root event, 0 if it is not known.
 func (x *index) rootTime(id filters.EventID) nostr.Timestamp {
 	x.mu.RLock()

@@ -93,6 +93,7 @@ type job struct {
 	ours     bool        // it seems to be ours
 	lane     lane        // of which part of that allowance
 	recorded bool        // came live: what becomes of it tells what to expect of its author
+	category category    // and of others of its category
 	revived  bool        // it has waited in the pool and was settled then
 	again    bool        // there was no room for it: it is kept until something else is said of it
 	useful   bool        // it was saved, or is held
@@ -238,7 +239,7 @@ func (j *job) became(useful bool) {
 	}
 	j.recorded = false
 	if author, err := filters.ParsePubKey(j.incoming.Event.PubKey); err == nil {
-		j.stats.work.judged(author, j.incoming.Event.Kind, useful)
+		j.stats.work.judged(author, j.category, useful)
 	}
 }
 

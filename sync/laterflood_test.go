@@ -128,30 +128,120 @@ func TestNoRoomForManyHidesNobody(t *testing.T) {
 	})
 }
 
-// What nobody had room for is judged again from memory, so that it is here once there is.
+// What nobody had room for is judged again from memory, so that it is here once there is. A
+// process that ends, in the middle of it as well, loses nothing of it.
 func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
-	for _, restarts := range []bool{false, true} {
-		t.Run(fmt.Sprint("restart ", restarts), func(t *testing.T) {
+	for name, m := range map[string]struct {
+		runs            time.Duration
+		restart, killed bool
+		within          time.Duration
+	}{
+		"at once":                  {time.Hour, false, false, 2 * time.Minute},
+		"stopped":                  {time.Hour, true, false, time.Hour},
+		"stopped, in the middle":   {3 * time.Minute, true, false, time.Hour},
+		"killed, in the middle":    {3 * time.Minute, true, true, time.Hour},
+		"killed":                   {time.Hour, true, true, time.Hour},
+		"killed a moment after it": {8*time.Minute + 20*time.Second, true, true, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				kept := state.NewMemory()
-				c := flockedTo(t, 2_000, relaytest.Behavior{}, relaysync.Config{State: kept})
+				c := flockedTo(t, 5_000, relaytest.Behavior{}, relaysync.Config{State: kept})
 				c.policy.full.Store(true)
-				after(time.Hour)
+				after(m.runs)
 				require.Equal(t, 32, c.missing())
-				if restarts {
+				verified := c.manager.Status().Events.Verified
+				if m.restart {
+					if m.killed {
+						kept = copied(t, kept)
+					}
 					c.stop()
 					c.rig = c.rig.again(relaysync.Config{State: kept, Policy: c.policy})
 				}
 				defer c.stop()
-				after(5 * time.Minute)
+				after(15 * time.Minute)
+				require.Equal(t, 32, c.missing())
 				c.policy.full.Store(false)
 				took := c.arrive(26 * time.Hour)
-				t.Logf("they came %v after there was room", took)
-				if restarts {
-					assert.LessOrEqual(t, took, time.Hour)
-				} else {
-					assert.LessOrEqual(t, took, 2*time.Minute)
+				t.Logf("%d verified; they came %v after there was room", verified, took)
+				assert.LessOrEqual(t, took, m.within)
+			})
+		})
+	}
+}
+
+// Newcomers' live events of the kind that a relay was full of were left out for up to an
+// hour: to a repository that nobody attacked as well.
+func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
+	const soon = 2 * time.Minute
+	for name, f := range map[string]struct{ rate, n, least int }{
+		"15 a second": {15, 13_500, 100},
+		"60 a second": {60, 18_000, 35}, // twice what is looked at of one relay
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				identity, err := nip34.ParseIdentity(us)
+				require.NoError(t, err)
+				net := relaytest.NewNetwork()
+				c := &flocked{relay: net.Add("wss://a.example", relaytest.Behavior{}), policy: &roomy{Policy: relaysync.NewGRASPPolicy(identity)}}
+				r, owner := hosted(t, net, relaysync.Config{Policy: c.policy}, "a.example")
+				defer r.stop()
+				bob := relaytest.NewCheapKey("bob")
+				r.save(bob.Hosted(at(24*time.Hour), "two", us, "a.example"))
+				after(5 * time.Minute)
+				sent := make(map[*nostr.Event]time.Time)
+				took := make(map[filters.RepoRef][]time.Duration)
+				look := func() {
+					for ev, since := range sent {
+						if r.has(ev) {
+							a, err := nip34.ParseAddress(ev.Tags.Find("a")[1])
+							require.NoError(t, err)
+							repo, _ := a.Repo()
+							took[repo] = append(took[repo], time.Since(since))
+							delete(sent, ev)
+						}
+					}
 				}
+				attacked, other := owner.Ref("repo"), bob.Ref("two")
+				for n := range f.n {
+					for i, repo := range []filters.RepoRef{attacked, other} {
+						if n%293 == 100*i {
+							c.repo = repo
+							ev := c.pull(0, fmt.Sprint("honest", n))
+							c.relay.Publish(ev)
+							sent[ev] = time.Now()
+						}
+					}
+					c.repo = attacked
+					c.relay.Publish(c.pull(0, fmt.Sprint(spam, n)))
+					time.Sleep(time.Second / time.Duration(f.rate))
+					if n%f.rate == 0 {
+						look()
+					}
+				}
+				s := r.manager.Status().Events
+				after(5 * time.Second)
+				look()
+				for range 36 {
+					after(5 * time.Minute)
+					look()
+				}
+				assert.Empty(t, sent, "nothing is lost")
+				inTime := func(repo filters.RepoRef) (percent int, slowest time.Duration) {
+					n := 0
+					for _, d := range took[repo] {
+						if slowest = max(slowest, d); d <= soon {
+							n++
+						}
+					}
+					return 100 * n / len(took[repo]), slowest
+				}
+				share, slowest := inTime(attacked)
+				others, slowestOther := inTime(other)
+				t.Logf("within 2 min: %d %%, slowest %v; of the other repository %d %%, %v; %d verified in the flood, dropped %v",
+					share, slowest, others, slowestOther, s.Verified, s.Dropped)
+				assert.GreaterOrEqual(t, share, f.least)
+				assert.Equal(t, 100, others)
 			})
 		})
 	}

@@ -60,6 +60,26 @@ func (g *ingest) deletesOurs(ev *nostr.Event) bool {
 	return ok && slices.ContainsFunc(ids, func(id filters.EventID) bool { return roots.rootBy(id, author) })
 }
 
+// about returns whose repositories an event of ours is about: the first that it names, or
+// that of the first root event. It is zero for what names none.
+func (g *ingest) about(ev *nostr.Event) filters.PubKey {
+	for _, a := range nip34.Addresses(ev) {
+		if ref, ok := a.Repo(); ok && g.view.Announced(ref) {
+			return ref.Owner
+		}
+	}
+	if roots, ok := g.view.(interface {
+		rootOwner(id filters.EventID) (filters.PubKey, bool)
+	}); ok {
+		for _, id := range nip34.EventRefs(ev) {
+			if owner, ok := roots.rootOwner(id); ok {
+				return owner
+			}
+		}
+	}
+	return filters.PubKey{}
+}
+
 // essential reports whether an event of ours is one of somebody whom we know that others
 // need: a newer announcement, a state or a deletion. That anybody may make a repository
 // ours does not count.
@@ -94,10 +114,11 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 	essential := false
 	if author, err := filters.ParsePubKey(d.event.PubKey); err == nil && live && j.ours {
 		essential = g.essential(d.event)
-		j.lane, j.recorded = w.laneFor(author, d.event.Kind, essential), true
+		j.category = categoryOf(d.event.Kind, g.about(d.event))
+		j.lane, j.recorded = w.laneFor(author, j.category, essential), true
 	}
-	cost, wait := w.try(j.size, j.lane, live)
 	patient := j.lane == trustedLane && (essential || !c.signs.slowFor(slowMost))
+	cost, from, wait := w.try(j.size, j.lane, live)
 	if wait > 0 && d.current && !patient && w.skip(int64(d.size)) {
 		g.counters.drop("unread", 1)
 		c.signs.skipped()
@@ -105,10 +126,10 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 	}
 	if wait > 0 {
 		c.signs.slowed()
-		if cost, err = w.take(ctx, j.size, j.lane, live); err != nil {
+		if cost, from, err = w.take(ctx, j.size, j.lane, live); err != nil {
 			return false, err
 		}
 	}
-	j.cost = cost
+	j.cost, j.lane = cost, from
 	return true, nil
 }

@@ -1,6 +1,10 @@
 package sync
 
-import "github.com/graspsync/graspsync/filters"
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync/filters"
+)
 
 const (
 	// distrust is after how many events that were refused, more than those of use pay for,
@@ -8,34 +12,54 @@ const (
 	// is superseded, or came before what it refers to.
 	distrust = 8
 	// recordAuthors is how many authors are remembered of whom most was of use, and as many
-	// of whom it was not; recordKinds, of how many kinds what unknown authors sent. Each
+	// of whom it was not; recordCategories, of how many categories what unknown authors sent. Each
 	// relay has its own, and all of it is some kilobytes.
-	recordAuthors = 128
-	recordKinds   = 64
+	recordAuthors    = 128
+	recordCategories = 256
 )
+
+// category is what events of unknown authors have in common, as far as it is known: they are
+// of one kind, and about repositories of one owner.
+type category struct {
+	kind  int            // otherKinds for all that belong to no repository by themselves
+	about filters.PubKey // zero: not known, or there are too many
+}
+
+const otherKinds = -1
+
+func categoryOf(kind int, about filters.PubKey) category {
+	if !slices.Contains(filters.Kinds(), kind) {
+		kind = otherKinds
+	}
+	return category{kind, about}
+}
 
 // record is what became of the live events of ours that a relay has sent. It tells which
 // next one will most likely be refused: that of an author whose last ones were, or of one
-// who is unknown if that became of the last ones of its kind by such, since a key costs
+// who is unknown if that became of the last ones of its category by such, since a key costs
 // nothing. So neither one author who has used up a quota nor one with a key for each event
-// stands in the way of others. The zero value is ready. It is not safe for concurrent use.
+// stands in the way of others, and who floods the repositories of one owner not in that of
+// those who write to another's. The zero value is ready. It is not safe for concurrent use.
 type record struct {
-	good, bad tallies
-	kinds     map[int]int // how many were refused that nothing has paid for
+	good, bad  tallies
+	categories map[category]int // how many were refused that nothing has paid for
 }
 
 // trusts reports whether an event is not expected to be refused. What is essential is trusted,
 // whoever else sends its kind.
-func (r *record) trusts(author filters.PubKey, kind int, essential bool) bool {
-	if r.bad.count(author) >= distrust {
+func (r *record) trusts(author filters.PubKey, of category, essential bool) bool {
+	if r.distrusts(author) {
 		return false
 	}
-	return essential || r.good.count(author) > 0 || r.kinds[r.kind(kind)] < distrust
+	return essential || r.good.count(author) > 0 || r.categories[r.category(of)] < distrust
 }
+
+// distrusts reports whether an author is known for what is refused.
+func (r *record) distrusts(author filters.PubKey) bool { return r.bad.count(author) >= distrust }
 
 // judged notes what became of an event. One of use pays for two, as it does for what they
 // cost: whoever alternates has gained nothing.
-func (r *record) judged(author filters.PubKey, kind int, useful bool) {
+func (r *record) judged(author filters.PubKey, of category, useful bool) {
 	bad, good := r.bad.count(author), r.good.count(author)
 	switch {
 	case useful && bad > 0:
@@ -51,25 +75,24 @@ func (r *record) judged(author filters.PubKey, kind int, useful bool) {
 			return // its author is known for that
 		}
 	}
-	k := r.kind(kind)
-	n := r.kinds[k] + 1
+	of = r.category(of)
+	n := r.categories[of] + 1
 	if useful {
 		n -= 3
 	}
 	if n = min(n, 2*distrust); n > 0 {
-		put(&r.kinds, k, n)
+		put(&r.categories, of, n)
 	} else {
-		delete(r.kinds, k)
+		delete(r.categories, of)
 	}
 }
 
-// kind returns under what a kind is remembered: there are more than should be.
-func (r *record) kind(k int) int {
-	const others = -1
-	if _, known := r.kinds[k]; !known && len(r.kinds) >= recordKinds {
-		return others
+// category returns under what a category is remembered: there are more than should be.
+func (r *record) category(of category) category {
+	if _, known := r.categories[of]; !known && len(r.categories) >= recordCategories {
+		of.about = filters.PubKey{}
 	}
-	return k
+	return of
 }
 
 // tallies has a count for each of the authors who were noted last: at least for half as

@@ -17,22 +17,29 @@ func TestRecordIsBoundedAndForgives(t *testing.T) {
 		return k
 	}
 	known, spammer := key(1), key(2)
-	r.judged(known, filters.KindIssue, true)
+	issue, pull := categoryOf(filters.KindIssue, key(1)), categoryOf(filters.KindPullRequest, key(1))
+	r.judged(known, issue, true)
 	for range 100 {
-		r.judged(spammer, filters.KindPullRequest, false)
+		r.judged(spammer, pull, false)
 	}
-	assert.False(t, r.trusts(spammer, filters.KindIssue, true), "whatever it sends")
+	assert.False(t, r.trusts(spammer, issue, true), "whatever it sends")
 	for range distrust {
-		r.judged(spammer, filters.KindIssue, true)
+		r.judged(spammer, issue, true)
 	}
-	assert.True(t, r.trusts(spammer, filters.KindIssue, true), "for good")
+	assert.True(t, r.trusts(spammer, issue, true), "for good")
 	for i := range 10_000 {
-		r.judged(key(10+i), filters.KindPullRequest+i%1_000, false)
+		r.judged(key(10+i), categoryOf(filters.KindPullRequest+i%1_000, key(1)), false)
 	}
-	assert.True(t, r.trusts(known, filters.KindPullRequest, false))
-	assert.False(t, r.trusts(key(3), filters.KindPullRequest, false))
-	assert.True(t, r.trusts(key(3), filters.KindState, true))
+	assert.True(t, r.trusts(known, pull, false))
+	assert.False(t, r.trusts(key(3), pull, false))
+	assert.False(t, r.trusts(key(3), categoryOf(2_000, key(1)), false))
+	assert.True(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(2)), false), "nobody sends those")
+	assert.True(t, r.trusts(key(3), categoryOf(filters.KindState, key(1)), true))
+	for i := range 10_000 {
+		r.judged(key(20_000+i), categoryOf(filters.KindPullRequest+i%5, key(1+i)), false)
+	}
+	assert.False(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(30_000)), false), "there are too many to tell them apart")
 	assert.LessOrEqual(t, len(r.good.young)+len(r.good.old), recordAuthors)
 	assert.LessOrEqual(t, len(r.bad.young)+len(r.bad.old), recordAuthors)
-	assert.LessOrEqual(t, len(r.kinds), recordKinds+1)
+	assert.LessOrEqual(t, len(r.categories), recordCategories+len(filters.Kinds())+1)
 }

@@ -86,7 +86,8 @@ func (s *signs) since() time.Time {
 }
 
 // takeSkipped returns since when events were left out, and forgets it: once none was for
-// a while, or after a longer one, since what is caught up with meanwhile has to be again.
+// a while, or after a longer one, since each catch-up asks for all that is followed. What
+// finds no room live is asked for as often.
 func (s *signs) takeSkipped(now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +101,7 @@ func (s *signs) takeSkipped(now time.Time) time.Time {
 
 const (
 	skipPause = time.Minute
-	skipMost  = time.Hour
+	skipMost  = 10 * time.Minute
 )
 
 func (s *signs) reading() { s.note(&s.readingAt) }

@@ -39,9 +39,10 @@ type work struct {
 type lane uint8
 
 const (
-	foreignLane lane = iota // what is not for us
-	oursLane                // what seems to belong to our repositories
-	trustedLane             // of that, what comes live and is not expected to be refused
+	foreignLane  lane = iota // what is not for us
+	oursLane                 // what seems to belong to our repositories
+	trustedLane              // of that, what comes live and is not expected to be refused
+	newcomerLane             // and what is expected to be, by authors of whom nothing is known
 )
 
 func laneOf(ours bool) lane {
@@ -75,7 +76,7 @@ func (w *work) bucket(of lane) *allowance.Bucket {
 	switch of {
 	case trustedLane:
 		return &w.trusted
-	case oursLane:
+	case oursLane, newcomerLane:
 		return &w.ours
 	case foreignLane:
 	}
@@ -88,7 +89,7 @@ func (w *work) liveBucket(of lane) (share *allowance.Bucket, bound bool) {
 	switch of {
 	case trustedLane:
 		return &w.trusted, false
-	case oursLane:
+	case oursLane, newcomerLane:
 		return &w.oursLive, w.oursWaits
 	case foreignLane:
 	}
@@ -102,24 +103,40 @@ func (w *work) reserve(foreign, ours bool) {
 	w.foreignWaits, w.oursWaits = foreign, ours
 }
 
-// try takes what an event of that size costs if it is there; of one that comes live while
-// history waits, from its share as well.
-func (w *work) try(size int64, of lane, live bool) (cost int64, wait time.Duration) {
+// try takes what an event of that size costs if it is there, and returns of which lane.
+func (w *work) try(size int64, of lane, live bool) (cost int64, from lane, wait time.Duration) {
 	cost, now := allowance.Work(w.most, size), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wait = w.takeFrom(now, cost, of, live); wait == 0 || of != newcomerLane {
+		return cost, of, wait
+	}
+	// Nothing tells an honest newcomer from whoever has a key for each event: what the
+	// others do not use helps all of them.
+	for _, from = range []lane{foreignLane, trustedLane} {
+		b := w.bucket(from)
+		if b.Left(now)-cost >= b.Most()/2 && w.takeFrom(now, cost, from, live) == 0 {
+			return cost, from, 0
+		}
+	}
+	return cost, of, wait
+}
+
+// takeFrom takes a cost from a lane if it is there; of what comes live while history waits,
+// from its share as well. w.mu is held.
+func (w *work) takeFrom(now time.Time, cost int64, of lane, live bool) (wait time.Duration) {
 	share, bound := w.liveBucket(of)
 	if !live || !bound {
-		return cost, w.bucket(of).Take(now, cost)
+		return w.bucket(of).Take(now, cost)
 	}
 	part := min(cost, share.Most())
 	if wait = share.Take(now, part); wait > 0 {
-		return cost, wait
+		return wait
 	}
 	if wait = w.bucket(of).Take(now, cost); wait > 0 {
 		share.Earn(part)
 	}
-	return cost, wait
+	return wait
 }
 
 // owe takes what an event of that size costs, whether or not it is there.
@@ -165,13 +182,12 @@ func (w *work) skip(size int64) bool {
 	return w.unread.Take(time.Now(), size) == 0
 }
 
-// take takes what an event of that size costs, when that is there, and returns it. The
-// error is that of ctx.
-func (w *work) take(ctx context.Context, size int64, of lane, live bool) (cost int64, err error) {
+// take is try, when it is there. The error is that of ctx.
+func (w *work) take(ctx context.Context, size int64, of lane, live bool) (cost int64, from lane, err error) {
 	for {
-		cost, wait := w.try(size, of, live)
+		cost, from, wait := w.try(size, of, live)
 		if wait == 0 {
-			return cost, nil
+			return cost, from, nil
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -180,7 +196,7 @@ func (w *work) take(ctx context.Context, size int64, of lane, live bool) (cost i
 			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
-			return 0, context.Cause(ctx)
+			return 0, of, context.Cause(ctx)
 		}
 	}
 }
@@ -212,18 +228,21 @@ func (w *work) give(n int64, of lane) {
 }
 
 // laneFor returns what a live event of ours takes from.
-func (w *work) laneFor(author filters.PubKey, kind int, essential bool) lane {
+func (w *work) laneFor(author filters.PubKey, of category, essential bool) lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.record.trusts(author, kind, essential) {
+	switch {
+	case w.record.trusts(author, of, essential):
 		return trustedLane
+	case w.record.distrusts(author):
+		return oursLane
 	}
-	return oursLane
+	return newcomerLane
 }
 
 // judged notes what became of a live event of ours.
-func (w *work) judged(author filters.PubKey, kind int, useful bool) {
+func (w *work) judged(author filters.PubKey, of category, useful bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.record.judged(author, kind, useful)
+	w.record.judged(author, of, useful)
 }
