@@ -1,7 +1,8 @@
 // Package museum shows that the tests can fail: it puts known bugs back, one by one,
 // into a copy of the module, and runs the tests that must catch them.
 //
-//	go test ./internal/museum -v -museum            # all exhibits
+//	go test ./internal/museum -v -museum -timeout 90m             # all exhibits
+//	go test ./internal/museum -v -museum -timeout 90m -parallel 1 # one at a time
 //	go test ./internal/museum -v -museum -run /until
 //
 // An exhibit replaces one piece of text, which must be there exactly once: that is

@@ -222,4 +222,178 @@ var exhibits = []exhibit{
 		"if len(removed) > 0 {", "if len(removed) > 1<<20 {", "./purgatory/gitserve", "TestDeletionByAPushIsLogged",
 		nil, "",
 	},
+
+	// What was found by reading the code.
+	{
+		"eight hours asleep are a moment", "sync/internal/plan/cycle.go",
+		"away := max(now.Sub(r.absentSince), now.Round(0).Sub(r.absentSince.Round(0)))", "away := now.Sub(r.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
+	},
+	{
+		"a relay was alive while we were asleep", "sync/signs.go",
+		"if s.readingAt.After(alive) || slept > aliveSlack {", "if s.readingAt.After(alive) || slept > 1<<62 {", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
+	},
+	{
+		"who came first keeps later authors out", "sync/internal/plan/targets.go",
+		"if i := p.rng.IntN(most + p.leftOut); i < most {", "if i := p.rng.IntN(most + p.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
+	},
+	{
+		"of the authors of a scan the first are asked about", "sync/loop.go",
+		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
+	},
+	{
+		"each status spells the URLs of all relays", "sync/internal/plan/status.go",
+		"	if p.unordered {\n		p.ordered = slices.SortedFunc(maps.Values(p.relays), func(a, b *relay) int { return strings.Compare(a.name, b.name) })", "	if p.unordered || true {\n		p.ordered = slices.SortedFunc(maps.Values(p.relays), func(a, b *relay) int { return strings.Compare(a.url.String(), b.url.String()) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
+	},
+	{
+		"what can not be saved keeps the bytes that all share", "sync/writer.go",
+		"	if r.held <= g.cfg.InFlight/2 {\n		return\n	}", "	if r.held <= g.cfg.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event of another relay was saved",
+	},
+	{
+		"what had waited is let go of when it can not be saved", "sync/writer.go",
+		"if !j.apart && r.apart+j.size <= r.room {", "if !j.apart && r.apart+j.size <= 0 {", "./sync", "TestWhatHasWaitedIsKeptUntilItCanBeSaved", nil, "expected: int(3)",
+	},
+	{
+		"each event that can not be saved is a line in the log", "sync/writer.go",
+		"if !t.saidAt.IsZero() && now.Sub(t.saidAt) < sayTrouble {", "if !t.saidAt.IsZero() && now.Sub(t.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
+	},
+	{
+		"each event that a relay kept back is a line in the log", "sync/see.go",
+		"if c.m.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+	},
+	{
+		"a second store does not have what came by sync", "adapter/khatru/imports.go",
+		"	s.followStored(ctx, e)\n", "", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+	},
+	{
+		"a second store has what sync has deleted", "adapter/khatru/hooks.go",
+		"		s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e)\n", "		_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+	},
+	{
+		"what the relay keeps is deleted by sync", "adapter/khatru/imports.go",
+		"	case msg != \"\":\n		return relaysync.Outcome{Result: relaysync.Refused", "	case msg == \"never\":\n		return relaysync.Outcome{Result: relaysync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
+	},
+	{
+		"who has vanished may do so again and again", "sync/index.go",
+		"		if ev.Kind != filters.KindVanish {\n			return true, nil", "		if ev != nil {\n			return true, nil", "./sync", "TestVanishingTwice", nil, "actual  : 100",
+	},
+	{
+		"a follower keeps nothing for its next start", "examples/follower/main.go",
+		"		State:    kept,\n", "", "./examples/follower", "TestFollow$", nil, "does not contain",
+	},
+	{
+		"who trickles keeps what all share", "sync/wstransport/reserve.go",
+		"slow := held > leastGrace && ", "slow := false && ", "./sync/wstransport", "TestPromiseP37_TrickledMessagesGiveWay", nil, "20 if they are left alone",
+	},
+	{
+		"what was pushed for no event stays", "purgatory/gitserve/staging.go",
+		"	due := s.book.Due(time.Now())\n", "	due := s.book.Due(time.Time{})\n", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
+	},
+	{
+		"what nothing names stays", "purgatory/gitfetch/maintain.go",
+		"	case prune:\n		return u.prune(ctx, book)\n", "	case prune:\n		_, u.done.Pruned = book, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
+	},
+	{
+		"what a push has moved may not be on the disk", "purgatory/gitserve/taking.go",
+		"errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {", "errors.Join(barerepo.SyncRefs(at, nil, r.sync)); err != nil {", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
+	},
+	{
+		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
+		"if err := barerepo.SyncRefs(dir, names, f.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
+	},
+	{
+		"what is shared is copied", "purgatory/gitfetch/share.go",
+		"	loose = loose || !all\n", "	loose = loose || !all || true\n", "./purgatory/gitfetch", "TestShareTakesNoRoom", nil, "is not less than \"1048576\"",
+	},
+	{
+		"who reads slowly is judged by what the system has room for", "purgatory/gitserve/pace.go",
+		"const blind = 8", "const blind = 1", "./purgatory/gitserve", "TestSlowReadersAreServed", nil, "is not greater than \"16777216\"",
+	},
+	{
+		"an answer is ended in the middle", "purgatory/gitserve/spool.go",
+		"if now == last && !full || period == mostPeriods {", "if _ = now == last && !full; period == 1 {", "./purgatory/gitserve", "TestAnswersAreNotBoundInTime", nil, "expected: 8",
+	},
+	{
+		"who does not read an answer keeps his place", "purgatory/gitserve/handler.go",
+		"	h.run(ctx, out, ref, c)\n	stop()\n	leave()\n	done()\n", "	h.run(ctx, out, ref, c)\n	stop()\n	out.close()\n	leave()\n	done()\n", "./purgatory/gitserve", "TestSlowReaderOfAnAdvertisement", nil, "Condition never satisfied",
+	},
+	{
+		"a panic keeps a repository locked", "purgatory/gitserve/handler.go",
+		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "a store that panics",
+	},
+	{
+		"a repository that needs nothing gives nothing", "purgatory/align.go",
+		"		case ref == r.ref:\n", "		case ref == r.ref, g.newestStored(g.repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
+	},
+	{
+		"what one repository got is not given to the others", "purgatory/survey.go",
+		"		if ref != r.ref && (looks", "		if false && ref != r.ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
+	},
+	{
+		"a push of what is there already is refused", "purgatory/gitserve/taking.go",
+		"case now == c.new && now != c.old:", "case false:", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "failed to update ref",
+	},
+	{
+		"a push that moves nothing brings its objects", "purgatory/gitserve/moot.go",
+		"stale, moves := make(map[nip34.RefName]string), false", "stale, moves := make(map[nip34.RefName]string), true", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
+	},
+	{
+		"a server that is asked too much does not say so to us", "purgatory/gitfetch/fetcher.go",
+		"perr == nil && at.Authority == from.Authority {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.Authority != from.Authority {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
+	},
+	{
+		"a server that is asked too much is asked on", "purgatory/fetch.go",
+		"pause = max(busy.After, 1)", "pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+	},
+	{
+		"all servers wait for the same time", "purgatory/internal/hunt/queue.go",
+		"	if q.cfg.Seed == 0 {\n		return wait\n	}", "	if q.cfg.Seed != 1 {\n		return wait\n	}", "./purgatory/internal/hunt", "TestWaitsAreLengthened", nil, "Should be true",
+	},
+	{
+		"an owner has a folder for ever", "purgatory/gitserve/repositories.go",
+		"	return r.dropOwner(path.Dir(at))\n}\n\n// fresh", "	return nil\n}\n\n// fresh", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
+	},
+	{
+		"repositories are not under the path of their server", "adapter/grasp/server.go",
+		"if strings.HasPrefix(r.URL.EscapedPath(), path+\"/npub1\") {", "if strings.HasPrefix(r.URL.EscapedPath(), path+\"/nobody\") {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "git [push",
+	},
+	{
+		"browsers may not see what is refused", "purgatory/gitserve/handler.go",
+		"	everywhere(w)\n	if r.Method == http.MethodOptions {", "	if r.Method == http.MethodOptions {\n		everywhere(w)", "./purgatory/gitserve", "TestRequests", nil, "expected: \"*\"",
+	},
+	{
+		"who asks for the head of an answer is refused", "purgatory/gitserve/handler.go",
+		"if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {", "if r.Method != method {", "./purgatory/gitserve", "TestRequests", nil, "actual  : 405",
+	},
+	{
+		"a repository has no page", "purgatory/gitserve/handler.go",
+		"	if ok && rest == \"\" && (", "	if ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "",
+	},
+	{
+		"a user may not try again", "purgatory/internal/ledger/quota.go",
+		"if l.gone.has(e.ID, now) && !e.ByUser &&", "if l.gone.has(e.ID, now) &&", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+	},
+	{
+		"who has a part of the history may not push", "purgatory/gitserve/push.go",
+		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
+	},
+	{
+		"what is being fetched for expires", "purgatory/expire.go",
+		"|| p.pinned[id] > 0 || p.fetchesFor(e) {", "|| p.pinned[id] > 0 || e.Class == ledger.Announcement && p.fetchesFor(e) {", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+	},
+	{
+		"what takes long never comes", "purgatory/gitfetch/fetcher.go",
+		"		more := f.cfg.earned(m.n.Load()) - took\n", "		more := 0*f.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
+	},
+	{
+		"what is large never comes", "purgatory/memory.go",
+		"case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
+	},
+	{
+		"one slow server holds a repository", "purgatory/internal/hunt/queue.go",
+		"const hedgeAfter = 30 * time.Second", "const hedgeAfter = 30 * time.Hour", "./purgatory", "TestOneSlowServerDoesNotHoldARepository", nil, "half a minute, and no ten",
+	},
+	{
+		"what is malformed is judged again and again", "adapter/purgatory/policy.go",
+		"strings.HasPrefix(reason, \"invalid:\") ||", "strings.HasPrefix(reason, \"invalid::\") ||", "./adapter/purgatory", "TestMalformedIsFinal", nil, "Should be empty",
+	},
 }

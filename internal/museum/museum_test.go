@@ -2,13 +2,16 @@ package museum
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,14 +22,19 @@ var open = flag.Bool("museum", false, "put the bugs back; takes minutes")
 // root is the folder of the module, seen from here.
 const root = "../.."
 
-// Every exhibit fits, and with -museum is caught.
+// Every exhibit fits, and with -museum is caught. As many at once as -parallel says are
+// tried: each has the copy to itself, but for one file that is another one for it.
 func TestMuseum(t *testing.T) {
 	dir := t.TempDir()
 	if *open {
 		replicate(t, dir)
 	}
-	canaries := make(map[string]bool)
+	canaries := make(map[string]func() (verdict, output string))
 	for _, x := range exhibits {
+		key := fmt.Sprint(x.pkg, x.run, x.args)
+		if canaries[key] == nil {
+			canaries[key] = sync.OnceValues(func() (verdict, output string) { return try(t, dir, x, "") })
+		}
 		t.Run(x.name, func(t *testing.T) {
 			sound, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(x.file)))
 			require.NoError(t, err)
@@ -34,19 +42,28 @@ func TestMuseum(t *testing.T) {
 			if !*open {
 				return
 			}
-			if key := fmt.Sprint(x.pkg, x.run, x.args); !canaries[key] {
-				canaries[key] = true
-				verdict, output := try(t, dir, x)
-				require.Equal(t, passed, verdict, "the canary is dead: %s", output)
-			}
-			name := filepath.Join(dir, filepath.FromSlash(x.file))
-			require.NoError(t, os.WriteFile(name, bytes.Replace(sound, []byte(x.old), []byte(x.bug), 1), 0o600))
-			verdict, output := try(t, dir, x)
-			require.NoError(t, os.WriteFile(name, sound, 0o600))
+			t.Parallel()
+			verdict, output := canaries[key]()
+			require.Equal(t, passed, verdict, "the canary is dead: %s", output)
+			verdict, output = try(t, dir, x, overlay(t, dir, x))
 			require.Equal(t, failing, verdict, "%s", output)
 			require.Contains(t, output, x.says, "caught for another reason")
 		})
 	}
+}
+
+// overlay has the go command take a file with the bug for the one of the copy.
+func overlay(t *testing.T, dir string, x exhibit) (flag string) {
+	t.Helper()
+	name, with := filepath.Join(dir, filepath.FromSlash(x.file)), t.TempDir()
+	sound, err := os.ReadFile(name)
+	require.NoError(t, err)
+	bug := filepath.Join(with, "bug.go")
+	require.NoError(t, os.WriteFile(bug, bytes.Replace(sound, []byte(x.old), []byte(x.bug), 1), 0o600))
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{name: bug}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(with, "overlay.json"), list, 0o600))
+	return "-overlay=" + filepath.Join(with, "overlay.json")
 }
 
 // replicate copies what git knows, or would know, of the module.
@@ -75,10 +92,12 @@ const (
 	broken  = "does not compile"
 )
 
-// try runs the tests of an exhibit as the copy is now. A test that hangs fails.
-func try(t *testing.T, dir string, x exhibit) (verdict, output string) {
+// try runs the tests of an exhibit in the copy, with an overlay if there is one. A test
+// that hangs fails.
+func try(t *testing.T, dir string, x exhibit, overlay string) (verdict, output string) {
 	t.Helper()
-	args := []string{"test", "-short", "-count=1", "-vet=off", "-timeout=2m", "-run", x.run, x.pkg}
+	args := []string{"test", "-short", "-count=1", "-vet=off", "-timeout=2m", overlay, "-run", x.run, x.pkg}
+	args = slices.DeleteFunc(args, func(a string) bool { return a == "" })
 	cmd := exec.CommandContext(t.Context(), "go", append(args, x.args...)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
