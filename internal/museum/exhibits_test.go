@@ -318,7 +318,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a panic keeps a repository locked", "purgatory/gitserve/handler.go",
-		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "a store that panics",
+		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "returned error: 503",
 	},
 	{
 		"a repository that needs nothing gives nothing", "purgatory/align.go",
@@ -366,7 +366,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a repository has no page", "purgatory/gitserve/handler.go",
-		"	if ok && rest == \"\" && (", "	if ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "",
+		"	if ok && rest == \"\" && (", "	if ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "actual  : 404",
 	},
 	{
 		"a user may not try again", "purgatory/internal/ledger/quota.go",
