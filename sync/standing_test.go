@@ -83,6 +83,31 @@ func TestRemovedMaintainer(t *testing.T) {
 	})
 }
 
+// Of a repository that its owner has taken from us the newest announcement is served,
+// whatever comes first: an older one was for ever, once a newer one had come after it.
+func TestVersionsOfARepositoryThatLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		net.Add("wss://b.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
+		defer r.stop()
+		after(time.Minute)
+		leaves := owner.Hosted(at(time.Hour), "repo", "elsewhere.example", "a.example")
+		r.save(leaves)
+		after(time.Minute)
+		r = sameAfterARestart(r, relaysync.Accept, owner.Hosted(at(0), "repo", "elsewhere.example"))
+		later := owner.Hosted(at(0), "repo", "elsewhere.example")
+		r.save(owner.Hosted(at(2*time.Hour), "other", us, "a.example")) // for which a is followed
+		after(time.Minute)
+		a.Publish(later)
+		after(time.Minute)
+		require.True(t, r.has(later))
+		require.False(t, r.has(leaves))
+		r = sameAfterARestart(r, relaysync.Depend, owner.Issue(at(0), owner.Ref("repo"), "not ours"))
+	})
+}
+
 // A request to vanish stays, so that its author had always written something: one key
 // could send any number, each of which was executed.
 func TestVanishingTwice(t *testing.T) {

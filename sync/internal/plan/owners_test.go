@@ -674,3 +674,30 @@ func TestLinesTakeTurns(t *testing.T) {
 	}
 	require.Equal(t, [lines]int{lineFirst: 6, lineGood: 2, lineNew: 4, lineFailed: 2, lineHeld: 2}, first)
 }
+
+// A relay that is never done, since there is always more for it to send, gives way after an
+// hour to one that waits, and not before.
+func TestWhoIsNeverDoneGivesWay(t *testing.T) {
+	c := defaults()
+	c.MaxConnections = 1
+	p, us := newPlan(c), urls(t, 2)
+	p.Step(start, full(ownedBy(0, "repo"), us[:1]))
+	under := only[Start](connect(t, p, start, us[0]))
+	p.Step(start, Useful{Relay: us[0], Epoch: under[0].Epoch})
+	p.Step(start, full(ownedBy(1, "repo"), us[1:]))
+	for now := start.Add(time.Minute); ; now = now.Add(time.Minute) {
+		effects := p.Step(now, full(ownedBy(0, "repo"), us[:1], int(now.Sub(start)/time.Minute)))
+		for _, b := range under {
+			effects = append(effects, p.Step(now, Done{Relay: us[0], Epoch: b.Epoch, Batch: b.Batch.ID})...)
+		}
+		under = only[Start](effects)
+		if gone := only[Hangup](append(effects, p.Step(now, Tick{})...)); len(gone) > 0 {
+			require.Equal(t, us[0], gone[0].Relay)
+			require.InDelta(t, longTenure.Minutes(), now.Sub(start).Minutes(), 2)
+			require.True(t, p.relays[us[1]].connecting)
+			return
+		}
+		require.Less(t, now.Sub(start), 2*longTenure)
+		require.Less(t, p.relays[us[0]].phase(), Live)
+	}
+}
