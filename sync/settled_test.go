@@ -82,6 +82,54 @@ func TestSettledWhileEventsCome(t *testing.T) {
 	})
 }
 
+// What a relay has sent and we have not read is not dealt with: with its mark beyond that a
+// restart would never ask for it. Other relays go on.
+func TestSettledBehindWhatIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := testLoop(t)
+		l.started = true
+		var relays []filters.RelayURL
+		for _, name := range []string{"wss://a.example", "wss://b.example"} {
+			u, err := filters.ParseRelayURL(name)
+			require.NoError(t, err)
+			relays = append(relays, u)
+		}
+		var effects []plan.Effect
+		step := func(in plan.Input) { effects = append(effects, l.plan.Step(time.Now(), in)...) }
+		step(plan.Changes{Repos: []plan.RepoChange{{Ref: testRepo(1, "x"), Relays: relays, Level: plan.LevelFull}}})
+		for i := 0; i < len(effects); i++ {
+			switch e := effects[i].(type) {
+			case plan.Dial:
+				l.conns[e.Relay] = &conn{url: e.Relay, epoch: e.Epoch}
+				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: plan.Limits{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
+			case plan.Start:
+				step(plan.Done{Relay: e.Relay, Epoch: e.Epoch, Batch: e.Batch.ID})
+			}
+		}
+		require.Len(t, l.conns, 2)
+		marks := func() map[filters.RelayURL]time.Time {
+			l.settle(t.Context(), time.Now())
+			out := make(map[filters.RelayURL]time.Time)
+			for _, k := range l.plan.Kept() {
+				out[k.Relay] = k.Mark
+			}
+			return out
+		}
+		began := time.Now()
+		require.Equal(t, map[filters.RelayURL]time.Time{relays[0]: began, relays[1]: began}, marks())
+		slow := l.conns[relays[0]]
+		slow.signs.heard(true)
+		slow.signs.slowed()
+		for range 30 {
+			time.Sleep(settleEvery)
+			require.Equal(t, map[filters.RelayURL]time.Time{relays[0]: began, relays[1]: time.Now()}, marks())
+		}
+		slow.signs.reading()
+		time.Sleep(settleEvery) // in which nothing came
+		require.Equal(t, time.Now(), marks()[relays[0]])
+	})
+}
+
 // The writer may have events in its hands that are in no table: those that had waited.
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g := testLoop(t).m.ingest
