@@ -138,7 +138,7 @@ func TestWaitedAndFoundNoRoom(t *testing.T) {
 		after(time.Minute)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 		policy.full.Store(false)
-		after(15 * time.Second)
+		after(75 * time.Second)
 		require.True(t, r.has(state))
 	})
 }

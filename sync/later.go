@@ -2,20 +2,26 @@ package sync
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
 const (
 	// laterEvery is between two turns in which events are judged again for which there was
-	// no room, laterTurn how many have one. So few cost next to nothing, and where there are
-	// many, a part of them finds out whether there is any sense in trying the others.
+	// no room, laterTurn how many have one, and laterAgain between two of the same event. So
+	// few cost next to nothing, and where there are many, a part of them finds out whether
+	// there is any sense in trying the others.
 	laterEvery = 10 * time.Second
 	laterTurn  = saveBatch
+	laterAgain = time.Minute
 	// laterHurry is the same once there was room for one, until all were judged again, and
 	// laterCalm how long it takes at least until that is done once more.
 	laterHurry = time.Second
 	laterCalm  = time.Minute
+	// laterShare is how many times longer than a turn took what comes now has the writer for
+	// itself.
+	laterShare = 4
 
 	// laterAskEvery is how often relays are asked for such events by their ids where
 	// nothing else is left of them, laterAskMost for how many each: they are looked at on
@@ -29,17 +35,17 @@ const (
 type laterTurns struct {
 	known     atomic.Bool // relays are: what is asked for by its id is asked of whoever had it
 	any       bool        // there is something
-	at, askAt time.Time
+	askAt     time.Time
 	hurrying  bool
 	hurriedAt time.Time // since when, or when last
 	timer     *time.Timer
 }
 
 // come takes note that there is something that there was no room for.
-func (l *laterTurns) come(now time.Time) {
+func (l *laterTurns) come() {
 	if !l.any {
 		l.any = true
-		l.arm(now, laterEvery)
+		l.arm(laterEvery)
 	}
 }
 
@@ -59,8 +65,7 @@ func (l *laterTurns) asks(now time.Time) bool {
 	return true
 }
 
-func (l *laterTurns) arm(now time.Time, wait time.Duration) {
-	l.at = now.Add(wait)
+func (l *laterTurns) arm(wait time.Duration) {
 	if l.timer == nil {
 		l.timer = time.NewTimer(wait)
 		return
@@ -80,21 +85,8 @@ func (l *laterTurns) due() <-chan time.Time {
 // for of which only the id is left.
 func (g *ingest) judgeLater(ctx context.Context) {
 	l, now := &g.later, time.Now()
-	before := now
-	if l.hurrying {
-		before = l.hurriedAt
-	}
-	jobs := g.revived(g.rejected.inTurn(laterTurn, before, now))
-	for _, j := range jobs {
-		j.again = true
-	}
-	g.process(ctx, jobs)
-	l.hurrying = l.hurrying && len(jobs) > 0
-	for _, j := range jobs {
-		if j.useful {
-			l.found(now)
-			break
-		}
+	if g.retries.wait == 0 { // else nothing can be saved
+		g.laterTurn(ctx, now)
 	}
 	if l.asks(now) {
 		ask, any := g.rejected.overdue(laterAskMost)
@@ -107,5 +99,22 @@ func (g *ingest) judgeLater(ctx context.Context) {
 	if l.hurrying {
 		wait = laterHurry
 	}
-	l.arm(now, wait)
+	l.arm(max(wait, laterShare*time.Since(now)))
+}
+
+// laterTurn judges again those whose turn it is.
+func (g *ingest) laterTurn(ctx context.Context, now time.Time) {
+	l, last := &g.later, now.Add(-laterAgain)
+	if l.hurrying {
+		last = l.hurriedAt.Add(-1)
+	}
+	jobs := g.revived(g.rejected.inTurn(laterTurn, last, now))
+	for _, j := range jobs {
+		j.again = true
+	}
+	g.process(ctx, jobs)
+	l.hurrying = l.hurrying && len(jobs) > 0
+	if slices.ContainsFunc(jobs, func(j *job) bool { return j.useful }) {
+		l.found(now)
+	}
 }

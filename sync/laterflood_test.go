@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -242,6 +243,50 @@ func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 					share, slowest, others, slowestOther, s.Verified, s.Dropped)
 				assert.GreaterOrEqual(t, share, f.least)
 				assert.Equal(t, 100, others)
+			})
+		})
+	}
+}
+
+// What was accepted of it once there was room was tried again together, for ever, with one
+// that the Store can't stand. While nothing can be saved it waits.
+func TestWhatHadNoRoomAndCannotBeSaved(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		t.Run(fmt.Sprint("down ", down), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				identity, err := nip34.ParseIdentity(us)
+				require.NoError(t, err)
+				store := &endlessStore{Store: memstore.New()}
+				policy := &roomy{Policy: relaysync.NewGRASPPolicy(identity)}
+				policy.full.Store(true)
+				p := newPipeline(t, store, relaysync.Config{Policy: policy})
+				owner := relaytest.NewCheapKey("owner")
+				c := &flocked{rig: &rig{t: t, store: store}, repo: owner.Ref("repo")}
+				p.bring(owner.Hosted(at(time.Hour), "repo", us))
+				for i := range 40 {
+					c.honest = append(c.honest, c.pull(0, fmt.Sprint("honest", i)))
+				}
+				p.bring(c.honest...)
+				require.Equal(t, 40, c.missing())
+				store.poison.Store(c.honest[20].ID)
+				if down {
+					store.down.Store(true)
+				}
+				policy.full.Store(false)
+				if down {
+					after(20 * time.Minute)
+					require.Equal(t, 40, c.missing())
+					store.down.Store(false)
+				}
+				poison := c.honest[20]
+				c.honest = append(c.honest[:20:20], c.honest[21:]...)
+				took := c.arrive(time.Hour)
+				t.Logf("the others came after %v", took)
+				assert.LessOrEqual(t, took, 10*time.Minute)
+				store.poison.Store("")
+				c.honest = []*nostr.Event{poison}
+				c.arrive(24 * time.Hour)
+				assert.True(t, p.wasAsked(poison) || p.has(poison), "it is here, or its relay was asked for it")
 			})
 		})
 	}

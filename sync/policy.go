@@ -117,9 +117,9 @@ const (
 	// waits as long as there is room, and is judged again when that arrives; where
 	// there was no room it is then asked for again.
 	Depend
-	// Later: there is no room for it now. It is judged again every now and then, soon
-	// after there was room for another one, as long as it can be kept whole
-	// ([Config.Waiting]); where only its id is left it is asked for again a few times
+	// Later: there is no room for it now. It is judged again every minute or less
+	// often, and soon after there was room for another one, as long as it can be kept
+	// whole ([Config.Waiting]); where only its id is left it is asked for again a few times
 	// within a day, and comes with a later daily pass. Meanwhile nobody is asked for it.
 	Later
 )

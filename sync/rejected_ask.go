@@ -136,10 +136,10 @@ func (r *rejected) here(id filters.EventID) {
 	}
 }
 
-// inTurn returns whole events for which there was no room, at most so many, that were
-// judged before a time: those that were longest ago, of each relay no more than its part
+// inTurn returns whole events for which there was no room, at most so many, that were last
+// judged at a time or before: those that were longest ago, of each relay no more than its part
 // if others have some. They are kept.
-func (r *rejected) inTurn(most int, before, now time.Time) (turn []*waitingEvent) {
+func (r *rejected) inTurn(most int, last, now time.Time) (turn []*waitingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.later
@@ -148,7 +148,7 @@ func (r *rejected) inTurn(most int, before, now time.Time) (turn []*waitingEvent
 	for rest := 2; rest > 0 && len(turn) < most; rest-- { // in the second round, whoever has more
 		for el := h.queue.Front(); el != nil && len(turn) < most; {
 			w, next := wholeOf(el), el.Next()
-			if !w.since.Before(before) {
+			if w.since.After(last) {
 				break
 			}
 			if relay := w.entry.relay; rest < 2 || of[relay] < part {
@@ -161,6 +161,18 @@ func (r *rejected) inTurn(most int, before, now time.Time) (turn []*waitingEvent
 		}
 	}
 	return turn
+}
+
+// judging takes an event out of those for which there was no room: it is judged or saved
+// again until that works. How often there was none is remembered.
+func (r *rejected) judging(id filters.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if el, ok := r.byID[id]; ok {
+		e := entryOf(el)
+		r.unhold(e)
+		e.flags |= fateJudged
+	}
 }
 
 // overdue returns ids of events for which there was no room and of which only the id is

@@ -23,9 +23,13 @@ type endlessStore struct {
 	poison atomic.Value // id, a string
 	waited atomic.Int64 // until it was told to stop, in all
 	slow   atomic.Bool  // a call takes a second
+	down   atomic.Bool  // no call works
 }
 
 func (s *endlessStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+	if s.down.Load() {
+		return nil, errBroken
+	}
 	if slices.ContainsFunc(events, func(in relaysync.Incoming) bool { return in.Event.ID == s.poison.Load() }) {
 		began := time.Now()
 		<-ctx.Done()

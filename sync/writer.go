@@ -16,7 +16,7 @@ import (
 // writeLoop is the end of the pipeline: one goroutine judges and saves, so that an
 // event sees everything that was accepted before it.
 func (g *ingest) writeLoop(ctx context.Context) {
-	g.later.come(time.Now()) // what an earlier process has left
+	g.later.come() // what an earlier process has left
 	for {
 		select {
 		case j := <-g.toSave:
@@ -318,8 +318,9 @@ func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error
 func (g *ingest) failed(j *job, err error) {
 	g.counters.failed.Add(1)
 	g.troubled(err)
-	if j.again { // it is tried again as it is
-		return
+	if j.again { // there was room for it
+		j.again = false
+		g.rejected.judging(j.key.id)
 	}
 	g.retry(j)
 }
@@ -462,7 +463,7 @@ func (g *ingest) postpone(j *job, reason string) {
 	}
 	g.unwanted(j, reason)
 	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), later: true})
-	g.later.come(time.Now())
+	g.later.come()
 	g.done(j)
 }
 
@@ -700,7 +701,7 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 	case Duplicate:
 		j.refund(1)
 	}
-	if j.tries > 0 || j.again || g.retries.isOwed(j.key.id) {
+	if j.tries > 0 || g.retries.isOwed(j.key.id) {
 		g.savedAgain()
 	}
 	g.done(j)

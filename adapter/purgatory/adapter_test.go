@@ -310,7 +310,7 @@ func TestNoRoomIsNoVerdict(t *testing.T) {
 		after(time.Minute)
 		a.Publish(hosted(owner))
 		after(time.Minute)
-		require.Equal(t, uint64(1), r.waits.Status().Dropped["full"])
+		require.NotZero(t, r.waits.Status().Dropped["full"], "it is asked every minute")
 		require.False(t, waits(owner))
 		for range 54 { // a day until those before it are forgotten, and two passes
 			if after(time.Hour); waits(owner) {
