@@ -153,6 +153,20 @@ func (r containedRepositories) Remove(ctx context.Context, ref filters.RepoRef) 
 	return r.repos.Remove(ctx, ref)
 }
 
+// reserve is that of [Bounded]. Where there is none there is room.
+func (r containedRepositories) reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+	defer r.p.recovered(&err, ofRepos)
+	b, bounded := r.repos.(Bounded)
+	if !bounded {
+		return func() {}, nil
+	}
+	end, err := b.Reserve(ctx, ref, pulls, bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reserving room: %w", err)
+	}
+	return func() { r.unlock(end) }, nil
+}
+
 // containedStore is a Store whose panics are errors, those of Keys excepted, which only
 // Open asks for.
 type containedStore struct {

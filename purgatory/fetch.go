@@ -110,6 +110,10 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 		p.stats.drop(reason)
 		return hunt.Unasked, 0
 	}
+	if err := f.hasRoom(ctx, ask); err != nil {
+		f.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", from, err)
+		return hunt.Unasked, 0
+	}
 	written, err := f.begin(ctx, ask, x.Wait)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -144,6 +148,25 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 		pause = max(busy.After, 1)
 	}
 	return outcome, pause
+}
+
+// hasRoom returns why nothing can come to a repository now.
+func (f *fetches) hasRoom(ctx context.Context, q question) error {
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	defer cancel()
+	done, err := f.reserve(ctx, q.repo, q.pulls, 0)
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// reserve counts what has no room.
+func (f *fetches) reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+	if done, err = f.p.repos.reserve(ctx, ref, pulls, bytes); errors.Is(err, ErrFull) {
+		f.p.stats.drop("ceiling")
+	}
+	return done, err
 }
 
 func (f *fetches) began(into *gathering, at time.Time) {
@@ -347,14 +370,23 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, wan
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
+	f.mu.Lock()
+	bytes := pl.bytes + seen.Bytes // of this one it is not noted yet
+	f.mu.Unlock()
+	done, err := f.reserve(ctx, ref, pl.whose != (whose{}), bytes)
+	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
+		f.discard(pl)
+		return fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
 	dir, unlock, err := f.p.repos.Lock(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
-	f.mu.Lock()
-	bytes := pl.bytes + seen.Bytes // of this one it is not noted yet
-	f.mu.Unlock()
 	q := pl.quarantine
 	switch room, err := f.p.hasRoomFor(ctx, ref, dir, want, bytes); {
 	case err != nil:

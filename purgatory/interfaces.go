@@ -126,7 +126,19 @@ type Departures interface {
 	Erase(ctx context.Context, ref filters.RepoRef) error
 }
 
+// Bounded is what [Repositories] may be as well. With it, what is fetched has no more room
+// than what is pushed; without it, it is bounded by Config.MaxRepoDay only.
+type Bounded interface {
+	// Reserve makes so many bytes count that are about to come to a repository, for nothing
+	// but pull requests it may be, until done is called, once they are there or are not to
+	// come. None ask whether there is room for anything. The error wraps ErrFull if there is
+	// not. It is called without the lock, at any time.
+	Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error)
+}
+
 var (
+	// ErrFull is wrapped by [Bounded] when repositories take up all that they may.
+	ErrFull = errors.New("no room for more data")
 	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
 	ErrNoRepository = errors.New("no such repository")
 	// ErrInUse is wrapped by [Repositories] for a repository that can't be removed: it

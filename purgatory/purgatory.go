@@ -32,7 +32,7 @@ type Purgatory struct {
 	// set by Open, read-only
 	cfg   Config
 	relay Relay
-	repos Repositories
+	repos containedRepositories
 	git   containedGit
 	// stager has what was pushed for events that are not here.
 	stager containedStager

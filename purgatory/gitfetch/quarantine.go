@@ -15,9 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// quarantinePrefix begins the name of every quarantine, in its repository. The
-// epoch of the process that made it follows.
-const quarantinePrefix = "graspsync-quarantine-"
+const quarantinePrefix = barerepo.QuarantinePrefix
 
 func newEpoch() string {
 	var b [8]byte

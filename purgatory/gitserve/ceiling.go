@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // ceiling bounds what repositories take up. How much that is is measured on the disk,
@@ -23,6 +27,7 @@ type ceiling struct {
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
 	warn  func(ref filters.RepoRef, err error) // that something could not be found out
+	aside func(func(context.Context))          // has something done that nobody waits for
 	// displaced says how much of what an owner has no pull request needs any more.
 	displaced func(owner filters.PubKey) int64
 
@@ -40,6 +45,7 @@ type ceiling struct {
 type size struct {
 	bytes    int64     // with what pushes take that are under way
 	measured int64     // of these
+	disk     int64     // of that, and of what is ours for now, as far as it is on the disk once
 	at       time.Time // when
 	// theirs is what only pull requests need of these, as far as it matters; coming is
 	// what pushes for those take that are under way.
@@ -143,6 +149,9 @@ func (l *levy) end() {
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
+	if l.bytes == 0 { // nothing has come
+		return
+	}
 	l.take(-l.bytes)
 	folder := l.ref.Owner.String()
 	s := l.c.sizes[folder]
@@ -166,12 +175,15 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 	if now.Sub(was.at) < sizeAge {
 		return nil
 	}
-	var bytes int64
-	add := func(_ string, d fs.DirEntry, err error) error {
+	var bytes, disk int64
+	add := func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
-				bytes += info.Size()
+				disk += info.Size() / linksOf(info)
+				if !forNow(name) {
+					bytes += info.Size()
+				}
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) { // somebody has removed it since
@@ -187,11 +199,29 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sizes[folder]
-	c.sum += bytes - s.measured
+	c.sum += disk - s.disk
 	s.bytes += bytes - s.measured // what pushes take that are under way stays
-	s.measured, s.at = bytes, now
+	s.measured, s.disk, s.at = bytes, disk, now
 	c.sizes[folder] = s
 	return nil
+}
+
+// forNow reports whether a file is no part of its repository, or not yet: what is being
+// fetched, what git is about to finish. It is on the disk, but nobody's: what maintenance
+// writes anew would count for its owner twice, and a push that comes is charged already.
+func forNow(name string) bool {
+	return slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool {
+		return strings.HasPrefix(part, barerepo.QuarantinePrefix) || strings.HasPrefix(part, "tmp_")
+	})
+}
+
+// linksOf is how many names a file has. A pack that repositories share is on the disk once,
+// and anybody's repository may be one of them.
+func linksOf(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return max(1, int64(st.Nlink)) //nolint:unconvert // it has fewer bits elsewhere
+	}
+	return 1
 }
 
 // part finds out what pull requests have of what an owner has, where that may matter: where
@@ -289,7 +319,7 @@ func (c *ceiling) walk(ctx context.Context) {
 	defer c.mu.Unlock()
 	for folder, s := range c.sizes {
 		if !known[folder] && s.bytes == s.measured {
-			c.sum -= s.bytes
+			c.sum -= s.disk
 			delete(c.sizes, folder)
 		}
 	}

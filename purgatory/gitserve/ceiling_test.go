@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -184,4 +185,73 @@ func TestCeilingMeasures(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, none.charge(1<<60))
 	none.end()
+}
+
+// What is fetched has no more room than what is pushed, and says so.
+func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
+	const mib = 1 << 20
+	for name, cfg := range map[string]Config{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}, "none": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, cfg)
+			ref := owner.Ref("x")
+			reserve := func(pulls bool, bytes int64) error {
+				done, err := r.repos.Reserve(t.Context(), ref, pulls, bytes)
+				if err == nil {
+					done()
+				}
+				return err
+			}
+			require.NoError(t, reserve(false, 0))
+			require.NoError(t, reserve(false, 3*mib))
+			require.NoError(t, reserve(false, 3*mib), "the first has not come")
+			if name == "none" {
+				require.NoError(t, reserve(false, 1<<50))
+				return
+			}
+			require.ErrorIs(t, reserve(false, 5*mib), purgatory.ErrFull)
+			done, err := r.repos.Reserve(t.Context(), ref, false, 3*mib)
+			require.NoError(t, err)
+			require.ErrorIs(t, reserve(false, 2*mib), purgatory.ErrFull, "while that comes")
+			done()
+			pack := filepath.Join(r.dir(), "objects", "pack", "pack-came.pack")
+			require.NoError(t, os.WriteFile(pack, make([]byte, 4*mib), 0o600))
+			require.ErrorIs(t, reserve(false, 0), purgatory.ErrFull)
+			require.Equal(t, name == "owner", reserve(true, mib) == nil, "pull requests have a room of their own")
+		})
+	}
+}
+
+// What was being fetched, and what git was about to write anew, counted for the owner: his
+// pushes were refused for it. And a pack that many repositories share counted for each of
+// them: anybody who has more of them made filled the server without a byte.
+func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
+	const mib = 1 << 20
+	r := newRig(t, Config{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib})
+	for _, name := range []string{"graspsync-quarantine-1-1/pack/pack-1.pack", "objects/pack/tmp_pack_AbCdEf"} {
+		path := filepath.Join(r.dir(), filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, make([]byte, 3*mib), 0o600))
+	}
+	pack := filepath.Join(r.dir(), "objects", "pack", "pack-own.pack")
+	require.NoError(t, os.WriteFile(pack, make([]byte, 3*mib), 0o600))
+	for i := range 20 {
+		fork := relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x")
+		require.NoError(t, r.repos.Create(t.Context(), fork, nip34.SHA1))
+		require.NoError(t, os.Link(pack, filepath.Join(r.repos.dir, filepath.FromSlash(place(fork)), "objects", "pack", "pack-own.pack")))
+	}
+	c := r.git.ceiling
+	select {
+	case c.walking <- struct{}{}:
+		c.walk(t.Context())
+	default:
+		require.Fail(t, "nobody else measures")
+	}
+	c.mu.Lock()
+	sum, own := c.sum, c.sizes[owner.PubKey().String()].own()
+	c.mu.Unlock()
+	t.Logf("all: %.1f MiB, the owner: %.1f MiB", float64(sum)/mib, float64(own)/mib)
+	require.Less(t, sum, int64(10*mib), "all that lies on the disk")
+	require.Less(t, own, int64(4*mib))
+	_, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib/2)
+	require.NoError(t, err)
 }

@@ -78,7 +78,7 @@ type Config struct {
 	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
-	// fetched is not refused, but counts. What only pull requests need, which anybody may
+	// fetched has no more room either: events wait for it, until there is. What only pull requests need, which anybody may
 	// write, does not count for the owner, but has as much room again; how much of it may
 	// be in one repository is for the [Rationer] to say. What all take up is measured every
 	// hour. Default to no limit.

@@ -82,10 +82,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
-	h.ceiling.weigh, h.ceiling.warn = h.weighPulls, h.warn
+	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.weighPulls, h.warn, h.beside
 	if d, ok := h.auth.(Displacer); ok {
 		h.ceiling.displaced = d.Displaced
 	}
+	repos.limit(h.ceiling)
 	return h, nil
 }
 

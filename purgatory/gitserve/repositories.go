@@ -39,11 +39,13 @@ type Repositories struct {
 	// guarded by mu
 	inUse  map[filters.RepoRef]*usage
 	unsure map[filters.RepoRef]struct{} // a push to it may not be on the disk
+	bounds *ceiling                     // nil: there are none
 }
 
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
 	_ purgatory.Departures   = (*Repositories)(nil)
+	_ purgatory.Bounded      = (*Repositories)(nil)
 )
 
 // usage is who uses a repository.
@@ -671,4 +673,34 @@ func (r *Repositories) sync(name string) error {
 		return err
 	}
 	return errors.Join(r.flush(d), d.Close())
+}
+
+// limit bounds what is fetched into repositories.
+func (r *Repositories) limit(c *ceiling) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bounds = c
+}
+
+// Reserve implements [purgatory.Bounded]: with [Config.MaxOwnerBytes] and [Config.MaxBytes],
+// once there is a [Handler].
+func (r *Repositories) Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+	r.mu.Lock()
+	c := r.bounds
+	r.mu.Unlock()
+	if c == nil {
+		return func() {}, nil
+	}
+	l, err := c.begin(ctx, ref, pulls, c.aside)
+	if err == nil {
+		err = l.charge(bytes)
+	}
+	if err == nil {
+		return l.end, nil
+	}
+	l.end()
+	if errors.Is(err, errOwnerFull) || errors.Is(err, errPullsFull) || errors.Is(err, errFull) {
+		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
+	}
+	return nil, err
 }

@@ -64,6 +64,10 @@ func LogRemoved(dir string, refs []Moved, now time.Time) error {
 // moves, the latest.
 const maxLog = 1 << 20
 
+// QuarantinePrefix begins the name of every quarantine, in its repository. The epoch of the
+// process that made it follows.
+const QuarantinePrefix = "graspsync-quarantine-"
+
 // readLog reads the log of a ref, of whole lines. One that is not there is empty.
 func readLog(path string) ([]byte, error) {
 	file, err := os.Open(path)

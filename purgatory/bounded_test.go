@@ -1,0 +1,79 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+// bounded are repositories of which one owner's may take up so many bytes.
+type bounded struct {
+	*fetchtest.Fake
+	mu   sync.Mutex
+	left int64 // guarded by mu
+	came int64 // guarded by mu
+}
+
+func (b *bounded) Reserve(_ context.Context, _ filters.RepoRef, _ bool, bytes int64) (func(), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left <= bytes {
+		return nil, fmt.Errorf("%w: %d bytes left", purgatory.ErrFull, b.left)
+	}
+	b.left -= bytes
+	b.came += bytes
+	return func() {}, nil
+}
+
+func (b *bounded) set(left int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = left
+}
+
+// What is pushed was refused where an operator had set a ceiling, but what is fetched had
+// any room: strangers had us fetch their repositories until the disk was full.
+func TestWhatIsFetchedHasACeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour})
+		b := &bounded{Fake: w.git, left: 1000}
+		w.repos = b
+		w.start()
+		defer w.stop()
+		large := serving(1)
+		large.Bytes = 5000
+		w.git.Serve(clone("large.example/r.git"), large)
+		w.relay.put(announce(alice, now()-500, "large.example/r.git"))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(2 * time.Hour)
+		require.False(t, w.relay.has(s))
+		require.Zero(t, w.git.Quarantines(), "nothing is kept of it")
+		require.Len(t, w.git.Calls(), 1, "nor fetched again and again")
+		require.Zero(t, b.came)
+		require.Positive(t, w.p.Status().Dropped["ceiling"])
+		require.Equal(t, 1, w.p.Status().States, "it waits")
+
+		b.set(0) // what there was others have
+		small := says(bob, now(), "main", 2)
+		w.git.Serve(clone("small.example/r.git"), serving(2))
+		w.relay.put(announce(bob, now()-500, "small.example/r.git"))
+		w.held(small)
+		wait(time.Hour)
+		require.Len(t, w.git.Calls(), 1, "where there is no room nobody is asked")
+		require.False(t, w.relay.has(small))
+		b.set(1000)
+		wait(time.Hour)
+		require.True(t, w.relay.has(small))
+		require.EqualValues(t, 100, b.came)
+	})
+}
