@@ -179,7 +179,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"one event takes with it what was published beside it", "adapter/remote/store.go",
-		"if len(which) == 1 || len(lost) == 0 ||", "if len(which) >= 1 || len(lost) == 0 ||", "./adapter/remote", "TestEventThatCutsTheConnectionIsAlone",
+		"if len(which) == 1 || len(lost) == 0 ||", "if len(which) >= 1 || len(lost) == 0 ||", "./adapter/remote", "TestEventThatCutsTheConnectionOfItsCall",
 		nil, "",
 	},
 	{
