@@ -388,9 +388,13 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, wan
 	}
 	defer unlock()
 	q := pl.quarantine
-	switch room, err := f.p.hasRoomFor(ctx, ref, dir, want, bytes); {
+	switch room, soon, err := f.p.hasRoomFor(ctx, ref, dir, want, bytes); {
 	case err != nil:
 		return err
+	case !room && soon:
+		f.p.stats.drop("pull_unswept")
+		pl.quarantine = nil
+		return errors.Join(errNoRoom, q.Discard())
 	case !room:
 		f.p.stats.drop("pull_refs")
 		pl.quarantine = nil

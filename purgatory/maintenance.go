@@ -34,11 +34,14 @@ const (
 	upkeepRest = time.Minute
 	// upkeepDisplaced is how often it is seen to what has given way, where that is much, and
 	// upkeepShare how many times as long as the last time took it is left alone after that.
-	upkeepDisplaced = 10 * time.Minute
+	upkeepDisplaced = time.Minute
 	upkeepShare     = 10
 	// displacedGrace is the grace of what nothing names where strangers' data has given way:
-	// longer than any push or fetch takes. What was the owner's is named by logs.
+	// longer than any push or fetch takes. What was the owner's is named by logs. Where that
+	// is much others wait for it to go, and it is crowdedGrace: pushes hold the lock, fetches
+	// copy what they need of it, so that only who is reading what gave way is cut off.
 	displacedGrace = time.Hour
+	crowdedGrace   = time.Minute
 	// maxUpkeep bounds the repositories that wait for their turn.
 	maxUpkeep = 100_000
 	// rememberRefs is how long what a ref pointed to can be had back from its log.
@@ -187,23 +190,29 @@ func (m *maintenance) rouse() {
 // displaced notes that so much has given way in a repository that it is its turn at once,
 // or when it may be looked for it again.
 func (m *maintenance) displaced(ref filters.RepoRef) {
-	if m.mayPrune(ref, m.p.rations.displacedIn(ref), time.Now()) {
+	if _, may := m.mayPrune(ref, m.p.rations.displacedIn(ref), time.Now()); may {
 		m.add(ref)
 		m.rouse()
 	}
 }
 
-// mayPrune reports whether it is to be looked for what has given way in a repository, so
-// many bytes: at once where that is much, else once in a period.
-func (m *maintenance) mayPrune(ref filters.RepoRef, bytes int64, now time.Time) bool {
+// mayPrune returns the grace of what nothing names, if it is to be looked for what has given
+// way in a repository: as soon as it can go where that is much, else once in a period.
+func (m *maintenance) mayPrune(ref filters.RepoRef, d displaced, now time.Time) (grace time.Duration, may bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.prunes[ref]
-	rest := upkeepShare * last.took
-	if bytes < m.p.rations.much() {
-		rest = max(rest, upkeepPeriod)
+	rest, grace := max(upkeepShare*last.took, upkeepPeriod), displacedGrace
+	if d.bytes >= m.p.rations.much() {
+		rest, grace = upkeepShare*last.took, min(crowdedGrace, m.p.cfg.Grace)
+		if !last.began.IsZero() && now.Sub(d.since) < grace { // nothing more can have gone
+			return 0, false
+		}
 	}
-	return bytes > 0 && now.Sub(last.began) >= rest
+	if d.bytes <= 0 || now.Sub(last.began) < rest {
+		return 0, false
+	}
+	return grace, true
 }
 
 // pruned notes that it was looked for what has given way, of which some may be left.
@@ -244,23 +253,28 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	displaced := p.rations.displacedIn(ref)
+	gone := p.rations.displacedIn(ref)
 	how := Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
 		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
 
 		Grace: p.cfg.Grace, Remember: rememberRefs, Now: now,
 	}
-	if !now && m.mayPrune(ref, displaced, began) {
-		how.Prune, how.Grace = true, min(how.Grace, displacedGrace)
+	if grace, may := m.mayPrune(ref, gone, began); may && !now {
+		how.Prune, how.Grace = true, min(how.Grace, grace)
 	}
 	done, err := p.git.maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if done.Pruned && displaced > 0 {
-		m.pruned(ref, began, p.rations.pruned(ref, displaced, done.Unnamed))
+	if done.Pruned && gone.bytes > 0 {
+		left := p.rations.pruned(ref, began, gone.bytes, done.Unnamed)
+		m.pruned(ref, began, left)
+		if left < gone.bytes { // who waited for that has room
+			p.touch(ref)
+			p.tell(look{identifier: ref.Identifier})
+		}
 	}
 	m.mu.Lock()
 	st := &m.status

@@ -42,7 +42,13 @@ type rations struct {
 	// displaced is what had a ref and has none any more, but may still be on the disk, in
 	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart it
 	// is forgotten, and goes when its time has come.
-	displaced map[filters.RepoRef]int64
+	displaced map[filters.RepoRef]displaced
+}
+
+// displaced is what has given way in a repository.
+type displaced struct {
+	bytes int64
+	since time.Time // that is still there
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
@@ -87,7 +93,7 @@ func stateOf(refs Refs) [sha256.Size]byte {
 }
 
 func newRations(p *Purgatory, relay Relay) *rations {
-	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed), displaced: make(map[filters.RepoRef]int64)}
+	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed), displaced: make(map[filters.RepoRef]displaced)}
 	x.lister, _ = relay.(PullLister)
 	return x
 }
@@ -176,7 +182,7 @@ func (x *rations) much() int64 { return max(x.p.cfg.MaxPullBytes/2, 1) }
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
 func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) bool {
-	there := x.displacedIn(a.ref)
+	there := x.displacedIn(a.ref).bytes
 	most := x.p.cfg.MaxPullBytes
 	if there == 0 || there < most && there+out.leaves <= most {
 		return false
@@ -232,8 +238,8 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []filters.EventID, w
 	return sum
 }
 
-// displacedIn returns how many bytes have given way in a repository and may be there still.
-func (x *rations) displacedIn(ref filters.RepoRef) int64 {
+// displacedIn returns what has given way in a repository and may be there still.
+func (x *rations) displacedIn(ref filters.RepoRef) displaced {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.displaced[ref]
@@ -245,27 +251,31 @@ func (x *rations) displace(ref filters.RepoRef, bytes int64) {
 		return // nobody would ever say that they are gone
 	}
 	x.mu.Lock()
-	if _, known := x.displaced[ref]; !known && len(x.displaced) >= maxUpkeep {
-		for other := range x.displaced { // any: it goes all the same, later
-			delete(x.displaced, other)
-			break
+	d, known := x.displaced[ref]
+	if !known {
+		d.since = time.Now()
+		if len(x.displaced) >= maxUpkeep {
+			for other := range x.displaced { // any: it goes all the same, later
+				delete(x.displaced, other)
+				break
+			}
 		}
 	}
-	x.displaced[ref] += bytes
-	much := x.displaced[ref] >= x.much()
+	d.bytes += bytes
+	x.displaced[ref] = d
 	x.mu.Unlock()
-	if much {
+	if d.bytes >= x.much() {
 		x.p.upkeep.displaced(ref)
 	}
 }
 
 // pruned notes that it was looked for what had given way, was bytes, and that so many of
 // what nothing names are left; it returns what is on the disk of what gave way.
-func (x *rations) pruned(ref filters.RepoRef, was, unnamed int64) (left int64) {
+func (x *rations) pruned(ref filters.RepoRef, began time.Time, was, unnamed int64) (left int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	left = max(0, x.displaced[ref]-was) + min(was, unnamed)
-	if x.displaced[ref] = left; left == 0 {
+	left = max(0, x.displaced[ref].bytes-was) + min(was, unnamed)
+	if x.displaced[ref] = (displaced{left, began}); left == 0 {
 		delete(x.displaced, ref)
 	}
 	return left
@@ -275,8 +285,8 @@ func (x *rations) pruned(ref filters.RepoRef, was, unnamed int64) (left int64) {
 func (x *rations) crowded() (refs []filters.RepoRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for ref, bytes := range x.displaced {
-		if bytes >= x.much() {
+	for ref, d := range x.displaced {
+		if d.bytes >= x.much() {
 			refs = append(refs, ref)
 		}
 	}
@@ -288,9 +298,9 @@ func (x *rations) crowded() (refs []filters.RepoRef) {
 func (p *Purgatory) Displaced(owner filters.PubKey) (bytes int64) {
 	p.rations.mu.Lock()
 	defer p.rations.mu.Unlock()
-	for ref, n := range p.rations.displaced {
+	for ref, d := range p.rations.displaced {
 		if ref.Owner == owner {
-			bytes += n
+			bytes += d.bytes
 		}
 	}
 	return bytes
@@ -632,14 +642,15 @@ func (p *Purgatory) ask(ctx context.Context, ref filters.RepoRef, dir string, pu
 }
 
 // hasRoomFor reports whether anything that was fetched for a repository may be in it, with
-// the lock of it: all is of use but what only pull requests name that may have no ref.
-func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, want []nip34.ObjectID, bytes int64) (bool, error) {
+// the lock of it: all is of use but what only pull requests name that may have no ref. soon
+// says that there is none only until what has given way is gone.
+func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, want []nip34.ObjectID, bytes int64) (room, soon bool, err error) {
 	p.mu.Lock()
 	states := p.needs[ref.Identifier][ref].states
 	entries := p.ledger.Of(ref)
 	p.mu.Unlock()
 	if slices.ContainsFunc(want, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
-		return true, nil
+		return true, false, nil
 	}
 	var pulls []*nip34.PullRequest
 	for _, e := range entries {
@@ -648,17 +659,18 @@ func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir str
 		}
 	}
 	if len(pulls) == 0 {
-		return true, nil
+		return true, false, nil
 	}
 	a, err := p.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	out, err := p.rations.judge(ctx, a)
-	return slices.ContainsFunc(pulls, func(pr *nip34.PullRequest) bool {
+	room = slices.ContainsFunc(pulls, func(pr *nip34.PullRequest) bool {
 		_, over := out.over[pr.ID]
 		return !over
-	}), err
+	})
+	return room, out.unswept, err
 }
 
 // Ration says which of some pull requests a push may not make the refs of, that brings so

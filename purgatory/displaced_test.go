@@ -1,0 +1,83 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Where as much had given way as may lie on the disk, pull requests that need others to
+// waited for an hour and more: what gave way had to be of no use for so long, and was looked
+// for every ten minutes. They wait for minutes, whoever goes on with that.
+func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		comes := func(tip int, bytes int64) {
+			w.git.Size(object(tip), bytes)
+			w.git.Put(repoOf(alice), object(tip))
+		}
+		eve := 0
+		churn := func() {
+			comes(100+eve, 900-int64(eve)/10)
+			w.held(proposes(relaytest.NewKey(fmt.Sprint("eve", eve)), now(), 100+eve, "and another one"))
+			eve++
+		}
+		for range 5 {
+			churn()
+			wait(time.Minute)
+		}
+		worst, sum := time.Duration(0), time.Duration(0)
+		const honest = 5
+		for i := range honest {
+			ev := proposes(relaytest.NewKey(fmt.Sprint("honest", i)), now(), 50+i, "honest")
+			began := time.Now()
+			comes(50+i, 600)
+			w.held(ev)
+			for !w.hasRef(ev) && time.Since(began) < 3*time.Hour {
+				wait(10 * time.Second)
+				if time.Since(began)%time.Minute == 0 {
+					churn()
+				}
+			}
+			took := time.Since(began)
+			worst, sum = max(worst, took), sum+took
+		}
+		t.Logf("beside one of a stranger a minute: %v on average, %v at most; %d prunes", sum/honest, worst, w.p.Status().Maintenance.Pruned)
+		require.Positive(t, w.p.Status().Dropped["pull_unswept"])
+		require.LessOrEqual(t, worst, 5*time.Minute)
+		require.LessOrEqual(t, w.p.Displaced(alice.PubKey()), int64(1000))
+	})
+}
+
+// One that had to be fetched was not asked for again for a day then, as if it had no room at
+// all.
+func TestWhatIsFetchedWaitsForWhatGaveWay(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		for i := range 5 {
+			w.git.Size(object(100+i), 900)
+			w.git.Put(repoOf(alice), object(100+i))
+			w.held(proposes(relaytest.NewKey(fmt.Sprint("eve", i)), now(), 100+i, "and another one"))
+			wait(time.Second)
+		}
+		w.git.Size(object(50), 600)
+		s := serving(50)
+		s.Bytes = 600
+		w.git.Serve(clone("honest.example/r.git"), s)
+		honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			nostrTag{"c", object(50).String()}, nostrTag{"clone", "https://honest.example/r.git"})
+		w.held(honest)
+		began := time.Now()
+		for !w.hasRef(honest) && time.Since(began) < 30*time.Hour {
+			wait(10 * time.Second)
+		}
+		t.Logf("after %v, %d requests; %v", time.Since(began), len(w.git.Calls()), w.p.Status().Dropped)
+		require.LessOrEqual(t, time.Since(began), 10*time.Minute)
+	})
+}
