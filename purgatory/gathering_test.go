@@ -78,8 +78,9 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		}
 		half("dave.example/r.git", 50, 51, 300)
 		honest := proposes(dave, 50, "dave.example/r.git")
+		wait(10 * time.Second)
+		w.git.Serve(clone("dave.example/r.git"), serving()) // what comes again counts again
 		wait(20 * time.Minute)
-		w.git.Serve(clone("dave.example/r.git"), serving())
 		require.Equal(t, 2, w.git.Quarantines(), "both have sent a part")
 		half("carol.example/r.git", 60, 61, 701)
 		proposes(carol, 60, "carol.example/r.git")
