@@ -108,18 +108,29 @@ func (w *work) try(size int64, of lane, live bool) (cost int64, from lane, wait 
 	cost, now := allowance.Work(w.most, size), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wait = w.takeFrom(now, cost, of, live); wait == 0 || of != newcomerLane {
-		return cost, of, wait
+	if of == newcomerLane && w.oursWaits { // history gets on
+		if from, lent := w.borrow(now, cost, live); lent {
+			return cost, from, 0
+		}
 	}
-	// Nothing tells an honest newcomer from whoever has a key for each event: what the
-	// others do not use helps all of them.
-	for _, from = range []lane{foreignLane, trustedLane} {
-		b := w.bucket(from)
-		if b.Left(now)-cost >= b.Most()/2 && w.takeFrom(now, cost, from, live) == 0 {
+	if wait = w.takeFrom(now, cost, of, live); wait > 0 && of == newcomerLane {
+		if from, lent := w.borrow(now, cost, live); lent {
 			return cost, from, 0
 		}
 	}
 	return cost, of, wait
+}
+
+// borrow takes what a newcomer's event costs of what others do not use: nothing tells an
+// honest one from whoever has a key for each event. w.mu is held.
+func (w *work) borrow(now time.Time, cost int64, live bool) (from lane, ok bool) {
+	for _, from := range []lane{foreignLane, trustedLane} {
+		b := w.bucket(from)
+		if b.Left(now)-cost >= b.Most()/2 && w.takeFrom(now, cost, from, live) == 0 {
+			return from, true
+		}
+	}
+	return 0, false
 }
 
 // takeFrom takes a cost from a lane if it is there; of what comes live while history waits,
