@@ -86,6 +86,25 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	assert.Zero(t, r.catchSince)
 }
 
+// What could not be saved waits for longer each time; once more was let go of, it was not
+// asked for before that was over.
+func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
+	p, u := hubOf(t, 3)
+	now := start.Add(time.Hour)
+	for range 5 {
+		for _, b := range only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now})) {
+			p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Unsaved: true})
+		}
+		now = now.Add(time.Second)
+		begun := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now}))
+		require.Len(t, begun, 3)
+		for _, b := range begun {
+			p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Unsaved: true})
+		}
+	}
+	assert.Len(t, p.relays[u].parked, 3, "once each")
+}
+
 // However long what is left out is more than what is caught up with, and however rarely a
 // batch comes to its end, the parts of a catch-up stay few.
 func TestCatchUpsAreBounded(t *testing.T) {

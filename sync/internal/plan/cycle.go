@@ -249,6 +249,12 @@ func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
 			covered[it] = struct{}{}
 		}
 	}
+	for i := range r.parked { // what got nowhere is asked for now, together with this
+		if k := &r.parked[i]; k.catchUp && k.resume == nil {
+			k.until = time.Time{}
+		}
+	}
+	r.unpark(time.Time{})
 	for _, g := range r.catchQueue {
 		note(g)
 	}
