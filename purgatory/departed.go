@@ -69,15 +69,16 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 // leaves takes a repository out of service that nobody announces any more.
 func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) error {
 	err := p.removeDeleted(ctx, g)
-	if p.departures == nil {
-		return err
-	}
 	for _, o := range g.over {
 		if o.hasRepository() && o.entry.Repos[0] == ref {
 			return err // that was it
 		}
 	}
-	return errors.Join(err, p.removeRepository(ctx, ref))
+	gone := p.removeRepository(ctx, ref)
+	if p.departures == nil && errors.Is(gone, ErrInUse) {
+		gone = nil // it has refs, and stays where it is
+	}
+	return errors.Join(err, gone)
 }
 
 // emptyOfState removes the refs of pull requests where nothing else is: they keep no

@@ -192,6 +192,13 @@ func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
 	return at
 }
 
+// uses reports whether something is being fetched for a repository, or was gathered.
+func (f *fetches) uses(ref filters.RepoRef) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.places[ref] != nil
+}
+
 // gathering takes what was gathered for those whom a question is about, or begins anew. Who
 // calls it has a turn, and calls giveBack before that is over.
 func (f *fetches) gathering(pl *place, q question) *gathering {

@@ -73,6 +73,9 @@ const (
 	// NotStored: its data is here, but the relay refused it, or had a newer version of it
 	// or its deletion by then. It is called refused.
 	NotStored
+	// Displaced: it gave way to another event when there were no places left. It may come
+	// again.
+	Displaced
 )
 
 // String returns the name of the fate in lower case.
@@ -88,6 +91,8 @@ func (f Fate) String() string {
 		return "deleted"
 	case NotStored:
 		return "refused"
+	case Displaced:
+		return "displaced"
 	}
 	return fmt.Sprintf("fate(%d)", uint8(f))
 }
@@ -95,7 +100,7 @@ func (f Fate) String() string {
 // stats counts what happens.
 type stats struct {
 	held                            atomic.Uint64
-	fates                           [NotStored + 1]atomic.Uint64
+	fates                           [Displaced + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for

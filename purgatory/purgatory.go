@@ -100,7 +100,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		ledger: ledger.New(ledger.Config{
 			Hold: cfg.Hold, Longest: cfg.MaxHold, Soft: cfg.SoftExpiry, Placeholder: cfg.PlaceholderHold,
 			Remember: cfg.Remember, Entries: cfg.MaxEntries, Bytes: cfg.MaxBytes,
-			Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
+			Stay: cfg.Hold / stayShare, Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
 			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
 		needs:   make(map[string]map[filters.RepoRef]need),

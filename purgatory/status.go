@@ -27,10 +27,11 @@ type Status struct {
 	Expired    uint64            `json:"expired"`
 	Replaced   uint64            `json:"replaced"`
 	Deleted    uint64            `json:"deleted"`
-	Refused    uint64            `json:"refused"` // by the relay when their data was here
-	Fetches    uint64            `json:"fetches"` // requests for git data
-	Failed     uint64            `json:"failed"`  // of them
-	Objects    uint64            `json:"objects"` // wanted ones that came
+	Refused    uint64            `json:"refused"`   // by the relay when their data was here
+	Displaced  uint64            `json:"displaced"` // by others, when there were no places left
+	Fetches    uint64            `json:"fetches"`   // requests for git data
+	Failed     uint64            `json:"failed"`    // of them
+	Objects    uint64            `json:"objects"`   // wanted ones that came
 	Fetched    uint64            `json:"fetched_bytes"`
 	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
@@ -59,7 +60,7 @@ func (p *Purgatory) Status() Status {
 	st := Status{
 		At: time.Now(), Held: p.stats.held.Load(), Released: p.stats.fates[Released].Load(),
 		Expired: p.stats.fates[Expired].Load(), Replaced: p.stats.fates[Replaced].Load(),
-		Deleted: p.stats.fates[Deleted].Load(), Refused: p.stats.fates[NotStored].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
+		Deleted: p.stats.fates[Deleted].Load(), Refused: p.stats.fates[NotStored].Load(), Displaced: p.stats.fates[Displaced].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
 		Objects: p.stats.objects.Load(), Fetched: p.stats.bytes.Load(), Unreadable: p.stats.unreadable.Load(),
 	}
 	st.Dropped, st.Panics = p.stats.byName()
@@ -189,7 +190,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(c.waiting, gauge, float64(n), class)
 	}
 	for fate, n := range map[Fate]uint64{
-		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused,
+		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced,
 	} {
 		send(c.fates, counter, float64(n), fate.String())
 	}

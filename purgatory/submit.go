@@ -54,8 +54,22 @@ const (
 // What is held is on the disk. Submit does not wait for git, with one exception: the
 // repository of an announcement that a user submitted is there when it returns, since
 // a push is next.
+//
+// When there are no places left, one of somebody's gives way who has many. What came by sync
+// counts for the relay that brought it if [Purgatory.SubmitFrom] says which one that was.
 func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (Answer, error) {
+	return p.submit(ctx, ev, byUser, "")
+}
+
+// SubmitFrom is Submit for an event that came by sync, from a relay of this host name.
+// Keys are free, so that places are shared by relay as well.
+func (p *Purgatory) SubmitFrom(ctx context.Context, ev *nostr.Event, relay string) (Answer, error) {
+	return p.submit(ctx, ev, false, relay)
+}
+
+func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, from string) (Answer, error) {
 	e, err := entryOf(ev, byUser)
+	e.From = from
 	switch {
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil
@@ -131,11 +145,13 @@ func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
 
 // hold makes an entry one that waits: on the disk first.
 func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
-	e, verdict, replaced, err := p.admit(ctx, e)
-	if err == nil && verdict == ledger.Full && e.Class == ledger.State {
-		if e.Trusted, err = p.hasSay(ctx, e); err == nil && e.Trusted {
-			e, verdict, replaced, err = p.admit(ctx, e)
-		}
+	e, err := p.standing(ctx, e)
+	if err != nil {
+		return Answer{}, err
+	}
+	e, verdict, replaced, displaced, err := p.admit(ctx, e)
+	for _, old := range displaced {
+		p.gaveWay(ctx, old)
 	}
 	if err != nil {
 		return Answer{}, err
@@ -175,29 +191,40 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 }
 
 // admit writes an entry down and then makes it one that waits, if it is welcome. Two
-// who submit the same event both return after it is on the disk.
-func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, v ledger.Verdict, replaced []ledger.Entry, err error) {
+// who submit the same event both return after it is on the disk. What gave way to it is to
+// be struck off even if it could not be written down: after a crash there is one too many,
+// and none too few.
+func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
-		return e, 0, nil, err
+		return e, 0, nil, nil, err
 	}
 	defer unlock()
 	now := time.Now()
 	p.mu.Lock()
 	v = p.ledger.Check(now, e)
+	if v == ledger.Full || v == ledger.AuthorFull {
+		if displaced = p.ledger.Displace(now, e, v, ledger.Kept{Always: p.isFixed, InUse: p.isInUse}); len(displaced) > 0 {
+			v = ledger.Welcome
+		}
+	}
+	for _, old := range displaced {
+		delete(p.served, old.ID)
+		delete(p.takes, old.ID)
+	}
 	if v == ledger.Welcome {
 		e = p.ledger.Admit(now, e)
 		p.ledger.Reserve(e)
 	}
 	p.mu.Unlock()
 	if v != ledger.Welcome {
-		return e, v, nil, nil
+		return e, v, nil, nil, nil
 	}
 	if err = p.write(ctx, e); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.ledger.Unreserve(e)
-		return e, v, nil, err
+		return e, v, nil, displaced, err
 	}
 	p.mu.Lock()
 	p.ledger.Unreserve(e)
@@ -212,20 +239,100 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 			p.cfg.Logger.Warn("ids could not be forgotten", keyError, printable(err.Error()))
 		}
 	}
-	return e, v, replaced, nil
+	return e, v, replaced, displaced, nil
 }
 
-// keptShare is the part of all places, one of so many, that is kept for states of
-// repositories that are served.
-const keptShare = 8
+// isFixed reports whether an entry must not give way: the clock ends it, or a look goes by it
+// that may move branches and tags for it. One looks at all pull requests of a repository: that
+// keeps none of these, since a look that finds that one does not wait any more lets it be.
+// It is called with mu held.
+func (p *Purgatory) isFixed(e ledger.Entry) bool {
+	_, ending := p.ending[e.ID]
+	return ending || e.Class != ledger.PullRequest && p.pinned[e.ID] > 0
+}
 
-// hasSay reports whether the author of a state has a say in a repository that is served.
-func (p *Purgatory) hasSay(ctx context.Context, e ledger.Entry) (bool, error) {
-	served, err := p.relay.Announcements(ctx, e.Repos[0].Identifier)
-	if err != nil {
-		return false, fmt.Errorf("reading announcements: %w", err)
+// isInUse reports whether data is coming for an entry: it is being fetched, some of it was
+// gathered already, or somebody pushes. All pull requests of a repository wait for the same
+// place, so that it says nothing of one of them. It is called with mu held.
+func (p *Purgatory) isInUse(e ledger.Entry) bool {
+	if e.Class == ledger.PullRequest {
+		return false
 	}
-	return p.cfg.Membership.Includes(e.Author, served), nil
+	ref := e.Repos[0]
+	return len(p.pushed[ref.Identifier][ref]) > 0 || p.engine.fetches.uses(ref)
+}
+
+// gaveWay strikes off what another event has taken the place of, unless it waits again by
+// now. It may come again: nothing is remembered of it. The repository of an announcement
+// goes; the refs of a pull request are found at the hourly check.
+func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
+	p.stats.drop("displaced")
+	if err := p.strikeDisplaced(ctx, old); err != nil { // after a restart it waits again
+		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+	}
+	if !old.Soft { // else it was told when it expired softly
+		p.ended(old, Displaced)
+	}
+	var why causes
+	if old.Class == ledger.Announcement {
+		p.touch(old.Repos[0])
+		why.left = map[filters.RepoRef]bool{old.Repos[0]: true}
+	}
+	for _, identifier := range identifiersOf(old) {
+		p.tell(look{identifier: identifier, why: why})
+	}
+}
+
+func (p *Purgatory) strikeDisplaced(ctx context.Context, old ledger.Entry) error {
+	unlock, err := p.writing.lock(ctx, old.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	_, waits := p.ledger.Get(old.ID)
+	p.mu.Unlock()
+	if waits {
+		return nil
+	}
+	return p.keep.drop(ctx, keyEntry+old.ID.String())
+}
+
+const (
+	// keptShare is the part of all places, one of so many, that is kept for states and pull
+	// requests of those who have a say in repositories that are served.
+	keptShare = 8
+	// stayShare is the part of Hold, one of so many, for which somebody who has few places
+	// keeps them, however many others have few: most data comes in that time, or begins to.
+	stayShare = 30
+)
+
+// standing completes an entry with whether its author has a say in a repository that is served
+// and that it is for, and a pull request with whose that is.
+func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry, error) {
+	if e.Class != ledger.State && e.Class != ledger.PullRequest {
+		return e, nil
+	}
+	for _, ref := range e.Repos {
+		served, err := p.relay.Announcements(ctx, ref.Identifier)
+		if err != nil {
+			return e, fmt.Errorf("reading announcements: %w", err)
+		}
+		if e.Class == ledger.State {
+			e.Trusted = p.cfg.Membership.Includes(e.Author, served)
+			return e, nil
+		}
+		if !slices.ContainsFunc(served, func(a *nip34.Announcement) bool { return a.Ref == ref }) {
+			continue
+		}
+		if e.For == (filters.PubKey{}) {
+			e.For = ref.Owner
+		}
+		if _, e.Trusted = p.cfg.Membership.Set(ref, served)[e.Author]; e.Trusted {
+			return e, nil
+		}
+	}
+	return e, nil
 }
 
 // strikeReplaced strikes off what was replaced. If that fails it is done at the next

@@ -182,6 +182,18 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 	m.feed.removed(event)
 }
 
+// Postponed reports an event that the [Policy] has held, and holds no more for want of room.
+// It never blocks. Nothing is remembered of it, as of what is [Later]: the next pass over what
+// relays have brings it again.
+func (m *SyncManager) Postponed(event *nostr.Event) {
+	if id, err := filters.ParseEventID(event.ID); err == nil {
+		m.ingest.holds.get(id, true)
+		m.ingest.known.forget(id)
+		m.ingest.rejected.forget(id)
+	}
+	m.feed.removed(event)
+}
+
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission
 // if nothing is known of it. After a restart the relay is not known any more.
 func (m *SyncManager) HeldFrom(id filters.EventID) Source { return m.ingest.heldFrom(id, false).source }

@@ -66,7 +66,8 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	host := purgatoryadapter.Host{
-		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.removed, Lists: policy.Lists,
+		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.removed,
+		Postponed: s.sync.Postponed, Lists: policy.Lists,
 	}
 	tell := cfg.Purgatory.Observe
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {

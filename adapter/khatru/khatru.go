@@ -94,6 +94,7 @@ type manager interface {
 	Run(ctx context.Context) error
 	Stored(event *nostr.Event)
 	Removed(event *nostr.Event)
+	Postponed(event *nostr.Event)
 	Held(event *nostr.Event)
 	HeldFrom(id filters.EventID) relaysync.Source
 	NotReleased(event *nostr.Event, o relaysync.Outcome)

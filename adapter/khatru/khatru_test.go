@@ -66,6 +66,8 @@ func (m *fakeManager) Removed(e *nostr.Event) {
 
 func (m *fakeManager) Held(*nostr.Event) {}
 
+func (m *fakeManager) Postponed(*nostr.Event) {}
+
 func (m *fakeManager) NotReleased(e *nostr.Event, o relaysync.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

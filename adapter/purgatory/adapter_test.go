@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,7 +78,7 @@ func (r *rig) start() {
 	})
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
-		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed,
+		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed, Postponed: r.manager.Postponed,
 		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
@@ -288,7 +289,8 @@ func TestRefsOfEvents(t *testing.T) {
 	})
 }
 
-// What purgatory had no room for is asked for again, when it may have.
+// What purgatory had no room for, and what gave way to others, is asked for again, when there
+// may be room.
 func TestNoRoomIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -299,25 +301,35 @@ func TestNoRoomIsNoVerdict(t *testing.T) {
 		waits := func(key *relaytest.Key) bool {
 			return len(r.waits.Held(nostr.Filter{Authors: []string{key.Hex()}})) > 0
 		}
-		hosted := func(key *relaytest.Key) *nostr.Event {
-			return key.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://a.example"},
-				[]string{key.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"})
+		publish := func(key *relaytest.Key) {
+			a.Publish(key.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://a.example"},
+				[]string{key.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}))
 		}
+		var flood []*relaytest.Key
 		for i := range 7 { // an eighth is kept for what is served
-			flood := relaytest.NewCheapKey(fmt.Sprint("flood ", i))
-			a.Publish(hosted(flood))
+			flood = append(flood, relaytest.NewCheapKey(fmt.Sprint("flood ", i)))
+			publish(flood[i])
 		}
-		after(time.Minute)
-		a.Publish(hosted(owner))
-		after(time.Minute)
-		require.NotZero(t, r.waits.Status().Dropped["full"], "it is asked every minute")
-		require.False(t, waits(owner))
-		for range 54 { // a day until those before it are forgotten, and two passes
-			if after(time.Hour); waits(owner) {
+		after(20 * time.Second)
+		publish(owner)
+		after(10 * time.Second)
+		require.Positive(t, r.waits.Status().Dropped["full"])
+		require.False(t, waits(owner), "all the others have just come")
+		for range 60 {
+			if after(time.Minute); waits(owner) {
 				break
 			}
 		}
 		require.True(t, waits(owner))
+		require.Equal(t, uint64(1), r.waits.Status().Dropped["displaced"])
+		gone := slices.IndexFunc(flood, func(key *relaytest.Key) bool { return !waits(key) })
+		require.NotEqual(t, -1, gone)
+		for range 54 { // a day until the others are forgotten, and two passes
+			if after(time.Hour); waits(flood[gone]) {
+				break
+			}
+		}
+		require.True(t, waits(flood[gone]), "nothing was remembered of it")
 		r.stop()
 	})
 }
@@ -398,8 +410,13 @@ func TestHostSave(t *testing.T) {
 	host.Observe(purgatory.Began{Event: ev})
 	require.Len(t, held, 1)
 	require.Empty(t, removed)
-	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted} {
+	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted, purgatory.Displaced} {
 		host.Observe(purgatory.Ended{Fate: fate, Event: ev})
 	}
-	require.Len(t, removed, 3)
+	require.Len(t, removed, 4)
+	postponed := 0
+	host.Postponed = func(*nostr.Event) { postponed++ }
+	host.Observe(purgatory.Ended{Fate: purgatory.Displaced, Event: ev})
+	require.Equal(t, 1, postponed)
+	require.Len(t, removed, 4)
 }

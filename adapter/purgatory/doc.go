@@ -7,7 +7,8 @@
 //		GateDirect: true, Sync: relaysync.Config{Policy: policy},
 //	})
 //	host := purgatoryadapter.Host{
-//		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Lists: policy.Lists,
+//		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed,
+//		Lists: policy.Lists,
 //	}
 //	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
 //	policy.Join(p)

@@ -48,3 +48,48 @@ func TestTrapP3_HeldIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
+
+// relays is a purgatory that is told which relay brought an event.
+type relays struct {
+	holds
+	told []string
+}
+
+func (r *relays) SubmitFrom(_ context.Context, _ *nostr.Event, relay string) (purgatory.Answer, error) {
+	r.told = append(r.told, relay)
+	return purgatory.Answer{Decision: purgatory.Held}, nil
+}
+
+// anything accepts whatever comes.
+type anything struct{ relaysync.Policy }
+
+func (anything) Judge(context.Context, *nostr.Event, relaysync.Source, relaysync.View) (relaysync.Verdict, error) {
+	return relaysync.Verdict{Decision: relaysync.Accept}, nil
+}
+
+// nowhere has nothing stored.
+type nowhere struct{ relaysync.View }
+
+func (nowhere) Event(context.Context, filters.EventID) (*nostr.Event, error) { return nil, nil }
+
+// Places are shared by the relays that bring what waits, by their names: ports and paths are
+// free.
+func TestPurgatoryIsToldWhichRelay(t *testing.T) {
+	p, where := NewPolicy(anything{}), &relays{}
+	p.Join(where)
+	ev := &nostr.Event{ID: "00", Kind: filters.KindPullRequest}
+	for _, relay := range []string{"wss://a.example:4848/x", "wss://b.example", ""} {
+		src := relaysync.Source{Kind: relaysync.Live}
+		if relay == "" {
+			src.Kind = relaysync.Direct
+		} else {
+			var err error
+			src.Relay, err = filters.ParseRelayURL(relay)
+			require.NoError(t, err)
+		}
+		v, err := p.Judge(t.Context(), ev, src, nowhere{})
+		require.NoError(t, err)
+		require.Equal(t, relaysync.Hold, v.Decision)
+	}
+	require.Equal(t, []string{"a.example", "b.example"}, where.told)
+}

@@ -15,8 +15,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Host is the relay whose events wait. All fields must be set before it is used and
-// not be changed afterwards.
+// Host is the relay whose events wait. All fields but Postponed must be set before it is
+// used, and none be changed afterwards.
 type Host struct {
 	Store relaysync.Store
 	// Release stores an event, sends it to subscribers, and tells the SyncManager
@@ -29,6 +29,9 @@ type Host struct {
 	// Removed tells the SyncManager that an event will not be served:
 	// [relaysync.SyncManager.Removed].
 	Removed func(event *nostr.Event)
+	// Postponed tells the SyncManager that an event waits no longer for want of room, and may
+	// come again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
+	Postponed func(event *nostr.Event)
 	// Lists reports whether an announcement makes its repository ours:
 	// [relaysync.Policy].
 	Lists func(a *nip34.Announcement) bool
@@ -64,7 +67,11 @@ func (h Host) Observe(o purgatory.Observation) {
 			h.Held(o.Event)
 		}
 	case purgatory.Ended:
-		if o.Event != nil && o.Fate != purgatory.Released {
+		switch {
+		case o.Event == nil || o.Fate == purgatory.Released:
+		case o.Fate == purgatory.Displaced && h.Postponed != nil:
+			h.Postponed(o.Event)
+		default:
 			h.Removed(o.Event)
 		}
 	}

@@ -93,7 +93,7 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	case served:
 		return v, nil
 	}
-	answer, err := where.Submit(ctx, ev, src.Kind == relaysync.Direct)
+	answer, err := submit(ctx, where, ev, src)
 	switch {
 	case err != nil:
 		return relaysync.Verdict{}, fmt.Errorf("holding an event: %w", err)
@@ -105,6 +105,21 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 		return relaysync.Verdict{Decision: relaysync.Later, Reason: answer.Reason}, nil
 	}
 	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev, answer.Reason)}, nil
+}
+
+// bySource is what a [Purgatory] may be able to do as well: to share its places by the relays
+// that bring what waits.
+type bySource interface {
+	SubmitFrom(ctx context.Context, event *nostr.Event, relay string) (purgatory.Answer, error)
+}
+
+var _ bySource = (*purgatory.Purgatory)(nil)
+
+func submit(ctx context.Context, where Purgatory, ev *nostr.Event, src relaysync.Source) (purgatory.Answer, error) {
+	if w, ok := where.(bySource); ok && src.Kind != relaysync.Direct {
+		return w.SubmitFrom(ctx, ev, src.Relay.Authority().Host)
+	}
+	return where.Submit(ctx, ev, src.Kind == relaysync.Direct)
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.

@@ -54,9 +54,14 @@ type Entry struct {
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool
-	// Trusted: its author has a say in a repository that is served. It is looked at when
-	// the entry comes, and not kept.
+	// Trusted: its author had a say in a repository that was served when it came. It never
+	// gives way to a stranger who has few places.
 	Trusted bool
+	// From is the relay that brought it, without the path; empty if somebody submitted it.
+	From string
+	// For is whose repository a pull request counts for when places are shared. It is not
+	// kept: without it that is the owner of the first one that it names.
+	For filters.PubKey
 	// Strays are repositories that data for a pull request was pushed to before its
 	// event came, which does not name them.
 	Strays []filters.RepoRef

@@ -27,6 +27,10 @@ func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, submitted bool) (e Ent
 		return e, false, false
 	}
 	l.set(&e)
+	if x := l.places[e.ID]; x.since.Before(now) {
+		x.since = now // something comes of it
+		l.pool(&e).fix(x)
+	}
 	return e, revived, true
 }
 

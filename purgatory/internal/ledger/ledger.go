@@ -16,6 +16,7 @@ type Config struct {
 	Remember    time.Duration // how long an expired id is remembered
 	Entries     int           // events that wait, in all
 	Bytes       int64         // of these
+	Stay        time.Duration // how long whoever has few places keeps them, however many others come
 	Kept        int           // of Entries, for the Trusted only
 	KeptBytes   int64         // of Bytes, for these
 	PerAuthor   int           // those of one author
@@ -30,28 +31,34 @@ type Ledger struct {
 	entries map[filters.EventID]*Entry
 	byRepo  map[filters.RepoRef]map[filters.EventID]struct{}
 	byName  map[string]map[filters.EventID]struct{} // announcements and states, by identifier
-	due     deadlines
-	payers  map[payer]map[filters.EventID]struct{}
-	pushed  int // of entries, the placeholders
-	bytes   int64
-	gone    gone
+	// announced are the announcements of entries
+	announced map[filters.RepoRef]filters.EventID
+	due       deadlines
+	payers    map[payer]map[filters.EventID]struct{}
+	pushed    int // of entries, the placeholders
+	gone      gone
 
-	// places taken for what is about to wait
-	reserved       int
+	// whose the places of the others are
+	places             map[filters.EventID]*place
+	strangers, trusted *pool
+
+	// places taken for what is about to wait, but for those in the pools
 	reservedPushed int
-	reservedBytes  int64
 	reservedFor    map[payer]int
 }
 
 // New returns an empty ledger.
 func New(cfg Config) *Ledger {
 	return &Ledger{
-		cfg:     cfg,
-		entries: make(map[filters.EventID]*Entry),
-		byRepo:  make(map[filters.RepoRef]map[filters.EventID]struct{}),
-		byName:  make(map[string]map[filters.EventID]struct{}),
-		payers:  make(map[payer]map[filters.EventID]struct{}),
-		gone:    newGone(cfg.Remembered),
+		cfg:       cfg,
+		entries:   make(map[filters.EventID]*Entry),
+		byRepo:    make(map[filters.RepoRef]map[filters.EventID]struct{}),
+		byName:    make(map[string]map[filters.EventID]struct{}),
+		announced: make(map[filters.RepoRef]filters.EventID),
+		payers:    make(map[payer]map[filters.EventID]struct{}),
+		gone:      newGone(cfg.Remembered),
+
+		places: make(map[filters.EventID]*place), strangers: newPool(), trusted: newPool(),
 
 		reservedFor: make(map[payer]int),
 	}
@@ -74,6 +81,9 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 		l.remove(old)
 	}
 	l.set(&e)
+	if e.Class == Announcement {
+		l.announced[e.Repos[0]] = e.ID
+	}
 	for _, r := range e.Repos {
 		into(l.byRepo, r, e.ID)
 		if e.Class == Announcement || e.Class == State {
@@ -83,13 +93,23 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 	for _, p := range e.payers() {
 		into(l.payers, p, e.ID)
 	}
-	l.count(&e, 1)
+	if e.Class == Placeholder {
+		l.pushed++
+		return replaced
+	}
+	x := &place{entry: &e, since: e.Seen}
+	l.places[e.ID] = x
+	l.enter(x)
 	return replaced
 }
 
 // set makes e what is known under its id, and its deadline one that is looked at.
 func (l *Ledger) set(e *Entry) {
 	l.entries[e.ID] = e
+	if x := l.places[e.ID]; x != nil {
+		x.entry = e
+		l.pool(e).fix(x)
+	}
 	l.due.add(e.due(), e.ID)
 	if l.due.Len() > 2*len(l.entries)+100 {
 		l.due.clean(l.isDeadline)
@@ -138,7 +158,15 @@ func (l *Ledger) remove(e *Entry) {
 	for _, p := range e.payers() {
 		outOf(l.payers, p, e.ID)
 	}
-	l.count(e, -1)
+	if e.Class == Announcement {
+		delete(l.announced, e.Repos[0])
+	}
+	if e.Class == Placeholder {
+		l.pushed--
+		return
+	}
+	l.leave(l.places[e.ID])
+	delete(l.places, e.ID)
 }
 
 func into[K comparable](m map[K]map[filters.EventID]struct{}, k K, id filters.EventID) {

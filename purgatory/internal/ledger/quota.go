@@ -70,23 +70,15 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		}
 		return Welcome
 	}
-	// What it replaces makes place for it. A placeholder has none of an event's.
-	freed, place, mine := int64(0), 0, 0
-	if old != nil && old.Class != Placeholder {
-		freed, place = old.Size, 1
-		if old.Author == e.Author {
-			mine = 1
-		}
+	mine := 0
+	if old = l.replacedBy(&e); old != nil && old.Author == e.Author {
+		mine = 1
 	}
 	author := payer{author: e.Author}
-	entries, bytes := l.cfg.Entries, l.cfg.Bytes
-	if !e.Trusted { // keys are free: however many strangers have, they can't take all places
-		entries, bytes = entries-l.cfg.Kept, bytes-l.cfg.KeptBytes
-	}
 	switch {
 	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
 		return AuthorFull
-	case len(l.entries)-l.pushed+l.reserved-place >= entries, l.bytes+l.reservedBytes-freed+e.Size > bytes:
+	case !l.fits(&e):
 		return Full
 	}
 	return Welcome
@@ -110,21 +102,11 @@ func (l *Ledger) reserve(e Entry, n int) {
 	if e.Class == Placeholder {
 		l.reservedPushed += n
 	} else {
-		l.reserved += n
-		l.reservedBytes += int64(n) * e.Size
+		l.pool(&e).reserve(sum{n, int64(n) * e.Size})
 	}
 	for _, p := range e.payers() {
 		if l.reservedFor[p] += n; l.reservedFor[p] == 0 {
 			delete(l.reservedFor, p)
 		}
 	}
-}
-
-// count takes an entry into the sums, or out of them.
-func (l *Ledger) count(e *Entry, n int) {
-	if e.Class == Placeholder {
-		l.pushed += n
-		return
-	}
-	l.bytes += int64(n) * e.Size
 }

@@ -23,10 +23,8 @@ func (l *Ledger) Announcement(ref filters.RepoRef) (Entry, bool) {
 }
 
 func (l *Ledger) announcement(ref filters.RepoRef) *Entry {
-	for id := range l.byRepo[ref] {
-		if e := l.entries[id]; e.Class == Announcement {
-			return e
-		}
+	if id, ok := l.announced[ref]; ok {
+		return l.entries[id]
 	}
 	return nil
 }
@@ -87,4 +85,4 @@ func (l *Ledger) ByAuthor(author filters.PubKey) (out []Entry) {
 func (l *Ledger) Len() int { return len(l.entries) }
 
 // Bytes is how large the events are that wait.
-func (l *Ledger) Bytes() int64 { return l.bytes }
+func (l *Ledger) Bytes() int64 { return l.strangers.sum.plus(l.trusted.sum).bytes }

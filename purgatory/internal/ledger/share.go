@@ -1,0 +1,405 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/heap"
+)
+
+// level is one by which places are shared among whoever can be told apart. When none are left,
+// one of somebody's gives way who has many, which is looked for level by level. Keys are free, so
+// that what many of them write counts for the relay that brought it, which is not, and what
+// of that is for one owner's repositories apart: a flood of pull requests there keeps out
+// nothing else. Who has few of all that gives way in the order in which all came, and not
+// before Stay of [Config].
+type level uint8
+
+const (
+	byAuthor level = iota
+	byTarget       // pull requests, by the owner of what they are for and the relay
+	byRelay        // those who submit themselves count as one
+	byAll
+	levels
+)
+
+// manyOf is the part of all places, one of so many, above which somebody has many at a level.
+var manyOf = [levels]int64{byAuthor: 250, byTarget: 64, byRelay: 64}
+
+// few places are not many, however few there are.
+const few = 4
+
+// directWeight is how many relays those who submit themselves count as: theirs are half of
+// all places before they have many.
+const directWeight = 32
+
+// maxDisplaced is how many may give way to one event, which may be larger than most;
+// maxDependents how many go with an announcement that does, and maxTried how many are passed
+// over that must not. Without them one event might cost as much as thousands.
+const (
+	maxDisplaced  = 16
+	maxDependents = 100
+	maxTried      = 64
+)
+
+// sum is how many events there are, and how large they are.
+type sum struct {
+	n     int
+	bytes int64
+}
+
+func (s sum) plus(o sum) sum  { return sum{s.n + o.n, s.bytes + o.bytes} }
+func (s sum) minus(o sum) sum { return sum{s.n - o.n, s.bytes - o.bytes} }
+
+// within reports whether it is not above bounds.
+func (s sum) within(o sum) bool { return s.n <= o.n && s.bytes <= o.bytes }
+
+func (e *Entry) sum() sum { return sum{1, e.Size} }
+
+// owner is who has a share at a level.
+type owner struct {
+	key   filters.PubKey
+	relay string
+}
+
+// owner returns who has an entry at a level; false if nobody has it there.
+func (e *Entry) owner(at level) (o owner, has bool) {
+	switch at {
+	case byAuthor:
+		return owner{key: e.Author}, true
+	case byTarget:
+		o = owner{key: e.For, relay: e.From}
+		if e.For == (filters.PubKey{}) {
+			o.key = e.Repos[0].Owner
+		}
+		return o, e.Class == PullRequest
+	case byRelay:
+		return owner{relay: e.From}, true
+	}
+	return owner{}, true
+}
+
+// share is what somebody has at a level.
+type share struct {
+	of     owner
+	cost   int64
+	weight int64 // what it costs is divided by that
+	places *heap.Heap[*place]
+	at     int // among the shares of its level
+}
+
+// burden is what it counts for beside others of its level.
+func (s *share) burden() int64 { return s.cost / s.weight }
+
+// place is that of an entry.
+type place struct {
+	entry *Entry
+	since time.Time // when it came, or when something came of it
+	in    [levels]*share
+	at    [levels]int
+}
+
+// before is the order in which those of one share give way: first what has waited in
+// vain already, then what has waited longest.
+func (p *place) before(o *place) bool {
+	switch {
+	case p.entry.Soft != o.entry.Soft:
+		return p.entry.Soft
+	case !p.since.Equal(o.since):
+		return p.since.Before(o.since)
+	case p.entry.Class != o.entry.Class: // a state is of no use without its announcement, which it renews
+		return p.entry.Class < o.entry.Class
+	}
+	return p.entry.ID.Compare(o.entry.ID) < 0
+}
+
+// pool is who has which of the places that one sort of entries shares.
+type pool struct {
+	sum      sum
+	reserved sum // for what is about to be Put
+	of       [levels]map[owner]*share
+	largest  [levels]*heap.Heap[*share]
+}
+
+func newPool() *pool {
+	p := &pool{}
+	for at := range levels {
+		p.of[at] = make(map[owner]*share)
+		p.largest[at] = heap.New(
+			func(a, b *share) bool { return a.burden() > b.burden() },
+			func(s *share, i int) { s.at = i })
+	}
+	return p
+}
+
+// reserve takes places for what is about to wait.
+func (p *pool) reserve(s sum) { p.reserved = p.reserved.plus(s) }
+
+// all is what waits in it, and is about to.
+func (p *pool) all() sum { return p.sum.plus(p.reserved) }
+
+// add gives an entry its place.
+func (p *pool) add(x *place, cost int64) {
+	p.sum = p.sum.plus(x.entry.sum())
+	for at := range levels {
+		of, has := x.entry.owner(at)
+		if !has {
+			continue
+		}
+		s := p.of[at][of]
+		if s == nil {
+			s = newShare(at, of)
+			p.of[at][of] = s
+			p.largest[at].Push(s)
+		}
+		s.cost += cost
+		p.largest[at].Fix(s.at)
+		x.in[at] = s
+		s.places.Push(x)
+	}
+}
+
+func newShare(at level, of owner) *share {
+	s := &share{of: of, weight: 1, places: heap.New((*place).before, func(x *place, i int) { x.at[at] = i })}
+	if at == byRelay && of.relay == "" {
+		s.weight = directWeight
+	}
+	return s
+}
+
+// remove takes it back.
+func (p *pool) remove(x *place, cost int64) {
+	p.sum = p.sum.minus(x.entry.sum())
+	for at, s := range x.in {
+		if s == nil {
+			continue
+		}
+		x.in[at] = nil
+		s.places.Remove(x.at[at])
+		s.cost -= cost
+		p.largest[at].Fix(s.at)
+		if s.places.Len() == 0 {
+			p.largest[at].Remove(s.at)
+			delete(p.of[at], s.of)
+		}
+	}
+}
+
+// fix puts a place where it belongs after it has changed.
+func (p *pool) fix(x *place) {
+	for at, s := range x.in {
+		if s != nil {
+			s.places.Fix(x.at[at])
+		}
+	}
+}
+
+// cost is what an entry takes up of what there is: a place weighs as much as the bytes that
+// there are for each.
+func (l *Ledger) cost(e *Entry) int64 { return e.Size + l.cfg.Bytes/int64(max(1, l.cfg.Entries)) }
+
+// many is what somebody has to have more of, at a level, to have many.
+func (l *Ledger) many(at level) int64 {
+	if at == byAll {
+		return 0
+	}
+	return max(l.cfg.Bytes/manyOf[at], few*l.cfg.Bytes/int64(max(1, l.cfg.Entries)))
+}
+
+// pool is where an entry has its place.
+func (l *Ledger) pool(e *Entry) *pool {
+	if e.Trusted {
+		return l.trusted
+	}
+	return l.strangers
+}
+
+// fits reports whether there is room for an entry beside what there is. The trusted may have
+// all that nobody else needs, strangers never what is kept for these.
+func (l *Ledger) fits(e *Entry) bool {
+	strangers, trusted := l.strangers.all(), l.trusted.all()
+	switch old := l.replacedBy(e); {
+	case old == nil: // else that makes place for it
+	case old.Trusted:
+		trusted = trusted.minus(old.sum())
+	default:
+		strangers = strangers.minus(old.sum())
+	}
+	all := sum{l.cfg.Entries, l.cfg.Bytes}
+	if !e.Trusted && !strangers.plus(e.sum()).within(all.minus(sum{l.cfg.Kept, l.cfg.KeptBytes})) {
+		return false
+	}
+	return strangers.plus(trusted).plus(e.sum()).within(all)
+}
+
+// replacedBy is what makes place for an entry. A placeholder has none of an event's.
+func (l *Ledger) replacedBy(e *Entry) *Entry {
+	old := l.entries[e.ID]
+	if e.Class == Announcement {
+		old = l.announcement(e.Repos[0])
+	}
+	if old == nil || old.Class == Placeholder {
+		return nil
+	}
+	return old
+}
+
+// Kept says what must not give way.
+type Kept struct {
+	// Always is asked of everything, InUse of those who have few only: something is
+	// coming for what it is true of, which is as if it had come just now.
+	Always, InUse func(Entry) bool
+}
+
+// Displace takes out what gives way to an entry of which Check says [Full] or [AuthorFull], and
+// returns it; nothing if that has no more claim than what waits. What depends on an
+// announcement goes with it. None of it is remembered: it may come again.
+func (l *Ledger) Displace(now time.Time, e Entry, v Verdict, kept Kept) (gone []Entry) {
+	var out []*place
+	if v == AuthorFull {
+		x := l.expiredOf(&e, kept)
+		if x == nil {
+			return nil
+		}
+		out = append(out, x)
+		l.leave(x)
+	}
+	for !l.fits(&e) {
+		x := l.yields(now, &e, kept)
+		if x == nil || len(out) == maxDisplaced {
+			for _, x := range out { // it would not be enough
+				l.enter(x)
+			}
+			return nil
+		}
+		out = append(out, x)
+		l.leave(x)
+	}
+	for _, x := range out {
+		gone = append(gone, *x.entry)
+		l.remove(x.entry)
+		for _, dependent := range l.dependents(x.entry, kept) {
+			gone = append(gone, *dependent)
+			l.remove(dependent)
+		}
+	}
+	return gone
+}
+
+// expiredOf is what has waited in vain of the author of an entry: it keeps nothing new out.
+func (l *Ledger) expiredOf(e *Entry, kept Kept) *place {
+	s := l.strangers.of[byAuthor][owner{key: e.Author}]
+	if s == nil {
+		return nil
+	}
+	if x, ok := s.places.First(); ok && x.entry.Soft && !l.stays(x.entry, e, kept) {
+		return x
+	}
+	return nil
+}
+
+// dependents returns what waits for a repository, and is of no use without its announcement.
+func (l *Ledger) dependents(e *Entry, kept Kept) (out []*Entry) {
+	if e.Class != Announcement {
+		return nil
+	}
+	for id := range l.byRepo[e.Repos[0]] {
+		o := l.entries[id]
+		if len(out) == maxDependents {
+			break // the others' time is over soon
+		}
+		if o.Class != Placeholder && len(o.Repos) == 1 && !o.Trusted && !kept.Always(*o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// yields returns the one that gives way next, nil if there is none.
+func (l *Ledger) yields(now time.Time, e *Entry, kept Kept) *place {
+	from := l.pool(e)
+	if !e.Trusted && l.strangers.all().plus(e.sum()).within(sum{l.cfg.Entries - l.cfg.Kept, l.cfg.Bytes - l.cfg.KeptBytes}) {
+		// The trusted have borrowed the places of strangers: whoever has many of them gives back.
+		if x := l.yieldsAt(now, byAuthor, l.trusted, e, kept); x != nil {
+			return x
+		}
+	}
+	for at := range levels {
+		if from == l.trusted && (at == byTarget || at == byRelay) {
+			continue
+		}
+		if x := l.yieldsAt(now, at, from, e, kept); x != nil || l.has(e, at, from) > l.many(at) {
+			return x
+		}
+	}
+	return nil
+}
+
+// has is what the owner of an entry would have of a pool at a level, with that; 0 if nobody
+// has it there.
+func (l *Ledger) has(e *Entry, at level, in *pool) int64 {
+	of, has := e.owner(at)
+	if !has || in != l.pool(e) {
+		return 0
+	}
+	s := in.of[at][of]
+	if s == nil {
+		s = newShare(at, of)
+	}
+	return (s.cost + l.cost(e)) / s.weight
+}
+
+// yieldsAt is yields at one level. Whoever has most of those who have many gives way; to
+// those who have as many themselves gives way their own, if it has stayed for long enough.
+func (l *Ledger) yieldsAt(now time.Time, at level, in *pool, e *Entry, kept Kept) *place {
+	s, ok := in.largest[at].First()
+	if !ok || s.burden() <= l.many(at) {
+		return nil
+	}
+	would := l.has(e, at, in)
+	equals := would > l.many(at) && s.burden() < would+l.cost(e)/s.weight
+	if of, _ := e.owner(at); equals && in.of[at][of] != nil {
+		s = in.of[at][of]
+	}
+	for range maxTried {
+		x, _ := s.places.First()
+		switch {
+		case equals && !x.entry.Soft && now.Sub(x.since) < l.cfg.Stay:
+			return nil
+		case x.since.Before(now) && (l.stays(x.entry, e, kept) || at >= byRelay && kept.InUse(*x.entry)):
+			x.since = now
+			in.fix(x)
+		case l.stays(x.entry, e, kept):
+			return nil // so does all that has not come just now
+		default:
+			return x
+		}
+	}
+	return nil
+}
+
+// stays reports whether an entry can't give way to another one: that one makes place for
+// itself by it, or needs it.
+func (l *Ledger) stays(x, e *Entry, kept Kept) bool {
+	if old := l.replacedBy(e); old != nil && old.ID == x.ID {
+		return true
+	}
+	if x.Class == Announcement {
+		for _, ref := range e.Repos {
+			if ref == x.Repos[0] {
+				return true
+			}
+		}
+	}
+	return kept.Always(*x)
+}
+
+// enter gives an entry its place.
+func (l *Ledger) enter(x *place) { l.pool(x.entry).add(x, l.cost(x.entry)) }
+
+// leave takes it back, unless that was done.
+func (l *Ledger) leave(x *place) {
+	if x.in[byAll] != nil {
+		l.pool(x.entry).remove(x, l.cost(x.entry))
+	}
+}

@@ -1,0 +1,311 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// flood is what strangers have wait: of as many keys, so much of each.
+type flood struct {
+	keys, each int
+	fresh      bool // no key is used again
+	relays     int  // that they bring it by; 0: they submit it
+	steady     bool // it comes each minute, not each half hour
+	pulls      bool // pull requests for what alice has here
+}
+
+// come submits it, and returns how much of it waits.
+func (f flood) come(w *world, round int) (held int) {
+	for j := range f.each {
+		for i := range f.keys {
+			name := fmt.Sprint("mallory ", i)
+			if f.fresh {
+				name = fmt.Sprint("mallory ", i, " ", round)
+			}
+			mallory := relaytest.NewCheapKey(name)
+			ev := mallory.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprintf("spam-%d-%d-%d", round, i, j)})
+			if f.pulls {
+				ev = pull(mallory, repoOf(alice), 1_000_000*(round+1)+1000*i+j, filters.KindPullRequest)
+			}
+			if f.relays == 0 {
+				if w.submit(ev, false) == purgatory.Held {
+					held++
+				}
+			} else if w.from(ev, fmt.Sprintf("evil-%d.example", i%f.relays)) == purgatory.Held {
+				held++
+			}
+		}
+	}
+	return held
+}
+
+// from submits an event that a relay has brought.
+func (w *world) from(ev *nostr.Event, relay string) purgatory.Decision {
+	w.t.Helper()
+	a, err := w.p.SubmitFrom(w.t.Context(), ev, relay)
+	require.NoError(w.t, err)
+	return a.Decision
+}
+
+func (w *world) waits(ev *nostr.Event) bool {
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(w.t, err)
+	return w.p.Event(id) != nil
+}
+
+// newcomer is somebody with a repository, a state, and a pull request for what alice has here.
+type newcomer struct {
+	ref    filters.RepoRef
+	pushAt time.Time // zero: the data is at a server already
+	tips   [2]int    // of the state and the pull request
+	events [3]*nostr.Event
+	served [3]time.Time
+}
+
+// newNewcomer comes with data, or pushes it after a time.
+func newNewcomer(w *world, n int, push time.Duration) *newcomer {
+	key := relaytest.NewCheapKey(fmt.Sprint("honest ", n))
+	server := fmt.Sprintf("git-%d.example/r.git", n)
+	c := &newcomer{ref: key.Ref("r"), tips: [2]int{100 + n, 200 + n}}
+	if push > 0 {
+		c.pushAt = time.Now().Add(push)
+	} else {
+		w.git.Serve(clone(server), serving(c.tips[:]...))
+	}
+	c.events = [...]*nostr.Event{
+		announce(key, now(), server),
+		says(key, now(), "main", c.tips[0]),
+		key.Event(now(), filters.KindPullRequest, "", nostr.Tag{"a", repoOf(alice).String()},
+			nostr.Tag{"c", object(c.tips[1]).String()}, nostr.Tag{"clone", "https://" + server}),
+	}
+	return c
+}
+
+// look has data pushed when it is time, and notes what is served.
+func (c *newcomer) look(w *world) {
+	push := func(ref filters.RepoRef, name nip34.RefName, tip nip34.ObjectID) {
+		w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{name: tip}, tip)
+		require.NoError(w.t, w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name}))
+	}
+	if !c.pushAt.IsZero() && !time.Now().Before(c.pushAt) {
+		id, err := filters.ParseEventID(c.events[2].ID)
+		require.NoError(w.t, err)
+		if w.git.Has(c.ref) { // else its announcement found no place
+			push(c.ref, branch("main"), object(c.tips[0]))
+		}
+		push(repoOf(alice), nip34.EventRef(id), object(c.tips[1]))
+		c.pushAt = time.Time{}
+		wait(time.Second)
+	}
+	for i, ev := range c.events {
+		if c.served[i].IsZero() && w.relay.has(ev) {
+			c.served[i] = time.Now()
+		}
+	}
+}
+
+// arrive has 20 newcomers come one after another beside a flood that is renewed each 30 min.
+// Half of them push their data after 20 min. It returns how many of their events waited, how
+// many were served, and how long the longest of them took to be.
+func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.Duration) {
+	w.relay.put(announce(alice, now()-500))
+	w.git.Put(repoOf(alice))
+	began := time.Now()
+	var all []*newcomer
+	for minute, round := 0, 0; minute < 130; minute++ {
+		if f.steady || minute%31 == 0 {
+			f.come(w, round)
+			round++
+		}
+		if n := len(all); n < 20 && minute%5 == 0 {
+			c := newNewcomer(w, n, time.Duration(n%2)*20*time.Minute)
+			all = append(all, c)
+			for _, ev := range c.events {
+				if w.from(ev, "honest.example") == purgatory.Held {
+					held++
+				}
+			}
+			wait(5 * time.Second)
+		}
+		for _, c := range all {
+			c.look(w)
+		}
+		wait(time.Until(began.Add(time.Duration(minute+1) * time.Minute)))
+	}
+	for _, c := range all {
+		for i, ev := range c.events {
+			if !c.served[i].IsZero() {
+				released++
+				longest = max(longest, c.served[i].Sub(time.Unix(int64(ev.CreatedAt), 0)))
+			}
+		}
+	}
+	return held, released, longest
+}
+
+// Strangers with any number of keys fill all places, and again when their time is over: 20
+// newcomers beside them wait all the same, and are served as soon as without them.
+func TestFloodsKeepNobodyOut(t *testing.T) {
+	alone := time.Duration(0)
+	for _, f := range []struct {
+		name string
+		flood
+	}{
+		{"nobody", flood{}},
+		{"88 keys", flood{keys: 88, each: 12, relays: 1}},
+		{"88 keys by 200 relays", flood{keys: 88, each: 12, relays: 200}},
+		{"88 users", flood{keys: 88, each: 12}},
+		{"88 keys, pull requests", flood{keys: 88, each: 12, relays: 1, pulls: true}},
+		{"a key for each", flood{keys: 1056, each: 1, fresh: true, relays: 1}},
+		{"a key for each, all the time", flood{keys: 50, each: 1, fresh: true, relays: 1, steady: true}},
+		{"a key for each, users", flood{keys: 1056, each: 1, fresh: true}},
+		{"a key for each, pull requests", flood{keys: 1056, each: 1, fresh: true, relays: 5, pulls: true}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			run(t, purgatory.Config{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}, func(t *testing.T, w *world) {
+				held, released, longest := arrive(t, w, f.flood)
+				st := w.p.Status()
+				t.Logf("%d of 60 waited, %d were served, the last after %v; %d gave way, %d had no room",
+					held, released, longest, st.Displaced, st.Dropped["full"])
+				require.Equal(t, 60, held)
+				require.Equal(t, 60, released)
+				if f.keys == 0 {
+					alone = longest
+				}
+				require.LessOrEqual(t, longest, alone+10*time.Second)
+			})
+		})
+	}
+}
+
+// Strangers who use the very relay that newcomers use, with a key for each event, can't be told
+// from these: who comes with data is served all the same.
+func TestFloodFromTheSameRelay(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		for n := range 20 {
+			for i := range 400 {
+				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory ", n, " ", i))
+				w.from(mallory.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint(n, " ", i)}), "honest.example")
+			}
+			c := newNewcomer(w, n, 0)
+			for _, ev := range c.events {
+				require.Equal(t, purgatory.Held, w.from(ev, "honest.example"))
+			}
+			wait(30 * time.Second)
+			for _, ev := range c.events {
+				require.True(t, w.relay.has(ev))
+			}
+			wait(40 * time.Second)
+		}
+		t.Logf("%d gave way", w.p.Status().Displaced)
+		require.Greater(t, w.p.Status().Displaced, uint64(5000))
+	})
+}
+
+// What those write who have a say in what is served gives way to no flood of strangers.
+func TestFloodLeavesTheTrusted(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 160}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500))
+		w.git.Put(repoOf(alice))
+		s, own := says(alice, now(), "main", 99), pull(alice, repoOf(alice), 98, filters.KindPullRequest)
+		w.held(s)
+		w.held(own)
+		for round := range 4 {
+			flood{keys: 300, each: 1, fresh: true, relays: 3, pulls: round%2 == 0}.come(w, round)
+			wait(2 * time.Minute)
+		}
+		require.True(t, w.waits(s) && w.waits(own))
+		other := announce(bob, now()) // and who brought what is known after a restart as well
+		require.Equal(t, purgatory.Held, w.from(other, "honest.example"))
+		wait(time.Second)
+		flood{keys: 300, each: 1, fresh: true, relays: 3}.come(w, 4)
+		w.stop()
+		w.start()
+		for round := range 4 {
+			wait(2 * time.Minute)
+			flood{keys: 300, each: 1, fresh: true, relays: 3}.come(w, 5+round)
+		}
+		require.True(t, w.waits(s) && w.waits(own) && w.waits(other))
+		for round := range 3 {
+			wait(2 * time.Minute)
+			flood{keys: 300, each: 1, fresh: true, relays: 300}.come(w, 9+round)
+		}
+		require.True(t, w.waits(s) && w.waits(own))
+		require.False(t, w.waits(other), "nobody has many, and it is the oldest")
+	})
+}
+
+// What gives way is struck off the disk and goes with its repository and what waits for that,
+// is counted, and may come again.
+func TestDisplacedIsForgotten(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 80}, func(t *testing.T, w *world) {
+		first := []*nostr.Event{announce(alice, now()), says(alice, now(), "main", 99)}
+		for _, ev := range first {
+			require.Equal(t, purgatory.Held, w.from(ev, "a.example"))
+		}
+		wait(time.Second)
+		flood{keys: 68, each: 1, relays: 68}.come(w, 0)
+		wait(2 * time.Minute)
+		require.True(t, w.git.Has(repoOf(alice)))
+		require.Equal(t, purgatory.Held, w.from(announce(bob, now()), "b.example"))
+		require.False(t, w.waits(first[0]) || w.waits(first[1]))
+		wait(time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)))
+		require.Equal(t, uint64(2), w.p.Status().Displaced)
+		require.Equal(t, uint64(2), w.p.Status().Dropped["displaced"])
+		w.stop()
+		w.start()
+		require.False(t, w.waits(first[0]))
+		for _, ev := range first {
+			require.Equal(t, purgatory.Held, w.from(ev, "a.example"), "it is no verdict")
+		}
+	})
+}
+
+// What data is coming for gives way after what nothing comes for, though it is older.
+func TestWhatIsFetchedStays(t *testing.T) {
+	run(t, purgatory.Config{MaxEntries: 80}, func(t *testing.T, w *world) {
+		slow := serving(1)
+		slow.Delay = 20 * time.Minute
+		w.git.Serve(clone("a.example/r.git"), slow)
+		events := []*nostr.Event{announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)}
+		for _, ev := range events {
+			require.Equal(t, purgatory.Held, w.from(ev, "honest.example"))
+		}
+		for round := range 9 {
+			wait(2 * time.Minute)
+			flood{keys: 80, each: 1, fresh: true, relays: 80}.come(w, round)
+			require.True(t, w.waits(events[0]) && w.waits(events[1]))
+		}
+		require.Greater(t, w.p.Status().Displaced, uint64(400))
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(events[0]) && w.relay.has(events[1]))
+	})
+}
+
+// Announcements that have waited in vain keep no new one of their author out.
+func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
+	run(t, purgatory.Config{MaxPerAuthor: 3}, func(t *testing.T, w *world) {
+		named := func(n int) *nostr.Event {
+			return alice.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
+		}
+		for n := range 3 {
+			w.held(named(n))
+		}
+		require.Equal(t, purgatory.Refused, w.submit(named(3), false))
+		wait(31 * time.Minute)
+		w.held(named(4))
+		require.Equal(t, 3, w.p.Status().Announcements)
+	})
+}
