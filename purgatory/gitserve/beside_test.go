@@ -228,7 +228,7 @@ func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 	require.Never(t, func() bool { return has(r.git.pushes.places) > 0 }, 50*time.Millisecond, time.Millisecond)
 	unlock()
 	require.NoError(t, <-pushed)
-	require.Empty(t, r.repos.inUse)
+	unused(t, r.repos)
 }
 
 // 32 who took their clones slowly kept everybody from cloning, and from asking what there

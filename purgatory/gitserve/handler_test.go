@@ -485,7 +485,7 @@ func TestRequests(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.Empty(t, r.repos.inUse)
+	unused(t, r.repos)
 }
 
 // Who opened the address of a repository in a browser was told that there is no such thing.
@@ -602,5 +602,5 @@ func TestPanicUnderTheLock(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
 	taken(t, r.git.pushes.places, 0)
-	require.Empty(t, r.repos.inUse)
+	unused(t, r.repos)
 }

@@ -67,6 +67,16 @@ func taken(t *testing.T, p *places, n int) {
 	require.Eventually(t, func() bool { return has(p) == n }, 10*time.Second, time.Millisecond)
 }
 
+// unused waits until nobody uses a repository: the answer comes before that.
+func unused(t *testing.T, r *Repositories) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.inUse) == 0
+	}, 10*time.Second, time.Millisecond)
+}
+
 func has(p *places) int {
 	n, _ := p.count()
 	return n
@@ -245,11 +255,7 @@ func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 		_, err = conn.Read(p)
 		require.NoError(t, err)
 		taken(t, r.git.asks.places, 0)
-		require.Eventually(t, func() bool {
-			r.repos.mu.Lock()
-			defer r.repos.mu.Unlock()
-			return len(r.repos.inUse) == 0
-		}, 10*time.Second, time.Millisecond, "the repository may go")
+		unused(t, r.repos)
 		require.Equal(t, i+1, has(r.git.asks.visits.room), "it is still being answered")
 	}
 }
