@@ -91,6 +91,7 @@ func (c Config) begin(r Record, now time.Time) Record {
 	}
 	r.Attempts++
 	r.LastAttempt = now
+	r.StoppedAt = time.Time{} // it goes on: what may end it now is no stop in good order
 	r.Dialing = true
 	return r
 }

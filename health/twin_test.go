@@ -13,6 +13,10 @@ const (
 	twinBase, twinMax, twinHostile    = 4, 100, 200
 	twinHeld, twinDegraded, twinLimit = 6, 30, 7
 	twinDeadAfter, twinDead           = 900, 600
+	twinPause                         = 30 // after a crash
+
+	// restart is what the rules have no event for: our process ends and another begins.
+	restart = hostile + 1
 )
 
 func twinConfig() Config {
@@ -26,6 +30,7 @@ func twinConfig() Config {
 		DeadAfter:      twinDeadAfter * time.Second,
 		DeadInterval:   twinDead * time.Second,
 		RedialWithin:   4 * time.Second,
+		RestartPause:   twinPause * time.Second,
 		Jitter:         1,
 	}.withDefaults()
 }
@@ -46,7 +51,12 @@ type twin struct {
 
 	attempts, connections, failed, disconnects, reconnects int
 	wasLost, everTried                                     bool
-	upSeconds, downSeconds                                 int
+
+	tried               int  // seconds since the last attempt began
+	inOrder             bool // the process was stopped while the relay was connected
+	restarts, restarted int  // in a row after such a stop; seconds since the first of them
+
+	upSeconds, downSeconds int
 }
 
 func (w *twin) tick() {
@@ -70,6 +80,8 @@ func (w *twin) tick() {
 	}
 	w.degradedLeft = max(0, w.degradedLeft-1)
 	w.limitedLeft = max(0, w.limitedLeft-1)
+	w.tried++
+	w.restarted++
 }
 
 // longer raises the wait. quarter is the random value in quarters; with a jitter
@@ -98,6 +110,7 @@ func (w *twin) begin() {
 	}
 	w.attempts++
 	w.everTried, w.dialing = true, true
+	w.tried, w.inOrder = 0, false
 }
 
 func (w *twin) fail(quarter int) {
@@ -135,7 +148,59 @@ func (w *twin) over(quarter int) {
 	}
 }
 
-func (w *twin) event(k kind, quarter int) {
+// ago is longer for what would have been so many seconds since some that are past.
+func (w *twin) ago(past, seconds, quarter int) {
+	seconds += seconds*quarter/4 - past
+	if seconds > w.wait-w.overdue {
+		w.wait, w.overdue = max(0, seconds), max(0, -seconds)
+	}
+}
+
+// restart is the end of a process, and the begin of the next one after a while in which
+// nothing is counted as time up or down. An attempt or a connection that had not held may
+// be what it died of.
+func (w *twin) restart(gap, quarter int) {
+	up, down := w.upSeconds, w.downSeconds
+	past := w.tried + gap
+	if w.up {
+		past = w.upFor + gap
+	}
+	died := w.dialing || w.up && !w.held
+	w.up, w.held, w.upFor = false, false, 0
+	for range gap {
+		w.tick()
+	}
+	w.upSeconds, w.downSeconds = up, down
+	if died {
+		if w.dialing {
+			w.failed++
+		}
+		if w.failures++; w.failures == 1 {
+			w.failingFor = past
+		}
+		seconds := w.backoff(w.failures)
+		if w.failingFor-past >= twinDeadAfter {
+			w.isDead, seconds = true, twinDead
+		}
+		w.ago(past, seconds, quarter)
+	}
+	w.dialing = false
+	if w.inOrder {
+		if w.restarts == 0 || w.restarted >= 600 {
+			w.restarts, w.restarted = 0, 0
+		}
+		w.restarts++
+	}
+	if w.inOrder && w.restarts <= 3 && w.failures == 0 {
+		w.wait, w.overdue = 0, 0
+	} else if w.everTried {
+		w.ago(w.tried, twinPause, quarter)
+	}
+	w.inOrder = false
+}
+
+// event has something happen. wait is what a relay asks for that fails.
+func (w *twin) event(k kind, quarter, wait int) {
 	switch k {
 	case attempt:
 		w.over(quarter)
@@ -166,9 +231,13 @@ func (w *twin) event(k kind, quarter int) {
 			w.begin()
 		}
 		w.over(quarter)
+		if wait > 0 {
+			w.longer(min(wait, twinMax), quarter)
+		}
 	case lost:
 		w.over(quarter)
-	case closed:
+	case closed, stopped:
+		w.inOrder = w.inOrder || k == stopped && w.up
 		w.dialing, w.up, w.held, w.upFor = false, false, false, 0
 	case rateLimited:
 		w.limitedLeft = twinLimit
@@ -230,18 +299,25 @@ func summarise(c Config, r Record, now time.Time) summary {
 var characters = map[string][]kind{
 	"down":     {attempt, failed},
 	"flapping": {attempt, connected, lost, attempt, connected, lost, attempt, failed},
-	"anything": {attempt, connected, failed, lost, closed, rateLimited, hostile},
+	"anything": {attempt, connected, failed, lost, closed, stopped, rateLimited, hostile, restart},
 	"good":     {attempt, connected, rateLimited, lost, attempt, connected, closed},
+	"updated":  {attempt, connected, stopped, restart, attempt, connected, stopped, restart, rateLimited},
+	"crashing": {attempt, connected, restart, attempt, restart, attempt, connected, stopped, restart, restart},
+	"limiting": {attempt, failed, attempt, connected, lost, restart},
+	"stopped":  {attempt, connected, stopped, attempt, connected, restart}, // and begun again by the same process
 	"mostly":   {attempt, connected, lost, attempt, connected, lost, attempt, failed, attempt, connected, hostile},
 }
 
 // pauses between two events, in seconds, around every bound of the rules.
 var pauses = []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 29, 30, 31, 99, 100, 101, 175, 276, 300, 1000}
 
+// asked is what relays that fail want us to wait, in seconds.
+var asked = []int{0, 0, 0, 1, 10, twinMax - 1, twinMax, twinMax + 1, 3 * twinMax}
+
 func TestStepAgainstTwin(t *testing.T) {
 	c := twinConfig()
 	require.NoError(t, c.validate())
-	reached := map[State]int{}
+	reached, happened := map[State]int{}, map[kind]int{}
 	for name, kinds := range characters {
 		for seed := range uint64(40) {
 			rng := rand.New(rand.NewPCG(seed, uint64(len(name))))
@@ -266,8 +342,19 @@ func TestStepAgainstTwin(t *testing.T) {
 				require.Equal(t, w.summary(), summarise(c, r, now), "%s, seed %d, before event %d:%s", name, seed, i, trace)
 
 				quarter := rng.IntN(4)
-				w.event(k, quarter)
-				r = c.step(r, event{kind: k}, now, float64(quarter)/4)
+				happened[k]++
+				if k == restart {
+					r = c.settle(r, now).countTo(now).saved()
+					gap := pauses[rng.IntN(len(pauses))]
+					second += gap
+					now = now.Add(time.Duration(gap) * time.Second)
+					w.restart(gap, quarter)
+					r = c.restore(r, now, float64(quarter)/4)
+				} else {
+					wait := asked[rng.IntN(len(asked))]
+					w.event(k, quarter, wait)
+					r = c.step(r, event{kind: k, wait: time.Duration(wait) * time.Second}, now, float64(quarter)/4)
+				}
 				trace += fmt.Sprintf(" %d:%d", second, k)
 				require.Equal(t, w.summary(), summarise(c, r, now), "%s, seed %d, after event %d:%s", name, seed, i, trace)
 				reached[w.state()]++
@@ -276,5 +363,8 @@ func TestStepAgainstTwin(t *testing.T) {
 	}
 	for s := Healthy; s <= RateLimited; s++ {
 		require.Greater(t, reached[s], 100, "state %v was hardly reached: the comparison shows little", s)
+	}
+	for k := attempt; k <= restart; k++ {
+		require.Greater(t, happened[k], 100, "event %d hardly happened", k)
 	}
 }
