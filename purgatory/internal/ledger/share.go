@@ -276,6 +276,9 @@ func (l *Ledger) Displace(now time.Time, e Entry, v Verdict, kept Kept) (gone []
 		l.leave(x)
 	}
 	for _, x := range out {
+		if l.places[x.entry.ID] != x {
+			continue // it went with its announcement
+		}
 		gone = append(gone, *x.entry)
 		l.remove(x.entry)
 		for _, dependent := range l.dependents(x.entry, kept) {

@@ -317,6 +317,34 @@ func TestWhatDependsGoesWithIt(t *testing.T) {
 	require.Contains(t, l.places, both.ID)
 }
 
+// What waits for a repository may have to go for a large event as well as its announcement
+// does: it goes once.
+func TestWhatDependsGoesOnce(t *testing.T) {
+	cfg := roomy()
+	cfg.Bytes, cfg.KeptBytes = 8000, 1000
+	l := New(cfg)
+	first := stranger(0, Announcement, 1, "a")
+	l.Put(l.Admit(start, first))
+	fill(l, start.Add(time.Second), 1, 100, func(n int) Entry {
+		e := stranger(n, PullRequest, 1, "a")
+		e.Repos = first.Repos
+		return e
+	})
+	require.Equal(t, 70, l.Len())
+	now := start.Add(2 * time.Second)
+	large := stranger(500, State, 2, "b")
+	large.Size = 250
+	gone := l.Displace(now, large, l.Check(now, large), nothingKept)
+	require.Len(t, gone, 70)
+	ids := make(map[filters.EventID]bool)
+	for _, e := range gone {
+		ids[e.ID] = true
+	}
+	require.Len(t, ids, 70)
+	require.Zero(t, l.Len())
+	require.Equal(t, sum{}, l.strangers.sum)
+}
+
 // What has expired softly keeps nothing new of its author out, and goes first.
 func TestSoftlyExpiredGiveWay(t *testing.T) {
 	cfg := roomy()
