@@ -1,14 +1,17 @@
 package purgatory_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -79,5 +82,55 @@ func TestWhatIsFetchedWaitsForWhatGaveWay(t *testing.T) {
 		}
 		t.Logf("after %v, %d requests; %v", time.Since(began), len(w.git.Calls()), w.p.Status().Dropped)
 		require.LessOrEqual(t, time.Since(began), 10*time.Minute)
+	})
+}
+
+// leavingStore is one whose clients go while the disk is at work: what they wanted is written.
+type leavingStore struct {
+	state.Store
+	leave func()
+}
+
+func (s *leavingStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	v, err := s.Store.CompareAndSwap(context.WithoutCancel(ctx), key, old, value)
+	if s.leave(); ctx.Err() != nil {
+		return state.Absent, ctx.Err()
+	}
+	return v, err
+}
+
+func (s *leavingStore) Delete(ctx context.Context, key string, old state.Version) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.Store.Delete(ctx, key, old)
+}
+
+// A client that went while its event was written left it on the disk, where it counted for
+// nobody: who did that again and again filled it. What had to give way for it stayed there as
+// well.
+func TestWhoGoesLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{MaxEntries: 16, MaxPerAuthor: 16})
+		store := &leavingStore{Store: w.state, leave: func() {}}
+		w.state = store
+		w.start()
+		w.relay.put(announce(alice, now()))
+		for i := range 100 {
+			ctx, cancel := context.WithCancel(t.Context())
+			store.leave = cancel
+			_, _ = w.p.Submit(ctx, proposes(relaytest.NewKey(fmt.Sprint("eve", i%10)), now(), i, fmt.Sprint(i)), true)
+			cancel()
+			wait(10 * time.Second)
+		}
+		store.leave = func() {}
+		kept := 0
+		for _, err := range store.Keys(t.Context(), "purgatory/entry/") {
+			require.NoError(t, err)
+			kept++
+		}
+		require.Equal(t, len(w.p.Held(nostrFilter{})), kept)
+		require.Positive(t, w.p.Status().Displaced)
+		w.stop()
 	})
 }

@@ -200,6 +200,8 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 		return e, 0, nil, nil, err
 	}
 	defer unlock()
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
 	now := time.Now()
 	p.mu.Lock()
 	v = p.ledger.Check(now, e)
@@ -242,6 +244,13 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 	return e, v, replaced, displaced, nil
 }
 
+// outlasting is a context that does not end with another one: that is over when a client goes, and
+// what is written then for nobody counts for nothing that bounds what waits. Who sends events
+// and goes could fill the disk.
+func (p *Purgatory) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
+}
+
 // isFixed reports whether an entry must not give way: the clock ends it, or a look goes by it
 // that may move branches and tags for it. One looks at all pull requests of a repository: that
 // keeps none of these, since a look that finds that one does not wait any more lets it be.
@@ -266,6 +275,8 @@ func (p *Purgatory) isInUse(e ledger.Entry) bool {
 // now. It may come again: nothing is remembered of it. The repository of an announcement
 // goes; the refs of a pull request are found at the hourly check.
 func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
 	p.stats.drop("displaced")
 	if err := p.strikeDisplaced(ctx, old); err != nil { // after a restart it waits again
 		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
