@@ -15,6 +15,7 @@ type heldEvent struct {
 	source Source
 	size   int64
 	stats  *relayStats // of the relay that brought it, nil if none did
+	tries  int         // how often there was no room for it before it was held
 }
 
 // holds remembers where what the Policy holds came from. One that is forgotten is

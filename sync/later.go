@@ -31,9 +31,10 @@ const (
 )
 
 // laterTurns says when what there was no room for has its turn again. It belongs to the
-// writer, but for known.
+// writer, but for known and more.
 type laterTurns struct {
 	known     atomic.Bool // relays are: what is asked for by its id is asked of whoever had it
+	more      atomic.Bool // there is something of which the writer was not told
 	any       bool        // there is something
 	askAt     time.Time
 	hurrying  bool

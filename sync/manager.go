@@ -183,13 +183,11 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
-// It never blocks. Nothing is remembered of it, as of what is [Later]: the next pass over what
-// relays have brings it again.
+// It never blocks. The event is kept and judged again like what is [Later]; after a few times
+// only its id is, and a later daily pass brings it.
 func (m *SyncManager) Postponed(event *nostr.Event) {
 	if id, err := filters.ParseEventID(event.ID); err == nil {
-		m.ingest.holds.get(id, true)
-		m.ingest.known.forget(id)
-		m.ingest.rejected.forget(id)
+		m.ingest.displaced(event, id)
 	}
 	m.feed.removed(event)
 }

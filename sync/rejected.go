@@ -92,11 +92,6 @@ const (
 // tries is how often there was no room for an event that came.
 func (f fate) tries() int { return int(f >> laterShift) }
 
-// tried counts one more time.
-func (f fate) tried() fate {
-	return f&^fateLater | fate(min(f.tries()+1, laterTries))<<laterShift //nolint:gosec // three bits
-}
-
 const (
 	// laterFirst is how long the id of an event counts as known for which there was no
 	// room, doubling each time that it comes and there is none, up to laterMost: the daily
@@ -104,7 +99,8 @@ const (
 	laterFirst = time.Hour
 	laterMost  = 20 * time.Hour
 	// laterAsks is up to how many times such an event is asked for by its id, within a
-	// day. After that it is for the passes to bring it.
+	// day, and how often one is kept whole that was held and gave way: else those for which
+	// there is no room would take turns for ever. After that it is for the passes to bring it.
 	laterAsks = 4
 )
 
@@ -232,6 +228,7 @@ type note struct {
 	waits    bool  // keep it whole as long as there is room
 	fresh    bool  // keep it whole for a moment
 	later    bool  // there is no room for it now: keep it whole to be judged again
+	tries    int   // with that: how often it gave way before, after which only the id is kept
 	cost     int64 // given back to the relay if the event is accepted
 }
 
@@ -248,14 +245,14 @@ func (r *rejected) add(n note) (d dropped) {
 	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
 		e.author = shortKey(author)
 	}
-	tried := e.flags.tried() & fateLater
+	tried := fate(min(max(e.flags.tries(), n.tries)+1, laterTries)) << laterShift //nolint:gosec // three bits
 	e.flags = e.flags&^(fateAsked|fateJudged|fateLater) | n.flags
 	r.release1(e)
 	r.link(e, n.deps)
 	if n.later {
 		e.flags |= tried
 	}
-	if n.waits || n.fresh || n.later {
+	if n.waits || n.fresh || n.later && n.tries < laterAsks {
 		in := &r.wait
 		switch {
 		case n.fresh:

@@ -163,6 +163,16 @@ func (r *rejected) inTurn(most int, last, now time.Time) (turn []*waitingEvent) 
 	return turn
 }
 
+// tries is how often there was no room for an event.
+func (r *rejected) tries(id filters.EventID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.get(id); e != nil {
+		return e.flags.tries()
+	}
+	return 0
+}
+
 // judging takes an event out of those for which there was no room: it is judged or saved
 // again until that works. How often there was none is remembered.
 func (r *rejected) judging(id filters.EventID) {

@@ -26,6 +26,9 @@ func (g *ingest) writeLoop(ctx context.Context) {
 		case <-g.wake:
 			g.turn.Add(1)
 			g.unsettled.Add(1) // what waits is taken out of where it is remembered
+			if g.later.more.Swap(false) {
+				g.later.come()
+			}
 			keys, all := g.takeFulfilled()
 			waiting := g.arrived(ctx, keys)
 			if all {
@@ -467,6 +470,29 @@ func (g *ingest) postpone(j *job, reason string) {
 	g.done(j)
 }
 
+// displaced has an event judged again for which the Policy has no room any more. Data that
+// it waits for may come in minutes, and the relay that had it is not asked for it again
+// before the next pass. Any goroutine may say so.
+func (g *ingest) displaced(ev *nostr.Event, id filters.EventID) {
+	h, known := g.holds.get(id, true)
+	if !known { // since before our start
+		h.source.Kind = CatchUp
+	}
+	if h.size == 0 {
+		h.size = int64(len(ev.String())) + 512
+	}
+	g.note(note{
+		incoming: Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.InFlight), stats: h.stats,
+		later: true, tries: h.tries,
+	})
+	g.known.forget(id)
+	g.later.more.Store(true)
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
 // unwanted counts an event that is not stored.
 func (g *ingest) unwanted(j *job, reason string) {
 	j.became(false)
@@ -551,9 +577,10 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	j.refund(2)
 	j.became(true)
 	g.known.add(j.key.id)
+	tries := g.rejected.tries(j.key.id)
 	g.rejected.stored(j.key.id)
 	g.counters.held.Add(1)
-	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats})
+	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: tries})
 	if j.incoming.Event.Kind == filters.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil {
 			g.feed.hold(a)

@@ -119,5 +119,6 @@ func (s *Sync) Held(e *nostr.Event) { s.manager.Held(e) }
 // Removed is that of the SyncManager: what the policy held will not be released.
 func (s *Sync) Removed(e *nostr.Event) { s.manager.Removed(e) }
 
-// Postponed is that of the SyncManager: what the policy held may come again.
+// Postponed is that of the SyncManager: what the policy held finds no room any more, and is
+// judged again.
 func (s *Sync) Postponed(e *nostr.Event) { s.manager.Postponed(e) }

@@ -29,8 +29,8 @@ type Host struct {
 	// Removed tells the SyncManager that an event will not be served:
 	// [relaysync.SyncManager.Removed].
 	Removed func(event *nostr.Event)
-	// Postponed tells the SyncManager that an event waits no longer for want of room, and may
-	// come again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
+	// Postponed tells the SyncManager that an event waits no longer for want of room, and is
+	// to be judged again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
 	Postponed func(event *nostr.Event)
 	// Lists reports whether an announcement makes its repository ours:
 	// [relaysync.Policy].

@@ -1,0 +1,74 @@
+package sync_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// cramped is a policy that holds states, and notes from where and when they came.
+type cramped struct {
+	relaysync.Policy
+	judged  []time.Time
+	sources []relaysync.Source
+}
+
+func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	v, err := p.Policy.Judge(ctx, ev, src, view)
+	if err == nil && v.Decision == relaysync.Accept && ev.Kind == filters.KindState {
+		p.judged, p.sources = append(p.judged, time.Now()), append(p.sources, src)
+		v.Decision = relaysync.Hold
+	}
+	return v, err
+}
+
+func (p *cramped) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+
+// What was held and gave way to others is not forgotten until the daily pass: it is judged
+// again in minutes, from memory. That has an end where it gives way each time.
+func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
+	for name, direct := range map[string]bool{"synced": false, "submitted": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				policy := &cramped{Policy: newKeeper(t).Policy}
+				r, owner := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+				defer r.stop()
+				after(time.Minute)
+				state := owner.State(at(0), "repo", nil, "")
+				if direct {
+					v, err := r.manager.Judge(t.Context(), state)
+					require.NoError(t, err)
+					require.Equal(t, relaysync.Hold, v.Decision)
+				} else {
+					a.Publish(state)
+					after(10 * time.Second)
+				}
+				require.Len(t, policy.judged, 1)
+				sent := a.Traffic().EventsSent
+				for i := range 4 {
+					r.manager.Postponed(state)
+					after(90 * time.Second)
+					require.Len(t, policy.judged, i+2)
+					require.Equal(t, policy.sources[0], policy.sources[i+1])
+				}
+				require.Equal(t, sent, a.Traffic().EventsSent, "nobody is asked for it")
+				r.manager.Postponed(state)
+				after(12 * time.Hour)
+				require.Len(t, policy.judged, 5, "there is an end")
+				after(14 * time.Hour)
+				if !direct {
+					require.Len(t, policy.judged, 6, "the daily pass brings it")
+				}
+			})
+		})
+	}
+}
