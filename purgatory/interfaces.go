@@ -266,7 +266,7 @@ type Maintained struct {
 	Removed   int           // packs that went
 	Freed     int64         // bytes; negative if what is there has grown
 	Pruned    bool          // it was looked for what nothing names any more
-	Unnamed   int64         // bytes of what that has found and left, for its grace; if Pruned
+	Unnamed   int64         // bytes at most of what that has found and left, for its grace; if Pruned
 	Locked    time.Duration // the longest time for which the lock was held
 }
 

@@ -64,12 +64,13 @@ type upkeep struct {
 	done purgatory.Maintained
 
 	// what there was when it began
-	packs []packFile // those that may go
-	kept  []string   // packs that are kept from garbage collection; their names
-	size  int64      // of all packs
-	loose int        // objects with a file of their own
-	tips  []nip34.ObjectID
-	named []nip34.ObjectID // by logs and by events that wait
+	packs  []packFile // those that may go
+	kept   []string   // packs that are kept from garbage collection; their names
+	size   int64      // of all packs
+	marked int64      // of those that we keep, for what has just come and may have no name any more
+	loose  int        // objects with a file of their own
+	tips   []nip34.ObjectID
+	named  []nip34.ObjectID // by logs and by events that wait
 
 	unpaid bool // a pack stays though not all of it is named
 }
@@ -194,7 +195,7 @@ func (u *upkeep) begin(ctx context.Context) error {
 		return fmt.Errorf("sweeping: %w", err)
 	}
 	if u.how.Prune { // who has something wait for ever would have all stay that came for others
-		if err := unmark(u.f.files, u.dir, u.now.Add(-leftAfter)); err != nil {
+		if err := unmark(u.f.files, u.dir, u.now.Add(-min(leftAfter, u.how.Grace))); err != nil {
 			return fmt.Errorf("removing marks: %w", err)
 		}
 	}
@@ -214,13 +215,17 @@ func (u *upkeep) begin(ctx context.Context) error {
 
 // look lists the packs.
 func (u *upkeep) look() error {
-	u.packs, u.kept, u.size, u.done.Packs = nil, nil, 0, 0
+	u.packs, u.kept, u.size, u.marked, u.done.Packs = nil, nil, 0, 0, 0
 	folder := filepath.Join(u.dir, "objects", "pack")
 	entries, err := u.f.files.ReadDir(folder)
 	if err != nil {
 		return err
 	}
 	came, err := linked(u.f.files, u.dir)
+	if err != nil {
+		return err
+	}
+	ours, err := marks(u.f.files, u.dir)
 	if err != nil {
 		return err
 	}
@@ -248,6 +253,9 @@ func (u *upkeep) look() error {
 		u.done.Packs++
 		if _, kept := names[base+".keep"]; kept {
 			u.kept = append(u.kept, base)
+			if slices.Contains(ours, filepath.Join(folder, base)) {
+				u.marked += p.size
+			}
 			continue
 		}
 		x, err := openIndex(u.f.files, filepath.Join(folder, name), u.id)
@@ -594,7 +602,7 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 	if err != nil {
 		return err
 	}
-	u.done.Pruned = true
+	u.done.Pruned, u.done.Unnamed = true, u.marked // to find out what of that is named is not worth a walk
 	for _, p := range u.packs {
 		if p.cruft {
 			u.done.Unnamed += p.size

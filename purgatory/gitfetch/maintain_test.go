@@ -561,3 +561,35 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 	require.False(t, k.has(young))
 	require.Zero(t, done.Unnamed)
 }
+
+// What gives way shortly after it has come is still marked: it was taken for gone, and room
+// for as much again was given, any number of times in an hour. It goes with the rest, and
+// counts until then.
+func TestWhatIsMarkedCountsUntilItGoes(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	before := make(map[string]bool)
+	k := keeping(t, f, dir)
+	for _, pack := range k.packs() {
+		before[pack] = true
+	}
+	gone := packed(t, dir, main, strings.Repeat("gave way", 1000))
+	for _, pack := range k.packs() {
+		if !before[pack] {
+			require.NoError(t, os.WriteFile(strings.TrimSuffix(pack, ".pack")+".keep", []byte(keepNote), 0o600))
+		}
+	}
+	k.how.Prune, k.how.Grace = true, time.Minute
+	done := k.maintain()
+	require.True(t, done.Pruned)
+	require.True(t, k.has(gone))
+	require.Positive(t, done.Unnamed, "it is there")
+	k.later(2 * time.Minute)
+	done = k.maintain()
+	require.True(t, done.Pruned)
+	require.False(t, k.has(gone))
+	require.Zero(t, done.Unnamed)
+	require.True(t, k.has(main))
+}
