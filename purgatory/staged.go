@@ -96,7 +96,12 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		if room, err := p.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
-		err := r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		done, err := p.engine.fetches.reserve(ctx, r.ref, true, u.Bytes) // what lies there counts for nobody yet
+		if err != nil {
+			return err
+		}
+		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		done()
 		switch {
 		case err == nil:
 			p.step("taken")
