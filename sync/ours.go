@@ -60,9 +60,61 @@ func (g *ingest) deletesOurs(ev *nostr.Event) bool {
 	return ok && slices.ContainsFunc(ids, func(id filters.EventID) bool { return roots.rootBy(id, author) })
 }
 
+// mostAbout is for how many owners it is looked whether an event is expected to be refused.
+const mostAbout = 8
+
 // about returns whose repositories an event of ours is about: the first that it names, or
-// that of the first root event. It is zero for what names none.
-func (g *ingest) about(ev *nostr.Event) filters.PubKey {
+// that of the first root event; of a maintainer's state, all those who list its author. It is
+// zero for what names none. A deletion of something in another's repository is about its
+// author: it says nothing of what the others delete there.
+func (g *ingest) about(ev *nostr.Event, author filters.PubKey) []filters.PubKey {
+	switch ev.Kind {
+	case filters.KindAnnouncement:
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && g.essential(ev) {
+			return []filters.PubKey{a.Ref.Owner}
+		}
+	case filters.KindState:
+		if s, err := nip34.ParseState(ev); err == nil {
+			return g.ownersOf(s.Ref)
+		}
+	case filters.KindDeletion:
+		for _, a := range nip34.Addresses(ev) {
+			ref, ok := a.Repo()
+			if !ok || a.PubKey != author {
+				continue
+			}
+			if owners := g.ownersOf(ref); owners[0] != (filters.PubKey{}) {
+				return owners
+			}
+		}
+		return []filters.PubKey{author}
+	}
+	return []filters.PubKey{g.names(ev)}
+}
+
+// ownersOf returns the owner of a repository that is announced, else those who list its owner
+// as a maintainer of theirs.
+func (g *ingest) ownersOf(ref filters.RepoRef) (owners []filters.PubKey) {
+	if g.view.Announced(ref) {
+		return []filters.PubKey{ref.Owner}
+	}
+	for _, a := range g.view.Announcements(ref.Identifier) {
+		if len(owners) == mostAbout {
+			break
+		}
+		if nip34.Maintains(ref.Owner, []*nip34.Announcement{a}) {
+			owners = append(owners, a.Ref.Owner)
+		}
+	}
+	if len(owners) == 0 {
+		return []filters.PubKey{{}}
+	}
+	return owners
+}
+
+// names returns the owner of the first repository that an event names, or that of the first
+// root event; zero if there is none.
+func (g *ingest) names(ev *nostr.Event) filters.PubKey {
 	for _, a := range nip34.Addresses(ev) {
 		if ref, ok := a.Repo(); ok && g.view.Announced(ref) {
 			return ref.Owner
@@ -114,8 +166,13 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 	essential := false
 	if author, err := filters.ParsePubKey(d.event.PubKey); err == nil && live && j.ours {
 		essential = g.essential(d.event)
-		j.category = categoryOf(d.event.Kind, g.about(d.event))
-		j.lane, j.recorded = w.laneFor(author, j.category, essential), true
+		j.recorded = true
+		for _, owner := range g.about(d.event, author) {
+			j.category = categoryOf(d.event.Kind, owner)
+			if j.lane = w.laneFor(author, j.category); j.lane == trustedLane {
+				break
+			}
+		}
 	}
 	patient := j.lane == trustedLane && (essential || !c.signs.slowFor(slowMost))
 	cost, from, wait := w.try(j.size, j.lane, live)

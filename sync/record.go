@@ -45,13 +45,12 @@ type record struct {
 	categories map[category]int // how many were refused that nothing has paid for
 }
 
-// trusts reports whether an event is not expected to be refused. What is essential is trusted,
-// whoever else sends its kind.
-func (r *record) trusts(author filters.PubKey, of category, essential bool) bool {
+// trusts reports whether an event is not expected to be refused.
+func (r *record) trusts(author filters.PubKey, of category) bool {
 	if r.distrusts(author) {
 		return false
 	}
-	return essential || r.good.count(author) > 0 || r.categories[r.category(of)] < distrust
+	return r.good.count(author) > 0 || r.categories[r.category(of)] < distrust
 }
 
 // distrusts reports whether an author is known for what is refused.

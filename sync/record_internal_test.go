@@ -22,23 +22,23 @@ func TestRecordIsBoundedAndForgives(t *testing.T) {
 	for range 100 {
 		r.judged(spammer, pull, false)
 	}
-	assert.False(t, r.trusts(spammer, issue, true), "whatever it sends")
+	assert.False(t, r.trusts(spammer, issue), "whatever it sends")
 	for range distrust {
 		r.judged(spammer, issue, true)
 	}
-	assert.True(t, r.trusts(spammer, issue, true), "for good")
+	assert.True(t, r.trusts(spammer, issue), "for good")
 	for i := range 10_000 {
 		r.judged(key(10+i), categoryOf(filters.KindPullRequest+i%1_000, key(1)), false)
 	}
-	assert.True(t, r.trusts(known, pull, false))
-	assert.False(t, r.trusts(key(3), pull, false))
-	assert.False(t, r.trusts(key(3), categoryOf(2_000, key(1)), false))
-	assert.True(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(2)), false), "nobody sends those")
-	assert.True(t, r.trusts(key(3), categoryOf(filters.KindState, key(1)), true))
+	assert.True(t, r.trusts(known, pull))
+	assert.False(t, r.trusts(key(3), pull))
+	assert.False(t, r.trusts(key(3), categoryOf(2_000, key(1))))
+	assert.True(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(2))), "nobody sends those")
+	assert.True(t, r.trusts(key(3), categoryOf(filters.KindState, key(1))))
 	for i := range 10_000 {
 		r.judged(key(20_000+i), categoryOf(filters.KindPullRequest+i%5, key(1+i)), false)
 	}
-	assert.False(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(30_000)), false), "there are too many to tell them apart")
+	assert.False(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(30_000))), "there are too many to tell them apart")
 	assert.LessOrEqual(t, len(r.good.young)+len(r.good.old), recordAuthors)
 	assert.LessOrEqual(t, len(r.bad.young)+len(r.bad.old), recordAuthors)
 	assert.LessOrEqual(t, len(r.categories), recordCategories+len(filters.Kinds())+1)

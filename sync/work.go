@@ -239,11 +239,11 @@ func (w *work) give(n int64, of lane) {
 }
 
 // laneFor returns what a live event of ours takes from.
-func (w *work) laneFor(author filters.PubKey, of category, essential bool) lane {
+func (w *work) laneFor(author filters.PubKey, of category) lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.record.trusts(author, of, essential):
+	case w.record.trusts(author, of):
 		return trustedLane
 	case w.record.distrusts(author):
 		return oursLane

@@ -42,12 +42,12 @@ func TestNewcomersBorrow(t *testing.T) {
 		w = newWork(most)
 		one := filters.PubKey{1}
 		pull := categoryOf(filters.KindPullRequest, filters.PubKey{9})
-		assert.Equal(t, trustedLane, w.laneFor(one, pull, false))
+		assert.Equal(t, trustedLane, w.laneFor(one, pull))
 		for range distrust {
 			w.judged(one, pull, false)
 		}
-		assert.Equal(t, oursLane, w.laneFor(one, pull, false))
-		assert.Equal(t, newcomerLane, w.laneFor(filters.PubKey{2}, pull, false))
-		assert.Equal(t, trustedLane, w.laneFor(filters.PubKey{2}, categoryOf(filters.KindPullRequest, filters.PubKey{8}), false))
+		assert.Equal(t, oursLane, w.laneFor(one, pull))
+		assert.Equal(t, newcomerLane, w.laneFor(filters.PubKey{2}, pull))
+		assert.Equal(t, trustedLane, w.laneFor(filters.PubKey{2}, categoryOf(filters.KindPullRequest, filters.PubKey{8})))
 	})
 }

@@ -1,0 +1,68 @@
+package sync_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Whoever owns a repository here can name maintainers whose keys are new. States of which
+// nothing is taken, by more of them than are remembered, had the reading of an honest relay
+// wait: what came behind them was nine minutes late after ten, and ever later.
+func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{Policy: fullOf{relaysync.NewGRASPPolicy(identity), relaysync.Reject}}, "a.example")
+		defer r.stop()
+		after(5 * time.Minute)
+		mallory := relaytest.NewCheapKey("mallory")
+		tags, maintainers := mallory.Hosted(at(0), "evil", us, "a.example").Tags, nostr.Tag{"maintainers"}
+		var keys []*relaytest.Key
+		for i := range 200 {
+			keys = append(keys, relaytest.NewCheapKey(fmt.Sprint("maintainer", i)))
+			maintainers = append(maintainers, keys[i].Hex())
+		}
+		r.save(mallory.Event(at(0), filters.KindAnnouncement, "", append(tags, maintainers)...))
+		slowest, honest := time.Duration(0), map[*nostr.Event]time.Time{}
+		look := func() {
+			for ev, at := range honest {
+				if r.has(ev) {
+					slowest = max(slowest, time.Since(at))
+					delete(honest, ev)
+				}
+			}
+		}
+		after(10 * time.Second)
+		began := time.Now()
+		for n := 0; time.Since(began) < 8*time.Minute; n++ {
+			if n%400 == 0 {
+				state := owner.State(at(0), "repo", nil, "")
+				issue := relaytest.NewCheapKey(fmt.Sprint("newcomer", n)).Issue(at(0), owner.Ref("repo"), fmt.Sprint("honest", n))
+				a.Publish(state, issue)
+				honest[state], honest[issue] = time.Now(), time.Now()
+			}
+			k := keys[n%len(keys)]
+			a.Publish(k.Event(at(0), filters.KindState, fmt.Sprint(spam, n), nostr.Tag{"d", "evil"}))
+			time.Sleep(time.Second / 45)
+			look()
+		}
+		look()
+		for _, at := range honest {
+			slowest = max(slowest, time.Since(at))
+		}
+		t.Logf("the slowest took %v, %d are missing, dropped %v", slowest, len(honest), r.manager.Status().Events.Dropped)
+		assert.Less(t, slowest, 10*time.Second)
+	})
+}
