@@ -275,7 +275,7 @@ func (p *Plan) hash(it Item) uint64 {
 // back the times noted before lie ahead of those that events bear: whatever is
 // fetched since then is fetched since earlier. What is known to be complete starts
 // anew with the next Settled.
-func (p *Plan) onClockJumped(in ClockJumped) {
+func (p *Plan) onClockJumped(now time.Time, in ClockJumped) {
 	back := max(0, -in.By)
 	earlier := func(t *time.Time) {
 		if !t.IsZero() {
@@ -283,7 +283,7 @@ func (p *Plan) onClockJumped(in ClockJumped) {
 		}
 	}
 	p.settledAt = time.Time{}
-	p.owners.jumped(in.By)
+	p.owners.jumped(in.By, now)
 	for _, r := range p.relays {
 		r.since = r.since.Add(in.By)
 	}

@@ -232,8 +232,9 @@ func (p *Plan) alsoPoll(r *relay, items []Item, now time.Time) {
 	}
 	last := l.groups[len(l.groups)-1]
 	for _, g := range p.groups(items, nil) {
-		kind := p.want.infos[g.items[0]].kind
-		if kind == p.want.infos[last.items[0]].kind && len(last.items)+len(g.items) <= filters.MaxValues {
+		// Of the last group there may be nothing left that is wanted.
+		alike := len(last.items) == 0 || p.want.infos[g.items[0]].kind == p.want.infos[last.items[0]].kind
+		if alike && len(last.items)+len(g.items) <= filters.MaxValues {
 			last.items = append(last.items, g.items...)
 			continue
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -137,6 +138,34 @@ func TestLayer1ComesFirst(t *testing.T) {
 	lives := only[OpenLive](effects)
 	require.Len(t, lives, 1)
 	assert.Equal(t, "layer1", showFilters(lives[0].Filters))
+}
+
+// What was polled last is not wanted any more, and something new is: the plan failed on
+// the group of which nothing was left, and with it all there is.
+func TestPollOfWhatIsLeft(t *testing.T) {
+	c := defaults()
+	c.PollFilters = 1000
+	p, u, now := newPlan(c), relayURL(t, "a"), start
+	p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	limits := Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}
+	settle(p, now, u, p.Step(now, Connected{Relay: u, Epoch: 1, Limits: limits}))
+	polled := func() map[string]bool {
+		keys := make(map[string]bool)
+		for _, g := range p.relays[u].live.poll.groups {
+			maps.Copy(keys, keysOf(p.itemFilters(g.items)...))
+		}
+		return keys
+	}
+	key := func(n int) string { return "e " + rootID(n).String() }
+	require.True(t, polled()[key(1)])
+	p.Step(now, Changes{Roots: []RootChange{{ID: rootID(1)}, {ID: rootID(2)}}})
+	for range 3 {
+		now = now.Add(c.PollEvery)
+		settle(p, now, u, p.Step(now, Tick{}))
+	}
+	require.False(t, polled()[key(1)])
+	settle(p, now, u, p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 3)))
+	assert.True(t, polled()[key(3)])
 }
 
 // P37: with nine of ten relays dead, an honest one that comes back is dialed at

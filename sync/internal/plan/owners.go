@@ -245,8 +245,9 @@ func (s *owners) dropGone(now time.Time) {
 	})
 }
 
-// jumped has nobody get older, or younger, by a clock that is set.
-func (s *owners) jumped(by time.Duration) {
+// jumped has nobody get older, or younger, by a clock that is set: not even those who came
+// of age by it before that was known.
+func (s *owners) jumped(by time.Duration, now time.Time) {
 	for key, t := range s.tenures {
 		t.since = t.since.Add(by)
 		if !t.goneAt.IsZero() {
@@ -254,8 +255,10 @@ func (s *owners) jumped(by time.Duration) {
 		}
 		s.tenures[key] = t
 	}
-	for _, o := range s.of {
-		o.since, o.growsAt = o.since.Add(by), o.growsAt.Add(by) // of all alike: their order stays
+	for _, key := range slices.SortedFunc(maps.Keys(s.of), filters.PubKey.Compare) {
+		o := s.of[key]
+		o.since = o.since.Add(by)
+		s.age(o, now)
 	}
 }
 

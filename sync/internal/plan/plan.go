@@ -156,7 +156,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Settled:
 		p.onSettled(now, in)
 	case ClockJumped:
-		p.onClockJumped(in)
+		p.onClockJumped(now, in)
 	case Tick:
 		for r := range p.timers.due(now) {
 			p.touch(r)

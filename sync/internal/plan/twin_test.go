@@ -11,9 +11,10 @@ import (
 // are computed naively, and lets each come to an end.
 func TestWorlds(t *testing.T) {
 	daily, crowded, resumed, narrow := 0, 0, 0, 0
-	methods := make(map[LiveMethod]int)
+	methods, all := make(map[LiveMethod]int), make(drawn)
 	for seed := range uint64(60) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 300})
+		w.drawn = all
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
@@ -34,6 +35,30 @@ func TestWorlds(t *testing.T) {
 	require.Less(t, crowded, 180, "too many relays had no room")
 	require.Less(t, daily, 30, "too many histories were repaired by a daily pass")
 	require.InDelta(t, 30, narrow, 15, "with and without the states in layer 1")
+	all.complete(t)
+}
+
+// TestLongWorlds is the same with hours and days between what happens, in which owners
+// come of age, or are forgotten, and passes over history, audits and sweeps are due.
+func TestLongWorlds(t *testing.T) {
+	daily, jumps, audits := 0, 0, 0
+	for seed := range uint64(20) {
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 4)), 300})
+		w.long = true
+		t.Cleanup(func() { dump(t, w, seed) })
+		w.run()
+		w.finish()
+		if w.daily {
+			daily++
+		}
+		jumps += w.jumps
+		audits += w.audits
+		w.log = nil
+	}
+	t.Logf("histories with a daily pass: %d, jumps of the clock: %d, audits: %d", daily, jumps, audits)
+	require.Greater(t, daily, 15)
+	require.Greater(t, jumps, 20)
+	require.Greater(t, audits, 20)
 }
 
 // TestCalmWorlds is the same with short times and no overlap, so that an event that

@@ -1,11 +1,18 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
+	"net/netip"
+	"os"
+	"reflect"
+	"regexp"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
@@ -14,7 +21,7 @@ import (
 
 // more draws one of the rarer inputs.
 func (w *world) more() {
-	switch w.src.n(7) {
+	switch w.src.n(12) {
 	case 0:
 		if u, c := w.connection(); c != nil {
 			in := LimitsChanged{Relay: u, Epoch: w.epoch(u), Limits: w.limits()}
@@ -25,6 +32,9 @@ func (w *world) more() {
 		}
 	case 1:
 		in := Named{Relay: w.url()}
+		if w.src.n(4) == 0 {
+			in.Relay = filters.RelayURL{}
+		}
 		for range w.src.n(4) {
 			in.IDs = append(in.IDs, rootID(w.src.n(30)))
 		}
@@ -32,7 +42,7 @@ func (w *world) more() {
 	case 2:
 		w.step(Unserved{Relay: w.url(), IDs: []filters.EventID{rootID(w.src.n(30))}})
 	case 3, 4:
-		w.step(Settled{At: w.now.Add(-time.Duration(w.src.n(30)) * time.Second)})
+		w.settle(w.now.Add(-time.Duration(w.src.n(30)) * time.Second))
 		if w.src.n(2) == 0 {
 			w.kept = w.plan.Kept()
 		}
@@ -41,6 +51,221 @@ func (w *world) more() {
 	case 6:
 		u := w.url()
 		w.step(Useful{Relay: u, Epoch: w.epoch(u)})
+	case 7, 8:
+		w.skip()
+	case 9:
+		w.step(Saving{Nothing: w.src.n(2) == 0})
+	case 10:
+		w.jump()
+	case 11:
+		w.refuse()
+	}
+}
+
+// settle has everything dealt with, but for what came from one relay, whose mark stays.
+func (w *world) settle(at time.Time) {
+	in := Settled{At: at}
+	u := w.url()
+	r := w.plan.relays[u]
+	if r == nil || w.src.n(3) > 0 {
+		w.step(in)
+		return
+	}
+	mark := r.mark
+	in.Except = map[filters.RelayURL]struct{}{u: {}}
+	w.step(in)
+	w.must(r.mark.Equal(mark), "the mark of a relay of whose events some are not dealt with")
+}
+
+// skip has something left out of what comes live.
+func (w *world) skip() {
+	u, c := w.connection()
+	if c == nil {
+		return
+	}
+	var live []string
+	for _, keys := range c.live {
+		live = slices.AppendSeq(live, maps.Keys(keys))
+	}
+	slices.Sort(live)
+	if live = slices.Compact(live); len(live) == 0 {
+		return
+	}
+	if key := live[w.src.n(len(live))]; key != "kinds" {
+		w.miss(u, key)
+	}
+	w.step(Skipped{Relay: u, Epoch: c.epoch, Since: w.now.Add(-time.Duration(w.src.n(3)) * time.Second)})
+}
+
+// jump sets the clock. It is the only one there is here, so that what waits for some time
+// comes later or sooner; events bear the new time from now on.
+func (w *world) jump() {
+	by := []time.Duration{-time.Hour, -40 * time.Second, -3 * time.Second, 40 * time.Second, 5 * time.Minute}[w.src.n(5)]
+	if w.long && w.src.n(2) == 0 {
+		by = []time.Duration{time.Hour, 30 * time.Hour, 40 * 24 * time.Hour}[w.src.n(3)]
+	}
+	w.jumps++
+	w.now, w.shift, w.back = w.now.Add(by), w.shift+by, w.back+max(0, -by)
+	w.earliest = min(w.earliest, w.now.Unix())
+	w.step(ClockJumped{By: by})
+}
+
+// refuse has an attempt end before there was one.
+func (w *world) refuse() {
+	for _, u := range w.urls {
+		if c := w.conns[u]; c != nil && !c.connected {
+			w.step(DialFailed{Relay: u, Epoch: c.epoch, NotDialed: true})
+			return
+		}
+	}
+}
+
+// addresses are where relays are found: at two of them several.
+var addresses = []netip.Prefix{{}, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
+
+// worldTenure is since when an owner has had a repository served, and since when none.
+type worldTenure struct{ since, goneAt time.Time }
+
+// after takes over what an input has to do to the plan, and checks that it did.
+func (w *world) after(in Input) {
+	switch in := in.(type) {
+	case DialFailed:
+		w.checkRefused(in)
+	case Connected:
+		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+			delete(w.refusals, in.Relay)
+		}
+	case Restore:
+		clear(w.served)
+		for _, k := range in.Tenures {
+			w.served[k.Owner] = worldTenure{k.Since, w.now}
+		}
+		w.checkRestored(in)
+	case ClockJumped:
+		for key, t := range w.served {
+			t.since = t.since.Add(in.By)
+			if !t.goneAt.IsZero() {
+				t.goneAt = t.goneAt.Add(in.By)
+			}
+			w.served[key] = t
+		}
+	}
+	w.serve()
+	if _, ok := in.(Settled); ok {
+		maps.DeleteFunc(w.served, func(_ filters.PubKey, t worldTenure) bool {
+			return !t.goneAt.IsZero() && w.now.Sub(t.goneAt) > 24*time.Hour
+		})
+	}
+}
+
+// serve finds out anew which owners have a repository served.
+func (w *world) serve() {
+	now := make(map[filters.PubKey]bool)
+	for ref, rc := range w.repos {
+		if rc.Level == LevelFull && len(rc.Relays) > 0 {
+			now[ref.Owner] = true
+		}
+	}
+	for key := range now {
+		t, known := w.served[key]
+		if !known || !t.goneAt.IsZero() && w.now.Sub(t.goneAt) > 24*time.Hour {
+			t.since = w.now
+		}
+		w.served[key] = worldTenure{since: t.since}
+	}
+	for key, t := range w.served {
+		if !now[key] && t.goneAt.IsZero() {
+			w.served[key] = worldTenure{t.since, w.now}
+		}
+	}
+}
+
+// checkServed compares since when owners are here, and what they weigh for it.
+func (w *world) checkServed() {
+	for key, t := range w.served {
+		got, ok := w.plan.owners.tenures[key]
+		w.must(ok && got.since.Equal(t.since) && got.goneAt.Equal(t.goneAt), "since when an owner is here")
+		if !t.goneAt.IsZero() {
+			continue
+		}
+		weight := uint64(0)
+		for _, a := range ages {
+			if !w.now.Before(t.since.Add(a.after)) {
+				weight = a.weight
+			}
+		}
+		w.must(w.plan.owners.of[key].weight == weight, "what an owner weighs at its age")
+	}
+	w.must(len(w.served) == len(w.plan.owners.tenures), "of how many owners it is known since when they are here")
+}
+
+// checkRefused checks when a relay is tried again that we refused to dial: after a while
+// that doubles up to ten minutes, and never sooner than it was to be.
+func (w *world) checkRefused(in DialFailed) {
+	r := w.plan.relays[in.Relay]
+	if !w.failing || r == nil {
+		return
+	}
+	if !in.NotDialed {
+		delete(w.refusals, in.Relay)
+		w.must(r.retryAt.Equal(in.RetryAt), "when a relay that failed is tried again")
+		return
+	}
+	w.refusals[in.Relay]++
+	least := min(w.plan.cfg.RetryBase<<(w.refusals[in.Relay]-1), 10*time.Minute)
+	wait := r.retryAt.Sub(w.now)
+	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("refused for the %d. time, and tried again after %v", w.refusals[in.Relay], wait))
+}
+
+// checkRestored checks what is left of what was kept: what is of use.
+func (w *world) checkRestored(in Restore) {
+	var want []Kept
+	for _, k := range in.Relays {
+		if !k.Mark.After(w.now) && !w.now.After(k.Mark.Add(w.plan.cfg.QuickReconnect)) {
+			want = append(want, k)
+		}
+	}
+	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
+	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
+}
+
+// drawn counts for each type of input how often each of its fields was not zero.
+type drawn map[reflect.Type]map[string]int
+
+func (d drawn) note(in Input) {
+	v := reflect.ValueOf(in)
+	if d[v.Type()] == nil {
+		d[v.Type()] = make(map[string]int)
+	}
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for f := range v.Type().Fields() {
+		if !v.FieldByIndex(f.Index).IsZero() {
+			d[v.Type()][f.Name]++
+		}
+	}
+}
+
+// complete checks that each input there is was drawn, with each of its fields: what is not
+// may do what it likes in a world.
+func (d drawn) complete(t *testing.T) {
+	src, err := os.ReadFile("messages.go")
+	require.NoError(t, err)
+	types := make(map[string]reflect.Type)
+	for typ := range d {
+		types[typ.Name()] = typ
+	}
+	found := regexp.MustCompile(`(?m)^func \((\w+)\) input\(\)`).FindAllSubmatch(src, -1)
+	require.NotEmpty(t, found)
+	for _, m := range found {
+		typ := types[string(m[1])]
+		if !assert.NotNil(t, typ, "%s is never drawn", m[1]) || typ.Kind() != reflect.Struct {
+			continue
+		}
+		for f := range typ.Fields() {
+			assert.Positive(t, d[typ][f.Name], "%s is never drawn with %s", m[1], f.Name)
+		}
 	}
 }
 
@@ -50,7 +275,7 @@ func (w *world) calmInput() {
 	switch w.src.n(20) {
 	case 0:
 		w.step(w.changes())
-	case 1, 2, 17, 18:
+	case 1, 2, 17:
 		w.dialed()
 	case 3:
 		w.lose()
@@ -71,8 +296,14 @@ func (w *world) calmInput() {
 		if w.src.n(3) == 0 {
 			w.more()
 		}
+	case 18:
+		if w.src.n(4) == 0 {
+			w.jump()
+			return
+		}
+		w.dialed()
 	case 19:
-		w.step(Settled{At: w.now})
+		w.settle(w.now)
 		if w.src.n(2) == 0 {
 			w.kept = w.plan.Kept()
 		}
@@ -122,9 +353,19 @@ func (w *world) tracked(ref filters.RepoRef) []filters.EventID {
 // restart kills the process. What it kept is from its end, or from earlier. The next
 // one may be configured otherwise.
 func (w *world) restart() {
-	in := Restore{Relays: w.kept}
+	in := Restore{Relays: w.kept, Tenures: w.plan.Tenures()}
 	if w.src.n(2) == 0 {
 		in.Relays = w.plan.Kept()
+	}
+	for _, u := range w.urls {
+		if w.src.n(3) > 0 {
+			continue
+		}
+		k := Standing{Relay: u, Good: w.src.n(2) == 0}
+		if w.src.n(2) == 0 {
+			k.UsefulAt = w.now.Add(-time.Duration(w.src.n(100)) * time.Hour)
+		}
+		in.Known = append(in.Known, k)
 	}
 	w.now = w.now.Add(time.Duration(w.src.n(300)) * time.Second)
 	w.note(clock(w.now) + " restart")
@@ -135,10 +376,16 @@ func (w *world) restart() {
 	}
 	w.plan = newPlan(cfg)
 	w.lastEpoch, w.lastBatch, w.lastLive = 0, 0, 0
+	clear(w.refusals)
 	clear(w.conns)
 	unchecked := w.unchecked
 	w.unchecked = true // the new plan does not know yet what is wanted
+	fewer := w.src.n(5) == 0
+	if fewer {
+		w.plan.cfg.MaxRelays = w.src.n(4)
+	}
 	w.step(in)
+	w.plan.cfg.MaxRelays = cfg.MaxRelays
 	// What is not wanted is not known any more.
 	maps.DeleteFunc(w.repos, func(_ filters.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone })
 	var snap Snapshot
@@ -164,6 +411,11 @@ func (w *world) restart() {
 	}
 	w.unchecked = unchecked
 	w.kept = w.plan.Kept()
+	for _, k := range in.Known {
+		if r := w.plan.relays[k.Relay]; r != nil && !fewer {
+			w.must(r.good == k.Good && r.usefulAt.Equal(k.UsefulAt), "what was known of a relay")
+		}
+	}
 }
 
 // checkUnproven counts the relays that have yet to prove themselves.

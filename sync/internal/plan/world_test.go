@@ -29,7 +29,7 @@ type world struct {
 	bootstrap map[filters.RelayURL]bool
 
 	conns  map[filters.RelayURL]*worldConn
-	missed map[filters.RelayURL]map[string][]int64 // key -> times of events that we don't have
+	missed map[filters.RelayURL]map[string][]worldEvent // key -> events that we don't have
 
 	crowded   map[filters.RelayURL]bool
 	lastEpoch uint64
@@ -43,6 +43,17 @@ type world struct {
 	methods  map[LiveMethod]int // seen
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
+	long     bool               // hours pass, and days
+	jumps    int                // of the clock
+	audits   int
+	earliest int64         // that it has shown
+	shift    time.Duration // by which it was set in all
+	back     time.Duration // and set back, by which timers are late here
+	drawn    drawn         // inputs, and which fields of them were set
+	served   map[filters.PubKey]worldTenure
+	refusals map[filters.RelayURL]int // to dial, in a row
+
+	failing bool // the attempt that the last input ended was under way
 }
 
 // worldConn is what a relay sees of us.
@@ -56,7 +67,14 @@ type worldConn struct {
 
 type worldBatch struct {
 	Batch
-	at int64
+	at     int64
+	passed time.Duration
+}
+
+// worldEvent is when an event was made, by the clock, and when it was published.
+type worldEvent struct {
+	at     int64
+	passed time.Duration
 }
 
 // source yields numbers below n. done: there are no more.
@@ -96,9 +114,13 @@ func newWorld(t testing.TB, src source) *world {
 		roots:     make(map[filters.EventID]map[filters.RepoRef]bool),
 		bootstrap: make(map[filters.RelayURL]bool),
 		conns:     make(map[filters.RelayURL]*worldConn),
-		missed:    make(map[filters.RelayURL]map[string][]int64),
+		missed:    make(map[filters.RelayURL]map[string][]worldEvent),
 		crowded:   make(map[filters.RelayURL]bool),
 		methods:   make(map[LiveMethod]int),
+		drawn:     make(drawn),
+		earliest:  start.Unix(),
+		served:    make(map[filters.PubKey]worldTenure),
+		refusals:  make(map[filters.RelayURL]int),
 	}
 }
 
@@ -115,6 +137,9 @@ func (w *world) input() {
 		return
 	}
 	w.now = w.now.Add([]time.Duration{0, time.Second, 0, 40 * time.Second, 0, 3 * time.Minute, 0, 20 * time.Minute}[w.src.n(8)])
+	if w.long && w.src.n(8) == 0 {
+		w.now = w.now.Add([]time.Duration{time.Hour, 7 * time.Hour, 23 * time.Hour, 24 * time.Hour, 8 * 24 * time.Hour}[w.src.n(5)])
+	}
 	switch w.src.n(20) {
 	case 0, 1:
 		w.step(w.changes())
@@ -197,9 +222,13 @@ func (w *world) dialed() {
 	for _, u := range w.urls {
 		if c := w.conns[u]; c != nil && !c.connected {
 			if w.src.n(3) == 0 {
-				w.step(DialFailed{Relay: u, Epoch: w.epoch(u), RetryAt: w.now.Add(time.Duration(1+w.src.n(200)) * time.Second), Good: w.src.n(2) == 0})
+				in := DialFailed{Relay: u, Epoch: w.epoch(u), Good: w.src.n(2) == 0, NotDialed: w.src.n(3) == 0}
+				if !in.NotDialed {
+					in.RetryAt = w.now.Add(time.Duration(1+w.src.n(200)) * time.Second)
+				}
+				w.step(in)
 			} else {
-				w.step(Connected{Relay: u, Epoch: w.epoch(u), Limits: w.limits()})
+				w.step(Connected{Relay: u, Epoch: w.epoch(u), Limits: w.limits(), Address: addresses[w.src.n(len(addresses))]})
 			}
 			return
 		}
@@ -223,7 +252,7 @@ func (w *world) lose() {
 	if c == nil {
 		return
 	}
-	in := Lost{Relay: u, Epoch: w.epoch(u), AliveAt: w.now.Add(-time.Duration(w.src.n(60)) * time.Second), RetryAt: w.now.Add(time.Duration(1+w.src.n(100)) * time.Second)}
+	in := Lost{Relay: u, Epoch: w.epoch(u), AliveAt: w.now.Add(-time.Duration(w.src.n(60)) * time.Second), RetryAt: w.now.Add(time.Duration(1+w.src.n(100)) * time.Second), Good: w.src.n(2) == 0}
 	in.Cursors = make(map[BatchID][]Cursor)
 	for _, id := range slices.Sorted(maps.Keys(c.batches)) {
 		if w.src.n(4) > 0 {
@@ -245,6 +274,9 @@ func (w *world) done() {
 	if in.Result >= Failed && w.src.n(5) > 0 {
 		in.Cursors = w.cursors(c.batches[id])
 	}
+	if in.Result == Failed {
+		in.Unsaved, in.Late = w.src.n(4) == 0, w.src.n(4) == 0
+	}
 	w.step(in)
 }
 
@@ -263,7 +295,11 @@ func (w *world) cursors(b worldBatch) (out []Cursor) {
 func (w *world) closeLive() {
 	if u, c := w.connection(); c != nil && len(c.live) > 0 {
 		ids := slices.Sorted(maps.Keys(c.live))
-		w.step(LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()})
+		in := LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()}
+		if w.src.n(3) == 0 {
+			in.Since = w.now.Add(-time.Duration(1+w.src.n(20)) * time.Second)
+		}
+		w.step(in)
 	}
 }
 
@@ -296,6 +332,7 @@ func (w *world) wake() {
 
 // step hands an input to the plan and to the model, and checks what comes of it.
 func (w *world) step(in Input) {
+	w.drawn.note(in)
 	w.before(in)
 	effects := w.plan.Step(w.now, in)
 	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
@@ -303,9 +340,13 @@ func (w *world) step(in Input) {
 		w.note("> " + show(e))
 		w.perform(e)
 	}
+	w.after(in)
 	if !w.unchecked {
 		w.check()
 	}
 }
+
+// passed is how much time has passed, however the clock was set.
+func (w *world) passed() time.Duration { return w.now.Sub(start) - w.shift }
 
 func (w *world) note(line string) { w.log = append(w.log, line) }

@@ -42,6 +42,7 @@ func (w *world) check() {
 	}
 	w.checkUnproven()
 	w.checkOwners()
+	w.checkServed()
 	require.Equal(t, dialing, p.dialing)
 	require.Len(t, p.connected, connected)
 	require.LessOrEqual(t, p.young.all, p.cfg.MaxDials)
@@ -121,7 +122,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		return // its tick is due
 	}
 	if !r.live.postponed.IsZero() {
-		require.Less(t, w.now.Sub(r.live.postponed), mostPostponed)
+		require.Less(t, w.now.Sub(r.live.postponed), mostPostponed+w.back)
 		require.NotZero(t, len(r.todo)+len(r.batches), "what is it put off for?")
 		return
 	}

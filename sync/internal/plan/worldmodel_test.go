@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -39,7 +40,9 @@ func (w *world) before(in Input) {
 			}
 		}
 	case DialFailed:
-		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
+		c := w.conns[in.Relay]
+		w.failing = c != nil && c.epoch == in.Epoch && !c.connected
+		if c != nil && c.epoch == in.Epoch {
 			delete(w.conns, in.Relay)
 		}
 	case Lost:
@@ -71,6 +74,7 @@ func (w *world) before(in Input) {
 func (w *world) wantChanges(c Changes) {
 	for _, rc := range c.Repos {
 		w.wantRepo(rc)
+		w.serve()
 	}
 	for _, rc := range c.Roots {
 		w.wantRoot(rc)
@@ -205,10 +209,15 @@ func (w *world) publish() {
 			}
 		}
 	}
+	w.miss(u, key)
+}
+
+// miss has a relay get an event that we do not have.
+func (w *world) miss(u filters.RelayURL, key string) {
 	if w.missed[u] == nil {
-		w.missed[u] = make(map[string][]int64)
+		w.missed[u] = make(map[string][]worldEvent)
 	}
-	w.missed[u][key] = append(w.missed[u][key], w.now.Unix())
+	w.missed[u][key] = append(w.missed[u][key], worldEvent{w.now.Unix(), w.passed()})
 	w.note(fmt.Sprintf("%s event %s %s", clock(w.now), short(u), key))
 }
 
@@ -218,7 +227,7 @@ func (w *world) fetched(u filters.RelayURL, b worldBatch, got []Cursor) {
 		if i >= len(got) || got[i] == CursorStart {
 			continue
 		}
-		until, since := b.at, int64(0)
+		until, since := int64(math.MaxInt64), int64(0)
 		if q.Until != 0 {
 			until = min(until, q.Until)
 		}
@@ -235,7 +244,9 @@ func (w *world) fetched(u filters.RelayURL, b worldBatch, got []Cursor) {
 			if len(w.missed[u][key]) == 0 {
 				continue
 			}
-			w.missed[u][key] = slices.DeleteFunc(w.missed[u][key], func(at int64) bool { return since <= at && at <= until })
+			w.missed[u][key] = slices.DeleteFunc(w.missed[u][key], func(ev worldEvent) bool {
+				return since <= ev.at && ev.at <= until && ev.passed <= b.passed
+			})
 		}
 	}
 }
@@ -261,6 +272,7 @@ func (w *world) perform(e Effect) {
 	case Forget:
 		require.Nil(t, w.wanted(e.Relay), "T2: forgotten though wanted")
 		delete(w.missed, e.Relay)
+		delete(w.refusals, e.Relay)
 	case OpenLive:
 		c := conn(e.Relay, e.Epoch)
 		require.Greater(t, e.Live, w.lastLive)
@@ -284,10 +296,13 @@ func (w *world) perform(e Effect) {
 			require.LessOrEqual(t, filters.Size(q.Filter), c.limits.MaxMessage/2)
 			require.Equal(t, e.Batch.Kind == Recent || e.Batch.Kind == Audit, q.Filter.Since != nil)
 			if e.Batch.Kind == Recent {
-				require.Greater(t, int64(*q.Filter.Since), start.Add(-time.Hour).Unix(), "T7")
+				require.Greater(t, int64(*q.Filter.Since), w.earliest-int64(time.Hour/time.Second), "T7")
 			}
 		}
-		c.batches[e.Batch.ID] = worldBatch{e.Batch, w.now.Unix()}
+		if e.Batch.Kind == Audit {
+			w.audits++
+		}
+		c.batches[e.Batch.ID] = worldBatch{e.Batch, w.now.Unix(), w.passed()}
 	case Cancel:
 		c := conn(e.Relay, e.Epoch)
 		require.Contains(t, c.batches, e.Batch)
