@@ -1,9 +1,13 @@
 package sync
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -388,6 +392,127 @@ func TestIndexVanish(t *testing.T) {
 				roots++
 			}
 			assert.Equal(t, roots, n)
+		}
+	}
+}
+
+// faulty is a Store whose step number fails fails: a question, or an event on its way.
+type faulty struct {
+	Store
+	fails, steps int
+}
+
+var errFault = errors.New("disk on fire")
+
+func (f *faulty) step() error {
+	if f.steps++; f.steps == f.fails {
+		return errFault
+	}
+	return nil
+}
+
+func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		for ev, err := range f.Store.Events(ctx, filter) {
+			if err = cmp.Or(err, f.step()); err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if err := f.step(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[Stamp, error] {
+	return func(yield func(Stamp, error) bool) {
+		for st, err := range f.Store.Stamps(ctx, filter) {
+			if err = cmp.Or(err, f.step()); err != nil {
+				yield(Stamp{}, err)
+				return
+			}
+			if !yield(st, nil) {
+				return
+			}
+		}
+		if err := f.step(); err != nil {
+			yield(Stamp{}, err)
+		}
+	}
+}
+
+func (f *faulty) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+	if err := f.step(); err != nil {
+		return nil, err
+	}
+	return f.Store.Has(ctx, ids)
+}
+
+func (f *faulty) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+	if err := f.step(); err != nil {
+		return false, err
+	}
+	return f.Store.Deleted(ctx, ev)
+}
+
+// Whatever is asked of a View, and whichever step of the Store fails for it: it says so,
+// or answers what it would have without. That something is not there is no answer then: a
+// Policy would refuse for good what it should have taken.
+func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
+	store := &twinStore{}
+	store.save(testAnnouncement(1, 1, "x", 1, "ours"))
+	for i := range 3 {
+		store.save(testEvent(10+i, 1621, 2, 1, tagRepo(testRepo(1, "x"))))
+		store.save(testEvent(20+i, 1111, 3, 1, tagEvent(10+i)))
+	}
+	store.save(testEvent(30, filters.KindVanish, 4, 1, nostr.Tag{"relay", "wss://elsewhere.example"}))
+	coordinates := func(author int) nip34.Coordinates {
+		return nip34.Coordinates{Kind: filters.KindAnnouncement, Author: testKey(author).String(), Identifier: "x"}
+	}
+	var many []filters.EventID
+	for i := range idsAtOnce + 100 {
+		many = append(many, testID(i))
+	}
+	// what is there, and what is not
+	questions := map[string][]any{
+		"Event":     {testID(10), testID(99)},
+		"Events":    {[]filters.EventID{testID(10), testID(21), testID(99)}, many},
+		"Addressed": {[]nip34.Coordinates{coordinates(1)}, []nip34.Coordinates{coordinates(2)}},
+		"Mentioned": {testID(10), testID(99)},
+		"Wrote":     {testKey(2), testKey(4), testKey(9)},
+	}
+	view := reflect.TypeFor[View]()
+	for m := range view.Methods() {
+		if m.Type.NumIn() == 0 || m.Type.In(0) != reflect.TypeFor[context.Context]() {
+			continue // it reads no Store
+		}
+		require.NotEmpty(t, questions[m.Name], "%s is not in this test", m.Name)
+		for _, q := range questions[m.Name] {
+			ask := func(fails int) (answer any, err error, steps int) {
+				f := &faulty{Store: store, fails: fails}
+				x := newIndex(f, listsByName)
+				out := reflect.ValueOf(x).MethodByName(m.Name).Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.ValueOf(q)})
+				err, _ = out[1].Interface().(error)
+				return out[0].Interface(), err, f.steps
+			}
+			want, err, steps := ask(0)
+			require.NoError(t, err)
+			require.Positive(t, steps, m.Name)
+			told := 0
+			for fails := 1; fails <= steps; fails++ {
+				got, err, _ := ask(fails)
+				if err == nil {
+					assert.Equal(t, want, got, "%s of %v, step %d of %d", m.Name, q, fails, steps)
+					continue
+				}
+				assert.ErrorIs(t, err, errFault)
+				told++
+			}
+			assert.Positive(t, told, "%s never tells of a failure", m.Name)
 		}
 	}
 }

@@ -42,20 +42,28 @@ func listsByName(a *nip34.Announcement) bool { return a.Name != "foreign" }
 
 func tagRepo(ref filters.RepoRef) nostr.Tag { return nostr.Tag{"a", ref.String()} }
 
+const allRelays = "ALL_RELAYS"
+
 func tagEvent(n int) nostr.Tag { return nostr.Tag{"e", testID(n).String()} }
 
-// twinStore is a Store as simple as can be: a list and the rules of NIP-01 and
-// NIP-09.
+// twinStore is a Store as simple as can be: a list and the rules of NIP-01, NIP-09 and
+// NIP-62.
 type twinStore struct {
 	mu     sync.Mutex
 	events []*nostr.Event
 	dels   []*nostr.Event
+	gone   []*nostr.Event // requests to vanish that concern us
 	fail   error
 	// during is called while Events is under way, after the first one.
 	during func()
 }
 
 func (s *twinStore) covered(ev *nostr.Event) bool {
+	if ev.Kind != filters.KindVanish && slices.ContainsFunc(s.gone, func(v *nostr.Event) bool {
+		return v.PubKey == ev.PubKey && ev.CreatedAt <= v.CreatedAt
+	}) {
+		return true
+	}
 	return slices.ContainsFunc(s.dels, func(d *nostr.Event) bool {
 		if d.PubKey != ev.PubKey || ev.Kind == filters.KindDeletion {
 			return false
@@ -90,6 +98,10 @@ func (s *twinStore) save(ev *nostr.Event) bool {
 	s.events = append(s.events, ev)
 	if ev.Kind == filters.KindDeletion {
 		s.dels = append(s.dels, ev)
+		s.events = slices.DeleteFunc(s.events, s.covered)
+	}
+	if ev.Kind == filters.KindVanish && ev.Tags.FindWithValue("relay", allRelays) != nil {
+		s.gone = append(s.gone, ev)
 		s.events = slices.DeleteFunc(s.events, s.covered)
 	}
 	return true
@@ -273,7 +285,7 @@ func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 	for i := range n {
 		at := nostr.Timestamp(rnd.IntN(6))
 		author := rnd.IntN(3)
-		switch r := ref(); rnd.IntN(6) {
+		switch r := ref(); rnd.IntN(7) {
 		case 0, 1:
 			name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
 			events = append(events, testAnnouncement(i, author, r.Identifier, at, name))
@@ -292,6 +304,9 @@ func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 				continue
 			}
 			events = append(events, testEvent(i, 1, author, at))
+		case 6:
+			where := []string{allRelays, "wss://elsewhere.example", "wss://elsewhere.example"}[rnd.IntN(3)]
+			events = append(events, testEvent(i, filters.KindVanish, author, at/2, nostr.Tag{"relay", where}))
 		}
 	}
 	return events
