@@ -63,7 +63,7 @@ type Config struct {
 	// MaxEntries bounds the events that wait, MaxBytes about what they take up
 	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for
 	// those who have a say in repositories that are served: strangers may have any number of
-	// keys. When no place is left, one of whoever has many gives way: of an author first, then
+	// keys. Half is left to strangers, if they want it: who is served may list any, too. When no place is left, one of whoever has many gives way: of an author first, then
 	// of who gets many pull requests, then of a relay that brought many. Who has few of all
 	// that gives way in the order in which they came, and not within a thirtieth of Hold.
 	// Nothing is remembered of what gave way, so that it may come again. What has expired

@@ -54,8 +54,8 @@ type Entry struct {
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool
-	// Trusted: its author had a say in a repository that was served when it came. It never
-	// gives way to a stranger who has few places.
+	// Trusted: its author had a say in a repository that was served when it came. It gives
+	// way to a stranger who has few places only where such entries have more than half of all.
 	Trusted bool
 	// From is the relay that brought it, without the path; empty if somebody submitted it.
 	From string

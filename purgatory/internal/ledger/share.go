@@ -322,9 +322,15 @@ func (l *Ledger) dependents(e *Entry, kept Kept) (out []*Entry) {
 func (l *Ledger) yields(now time.Time, e *Entry, kept Kept) *place {
 	from := l.pool(e)
 	if !e.Trusted && l.strangers.all().plus(e.sum()).within(sum{l.cfg.Entries - l.cfg.Kept, l.cfg.Bytes - l.cfg.KeptBytes}) {
-		// The trusted have borrowed the places of strangers: whoever has many of them gives back.
+		// The trusted have borrowed the places of strangers: whoever has many of them gives back,
+		// and of more than half of all the oldest do. Who is served may list very many keys.
 		if x := l.yieldsAt(now, byAuthor, l.trusted, e, kept); x != nil {
 			return x
+		}
+		if !l.trusted.all().within(sum{l.cfg.Entries / 2, l.cfg.Bytes / 2}) {
+			if x := l.yieldsAt(now, byAll, l.trusted, e, kept); x != nil {
+				return x
+			}
 		}
 	}
 	for at := range levels {
@@ -360,7 +366,7 @@ func (l *Ledger) yieldsAt(now time.Time, at level, in *pool, e *Entry, kept Kept
 		return nil
 	}
 	would := l.has(e, at, in)
-	equals := would > l.many(at) && s.burden() < would+l.cost(e)/s.weight
+	equals := at == byAll || would > l.many(at) && s.burden() < would+l.cost(e)/s.weight
 	if of, _ := e.owner(at); equals && in.of[at][of] != nil {
 		s = in.of[at][of]
 	}

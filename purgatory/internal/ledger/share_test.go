@@ -81,8 +81,8 @@ func naive(l *Ledger, now time.Time, e Entry) map[filters.EventID]bool {
 		if most <= many {
 			return nil, would > many
 		}
-		equals := would > many
-		if equals {
+		equals := at == byAll || would > many
+		if equals && at != byAll {
 			part := cost
 			if at == byRelay && e.From == "" {
 				part /= 32
@@ -116,6 +116,9 @@ func naive(l *Ledger, now time.Time, e Entry) map[filters.EventID]bool {
 	}
 	if !e.Trusted && strangers < l.cfg.Entries-l.cfg.Kept {
 		if out, _ := try(byAuthor, true); len(out) > 0 {
+			return out
+		}
+		if out, _ := try(byAll, true); 2*(len(all)-strangers) > l.cfg.Entries && len(out) > 0 {
 			return out
 		}
 	}
@@ -410,6 +413,28 @@ func TestTrustedStay(t *testing.T) {
 	fill(l, start, 1000, 300, func(n int) Entry { return stranger(n, Announcement, n, "a") })
 	require.Positive(t, l.strangers.sum.n)
 	require.GreaterOrEqual(t, l.trusted.sum.n, 10)
+}
+
+// A repository that is served may list hundreds of keys. However many places these have, each
+// few, half of all is left to strangers, when those that have them have stayed.
+func TestTrustedKeepNobodyOut(t *testing.T) {
+	l := New(roomy())
+	each := func(n int) Entry {
+		e := stranger(n, State, n, "a")
+		e.Trusted = true
+		return e
+	}
+	newcomer := func(n int) Entry { return stranger(n, Announcement, n, "b") }
+	fill(l, start, 0, 80, each)
+	require.Equal(t, 80, l.trusted.sum.n)
+	fill(l, start.Add(time.Second), 1000, 80, newcomer)
+	require.Equal(t, 80, l.trusted.sum.n, "not before they have stayed")
+	now := start.Add(2 * time.Minute)
+	fill(l, now, 2000, 80, newcomer)
+	require.Equal(t, 40, l.trusted.sum.n)
+	require.Equal(t, 40, l.strangers.sum.n)
+	fill(l, now, 3000, 80, each)
+	require.Equal(t, 40, l.strangers.sum.n)
 }
 
 // BenchmarkDisplace is an event that comes when all 8,750 places of strangers are taken.
