@@ -252,6 +252,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	t.Logf("all: %.1f MiB, the owner: %.1f MiB", float64(sum)/mib, float64(own)/mib)
 	require.Less(t, sum, int64(10*mib), "all that lies on the disk")
 	require.Less(t, own, int64(4*mib))
-	_, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib/2)
+	done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib/2)
 	require.NoError(t, err)
+	done()
 }

@@ -110,6 +110,13 @@ func (f *faultyFolder) RemoveAll(name string) error {
 
 func (f *faultyFolder) FS() fs.FS { return faultyTree{f.folder.FS(), f} }
 
+// heal has nothing fail any more.
+func (f *faultyFolder) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n = -1
+}
+
 func (f *faultyFolder) failed() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,6 +267,8 @@ func (h *handled) life() {
 	require.NoError(h.t, h.r.Close())
 	h.open()
 	h.owned(y)
+	h.f.heal()
+	h.r.idle(h.t)
 	require.NoError(h.t, h.r.Close())
 }
 

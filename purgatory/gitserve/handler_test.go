@@ -113,6 +113,11 @@ func newRig(t *testing.T, cfg Config) *rig {
 	var err error
 	r.git, err = New(r.repos, r.authority, cfg)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			r.git.idle(t)
+		}
+	})
 	server := httptest.NewServer(r.git.Before(http.NotFoundHandler()))
 	t.Cleanup(server.Close)
 	t.Cleanup(r.git.Close)

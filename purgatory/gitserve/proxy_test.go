@@ -153,7 +153,10 @@ func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 				_, err = io.ReadAll(conn)
 				require.NoError(t, err)
 				at.RemoteAddr = "127.0.0.1:1" // the proxy's
-				_, ok := r.git.fetches.places.try(r.git.party(at, owner.Ref("x")))
+				leave, ok := r.git.fetches.places.try(r.git.party(at, owner.Ref("x")))
+				if ok {
+					t.Cleanup(leave)
+				}
 				return ok
 			}
 			n := 0

@@ -55,6 +55,13 @@ type usage struct {
 	users int           // who has it open, or waits for the lock
 }
 
+// newUsage is that of a repository that nobody uses yet.
+func newUsage() *usage {
+	u := &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1)}
+	u.lock <- struct{}{}
+	return u
+}
+
 // incoming has what is not there yet, and what is not there any more.
 const incoming = "incoming"
 
@@ -154,8 +161,7 @@ func (r *Repositories) enter(ref filters.RepoRef) *usage {
 	defer r.mu.Unlock()
 	u := r.inUse[ref]
 	if u == nil {
-		u = &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1)}
-		u.lock <- struct{}{}
+		u = newUsage()
 		r.inUse[ref] = u
 	}
 	u.users++
@@ -282,7 +288,9 @@ func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error
 		r.mu.Unlock()
 		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
 	}
-	u := &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1), users: 1}
+	u := newUsage()
+	<-u.lock
+	u.users++
 	r.inUse[ref] = u
 	r.mu.Unlock()
 	defer r.leave(ref, u)
@@ -630,9 +638,20 @@ var configs = map[nip34.ObjectFormat]string{
 		"[extensions]\n\tobjectformat = sha256\n",
 }
 
-// make lays out an empty repository aside and moves it to its place.
+// make lays out an empty repository aside and moves it to its place. If that fails nothing
+// is left aside: on a full disk it is tried again and again.
 func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectFormat) error {
 	tmp := r.fresh()
+	if err := r.layOut(tmp, ref, format); err != nil {
+		return errors.Join(err, r.root.RemoveAll(tmp))
+	}
+	if err := r.place(tmp, at); err != nil {
+		return errors.Join(err, r.root.RemoveAll(tmp), r.discard(at)) // it may be gone after a loss of power
+	}
+	return nil
+}
+
+func (r *Repositories) layOut(tmp string, ref filters.RepoRef, format nip34.ObjectFormat) error {
 	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"} {
 		if err := r.root.Mkdir(path.Join(tmp, d), 0o700); err != nil {
 			return err
@@ -650,9 +669,6 @@ func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectF
 		if err := r.sync(path.Join(tmp, d)); err != nil {
 			return err
 		}
-	}
-	if err := r.place(tmp, at); err != nil {
-		return errors.Join(err, r.discard(at)) // it may be gone after a loss of power
 	}
 	return nil
 }

@@ -37,7 +37,12 @@ func newRepositories(t testing.TB) *Repositories {
 	t.Helper()
 	r, err := Open(filepath.Join(t.TempDir(), "git"))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	t.Cleanup(func() {
+		if !t.Failed() {
+			r.idle(t)
+		}
+		require.NoError(t, r.Close())
+	})
 	return r
 }
 

@@ -407,20 +407,22 @@ func (a *arrival) keep(ref filters.RepoRef, client string, tips map[filters.Even
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	s.did()
-	if err := root.root.Rename(a.folder, path.Join(area, u.Name)); err != nil {
+	to := path.Join(area, u.Name)
+	if err := root.root.Rename(a.folder, to); err != nil {
+		return fmt.Errorf("keeping an upload: %w", err)
+	}
+	a.folder = to // it is removed from there, if it may not be on the disk
+	s.did()
+	if err := root.sync(area); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	a.kept = true
-	s.did()
 	s.mu.Lock()
 	gone := s.book.Keep(a.grant, u)
 	s.ended[endedReplaced] += uint64(len(gone))
 	s.schedule()
 	s.mu.Unlock()
 	s.drop(gone)
-	if err := root.sync(area); err != nil {
-		return fmt.Errorf("keeping an upload: %w", err)
-	}
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package gitserve
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -159,11 +158,10 @@ func (r *Repositories) sweepPushes() error {
 		if !ok {
 			name, ok = strings.CutPrefix(e.Name(), lockMark)
 		}
-		owner, repo, has := strings.Cut(name, "-")
-		if _, err := hex.DecodeString(owner); !ok || !has || err != nil {
-			continue
+		if !ok {
+			continue // it was about to come or go
 		}
-		at := path.Join(owner, repo)
+		at := strings.Replace(name, "-", "/", 1) // as marked has it
 		if _, err := r.root.Stat(path.Join(at, "HEAD")); err != nil {
 			errs = append(errs, ifExists(err)) // if it is there, its mark must stay
 			continue

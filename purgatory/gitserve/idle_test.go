@@ -1,0 +1,68 @@
+package gitserve
+
+import (
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every test ends with nobody here: whoever still counts as one that uses a repository or has
+// a place keeps others out for good, and no single answer shows that.
+
+// idle checks that nobody uses a repository any more, that nothing is left of what was half
+// done, and that as much is staged as the disk has.
+func (r *Repositories) idle(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	require.Empty(t, r.inUse, "somebody still uses a repository")
+	r.mu.Unlock()
+	left, err := fs.ReadDir(r.root.FS(), incoming)
+	require.NoError(t, err)
+	require.Empty(t, left, "something is half done, or marked as if it were")
+	folders, err := fs.ReadDir(r.root.FS(), area)
+	require.NoError(t, err)
+	s := r.staging
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, folders, s.book.Len()+len(s.stuck), "uploads are on the disk that nobody knows, or known and gone")
+	if s.book.Len() == 0 {
+		require.Zero(t, s.book.Bytes(), "room is taken for nothing")
+	}
+}
+
+// idle checks that nobody has a place, waits for one or is charged for anything. The handler
+// is closed.
+func (h *Handler) idle(t testing.TB) {
+	t.Helper()
+	h.staging.idle(t)
+	for _, l := range []lane{h.pushes, h.fetches, h.asks} {
+		l.places.idle(t)
+		l.visits.room.idle(t)
+		l.visits.mu.Lock()
+		require.Empty(t, l.visits.here)
+		require.Zero(t, l.visits.kept)
+		require.Empty(t, l.visits.of)
+		l.visits.mu.Unlock()
+	}
+	c := h.ceiling
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := int64(0)
+	for folder, s := range c.sizes {
+		require.Equal(t, s.measured, s.bytes, "a push is charged that has gone: %s", folder)
+		require.Zero(t, s.coming, folder)
+		require.LessOrEqual(t, s.theirs, s.measured, folder)
+		sum += s.disk
+	}
+	require.Equal(t, sum, c.sum, "all together do not have what each has")
+}
+
+func (p *places) idle(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Zero(t, p.taken)
+	require.Empty(t, p.waiting)
+	require.Empty(t, p.shares, "somebody is remembered who has nothing")
+}

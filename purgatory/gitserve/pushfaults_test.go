@@ -1,0 +1,197 @@
+package gitserve
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// faultyAuthority fails when its folder says so.
+type faultyAuthority struct {
+	*rationer
+	f *faultyFolder
+}
+
+func (a faultyAuthority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+	if err := a.f.step("authorised", ref.Identifier); err != nil {
+		return nil, err
+	}
+	return a.rationer.Authorised(ctx, ref)
+}
+
+func (a faultyAuthority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+	if err := a.f.step("tip", ref.Identifier); err != nil {
+		return nip34.ObjectID{}, false, err
+	}
+	return a.rationer.Tip(ctx, ref, id)
+}
+
+func (a faultyAuthority) Pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) error {
+	if err := a.f.step("pushed", ref.Identifier); err != nil {
+		return err
+	}
+	return a.rationer.Pushed(ctx, ref, names)
+}
+
+func (a faultyAuthority) Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
+	if err := a.f.step("ration", ref.Identifier); err != nil {
+		return nil, err
+	}
+	return a.rationer.Ration(ctx, ref, dir, ids, bytes)
+}
+
+// pushed is a server to which everything is pushed once.
+type pushed struct {
+	*authority
+	t     *testing.T
+	f     *faultyFolder
+	repos *Repositories
+	git   *Handler
+	log   bytes.Buffer // written to by one request at a time
+}
+
+// newPushed serves an empty repository, in which the n-th thing that is done fails.
+func newPushed(t *testing.T, n int, known, state map[string]string) *pushed {
+	t.Helper()
+	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{n: n}, repos: newRepositories(t)}
+	require.NoError(t, p.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	p.f.folder, p.repos.root = p.repos.root, p.f
+	p.repos.flush = func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) }
+	var err error
+	p.git, err = New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, Config{
+		MinFreeDisk: 1, MaxOwnerBytes: 1 << 30, Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+	})
+	require.NoError(t, err)
+	p.git.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
+	return p
+}
+
+// push is the answer to a request.
+func (p *pushed) push(body string) (status int, said string) {
+	w := httptest.NewRecorder()
+	p.git.ServeHTTP(w, httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
+	return w.Code, w.Body.String()
+}
+
+// has is what is there: the refs, and for which events something is staged.
+func (p *pushed) has(names ...string) (out []string) {
+	for _, name := range names {
+		_, err := os.Stat(filepath.Join(p.repos.dir, filepath.FromSlash(place(owner.Ref("x"))), filepath.FromSlash(name)))
+		if err == nil {
+			out = append(out, name)
+		}
+		if id, of := strings.CutPrefix(name, "refs/nostr/"); of && len(p.repos.Staged(owner.Ref("x"), eventID(p.t, id))) > 0 {
+			out = append(out, "staged "+name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Everything that a push meets fails once: who says what may be pushed, the folder, the
+// disk. Who pushed is told, and not that he may not push; what he is told was done was done,
+// and nothing else; nobody counts as being there; and when he pushes again all is as if
+// nothing had failed.
+func TestEachFaultOfAPushIsTold(t *testing.T) {
+	r := newRig(t, Config{})
+	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
+	pack, err := cmd.Output()
+	require.NoError(t, err)
+	const main = "refs/heads/main"
+	waits, comes := "refs/nostr/"+event, "refs/nostr/"+stranger(1)
+	add := func(names ...string) (body string) {
+		var lines []string
+		for i, name := range names {
+			line := null + " " + r.tip + " " + name
+			if i == 0 {
+				line += "\x00report-status"
+			}
+			lines = append(lines, line)
+		}
+		return packet(lines...) + string(pack)
+	}
+	for name, push := range map[string]struct {
+		refs []string
+		then []string // what is there when nothing fails
+		gone bool     // the branch was there, and goes
+	}{
+		"a branch":            {refs: []string{main}, then: []string{main}},
+		"a branch goes":       {refs: []string{main}, gone: true},
+		"for an event":        {refs: []string{waits}, then: []string{waits}},
+		"for none that came":  {refs: []string{comes}, then: []string{"staged " + comes}},
+		"a branch and events": {refs: []string{main, waits, comes}, then: []string{main, waits, "staged " + comes}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, told := add(push.refs...), 0
+			if push.gone {
+				body = packet(r.tip + " " + null + " " + main + "\x00report-status")
+			}
+			for n := 1; ; n++ {
+				p := newPushed(t, n, map[string]string{event: r.tip}, map[string]string{main: r.tip})
+				if push.gone {
+					p.f.n = -1
+					_, said := p.push(add(main))
+					require.Contains(t, said, "ok "+main)
+					p.refs, p.f.done, p.f.n = map[string]string{}, 0, n
+				}
+				before := p.has(push.refs...)
+				status, said := p.push(body)
+				what, after := p.f.failed(), p.has(push.refs...)
+				if what != "" && status != http.StatusOK {
+					told++
+					require.GreaterOrEqual(t, status, 500, "%d: %s: %s", n, what, said)
+					require.Equal(t, before, after, "%d: %s: half of it was done", n, what)
+				}
+				for _, why := range []string{refusedNoState, refusedState, refusedTip, refusedMeanwhile} {
+					require.NotContains(t, said, why, "%d: %s", n, what)
+				}
+				for _, ref := range push.refs {
+					done := slices.ContainsFunc(push.then, func(there string) bool { return strings.HasSuffix(there, ref) && slices.Contains(after, there) })
+					if push.gone {
+						done = !slices.Contains(after, ref)
+					}
+					require.Equal(t, done, strings.Contains(said, "ok "+ref), "%d: %s: %s: %s", n, what, ref, said)
+				}
+				if status == http.StatusOK && what != "" {
+					logged := strings.Contains(p.log.String(), syscall.EIO.Error()) // what was done all the same
+					require.True(t, strings.Contains(said, "ng ") || logged || untold(what), "%d: not told: %s", n, what)
+				}
+				if missing := len(after) != len(push.then) || status != http.StatusOK; missing {
+					status, said = p.push(body)
+					require.Equal(t, http.StatusOK, status, "%d: %s: %s", n, what, said)
+				}
+				slices.Sort(push.then)
+				require.Equal(t, push.then, p.has(push.refs...), "%d: %s", n, what)
+				p.f.heal()
+				p.git.Close()
+				p.git.idle(t)
+				_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // who has it next makes durable what may not be
+				require.NoError(t, err)
+				unlock()
+				_ = p.repos.root.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
+				require.Empty(t, p.repos.unsure)
+				p.repos.idle(t)
+				if what == "" {
+					require.Greater(t, told, 3)
+					break
+				}
+			}
+		})
+	}
+}
