@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -21,7 +20,7 @@ var _ purgatory.Prober = (*Fetcher)(nil)
 // Probe implements [purgatory.Prober]. The stamp is of the packs and their marks, and of
 // the folders of loose objects.
 func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
-	stamp, err := stampOf(dir)
+	stamp, err := stampOf(f.files, dir)
 	if err != nil {
 		return nil, "", fmt.Errorf("looking for objects: %w", err)
 	}
@@ -33,10 +32,10 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 }
 
 // stampOf is another one when an object was added or removed.
-func stampOf(dir string) (string, error) {
+func stampOf(on files, dir string) (string, error) {
 	sum := sha256.New()
 	add := func(path string, each bool) error {
-		entries, err := os.ReadDir(path)
+		entries, err := on.ReadDir(path)
 		if err != nil {
 			return err
 		}

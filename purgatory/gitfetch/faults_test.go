@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 // faultyFiles fail once, at the n-th thing that is done to them.
@@ -113,13 +115,15 @@ func (f *faultyFiles) Sync(name string) error {
 	return f.osFiles.Sync(name)
 }
 
-// Everything that is done to the disk fails once, in each way to get objects: whoever asked
-// is told, no server is blamed for it, what had been gathered before is still there, the
-// repository is sound, and the next try works.
+// Everything that is done to the disk fails once, and each process of git is killed once, in
+// each way to get objects: whoever asked is told, no server is blamed for it, what had been
+// gathered before is still there, the repository is sound, nobody has a place any more, and
+// the next try works.
 func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	o := serve(t, there, nil)
+	aside := folder(t, there, there, ids[2].String()+"\n")
 	type step func(f *Fetcher, here string) error
 	for name, run := range map[string]step{
 		"fetch": func(f *Fetcher, here string) (err error) {
@@ -141,42 +145,74 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
+		"take":   func(f *Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
 		"share":  func(f *Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
 		"gather": func(f *Fetcher, here string) error { return gathered(t, f, here, o, ids) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[string]bool)
-			for n := 1; ; n++ {
-				here := bare(t, nip34.SHA1)
-				f := fetcher(t, Config{})
-				faults := &faultyFiles{n: n}
-				f.files = faults
-				err := run(f, here)
-				if faults.what == "" {
+			for _, ofGit := range []bool{false, true} {
+				for n := 1; ; n++ {
+					here := bare(t, nip34.SHA1)
+					f := fetcher(t, Config{})
+					faults := &faultyFiles{}
+					what := &faults.what
+					if ofGit {
+						what = killedGit(f, n)
+					} else {
+						faults.n, f.files = n, faults
+					}
+					err := run(f, here)
+					if *what == "" {
+						require.NoError(t, err)
+						require.Greater(t, n, 1)
+						break
+					}
+					seen[strings.Fields(*what)[0]] = true
+					if !ofGit && err != nil {
+						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
+					}
+					copied := strings.HasPrefix(*what, "link") && name == "take" // where it can't be linked
+					require.Equal(t, copied, err == nil, "%d: not told: %s", n, *what)
+					require.NotErrorIs(t, err, purgatory.ErrNotServed, "%d: %s", n, *what)
+					require.NotErrorIs(t, err, ErrUnwanted, "%d: %s", n, *what)
+					if err != nil {
+						require.NotContains(t, err.Error(), "blamed", "%d: %s", n, *what)
+					}
+					git(t, here, "fsck", "--connectivity-only")
+					f.idle(t)
+					f.files, f.started = osFiles{}, nil
+					require.NoError(t, run(f, here), "%d: %s", n, *what)
+					require.NoError(t, f.Tidy(t.Context(), here))
+					missing, err := f.Missing(t.Context(), here, ids[2:])
 					require.NoError(t, err)
-					break
+					require.Empty(t, missing)
+					require.Empty(t, leftovers(t, here), "%d: %s", n, *what)
 				}
-				seen[strings.Fields(faults.what)[0]] = true
-				require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, faults.what)
-				require.NotContains(t, err.Error(), "blamed", "%d: %s", n, faults.what)
-				git(t, here, "fsck", "--connectivity-only")
-				f.files = osFiles{}
-				require.NoError(t, run(f, here), "%d: %s", n, faults.what)
-				require.NoError(t, f.Tidy(t.Context(), here))
-				missing, err := f.Missing(t.Context(), here, ids[2:])
-				require.NoError(t, err)
-				require.Empty(t, missing)
 			}
 			require.Greater(t, len(seen), 1, "%v", seen)
 		})
 	}
 }
 
+// killedGit has the n-th child killed before it has done anything: it said nothing, and that
+// is no answer.
+func killedGit(f *Fetcher, n int) (killed *string) {
+	done, killed := 0, new(string)
+	f.started = func(cmd *exec.Cmd) {
+		if done++; done == n {
+			*killed = "git " + strings.Join(cmd.Args, " ")
+			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
+		}
+	}
+	return killed
+}
+
 // gathered has a fetch fail after another one has brought something, which must still be
 // there. What fails on the way is returned.
 func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
-	faults, _ := f.files.(*faultyFiles)
-	f.files = osFiles{}
+	faults, killed := f.files, f.started
+	f.files, f.started = osFiles{}, nil
 	q, err := f.newQuarantine(here)
 	require.NoError(t, err)
 	defer func() { _ = q.Discard() }()
@@ -184,19 +220,15 @@ func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.Obje
 	require.NoError(t, err)
 	before, err := q.content()
 	require.NoError(t, err)
-	if faults != nil {
-		f.files = faults
-	}
+	f.files, f.started = faults, killed
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
-	f.files = osFiles{}
+	f.files, f.started = osFiles{}, nil
 	after, cerr := q.content()
 	require.NoError(t, cerr)
 	for name := range before {
 		require.True(t, after[name], "%s was there before", name)
 	}
 	if err != nil {
-		var path *os.PathError
-		require.True(t, errors.As(err, &path), "%v", err)
 		return err
 	}
 	return q.Promote(t.Context())

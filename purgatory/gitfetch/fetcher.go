@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -258,7 +259,7 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wan
 		}
 		haves = append(haves, there...)
 	}
-	pack, err := newSpool(q.path())
+	pack, err := newSpool(f.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", f.names.Add(1))))
 	if err != nil {
 		return err
 	}

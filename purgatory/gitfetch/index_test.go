@@ -123,3 +123,49 @@ func TestIndexHas(t *testing.T) {
 		}
 	}
 }
+
+// One index covers another as a set does; an index that ends early is an error, whichever it
+// is.
+func TestIndexCovers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	dir := t.TempDir()
+	open := func(name string, ids [][20]byte) *indexFile {
+		slices.SortFunc(ids, func(a, b [20]byte) int { return bytes.Compare(a[:], b[:]) })
+		path := filepath.Join(dir, name+".idx")
+		writeIndex(t, path, len(ids), func(i int) [20]byte { return ids[i] })
+		x, err := openIndex(osFiles{}, path, 20)
+		require.NoError(t, err)
+		t.Cleanup(x.close)
+		return x
+	}
+	covered := 0
+	for range 300 {
+		var mine, theirs [][20]byte
+		has := true
+		for b := range byte(8) {
+			one := [20]byte{17*b + 1, b}
+			inMine, inTheirs := rng.IntN(4) > 0, rng.IntN(4) == 0
+			if inMine {
+				mine = append(mine, one)
+			}
+			if inTheirs {
+				theirs = append(theirs, one)
+			}
+			has = has && (inMine || !inTheirs)
+		}
+		got, err := open("mine", mine).covers(open("theirs", theirs))
+		require.NoError(t, err, "%x, %x", mine, theirs)
+		require.Equal(t, has, got, "%x, %x", mine, theirs)
+		if has {
+			covered++
+		}
+	}
+	require.Greater(t, covered, 30)
+	all := [][20]byte{{1}, {2}, {3}}
+	for _, short := range []string{"mine", "theirs"} {
+		mine, theirs := open("mine", all), open("theirs", all)
+		require.NoError(t, os.Truncate(filepath.Join(dir, short+".idx"), int64(indexFanout+20)))
+		_, err := mine.covers(theirs)
+		require.Error(t, err, short)
+	}
+}

@@ -160,6 +160,11 @@ func fetcher(t testing.TB, cfg Config) *Fetcher {
 	}
 	f, err := New(t.Context(), cfg)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			f.idle(t)
+		}
+	})
 	t.Cleanup(f.Close)
 	return f
 }
@@ -201,6 +206,11 @@ func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
 	cfg.Dialer, cfg.MinFreeDisk = dialer, 1<<20
 	f, err := New(t.Context(), cfg)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			f.idle(t)
+		}
+	})
 	t.Cleanup(f.Close)
 	return f
 }

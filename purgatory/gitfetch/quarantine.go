@@ -121,12 +121,8 @@ func oldFaults() string { return strings.Join(barerepo.OldFaults(), "=ignore,") 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
 func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
-	r, err := pack.reader()
-	if err != nil {
-		return err
-	}
-	_, err = f.runNow(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: r,
+	_, err := f.runNow(ctx, child{
+		dir: q.dir, extra: q.objects(), stdin: pack.reader(),
 		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults(), "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", f.cfg.MaxPackBytes)},
 	})

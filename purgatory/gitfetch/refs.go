@@ -152,7 +152,7 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 	for i, c := range changes {
 		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
 	}
-	if err := barerepo.LogRemoved(dir, refs, time.Now()); err != nil {
+	if err := barerepo.LogRemoved(f.files, dir, refs, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
 	if err := f.transact(ctx, dir, changes); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -333,5 +334,22 @@ func TestUnfitRefs(t *testing.T) {
 		refs, err := f.Refs(t.Context(), dir)
 		require.NoError(t, err)
 		require.Len(t, refs.At, 1)
+	}
+}
+
+// Of an answer that is too long to be kept the beginning is not taken for all of it: refs
+// would seem not to be there.
+func TestAnswerThatIsTooLong(t *testing.T) {
+	dir := bare(t, nip34.SHA1)
+	history(t, dir, "main", 1)
+	for more, fails := range map[int]bool{0: false, 1: true} {
+		f := fetcher(t, Config{})
+		f.started = func(cmd *exec.Cmd) {
+			if slices.Contains(cmd.Args, "for-each-ref") {
+				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(maxOutput + more), "/dev/zero"}
+			}
+		}
+		_, err := f.Refs(t.Context(), dir)
+		require.Equal(t, fails, err != nil, "%v", err)
 	}
 }

@@ -42,9 +42,11 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 	if err != nil {
 		return err
 	}
-	both, _, err := f.present(ctx, from, nil, tips)
-	if len(tips) > 0 && err != nil {
-		return err
+	var both []nip34.ObjectID
+	if len(tips) > 0 {
+		if both, _, err = f.present(ctx, from, nil, tips); err != nil {
+			return err
+		}
 	}
 	if err := f.checkDisk(to); err != nil {
 		return err
@@ -267,10 +269,13 @@ func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []by
 	}
 	made, err := f.copyObjects(ctx, from, q, bytes.NewReader(revisions), maxGrowth*size+packSlack)
 	more(made - size)
-	if err != nil {
+	if err == nil {
+		err = q.Promote(ctx)
+	}
+	if err != nil { // or each try would leave a copy
 		return errors.Join(fmt.Errorf("sharing objects: %w", err), q.Discard())
 	}
-	return q.Promote(ctx)
+	return nil
 }
 
 // copyObjects packs what revisions name in one repository into a quarantine of another

@@ -311,3 +311,45 @@ func TestSharedPacksBecomeFew(t *testing.T) {
 		git(t, k.dir, "fsck", "--strict")
 	}
 }
+
+// Who may have no more copies has his own packs made fewer all the same, once there are
+// many of them, and those that he shares left as they are.
+func TestOwnPacksBecomeFewBesideSharedOnes(t *testing.T) {
+	for own, left := range map[int]int{fewPacks - 2: fewPacks - 2, 2 * fewPacks: 1} {
+		at := owners(t, t.TempDir())
+		from, to := at("alice"), at("bob")
+		f := fetcher(t, Config{})
+		f.unshared.most = 0
+		push := func(dir, name string) nip34.ObjectID {
+			blob := thing{packedBlob, []byte(name)}
+			id := blob.id()
+			tree := thing{packedTree, append([]byte("100644 f\x00"), id[:]...)}
+			commit := thing{packedCommit, fmt.Appendf(nil, "tree %x\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx\n", tree.id())}
+			place(t, dir, blob, tree, commit)
+			tip := fmt.Sprintf("%x", commit.id())
+			git(t, dir, "update-ref", "refs/heads/"+name, tip)
+			return oid(t, tip)
+		}
+		var tips []nip34.ObjectID
+		for i := range maxShared + 4 {
+			tips = append(tips, push(from, fmt.Sprint("shared", i)))
+		}
+		require.NoError(t, f.Share(t.Context(), from, to, tips))
+		for i, tip := range tips {
+			git(t, to, "update-ref", fmt.Sprint("refs/heads/shared", i), tip.String())
+		}
+		require.NoError(t, f.Tidy(t.Context(), to))
+		k := keeping(t, f, to)
+		shared := k.packs()
+		require.Len(t, shared, maxShared+4)
+		for i := range own {
+			push(to, fmt.Sprint("own", i))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(to, diaryName), fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+		require.False(t, k.maintain().Pruned)
+		require.Subset(t, k.packs(), shared)
+		require.Len(t, k.packs(), len(shared)+left, "%d of his own", own)
+		require.NotZero(t, f.unshared.refused)
+		git(t, to, "fsck", "--strict")
+	}
+}

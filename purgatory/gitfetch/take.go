@@ -37,12 +37,12 @@ func (q *Quarantine) take(ctx context.Context, from string, ids []nip34.ObjectID
 		return err
 	}
 	packs := filepath.Join(from, "pack")
-	entries, err := os.ReadDir(packs)
+	entries, err := q.f.files.ReadDir(packs)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := link(filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
+		if err := link(q.f.files, filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
 			return err
 		}
 	}
@@ -54,16 +54,16 @@ func (q *Quarantine) take(ctx context.Context, from string, ids []nip34.ObjectID
 }
 
 // link gives a file a second name, or copies it where the other name is on another disk.
-func link(from, to string) error {
-	err := os.Link(from, to)
+func link(on files, from, to string) error {
+	err := on.Link(from, to)
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	in, err := os.Open(from)
+	in, err := on.OpenFile(from, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := on.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}

@@ -98,18 +98,31 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("text"), 0o600))
-	require.Error(t, link(filepath.Join(dir, "nowhere"), filepath.Join(dir, "b")))
+	require.Error(t, link(osFiles{}, filepath.Join(dir, "nowhere"), filepath.Join(dir, "b")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700)) // has no second name either
-	require.Error(t, link(filepath.Join(dir, "folder"), filepath.Join(dir, "c")))
-	require.NoError(t, link(filepath.Join(dir, "a"), filepath.Join(dir, "d")))
+	require.Error(t, link(osFiles{}, filepath.Join(dir, "folder"), filepath.Join(dir, "c")))
+	require.NoError(t, link(osFiles{}, filepath.Join(dir, "a"), filepath.Join(dir, "d")))
 	shm := "/dev/shm"
 	if _, err := os.Stat(shm); err == nil {
 		other, err := os.MkdirTemp(shm, "take")
 		require.NoError(t, err)
 		defer os.RemoveAll(other)
-		require.NoError(t, link(filepath.Join(dir, "a"), filepath.Join(other, "a")))
+		require.NoError(t, link(osFiles{}, filepath.Join(dir, "a"), filepath.Join(other, "a")))
 		text, err := os.ReadFile(filepath.Join(other, "a"))
 		require.NoError(t, err)
 		require.Equal(t, "text", string(text))
 	}
+}
+
+// A pack of just what is needed, which is what git pushes, is not made anew.
+func TestTakeJustWhatIsNeeded(t *testing.T) {
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	tip := history(t, there, "main", 5)[4]
+	from := folder(t, there, here, tip.String()+"\n")
+	f.started = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
+	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
+	came, err := filepath.Glob(from + "/pack/*.pack")
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(here, "objects", "pack", filepath.Base(came[0])))
 }

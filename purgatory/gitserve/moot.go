@@ -42,7 +42,7 @@ func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) 
 
 // refs reads where the refs are that a push names.
 func (h *Handler) refs(ref filters.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
-	now, err := barerepo.Refs(filepath.Join(h.repos.dir, filepath.FromSlash(place(ref))), req.names())
+	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(place(ref)), req.names())
 	if err != nil {
 		return nil, fmt.Errorf("reading refs: %w", err)
 	}

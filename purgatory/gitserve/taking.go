@@ -21,8 +21,8 @@ import (
 // wants them: then it asks for nothing any more, and git is told so. What refs were that
 // go is written down first, and so is where a push is going on.
 func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.File) error {
-	dir := filepath.Join(r.dir, filepath.FromSlash(place(ref)))
-	at, err := barerepo.Refs(dir, req.names())
+	dir := filepath.FromSlash(place(ref))
+	at, err := barerepo.Refs(r.root, dir, req.names())
 	if err != nil {
 		return fmt.Errorf("reading refs: %w", err)
 	}
@@ -39,7 +39,7 @@ func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.Fil
 		}
 	}
 	if len(removed) > 0 {
-		if err := barerepo.LogRemoved(dir, removed, time.Now()); err != nil {
+		if err := barerepo.LogRemoved(r.root, dir, removed, time.Now()); err != nil {
 			return fmt.Errorf("logging deleted refs: %w", err)
 		}
 	}

@@ -25,6 +25,13 @@ func OldFaults() []string {
 	return []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"}
 }
 
+// Disk is where repositories are: all of it, or a folder that names are relative to.
+type Disk interface {
+	Mkdir(name string, mode fs.FileMode) error
+	OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
+	ReadFile(name string) ([]byte, error)
+}
+
 // Moved is a ref that is about to go, and where it is.
 type Moved struct {
 	Name nip34.RefName
@@ -35,21 +42,21 @@ type Moved struct {
 // each: git forgets the log of a ref with the ref. It is on the disk when this returns, so
 // that nothing is lost before the logs expire. Those of events are not among them: an event
 // says where its ref was, and a log would have the data of strangers stay that gave way.
-func LogRemoved(dir string, refs []Moved, now time.Time) error {
+func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r Moved) bool { return strings.HasPrefix(r.Name.String(), "refs/nostr/") })
 	if len(refs) == 0 {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o777); err != nil {
+	if err := on.Mkdir(filepath.Join(dir, "logs"), 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, "logs", "HEAD"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	file, err := on.OpenFile(filepath.Join(dir, "logs", "HEAD"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return err
 	}
 	var b bytes.Buffer
 	for _, r := range refs {
-		log, err := readLog(filepath.Join(dir, "logs", filepath.FromSlash(r.Name.String())))
+		log, err := readLog(on, filepath.Join(dir, "logs", filepath.FromSlash(r.Name.String())))
 		if err != nil {
 			return errors.Join(err, file.Close())
 		}
@@ -69,8 +76,8 @@ const maxLog = 1 << 20
 const QuarantinePrefix = "graspsync-quarantine-"
 
 // readLog reads the log of a ref, of whole lines. One that is not there is empty.
-func readLog(path string) ([]byte, error) {
-	file, err := os.Open(path)
+func readLog(on Disk, path string) ([]byte, error) {
+	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -125,11 +132,11 @@ func SyncPacks(dir string, sync func(folder string) error) error {
 
 // Refs reads where some refs are; those that are not there are left out. Nobody may change
 // them meanwhile.
-func Refs(dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
+func Refs(on Disk, dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
 	at := make(map[nip34.RefName]nip34.ObjectID, len(names))
 	var packed map[string]nip34.ObjectID
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name.String())))
+		text, err := on.ReadFile(filepath.Join(dir, filepath.FromSlash(name.String())))
 		switch {
 		case err == nil:
 			id, err := nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
@@ -142,7 +149,7 @@ func Refs(dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, 
 			return nil, err
 		}
 		if packed == nil {
-			if packed, err = packedRefs(dir); err != nil {
+			if packed, err = packedRefs(on, dir); err != nil {
 				return nil, err
 			}
 		}
@@ -153,9 +160,9 @@ func Refs(dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, 
 	return at, nil
 }
 
-func packedRefs(dir string) (map[string]nip34.ObjectID, error) {
+func packedRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	at := make(map[string]nip34.ObjectID)
-	text, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	text, err := on.ReadFile(filepath.Join(dir, "packed-refs"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return at, nil
 	}

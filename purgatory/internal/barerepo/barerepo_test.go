@@ -35,6 +35,14 @@ func write(t *testing.T, dir, name, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
+func disk(t *testing.T, dir string) Disk {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, root.Close()) })
+	return root
+}
+
 // A ref has a file of its own, or a line in packed-refs, which the file is newer than.
 func TestRefs(t *testing.T) {
 	dir := t.TempDir()
@@ -42,7 +50,7 @@ func TestRefs(t *testing.T) {
 		ref(t, "refs/heads/loose"), ref(t, "refs/heads/packed"), ref(t, "refs/heads/both"), ref(t, "refs/heads/none"),
 		ref(t, "refs/heads/both/below"), ref(t, "refs/heads/folder"), ref(t, "refs/tags/v1"),
 	}
-	got, err := Refs(dir, names)
+	got, err := Refs(disk(t, dir), ".", names)
 	require.NoError(t, err)
 	require.Empty(t, got)
 	write(t, dir, "refs/heads/loose", id(t, "1").String()+"\n")
@@ -51,23 +59,23 @@ func TestRefs(t *testing.T) {
 	write(t, dir, "packed-refs", "# pack-refs with: peeled fully-peeled sorted \n"+
 		id(t, "9").String()+" refs/heads/both\n"+id(t, "4").String()+" refs/heads/packed\n"+
 		id(t, "5").String()+" refs/tags/v1\n^"+id(t, "6").String()+"\n")
-	got, err = Refs(dir, names)
+	got, err = Refs(disk(t, dir), ".", names)
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.RefName]nip34.ObjectID{
 		names[0]: id(t, "1"), names[1]: id(t, "4"), names[2]: id(t, "2"), names[6]: id(t, "5"),
 	}, got)
 
 	write(t, dir, "packed-refs", "x refs/heads/packed\n")
-	_, err = Refs(dir, names[:2])
+	_, err = Refs(disk(t, dir), ".", names[:2])
 	require.Error(t, err)
-	_, err = Refs(dir, names[:1])
+	_, err = Refs(disk(t, dir), ".", names[:1])
 	require.NoError(t, err, "it is not needed")
 	write(t, dir, "refs/heads/loose", "x\n")
-	_, err = Refs(dir, names[:1])
+	_, err = Refs(disk(t, dir), ".", names[:1])
 	require.Error(t, err)
 	require.NoError(t, os.Remove(filepath.Join(dir, "packed-refs")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "packed-refs"), 0o700))
-	_, err = Refs(dir, names[1:2])
+	_, err = Refs(disk(t, dir), ".", names[1:2])
 	require.Error(t, err)
 }
 
@@ -110,7 +118,7 @@ func TestLogRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "logs/refs/heads/x", "one\ntwo\nhal")
 	at := time.Unix(1_700_000_000, 0)
-	require.NoError(t, LogRemoved(dir, []Moved{{ref(t, "refs/heads/x"), id(t, "1")}, {ref(t, "refs/heads/y"), id(t, "2")}}, at))
+	require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{ref(t, "refs/heads/x"), id(t, "1")}, {ref(t, "refs/heads/y"), id(t, "2")}}, at))
 	one, two := id(t, "1").String(), id(t, "2").String()
 	log, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 	require.NoError(t, err)
@@ -120,7 +128,7 @@ func TestLogRemoved(t *testing.T) {
 	before := log
 	event, err := filters.ParseEventID(strings.Repeat("e", 64))
 	require.NoError(t, err)
-	require.NoError(t, LogRemoved(dir, []Moved{{nip34.EventRef(event), id(t, "3")}}, at))
+	require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{nip34.EventRef(event), id(t, "3")}}, at))
 	log, err = os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 	require.NoError(t, err)
 	require.Equal(t, before, log, "events say where their refs were")
