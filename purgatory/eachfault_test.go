@@ -218,6 +218,7 @@ func TestEachFailureIsToldAndMadeUpFor(t *testing.T) {
 				w.stop = func() {
 					cancel()
 					<-done
+					require.Empty(t, w.p.Left(), "%d: %s", n, f.failed())
 				}
 				synctest.Wait()
 			}

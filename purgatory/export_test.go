@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
@@ -27,6 +28,64 @@ func (p *Purgatory) Sizes() map[string]int {
 		"places": len(p.engine.fetches.places),
 		"lacks":  p.engine.fetches.memory.size,
 	}
+}
+
+// Left names what is still counted, locked or kept for nobody once Run has returned and nobody
+// submits anything: it would keep others out for good, and no single answer shows that.
+func (p *Purgatory) Left() (out []string) {
+	wrong := func(is bool, what string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(what, args...))
+		}
+	}
+	wrong(p.writing.inUse() > 0, "entries are locked")
+	wrong(p.storing.inUse() > 0, "events are being stored")
+	wrong(p.naming.inUse() > 0, "repositories are looked at")
+	p.mu.Lock()
+	wrong(len(p.pinned) > 0, "entries are pinned: %v", p.pinned)
+	wrong(len(p.ending) > 0, "entries are ending: %v", p.ending)
+	wrong(len(p.looks) > 0, "looks go on: %v", p.looks)
+	for identifier, refs := range p.needs {
+		wrong(len(refs) == 0, "nobody needs anything under %q", identifier)
+	}
+	for identifier, refs := range p.touched {
+		wrong(len(refs) == 0, "nothing is to be looked at under %q", identifier)
+	}
+	for identifier, refs := range p.pushed {
+		wrong(len(refs) == 0, "nothing was pushed under %q", identifier)
+	}
+	for id, refs := range p.served {
+		wrong(len(refs) == 0, "%s is served nowhere", id)
+	}
+	p.mu.Unlock()
+	f := p.engine.fetches
+	wrong(f.writing.inUse() > 0, "records are being written")
+	f.mu.Lock()
+	lacks := 0
+	for ref, of := range f.memory.lacks {
+		wrong(len(of) == 0, "nobody lacks anything for %s", ref)
+		lacks += len(of)
+	}
+	wrong(lacks != f.memory.size, "%d lacks count as %d", lacks, f.memory.size)
+	for ref, pl := range f.places {
+		wrong(pl.users != 0 || len(pl.turns) > 0, "%d fetch for %s", pl.users, ref)
+		for _, g := range pl.all {
+			wrong(g.taken || g.cancel != nil || g.quarantine == nil, "something is gathered for %s by nobody", ref)
+		}
+	}
+	f.mu.Unlock()
+	p.rations.mu.Lock()
+	defer p.rations.mu.Unlock()
+	for ref, d := range p.rations.displaced {
+		wrong(d.bytes <= 0, "nothing gave way in %s", ref)
+	}
+	return out
+}
+
+func (l *locks[K]) inUse() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
 }
 
 // Undo is what takes back a transaction, of which a part was done.

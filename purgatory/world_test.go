@@ -245,6 +245,10 @@ func (w *world) start() {
 	w.stop = func() {
 		cancel()
 		<-done
+		if !w.t.Failed() {
+			synctest.Wait()
+			require.Empty(w.t, p.Left())
+		}
 	}
 	synctest.Wait()
 }
