@@ -361,7 +361,14 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	}
 	p.emit(Hangup{Relay: gone.url, Epoch: gone.epoch})
 	p.setGood(gone, gone.good || !gone.unproven) // it has answered, and held for longer than that takes
-	p.disconnected(gone, nil, now)
+	alive := now
+	if gone.unsettled { // what it has sent since then may not have been read
+		alive = gone.connectedAt
+		if gone.mark.After(alive) {
+			alive = gone.mark
+		}
+	}
+	p.disconnected(gone, nil, alive)
 	gone.absentSince = time.Time{}
 	gone.retryAt = now.Add(p.longer(leastTenure))
 	p.timers.set(gone, gone.retryAt)

@@ -516,6 +516,38 @@ func TestHungUpForRoom(t *testing.T) {
 	assert.Len(t, only[Reset](effects), 1)
 }
 
+// What a relay that is hung up had sent, and nobody had read for longer than a catch-up
+// overlaps, came with the next daily pass.
+func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
+	for _, settledAfter := range []time.Duration{0, 20 * time.Minute} {
+		p, u := newPlan(defaults()), relayURL(t, "a")
+		p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+		settle(p, start, u, connect(t, p, start, u))
+		r, now := p.relays[u], start
+		for ; now.Before(start.Add(2 * time.Hour)); now = now.Add(time.Minute) {
+			in := Settled{At: now}
+			if now.Sub(start) >= settledAfter {
+				in.Except = map[filters.RelayURL]struct{}{u: {}}
+			}
+			p.Step(now, in)
+		}
+		p.cfg.MaxConnections = 1
+		require.True(t, p.makeRoom(now, finished(now)))
+		now = now.Add(time.Hour)
+		p.cfg.MaxConnections = 2
+		p.effects = nil
+		p.Step(now, Tick{})
+		got := only[Start](connect(t, p, now, u))
+		require.NotEmpty(t, got)
+		for _, s := range got {
+			require.Equal(t, Recent, s.Batch.Kind)
+			read := start.Add(max(0, settledAfter-time.Minute))
+			require.LessOrEqual(t, int64(*s.Batch.Queries[0].Filter.Since), read.Add(-15*time.Minute).Unix())
+		}
+		require.True(t, r.connected)
+	}
+}
+
 // After a restart nobody knew which relays had worked before: they were dialed after
 // as many as strangers had named first.
 func TestPromiseP37_KnownRelaysFirstAfterARestart(t *testing.T) {
