@@ -43,7 +43,7 @@ type Config struct {
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
 	// Identity and Membership are set by New; how much one fetch brings, and how long it takes, is known
-	// from Fetch.
+	// from Fetch. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
 	Fetch gitfetch.Config
@@ -72,6 +72,15 @@ func (c Config) validate() error {
 // fewBytes is the default of purgatory.Config.MaxFetch.
 const fewBytes = 512 << 20
 
+// manyBytes is the default of purgatory.Config.MaxPullBytes, and pullShare the part of
+// gitserve.Config.MaxOwnerBytes, one of so many, that it is where that is less. What has given
+// way takes up as much again: as long as there is room for more, pull requests give way to each
+// other. Where an owner has no more of it, whoever came first would keep it.
+const (
+	manyBytes = 1 << 30
+	pullShare = 4
+)
+
 func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -93,6 +102,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
 	if most := c.Fetch.MaxPackBytes; c.Purgatory.MaxFetch == 0 && most < fewBytes {
 		c.Purgatory.MaxFetch = most // of a larger one not all is likely to have come before a crash
+	}
+	if most := c.Serve.MaxOwnerBytes; c.Purgatory.MaxPullBytes == 0 && most > 0 {
+		c.Purgatory.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
 	if c.Purgatory.FetchTimeout == 0 {
 		c.Purgatory.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong

@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -37,4 +38,17 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, gitfetch.Config{}.Longest()+time.Minute, cfg.Purgatory.FetchTimeout)
 	require.Zero(t, cfg.Purgatory.MaxFetch)
+}
+
+// Where pull requests could take up all that an owner may, none gave way to another one any
+// more: who pushed first kept everybody else out.
+func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
+	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
+		cfg, err := Config{Serve: gitserve.Config{MaxOwnerBytes: most}}.withDefaults(nip34.Identity{})
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.Purgatory.MaxPullBytes)
+		cfg, err = Config{Serve: gitserve.Config{MaxOwnerBytes: most}, Purgatory: purgatory.Config{MaxPullBytes: 7}}.withDefaults(nip34.Identity{})
+		require.NoError(t, err)
+		require.Equal(t, int64(7), cfg.Purgatory.MaxPullBytes)
+	}
 }
