@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -13,10 +14,12 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // An older version of a replaceable event was counted as stored, and broadcast.
@@ -210,4 +213,95 @@ func TestJudgeTimesBeyondAllClocks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, relaysync.Accept, v.Decision)
 	})
+}
+
+// What a client submits and the Policy would take is refused when it has expired, as what
+// relays bring is. Of what the Policy does not take it says itself why.
+func TestSubmittedWhenExpired(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		decide := func(repo string, tags ...nostr.Tag) relaysync.Verdict {
+			tags = append(tags, nostr.Tag{"a", owner.Ref(repo).String()})
+			v, err := r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "x", tags...))
+			require.NoError(t, err)
+			return v
+		}
+		over, ahead := nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))}, nostr.Tag{"expiration", fmt.Sprint(at(-time.Minute))}
+		require.Equal(t, relaysync.Accept, decide("repo").Decision)
+		require.Equal(t, relaysync.Accept, decide("repo", ahead).Decision)
+		v := decide("repo", over)
+		require.Equal(t, relaysync.Reject, v.Decision)
+		require.Contains(t, v.Reason, "expired")
+		require.Equal(t, relaysync.Depend, decide("other", over).Decision, "as without")
+	})
+}
+
+// breathless says a few last things at once, and ends.
+type breathless struct {
+	relaysync.Transport
+	last  int
+	dials atomic.Int64
+}
+
+type breathlessConn struct {
+	relaysync.Conn
+	last int
+	said []wire.Message
+	over bool
+}
+
+func (b *breathless) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+	if b.dials.Add(1) > 1 {
+		return nil, errors.New("gone for good")
+	}
+	c, err := b.Transport.Dial(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return &breathlessConn{Conn: c, last: b.last}, nil
+}
+
+func (c *breathlessConn) Receive(ctx context.Context) (wire.Message, error) {
+	for !c.over {
+		msg, err := c.Conn.Receive(ctx)
+		if err != nil || msg.Event == nil || msg.Event.Content != "last" {
+			return msg, err
+		}
+		c.said = append(c.said, msg)
+		c.over = len(c.said) == c.last
+	}
+	if len(c.said) == 0 {
+		return wire.Message{}, relaysync.ErrClosed
+	}
+	msg := c.said[0]
+	c.said = c.said[1:]
+	return msg, nil
+}
+
+// What a relay said before its connection ended counts, though the end is known before all
+// of it is looked at.
+func TestLastWordsCount(t *testing.T) {
+	for range 20 {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			a := net.Add("wss://a.example", relaytest.Behavior{})
+			r, owner := hostedOver(t, net, &breathless{Transport: net, last: 12}, relaysync.Config{}, "a.example")
+			defer r.stop()
+			after(time.Minute)
+			var last []*nostr.Event
+			for i := range 12 {
+				last = append(last, owner.Event(at(0), 1621, "last", nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"n", fmt.Sprint(i)}))
+			}
+			a.Publish(last...)
+			after(time.Minute)
+			for i, ev := range last {
+				require.True(t, r.has(ev), "number %d", i)
+			}
+			require.Equal(t, "disconnected", r.manager.Status().Relays[0].Phase)
+		})
+	}
 }

@@ -1,8 +1,10 @@
 package sync
 
 import (
+	"log/slog"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/batchverify"
+	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -199,4 +202,44 @@ func TestMaxAuthorsOfTheFeed(t *testing.T) {
 	require.Len(t, f.take().authors, 3)
 	f.stored(testAnnouncement(9, 9, "repo", 1, "ours"))
 	require.Len(t, f.take().authors, 1, "who comes later is not kept out for ever")
+}
+
+// What a relay teaches about how much it may be asked for is told the plan once, and for a
+// day: then the relay may have become better.
+func TestLimitsThatChangeAreTold(t *testing.T) {
+	for kind, value := range map[learned.Kind]int{
+		learned.MaxMessage: 7_777, learned.MaxFilters: 7, learned.MaxSubscriptions: 7, learned.MaxValues: 7, learned.NeedsKinds: 1,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
+				n := newConn(t.Context(), c.manager, filters.RelayURL{}, 3, c.relay)
+				told := func() (out []plan.LimitsChanged) {
+					for _, msg := range c.manager.inbox.take() {
+						out = append(out, msg.(planInput).in.(plan.LimitsChanged))
+					}
+					return out
+				}
+				n.current(time.Now())
+				require.Empty(t, told(), "it is not connected")
+				n.session = session.New(c.session)
+				usual := n.believes.limits
+				n.current(time.Now())
+				require.Empty(t, told(), "as before")
+				for range 3 {
+					n.learn(session.Learned{Kind: kind, Value: value})
+				}
+				got := told()
+				require.Len(t, got, 1)
+				require.NotEqual(t, usual, got[0].Limits)
+				require.EqualValues(t, 3, got[0].Epoch)
+				time.Sleep(24*time.Hour - 1)
+				n.outgrow(time.Now())
+				require.Empty(t, told(), "believed for a day")
+				time.Sleep(1)
+				n.outgrow(time.Now())
+				require.Equal(t, []plan.LimitsChanged{{Epoch: 3, Limits: usual}}, told())
+			})
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,6 +167,29 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	require.False(t, polled()[key(1)])
 	settle(p, now, u, p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 3)))
 	assert.True(t, polled()[key(3)])
+}
+
+// A name that is too long for a relay's messages is never asked for. An audit that drew it
+// had a batch of no requests, which nothing ends.
+func TestNothingToAudit(t *testing.T) {
+	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
+	p.Step(now, full(repoRef(strings.Repeat("x", 40_000)), []filters.RelayURL{u}))
+	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: usual})
+	audits := 0
+	for range 60 {
+		for queue := only[Start](effects); len(queue) > 0; queue = queue[1:] {
+			b := queue[0].Batch
+			require.NotEmpty(t, b.Queries, "%v", b.Kind)
+			if b.Kind == Audit {
+				audits++
+			}
+			queue = append(queue, only[Start](p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.ID, Reconciled: true}))...)
+		}
+		now = now.Add(25 * time.Hour)
+		effects = p.Step(now, Tick{})
+	}
+	assert.Greater(t, audits, 10)
+	assert.Less(t, audits, 50, "the other half had nothing to ask for")
 }
 
 // P37: with nine of ten relays dead, an honest one that comes back is dialed at

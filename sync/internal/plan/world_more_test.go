@@ -110,12 +110,21 @@ func (w *world) jump() {
 	w.step(ClockJumped{By: by})
 }
 
-// refuse has an attempt end before there was one.
+// refuse has an attempt end before there was one, and in long worlds some in a row.
 func (w *world) refuse() {
-	for _, u := range w.urls {
-		if c := w.conns[u]; c != nil && !c.connected {
-			w.step(DialFailed{Relay: u, Epoch: c.epoch, NotDialed: true})
-			return
+	times := 1
+	if w.long {
+		times = 1 + w.src.n(8)
+	}
+	i := slices.IndexFunc(w.urls, func(u filters.RelayURL) bool { return w.conns[u] != nil && !w.conns[u].connected })
+	if i < 0 {
+		return
+	}
+	for u := w.urls[i]; times > 0 && w.conns[u] != nil && !w.conns[u].connected; times-- {
+		w.step(DialFailed{Relay: u, Epoch: w.conns[u].epoch, NotDialed: true})
+		if r := w.plan.relays[u]; r != nil && r.retryAt.After(w.now) && times > 1 {
+			w.now = r.retryAt
+			w.step(Tick{})
 		}
 	}
 }
@@ -227,6 +236,7 @@ func (w *world) checkRestored(in Restore) {
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
+	require.LessOrEqual(w.t, len(w.plan.standing), w.plan.cfg.MaxRelays)
 }
 
 // drawn counts for each type of input how often each of its fields was not zero.
