@@ -96,8 +96,8 @@ type diary struct {
 const diaryName = "graspsync-maintenance"
 
 // Maintain implements [purgatory.Maintainer]. New packs are made beside the old ones,
-// without the lock; under it those go that are not needed any more, after a look that
-// nothing was named since that only they have.
+// without the lock; under it those go that are not needed any more, after what was named
+// since that only they have was packed as well.
 func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
 	release, err := acquire(ctx, f.maintaining)
 	if err != nil {
@@ -586,16 +586,16 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	err = u.locked(ctx, func(ctx context.Context) error {
-		if err := u.quiet(ctx, slices.Concat(u.tips, named), main, rest); err != nil {
+		late, err := u.late(ctx, slices.Concat(u.tips, named), main, rest)
+		if err != nil {
 			return errors.Join(err, u.undo(main, rest))
 		}
-		if err := u.swap(ctx, u.packs, true, main, rest); err != nil {
+		if err := u.swap(ctx, u.packs, true, main, rest, late); err != nil {
 			return err
 		}
 		if u.unpaid { // another time
 			return nil
 		}
-		var err error
 		book.State, err = u.state(ctx)
 		return err
 	})
@@ -750,22 +750,40 @@ func (u *upkeep) room(packs []packFile) error {
 
 func (u *upkeep) path(name string) string { return filepath.Join(u.dir, "objects", "pack", name) }
 
-// quiet returns an error if something has been named since the new packs were begun that
-// is in none of the packs which stay. What was named before is in them.
-func (u *upkeep) quiet(ctx context.Context, known []nip34.ObjectID, fresh ...string) (err error) {
+// late makes one more pack of what has been named since the new packs were begun and is in
+// none of the packs which stay: else who names again and again what is about to go would have
+// all of it stay. What was named before is in them. It is empty if there is nothing to be in it.
+func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...string) (string, error) {
 	tips, named, err := u.naming(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	named = without(named, known)
 	incomplete, _, err := u.f.missing(ctx, u.dir, nil, named, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	since := append(without(tips, known), without(named, incomplete)...)
 	if len(since) == 0 {
-		return nil
+		return "", nil
 	}
+	var in bytes.Buffer
+	for _, id := range since {
+		fmt.Fprintf(&in, "%s\n", id)
+	}
+	for _, id := range known {
+		fmt.Fprintf(&in, "^%s\n", id)
+	}
+	err = u.quiet(ctx, bytes.NewReader(in.Bytes()), fresh)
+	if !errors.Is(err, purgatory.ErrInUse) {
+		return "", err
+	}
+	return u.pack(ctx, &in, "--revs")
+}
+
+// quiet returns an error that wraps [purgatory.ErrInUse] if something is in none of the packs
+// which stay.
+func (u *upkeep) quiet(ctx context.Context, since io.Reader, fresh []string) error {
 	stay, err := u.staying(fresh)
 	if err != nil {
 		return err
@@ -776,15 +794,8 @@ func (u *upkeep) quiet(ctx context.Context, known []nip34.ObjectID, fresh ...str
 		}
 	}()
 	var lacking error
-	var in bytes.Buffer
-	for _, id := range since {
-		fmt.Fprintf(&in, "%s\n", id)
-	}
-	for _, id := range known {
-		fmt.Fprintf(&in, "^%s\n", id)
-	}
 	_, err = u.f.runNow(ctx, child{
-		dir: u.dir, stdin: &in, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
+		dir: u.dir, stdin: since, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			if lacking == nil {
 				lacking = hasEach(stay, line)
