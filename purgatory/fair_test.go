@@ -2,6 +2,7 @@ package purgatory_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -114,5 +115,50 @@ func TestStaysQueuedWhereItFailed(t *testing.T) {
 		wait(time.Minute)
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[branch("main")])
+	})
+}
+
+// A state is served when those who follow it do, or after a moment: many may have to follow it,
+// and pushes may have their repositories locked. They follow later.
+func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		const others = 16
+		d := nostrTag{"d", "r"}
+		members := nostrTag{"maintainers", alice.Hex()}
+		var keys []*relaytest.Key
+		for i := range others {
+			keys = append(keys, relaytest.NewKey(fmt.Sprint("other", i)))
+			members = append(members, keys[i].Hex())
+		}
+		at := now() - 100
+		for _, k := range append(keys, alice) {
+			w.relay.put(k.Event(at, filters.KindAnnouncement, "", d, members))
+			w.git.Put(repoOf(k), object(1), object(2))
+			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		}
+		w.relay.put(says(alice, at, "main", 1))
+		wait(time.Minute)
+		var unlocks []func()
+		for _, k := range keys {
+			_, unlock, err := w.git.Lock(t.Context(), repoOf(k))
+			require.NoError(t, err)
+			unlocks = append(unlocks, unlock)
+		}
+		s := says(alice, now(), "main", 2)
+		began := time.Now()
+		w.held(s)
+		for !w.relay.has(s) && time.Since(began) < time.Minute {
+			wait(10 * time.Millisecond)
+		}
+		t.Logf("served after %v", time.Since(began))
+		const own = 5 * time.Second // in which looks at these wait for their locks, and it for them
+		require.Less(t, time.Since(began), own+1300*time.Millisecond)
+		for _, unlock := range unlocks {
+			unlock()
+		}
+		wait(10 * time.Minute)
+		for _, k := range append(keys, alice) {
+			require.Equal(t, object(2), w.git.RefsOf(repoOf(k))[branch("main")], "and all follow")
+		}
 	})
 }

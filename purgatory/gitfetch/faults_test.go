@@ -145,6 +145,11 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
+		"keep": func(f *Fetcher, here string) error { // what is there, and no ref has
+			git(t, here, "fetch", "-q", there, "main")
+			_, err := f.Missing(t.Context(), here, ids[2:])
+			return err
+		},
 		"take":   func(f *Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
 		"share":  func(f *Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
 		"gather": func(f *Fetcher, here string) error { return gathered(t, f, here, o, ids) },

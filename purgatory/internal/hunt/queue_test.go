@@ -293,6 +293,26 @@ func TestBounds(t *testing.T) {
 	require.LessOrEqual(t, len(p.q.domains), 3)
 }
 
+// Of more domains than are remembered only those go that were used longest ago, and no more
+// than must: what is known of the others is what keeps them from being asked too often.
+func TestDomainsUsedLongestAgoAreForgotten(t *testing.T) {
+	cfg := config()
+	cfg.MaxDomains = 3
+	p := play(t, cfg)
+	for i := range 5 {
+		p.want(i, BySync, fmt.Sprintf("https://h%d.example/x.git", i))
+		p.wait(time.Second)
+		p.answer(Complete)
+	}
+	p.wait(2 * time.Minute)
+	p.step(Tick{})
+	var left []string
+	for a := range p.q.domains {
+		left = append(left, a.Host)
+	}
+	require.ElementsMatch(t, []string{"h2.example", "h3.example", "h4.example"}, left)
+}
+
 // The limits hold at every moment whatever happens, every URL is asked again and
 // again until nothing is missing, and the queue ends empty.
 func TestLimitsHold(t *testing.T) {
