@@ -64,6 +64,7 @@ type worldBatch struct {
 	plan.Batch
 	got  map[string]bool
 	held map[string]bool // what we had when it began
+	far  []plan.Cursor   // how far each query was said to be
 }
 
 // relayKind is how a relay deals with NIP-77.
@@ -235,6 +236,30 @@ func (w *world) fetch() {
 	w.do("fetch", w.s.Fetch(w.now, b.Batch))
 }
 
+// cursors asks how far all batches got, as the shell does before it loses a connection.
+func (w *world) cursors() {
+	for id, at := range w.s.Cursors() {
+		w.farther(w.batches[id], at)
+	}
+}
+
+// farther checks that no query has fallen back behind where it began or was said to be:
+// what it had fetched would be fetched again.
+func (w *world) farther(b *worldBatch, now []plan.Cursor) {
+	if b.far == nil {
+		for _, q := range b.Queries {
+			b.far = append(b.far, plan.Cursor(q.Until))
+		}
+	}
+	require.Len(w.t, now, len(b.far))
+	for i, at := range now {
+		before := b.far[i]
+		require.True(w.t, before == plan.CursorStart || at == plan.CursorDone || at != plan.CursorStart && before != plan.CursorDone && at <= before,
+			"query %d was at %d, and is at %d", i, before, at)
+	}
+	b.far = slices.Clone(now)
+}
+
 func (w *world) follow() {
 	w.nextID++
 	id := plan.LiveID(w.nextID)
@@ -273,7 +298,7 @@ func (w *world) odd() {
 	case 1:
 		w.s.Excuse(time.Duration(w.src.n(5)) * time.Second)
 	case 2:
-		w.s.Cursors()
+		w.cursors()
 	case 3:
 		w.out = append(w.out, notice([]string{"hello", "rate-limited: slow", "negentropy disabled", "too many filters", "error: what"}[w.src.n(5)]))
 	case 4:
@@ -369,7 +394,7 @@ func (w *world) done(a Done) {
 		w.results = append(w.results, a.Result)
 	}
 	w.dones = append(w.dones, a)
-	require.Len(w.t, a.Cursors, len(b.Queries))
+	w.farther(b, a.Cursors)
 	require.Equal(w.t, a.Result >= plan.Failed, a.Report.Err != "", "H6: %q", a.Report.Err)
 	for i, q := range b.Queries {
 		if a.Result < plan.Failed {
