@@ -35,6 +35,7 @@ type world struct {
 	kind    relayKind
 	rules   rules                   // what it refuses
 	calm    bool                    // it behaves from now on
+	curious bool                    // the shell asks after each step how far all got
 	repeats bool                    // it sent a page twice in one answer: its real size is not known
 	asked   map[string]nostr.Filter // by NEG-OPEN
 
@@ -298,7 +299,7 @@ func (w *world) odd() {
 	case 1:
 		w.s.Excuse(time.Duration(w.src.n(5)) * time.Second)
 	case 2:
-		w.cursors()
+		w.curious = !w.curious
 	case 3:
 		w.out = append(w.out, notice([]string{"hello", "rate-limited: slow", "negentropy disabled", "too many filters", "error: what"}[w.src.n(5)]))
 	case 4:
@@ -343,6 +344,9 @@ func (w *world) do(what string, actions []Action) {
 	require.GreaterOrEqual(w.t, w.s.negActive, 0)
 	require.GreaterOrEqual(w.t, w.s.historic, 0)
 	require.LessOrEqual(w.t, w.s.negActive, w.s.cfg.Reconciling)
+	if w.curious {
+		w.cursors()
+	}
 }
 
 func (w *world) perform(a Action) {
