@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
 )
@@ -42,4 +43,20 @@ func TestRecordIsBoundedAndForgives(t *testing.T) {
 	assert.LessOrEqual(t, len(r.good.young)+len(r.good.old), recordAuthors)
 	assert.LessOrEqual(t, len(r.bad.young)+len(r.bad.old), recordAuthors)
 	assert.LessOrEqual(t, len(r.categories), recordCategories+len(filters.Kinds())+1)
+}
+
+// However many authors come, of half as many as there is room for the count is known, and
+// of no more than there is room for.
+func TestTalliesOfTheLast(t *testing.T) {
+	var all tallies
+	for i := range 3 * recordAuthors {
+		all.set(testKey(i), i+1)
+		if i%(recordAuthors/7) != 0 {
+			continue
+		}
+		for k := max(0, i-recordAuthors/2+1); k <= i; k++ {
+			require.Equal(t, k+1, all.count(testKey(k)))
+		}
+		require.LessOrEqual(t, len(all.young)+len(all.old), recordAuthors)
+	}
 }

@@ -243,3 +243,12 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 		})
 	}
 }
+
+// No request by id has more ids than the relay takes values in a list, down to one.
+func TestIDsInARequest(t *testing.T) {
+	c := tune(Config{})
+	for values, want := range map[int]int{0: c.session.IDChunk, 1: 1, 2: 2, 100: 100, 100_000: c.session.IDChunk} {
+		got := c.manager.sessionConfig(c.relay, session.Terms{MaxValues: values}, c.limits, wire.Info{})
+		require.Equal(t, want, got.IDChunk, "of a relay that takes %d", values)
+	}
+}

@@ -165,6 +165,8 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 		settle(p, now, u, p.Step(now, Tick{}))
 	}
 	require.False(t, polled()[key(1)])
+	oldest := p.relays[u].live.poll.oldest()
+	require.False(t, oldest.Before(now.Add(-2*c.PollEvery)), "or no mark would move: %v ago", now.Sub(oldest))
 	settle(p, now, u, p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 3)))
 	assert.True(t, polled()[key(3)])
 }
