@@ -82,6 +82,36 @@ func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 	})
 }
 
+// By pages states come before the announcements that are older than they are, and what
+// waits costs its relay: with thousands of them it waited for its own announcements.
+func TestStatesDoNotHoldUpTheirAnnouncements(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{Cap: 500, Negentropy: relaytest.NegNotice})
+		var states []*nostr.Event
+		for i := range 50 {
+			owner := relaytest.NewCheapKey(fmt.Sprint("owner of many ", i))
+			for j := range 100 {
+				id, age := fmt.Sprint("repo", j), time.Duration(100*i+j)*time.Minute
+				a.Publish(owner.Hosted(at(1000*time.Hour+age), id, us, "a.example"))
+				states = append(states, owner.State(at(age), id, nil, ""))
+				a.Publish(states[len(states)-1])
+			}
+		}
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(2 * time.Minute)
+		here := 0
+		for _, state := range states {
+			if r.has(state) {
+				here++
+			}
+		}
+		require.Len(t, states, here, "after 2 min")
+		require.Zero(t, r.relay("wss://a.example").Gaps)
+	})
+}
+
 // Negentropy with an empty local set downloaded everything on every sync.
 func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 	bubble(t, func(t *testing.T) {

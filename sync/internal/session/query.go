@@ -65,6 +65,9 @@ type query struct {
 	windows int      // made of the whole, restarts included
 	below   int64    // end of what is above the windows that are left
 	hold    int64    // newest second that can't be counted as fetched, 0 if there is none
+
+	from  int64          // it is fetched kind by kind from this second on, 0 if it is not
+	turns []nostr.Filter // of these kinds, those that wait
 }
 
 // noteCursor keeps how far the query got.

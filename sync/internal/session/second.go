@@ -156,5 +156,9 @@ func (s *Session) goOn(q *query) {
 		s.end(q, plan.Complete, "")
 		return
 	}
+	if s.isMixed(q) {
+		s.inTurns(q)
+		return
+	}
 	s.nextPage(q)
 }

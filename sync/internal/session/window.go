@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -88,6 +89,8 @@ func (s *Session) partEnded(c *query, result plan.Result, why string) {
 	case c.second != nil:
 		q.part = nil
 		s.secondEnded(q, c.second, result)
+	case q.from != 0:
+		s.turnEnded(q, c, result, why)
 	default:
 		s.windowEnded(q, c, result, why)
 	}
@@ -97,6 +100,11 @@ func (s *Session) partEnded(c *query, result plan.Result, why string) {
 // nothing can be said.
 func (q *query) reached() (at int64) {
 	switch c := q.part; {
+	case q.from != 0:
+		at = q.from
+		if c != nil && len(q.turns) == 0 { // of all kinds before it everything is here
+			at = cmp.Or(c.reached(), at)
+		}
 	case q.walk != nil:
 		if at = q.walk.Until(); at != 0 && c != nil {
 			at = max(at, int64(c.second.at))
@@ -211,10 +219,7 @@ func (s *Session) windowEnded(q, c *query, result plan.Result, why string) {
 	}
 	if result == plan.Gaps {
 		q.result = plan.Gaps
-		if c.hold == 0 {
-			c.hold = c.span().until
-		}
-		q.hold = max(q.hold, c.hold)
+		q.hold = max(q.hold, cmp.Or(c.hold, c.span().until))
 	}
 	q.below, q.part = c.span().since-1, nil
 	s.nextWindow(q)

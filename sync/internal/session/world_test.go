@@ -22,6 +22,8 @@ import (
 // source of choices. What it has it may give, refuse, delay, repeat or keep back; but
 // what it sends is true.
 type world struct {
+	mixed bool // some filters ask for announcements and more
+
 	t   testing.TB
 	src source
 	s   *Session
@@ -124,6 +126,7 @@ func newWorld(t testing.TB, src source) *world {
 		batches: make(map[plan.BatchID]*worldBatch), lives: make(map[plan.LiveID]bool),
 	}
 	w.rules = drawRules(src)
+	w.mixed = w.rules == rules{unsaid: w.rules.unsaid, notice: w.rules.notice}
 	w.s.cfg.Auth = src.n(3) > 0
 	at, dense := time.Duration(0), 1+src.n(2)*60
 	for n := range src.n(250) {
@@ -132,7 +135,7 @@ func newWorld(t testing.TB, src source) *world {
 			at -= time.Duration(src.n(100)) * time.Second
 		}
 		ev := event(n, at-time.Hour, roots[src.n(len(roots))])
-		ev.Kind = 1111
+		ev.Kind = []int{1111, 1111, filters.KindAnnouncement, filters.KindState}[w.src.n(4)]
 		w.events = append(w.events, ev)
 		w.hidden[ev.ID] = src.n(15) == 0
 		w.held[ev.ID] = src.n(4) == 0
