@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
@@ -13,17 +14,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-const (
-	benchEvents = 20_000
-	benchLimit  = time.Minute // a catch-up that takes longer hangs
-	attempts    = 3           // at one catch-up that hangs or is incomplete
-)
+const attempts = 3 // at one catch-up that hangs or is incomplete
+
+var benchEvents = flag.Int("events", 20_000, "how many events are caught up with")
+
+// benchLimit is a time that no catch-up takes which does not hang.
+func benchLimit() time.Duration { return 40*time.Second }
 
 // BenchmarkCatchUp has all clients catch up in turn, as often as -benchtime says, so
 // that what else the machine does befalls them alike. It reports medians, and prints
 // how the clients compare.
 func BenchmarkCatchUp(b *testing.B) {
-	r := startRemote(b, benchEvents, 0)
+	r := startRemote(b, *benchEvents, 0)
 	all := make(map[string]*series)
 	for b.Loop() {
 		round(b, r, all)
@@ -50,13 +52,13 @@ func round(b *testing.B, r *remote, all map[string]*series) {
 		if all[c.name] == nil {
 			all[c.name] = &series{events: r.total}
 		}
-		all[c.name].add(b, r, c, benchLimit)
+		all[c.name].add(b, r, c, benchLimit())
 	}
 }
 
 // BenchmarkOurs has only ours catch up, for profiles.
 func BenchmarkOurs(b *testing.B) {
-	r := startRemote(b, benchEvents, 0)
+	r := startRemote(b, *benchEvents, 0)
 	for _, c := range clients() {
 		if c.theirs {
 			continue
@@ -64,7 +66,7 @@ func BenchmarkOurs(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := &series{events: r.total}
 			for b.Loop() {
-				s.add(b, r, c, benchLimit)
+				s.add(b, r, c, benchLimit())
 			}
 			s.report(b)
 		})
