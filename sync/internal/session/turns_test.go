@@ -1,0 +1,54 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// While announcements are fetched alone nothing is said of the states beside them: whoever
+// goes on from there later must not take them for fetched.
+func TestAnnouncementsComeBeforeTheRest(t *testing.T) {
+	c := defaults()
+	c.Terms.NoNegentropy = true
+	s := New(c)
+	next := func(actions []Action) wire.Request {
+		t.Helper()
+		sends := only[Send](actions)
+		require.Len(t, sends, 2, "CLOSE and REQ")
+		return sends[1].Request
+	}
+	page := func(r wire.Request, kind, from int) wire.Request {
+		t.Helper()
+		for i := range c.PageLimit {
+			n := from + i
+			ev := event(n, -time.Duration(n)*time.Second, "")
+			ev.Kind = kind
+			s.Receive(start, eventMsg(r.Sub, ev))
+		}
+		return next(s.Receive(start, eose(r.Sub)))
+	}
+	secondsAgo := func(n int) plan.Cursor { return plan.Cursor(start.Unix() - int64(n)) }
+	at := func() plan.Cursor { return s.Cursors()[1][0] }
+
+	r := page(sent(t, s.Fetch(start, batchOf(1, plan.History, filters.Layer1()))), filters.KindState, 0)
+	require.Equal(t, filters.Layer1().Kinds, r.Filters[0].Kinds)
+	r = page(r, filters.KindState, 9)
+	require.Equal(t, []int{filters.KindAnnouncement}, r.Filters[0].Kinds)
+	require.Equal(t, secondsAgo(18), at())
+	r = page(r, filters.KindAnnouncement, 18)
+	require.Equal(t, []int{filters.KindAnnouncement}, r.Filters[0].Kinds)
+	require.Equal(t, secondsAgo(18), at(), "older states are not here")
+	r = next(s.Receive(start, eose(r.Sub)))
+	require.Equal(t, []int{filters.KindState}, r.Filters[0].Kinds)
+	require.Equal(t, nostr.Timestamp(secondsAgo(18)), *r.Filters[0].Until)
+	r = page(r, filters.KindState, 18)
+	require.Equal(t, secondsAgo(27), at())
+	require.Equal(t, []int{filters.KindState}, r.Filters[0].Kinds)
+}
