@@ -19,7 +19,7 @@ const attempts = 3 // at one catch-up that hangs or is incomplete
 var benchEvents = flag.Int("events", 20_000, "how many events are caught up with")
 
 // benchLimit is a time that no catch-up takes which does not hang.
-func benchLimit() time.Duration { return 40*time.Second }
+func benchLimit() time.Duration { return 40 * time.Second }
 
 // BenchmarkCatchUp has all clients catch up in turn, as often as -benchtime says, so
 // that what else the machine does befalls them alike. It reports medians, and prints
