@@ -53,6 +53,7 @@ type size struct {
 	parted         int64     // what was measured when that was found out, or not
 	tried          time.Time // when
 	failed         bool
+	ends           int // pushes that have ended
 }
 
 // own is what counts for the owner. Anybody can write pull requests: these have a room of
@@ -155,7 +156,7 @@ func (l *levy) end() {
 	l.take(-l.bytes)
 	folder := l.ref.Owner.String()
 	s := l.c.sizes[folder]
-	s.at = time.Time{}
+	s.at, s.ends = time.Time{}, s.ends+1
 	l.c.sizes[folder] = s
 }
 
@@ -196,14 +197,27 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 		fs.WalkDir(c.repos.root.FS(), path.Join(departed, folder), add)); err != nil {
 		return fmt.Errorf("measuring repositories: %w", err)
 	}
+	c.found(folder, was.ends, bytes, disk, now)
+	return nil
+}
+
+// found takes in what an owner has, measured when so many pushes had ended: what one has
+// brought that ended since may not have been seen.
+func (c *ceiling) found(folder string, ends int, bytes, disk int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sizes[folder]
+	missed := s.ends != ends
+	if missed && !s.at.IsZero() {
+		return // it was measured after that
+	}
 	c.sum += disk - s.disk
 	s.bytes += bytes - s.measured // what pushes take that are under way stays
-	s.measured, s.disk, s.at = bytes, disk, now
+	s.measured, s.disk = bytes, disk
+	if !missed {
+		s.at = now
+	}
 	c.sizes[folder] = s
-	return nil
 }
 
 // forNow reports whether a file is no part of its repository, or not yet: what is being

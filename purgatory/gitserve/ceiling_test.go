@@ -187,6 +187,24 @@ func TestCeilingMeasures(t *testing.T) {
 	none.end()
 }
 
+// What an owner has was measured while a push ended, and what that had brought did not count
+// for a minute.
+func TestMeasuredWhileAPushEnds(t *testing.T) {
+	r := newRig(t, Config{MaxOwnerBytes: 1000})
+	c, folder := newCeiling(r.repos, r.git.cfg), owner.Ref("x").Owner.String()
+	was := c.sizes[folder].ends
+	l := &levy{c: c, ref: owner.Ref("x")}
+	require.NoError(t, l.charge(100))
+	l.end()
+	c.found(folder, was, 10, 10, time.Now())
+	require.NoError(t, c.measure(folder, time.Now()))
+	measured := c.sizes[folder].bytes
+	require.Greater(t, measured, int64(10), "it is measured again")
+	c.found(folder, was, 10, 10, time.Now())
+	require.Equal(t, measured, c.sizes[folder].bytes, "what was measured before that comes too late")
+	require.Equal(t, c.sizes[folder].disk, c.sum)
+}
+
 // What is fetched has no more room than what is pushed, and says so.
 func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	const mib = 1 << 20
@@ -212,9 +230,9 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 			done, err := r.repos.Reserve(t.Context(), ref, false, 3*mib)
 			require.NoError(t, err)
 			require.ErrorIs(t, reserve(false, 2*mib), purgatory.ErrFull, "while that comes")
-			done()
 			pack := filepath.Join(r.dir(), "objects", "pack", "pack-came.pack")
 			require.NoError(t, os.WriteFile(pack, make([]byte, 4*mib), 0o600))
+			done()
 			require.ErrorIs(t, reserve(false, 0), purgatory.ErrFull)
 			require.Equal(t, name == "owner", reserve(true, mib) == nil, "pull requests have a room of their own")
 		})
