@@ -18,8 +18,10 @@ func (s *Session) hasRoom(x *sub) bool {
 	if s.historic >= s.cfg.Historic {
 		return false
 	}
-	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0) {
-		return true // it must go on somehow; the relay may say that there is no room
+	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == subProbe && s.trial.origin.kind == subLive) {
+		// It must go on somehow; the relay may say that there is no room. What is to be closed
+		// may wait for the subscription that is being tried.
+		return true
 	}
 	return s.free() > 0 && (x.kind == subProbe || !s.liveWaits())
 }

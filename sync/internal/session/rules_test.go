@@ -70,7 +70,7 @@ func (w *world) someFilter() nostr.Filter {
 	for i := range n {
 		f.Tags["e"] = append(f.Tags["e"], roots[(from+i)%len(roots)])
 	}
-	if w.mixed && w.src.n(2) == 0 {
+	if w.src.n(3) == 0 {
 		f.Kinds = []int{filters.KindAnnouncement, filters.KindState, 1111}
 	}
 	return f

@@ -22,8 +22,6 @@ import (
 // source of choices. What it has it may give, refuse, delay, repeat or keep back; but
 // what it sends is true.
 type world struct {
-	mixed bool // some filters ask for announcements and more
-
 	t   testing.TB
 	src source
 	s   *Session
@@ -126,7 +124,6 @@ func newWorld(t testing.TB, src source) *world {
 		batches: make(map[plan.BatchID]*worldBatch), lives: make(map[plan.LiveID]bool),
 	}
 	w.rules = drawRules(src)
-	w.mixed = w.rules == rules{unsaid: w.rules.unsaid, notice: w.rules.notice}
 	w.s.cfg.Auth = src.n(3) > 0
 	at, dense := time.Duration(0), 1+src.n(2)*60
 	for n := range src.n(250) {
