@@ -2,6 +2,8 @@ package sync_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,17 +15,27 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// cramped is a policy that holds states, and notes from where and when they came.
+// cramped is a policy that holds states, and notes from where they came.
 type cramped struct {
 	relaysync.Policy
-	judged  []time.Time
-	sources []relaysync.Source
+
+	mu      sync.Mutex
+	sources []relaysync.Source // guarded by mu
+}
+
+// judged returns where what was judged so far came from.
+func (p *cramped) judged() []relaysync.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sources)
 }
 
 func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
 	v, err := p.Policy.Judge(ctx, ev, src, view)
 	if err == nil && v.Decision == relaysync.Accept && ev.Kind == filters.KindState {
-		p.judged, p.sources = append(p.judged, time.Now()), append(p.sources, src)
+		p.mu.Lock()
+		p.sources = append(p.sources, src)
+		p.mu.Unlock()
 		v.Decision = relaysync.Hold
 	}
 	return v, err
@@ -52,21 +64,21 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 					a.Publish(state)
 					after(10 * time.Second)
 				}
-				require.Len(t, policy.judged, 1)
+				require.Len(t, policy.judged(), 1)
 				sent := a.Traffic().EventsSent
 				for i := range 4 {
 					r.manager.Postponed(state)
 					after(90 * time.Second)
-					require.Len(t, policy.judged, i+2)
-					require.Equal(t, policy.sources[0], policy.sources[i+1])
+					require.Len(t, policy.judged(), i+2)
+					require.Equal(t, policy.judged()[0], policy.judged()[i+1])
 				}
 				require.Equal(t, sent, a.Traffic().EventsSent, "nobody is asked for it")
 				r.manager.Postponed(state)
 				after(12 * time.Hour)
-				require.Len(t, policy.judged, 5, "there is an end")
+				require.Len(t, policy.judged(), 5, "there is an end")
 				after(14 * time.Hour)
 				if !direct {
-					require.Len(t, policy.judged, 6, "the daily pass brings it")
+					require.Len(t, policy.judged(), 6, "the daily pass brings it")
 				}
 			})
 		})
