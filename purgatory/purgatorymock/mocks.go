@@ -817,6 +817,69 @@ func (c *MockDeparturesSweepCall) DoAndReturn(f func(context.Context, time.Time)
 	return c
 }
 
+// MockBounded is a mock of Bounded interface.
+type MockBounded struct {
+	ctrl     *gomock.Controller
+	recorder *MockBoundedMockRecorder
+	isgomock struct{}
+}
+
+// MockBoundedMockRecorder is the mock recorder for MockBounded.
+type MockBoundedMockRecorder struct {
+	mock *MockBounded
+}
+
+// NewMockBounded creates a new mock instance.
+func NewMockBounded(ctrl *gomock.Controller) *MockBounded {
+	mock := &MockBounded{ctrl: ctrl}
+	mock.recorder = &MockBoundedMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockBounded) EXPECT() *MockBoundedMockRecorder {
+	return m.recorder
+}
+
+// Reserve mocks base method.
+func (m *MockBounded) Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (func(), error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes)
+	ret0, _ := ret[0].(func())
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Reserve indicates an expected call of Reserve.
+func (mr *MockBoundedMockRecorder) Reserve(ctx, ref, pulls, bytes any) *MockBoundedReserveCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockBounded)(nil).Reserve), ctx, ref, pulls, bytes)
+	return &MockBoundedReserveCall{Call: call}
+}
+
+// MockBoundedReserveCall wrap *gomock.Call
+type MockBoundedReserveCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockBoundedReserveCall) Return(done func(), err error) *MockBoundedReserveCall {
+	c.Call = c.Call.Return(done, err)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockBoundedReserveCall) Do(f func(context.Context, filters.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockBoundedReserveCall) DoAndReturn(f func(context.Context, filters.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockGitFetcher is a mock of GitFetcher interface.
 type MockGitFetcher struct {
 	ctrl     *gomock.Controller
