@@ -88,16 +88,15 @@ func TestFailuresElsewhereCostADay(t *testing.T) {
 			require.NoError(t, err)
 			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 			honest := netip.MustParsePrefix("8.8.8.8/32")
-			last := now
 			for n := range 30 {
-				last = now.Add(time.Duration(n) * time.Hour)
-				k, err := b.ledger.begin("honest.example", honest, []netip.Prefix{honest}, last)
+				at := now.Add(time.Duration(n) * time.Hour)
+				k, err := b.ledger.begin("honest.example", honest, []netip.Prefix{honest}, at)
 				if err != nil {
 					break // it is dead
 				}
-				b.ledger.end(k, last)
+				b.ledger.end(k, at)
 			}
-			last = b.ledger.account(accountKey{honest, false}).lastAttempt
+			last := b.ledger.account(accountKey{honest, false}).lastAttempt
 			for n := range 14 { // each a minute before it may be tried again
 				at := last.Add(time.Duration(n+1) * (24*time.Hour - time.Minute))
 				own := netip.MustParsePrefix(fmt.Sprintf("9.9.%d.%d/32", n>>8, n&255))

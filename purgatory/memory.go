@@ -132,13 +132,15 @@ func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n n
 	q := m.prefer(now, ref, from, n)
 	l := m.lacks[ref][q.key()]
 	all := q.ids
-	at, end := 0, len(all)
+	at := 0
 	if l.halved > 0 || l.apart {
 		at = l.from % max(1, len(all))
 	}
 	if l.apart && q.pulls {
 		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return n.whose(a).compare(n.whose(b)) })
-		for end = at; end < len(all) && n.whose(all[end]) == n.whose(all[at]); end++ {
+		end := at
+		for end < len(all) && n.whose(all[end]) == n.whose(all[at]) {
+			end++
 		}
 		q.ids = all[at:end]
 	} else {

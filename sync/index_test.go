@@ -492,19 +492,19 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 		}
 		require.NotEmpty(t, questions[m.Name], "%s is not in this test", m.Name)
 		for _, q := range questions[m.Name] {
-			ask := func(fails int) (answer any, err error, steps int) {
+			ask := func(fails int) (answer any, steps int, err error) {
 				f := &faulty{Store: store, fails: fails}
 				x := newIndex(f, listsByName)
 				out := reflect.ValueOf(x).MethodByName(m.Name).Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.ValueOf(q)})
 				err, _ = out[1].Interface().(error)
-				return out[0].Interface(), err, f.steps
+				return out[0].Interface(), f.steps, err
 			}
-			want, err, steps := ask(0)
+			want, steps, err := ask(0)
 			require.NoError(t, err)
 			require.Positive(t, steps, m.Name)
 			told := 0
 			for fails := 1; fails <= steps; fails++ {
-				got, err, _ := ask(fails)
+				got, _, err := ask(fails)
 				if err == nil {
 					assert.Equal(t, want, got, "%s of %v, step %d of %d", m.Name, q, fails, steps)
 					continue

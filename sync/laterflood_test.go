@@ -51,14 +51,6 @@ func (c *flocked) pull(ago time.Duration, text string) *nostr.Event {
 	return key.Event(at(ago), filters.KindPullRequest, text, nostr.Tag{"a", c.repo.String()}, nostr.Tag{"subject", "x"})
 }
 
-// flood puts n events of spam on the relay, at 15 a second.
-func (c *flocked) flood(n int) {
-	for i := range n {
-		c.relay.Publish(c.pull(0, fmt.Sprint(spam, i)))
-		time.Sleep(time.Second / 15)
-	}
-}
-
 func (c *flocked) missing() (n int) {
 	for _, ev := range c.honest {
 		if !c.has(ev) {

@@ -236,7 +236,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 				time.Sleep(24*time.Hour - 1)
 				n.outgrow(time.Now())
 				require.Empty(t, told(), "believed for a day")
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				n.outgrow(time.Now())
 				require.Equal(t, []plan.LimitsChanged{{Epoch: 3, Limits: usual}}, told())
 			})

@@ -233,7 +233,7 @@ func forNow(name string) bool {
 // and anybody's repository may be one of them.
 func linksOf(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return max(1, int64(st.Nlink)) //nolint:unconvert // it has fewer bits elsewhere
+		return max(1, int64(st.Nlink))
 	}
 	return 1
 }

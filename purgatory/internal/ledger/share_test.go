@@ -156,11 +156,11 @@ func TestDisplaceAgainstNaiveTwin(t *testing.T) {
 				from = fmt.Sprint("relay ", r)
 			}
 			e := stranger(n, []Class{Announcement, State, PullRequest}[rng.IntN(3)], key, from)
-			switch {
-			case e.Class == PullRequest:
+			switch e.Class {
+			case PullRequest:
 				e.Repos = []filters.RepoRef{ref(rng.IntN(targets), "served")}
 				e.Trusted = rng.IntN(8) == 0
-			case e.Class == State:
+			case State:
 				e.Trusted = rng.IntN(4) == 0
 			}
 			if due := l.Due(now, 1); len(due) > 0 && rng.IntN(4) == 0 {
