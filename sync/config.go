@@ -129,9 +129,9 @@ type Config struct {
 	// Workers is how many goroutines check signatures. Defaults to GOMAXPROCS.
 	Workers int
 	// InFlight bounds the bytes of the events on their way into the Store, over all
-	// relays. Relays are not read from while it is used up. What is being read comes
-	// on top; package wstransport has 16 MiB for that. Defaults to 48 MiB; at least
-	// 4 MiB.
+	// relays. Relays are not read from while it is used up; a quarter of it is for
+	// those of which nothing else is on its way. What is being read comes on top;
+	// package wstransport has 16 MiB for that. Defaults to 48 MiB; at least 4 MiB.
 	InFlight int64
 	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
 	// to: what was not asked for, is repeated, malformed or forged. It refills with time

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/graspsync/graspsync/filters"
 )
@@ -42,7 +41,7 @@ type ingest struct {
 	refetch  func(relay filters.RelayURL, ids []filters.EventID)
 	observer *observer
 
-	bytes    *semaphore.Weighted
+	room     *room
 	toVerify chan *job
 	toSave   chan *job
 	wake     chan struct{} // one slot: fulfilled has something
@@ -114,7 +113,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		known:    newKnown(cfg.Remembered),
 		holds:    &holds{},
 		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes, cfg.RejectedFor, cfg.Tuning.WholeFor),
-		bytes:    semaphore.NewWeighted(cfg.InFlight),
+		room:     newRoom(cfg.InFlight),
 		toVerify: make(chan *job, 2*verifyBatch),
 		toSave:   make(chan *job, 2*saveBatch),
 		wake:     make(chan struct{}, 1),
@@ -207,7 +206,7 @@ func (g *ingest) admit(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	err := g.bytes.Acquire(ctx, j.size)
+	err := g.room.enter(ctx, j.stats, j.size)
 	if err != nil && j.stats != nil {
 		j.stats.work.leave(j.size, j.ours)
 	}
@@ -216,7 +215,7 @@ func (g *ingest) admit(ctx context.Context, j *job) error {
 
 // release makes room for others.
 func (g *ingest) release(j *job) {
-	g.bytes.Release(j.size)
+	g.room.leave(j.stats, j.size)
 	if j.stats != nil {
 		j.stats.work.leave(j.size, j.ours)
 	}
