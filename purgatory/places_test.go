@@ -303,7 +303,7 @@ func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
 		for n := range 3 {
 			w.held(named(n))
 		}
-		require.Equal(t, purgatory.Refused, w.submit(named(3), false))
+		require.Equal(t, purgatory.Full, w.submit(named(3), false))
 		wait(31 * time.Minute)
 		w.held(named(4))
 		require.Equal(t, 3, w.p.Status().Announcements)

@@ -24,8 +24,8 @@ const (
 	Held
 	// Refused: it can't wait; Answer.Reason says why.
 	Refused
-	// Full: it can't wait now, since too much does already. Nothing is wrong with it:
-	// it may be submitted again later.
+	// Full: it can't wait now, since too much does already, of its author or of all.
+	// Nothing is wrong with it: it may be submitted again later.
 	Full
 )
 
@@ -165,7 +165,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 		return Answer{Refused, reasonExpired}, nil
 	case ledger.AuthorFull:
 		p.stats.drop("author")
-		return Answer{Refused, reasonAuthor}, nil
+		return Answer{Full, reasonAuthor}, nil
 	case ledger.PushedFull:
 		p.stats.drop("pushed")
 		return Answer{Refused, reasonPushed}, nil

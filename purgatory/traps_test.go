@@ -192,7 +192,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		for i := range 3 {
 			w.held(says(alice, now()+nostrTime(i), "main", 99))
 		}
-		require.Equal(t, purgatory.Refused, w.submit(says(alice, now()+3, "main", 99), false))
+		require.Equal(t, purgatory.Full, w.submit(says(alice, now()+3, "main", 99), false))
 		require.Equal(t, uint64(1), w.p.Status().Dropped["author"])
 		w.held(says(bob, now(), "main", 99))
 	})

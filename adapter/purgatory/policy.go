@@ -142,9 +142,9 @@ func (p *Policy) leaves(ev *nostr.Event) bool {
 	return err == nil && !p.inner.Lists(a)
 }
 
-// again is what may have made room for an event that was refused: another one of its
-// author was released. What is malformed stays so, and what has expired was given its
-// time: else each event of their author would have them fetched and judged again.
+// again is what may have an event that was refused count again: that something else of its
+// author is stored. What is malformed stays so, and what has expired was given its time:
+// else each event of their author would have them fetched and judged again.
 func again(ev *nostr.Event, reason string) []relaysync.Dependency {
 	author, err := filters.ParsePubKey(ev.PubKey)
 	if err != nil || strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {

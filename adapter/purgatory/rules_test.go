@@ -2,6 +2,7 @@ package purgatoryadapter_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,32 @@ func TestMalformedIsFinal(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, relaysync.Reject, v.Decision)
 		require.Empty(t, v.DependsOn)
+	})
+}
+
+// Who has more repositories than may wait at once, on a git server that is down, lost the
+// others until something of his was stored.
+func TestMoreOfAnAuthorThanMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		var all []*nostr.Event
+		for i := range 130 {
+			all = append(all, owner.Hosted(at(time.Hour), fmt.Sprint("repo", i), us))
+		}
+		a.Publish(all...)
+		waited := map[string]bool{}
+		look := func() int {
+			for _, ann := range r.waits.AllAnnouncements() {
+				waited[ann.Event.ID] = true
+			}
+			return len(waited)
+		}
+		after(5 * time.Minute)
+		require.Equal(t, 100, look())
+		after(35 * time.Minute) // those were in vain
+		require.Equal(t, 130, look())
 	})
 }
 
