@@ -134,3 +134,31 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 		w.stop()
 	})
 }
+
+// Each newer version of an announcement whose client had gone by then left the one before it on
+// the disk.
+func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		store := &leavingStore{Store: w.state, leave: func() {}}
+		w.state = store
+		w.start()
+		for i := range 10 {
+			ctx, cancel := context.WithCancel(t.Context())
+			store.leave = cancel
+			_, err := w.p.Submit(ctx, announce(alice, now()), true)
+			require.NoError(t, err, i)
+			cancel()
+			wait(10 * time.Second)
+		}
+		store.leave = func() {}
+		kept := 0
+		for _, err := range store.Keys(t.Context(), "purgatory/entry/") {
+			require.NoError(t, err)
+			kept++
+		}
+		require.Equal(t, 1, kept)
+		require.EqualValues(t, 9, w.p.Status().Replaced)
+		w.stop()
+	})
+}

@@ -278,7 +278,7 @@ func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.stats.drop("displaced")
-	if err := p.strikeDisplaced(ctx, old); err != nil { // after a restart it waits again
+	if err := p.strike(ctx, old); err != nil { // after a restart it waits again
 		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
 	}
 	if !old.Soft { // else it was told when it expired softly
@@ -294,7 +294,8 @@ func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
 	}
 }
 
-func (p *Purgatory) strikeDisplaced(ctx context.Context, old ledger.Entry) error {
+// strike has nothing on the disk of an entry that has made place, unless it waits again by now.
+func (p *Purgatory) strike(ctx context.Context, old ledger.Entry) error {
 	unlock, err := p.writing.lock(ctx, old.ID)
 	if err != nil {
 		return err
@@ -346,15 +347,13 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 	return e, nil
 }
 
-// strikeReplaced strikes off what was replaced. If that fails it is done at the next
-// start.
+// strikeReplaced strikes off what was replaced, whether its client is still there or not: each
+// version that stayed on the disk would take up room that counts for nobody. If that fails it
+// is done at the next start.
 func (p *Purgatory) strikeReplaced(ctx context.Context, old ledger.Entry) {
-	unlock, err := p.writing.lock(ctx, old.ID)
-	if err == nil {
-		err = p.keep.drop(ctx, keyEntry+old.ID.String())
-		unlock()
-	}
-	if err != nil {
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
+	if err := p.strike(ctx, old); err != nil {
 		p.cfg.Logger.Warn("a replaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
 	}
 }
