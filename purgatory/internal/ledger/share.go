@@ -246,8 +246,10 @@ func (l *Ledger) replacedBy(e *Entry) *Entry {
 
 // Kept says what must not give way.
 type Kept struct {
-	// Always is asked of everything, InUse of those who have few only: something is
-	// coming for what it is true of, which is as if it had come just now.
+	// Always is asked of everything, InUse of those who have few only, and not of what was
+	// borrowed: something is coming for what it is true of, which is as if it had come just
+	// now. Anybody can have something come, of which one push is enough for all that waits for
+	// a repository.
 	Always, InUse func(Entry) bool
 }
 
@@ -375,7 +377,7 @@ func (l *Ledger) yieldsAt(now time.Time, at level, in *pool, e *Entry, kept Kept
 		switch {
 		case equals && !x.entry.Soft && now.Sub(x.since) < l.cfg.Stay:
 			return nil
-		case x.since.Before(now) && (l.stays(x.entry, e, kept) || at >= byRelay && kept.InUse(*x.entry)):
+		case x.since.Before(now) && (l.stays(x.entry, e, kept) || at >= byRelay && in == l.pool(e) && x.inUse(kept)):
 			x.since = now
 			in.fix(x)
 		case l.stays(x.entry, e, kept):
@@ -385,6 +387,11 @@ func (l *Ledger) yieldsAt(now time.Time, at level, in *pool, e *Entry, kept Kept
 		}
 	}
 	return nil
+}
+
+// inUse reports whether something is coming for an entry of somebody who has few.
+func (p *place) inUse(kept Kept) bool {
+	return p.in[byAuthor].places.Len() <= few && kept.InUse(*p.entry)
 }
 
 // stays reports whether an entry can't give way to another one: that one makes place for

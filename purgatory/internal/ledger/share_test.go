@@ -437,6 +437,32 @@ func TestTrustedKeepNobodyOut(t *testing.T) {
 	require.Equal(t, 40, l.strangers.sum.n)
 }
 
+// Who has something come for all that waits keeps no more than few places by that each, and none
+// of those that are left to strangers: a push is enough for any number of states.
+func TestWhatIsInUseKeepsNobodyOut(t *testing.T) {
+	cfg := roomy()
+	cfg.Entries, cfg.Kept, cfg.Bytes, cfg.KeptBytes = 1600, 200, 1_000_000, 125_000
+	for _, trusted := range []bool{false, true} {
+		inUse := Kept{Always: func(Entry) bool { return false }, InUse: func(e Entry) bool { return e.From == "" }}
+		l := New(cfg)
+		fill(l, start, 0, 1600, func(n int) Entry {
+			e := stranger(n, State, n/5, "")
+			e.Trusted = trusted
+			return e
+		})
+		for n := range 100 {
+			now := start.Add(2*time.Minute + time.Duration(n)*time.Second)
+			e := stranger(10_000+n, Announcement, 10_000+n, fmt.Sprint("honest ", n))
+			require.Equal(t, Full, l.Check(now, e))
+			require.NotEmpty(t, l.Displace(now, e, Full, inUse), "trusted %v, %d", trusted, n)
+			l.Put(l.Admit(now, e))
+		}
+		for n := range 100 {
+			require.Contains(t, l.places, id(10_000+n))
+		}
+	}
+}
+
 // BenchmarkDisplace is an event that comes when all 8,750 places of strangers are taken.
 func BenchmarkDisplace(b *testing.B) {
 	for name, flood := range map[string]func(n int) Entry{
