@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,4 +161,18 @@ func TestAuthorsOfAScanAreASample(t *testing.T) {
 	for i := 3 * most; i < 4*most; i++ { // those who were read last
 		require.NotZero(t, found[testKey(1+i)])
 	}
+}
+
+// What is held no more is told for as many announcements as fit into a window, and of those
+// that are none nothing is.
+func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
+	f := newFeed(newIndex(&twinStore{}, listsByName), 10, 3)
+	none := testAnnouncement(100, 1, "repo", 1, "ours")
+	none.Tags = nil
+	f.removed(none)
+	require.Empty(t, f.take().unheld)
+	for i := range 15 {
+		f.removed(testAnnouncement(i+1, 1, fmt.Sprint("repo", i), 1, "ours"))
+	}
+	require.Len(t, f.take().unheld, 10)
 }

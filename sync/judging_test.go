@@ -75,7 +75,13 @@ func TestTrapH10_OneCheckPerEvent(t *testing.T) {
 			rel.Publish(foreign)
 		}
 		after(5 * time.Minute)
-		require.Equal(t, uint64(50), r.manager.Status().Events.Stored)
+		status := r.manager.Status()
+		require.Equal(t, uint64(50), status.Events.Stored)
+		for i, rel := range status.Relays {
+			sent := relays[i].Traffic()
+			require.Equal(t, "wss://"+hosts[i], rel.URL.String())
+			require.Equal(t, []int64{int64(sent.EventsSent), sent.BytesSent}, []int64{int64(rel.Events), int64(rel.Bytes)}) //nolint:gosec // small
+		}
 		require.Equal(t, int64(51), verifier.n.Load())
 	})
 }

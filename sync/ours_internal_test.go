@@ -118,3 +118,25 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 		}
 	}
 }
+
+// An announcement is about its repository, if that is known; a deletion about the repositories
+// of its author that it names, whatever of others' it names before.
+func TestWhatAnEventIsAbout(t *testing.T) {
+	author, other := testKey(1), testKey(2)
+	mine, theirs := filters.RepoRef{Owner: author, Identifier: "mine"}, filters.RepoRef{Owner: other, Identifier: "theirs"}
+	view := fixedView{repos: []filters.RepoRef{theirs, mine}}
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, &counters{})
+	deletes := func(refs ...filters.RepoRef) []filters.PubKey {
+		var tags nostr.Tags
+		for _, ref := range refs {
+			tags = append(tags, nostr.Tag{"a", ref.String()})
+		}
+		return g.about(&nostr.Event{Kind: filters.KindDeletion, PubKey: author.String(), Tags: tags}, author)
+	}
+	require.Equal(t, []filters.PubKey{author}, deletes(theirs, mine))
+	require.Equal(t, []filters.PubKey{author}, deletes(theirs), "of what the others delete it says nothing")
+	require.Equal(t, []filters.PubKey{author}, g.about(testAnnouncement(1, 1, "mine", 1, "ours"), author), "a newer version")
+	require.Equal(t, []filters.PubKey{{}}, g.about(testAnnouncement(1, 1, "new", 1, "ours"), author), "anybody may make one ours")
+}
