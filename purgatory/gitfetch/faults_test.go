@@ -150,6 +150,20 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			_, err := f.Missing(t.Context(), here, ids[2:])
 			return err
 		},
+		"copy": func(f *Fetcher, here string) (err error) { // the same, beside what is fetched
+			git(t, here, "fetch", "-q", there, "main")
+			q, err := f.newQuarantine(here)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, q.Discard()) }()
+			if missing, err := q.Missing(t.Context(), ids[2:]); err != nil {
+				return err
+			} else if len(missing) > 0 {
+				return fmt.Errorf("blamed for %v", missing)
+			}
+			return q.Promote(t.Context())
+		},
 		"take":   func(f *Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
 		"share":  func(f *Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
 		"gather": func(f *Fetcher, here string) error { return gathered(t, f, here, o, ids) },

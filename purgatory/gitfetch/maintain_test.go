@@ -591,3 +591,27 @@ func TestWhatIsMarkedCountsUntilItGoes(t *testing.T) {
 	require.Zero(t, done.Unnamed)
 	require.True(t, k.has(main))
 }
+
+// A repository that was removed and made anew while it was maintained is another one.
+func TestMaintenanceOfWhatHasMoved(t *testing.T) {
+	first, second := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	for _, dir := range []string{first, second} {
+		history(t, dir, "main", 2)
+	}
+	f := fetcher(t, Config{})
+	k := keeping(t, f, first)
+	locked := 0
+	k.how.Lock = func(context.Context) (string, func(), error) {
+		if locked++; locked == 1 {
+			return first, func() {}, nil
+		}
+		return second, func() {}, nil
+	}
+	_, err := f.Maintain(t.Context(), k.how)
+	require.ErrorIs(t, err, purgatory.ErrInUse)
+	require.Greater(t, locked, 1)
+	for _, dir := range []string{first, second} {
+		git(t, dir, "fsck", "--strict")
+	}
+	f.idle(t)
+}
