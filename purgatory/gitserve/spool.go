@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 )
 
 // scratch makes a file that is on no folder's list, and gone when it is closed.
 func (h *Handler) scratch() (*os.File, error) {
-	file, err := os.CreateTemp(filepath.Join(h.repos.dir, incoming), "body")
+	name := h.repos.fresh()
+	file, err := h.repos.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, errors.Join(err, file.Close())
+	if err := h.repos.root.Remove(name); err != nil {
+		return nil, errors.Join(err, file.Close(), h.repos.root.RemoveAll(name))
 	}
 	return file, nil
 }
