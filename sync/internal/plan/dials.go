@@ -361,12 +361,12 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	}
 	p.emit(Hangup{Relay: gone.url, Epoch: gone.epoch})
 	p.setGood(gone, gone.good || !gone.unproven) // it has answered, and held for longer than that takes
-	alive := now
-	if gone.unsettled { // what it has sent since then may not have been read
-		alive = gone.connectedAt
-		if gone.mark.After(alive) {
-			alive = gone.mark
-		}
+	alive := gone.connectedAt                    // what it has sent since all was settled may not have been read
+	if gone.mark.After(alive) {
+		alive = gone.mark
+	}
+	if !gone.unsettled && p.settledAt.After(alive) {
+		alive = p.settledAt
 	}
 	p.disconnected(gone, nil, alive)
 	gone.absentSince = time.Time{}

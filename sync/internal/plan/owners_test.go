@@ -492,6 +492,7 @@ func TestHungUpForRoom(t *testing.T) {
 	r := m.plan.relays[u]
 	require.Len(t, m.plan.connected, 2)
 	m.now = m.now.Add(time.Minute)
+	m.plan.Step(m.now, Settled{At: m.now})
 	require.True(t, m.plan.makeRoom(m.now, finished(m.now)))
 	require.False(t, r.connected, "of two with the same claim who has stood longest goes")
 	assert.True(t, r.good, "it has answered for an hour")
@@ -545,6 +546,35 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 			require.LessOrEqual(t, int64(*s.Batch.Queries[0].Filter.Since), read.Add(-15*time.Minute).Unix())
 		}
 		require.True(t, r.connected)
+	}
+}
+
+// While nothing can be saved nothing settles. A connection that was hung up then counted as
+// read to its end: what had come for longer than a catch-up overlaps came with the next daily
+// pass.
+func TestHungUpForRoomWhileNothingSettles(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		p, u := newPlan(defaults()), relayURL(t, "a")
+		p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+		settle(p, start, u, connect(t, p, start, u))
+		read := start
+		if settled {
+			read = start.Add(10 * time.Minute)
+			p.Step(read, Settled{At: read})
+		}
+		now := start.Add(2 * time.Hour)
+		p.cfg.MaxConnections = 1
+		require.True(t, p.makeRoom(now, finished(now)))
+		now = now.Add(time.Hour)
+		p.cfg.MaxConnections = 2
+		p.effects = nil
+		p.Step(now, Tick{})
+		got := only[Start](connect(t, p, now, u))
+		require.NotEmpty(t, got)
+		for _, s := range got {
+			require.Equal(t, Recent, s.Batch.Kind)
+			require.Equal(t, read.Add(-15*time.Minute).Unix(), int64(*s.Batch.Queries[0].Filter.Since))
+		}
 	}
 }
 
