@@ -162,3 +162,27 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 		w.stop()
 	})
 }
+
+// What gave way in a repository that has left counted for its owner until the next start, as if
+// it were strangers': who had repositories come and go had no ceiling any more.
+func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		a := served(w)
+		for i := range 2 {
+			w.git.Size(object(100+i), 600-int64(i)*200)
+			w.git.Put(repoOf(alice), object(100+i))
+			w.held(proposes(relaytest.NewKey(fmt.Sprint("eve", i)), now(), 100+i, "and another one"))
+			wait(time.Minute)
+		}
+		w.git.Size(object(102), 300)
+		w.git.Put(repoOf(alice), object(102))
+		w.held(proposes(relaytest.NewKey("eve2"), now(), 102, "one too many"))
+		wait(time.Second)
+		require.Positive(t, w.p.Displaced(alice.PubKey()))
+		w.relay.gone(a)
+		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		wait(time.Second)
+		require.False(t, w.git.Has(repoOf(alice)))
+		require.Zero(t, w.p.Displaced(alice.PubKey()))
+	})
+}

@@ -226,6 +226,13 @@ func (m *maintenance) pruned(ref filters.RepoRef, began time.Time, left int64) {
 	m.prunes[ref] = pruning{began, time.Since(began)}
 }
 
+// forget is for a repository that is not here any more.
+func (m *maintenance) forget(ref filters.RepoRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.prunes, ref)
+}
+
 // one maintains the repository whose turn it is; found is false if there is none.
 func (m *maintenance) one(ctx context.Context) (took time.Duration, found bool) {
 	m.mu.Lock()

@@ -274,11 +274,24 @@ func (x *rations) displace(ref filters.RepoRef, bytes int64) {
 func (x *rations) pruned(ref filters.RepoRef, began time.Time, was, unnamed int64) (left int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	left = max(0, x.displaced[ref].bytes-was) + min(was, unnamed)
+	d, known := x.displaced[ref]
+	if !known {
+		return 0 // it has left meanwhile
+	}
+	left = max(0, d.bytes-was) + min(was, unnamed)
 	if x.displaced[ref] = (displaced{left, began}); left == 0 {
 		delete(x.displaced, ref)
 	}
 	return left
+}
+
+// forget is for a repository that is not here any more: nobody looks for what gave way there,
+// which would count for its owner for good.
+func (x *rations) forget(ref filters.RepoRef) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.weights, ref)
+	delete(x.displaced, ref)
 }
 
 // crowded returns the repositories in which much has given way.

@@ -230,6 +230,8 @@ func (p *Purgatory) noteGone(ref filters.RepoRef, number uint64) found {
 func (p *Purgatory) forgetRepository(ref filters.RepoRef) bool {
 	delete(p.walked, ref)
 	delete(p.unfit, ref)
+	p.rations.forget(ref)
+	p.upkeep.forget(ref)
 	return p.needsNothing(ref)
 }
 
