@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,5 +65,51 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 		}
 		t.Logf("the slowest took %v, %d are missing, dropped %v", slowest, len(honest), r.manager.Status().Events.Dropped)
 		assert.Less(t, slowest, 10*time.Second)
+	})
+}
+
+// Whoever has a repository here is trusted for each state that is taken, which may be short, and
+// had the reading of an honest relay wait for two long ones that are superseded.
+func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(5 * time.Minute)
+		mallory := relaytest.NewCheapKey("mallory")
+		r.save(mallory.Hosted(at(0), "evil", us, "a.example"), mallory.Hosted(at(0), "other", us, "a.example"))
+		r.save(mallory.Event(at(-14*time.Minute), filters.KindState, "", nostr.Tag{"d", "evil"})) // the relay has none of it
+		slowest, honest := time.Duration(0), map[*nostr.Event]time.Time{}
+		look := func() {
+			for ev, at := range honest {
+				if r.has(ev) {
+					slowest = max(slowest, time.Since(at))
+					delete(honest, ev)
+				}
+			}
+		}
+		after(10 * time.Second)
+		long := strings.Repeat("x", 60_000)
+		for n := range 10 * 60 {
+			if n%10 == 0 {
+				state := owner.State(at(0), "repo", nil, "")
+				issue := relaytest.NewCheapKey(fmt.Sprint("newcomer", n)).Issue(at(0), owner.Ref("repo"), fmt.Sprint("honest", n))
+				a.Publish(state, issue)
+				honest[state], honest[issue] = time.Now(), time.Now()
+			}
+			a.Publish(mallory.Event(at(0), filters.KindState, fmt.Sprint(n), nostr.Tag{"d", "other"}))
+			for i := range 2 {
+				ago := time.Hour - time.Duration(n+i)*time.Second // newer than the last one
+				a.Publish(mallory.Event(at(ago), filters.KindState, fmt.Sprint(long, n, i), nostr.Tag{"d", "evil"}))
+			}
+			time.Sleep(time.Second)
+			look()
+		}
+		for _, at := range honest {
+			slowest = max(slowest, time.Since(at))
+		}
+		t.Logf("the slowest took %v, %d are missing, dropped %v", slowest, len(honest), r.manager.Status().Events.Dropped)
+		assert.Less(t, slowest, 30*time.Second)
 	})
 }

@@ -238,7 +238,7 @@ func (j *job) became(useful bool) {
 	}
 	j.recorded = false
 	if author, err := filters.ParsePubKey(j.incoming.Event.PubKey); err == nil {
-		j.stats.work.judged(author, j.category, useful)
+		j.stats.work.judged(author, j.category, useful, j.size)
 	}
 }
 

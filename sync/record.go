@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// distrust is after how many events that were refused, more than those of use pay for,
+	// distrust is after how many short events that were refused, more than those of use pay for,
 	// the next one is expected to be as well. An honest author has some: of something that
 	// is superseded, or came before what it refers to.
 	distrust = 8
@@ -56,34 +56,50 @@ func (r *record) trusts(author filters.PubKey, of category) bool {
 // distrusts reports whether an author is known for what is refused.
 func (r *record) distrusts(author filters.PubKey) bool { return r.bad.count(author) >= distrust }
 
-// judged notes what became of an event. One of use pays for two, as it does for what they
-// cost: whoever alternates has gained nothing.
-func (r *record) judged(author filters.PubKey, of category, useful bool) {
-	bad, good := r.bad.count(author), r.good.count(author)
+// judged notes what became of an event of some weight, which is what it has cost. One of use
+// gives back what it has cost twice: it pays for one more of its weight, so that whoever
+// alternates has gained nothing, by short ones of use and long ones that are refused either.
+func (r *record) judged(author filters.PubKey, of category, useful bool, weight int) {
+	bad, good, left := r.bad.count(author), r.good.count(author), weight
 	switch {
 	case useful && bad > 0:
-		r.bad.set(author, max(0, bad-2))
+		r.bad.set(author, max(0, bad-weight))
 	case useful:
-		r.good.set(author, min(distrust, good+2))
-	case good > 0:
-		r.good.set(author, good-1)
+		r.good.set(author, min(distrust, good+weight))
+	case good >= weight:
+		r.good.set(author, good-weight)
 		return
 	default:
-		r.bad.set(author, min(2*distrust, bad+1))
+		if good > 0 {
+			r.good.set(author, 0)
+			left -= good
+		}
+		r.bad.set(author, worse(bad, left))
 		if bad >= distrust {
 			return // its author is known for that
 		}
 	}
 	of = r.category(of)
-	n := r.categories[of] + 1
+	n := r.categories[of]
 	if useful {
-		n -= 3
+		n -= weight
+	} else {
+		n = worse(n, left)
 	}
-	if n = min(n, 2*distrust); n > 0 {
+	if n > 0 {
 		put(&r.categories, of, n)
 	} else {
 		delete(r.categories, of)
 	}
+}
+
+// worse returns a count with the weight of one more that was refused. What is distrusted
+// already becomes little worse by that, and finds trust again.
+func worse(n, weight int) int {
+	if n >= distrust {
+		return max(n, min(n+weight, 2*distrust))
+	}
+	return n + weight
 }
 
 // category returns under what a category is remembered: there are more than should be.

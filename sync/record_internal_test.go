@@ -19,17 +19,17 @@ func TestRecordIsBoundedAndForgives(t *testing.T) {
 	}
 	known, spammer := key(1), key(2)
 	issue, pull := categoryOf(filters.KindIssue, key(1)), categoryOf(filters.KindPullRequest, key(1))
-	r.judged(known, issue, true)
+	r.judged(known, issue, true, 1)
 	for range 100 {
-		r.judged(spammer, pull, false)
+		r.judged(spammer, pull, false, 1)
 	}
 	assert.False(t, r.trusts(spammer, issue), "whatever it sends")
-	for range distrust {
-		r.judged(spammer, issue, true)
+	for range distrust + 1 {
+		r.judged(spammer, issue, true, 1)
 	}
 	assert.True(t, r.trusts(spammer, issue), "for good")
 	for i := range 10_000 {
-		r.judged(key(10+i), categoryOf(filters.KindPullRequest+i%1_000, key(1)), false)
+		r.judged(key(10+i), categoryOf(filters.KindPullRequest+i%1_000, key(1)), false, 1)
 	}
 	assert.True(t, r.trusts(known, pull))
 	assert.False(t, r.trusts(key(3), pull))
@@ -37,7 +37,7 @@ func TestRecordIsBoundedAndForgives(t *testing.T) {
 	assert.True(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(2))), "nobody sends those")
 	assert.True(t, r.trusts(key(3), categoryOf(filters.KindState, key(1))))
 	for i := range 10_000 {
-		r.judged(key(20_000+i), categoryOf(filters.KindPullRequest+i%5, key(1+i)), false)
+		r.judged(key(20_000+i), categoryOf(filters.KindPullRequest+i%5, key(1+i)), false, 1)
 	}
 	assert.False(t, r.trusts(key(3), categoryOf(filters.KindPullRequest, key(30_000))), "there are too many to tell them apart")
 	assert.LessOrEqual(t, len(r.good.young)+len(r.good.old), recordAuthors)
@@ -59,4 +59,25 @@ func TestTalliesOfTheLast(t *testing.T) {
 		}
 		require.LessOrEqual(t, len(all.young)+len(all.old), recordAuthors)
 	}
+}
+
+// What is refused counts by what it cost, and what was of use pays for as much.
+func TestRecordWeighs(t *testing.T) {
+	var r record
+	author, of := testKey(1), categoryOf(filters.KindState, testKey(2))
+	r.judged(author, of, true, 1)
+	r.judged(author, of, false, 100)
+	assert.False(t, r.trusts(author, of))
+	assert.False(t, r.trusts(testKey(3), of))
+	r.judged(author, of, true, 99-distrust)
+	assert.False(t, r.trusts(author, of))
+	r.judged(author, of, true, 1)
+	assert.True(t, r.trusts(author, of))
+	assert.True(t, r.trusts(testKey(3), of))
+	for range 100 { // whoever alternates has gained nothing
+		r.judged(author, of, false, 1)
+		r.judged(author, of, false, 1)
+		r.judged(author, of, true, 1)
+	}
+	assert.False(t, r.trusts(author, of))
 }

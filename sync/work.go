@@ -251,9 +251,11 @@ func (w *work) laneFor(author filters.PubKey, of category) lane {
 	return newcomerLane
 }
 
-// judged notes what became of a live event of ours.
-func (w *work) judged(author filters.PubKey, of category, useful bool) {
+// judged notes what became of a live event of ours of that size.
+func (w *work) judged(author filters.PubKey, of category, useful bool, size int64) {
+	each := allowance.Forgery(w.most)
+	weight := int((allowance.Work(w.most, size) + each - 1) / each)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.record.judged(author, of, useful)
+	w.record.judged(author, of, useful, weight)
 }

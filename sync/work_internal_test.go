@@ -44,7 +44,7 @@ func TestNewcomersBorrow(t *testing.T) {
 		pull := categoryOf(filters.KindPullRequest, filters.PubKey{9})
 		assert.Equal(t, trustedLane, w.laneFor(one, pull))
 		for range distrust {
-			w.judged(one, pull, false)
+			w.judged(one, pull, false, 1_000)
 		}
 		assert.Equal(t, oursLane, w.laneFor(one, pull))
 		assert.Equal(t, newcomerLane, w.laneFor(filters.PubKey{2}, pull))
