@@ -2,6 +2,7 @@ package purgatory_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -184,5 +185,42 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 		wait(time.Second)
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.Zero(t, w.p.Displaced(alice.PubKey()))
+	})
+}
+
+// failing is a maintainer that takes its time in vain.
+type failing struct {
+	*runs
+}
+
+func (f failing) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	if _, err := f.runs.Maintain(ctx, how); err != nil || !how.Prune {
+		return purgatory.Maintained{}, err
+	}
+	return purgatory.Maintained{}, errors.New("it took too long")
+}
+
+// What could not be looked for in the time that there is was looked for again a minute later:
+// each time all of the repository was packed, and locked for as long as may be.
+func TestWhatFailsToGoIsLeftAloneForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{MaxPullBytes: 1000})
+		git := &runs{Fake: w.git, takes: func(string) time.Duration { return 2 * time.Minute }}
+		w.fetcher = failing{git}
+		w.start()
+		w.serveAlice()
+		for i := range 2 {
+			w.git.Size(object(100+i), 900)
+			w.git.Put(repoOf(alice), object(100+i))
+			w.held(proposes(relaytest.NewKey(fmt.Sprint("eve", i)), now()+nostrTime(i), 100+i, "and another one"))
+			wait(time.Second)
+		}
+		require.Positive(t, w.p.Displaced(alice.PubKey()))
+		wait(3 * time.Hour)
+		git.mu.Lock()
+		tried := len(git.order)
+		git.mu.Unlock()
+		require.InDelta(t, 9, tried, 3, "each 20 minutes")
+		w.stop()
 	})
 }

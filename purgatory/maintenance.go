@@ -282,6 +282,8 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 			p.touch(ref)
 			p.tell(look{identifier: ref.Identifier})
 		}
+	} else if how.Prune {
+		m.pruned(ref, began, gone.bytes) // what takes long and fails is left alone as long as what does not
 	}
 	m.mu.Lock()
 	st := &m.status
