@@ -87,7 +87,7 @@ func (d *Dialer) judgeAddr(addr netip.Addr, port uint16, host []netip.Addr) erro
 	case within(d.cfg.Allow, addr):
 		return nil
 	case !Public(addr):
-		return fmt.Errorf("%w: %s is not public", ErrAddress, addr)
+		return fmt.Errorf("%w: %s is not public, and not among Config.Allow", ErrAddress, addr)
 	case ofHost:
 		return fmt.Errorf("%w: %s is an address of this host", ErrAddress, addr)
 	}

@@ -93,7 +93,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 		}
 	}
 	if count > 0 {
-		p.cfg.Logger.Warn("repositories are announced and not there: they are made again and their data is hunted for", "count", count)
+		p.cfg.Logger.Warn("repositories are announced and not there: they are restored or made again, and what they lack is hunted for", "count", count)
 	}
 }
 

@@ -174,6 +174,18 @@ func (x *index) size() int {
 	return len(x.tables.repos) + len(x.tables.roots)
 }
 
+// announcedRepos is how many repositories are announced.
+func (x *index) announcedRepos() (n int) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, r := range x.tables.repos {
+		if r.ann != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // allStep is how much is gathered before others have their turn.
 const allStep = 1_000
 

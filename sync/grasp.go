@@ -57,7 +57,7 @@ const (
 	reasonInvalid   = "invalid: malformed event"
 	reasonEphemeral = "blocked: ephemeral events are not kept"
 	reasonProtected = "blocked: protected event not submitted by its author"
-	reasonUnlisted  = "blocked: announcement does not list this service in relays and clone"
+	reasonUnlisted  = "blocked: announcement does not list this service as a relay and its own repository here as a clone URL"
 	reasonVanish    = "blocked: asks other relays to forget"
 	reasonDeletion  = "blocked: deletes nothing of its author that is here"
 	reasonUnrelated = "blocked: not related to a repository of this service"

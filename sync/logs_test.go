@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -241,4 +242,32 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 		require.Contains(t, r.relay("wss://down.example").LastError, "red")
 		require.NotContains(t, r.relay("wss://down.example").LastError, "\x1b")
 	})
+}
+
+// With another domain nothing that is stored is ours any more, and nothing said so.
+func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
+	const line = "announcements are stored, and none lists us: is this our domain?"
+	for _, ours := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			owner, log := relaytest.NewCheapKey("owner"), newCapture()
+			store := memstore.New()
+			before := &rig{t: t, store: store}
+			before.save(owner.Hosted(at(time.Hour), "repo", "elsewhere.example", "a.example"))
+			if ours {
+				before.save(owner.Hosted(at(time.Hour), "mine", us, "a.example"))
+			}
+			r := start(t, relaytest.NewNetwork(), store, relaysync.Config{Logger: log.logger()})
+			defer r.stop()
+			after(50 * time.Hour) // it is said once
+			said := log.find(line)
+			if ours {
+				require.Empty(t, said)
+				return
+			}
+			require.Len(t, said, 1)
+			require.Equal(t, slog.LevelWarn, said[0].level)
+			require.Equal(t, "1", said[0].attrs["announcements"])
+			require.Contains(t, said[0].attrs["us"], us)
+		})
+	}
 }

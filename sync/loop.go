@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -182,7 +183,11 @@ func (l *loop) scan(ctx context.Context) {
 	m.wg.Go(func() {
 		first, waited := !m.ready.Load(), make(map[depKey]struct{})
 		authors := writers{most: m.cfg.Tuning.MaxAuthors}
+		announcements := 0
 		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
+			if ev.Kind == filters.KindAnnouncement {
+				announcements++
+			}
 			authors.add(ev)
 			if first {
 				m.ingest.awaited(ev, waited)
@@ -204,6 +209,10 @@ func (l *loop) scan(ctx context.Context) {
 		}
 		if !m.ready.Swap(true) {
 			close(m.readable)
+			if announcements > 0 && m.index.announcedRepos() == 0 {
+				m.cfg.Logger.Warn("announcements are stored, and none lists us: is this our domain?",
+					"announcements", announcements, "us", fmt.Sprint(m.identity.Authorities()))
+			}
 		}
 		m.post(scanned{})
 		// What is asked for is asked of relays, which the plan knows from now on.

@@ -94,3 +94,6 @@ func (s Summary) LogValue() slog.Value {
 		slog.Int64("waiting", s.Waiting), slog.Int64("in_flight", s.InFlight), slog.Uint64("errors", s.Errors),
 	)
 }
+
+// String is the same for who has no structured log.
+func (s Summary) String() string { return s.LogValue().String() }

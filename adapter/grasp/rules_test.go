@@ -192,7 +192,7 @@ func TestReleasedIsCounted(t *testing.T) {
 	require.EqualValues(t, 2, s.Events.Stored)
 	require.EqualValues(t, 2, s.Events.Sources["live"]+s.Events.Sources["catchup"])
 	require.EqualValues(t, 2, s.Events.Sources["direct"])
-	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service in relays and clone"])
+	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service as a relay and its own repository here as a clone URL"])
 }
 
 // A server that is reached under a path took announcements that say so, and served their

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,7 +85,8 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	handleStatus(status, server, kept.Collector("ngit"))
 	front := newFront(server.Git(site), log)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
-	return serve(ctx, front, listener, server.Run, log, started)
+	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(opt.domain, listener.Addr().String()))
+	return serve(ctx, front, listener, server.Run, started)
 }
 
 // newServer makes the server: a khatru relay, and what makes it a GRASP server.
@@ -242,7 +244,7 @@ func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, 
 	}
 }
 
-func serve(ctx context.Context, front *http.Server, l net.Listener, work func(context.Context) error, log *slog.Logger, started func(net.Addr)) error {
+func serve(ctx context.Context, front *http.Server, l net.Listener, work func(context.Context) error, started func(net.Addr)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failed := make(chan error, 1)
@@ -250,7 +252,6 @@ func serve(ctx context.Context, front *http.Server, l net.Listener, work func(co
 		failed <- front.Serve(l)
 		cancel()
 	}()
-	log.Info("serving", "address", l.Addr().String())
 	if started != nil {
 		started(l.Addr())
 	}
