@@ -174,7 +174,7 @@ func (s *Session) relearned(x *sub, tell bool) {
 	s.readapt(x)
 	waiting := slices.Clone(s.waiting)
 	for _, w := range slices.Backward(waiting) {
-		if w.kind == subLive && s.outdated(w) {
+		if w.kind == subLive && s.outdated(w) && slices.Contains(s.waiting, w) {
 			s.readapt(w) // to the front
 		}
 	}

@@ -36,7 +36,7 @@ func (s *Session) leaveReconciling(q *query) {
 		s.negQueue = slices.DeleteFunc(s.negQueue, func(o *query) bool { return o == q })
 	case qLoading, qReconciling:
 		s.negActive--
-		q.state = qChecking
+		q.state, q.neg = qChecking, nil
 		s.reconcileNext()
 	}
 }
@@ -111,16 +111,16 @@ func (s *Session) distrustNeg(q *query, err error) {
 }
 
 func (s *Session) reconciled(q *query) {
+	neg := q.neg
 	s.leaveReconciling(q)
 	if q.second != nil {
-		q.second.unsure = q.neg.TheirLen() <= q.second.page
+		q.second.unsure = neg.TheirLen() <= q.second.page
 	} else {
-		s.suspect(q, q.neg)
+		s.suspect(q, neg)
 	}
-	need := q.neg.Need()
-	q.b.report.compared(q.neg.Have())
-	q.set, q.neg = nil, nil
-	s.askMissing(q, need)
+	q.b.report.compared(neg.Have())
+	q.set = nil
+	s.askMissing(q, neg.Need())
 }
 
 // askMissing asks which of their ids we need.

@@ -21,6 +21,6 @@ func TestReportCompared(t *testing.T) {
 	r.compared(ids)
 	require.Equal(t, 4, r.Reconciled)
 	require.Equal(t, 2_100, r.LackingAll)
-	require.Len(t, r.Lacking, MaxLacking)
+	require.Len(t, r.Lacking, 1_000)
 	require.Equal(t, filters.EventID(ids[0]), r.Lacking[700])
 }

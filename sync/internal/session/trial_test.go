@@ -142,6 +142,46 @@ func TestTrialFindsThePoison(t *testing.T) {
 	}
 }
 
+// Filters that are disliked whatever their values are left out of a live subscription,
+// with values or without; the others are followed.
+func TestTrialLeavesOutFilters(t *testing.T) {
+	const disliked = 666
+	refuse := func(r wire.Request) string {
+		for _, f := range r.Filters {
+			if slices.Contains(f.Kinds, disliked) {
+				return "bad req: no"
+			}
+		}
+		return ""
+	}
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var fs, want []nostr.Filter
+		for i := range 1 + rng.IntN(6) {
+			f := nostr.Filter{Kinds: []int{1000 + i}}
+			if rng.IntN(2) == 0 {
+				f.Tags = nostr.TagMap{"e": values(1 + rng.IntN(5))}
+			}
+			if f = filters.Live(f); rng.IntN(3) == 0 {
+				f.Kinds[0] = disliked
+			} else {
+				want = append(want, f)
+			}
+			fs = append(fs, f)
+		}
+		r := newRefuser(refuse)
+		r.play(t, r.s.Follow(start, 1, fs))
+		require.Empty(t, r.s.aside)
+		require.Nil(t, r.s.trial)
+		if len(want) == 0 {
+			require.Equal(t, LiveClosed{Live: 1, Reason: "bad req: no", Why: wire.RefusalBadRequest}, one[LiveClosed](t, r.other))
+			continue
+		}
+		require.Empty(t, only[LiveClosed](r.other))
+		require.Equal(t, want, r.reqs[len(r.reqs)-1].Filters, "seed %d", seed)
+	}
+}
+
 // A value that was found under one tag is looked for first under another.
 func TestTrialBeginsWithWhatIsKnown(t *testing.T) {
 	r := newRefuser(refuseValues)
@@ -172,7 +212,7 @@ func TestTrialIsBounded(t *testing.T) {
 	f := nostr.Filter{Tags: nostr.TagMap{"a": values(100, all[1:]...)}}
 	r := newRefuser(refuseValues)
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
-	require.Equal(t, maxProbes, r.probes())
+	require.Equal(t, 64, r.probes())
 	require.Equal(t, plan.Failed, one[Done](t, r.other).Result)
 	found := len(r.s.aside)
 	require.Greater(t, found, 20)
@@ -185,7 +225,7 @@ func TestTrialIsBounded(t *testing.T) {
 	for i := range 2 * maxAside {
 		r.s.setAside(Value{"a", fmt.Sprint(i)})
 	}
-	require.Len(t, r.s.aside, maxAside)
+	require.Len(t, r.s.aside, 1_000)
 	r.other = nil
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"a": {"BAD", "good"}}})))
 	require.Equal(t, plan.Refused, one[Done](t, r.other).Result)
@@ -316,7 +356,7 @@ func TestTrialOfTheLate(t *testing.T) {
 // Requests that can't be sent for their size and can't be made smaller.
 func TestUnsent(t *testing.T) {
 	c := defaults()
-	c.Terms.NoNegentropy, c.Terms.MaxMessage = true, leastMessage
+	c.Terms.NoNegentropy, c.Terms.MaxMessage = true, 1<<10
 	s := New(c)
 	r := sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 	require.Equal(t, plan.Refused, one[Done](t, s.Unsent(start, r.Sub, 2000, "too large")).Result)
@@ -339,6 +379,11 @@ func TestUnsent(t *testing.T) {
 	require.Equal(t, plan.Gaps, one[Done](t, s.Fetch(start, batchOf(1, plan.History, tagging(strings.Repeat("x", 2000))))).Result)
 	require.Empty(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging(strings.Repeat("x", 2000)))}))
 	require.Empty(t, s.Unfollow(start, 1))
+	actions := s.Fetch(start, batchOf(2, plan.History, taggingAny("y,"+strings.Repeat("x", 2000))))
+	rest := one[LoadSet](t, actions)
+	require.Equal(t, []string{"y"}, rest.Filter.Tags["e"])
+	r = sent(t, s.SetLoaded(start, rest.Query, nil, nil))
+	require.Equal(t, plan.Gaps, one[Done](t, s.Receive(start, eose(r.Sub))).Result)
 }
 
 // Our set is loaded again when its filter has changed meanwhile.

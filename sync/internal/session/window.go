@@ -243,7 +243,6 @@ func (s *Session) salvage(q *query, again bool) {
 	s.leaveReconciling(q)
 	again = again && q.whole().windows < maxWindows && q.depth < maxWindowDepth
 	q.rest = &rest{window{settled, span.until}, again}
-	q.neg = nil
 	s.askMissing(q, need)
 }
 

@@ -49,11 +49,14 @@ type world struct {
 	cool    time.Time
 	limit   int
 	batches map[plan.BatchID]*worldBatch
-	lives   map[plan.LiveID]bool
+	lives   map[plan.LiveID][]nostr.Filter
 	nextID  plan.BatchID
 	results []plan.Result
 	dones   []Done
 	sent    map[wire.RequestType]int
+	live    map[string]*worldLive // by subscription
+	history map[string]bool       // requests for what is stored, that have not ended
+	fresh   int                   // events that came live
 
 	// of tests that build a world on purpose
 	refuse                   func(r wire.Request) bool
@@ -66,6 +69,14 @@ type worldBatch struct {
 	got  map[string]bool
 	held map[string]bool // what we had when it began
 	far  []plan.Cursor   // how far each query was said to be
+
+	events, pages int // that came
+}
+
+// worldLive is a live subscription as the relay has it.
+type worldLive struct {
+	filters nostr.Filters
+	stands  bool // it has told us so
 }
 
 // relayKind is how a relay deals with NIP-77.
@@ -121,7 +132,7 @@ func newWorld(t testing.TB, src source) *world {
 		negMax: 8, negFrame: 4096,
 		hidden: make(map[string]bool), held: make(map[string]bool), asked: make(map[string]nostr.Filter), sent: make(map[wire.RequestType]int),
 		used: make(map[string]bool), open: make(map[string]bool),
-		batches: make(map[plan.BatchID]*worldBatch), lives: make(map[plan.LiveID]bool),
+		batches: make(map[plan.BatchID]*worldBatch), lives: make(map[plan.LiveID][]nostr.Filter), live: make(map[string]*worldLive), history: make(map[string]bool),
 	}
 	w.rules = drawRules(src)
 	w.s.cfg.Auth = src.n(3) > 0
@@ -150,7 +161,9 @@ func (w *world) run() {
 			continue
 		}
 		w.now = w.now.Add([]time.Duration{0, 0, 10 * time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second}[w.src.n(6)])
-		switch w.src.n(12) {
+		switch w.src.n(13) {
+		case 12:
+			w.publish()
 		case 0, 1:
 			w.fetch()
 		case 2:
@@ -202,6 +215,13 @@ func (w *world) ended() {
 	require.Zero(t, s.historic)
 	require.Zero(t, s.negActive)
 	require.Empty(t, w.open)
+	require.Equal(t, Progress{}, s.Progress())
+	for id := range s.lives {
+		require.Contains(t, w.lives, id, "nobody wants it any more")
+	}
+	for id, fs := range w.lives {
+		require.Equal(t, len(s.pack(fs)) > 0, len(s.lives[id]) > 0, "followed, unless nothing is left of it")
+	}
 	for _, x := range s.subs {
 		require.Equal(t, subLive, x.kind)
 	}
@@ -265,11 +285,11 @@ func (w *world) follow() {
 	w.nextID++
 	id := plan.LiveID(w.nextID)
 	if w.src.n(3) > 0 && len(w.lives) < 4 {
-		w.lives[id] = true
 		fs := make([]nostr.Filter, 1+w.src.n(4))
 		for i := range fs {
 			fs[i] = filters.Live(w.someFilter())
 		}
+		w.lives[id] = fs
 		w.do("follow", w.s.Follow(w.now, id, fs))
 		return
 	}
@@ -280,8 +300,28 @@ func (w *world) follow() {
 	}
 }
 
+// publish has a live subscription bring an event, maybe before it stands.
+func (w *world) publish() {
+	if subs := slices.Sorted(maps.Keys(w.live)); len(subs) > 0 {
+		id := subs[w.src.n(len(subs))]
+		fs := w.live[id].filters
+		f := fs[w.src.n(len(fs))]
+		w.fresh++
+		ev := event(1_000_000+w.fresh, w.now.Sub(start), f.Tags["e"][w.src.n(len(f.Tags["e"]))])
+		if len(f.Kinds) > 0 {
+			ev.Kind = f.Kinds[w.src.n(len(f.Kinds))]
+		}
+		w.say(eventMsg(id, ev))
+	}
+}
+
 func (w *world) tick() {
-	w.do("tick", w.s.Tick(w.now))
+	due, waits := w.s.NextWake()
+	actions := w.s.Tick(w.now)
+	if !waits || w.now.Before(due) {
+		require.Empty(w.t, actions, "nobody would have woken it for that")
+	}
+	w.do("tick", actions)
 	next, ok := w.s.NextWake()
 	require.True(w.t, !ok || next.After(w.now), "a busy loop: woken at %s for %s", clock(w.now), clock(next))
 }
@@ -344,6 +384,12 @@ func (w *world) do(what string, actions []Action) {
 	require.GreaterOrEqual(w.t, w.s.negActive, 0)
 	require.GreaterOrEqual(w.t, w.s.historic, 0)
 	require.LessOrEqual(w.t, w.s.negActive, w.s.cfg.Reconciling)
+	live, historic, _ := w.s.Open()
+	require.Len(w.t, w.live, live)
+	require.Len(w.t, w.history, historic)
+	for _, q := range w.s.queries {
+		require.True(w.t, q.neg == nil || q.state == qReconciling, "a reconciliation that is over is kept")
+	}
 	if w.curious {
 		w.cursors()
 	}
@@ -354,9 +400,12 @@ func (w *world) perform(a Action) {
 	case Send:
 		w.send(a.Request)
 	case Deliver:
-		require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID }))
+		require.Equal(w.t, 100, a.Size)
 		if a.Batch != 0 {
+			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID }))
 			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
+			require.Equal(w.t, w.batches[a.Batch].Kind, a.Kind)
+			require.True(w.t, a.Ours)
 			w.batches[a.Batch].got[a.Event.ID] = true
 		}
 	case LoadSet:
@@ -399,6 +448,8 @@ func (w *world) done(a Done) {
 	}
 	w.dones = append(w.dones, a)
 	w.farther(b, a.Cursors)
+	require.Equal(w.t, b.events, a.Report.Events)
+	require.Equal(w.t, b.pages, a.Report.Pages)
 	require.Equal(w.t, a.Result >= plan.Failed, a.Report.Err != "", "H6: %q", a.Report.Err)
 	for i, q := range b.Queries {
 		if a.Result < plan.Failed {

@@ -39,8 +39,42 @@ func (w *world) deliver() {
 	}
 	if m.Type == wire.TypeClosed {
 		delete(w.open, m.Sub)
+		delete(w.live, m.Sub)
+		delete(w.history, m.Sub)
 	}
-	w.do(fmt.Sprintf("< %d %s %s", m.Type, m.Sub, m.Text), w.s.Receive(w.now, m))
+	w.count(m)
+	actions := w.s.Receive(w.now, m)
+	if l := w.live[m.Sub]; l != nil {
+		w.checkLive(m, l, actions)
+	}
+	w.do(fmt.Sprintf("< %d %s %s", m.Type, m.Sub, m.Text), actions)
+}
+
+// count counts what comes for a batch.
+func (w *world) count(m wire.Message) {
+	x := w.s.subs[m.Sub]
+	if x == nil || x.q == nil {
+		return
+	}
+	b := w.batches[x.q.b.ID]
+	switch {
+	case m.Type == wire.TypeEvent:
+		b.events++
+	case m.Type == wire.TypeEOSE && x.kind == subPage && !(x.noticed && x.events == 0):
+		b.pages++
+	}
+}
+
+// checkLive checks that what comes live is passed on, and is known to be of now or not.
+func (w *world) checkLive(m wire.Message, l *worldLive, actions []Action) {
+	var want []Deliver
+	switch m.Type {
+	case wire.TypeEvent:
+		want = []Deliver{{Event: m.Event, Size: 100, Current: l.stands}}
+	case wire.TypeEOSE:
+		l.stands = true
+	}
+	require.Equal(w.t, want, only[Deliver](actions))
 }
 
 // dense reports whether a second holds more than a page.
@@ -66,6 +100,8 @@ func (w *world) send(r wire.Request) {
 	case wire.TypeClose, wire.TypeNegClose:
 		require.True(t, w.used[r.Sub])
 		delete(w.open, r.Sub)
+		delete(w.live, r.Sub)
+		delete(w.history, r.Sub)
 		w.out = slices.DeleteFunc(w.out, func(m wire.Message) bool { return m.Sub == r.Sub && w.src.n(2) == 0 })
 		return
 	case wire.TypeNegSend:
@@ -84,6 +120,13 @@ func (w *world) send(r wire.Request) {
 	require.NotEmpty(t, r.Filters)
 	for _, f := range r.Filters {
 		require.False(t, filters.Empty(f))
+	}
+	switch {
+	case r.Type == wire.TypeNegOpen:
+	case r.Filters[0].LimitZero && r.Sub[0] == 'l':
+		w.live[r.Sub] = &worldLive{filters: r.Filters}
+	default:
+		w.history[r.Sub] = true
 	}
 	if w.refuses(r) {
 		return
