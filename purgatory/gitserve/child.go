@@ -139,6 +139,9 @@ func (h *Handler) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
+	if h.started != nil {
+		h.started(cmd)
+	}
 	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
 }
 

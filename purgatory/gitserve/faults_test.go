@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -23,14 +24,32 @@ import (
 // faultyFolder fails once, at the n-th thing that is done to it.
 type faultyFolder struct {
 	folder
+	only    string // what is counted; empty: what fails at once
 	mu      sync.Mutex
 	n, done int
 	what    string // what failed
 }
 
+// The faults that are counted for themselves.
+const (
+	ofFull = "full" // a file is made, and nothing can be written to it
+	ofKill = "kill" // a child process is killed before it has said anything
+	ofNone = "none" // a child process can't be started
+)
+
 func (f *faultyFolder) step(op, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch op {
+	case ofFull, ofKill, ofNone:
+		if f.only != op {
+			return nil
+		}
+	default:
+		if f.only != "" {
+			return nil
+		}
+	}
 	if f.done++; f.done != f.n {
 		return nil
 	}
@@ -63,7 +82,12 @@ func (f *faultyFolder) OpenFile(name string, flag int, mode fs.FileMode) (*os.Fi
 	if err := f.step("open", name); err != nil {
 		return nil, err
 	}
-	return f.folder.OpenFile(name, flag, mode)
+	file, err := f.folder.OpenFile(name, flag, mode)
+	if err == nil && flag&os.O_CREATE != 0 && f.step(ofFull, name) != nil {
+		_ = file.Close() // it stays as empty as it is
+		return os.OpenFile("/dev/full", os.O_RDWR, 0)
+	}
+	return file, err
 }
 
 func (f *faultyFolder) Create(name string) (*os.File, error) {
@@ -106,6 +130,17 @@ func (f *faultyFolder) RemoveAll(name string) error {
 		return err
 	}
 	return f.folder.RemoveAll(name)
+}
+
+// child is that of a handler for its children.
+func (f *faultyFolder) child(cmd *exec.Cmd) {
+	name := strings.Join(cmd.Args[6:], " ") // those before are of the guard
+	switch {
+	case f.step(ofKill, name) != nil:
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
+	case f.step(ofNone, name) != nil:
+		cmd.Path = "/nonexistent"
+	}
 }
 
 func (f *faultyFolder) FS() fs.FS { return faultyTree{f.folder.FS(), f} }

@@ -40,6 +40,7 @@ type Handler struct {
 	ahead    int64                            // how far an answer may be ahead of its client, in bytes
 	lines    seldom.Lines[filters.RepoRef]    // of the log, about what failed
 	locks    atomic.Int64                     // for how long pushes have waited for them
+	started  func(cmd *exec.Cmd)              // for tests, nil otherwise: a child is about to start
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc

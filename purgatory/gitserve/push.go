@@ -3,11 +3,12 @@ package gitserve
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"strconv"
 	"strings"
 
 	"github.com/graspsync/graspsync/filters"
@@ -168,20 +169,22 @@ func parseRef(s string) (nip34.RefName, error) {
 
 // readLine reads one packet line.
 func readLine(r io.Reader) (line []byte, flush bool, err error) {
-	var head [4]byte
+	var head [pktHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, false, early(err)
 	}
-	n, err := strconv.ParseUint(string(head[:]), 16, 16)
-	switch {
-	case err != nil:
+	length, err := hex.DecodeString(string(head[:]))
+	if err != nil {
 		return nil, false, fmt.Errorf("%w: not a packet line", errRequest)
+	}
+	switch n := int(binary.BigEndian.Uint16(length)); {
 	case n == 0:
 		return nil, true, nil
-	case n <= 4 || n > maxLine:
+	case n <= pktHead || n > maxLine:
 		return nil, false, fmt.Errorf("%w: packet line of %d bytes", errRequest, n)
+	default:
+		line = make([]byte, n-pktHead)
 	}
-	line = make([]byte, n-4)
 	if _, err := io.ReadFull(r, line); err != nil {
 		return nil, false, early(err)
 	}
@@ -228,7 +231,7 @@ func writeResults(w io.Writer, req request, refused map[nip34.RefName]string, wo
 		writeLine(out, "\x02"+word+"\n")
 	}
 	for report.Len() > 0 {
-		writeLine(out, "\x01"+string(report.Next(maxLine-5)))
+		writeLine(out, "\x01"+string(report.Next(maxLine-pktHead-1)))
 	}
 	_, err := out.WriteString("0000")
 	return errors.Join(err, out.Flush())
@@ -236,5 +239,5 @@ func writeResults(w io.Writer, req request, refused map[nip34.RefName]string, wo
 
 // writeLine writes a packet line. The error stays in the writer.
 func writeLine(w io.Writer, text string) {
-	_, _ = fmt.Fprintf(w, "%04x%s", len(text)+4, text)
+	_, _ = fmt.Fprintf(w, "%04x%s", len(text)+pktHead, text)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,6 +86,52 @@ func TestReadRequest(t *testing.T) {
 		_, err := readRequest(strings.NewReader(cut), 10, 1<<10)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%q", cut)
 	}
+}
+
+// A packet line says in four hexadecimal digits how long it is, and nothing else is taken for
+// that.
+func TestReadLine(t *testing.T) {
+	const after = "1234567890"
+	digits := "0123456789abcdefABCDEFgGzZ+-_ xX\x00"
+	try := func(head string) {
+		n, err := strconv.ParseInt(head, 16, 64)
+		known := err == nil && strings.Trim(head, "0123456789abcdefABCDEF") == ""
+		text := strings.Repeat("x", maxLine)
+		in := strings.NewReader(head + text)
+		line, flush, err := readLine(in)
+		switch {
+		case known && n == 0:
+			require.NoError(t, err)
+			require.True(t, flush)
+			require.Equal(t, len(text), in.Len())
+		case !known || n <= 4 || n > maxLine:
+			require.ErrorIs(t, err, errRequest, "%q", head)
+			require.Equal(t, len(text), in.Len())
+		default:
+			require.NoError(t, err, "%q", head)
+			require.False(t, flush)
+			require.Len(t, line, int(n)-4)
+			require.Equal(t, len(text)-len(line), in.Len())
+		}
+	}
+	for _, head := range []string{"0000", "0001", "0003", "0004", "0005", "fff0", "FFF0", "fff1", "ffff", "g000", "000g", "0x10", "+010", "1_00", "-001"} {
+		try(head)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		var head [4]byte
+		for i := range head {
+			head[i] = digits[rng.IntN(len(digits))]
+		}
+		try(string(head[:]))
+	}
+	for cut := range len("000e" + after) {
+		_, _, err := readLine(strings.NewReader(("000e" + after)[:cut]))
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d", cut)
+	}
+	line, _, err := readLine(strings.NewReader("000e" + after + "more"))
+	require.NoError(t, err)
+	require.Equal(t, after, string(line))
 }
 
 func TestWriteReport(t *testing.T) {

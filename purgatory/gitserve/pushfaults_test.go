@@ -3,6 +3,7 @@ package gitserve
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,10 +67,11 @@ type pushed struct {
 	log   bytes.Buffer // written to by one request at a time
 }
 
-// newPushed serves an empty repository, in which the n-th thing that is done fails.
-func newPushed(t *testing.T, n int, known, state map[string]string) *pushed {
+// newPushed serves an empty repository, in which the n-th thing that is done fails: anything
+// that does so at once, or one of a kind.
+func newPushed(t *testing.T, only string, n int, known, state map[string]string) *pushed {
 	t.Helper()
-	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{n: n}, repos: newRepositories(t)}
+	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{only: only, n: n}, repos: newRepositories(t)}
 	require.NoError(t, p.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	p.f.folder, p.repos.root = p.repos.root, p.f
 	p.repos.flush = func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) }
@@ -78,6 +81,7 @@ func newPushed(t *testing.T, n int, known, state map[string]string) *pushed {
 	})
 	require.NoError(t, err)
 	p.git.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
+	p.git.started = p.f.child
 	return p
 }
 
@@ -85,7 +89,18 @@ func newPushed(t *testing.T, n int, known, state map[string]string) *pushed {
 func (p *pushed) push(body string) (status int, said string) {
 	w := httptest.NewRecorder()
 	p.git.ServeHTTP(w, httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
+	if w.Code == http.StatusOK {
+		reported(p.t, w.Header())
+	}
 	return w.Code, w.Body.String()
+}
+
+// reported checks what goes before a report: no client reads one that is of another type, and
+// no proxy may keep it for somebody else.
+func reported(t *testing.T, h http.Header) {
+	t.Helper()
+	require.Equal(t, "application/x-git-receive-pack-result", h.Get("Content-Type"))
+	require.Contains(t, h.Get("Cache-Control"), "no-cache")
 }
 
 // has is what is there: the refs, and for which events something is staged.
@@ -130,68 +145,126 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 		refs []string
 		then []string // what is there when nothing fails
 		gone bool     // the branch was there, and goes
+		same bool     // all was there before
 	}{
 		"a branch":            {refs: []string{main}, then: []string{main}},
 		"a branch goes":       {refs: []string{main}, gone: true},
+		"a branch that is":    {refs: []string{main}, then: []string{main}, same: true},
 		"for an event":        {refs: []string{waits}, then: []string{waits}},
 		"for none that came":  {refs: []string{comes}, then: []string{"staged " + comes}},
 		"a branch and events": {refs: []string{main, waits, comes}, then: []string{main, waits, "staged " + comes}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			body, told := add(push.refs...), 0
-			if push.gone {
-				body = packet(r.tip + " " + null + " " + main + "\x00report-status")
-			}
-			for n := 1; ; n++ {
-				p := newPushed(t, n, map[string]string{event: r.tip}, map[string]string{main: r.tip})
+		for _, only := range []string{"", ofFull, ofKill, ofNone} {
+			t.Run(name+" "+only, func(t *testing.T) {
+				body, told := add(push.refs...), 0
 				if push.gone {
-					p.f.n = -1
-					_, said := p.push(add(main))
-					require.Contains(t, said, "ok "+main)
-					p.refs, p.f.done, p.f.n = map[string]string{}, 0, n
+					body = packet(r.tip + " " + null + " " + main + "\x00report-status")
 				}
-				before := p.has(push.refs...)
-				status, said := p.push(body)
-				what, after := p.f.failed(), p.has(push.refs...)
-				if what != "" && status != http.StatusOK {
-					told++
-					require.GreaterOrEqual(t, status, 500, "%d: %s: %s", n, what, said)
-					require.Equal(t, before, after, "%d: %s: half of it was done", n, what)
-				}
-				for _, why := range []string{refusedNoState, refusedState, refusedTip, refusedMeanwhile} {
-					require.NotContains(t, said, why, "%d: %s", n, what)
-				}
-				for _, ref := range push.refs {
-					done := slices.ContainsFunc(push.then, func(there string) bool { return strings.HasSuffix(there, ref) && slices.Contains(after, there) })
-					if push.gone {
-						done = !slices.Contains(after, ref)
+				for n := 1; ; n++ {
+					p := newPushed(t, only, n, map[string]string{event: r.tip}, map[string]string{main: r.tip})
+					if push.gone || push.same {
+						p.f.n = -1
+						_, said := p.push(add(main))
+						require.Contains(t, said, "ok "+main)
+						p.f.done, p.f.n = 0, n
 					}
-					require.Equal(t, done, strings.Contains(said, "ok "+ref), "%d: %s: %s: %s", n, what, ref, said)
+					if push.gone {
+						p.refs = map[string]string{}
+					}
+					before := p.has(push.refs...)
+					status, said := p.push(body)
+					what, after := p.f.failed(), p.has(push.refs...)
+					unheard := only == ofFull && status == http.StatusOK && said == "" // its report could not be kept
+					if what != "" && status != http.StatusOK {
+						told++
+						require.GreaterOrEqual(t, status, 500, "%d: %s: %s", n, what, said)
+						require.Equal(t, before, after, "%d: %s: half of it was done", n, what)
+					}
+					blames := []string{refusedNoState, refusedState, refusedTip, refusedMeanwhile, refusedStale}
+					if only != ofKill { // of that it can't be told why
+						blames = append(blames, "git did not take the pack", "missing necessary objects")
+					}
+					for _, why := range blames {
+						require.NotContains(t, said, why, "%d: %s", n, what)
+					}
+					for _, ref := range push.refs {
+						done := slices.ContainsFunc(push.then, func(there string) bool { return strings.HasSuffix(there, ref) && slices.Contains(after, there) })
+						if push.gone {
+							done = !slices.Contains(after, ref)
+						}
+						if !unheard && (!push.same || status == http.StatusOK) {
+							require.Equal(t, done, strings.Contains(said, "ok "+ref), "%d: %s: %s: %s", n, what, ref, said)
+						}
+					}
+					if status == http.StatusOK && what != "" {
+						logged := strings.Contains(p.log.String(), syscall.EIO.Error()) || strings.Contains(p.log.String(), syscall.ENOSPC.Error()) // what was done all the same
+						require.True(t, strings.Contains(said, "ng ") || logged || unheard || untold(what), "%d: not told: %s", n, what)
+					}
+					if missing := len(after) != len(push.then) || status != http.StatusOK; missing {
+						status, said = p.push(body)
+						require.Equal(t, http.StatusOK, status, "%d: %s: %s", n, what, said)
+					}
+					slices.Sort(push.then)
+					require.Equal(t, push.then, p.has(push.refs...), "%d: %s", n, what)
+					p.f.heal()
+					p.git.Close()
+					p.git.idle(t)
+					_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // who has it next makes durable what may not be
+					require.NoError(t, err)
+					unlock()
+					_ = p.repos.root.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
+					require.Empty(t, p.repos.unsure)
+					p.repos.idle(t)
+					if what == "" {
+						require.True(t, only != "" || told > 3)
+						break
+					}
 				}
-				if status == http.StatusOK && what != "" {
-					logged := strings.Contains(p.log.String(), syscall.EIO.Error()) // what was done all the same
-					require.True(t, strings.Contains(said, "ng ") || logged || untold(what), "%d: not told: %s", n, what)
+			})
+		}
+	}
+}
+
+// Who pushes may go away at any moment, or send less than he says: nothing of that is done,
+// nobody counts as being there, and it is not taken for a fault of ours.
+func TestPushThatBreaksOff(t *testing.T) {
+	r := newRig(t, Config{})
+	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
+	pack, err := cmd.Output()
+	require.NoError(t, err)
+	for _, names := range [][]string{{"refs/heads/main"}, {"refs/nostr/" + stranger(1)}, {"refs/heads/main", "refs/nostr/" + stranger(1)}} {
+		var lines []string
+		for _, name := range names {
+			lines = append(lines, null+" "+r.tip+" "+name)
+		}
+		lines[0] += "\x00report-status"
+		commands := packet(lines...)
+		body := commands + string(pack)
+		p := newPushed(t, "", -1, nil, map[string]string{"refs/heads/main": r.tip})
+		for _, at := range []int{0, 3, 4, 50, len(commands) - 1, len(commands), len(commands) + 1, len(body) - 1} {
+			for _, broken := range []bool{false, true} {
+				var from io.Reader = strings.NewReader(body[:at])
+				if broken {
+					from = io.MultiReader(from, iotest.ErrReader(io.ErrUnexpectedEOF))
 				}
-				if missing := len(after) != len(push.then) || status != http.StatusOK; missing {
-					status, said = p.push(body)
-					require.Equal(t, http.StatusOK, status, "%d: %s: %s", n, what, said)
+				w := httptest.NewRecorder()
+				p.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, from))
+				if broken || at < len(commands) {
+					require.Equal(t, http.StatusBadRequest, w.Code, "%v: %d: %s", names, at, w.Body)
+				} else {
+					require.NotContains(t, w.Body.String(), "ok refs", "%v: %d", names, at)
 				}
-				slices.Sort(push.then)
-				require.Equal(t, push.then, p.has(push.refs...), "%d: %s", n, what)
-				p.f.heal()
-				p.git.Close()
-				p.git.idle(t)
-				_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // who has it next makes durable what may not be
-				require.NoError(t, err)
-				unlock()
-				_ = p.repos.root.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
-				require.Empty(t, p.repos.unsure)
-				p.repos.idle(t)
-				if what == "" {
-					require.Greater(t, told, 3)
-					break
-				}
+				require.Empty(t, p.has(names...), "%v: %d", names, at)
 			}
-		})
+		}
+		status, said := p.push(body)
+		require.Equal(t, http.StatusOK, status)
+		for _, name := range names {
+			require.Contains(t, said, "ok "+name)
+		}
+		p.git.Close()
+		p.git.idle(t)
+		p.repos.idle(t)
 	}
 }

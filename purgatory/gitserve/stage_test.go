@@ -175,6 +175,7 @@ func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string
 	require.NoError(t, err)
 	resp, text := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(commands...)+string(pack))
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+	reported(t, resp.Header)
 	return text
 }
 
