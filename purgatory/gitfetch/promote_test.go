@@ -174,6 +174,13 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	q := fetched(t, f, here, o, commits[4].id)
 	require.NoError(t, q.Promote(t.Context()))
 	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
+	for more, there := range map[int]int{maxExtra*15 + fewExtra: maxExtra*15 + fewExtra, maxExtra*15 + fewExtra + 1: 15} {
+		dir := bare(t, nip34.SHA1)
+		o := serve(t, dir, nil)
+		o.Config.Handler = sendPack(packOf(pack[:more]...))
+		require.NoError(t, fetched(t, f, dir, o, commits[4].id).Promote(t.Context()))
+		require.Contains(t, git(t, dir, "count-objects", "-v"), fmt.Sprintf("in-pack: %d\n", there), "exactly as much may be in it")
+	}
 	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{commits[4].id})
 	require.NoError(t, err)
 	require.Empty(t, missing)
