@@ -75,9 +75,8 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	}
 	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
 		// What ends in a number is an IPv4 address to some resolvers, in any of
-		// its historic spellings; only the plain one is read.
-		a, err := netip.ParseAddr(ascii)
-		if err != nil || !a.Is4() {
+		// its historic spellings; only the plain one is read. There is no colon in it.
+		if _, err := netip.ParseAddr(ascii); err != nil {
 			return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
 		}
 	}

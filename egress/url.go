@@ -193,14 +193,12 @@ func canonicalEscapes(s string) (string, error) {
 		c := s[i]
 		encoded := c == '%'
 		if encoded {
-			n, err := strconv.ParseUint(s[min(i+1, len(s)):min(i+3, len(s))], 16, 8)
-			if err != nil || i+3 > len(s) {
-				return "", fmt.Errorf("%w: malformed percent-encoding", ErrURL)
+			hex := s[i+1 : min(i+3, len(s))]
+			n, _ := strconv.ParseUint(hex, 16, 8) // 0 if it is malformed, and little if it is cut
+			if c = byte(n); c < ' ' || c == 0x7f {
+				return "", fmt.Errorf("%w: percent-encoding %q", ErrURL, hex)
 			}
 			i += 2
-			if c = byte(n); c < ' ' || c == 0x7f {
-				return "", fmt.Errorf("%w: percent-encoded byte %#02x", ErrURL, c)
-			}
 		}
 		if unreserved(c) || !encoded && strings.IndexByte("!$&'()*+,;=:@/?", c) >= 0 {
 			out = append(out, c)

@@ -68,15 +68,8 @@ func (h *hosts) apply(c Config, u filters.RelayURL, e event, now time.Time, jitt
 
 // set stores a record, and drops what belonged to one that had to go for it.
 func (h *hosts) set(name string, r Record) {
-	before := h.table.dropped
-	h.table.set(name, r)
-	if h.table.dropped == before {
-		return
-	}
-	for dropped := range h.by { // rare: only when all of the table is in use
-		if _, ok := h.table.get(dropped); !ok {
-			delete(h.by, dropped)
-		}
+	if gone, ok := h.table.set(name, r); ok {
+		delete(h.by, gone)
 	}
 }
 

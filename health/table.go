@@ -53,14 +53,16 @@ func (t *table[K]) get(u K) (Record, bool) {
 	return Record{}, false
 }
 
-func (t *table[K]) set(u K, r Record) { t.put(u, r, classOf(r)) }
+// set stores a record, and says what was dropped for it.
+func (t *table[K]) set(u K, r Record) (gone K, dropped bool) { return t.put(u, r, classOf(r)) }
 
-func (t *table[K]) put(u K, r Record, c class) {
+func (t *table[K]) put(u K, r Record, c class) (gone K, dropped bool) {
 	t.remove(u)
 	if len(t.slots) >= t.most {
-		t.drop()
+		gone, dropped = t.drop()
 	}
 	t.slots[u] = t.byAge[c].PushFront(slot[K]{key: u, class: c, record: r})
+	return gone, dropped
 }
 
 func (t *table[K]) remove(u K) {
@@ -88,12 +90,14 @@ func (t *table[K]) wanted() []K {
 
 // drop makes room: relays that nobody wants and relays that never worked first, those in use only
 // when there is nothing else.
-func (t *table[K]) drop() {
+func (t *table[K]) drop() (gone K, ok bool) {
 	for _, l := range t.byAge {
 		if e := l.Back(); e != nil {
-			t.remove(e.Value.(slot[K]).key)
+			gone = e.Value.(slot[K]).key
+			t.remove(gone)
 			t.dropped++
-			return
+			return gone, true
 		}
 	}
+	return gone, false
 }

@@ -106,9 +106,32 @@ func TestTornTail(t *testing.T) {
 		}
 		require.Len(t, got.entries, whole)
 		require.Zero(t, got.setAside)
-		_, err = read(bytes.NewReader(data[:n]), int64(n)+1)
+		got, err = read(&broken{data: data[:n], err: io.EOF}, int64(n)+1)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a file that can't be read is not an empty one")
+		require.Zero(t, got)
+		got, err = read(&broken{data: data[:n], err: errFault}, int64(len(data)))
+		require.ErrorIs(t, err, errFault)
+		require.Zero(t, got)
 	}
+}
+
+// broken is a file that can be read up to some place, and is not read for ever there.
+type broken struct {
+	data  []byte
+	err   error
+	tries int
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	if len(b.data) > 0 {
+		n := copy(p, b.data)
+		b.data = b.data[n:]
+		return n, nil
+	}
+	if b.tries++; b.tries > 10 {
+		panic("read again and again")
+	}
+	return 0, b.err
 }
 
 // Whatever the folder holds: no panic, no more memory than the file is long, and a

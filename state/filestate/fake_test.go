@@ -2,12 +2,15 @@ package filestate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +28,19 @@ type disk struct {
 	safe  map[string]*inode // as it is after a power cut
 	calls int
 	fails func(call int) bool // may be nil
+
+	logged logged
+}
+
+// logged counts what is logged.
+type logged struct{ lines atomic.Int64 }
+
+func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logged) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logged) WithGroup(string) slog.Handler            { return l }
+func (l *logged) Handle(context.Context, slog.Record) error {
+	l.lines.Add(1)
+	return nil
 }
 
 type inode struct {
@@ -194,8 +210,34 @@ func (d *disk) kill() *disk {
 
 func openDisk(t *testing.T, d *disk) *Store {
 	t.Helper()
-	s, err := open(d, io.NopCloser(nil), Config{}.withDefaults())
+	s, err := open(d, io.NopCloser(nil), Config{Logger: slog.New(&d.logged)}.withDefaults())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		requireIdle(t, s)
+	})
 	return s
+}
+
+// requireIdle checks what a store holds and counts when nothing is being written.
+func requireIdle(t testing.TB, s *Store) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, s.pending)
+	require.Empty(t, s.queue)
+	require.Zero(t, s.reserved)
+	size := int64(0)
+	for key, e := range s.entries {
+		size += int64(len(key) + len(e.value))
+		require.LessOrEqual(t, e.version, s.last)
+	}
+	require.Equal(t, size, s.bytes)
+	if d, ok := s.log.folder.(*disk); ok && s.log.usable() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if i := d.names[logName]; i == s.log.file.(diskFile).i {
+			require.Len(t, i.data, int(s.stats.File))
+		}
+	}
 }

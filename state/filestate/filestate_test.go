@@ -95,6 +95,35 @@ func TestConfig(t *testing.T) {
 	}
 	_, err = Open(filepath.Join(os.DevNull, "x"), Config{})
 	require.Error(t, err)
+	for _, c := range []struct {
+		bad  string
+		last Config // that is allowed
+		more Config
+	}{
+		{"MaxBytes", Config{MaxBytes: 2 << 30}, Config{MaxBytes: 2<<30 + 1}},
+		{"SyncDelay", Config{SyncDelay: 50 * time.Millisecond}, Config{SyncDelay: 50*time.Millisecond + 1}},
+		{"MaxBytes", Config{MaxBytes: 1}, Config{MaxBytes: -1}},
+		{"MaxKeys", Config{MaxKeys: 1}, Config{MaxKeys: -1}},
+		{"SyncDelay", Config{}, Config{SyncDelay: -1}},
+	} {
+		require.NoError(t, openDir(t, t.TempDir(), c.last).Close())
+		_, err := Open(t.TempDir(), c.more)
+		require.ErrorContains(t, err, c.bad)
+	}
+}
+
+// faultyFolder has a log that can't be opened.
+type faultyFolder struct{ *disk }
+
+func (faultyFolder) Open(string) (io.ReadCloser, int64, error) { return nil, 0, errFault }
+
+// A log that is there and can't be opened is not taken for an empty one.
+func TestLogThatCantBeOpened(t *testing.T) {
+	d := newDisk(rand.New(rand.NewPCG(0, 0)))
+	s, err := open(faultyFolder{d}, io.NopCloser(nil), Config{}.withDefaults())
+	require.ErrorIs(t, err, errFault)
+	require.Nil(t, s)
+	require.Zero(t, d.calls)
 }
 
 func TestBounds(t *testing.T) {
@@ -182,6 +211,7 @@ func TestSlowDisk(t *testing.T) {
 		wg.Wait()
 		require.LessOrEqual(t, s.Stats().Syncs-before, uint64(5))
 		require.LessOrEqual(t, time.Since(begun), 50*time.Second)
+		requireIdle(t, s)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -192,6 +222,14 @@ func TestSlowDisk(t *testing.T) {
 		synctest.Wait()
 		for _, key := range []string{"queued", "begun"} {
 			begun = time.Now()
+			if key == "queued" { // who waits for what is withdrawn has its turn then
+				wg.Go(func() {
+					time.Sleep(time.Millisecond)
+					v, err := s.CompareAndSwap(t.Context(), key, state.Absent, []byte("later"))
+					require.NoError(t, err)
+					require.NoError(t, s.Delete(t.Context(), key, v))
+				})
+			}
 			late, stop := context.WithTimeout(t.Context(), time.Second)
 			_, err = s.CompareAndSwap(late, key, state.Absent, nil)
 			require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +29,30 @@ ngit_state_writes_total 1
 # TYPE ngit_state_set_aside gauge
 ngit_state_set_aside 0
 `), "ngit_state_bytes", "ngit_state_writes_total", "ngit_state_set_aside"))
+	s.mu.Lock()
+	before := s.stats
+	s.stats = Stats{
+		File: 3, Writes: 4, Syncs: 5, Rewrites: 6, Failures: 7, Refused: 8,
+		SetAside: 9, SetAsideBytes: 10, Torn: 11,
+	}
+	s.mu.Unlock()
+	got := make(map[string]float64)
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	s.mu.Lock()
+	s.stats = before
+	s.mu.Unlock()
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		got[f.GetName()+" "+f.GetType().String()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	require.Equal(t, map[string]float64{
+		"ngit_state_keys GAUGE": 1, "ngit_state_bytes GAUGE": 10, "ngit_state_log_bytes GAUGE": 3,
+		"ngit_state_set_aside GAUGE": 9, "ngit_state_writes_total COUNTER": 4, "ngit_state_syncs_total COUNTER": 5,
+		"ngit_state_rewrites_total COUNTER": 6, "ngit_state_failures_total COUNTER": 7, "ngit_state_refused_total COUNTER": 8,
+	}, got)
 	problems, err := testutil.CollectAndLint(c)
 	require.NoError(t, err)
 	require.Empty(t, problems)

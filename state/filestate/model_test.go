@@ -89,6 +89,10 @@ func TestEveryCallFailsOnce(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, failures, 1)
+		require.NoError(t, s.Close()) // it has logged what it had to
+		require.Equal(t, uint64(failures), s.Stats().Failures)
+		require.Equal(t, uint64(60-failures), s.Stats().Writes)
+		require.Equal(t, d.calls >= n, d.logged.lines.Load() > 0, "what fails is logged, and nothing else")
 		if d.calls < n {
 			require.Greater(t, n, 60)
 			return
