@@ -169,8 +169,8 @@ func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
 
 // runNow is run for who has the right already.
 func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
-	ctx, cancel := context.WithCancelCause(outer)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(outer)
+	defer cancel()
 	cmd, out, errs := f.command(ctx, c)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -178,7 +178,9 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 	}
 	runtime.LockOSThread() // the child ends with its thread
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil && outer.Err() != nil { // that is not git's fault
+		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
+	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
 	// Before the first byte of a stranger reaches it.
@@ -194,11 +196,12 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 	if c.nice {
 		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, upkeepNice) // without it, it only disturbs more
 	}
+	var broken error // half an input must not be taken for all of it, however the child ends
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		if err := feed(in, c.stdin); err != nil {
-			cancel(err) // half an input must not be taken for all of it
+		if broken = feed(in, c.stdin); broken != nil {
+			cancel()
 		}
 		_ = in.Close() // what was not written shows in how the child ends
 	}()
@@ -210,8 +213,8 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 	switch {
 	case err != nil && outer.Err() != nil:
 		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
-	case err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+	case broken != nil:
+		return nil, broken
 	case err != nil:
 		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
 	case out.over:
@@ -343,8 +346,6 @@ func (s *splitter) Write(p []byte) (int, error) {
 func printable(s string) string {
 	const most = 300
 	s = strings.TrimSpace(s)
-	if len(s) > most {
-		s = s[len(s)-most:]
-	}
+	s = s[max(0, len(s)-most):]
 	return strings.Trim(strconv.QuoteToASCII(s), `"`)
 }

@@ -219,14 +219,14 @@ func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err
 	for name := range names {
 		info, err := q.f.files.Stat(filepath.Join(q.packs(), name))
 		if err != nil {
-			return 0, err
+			return most, err
 		}
 		most += info.Size()
 	}
 	if copied {
 		there, err := objectBytes(q.f.files, filepath.Join(q.dir, "objects"))
 		if err != nil {
-			return 0, err
+			return most, err
 		}
 		most = maxCopied * (most + there)
 	}

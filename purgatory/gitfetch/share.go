@@ -285,21 +285,21 @@ func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []by
 func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, revisions io.Reader, most int64) (made int64, err error) {
 	file, err := f.files.OpenFile(filepath.Join(q.path(), "shared"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return 0, err
+		return made, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if _, err := f.run(ctx, child{
 		dir: from, stdin: revisions, stdout: file, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "-q", "--stdout", "--delta-base-offset", "--threads=1"},
 	}); err != nil {
-		return 0, err
+		return made, err
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return 0, err
+		return made, err
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return 0, err
+		return made, err
 	}
 	// What is in it was checked when it came.
 	_, err = f.run(ctx, child{

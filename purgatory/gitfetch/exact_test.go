@@ -1,0 +1,343 @@
+package gitfetch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+)
+
+// Whatever goes wrong with a child, its output is not taken for one that is whole, and the
+// error says what it was.
+func TestChildThatGoesWrong(t *testing.T) {
+	here := sample(t)
+	errBroken := errors.New("a broken source")
+	look := func(from io.Reader) child {
+		return child{dir: here, args: []string{"cat-file", "--batch-check"}, stdin: from}
+	}
+	head := func() io.Reader { return strings.NewReader("HEAD\n") }
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(errBroken)
+	soon, cancelSoon := context.WithCancelCause(t.Context())
+	source, sink := io.Pipe()
+	go func() {
+		_, _ = sink.Write([]byte("HEAD\n")) // it runs when this is taken
+		cancelSoon(errBroken)
+	}()
+	for name, c := range map[string]struct {
+		ctx     context.Context
+		child   child
+		started func(cmd *exec.Cmd)
+		wrong   func(err error) bool
+	}{
+		"nothing": {child: look(head()), wrong: func(err error) bool { return err == nil }},
+		"no pipe": {child: look(head()), started: func(cmd *exec.Cmd) { cmd.Stdin = strings.NewReader("") }, wrong: func(err error) bool { return errors.Is(err, ErrGit) }},
+		"no program": {child: look(head()), started: func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" }, wrong: func(err error) bool {
+			return errors.Is(err, ErrGit) && errors.Is(err, fs.ErrNotExist)
+		}},
+		"half an input": {
+			child: look(io.MultiReader(head(), iotest.ErrReader(errBroken))),
+			wrong: func(err error) bool { return errors.Is(err, errBroken) },
+		},
+		"half an input, and nobody minds": {
+			child:   look(iotest.ErrReader(errBroken)),
+			started: func(cmd *exec.Cmd) { cmd.Cancel = func() error { return os.ErrProcessDone } },
+			wrong:   func(err error) bool { return errors.Is(err, errBroken) },
+		},
+		"it is over": {ctx: over, child: look(head()), wrong: func(err error) bool { return errors.Is(err, errBroken) && !errors.Is(err, ErrGit) }},
+		"it ends meanwhile": {ctx: soon, child: look(source), wrong: func(err error) bool {
+			var failed *childError
+			return errors.Is(err, errBroken) && !errors.As(err, &failed)
+		}},
+		"it fails": {child: child{dir: here, args: []string{"cat-file", "-e", "nowhere"}}, wrong: func(err error) bool {
+			var failed *childError
+			return errors.As(err, &failed) && failed.verdict() && !failed.fileTooLarge() && !errors.Is(err, ErrGit)
+		}},
+		"it is killed": {child: look(head()), started: func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"} }, wrong: func(err error) bool {
+			var failed *childError
+			return errors.As(err, &failed) && !failed.verdict() && !failed.fileTooLarge()
+		}},
+		"a line without an end": {
+			child:   child{dir: here, args: []string{"cat-file"}, each: func([]byte) {}},
+			started: func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "head -c 100000 /dev/zero"} },
+			wrong:   func(err error) bool { return err != nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fetcher(t, Config{})
+			f.started = c.started
+			ctx := c.ctx
+			if ctx == nil {
+				ctx = t.Context()
+			}
+			c.child.long = true
+			out, err := f.runNow(ctx, c.child)
+			require.True(t, c.wrong(err), "%v", err)
+			require.Equal(t, err == nil, len(out) > 0)
+			f.idle(t)
+		})
+	}
+}
+
+// What a child says is kept up to a bound, lines are passed on one by one however they come,
+// and the end of what it complains about is what a log has.
+func TestWhatAChildSays(t *testing.T) {
+	for _, n := range []int{9, 10, 11} {
+		c := &capped{most: 10}
+		for _, part := range []int{n / 2, n - n/2} {
+			done, err := c.Write(make([]byte, part))
+			require.NoError(t, err)
+			require.Equal(t, part, done)
+		}
+		require.Equal(t, min(n, 10), c.b.Len())
+		require.Equal(t, n > 10, c.over)
+	}
+	text := "one\n\nthree\nfour"
+	for size := 1; size <= len(text); size++ {
+		var got []string
+		s := &splitter{each: func(line []byte) { got = append(got, string(line)) }}
+		for i := 0; i < len(text); i += size {
+			part := text[i:min(i+size, len(text))]
+			n, err := s.Write([]byte(part))
+			require.NoError(t, err)
+			require.Len(t, part, n)
+		}
+		require.Equal(t, []string{"one", "", "three"}, got)
+		require.Equal(t, "four", string(s.rest))
+	}
+	s := &splitter{each: func([]byte) {}}
+	_, err := s.Write(make([]byte, maxErrors))
+	require.NoError(t, err, "exactly as long as a line may be")
+	_, err = s.Write([]byte{0})
+	require.Error(t, err)
+	for n := 298; n < 303; n++ {
+		words := fmt.Sprintf("%0*d", n, 7)
+		require.Equal(t, words[max(0, n-300):], printable(" "+words+"\n"))
+	}
+	require.Equal(t, `a\x1b\"b`, printable("a\x1b\"b"))
+}
+
+// A pack that is made anew may be as large as those that came and a little more, and with what
+// is copied as large as all that is there, twice.
+func TestMostOfAPackThatIsMadeAnew(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	history(t, here, "main", 3)
+	git(t, here, "repack", "-dq", "main~1")
+	f := fetcher(t, Config{})
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	came := int64(0)
+	for i, size := range []int{1000, 20, 0} {
+		require.NoError(t, os.WriteFile(filepath.Join(q.packs(), fmt.Sprint(i)), make([]byte, size), 0o600))
+		came += int64(size)
+	}
+	names, err := q.content()
+	require.NoError(t, err)
+	most, err := q.mostOf(names, false)
+	require.NoError(t, err)
+	require.Equal(t, came+64<<10, most)
+	there := int64(0)
+	require.NoError(t, filepath.WalkDir(filepath.Join(here, "objects"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			info, err := d.Info()
+			require.NoError(t, err)
+			there += info.Size()
+		}
+		return err
+	}))
+	require.Positive(t, there)
+	most, err = q.mostOf(names, true)
+	require.NoError(t, err)
+	require.Equal(t, 2*(came+there)+64<<10, most)
+	_, err = q.mostOf(map[string]bool{"gone": true}, false)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, q.Discard())
+}
+
+// An index that is cut off, or is none, is an error wherever one is read: what it does not say
+// must not be taken for what is not there.
+func TestBrokenIndexes(t *testing.T) {
+	folder := t.TempDir()
+	const n = 300
+	path := func(name string) string { return filepath.Join(folder, name+".idx") }
+	writeIndex(t, path("whole"), n, evenly(n))
+	data, err := os.ReadFile(path("whole"))
+	require.NoError(t, err)
+	f := fetcher(t, Config{})
+	for name, broken := range map[string]struct {
+		data []byte
+		open bool // that is seen only when it is looked into
+	}{
+		"empty":     {},
+		"head":      {data: data[:indexFanout-1]},
+		"mark":      {data: append([]byte("x"), data[1:]...)},
+		"version":   {data: append([]byte("\xfftOc\x00\x00\x00\x01"), data[8:]...)},
+		"cut off":   {data: data[:indexFanout+20*n-1], open: true},
+		"fans only": {data: data[:indexFanout], open: true},
+	} {
+		require.NoError(t, os.WriteFile(path("broken"), broken.data, 0o600))
+		_, err := readIndex(broken.data, 20)
+		require.ErrorIs(t, err, errIndex, name)
+		_, err = f.readIndexes(folder, map[string]bool{"whole.idx": true, "broken.idx": true, "whole.pack": true}, 20)
+		require.ErrorIs(t, err, errIndex, name)
+		open, closeAll, err := openIndexes(f.files, folder, []string{"whole", "broken"}, 20)
+		if !broken.open {
+			require.Error(t, err, name)
+			require.Empty(t, open)
+			closeAll()
+			continue
+		}
+		require.NoError(t, err, name)
+		last := evenly(n)(n - 1)
+		_, err = open[1].has(last[:])
+		require.Error(t, err, name)
+		_, err = open[0].covers(open[1])
+		require.Error(t, err, name)
+		_, err = open[1].covers(open[0])
+		require.Error(t, err, name)
+		covered, err := open[0].covers(open[0])
+		require.NoError(t, err)
+		require.True(t, covered)
+		closeAll()
+		_, err = open[0].has(last[:])
+		require.ErrorIs(t, err, fs.ErrClosed)
+	}
+	_, err = readIndex(data, 20)
+	require.NoError(t, err)
+	exact, err := readIndex(data[:indexFanout+20*n], 20)
+	require.NoError(t, err)
+	require.Equal(t, n, exact.len())
+}
+
+// All objects of a repository are looked at after a week, and after a hundred times as long as
+// that took; not if nothing can have come that may go.
+func TestWhenAllObjectsAreLookedAt(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	history(t, here, "main", 1)
+	f := fetcher(t, Config{})
+	began := time.Unix(1_700_000_000, 0).UTC()
+	const week = 7 * 24 * time.Hour
+	due := func(book diary, after time.Duration, how func(u *upkeep)) (diary, bool) {
+		data, err := json.Marshal(book)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(here, diaryName), data, 0o600))
+		u := &upkeep{f: f, dir: here, now: began.Add(after), id: 20}
+		u.how.Remember = 30 * 24 * time.Hour
+		if how != nil {
+			how(u)
+		}
+		got, prune, err := u.due(t.Context())
+		require.NoError(t, err)
+		return got, prune
+	}
+	for _, c := range []struct {
+		took, after time.Duration
+		due         bool
+	}{
+		{0, week - 1, false}, {0, week, true},
+		{week / 100, week - 1, false}, {week / 100, week, true},
+		{week / 50, 2*week - 1, false}, {week / 50, 2 * week, true},
+		{week, -1, true}, // the clock was set back
+	} {
+		book := diary{Began: began, Took: c.took}
+		got, prune := due(book, c.after, nil)
+		require.Equal(t, c.due, prune, "%+v", c)
+		if c.after > 0 {
+			require.Equal(t, book, got, "%+v", c)
+		} else {
+			require.Zero(t, got)
+		}
+	}
+	for _, at := range []func(u *upkeep){func(u *upkeep) { u.how.Now = true }, func(u *upkeep) { u.how.Prune = true }} {
+		_, prune := due(diary{Began: began}, 1, at)
+		require.True(t, prune)
+	}
+	state, err := (&upkeep{f: f, dir: here}).state(t.Context())
+	require.NoError(t, err)
+	same := diary{Began: began, State: state}
+	got, prune := due(same, week, nil)
+	require.False(t, prune, "nothing has changed")
+	require.Equal(t, began.Add(week), got.Began)
+	data, err := os.ReadFile(filepath.Join(here, diaryName))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &same))
+	require.Equal(t, got, same, "and it is not asked again for a week")
+	_, prune = due(same, 2*week, func(u *upkeep) { u.packs = []packFile{{base: "x"}} })
+	require.True(t, prune, "a pack has come")
+	_, prune = due(diary{Began: began, State: state}, week, func(u *upkeep) { u.packs = []packFile{{cruft: true}} })
+	require.True(t, prune)
+}
+
+// What may take longer than ten seconds is one that takes long: a walk, unless it ends before
+// that. The bound of its watch goes before that of its context.
+func TestWhatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			walk           bool
+			watch, context time.Duration // zero: none
+			long           bool
+		}{
+			{true, 0, 0, true},
+			{false, 0, 0, false},
+			{true, 0, 10 * time.Second, false},
+			{true, 0, 10*time.Second + 1, true},
+			{false, 0, time.Hour, false},
+			{true, 10 * time.Second, 0, false},
+			{true, 10*time.Second + 1, 0, true},
+			{true, 10*time.Second + 1, time.Second, true},
+			{true, 10 * time.Second, time.Hour, false},
+			{false, time.Hour, 0, false},
+		} {
+			ctx, end := t.Context(), func() {}
+			if c.context > 0 {
+				ctx, end = context.WithTimeout(ctx, c.context)
+			}
+			over := func() {}
+			if c.watch > 0 {
+				ctx, over = stopwatch.New(time.Hour, errCrowded).Limit(ctx, c.watch, errCrowded)
+			}
+			s := newSlots(4)
+			release, err := s.acquire(ctx, "/a/b", c.walk)
+			require.NoError(t, err)
+			require.Equal(t, c.long, s.long == 1, "%+v", c)
+			require.Equal(t, c.walk, s.walks == 1, "%+v", c)
+			release()
+			require.Zero(t, s.long+s.walks+s.running)
+			over()
+			end()
+		}
+	})
+}
+
+// To ask for nothing is a fault of ours, for which no server is asked.
+func TestFetchOfNothing(t *testing.T) {
+	here := sample(t)
+	o := serve(t, here, nil)
+	f := fetcher(t, Config{})
+	q, err := f.newQuarantine(here)
+	require.NoError(t, err)
+	n, err := q.Fetch(t.Context(), o.clone(t), nil)
+	require.ErrorIs(t, err, errNothing)
+	require.Zero(t, n)
+	require.Empty(t, o.seen())
+	missing, err := q.Missing(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	require.NoError(t, q.Discard())
+	f.idle(t)
+}
