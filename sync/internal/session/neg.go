@@ -205,7 +205,6 @@ func (s *Session) noNegentropy(reason string) {
 		return
 	}
 	s.negentropy = false
-	s.terms.NoNegentropy = true
 	s.do(Learned{Kind: learned.NoNegentropy, Value: 1, Reason: reason})
 	waiting := s.negQueue
 	s.negQueue = nil

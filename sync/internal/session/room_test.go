@@ -123,3 +123,42 @@ func TestLiveClosedSaysWhy(t *testing.T) {
 	a := one[LiveClosed](t, s.Receive(start, closed(r.Sub, "ERROR: too many concurrent REQs")))
 	assert.Equal(t, wire.RefusalTooManySubs, a.Why)
 }
+
+// Where the relay has no room for a request, one less of history is asked for at once
+// from then on, at least one; of all that is open it is known that the relay takes it.
+func TestNoRoomForOneMore(t *testing.T) {
+	for live := range 8 {
+		for historic := 1; historic <= 8; historic++ {
+			for _, known := range []int{0, 3, 20} {
+				c := defaults()
+				c.Terms.NoNegentropy, c.Terms.MaxSubscriptions = true, 0
+				s := New(c)
+				for i := range live {
+					r := sent(t, s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging("x"))}))
+					s.Receive(start, eose(r.Sub))
+				}
+				var last wire.Request
+				for i := range historic {
+					last = sent(t, s.Fetch(start, batchOf(plan.BatchID(i+1), plan.History, tagging("x"))))
+					s.answered(s.subs[last.Sub])
+				}
+				s.terms.MaxSubscriptions = known
+				actions := s.Receive(start, closed(last.Sub, "error: too many concurrent REQs"))
+				open := live + historic - 1
+				want := max(1, min(8, historic-1))
+				if open > 0 && (known == 0 || open < known) {
+					require.Equal(t, open, one[Learned](t, actions).Value)
+					known = open
+				} else {
+					require.Empty(t, only[Learned](actions))
+				}
+				if known > 0 {
+					want = max(1, min(want, plan.Limits{MaxSubscriptions: known}.Historic()))
+				}
+				require.Equal(t, want, s.cfg.Historic, "%d live, %d historic", live, historic)
+				require.Equal(t, known, s.terms.MaxSubscriptions)
+				require.Equal(t, historic == 1, len(only[Done](actions)) == 1)
+			}
+		}
+	}
+}

@@ -27,6 +27,12 @@ func show(a Action) string {
 		if a.Gap {
 			out += ", missed live"
 		}
+		if a.Current {
+			out += ", current"
+		}
+		if a.Batch != 0 && !a.Asked {
+			out += ", not asked for"
+		}
 		return out
 	case LoadSet:
 		return fmt.Sprintf("load q%d", a.Query)
@@ -38,6 +44,18 @@ func show(a Action) string {
 		out := fmt.Sprintf("done b%d %s %s %s events=%d pages=%d size=%d", a.Batch, result, cursors(a.Cursors), r.Method, r.Events, r.Pages, r.PageSize)
 		if r.Missing > 0 || r.Seconds > 0 {
 			out += fmt.Sprintf(" missing=%d seconds=%d", r.Missing, r.Seconds)
+		}
+		if r.Reconciled > 0 {
+			out += fmt.Sprintf(" reconciled=%d", r.Reconciled)
+		}
+		if r.LackingAll > 0 || len(r.Lacking) > 0 {
+			out += fmt.Sprintf(" lacking=%d of %d", len(r.Lacking), r.LackingAll)
+		}
+		if len(r.Unserved) > 0 {
+			out += " unserved " + numbers(r.Unserved)
+		}
+		if r.Late {
+			out += " late"
 		}
 		if r.Err != "" {
 			out += fmt.Sprintf(" %q", r.Err)

@@ -242,6 +242,9 @@ func (w *world) fetch() {
 	w.nextID++
 	b := &worldBatch{got: make(map[string]bool), held: maps.Clone(w.held)}
 	b.ID, b.Deadline = w.nextID, w.now.Add(30*time.Minute)
+	if !w.calm && w.src.n(8) == 0 {
+		b.Deadline = w.now.Add(10 * time.Second)
+	}
 	b.Kind = []plan.Kind{plan.History, plan.History, plan.DailyHistory, plan.Recent, plan.Deletions}[w.src.n(5)]
 	for range w.src.n(4) {
 		q := plan.Query{Filter: w.someFilter()}
@@ -450,6 +453,7 @@ func (w *world) done(a Done) {
 	w.farther(b, a.Cursors)
 	require.Equal(w.t, b.events, a.Report.Events)
 	require.Equal(w.t, b.pages, a.Report.Pages)
+	require.Equal(w.t, a.Report.Err == "took too long" && b.events > 0, a.Report.Late)
 	require.Equal(w.t, a.Result >= plan.Failed, a.Report.Err != "", "H6: %q", a.Report.Err)
 	for i, q := range b.Queries {
 		if a.Result < plan.Failed {
@@ -505,15 +509,47 @@ func TestWorlds(t *testing.T) {
 	require.Greater(t, failed, 300)
 }
 
-func TestDeterminism(t *testing.T) {
-	var first []string
-	for i := range 50 {
-		w := newWorld(t, &randSource{rand.New(rand.NewPCG(9, 9)), 400})
-		w.run()
-		if i == 0 {
-			first = w.log
+// The requests of a query are ended in the order in which they were made.
+func TestRequestsEndInOrder(t *testing.T) {
+	for range 20 {
+		w := honest(t, offersNeg, 500, spaced(40, time.Second), nil)
+		w.s.cfg.IDChunk = 5
+		w.refuse = func(wire.Request) bool { return true } // silence
+		w.curious, w.limit = false, 8
+		w.batches[1] = &worldBatch{Batch: batchOf(1, plan.History, tagging("x")), got: make(map[string]bool)}
+		w.do("fetch", w.s.Fetch(w.now, w.batches[1].Batch))
+		for w.sent[wire.TypeReq] < 4 {
+			switch {
+			case len(w.out) > 0:
+				w.deliver()
+			case len(w.answers) > 0:
+				w.answer()
+			default:
+				w.now = w.now.Add(2 * time.Second)
+				w.tick()
+			}
 		}
-		require.Equal(t, first, w.log)
+		var ended []string
+		for _, a := range only[Send](w.s.Abandon(w.now, 1)) {
+			ended = append(ended, a.Request.Sub)
+		}
+		require.Len(t, ended, 4)
+		require.True(t, slices.IsSorted(ended), "%v", ended)
+	}
+}
+
+func TestDeterminism(t *testing.T) {
+	for seed := range uint64(12) {
+		var first []string
+		for i := range 5 {
+			w := newWorld(t, &randSource{rand.New(rand.NewPCG(9, seed)), 400})
+			w.run()
+			w.finish()
+			if i == 0 {
+				first = w.log
+			}
+			require.Equal(t, first, w.log)
+		}
 	}
 }
 
