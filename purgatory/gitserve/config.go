@@ -58,11 +58,11 @@ type Config struct {
 	MinRate    int64
 	RateWindow time.Duration
 	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
-	// pack can stand for a huge object. Defaults to 256 MiB.
+	// pack can stand for a huge object. Defaults to 512 MiB.
 	MaxAlloc int64
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
 	// ends with an error. What is less than git needs to begin with refuses everything.
-	// Defaults to 512 MiB. Where the system has no such limit only MaxAlloc holds.
+	// Defaults to 1 GiB. Where the system has no such limit only MaxAlloc holds.
 	MaxMemory uint64
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository. Defaults to 20 min.
@@ -112,8 +112,8 @@ func (c Config) withDefaults() Config {
 	def(&c.MinRate, 1<<10)
 	def(&c.RateWindow, 30*time.Second)
 	def(&c.Timeout, 30*time.Minute)
-	def(&c.MaxAlloc, 256<<20)
-	def(&c.MaxMemory, 512<<20)
+	def(&c.MaxAlloc, 512<<20)
+	def(&c.MaxMemory, 1<<30)
 	def(&c.MinFreeDisk, 1<<30)
 	def(&c.StageHold, defaultLimits.Hold)
 	def(&c.MaxStaged, defaultLimits.All)
