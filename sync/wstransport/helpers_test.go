@@ -56,6 +56,7 @@ func newTransport(t testing.TB, changes ...func(*wstransport.Config)) *wstranspo
 	}
 	transport, err := wstransport.New(c)
 	require.NoError(t, err)
+	t.Cleanup(func() { transport.Idle(t) }) // once all of its connections are closed
 	return transport
 }
 

@@ -129,8 +129,7 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 		c.signs.heard.Add(1)
 		moving.read(n)
 	}
-	c.in = nil
-	if cap(buf) <= keptBuffer {
+	if cap(buf) <= keptBuffer { // else the one before stays
 		c.in = buf
 	}
 	c.giveBack(int64(len(buf)))

@@ -234,17 +234,22 @@ func (p *progress) look() {
 	if p.timer == nil {
 		return
 	}
-	now, got := time.Now(), p.got.Load()
+	if p.stalls(time.Now()) {
+		_ = p.c.end(errStalled) // Receive says it
+		return
+	}
+	p.timer.Reset(p.every())
+}
+
+// stalls reports whether too little has come by now. p.mu is held.
+func (p *progress) stalls(now time.Time) bool {
+	got := p.got.Load()
 	if got-p.chunks >= chunk {
 		p.chunks, p.last = got, now
 	}
 	held := now.Sub(p.began)
 	slow := held > leastGrace && float64(got) < leastRate*(held-leastGrace).Seconds()
-	if now.Sub(p.last) >= p.c.t.cfg.PingTimeout || held >= mostHeld || slow && p.c.t.reading.contended() {
-		_ = p.c.end(errStalled) // Receive says it
-		return
-	}
-	p.timer.Reset(p.every())
+	return now.Sub(p.last) >= p.c.t.cfg.PingTimeout || held >= mostHeld || slow && p.c.t.reading.contended()
 }
 
 // read notes that n bytes have arrived.
