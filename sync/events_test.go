@@ -57,8 +57,11 @@ func newPipeline(t *testing.T, store relaysync.Store, cfg relaysync.Config) *pip
 		m.RunPipeline(ctx)
 	}()
 	t.Cleanup(func() {
+		synctest.Wait()
+		m.AuditPipeline(t)
 		cancel()
 		<-ended
+		m.PipelineLeftOver(t)
 	})
 	return p
 }

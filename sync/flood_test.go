@@ -118,18 +118,10 @@ func startFloodWith(t *testing.T, net *flooding, cfg relaysync.Config, hosts ...
 	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
+	tally := relaysync.Observed(&cfg)
 	r.manager, err = relaysync.New(r.store, net, identity, cfg)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = r.manager.Run(ctx)
-	}()
-	r.stop = func() {
-		cancel()
-		<-ended
-	}
+	r.run(tally)
 	return r, owner
 }
 

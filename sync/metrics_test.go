@@ -81,6 +81,10 @@ func TestTrapS3_Labels(t *testing.T) {
 		r.save(owner.Hosted(at(0), "repo", us, "r0.example"))
 		after(time.Minute)
 		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector()))
+		// What is forgotten leaves its series to others, whether or not it had one.
+		r.save(owner.Hosted(at(-time.Minute), "repo", append([]string{us}, hosts...)...))
+		after(2 * time.Minute)
+		require.Len(t, relayLabels(t, r.manager.Collector()), 4)
 	})
 }
 

@@ -40,21 +40,42 @@ func startOver(t *testing.T, net *relaytest.Network, transport relaysync.Transpo
 	if cfg.Verifier == nil {
 		cfg.Verifier = relaytest.CheapVerifier{}
 	}
+	tally := relaysync.Observed(&cfg)
 	m, err := relaysync.New(store, transport, identity, cfg)
 	require.NoError(t, err)
+	r := &rig{t: t, net: net, store: store, manager: m}
+	r.run(tally)
+	stop := r.stop
+	r.stop = func() {
+		stop()
+		require.Zero(t, m.Status().Events.Panics["connection"], "a panic is contained, but always a bug")
+	}
+	return r
+}
+
+// run has the manager run until stop, which ends with a check that all that is counted is
+// what there is, and that nothing is left over.
+func (r *rig) run(tally *relaysync.Tally) {
+	t, m := r.t, r.manager
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = m.Run(ctx)
 	}()
-	r := &rig{t: t, net: net, store: store, manager: m}
 	r.stop = func() {
+		synctest.Wait()
+		if ctx.Err() == nil {
+			m.Audit(t, tally)
+		}
 		cancel()
 		<-ended
-		require.Zero(t, m.Status().Events.Panics["connection"], "a panic is contained, but always a bug")
+		m.LeftOver(t)
+		synctest.Wait()
+		for _, rel := range r.net.Relays() {
+			require.Zero(t, rel.Connections().Open, "%s: each connection is closed", rel.URL())
+		}
 	}
-	return r
 }
 
 // save stores events as our relay does for its clients.

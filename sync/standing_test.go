@@ -104,7 +104,7 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 		after(time.Minute)
 		require.True(t, r.has(later))
 		require.False(t, r.has(leaves))
-		sameAfterARestart(r, relaysync.Depend, owner.Issue(at(0), owner.Ref("repo"), "not ours"))
+		sameAfterARestart(r, relaysync.Depend, owner.Issue(at(0), owner.Ref("repo"), "not ours")).stop()
 	})
 }
 

@@ -195,6 +195,9 @@ func (l *loop) status(now time.Time) *Status {
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end
 	for _, p := range l.plan.Status() {
+		if st := l.stats[p.Relay]; st != nil {
+			l.label(st)
+		}
 		r := l.relayStatus(p)
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed
@@ -272,7 +275,6 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 		r.RateLimitedUntil = p.CoolUntil
 	}
 	if st := l.stats[p.Relay]; st != nil {
-		l.label(st)
 		r.labelled = st.labelled
 		st.fill(&r)
 	}

@@ -185,13 +185,20 @@ func TestHostsOfTheReadBudgetAreBounded(t *testing.T) {
 		b := newReadBudget(4*part, part)
 		go hold(t, b, "holds", true, time.Second)
 		synctest.Wait()
+		b.mu.Lock()
 		for i := range 9_999 {
 			b.had[fmt.Sprint(i)] = time.Second
 		}
+		b.mu.Unlock()
+		known := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.had)
+		}
 		hold(t, b, "the last", true, 0)
-		assert.Len(t, b.had, 10_000)
+		assert.Equal(t, 10_000, known())
 		hold(t, b, "one more", true, 0)
-		assert.Empty(t, b.had)
+		assert.Zero(t, known())
 		time.Sleep(time.Hour)
 	})
 }

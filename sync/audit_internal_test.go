@@ -1,0 +1,243 @@
+package sync
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Audit checks, in a moment in which nothing moves, that what is counted is what there is.
+func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
+	t.Helper()
+	m.ingest.audit(t)
+	tally.audit(t, m)
+	for u, c := range m.loop.conns {
+		require.Equal(t, u, c.url)
+		require.Same(t, m.loop.stats[u], c.stats)
+		for id, f := range c.batches {
+			require.Equal(t, id, f.batch.ID)
+			require.Positive(t, f.token.open.Load(), "a batch that has ended is let go of")
+			require.Nil(t, f.token.ended, "a batch that has ended is let go of")
+		}
+		require.LessOrEqual(t, c.ahead.bytes.Load(), int64(frameBytes)+mostMessage)
+		if m.ingest.unsettled.Load() == 0 && c.session != nil && c.ahead.done() {
+			require.Zero(t, c.ahead.bytes.Load())
+		}
+	}
+	labelled := 0
+	for _, s := range m.loop.stats {
+		if s.labelled {
+			labelled++
+		}
+	}
+	require.Equal(t, labelled, m.loop.labels)
+}
+
+// mostMessage is what relays of tests send at most in one message.
+const mostMessage = 1 << 20
+
+func (g *ingest) audit(t *testing.T) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	writing := g.turn.Load()%2 == 1
+	coming := make(map[filters.EventID]int)
+	for k, j := range g.inFlight {
+		require.Equal(t, k, j.key)
+		coming[k.id]++
+		for _, token := range j.tokens {
+			require.Positive(t, token.open.Load(), "it is counted on")
+		}
+	}
+	require.Equal(t, coming, g.coming)
+	g.rejected.consistent(t)
+	require.Equal(t, g.owed.Load(), int64(len(g.retries.owed)))
+	if writing { // between two of its steps
+		return
+	}
+	r := &g.retries
+	var held, apart int64
+	waiting := make(map[*job]bool)
+	for _, j := range r.jobs {
+		require.False(t, j.apart && r.room == 0)
+		switch {
+		case j.apart:
+			apart += j.size
+		case !j.revived:
+			held += j.size
+		}
+		require.False(t, j.due.Before(r.soonest), "the first of them is not overslept")
+		if !j.revived {
+			waiting[j] = true
+			require.Same(t, j, g.inFlight[j.key])
+		}
+	}
+	for _, j := range r.missed {
+		waiting[j] = true
+	}
+	require.Equal(t, held, r.held)
+	require.Equal(t, apart, r.apart)
+	require.Len(t, g.waits, len(waiting))
+	for j := range g.waits {
+		require.True(t, waiting[j], "it is said to wait")
+	}
+	if len(r.owed) > 0 {
+		require.False(t, r.askAt.IsZero(), "what is owed is asked for")
+	}
+	require.Equal(t, int64(len(g.inFlight)), g.unsettled.Load())
+	require.Equal(t, int64(g.rejected.waiting()), g.waiting.Load())
+	inside := int64(0)
+	for _, j := range g.inFlight {
+		if !j.apart {
+			inside += j.size
+		}
+	}
+	g.room.mu.Lock()
+	defer g.room.mu.Unlock()
+	require.Equal(t, g.room.most-inside, g.room.free, "bytes in flight")
+}
+
+// LeftOver checks, when Run has returned, that it has let go of everything.
+func (m *SyncManager) LeftOver(t *testing.T) {
+	t.Helper()
+	m.ingest.leftOver(t)
+	for _, s := range m.loop.stats {
+		s.work.leftOver(t)
+	}
+	for _, c := range m.loop.conns {
+		require.Error(t, c.ctx.Err(), "its context is ended")
+		for _, f := range c.batches {
+			require.GreaterOrEqual(t, f.token.open.Load(), int64(0), "each batch ends once")
+		}
+	}
+}
+
+func (g *ingest) leftOver(t *testing.T) {
+	t.Helper()
+	require.Empty(t, g.inFlight)
+	require.Empty(t, g.coming)
+	for j := range g.waits {
+		require.Same(t, g.retries.missed[j.tokens[0].relay], j)
+	}
+	require.Zero(t, g.unsettled.Load())
+	require.Zero(t, g.retries.apart)
+	require.Equal(t, g.room.most, g.room.free)
+	require.Empty(t, g.room.inside)
+	require.Zero(t, g.room.waits.Len())
+	require.Empty(t, g.toVerify)
+	require.Empty(t, g.toSave)
+}
+
+func (w *work) leftOver(t *testing.T) {
+	t.Helper()
+	for _, ours := range []bool{false, true} {
+		require.True(t, w.inside(ours).TryAcquire(w.most), "nothing of the relay is in the pipeline")
+		w.leave(w.most, ours)
+	}
+}
+
+// AuditPipeline and PipelineLeftOver are the same of a manager that has no relays.
+func (m *SyncManager) AuditPipeline(t *testing.T)    { t.Helper(); m.ingest.audit(t) }
+func (m *SyncManager) PipelineLeftOver(t *testing.T) { t.Helper(); m.ingest.leftOver(t) }
+
+// Tally counts what an observer is told.
+type Tally struct {
+	mu     sync.Mutex
+	counts map[string]uint64 // guarded by mu
+}
+
+// Observed has what happens counted, besides whoever else is told.
+func Observed(cfg *Config) *Tally {
+	if cfg.Observe != nil || cfg.ObserveQueue != 0 {
+		return nil // that is what the test is about
+	}
+	y := &Tally{counts: make(map[string]uint64)}
+	cfg.Observe, cfg.ObserveQueue = y.observe, 1<<15
+	return y
+}
+
+func (y *Tally) observe(o Observation) {
+	key, n := fmt.Sprintf("%T", o), 1
+	switch o := o.(type) {
+	case EventStored:
+		key += " " + o.Source.Kind.String()
+	case EventRejected:
+		key += " " + o.Reason
+	case Dropped:
+		key, n = key+" "+o.Reason, o.Count
+	case GapFound:
+		key += fmt.Sprint(" ", o.Lasting)
+	case RelayLearned:
+		key += " " + o.Fact
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.counts[key] += uint64(n) //nolint:gosec // counts
+}
+
+// audit checks that what was counted was told, and the other way round.
+func (y *Tally) audit(t *testing.T, m *SyncManager) {
+	t.Helper()
+	if y == nil {
+		return
+	}
+	var s EventStatus
+	m.counters.reasons(&s)
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if s.Dropped[dropObservations] > 0 {
+		return
+	}
+	want := make(map[string]uint64)
+	for k, n := range m.counters.bySource() {
+		if k != Direct.String() {
+			want["sync.EventStored "+k] = n
+		}
+	}
+	for reason, n := range s.Dropped {
+		want["sync.Dropped "+reason] = n
+	}
+	for fact, n := range s.Learned {
+		want["sync.RelayLearned "+fact] = n
+	}
+	got := make(map[string]uint64)
+	for key, n := range y.counts {
+		switch strings.SplitN(key, " ", 2)[0] {
+		case "sync.EventStored", "sync.Dropped", "sync.RelayLearned":
+			got[key] = n
+		case "sync.EventRejected":
+			if reason := strings.TrimPrefix(key, "sync.EventRejected "); !strings.HasPrefix(reason, "released and ") && len(s.Rejected) < maxReasons {
+				require.LessOrEqual(t, n, s.Rejected[reason], reason) // what a client submits is counted only
+			}
+		}
+	}
+	maps.DeleteFunc(want, func(_ string, n uint64) bool { return n == 0 })
+	require.Equal(t, want, got)
+	if y.counts["sync.RelayForgotten"] > 0 {
+		return
+	}
+	clear(want)
+	for _, s := range m.loop.stats {
+		want["sync.GapFound true"] += s.lasting.Load()
+		want["sync.GapFound false"] += s.gaps.Load() - s.lasting.Load()
+	}
+	for key, n := range want {
+		require.Equal(t, n, y.counts[key], key)
+	}
+}
+
+// Tenures returns since when owners have been here as an earlier process had kept it.
+func (m *SyncManager) Tenures() map[string]time.Time {
+	out := make(map[string]time.Time)
+	for _, tenure := range m.remember.tenures.restored {
+		out[tenure.Owner.String()] = tenure.Since
+	}
+	return out
+}

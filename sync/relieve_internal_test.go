@@ -1,0 +1,154 @@
+package sync
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// oddStore answers what it is told to.
+type oddStore struct {
+	Store
+	has []bool
+	err error
+}
+
+// Has implements [Store].
+func (s *oddStore) Has(context.Context, []filters.EventID) ([]bool, error) { return s.has, s.err }
+
+// bench is a pipeline whose steps a test takes one by one.
+type bench struct {
+	*ingest
+	n uint64
+}
+
+func newBench(t *testing.T, store Store, inFlight int64) *bench {
+	t.Helper()
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	cfg := Config{InFlight: inFlight}.withDefaults()
+	x := newIndex(store, nil)
+	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), &counters{})}
+}
+
+func (b *bench) id() (id filters.EventID) {
+	b.n++
+	binary.BigEndian.PutUint64(id[:], b.n)
+	return id
+}
+
+// waiting puts a job into the pipeline that has failed and waits to be tried again.
+func (b *bench) waiting(t *testing.T, relay filters.RelayURL, size int64, change ...func(*job)) *job {
+	t.Helper()
+	id := b.id()
+	tok := newToken(relay)
+	tok.ended = func() {}
+	j := &job{key: copyKey{id: id}, size: size, tries: 1, since: time.Now(), tokens: []*token{tok}}
+	j.incoming = Incoming{Event: &nostr.Event{ID: id.String()}, Source: Source{Kind: CatchUp, Relay: relay}}
+	for _, f := range change {
+		f(j)
+	}
+	if !j.revived {
+		require.NoError(t, b.room.enter(t.Context(), nil, size))
+		tok.hold()
+		require.True(t, b.enter(j))
+	}
+	if j.apart {
+		b.retries.apart += size
+		b.release(j)
+	}
+	b.failing([]*job{j}, true)
+	b.retries.add(j, time.Now())
+	return j
+}
+
+// Where not even the ids of what can't be saved can be remembered, a few events go of the
+// relay that holds most, and none as long as half of the bytes in flight is free.
+func TestRelieve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, inFlight = 1 << 20, 64 << 20
+		relay := func(n int) filters.RelayURL {
+			u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
+			require.NoError(t, err)
+			return u
+		}
+		b := newBench(t, &oddStore{}, inFlight)
+		asked := make(map[filters.RelayURL]int)
+		b.refetch = func(u filters.RelayURL, ids []filters.EventID) { asked[u] += len(ids) }
+		for i := range maxOwed { // of both as much, so that neither gives way
+			j := &job{key: copyKey{id: b.id()}}
+			j.incoming.Source.Relay = relay(i % 2)
+			_, ok := b.retries.owe(j, time.Now())
+			require.True(t, ok)
+		}
+		b.owed.Store(maxOwed)
+		held := map[filters.RelayURL]int{}
+		left := func() map[filters.RelayURL]int {
+			clear(held)
+			for _, j := range b.retries.jobs {
+				held[j.incoming.Source.Relay]++
+			}
+			return held
+		}
+		b.waiting(t, relay(0), size, func(j *job) { j.apart = true })
+		b.waiting(t, relay(1), size, func(j *job) { j.revived = true })
+		for range 12 {
+			b.waiting(t, relay(0), size)
+		}
+		for range 20 {
+			b.waiting(t, relay(1), size, func(j *job) { j.incoming.Source.Kind = Live })
+		}
+		b.audit(t)
+		b.relieve()
+		require.Equal(t, map[filters.RelayURL]int{relay(0): 13, relay(1): 21}, left(), "half is free")
+
+		b.waiting(t, relay(1), size)
+		b.waiting(t, relay(0), size)
+		for range 9 {
+			b.waiting(t, relay(1), size)
+		}
+		b.relieve()
+		b.audit(t)
+		require.Equal(t, map[filters.RelayURL]int{relay(0): 14, relay(1): 31 - 8}, left(), "eight of whom most is held")
+		require.Equal(t, map[filters.RelayURL]int{relay(1): 8}, asked, "what came live is asked for")
+		require.Equal(t, uint64(8), b.counters.dropped["unsaved"])
+		for range 10 {
+			b.relieve()
+			b.audit(t)
+		}
+		require.Equal(t, int64(inFlight/2), b.retries.held, "and no more than must")
+	})
+}
+
+// The Store's error is told, and so is that it answers another question.
+func TestHasOfAnOddStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &oddStore{}
+		b := newBench(t, store, 0)
+		ids := []filters.EventID{b.id(), b.id()}
+		for _, err := range []error{nil, errors.New("disk on fire")} {
+			for n := range 4 {
+				store.has, store.err = make([]bool, n), err
+				_, got := b.has(t.Context(), ids)
+				switch {
+				case err != nil:
+					require.Equal(t, err, got)
+				case n != len(ids):
+					require.EqualError(t, got, fmt.Sprintf("%d answers on 2 ids", n))
+				default:
+					require.NoError(t, got)
+				}
+			}
+		}
+	})
+}
