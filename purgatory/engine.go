@@ -245,10 +245,22 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 }
 
+// strayTries is how often it is tried to remove the ref of a stray: once its event is served
+// nobody looks for that again.
+const strayTries = 6
+
 func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 	e.wg.Go(func() {
-		if err := e.p.dropStrays(ctx, entry); err != nil && ctx.Err() == nil {
+		for n := range strayTries {
+			err := e.p.dropStrays(ctx, entry)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
 			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+			select {
+			case <-ctx.Done():
+			case <-time.After(doubled(time.Minute, time.Hour, n+1)):
+			}
 		}
 	})
 }

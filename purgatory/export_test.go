@@ -6,6 +6,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -80,6 +81,37 @@ func (p *Purgatory) Left() (out []string) {
 		wrong(d.bytes <= 0, "nothing gave way in %s", ref)
 	}
 	return out
+}
+
+// Weights returns what the refs of pull requests count for in a repository, when all that must
+// be weighed has been, however long that takes.
+func (p *Purgatory) Weights(ctx context.Context, ref filters.RepoRef, dir string) (map[filters.EventID]int64, error) {
+	for {
+		g, err := p.announced(ctx, ref.Identifier, false)
+		if err != nil {
+			return nil, err
+		}
+		r := g.repository(ref)
+		r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+		if r.refs, err = p.git.Refs(ctx, dir); err != nil {
+			return nil, err
+		}
+		a := asked{r, nil, -1}
+		w, err := p.rations.weigh(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		p.rations.note(a, answered{weighed: w})
+		whole := len(w.stale) == 0 && !w.again
+		for name := range r.refs.At {
+			id, of := eventOf(name)
+			_, weighed := w.of[id]
+			whole = whole && (!of || weighed)
+		}
+		if whole {
+			return w.of, nil
+		}
+	}
 }
 
 func (l *locks[K]) inUse() int {

@@ -3,6 +3,7 @@ package purgatory
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -199,4 +201,39 @@ func FuzzEncode(f *testing.F) {
 		require.NoError(t, err, "%s", hex.EncodeToString(data))
 		sameEntry(t, e, got)
 	})
+}
+
+// What is remembered of histories is that of what is named now, for as long as nothing has
+// changed: else it would grow for as long as somebody has us look at something else.
+func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
+	id := func(n int) nip34.ObjectID {
+		out, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
+		return out
+	}
+	p, r := &Purgatory{walked: make(map[filters.RepoRef]walked)}, &repository{ref: seedRef}
+	require.Empty(t, p.recallWalks(seedRef, "").whole)
+	found := p.recallWalks(seedRef, "one")
+	for n := range 4 { // all, but for what can't be
+		found.whole[id(n)] = n%2 == 0
+		found.long[id(n)], found.long[id(n+10)] = cut{after: 1}, cut{after: 2}
+	}
+	p.rememberWalks(r, "one", found, []nip34.ObjectID{id(0), id(1), id(10), id(20)})
+	now := p.recallWalks(seedRef, "one")
+	require.Equal(t, map[nip34.ObjectID]bool{id(0): true, id(1): false}, now.whole)
+	require.Equal(t, map[nip34.ObjectID]cut{id(1): {after: 1}, id(10): {after: 2}}, now.long)
+	for _, stamp := range []string{"", "two"} {
+		other := p.recallWalks(seedRef, stamp)
+		require.Empty(t, other.whole)
+		require.Empty(t, other.long)
+	}
+	p.rememberWalks(r, "", now, nil)
+	require.Len(t, p.walked, 1, "who can't tell what has changed has nothing remembered")
+	p.rememberWalks(r, "one", now, nil)
+	require.Empty(t, p.walked)
+	for n := range maxWalked + 2 {
+		r.ref.Identifier = fmt.Sprint(n)
+		p.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, []nip34.ObjectID{id(1)})
+	}
+	require.Equal(t, maxWalked, len(p.walked))
+	require.NotEmpty(t, p.recallWalks(r.ref, "one").whole)
 }

@@ -1,7 +1,6 @@
 package purgatory_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"sync"
@@ -138,12 +137,14 @@ func TestNobodyKnowsWhatIsServed(t *testing.T) {
 		w.relay.put(announce(alice, now()-500), served)
 		w.git.Put(repoOf(alice))
 		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(served): object(1)})
-		p, err := purgatory.Open(t.Context(), struct{ purgatory.Relay }{w.relay}, w.git, w.git, w.state, purgatory.Config{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
-		defer cancel()
-		require.ErrorIs(t, p.Run(ctx), context.DeadlineExceeded)
+		w.host = struct{ purgatory.Relay }{w.relay}
+		w.start()
+		for range 36 { // it would wait, and then go
+			wait(5 * time.Minute)
+			require.Zero(t, w.p.Status().Placeholders)
+		}
 		require.Len(t, w.git.RefsOf(repoOf(alice)), 1)
+		w.stop()
 	})
 }
 
@@ -284,5 +285,34 @@ func TestPushConcernsNoOtherRepository(t *testing.T) {
 		defer mu.Unlock()
 		require.GreaterOrEqual(t, locked[repoOf(bob)], before[repoOf(bob)]+10)
 		require.Equal(t, before[repoOf(alice)], locked[repoOf(alice)])
+	})
+}
+
+// Nor when there was room for it by then, and it waits for its event after all.
+func TestRefusedPushThatFindsRoom(t *testing.T) {
+	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()))
+		w.git.Put(repoOf(alice))
+		other, p := pull(bob, repoOf(alice), 6, filters.KindPullRequest), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		w.pushed(repoOf(alice), refOf(other), object(6))
+		wait(time.Second)
+		asked := 0
+		w.relay.after = func() {
+			if asked++; asked == 2 { // by who is about to remove the ref
+				time.Sleep(time.Minute)
+			}
+		}
+		w.pushed(repoOf(alice), refOf(p), object(5))
+		wait(time.Second)
+		require.Equal(t, 2, asked)
+		w.held(other)
+		wait(time.Second)
+		w.pushed(repoOf(alice), refOf(p), object(5))
+		require.Equal(t, 1, w.p.Status().Placeholders)
+		wait(2 * time.Minute)
+		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[refOf(p)])
+		w.held(p)
+		wait(time.Minute)
+		require.True(t, w.relay.has(p))
 	})
 }

@@ -410,3 +410,14 @@ func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
 		require.True(t, w.hasRef(honest))
 	})
 }
+
+// Who asks for nothing is told nothing, and costs nobody anything.
+func TestNothingIsRationed(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.git.FailWith(func(string) error { return errDisk })
+		refused, err := w.p.Ration(t.Context(), repoOf(alice), "", nil, 5)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+	})
+}

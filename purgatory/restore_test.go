@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
 )
 
 type objects = map[nip34.RefName]nip34.ObjectID
@@ -250,4 +251,52 @@ func TestGitDiesInATransaction(t *testing.T) {
 			require.False(t, w.git.Locked(repoOf(alice)))
 		})
 	}
+}
+
+// Two versions of an announcement are on the disk after a crash: the older one goes. Where it
+// can't, whoever opens is told: it would be back whenever the newer one is over.
+func TestReplacedOnTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, newer := announce(alice, now()-100), announce(alice, now())
+		disk := state.NewMemory()
+		for _, ev := range []*nostrEvent{old, newer} {
+			w := newWorld(t, purgatory.Config{})
+			w.start()
+			w.held(ev)
+			for key, err := range w.state.Keys(t.Context(), "purgatory/entry/") {
+				require.NoError(t, err)
+				value, _, err := w.state.Get(t.Context(), key)
+				require.NoError(t, err)
+				_, err = disk.CompareAndSwap(t.Context(), key, state.Absent, value)
+				require.NoError(t, err)
+			}
+			w.stop()
+		}
+		left := func() (n int) {
+			for _, err := range disk.Keys(t.Context(), "purgatory/entry/") {
+				require.NoError(t, err)
+				n++
+			}
+			return n
+		}
+		require.Equal(t, 2, left())
+		w := newWorld(t, purgatory.Config{})
+		f := &faults{}
+		for n, done := 1, false; !done; n++ {
+			*f = faults{n: n}
+			_, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, faultyState{disk, f}, w.cfg)
+			if done = f.what == ""; done {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, errDisk, f.failed())
+			}
+		}
+		require.Equal(t, 1, left())
+		w.state = disk
+		w.start()
+		require.Equal(t, 1, w.p.Status().Announcements)
+		wait(25 * time.Hour)
+		require.Zero(t, w.p.Status().Announcements)
+		w.stop()
+	})
 }

@@ -147,8 +147,11 @@ func compare(t *testing.T, seed uint64) {
 			w.drop(e.ID)
 		case 1:
 			if old, _ := l.Get(e.ID); old.Class == Placeholder {
-				joined, changed, _ := l.Join(e.ID, ref(n%7, "r"))
-				require.Equal(t, w.join(e.ID, ref(n%7, "r")), changed)
+				to := ref(rng.IntN(5), "r")
+				was := slices.Contains(old.Repos, to)
+				joined, changed, room := l.Join(e.ID, to)
+				require.Equal(t, w.join(e.ID, to), changed)
+				require.Equal(t, changed || was, room)
 				l.Put(joined)
 			}
 		default:
@@ -169,6 +172,7 @@ func compare(t *testing.T, seed uint64) {
 			require.Equal(t, w.list[i].ID, got[i].ID)
 			require.Equal(t, w.list[i].Deadline, got[i].Deadline)
 			require.Equal(t, w.list[i].Soft, got[i].Soft)
+			require.Equal(t, w.list[i].Repos, got[i].Repos)
 		}
 	}
 }
