@@ -147,6 +147,9 @@ func (s *Sync) runExpiry(ctx context.Context) {
 		if err == nil && rescan {
 			err = s.scanExpiry(ctx)
 		}
+		if ctx.Err() != nil {
+			return // that it did not get through is no error of the store's
+		}
 		if err != nil {
 			s.expiry.again(nostr.Now(), expired, rescan)
 			s.log.Error("expired events could not be removed", "err", err)

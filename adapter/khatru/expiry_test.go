@@ -33,6 +33,7 @@ func TestExpiry(t *testing.T) {
 		}
 		relay.DeleteEvent = append(relay.DeleteEvent, func(context.Context, *nostr.Event) error { panic("index is gone") })
 		// room for two: the third is found when they have gone
+		expectLog(t, "ERROR hook of the relay failed DeleteEvent")
 		s, store, m := embed(t, relay, db, Config{MaxExpiring: 2})
 		stop := run(t, s)
 		synctest.Wait()
@@ -81,6 +82,7 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(150 * time.Second).Unix())})
 		require.NoError(t, db.SaveEvent(t.Context(), e))
 		db.fail(errors.New("boom"))
+		expectLog(t, "ERROR expired events could not be removed", "ERROR deletions could not be looked up")
 		s, _, m := embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
 		stop := run(t, s)
 		time.Sleep(61 * time.Second)
@@ -155,6 +157,7 @@ func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
 			for range 600 {
 				require.NoError(t, db.SaveEvent(t.Context(), event(bob, kind, start+1, nostr.Tag{"e", expires.PubKey})))
 			}
+			expectLog(t, "WARN the store does not give all of its events")
 			s, _, m := embed(t, relay, db, Config{})
 			stop := run(t, s)
 			time.Sleep(time.Minute / 2)

@@ -131,6 +131,7 @@ func TestFollowingHooksThatFail(t *testing.T) {
 	relay.StoreEvent = append(relay.StoreEvent,
 		func(context.Context, *nostr.Event) error { return errors.New("search is down") },
 		func(context.Context, *nostr.Event) error { panic("a hook of the embedder's") })
+	expectLog(t, "ERROR hook of the relay failed StoreEvent")
 	_, store, _ := embed(t, relay, db, Config{})
 	one, two := event(alice, 1, start), event(alice, 1, start)
 	outcomes := importEvents(t, store, one, two)
@@ -141,13 +142,16 @@ func TestFollowingHooksThatFail(t *testing.T) {
 // Khatru executes a client's deletion before it asks anybody: one that was refused had
 // deleted its target all the same, and was not stored.
 func TestRefusedDeletionDeletesNothing(t *testing.T) {
-	for name, wired := range map[string]bool{"our hooks": false, "hooks of the relay": true} {
+	for _, name := range []string{"our hooks", "hooks of the relay", "a query hook that comes later"} {
 		t.Run(name, func(t *testing.T) {
 			relay, db := khatru.NewRelay(), newSlice(t)
-			if wired {
+			if name == "hooks of the relay" {
 				relay, db, _, _ = withTwo(t)
 			}
 			s, _, m := embed(t, relay, db, Config{GateDirect: true})
+			if name == "a query hook that comes later" { // khatru finds what to delete by it
+				relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
+			}
 			refuse := false
 			relay.RejectEvent = append(relay.RejectEvent, // after New
 				func(context.Context, *nostr.Event) (bool, string) { return refuse, "blocked: not today" })

@@ -79,6 +79,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 		return e.ID == refused.ID, "blocked: not any more"
 	})
 	policy := holder{relaysync.NewGRASPPolicy(nip34.Identity{})}
+	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Policy: policy}})
 	defer run(t, s)()
 	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)

@@ -36,6 +36,8 @@ type fakeManager struct {
 	removed []string
 	judged  int
 
+	said        []string // held or postponed
+	from        map[filters.EventID]relaysync.Source
 	notReleased []string
 	verdict     relaysync.Verdict
 	err         error
@@ -64,9 +66,15 @@ func (m *fakeManager) Removed(e *nostr.Event) {
 
 // gone returns the ids that were reported as removed.
 
-func (m *fakeManager) Held(*nostr.Event) {}
+func (m *fakeManager) Held(e *nostr.Event) { m.told("held", e) }
 
-func (m *fakeManager) Postponed(*nostr.Event) {}
+func (m *fakeManager) Postponed(e *nostr.Event) { m.told("postponed", e) }
+
+func (m *fakeManager) told(what string, e *nostr.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = append(m.said, what+" "+e.ID)
+}
 
 func (m *fakeManager) NotReleased(e *nostr.Event, o relaysync.Outcome) {
 	m.mu.Lock()
@@ -74,7 +82,7 @@ func (m *fakeManager) NotReleased(e *nostr.Event, o relaysync.Outcome) {
 	m.notReleased = append(m.notReleased, o.Result.String()+" "+e.ID)
 }
 
-func (m *fakeManager) HeldFrom(filters.EventID) relaysync.Source { return relaysync.Source{} }
+func (m *fakeManager) HeldFrom(id filters.EventID) relaysync.Source { return m.from[id] }
 
 func (m *fakeManager) gone() []string {
 	m.mu.Lock()
@@ -91,12 +99,18 @@ func (m *fakeManager) Judge(context.Context, *nostr.Event) (relaysync.Verdict, e
 
 func (m *fakeManager) Status() relaysync.Status { return relaysync.Status{Repos: 7} }
 
-func (m *fakeManager) Collector() prometheus.Collector { return nil }
-func (m *fakeManager) RepoStatus(context.Context, filters.RepoRef) (relaysync.RepoStatus, error) {
-	return relaysync.RepoStatus{}, nil
+func (m *fakeManager) Collector() prometheus.Collector { return gauge }
+
+var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
+
+func (m *fakeManager) RepoStatus(_ context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error) {
+	return relaysync.RepoStatus{Ref: ref}, errUnknownRepo
 }
+
+var errUnknownRepo = errors.New("no such repository")
+
 func (m *fakeManager) Repositories(context.Context) iter.Seq2[relaysync.RepoStatus, error] {
-	return func(func(relaysync.RepoStatus, error) bool) {}
+	return func(yield func(relaysync.RepoStatus, error) bool) { yield(relaysync.RepoStatus{}, errUnknownRepo) }
 }
 
 var serial int
@@ -122,6 +136,9 @@ func newSlice(t testing.TB) *slicestore.SliceStore {
 
 func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *imports, *fakeManager) {
 	t.Helper()
+	if cfg.Sync.Logger == nil {
+		cfg.Sync.Logger = logged(t)
+	}
 	s, _, err := prepare(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
@@ -230,6 +247,7 @@ func TestDirectBareD(t *testing.T) {
 
 func TestGateDirect(t *testing.T) {
 	relay := khatru.NewRelay()
+	expectLog(t, "ERROR event could not be judged")
 	s, store, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
 	for _, tt := range []struct {
 		verdict relaysync.Verdict

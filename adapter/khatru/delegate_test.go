@@ -1,0 +1,156 @@
+package khatruadapter
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What the manager is told and asks through Sync it is told and asks, each once.
+func TestSyncPassesOnToTheManager(t *testing.T) {
+	var gone []string
+	cfg := Config{Store: eventstoreadapter.Config{Removed: func(e *nostr.Event) { gone = append(gone, e.ID) }}}
+	s, store, m := embed(t, khatru.NewRelay(), newSlice(t), cfg)
+	a, b, c := event(alice, 1, start), event(alice, 1, start), event(alice, 1, start)
+	s.Held(a)
+	s.Postponed(b)
+	s.Removed(c)
+	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
+	assert.Equal(t, []string{c.ID}, m.gone())
+	assert.Same(t, gauge, s.Collector().(prometheus.Gauge))
+	ref := filters.RepoRef{Identifier: "repo"}
+	st, err := s.RepoStatus(t.Context(), ref)
+	require.ErrorIs(t, err, errUnknownRepo)
+	assert.Equal(t, ref, st.Ref)
+	n := 0
+	for _, err := range s.Repositories(t.Context()) {
+		require.ErrorIs(t, err, errUnknownRepo)
+		n++
+	}
+	assert.Equal(t, 1, n)
+	assert.Empty(t, gone)
+	importEvents(t, store, a, event(alice, 5, start, nostr.Tag{"e", a.ID}))
+	assert.Equal(t, []string{a.ID}, gone, "whoever was told of removals before is")
+}
+
+// A client's event needs no authentication when it is released; one that came by sync is
+// asked about like others.
+func TestReleasedAsWhatItCame(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
+		return true, "auth-required: who are you?"
+	})
+	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	s, _, m := embed(t, relay, newSlice(t), Config{})
+	for kind, want := range map[relaysync.SourceKind]relaysync.Result{relaysync.Direct: relaysync.Stored, relaysync.Live: relaysync.Refused} {
+		e := event(alice, 1, start)
+		id, err := filters.ParseEventID(e.ID)
+		require.NoError(t, err)
+		m.from = map[filters.EventID]relaysync.Source{id: {Kind: kind}}
+		o, err := s.Release(t.Context(), e)
+		require.NoError(t, err)
+		assert.Equal(t, want, o.Result)
+	}
+}
+
+// keeps is a policy that holds all that it is asked about.
+type keeps struct {
+	relaysync.Policy
+	mu    sync.Mutex
+	asked []string // guarded by mu
+	mine  filters.EventID
+}
+
+func (k *keeps) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+
+func (k *keeps) Judge(_ context.Context, e *nostr.Event, _ relaysync.Source, _ relaysync.View) (relaysync.Verdict, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, e.ID)
+	return relaysync.Verdict{Decision: relaysync.Hold, Reason: held}, nil
+}
+
+// knows is one that says more of what it holds.
+type knows struct{ *keeps }
+
+func (k knows) HeldForUser(id filters.EventID) (byUser, held bool) { return id == k.mine, true }
+
+func (k knows) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(yield func(*nip34.Announcement, error) bool) { yield(nil, errUnknownRepo) }
+}
+
+// What the policy says of what it holds is passed on; of one that says nothing nothing is.
+func TestHookedPolicySaysWhatItsOwnDoes(t *testing.T) {
+	mine := filters.EventID{1}
+	k := &keeps{mine: mine}
+	for _, tt := range []struct {
+		holder        relaysync.Holder
+		knows         bool
+		announcements int
+	}{{k, false, 0}, {knows{k}, true, 1}} {
+		h := &hooked{Policy: k, Holder: tt.holder}
+		byUser, known := h.HeldForUser(mine)
+		assert.Equal(t, tt.knows, byUser)
+		assert.Equal(t, tt.knows, known)
+		byUser, known = h.HeldForUser(filters.EventID{2})
+		assert.False(t, byUser)
+		assert.Equal(t, tt.knows, known)
+		n := 0
+		for range h.HeldAnnouncements(t.Context()) {
+			n++
+		}
+		assert.Equal(t, tt.announcements, n)
+	}
+}
+
+// In all of it together: what a hook of the relay refuses the policy is not even asked
+// about when it comes by sync, so that no data is fetched for it.
+func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner, spammer := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("spammer")
+		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
+		db := newSlice(t)
+		announcement := owner.Hosted(at, "repo", "grasp.example.com", "a.example")
+		require.NoError(t, db.SaveEvent(t.Context(), announcement))
+		wanted, unwanted := owner.Issue(at, owner.Ref("repo"), "x"), spammer.Issue(at, owner.Ref("repo"), "spam")
+		a.Publish(announcement, wanted, unwanted)
+		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
+			return e.PubKey == spammer.Hex(), "blocked: spam"
+		})
+		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
+		expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+		s, err := New(relay, db, identity, Config{Transport: net, Sync: relaysync.Config{
+			Policy: policy, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		stop := run(t, s)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		stop()
+		policy.mu.Lock()
+		defer policy.mu.Unlock()
+		assert.Equal(t, []string{wanted.ID}, policy.asked)
+		assert.Equal(t, uint64(1), s.Status().Events.Rejected[reasonHook])
+		assert.Equal(t, uint64(1), s.Status().Events.Held)
+	})
+}

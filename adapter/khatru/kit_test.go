@@ -1,0 +1,68 @@
+package khatruadapter
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// logbook keeps what is said at Warn and above.
+type logbook struct {
+	slog.Handler
+	mu    sync.Mutex
+	lines map[string]bool // guarded by mu
+}
+
+// Enabled implements [slog.Handler].
+func (*logbook) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle implements [slog.Handler].
+func (b *logbook) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "hook" {
+			line += " " + a.Value.String()
+		}
+		return true
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines[line] = true
+	return nil
+}
+
+var (
+	saidMu   sync.Mutex
+	expected = make(map[testing.TB][]string) // guarded by saidMu
+)
+
+// expectLog says which lines a test leads to. Those, and no others, must have been logged
+// when it ends.
+func expectLog(t testing.TB, lines ...string) {
+	saidMu.Lock()
+	defer saidMu.Unlock()
+	expected[t] = append(expected[t], lines...)
+}
+
+// logged returns a logger whose lines are held against what a test expects.
+func logged(t testing.TB) *slog.Logger {
+	b := &logbook{Handler: slog.DiscardHandler, lines: make(map[string]bool)}
+	t.Cleanup(func() {
+		saidMu.Lock()
+		want := slices.Compact(slices.Sorted(slices.Values(expected[t])))
+		delete(expected, t)
+		saidMu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		got := []string{}
+		for line := range b.lines {
+			got = append(got, line)
+		}
+		assert.ElementsMatch(t, want, got, "what is logged")
+	})
+	return slog.New(b)
+}
