@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -340,4 +343,84 @@ func TestFetchOfNothing(t *testing.T) {
 	require.Empty(t, missing)
 	require.NoError(t, q.Discard())
 	f.idle(t)
+}
+
+// What a child writes for strangers is bounded before it has read a byte of theirs: a copy
+// by what its objects take up where they are, a pack that is made anew by what came.
+func TestFilesOfChildrenAreBounded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no such limit")
+	}
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	tip := history(t, from, "main", 5)[4] // in no pack, so that it is copied
+	size, err := strconv.ParseInt(gitIn(t, from, tip.String()+"\n", "rev-list", "--objects", "--disk-usage", "--stdin"), 10, 64)
+	require.NoError(t, err)
+	f := fetcher(t, Config{MaxMemory: 300 << 20})
+	seen := filepath.Join(t.TempDir(), "limits")
+	f.started = func(cmd *exec.Cmd) {
+		if slices.Contains(cmd.Args, "pack-objects") {
+			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read x; cat /proc/self/limits >> " + seen + "; exit 1"}
+		}
+	}
+	limits := func() (file, memory int64) {
+		data, err := os.ReadFile(seen)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(seen))
+		for line := range strings.Lines(string(data)) {
+			words := strings.Fields(line)
+			switch {
+			case strings.HasPrefix(line, "Max file size"):
+				file, err = strconv.ParseInt(words[3], 10, 64)
+			case strings.HasPrefix(line, "Max address space"):
+				memory, err = strconv.ParseInt(words[3], 10, 64)
+			}
+			require.NoError(t, err, line)
+		}
+		return file, memory
+	}
+	require.Error(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
+	file, memory := limits()
+	require.Equal(t, 4*size+64<<10, file)
+	require.EqualValues(t, 300<<20, memory)
+	require.Empty(t, leftovers(t, to))
+	q, err := f.newQuarantine(to)
+	require.NoError(t, err)
+	q.complete = []nip34.ObjectID{tip}
+	_, err = q.pack(t.Context(), nil, 12345)
+	require.Error(t, err)
+	file, memory = limits()
+	require.EqualValues(t, 12345, file)
+	require.EqualValues(t, 300<<20, memory)
+	require.NoError(t, q.Discard())
+	f.idle(t)
+}
+
+// Who collects garbage says so with his number and host, and is believed for half a day, if he
+// is alive.
+func TestWhoCollects(t *testing.T) {
+	dir := t.TempDir()
+	require.False(t, collecting(dir))
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	gone := exec.Command("true")
+	require.NoError(t, gone.Run())
+	for note, want := range map[string]bool{
+		fmt.Sprintf("%d %s", os.Getpid(), host):           true,
+		fmt.Sprintf("%d %s\n", os.Getpid(), host):         true,
+		fmt.Sprintf("%d %s.elsewhere", os.Getpid(), host): false,
+		fmt.Sprintf("%d %s", gone.Process.Pid, host):      false,
+		"":           false,
+		"x " + host:  false,
+		"0 " + host:  false,
+		"-1 " + host: false,
+	} {
+		path := filepath.Join(dir, "gc.pid")
+		require.NoError(t, os.WriteFile(path, []byte(note), 0o600))
+		require.Equal(t, want, collecting(dir), "%q", note)
+		for age, believed := range map[time.Duration]bool{12*time.Hour - time.Minute: true, 12*time.Hour + time.Minute: false} {
+			at := time.Now().Add(-age)
+			require.NoError(t, os.Chtimes(path, at, at))
+			require.Equal(t, want && believed, collecting(dir), "%q %v", note, age)
+		}
+	}
 }

@@ -118,6 +118,6 @@ func TestThePartsOfARepository(t *testing.T) {
 	for i := range 2 * maxPartsDirs {
 		f.took(fmt.Sprint(i), ids)
 	}
-	require.LessOrEqual(t, len(f.parts), maxPartsDirs)
-	require.Len(t, f.promoted(fmt.Sprint(2*maxPartsDirs-1)), maxParts)
+	require.Len(t, f.parts, 256)
+	require.Len(t, f.promoted(fmt.Sprint(2*maxPartsDirs-1)), 64)
 }

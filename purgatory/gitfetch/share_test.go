@@ -120,7 +120,7 @@ func TestCopiesAreLeftForOthers(t *testing.T) {
 		}
 		return got
 	}
-	require.EqualValues(t, maxCopies/2/copiesShare, most(payer{owner: "first"}))
+	require.EqualValues(t, 256<<20, most(payer{owner: "first"}), "an eighth of 2 GiB")
 	var taken int64
 	for i := range 7 {
 		taken += most(payer{owner: fmt.Sprint(i)})
@@ -140,7 +140,7 @@ func TestCopiesAreLeftForOthers(t *testing.T) {
 	more(10)
 	require.Equal(t, before+10, c.pools[1].spent, "it was larger than it seemed")
 	now = now.Add(24 * time.Hour)
-	require.EqualValues(t, maxCopies/2/copiesShare, most(payer{owner: "first"}))
+	require.EqualValues(t, 256<<20, most(payer{owner: "first"}), "an eighth of 2 GiB")
 }
 
 // heavy makes a repository of one pack with so many branches, each of which has a file of its

@@ -113,10 +113,7 @@ func collecting(dir string) bool {
 	if info, err := os.Lstat(path); err != nil || time.Since(info.ModTime()) > gcMost {
 		return false
 	}
-	note, err := os.ReadFile(path)
-	if err != nil {
-		return false
-	}
+	note, _ := os.ReadFile(path) // one that can't be read has no number
 	text, host, _ := strings.Cut(strings.TrimSpace(string(note)), " ")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid <= 0 {

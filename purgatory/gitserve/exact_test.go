@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -458,4 +460,52 @@ func (c *counting) Write(p []byte) (int, error) {
 	}
 	c.sizes = append(c.sizes, len(p))
 	return c.ResponseRecorder.Write(p)
+}
+
+// Each child has just the bounds that what it does wants: of the files that it writes in blocks
+// of 512 bytes, of its time in seconds and of its memory in KiB.
+func TestBoundsOfEachChild(t *testing.T) {
+	const mib = 1 << 20
+	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, Timeout: 20 * time.Minute, MaxOwnerBytes: mib, Client: func(*http.Request) string { return "somebody" }})
+	var mu sync.Mutex
+	seen := make(map[string][]string)
+	r.git.started = func(cmd *exec.Cmd) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, verb := range []string{"http-backend", "index-pack", "cat-file", "for-each-ref", "pack-objects", "rev-list"} {
+			if slices.Contains(cmd.Args, verb) {
+				seen[verb] = append(seen[verb], strings.Join(cmd.Args[4:7], " "))
+			}
+		}
+	}
+	took := func() map[string][]string {
+		mu.Lock()
+		defer mu.Unlock()
+		out := seen
+		seen = make(map[string][]string)
+		return out
+	}
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/nostr/"+stranger(1))
+	const memory = " 307200"
+	require.Equal(t, map[string][]string{
+		"http-backend": {" 1201" + memory, " 21" + memory},
+		"index-pack":   {"131073 6" + memory}, "cat-file": {"131073 6" + memory}, "for-each-ref": {"131073 6" + memory},
+		"pack-objects": {"204801 6" + memory},
+	}, took())
+	require.NotEmpty(t, r.has(t))
+	for _, bounds := range took()["http-backend"] {
+		require.Equal(t, " 1201"+memory, bounds)
+	}
+	// What is as large as two MiB when it is sent may take two seconds more.
+	tip, _ := r.file(t, "f", random(t, 2*mib+mib/2))
+	r.says(map[string]string{"refs/heads/main": tip})
+	r.git.ceiling.owner = 0
+	r.git.ceiling.all = math.MaxInt64
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	bounds := took()["http-backend"]
+	require.Equal(t, " 23"+memory, bounds[len(bounds)-1])
+	_, err := r.git.weighPulls(t.Context(), r.dir())
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"rev-list": {"1 21" + memory}}, took())
 }

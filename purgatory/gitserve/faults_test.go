@@ -134,7 +134,7 @@ func (f *faultyFolder) RemoveAll(name string) error {
 
 // child is that of a handler for its children.
 func (f *faultyFolder) child(cmd *exec.Cmd) {
-	name := strings.Join(cmd.Args[6:], " ") // those before are of the guard
+	name := strings.Join(cmd.Args[7:], " ") // those before are of the guard
 	switch {
 	case f.step(ofKill, name) != nil:
 		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
