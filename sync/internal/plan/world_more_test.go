@@ -159,6 +159,15 @@ func (w *world) after(in Input) {
 			w.served[key] = t
 		}
 	}
+	for u, r := range w.plan.relays {
+		if r.passAt.Equal(w.passes[u]) {
+			continue
+		}
+		if _, jumped := in.(ClockJumped); !jumped {
+			clear(w.deleted[u])
+		}
+		w.passes[u] = r.passAt
+	}
 	w.serve()
 	if _, ok := in.(Settled); ok {
 		maps.DeleteFunc(w.served, func(_ filters.PubKey, t worldTenure) bool {
@@ -473,5 +482,156 @@ func (w *world) checkOther(r *relay, wanted, covered map[string]bool) {
 	}
 	for key := range wanted {
 		w.must(covered[key], "neither live nor polled: "+key)
+	}
+}
+
+// checkRepos compares what is said of each repository with what is known of its items.
+func (w *world) checkRepos() {
+	if w.steps++; w.steps%4 > 0 {
+		return
+	}
+	p := w.plan
+	var refs []filters.RepoRef
+	for ref, rc := range w.repos {
+		got, ok := p.RepoStatus(ref)
+		w.must(ok == (rc.Level != LevelNone), "a repository that is wanted has a status")
+		if !ok {
+			continue
+		}
+		refs = append(refs, ref)
+		tracked := make(map[filters.EventID]bool)
+		for _, id := range w.tracked(ref) {
+			tracked[id] = true
+		}
+		belongs := func(it Item) bool {
+			in := p.want.infos[it]
+			switch in.kind {
+			case itemStates:
+				return in.repo.ref == ref
+			case itemRepo:
+				return rc.Level == LevelFull && in.repo.ref == ref
+			case itemRoot:
+				return rc.Level == LevelFull && tracked[in.root]
+			}
+			return false
+		}
+		want := RepoStatus{Ref: ref, Level: rc.Level, Roots: len(tracked), RootsInRotation: got.RootsInRotation}
+		for _, u := range rc.Relays {
+			r := p.relays[u]
+			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
+				continue
+			}
+			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.connected && r.live.unfollowed+r.live.tooLarge == 0}
+			for it, st := range r.items {
+				if !belongs(it) {
+					continue
+				}
+				s.Wanted++
+				switch st {
+				case inFlight:
+					s.InFlight++
+				case confirmed:
+					s.Confirmed++
+				}
+				if _, missing := r.live.missing[it]; missing {
+					s.Live = false
+				}
+			}
+			lost := keysOf(r.live.lost...)
+			for it := range r.items {
+				if belongs(it) {
+					for key := range keysOf(p.itemFilters([]Item{it})...) {
+						s.Live = s.Live && !lost[key]
+					}
+				}
+			}
+			want.Relays = append(want.Relays, s)
+			want.Wanted += s.Wanted
+			want.InFlight += s.InFlight
+			want.Confirmed += s.Confirmed
+		}
+		if !reflect.DeepEqual(want, got) {
+			require.Equal(w.t, want, got)
+		}
+	}
+	require.ElementsMatch(w.t, refs, p.Refs())
+}
+
+// worldClosing is how a relay has taken live subscriptions so far.
+type worldClosing struct {
+	stands  bool // the one that is closed now
+	retryAt time.Time
+	refused int
+}
+
+func (w *world) closing(in Input) (c worldClosing) {
+	closed, ok := in.(LiveClosed)
+	if !ok {
+		return c
+	}
+	r, conn := w.plan.relays[closed.Relay], w.conns[closed.Relay]
+	if r == nil || conn == nil || !conn.connected || conn.epoch != closed.Epoch {
+		return c
+	}
+	return worldClosing{r.live.subs[closed.Live] != nil, r.live.retryAt, r.live.refused}
+}
+
+// checkClosed checks when a subscription that the relay has closed is opened again: after a
+// while that doubles up to an hour, and begins anew an hour after the last one.
+func (w *world) checkClosed(in Input, before worldClosing) {
+	if !before.stands {
+		return
+	}
+	r := w.plan.relays[in.(LiveClosed).Relay]
+	if w.now.Before(before.retryAt) {
+		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
+		return
+	}
+	n := before.refused
+	if w.now.Sub(before.retryAt) > time.Hour {
+		n = 0
+	}
+	least := min(30*time.Second<<n, time.Hour)
+	wait := r.live.retryAt.Sub(w.now)
+	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("closed for the %d. time, and opened again after %v", n+1, wait))
+	w.must(r.live.refused == n+1, "refusals in a row")
+}
+
+// answers returns the relay of which an input shows that it is one.
+func (w *world) answers(in Input) *relay {
+	var u filters.RelayURL
+	var epoch uint64
+	attempt := false
+	switch in := in.(type) {
+	case DialFailed:
+		if in.Good {
+			u, epoch, attempt = in.Relay, in.Epoch, true
+		}
+	case Lost:
+		if in.Good {
+			u, epoch = in.Relay, in.Epoch
+		}
+	case Useful:
+		u, epoch = in.Relay, in.Epoch
+	case Done:
+		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.relays[in.Relay].batches[in.Batch] != nil {
+			u, epoch = in.Relay, in.Epoch
+		}
+	}
+	if c := w.conns[u]; epoch == 0 || c == nil || c.epoch != epoch || c.connected == attempt {
+		return nil
+	}
+	return w.plan.relays[u]
+}
+
+// deletions notes whose deletions a relay was asked for.
+func (w *world) deletions(u filters.RelayURL, b worldBatch) {
+	if w.deleted[u] == nil {
+		w.deleted[u] = make(map[string]bool)
+	}
+	for _, q := range b.Queries {
+		for _, a := range q.Filter.Authors {
+			w.deleted[u][a] = true
+		}
 	}
 }

@@ -53,6 +53,9 @@ type world struct {
 	served   map[filters.PubKey]worldTenure
 	refusals map[filters.RelayURL]int // to dial, in a row
 
+	passes  map[filters.RelayURL]time.Time       // when the last pass began
+	deleted map[filters.RelayURL]map[string]bool // authors whose deletions it has been asked for in it
+	steps   int
 	failing bool // the attempt that the last input ended was under way
 }
 
@@ -106,7 +109,7 @@ func (s *byteSource) done() bool { return len(s.data) == 0 }
 func newWorld(t testing.TB, src source) *world {
 	c := defaults()
 	c.MaxDials, c.MaxConnections, c.RebuildFilters, c.MaxBatches = 2, 4, 6, 2
-	c.AuthorsPerPass, c.MaxRoots, c.SweepRoots, c.MaxNamed = 3, 3, 2, 5
+	c.AuthorsPerPass, c.MaxRoots, c.SweepRoots, c.MaxNamed = 3+9*src.n(2), 3, 2, 5
 	c.NarrowLayer1 = src.n(2) == 1
 	return &world{
 		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),
@@ -121,6 +124,8 @@ func newWorld(t testing.TB, src source) *world {
 		earliest:  start.Unix(),
 		served:    make(map[filters.PubKey]worldTenure),
 		refusals:  make(map[filters.RelayURL]int),
+		passes:    make(map[filters.RelayURL]time.Time),
+		deleted:   make(map[filters.RelayURL]map[string]bool),
 	}
 }
 
@@ -165,6 +170,10 @@ func (w *world) input() {
 	case 13:
 		w.stale()
 	case 14:
+		if w.src.n(4) == 0 {
+			w.early()
+			return
+		}
 		w.wake()
 	case 15, 16:
 		w.publish()
@@ -316,6 +325,18 @@ func (w *world) stale() {
 	}[w.src.n(6)])
 }
 
+// early wakes the plan just before the next tick is due, or some time.
+func (w *world) early() {
+	at, ok := w.plan.NextWake()
+	if ok && !at.After(w.now) {
+		return
+	}
+	if w.now = w.now.Add(time.Minute); ok && !w.now.Before(at) {
+		w.now = at.Add(-1)
+	}
+	w.step(Tick{})
+}
+
 // wake lets the time of the next tick come.
 func (w *world) wake() {
 	at, ok := w.plan.NextWake()
@@ -334,7 +355,16 @@ func (w *world) wake() {
 func (w *world) step(in Input) {
 	w.drawn.note(in)
 	w.before(in)
+	due, waits := w.plan.NextWake()
+	closing, answers := w.closing(in), w.answers(in)
 	effects := w.plan.Step(w.now, in)
+	if _, tick := in.(Tick); tick && (!waits || w.now.Before(due)) {
+		require.Empty(w.t, effects, "nobody would have woken it for that")
+	}
+	w.checkClosed(in, closing)
+	if answers != nil {
+		w.must(answers.answered, "it has answered")
+	}
 	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
 	for _, e := range effects {
 		w.note("> " + show(e))

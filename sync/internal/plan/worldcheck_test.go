@@ -41,6 +41,7 @@ func (w *world) check() {
 		}
 	}
 	w.checkUnproven()
+	w.checkRepos()
 	w.checkOwners()
 	w.checkServed()
 	require.Equal(t, dialing, p.dialing)
@@ -110,6 +111,10 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	for id, b := range r.batches {
 		require.True(t, r.wakeIndex > 0 && !r.wakeAt.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
+	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 {
+		all := len(p.liveFilters(r, slices.Collect(maps.Keys(r.items))))
+		require.Equal(t, all, p.rebuiltFilters(r), "filters that a rebuild would need")
+	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.wakeAt.After(w.now) {
 		require.Empty(t, r.todo, "T4: not asked for")
@@ -122,7 +127,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		return // its tick is due
 	}
 	if !r.live.postponed.IsZero() {
-		require.Less(t, w.now.Sub(r.live.postponed), mostPostponed+w.back)
+		require.Less(t, w.now.Sub(r.live.postponed), 5*time.Minute+w.back)
 		require.NotZero(t, len(r.todo)+len(r.batches), "what is it put off for?")
 		return
 	}
@@ -199,6 +204,11 @@ func (w *world) finish() {
 		require.Equal(w.t, len(r.items), r.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchSince)
 		require.Nil(w.t, r.named, "named but not asked for")
+		if len(w.plan.authors) <= w.plan.cfg.AuthorsPerPass {
+			for _, a := range w.plan.authors {
+				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
+			}
+		}
 		for key := range w.wanted(u) {
 			require.Empty(w.t, w.missed[u][key], "T8: %s: events of %s missed for good", short(u), key)
 		}

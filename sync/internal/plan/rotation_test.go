@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// A relay is asked about the root events in rotation in their order, repository by
+// repository: as many as go into a pass, and at the next one those that follow, even if
+// others came or went meanwhile.
+func TestRotationOverRoots(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c := defaults()
+		c.MaxRoots, c.SweepRoots = 1, 1+rng.IntN(40)
+		p := newPlan(c)
+		u := relayURL(t, "a")
+		var repos []filters.RepoRef
+		for i := range 1 + rng.IntN(4) {
+			repos = append(repos, filters.RepoRef{Owner: pubKey(rng.IntN(3)), Identifier: fmt.Sprint(i)})
+			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []filters.RelayURL{u}, Level: LevelFull}}})
+		}
+		r := p.relays[u]
+		var last sweepAt
+		for n := range 30 {
+			for range rng.IntN(8) {
+				ref := repos[rng.IntN(len(repos))]
+				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000)), Repos: []filters.RepoRef{ref}}}})
+			}
+			if rng.IntN(3) == 0 {
+				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000))}}})
+			}
+			var all []sweepAt
+			for ref, repo := range p.want.repos {
+				for id := range repo.rest {
+					all = append(all, sweepAt{ref, id})
+				}
+			}
+			slices.SortFunc(all, func(a, b sweepAt) int {
+				if a.repo != b.repo {
+					return a.repo.Compare(b.repo)
+				}
+				return a.id.Compare(b.id)
+			})
+			first := slices.IndexFunc(all, func(at sweepAt) bool {
+				if at.repo != last.repo {
+					return at.repo.Compare(last.repo) > 0
+				}
+				return at.id.Compare(last.id) > 0
+			})
+			first = max(0, first) // from the start, if nothing follows
+			want := slices.Concat(all[first:], all[:first])
+			want = want[:min(len(want), c.SweepRoots)]
+			p.sweepNext(r, c.SweepRoots)
+			var got []filters.EventID
+			for _, chunk := range r.sweep.chunks {
+				require.LessOrEqual(t, len(chunk.ids), filters.MaxValues)
+				got = append(got, chunk.ids...)
+			}
+			require.Len(t, got, len(want), "seed %d, pass %d", seed, n)
+			for i, at := range want {
+				require.Equal(t, at.id, got[i], "seed %d, pass %d", seed, n)
+				last = at
+			}
+			r.sweep.chunks = nil
+		}
+	}
+}
+
+// The chance of a new author does not become too small, however many were left out.
+func TestChanceOfAnAuthorIsBounded(t *testing.T) {
+	c := defaults()
+	c.MaxAuthors = 5
+	p := newPlan(c)
+	for n := range 200 {
+		p.Step(start, Authors{pubKey(n)})
+		require.Len(t, p.authors, min(n+1, 5))
+		require.Len(t, p.authorSet, len(p.authors))
+		for _, a := range p.authors {
+			require.Contains(t, p.authorSet, a)
+		}
+		require.Equal(t, min(max(0, n-4), 4*5), p.leftOut)
+	}
+}
