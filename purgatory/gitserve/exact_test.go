@@ -466,9 +466,10 @@ func (c *counting) Write(p []byte) (int, error) {
 // of 512 bytes, of its time in seconds and of its memory in KiB.
 func TestBoundsOfEachChild(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, Timeout: 20 * time.Minute, MaxOwnerBytes: mib, Client: func(*http.Request) string { return "somebody" }})
+	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, Timeout: 20 * time.Minute, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
+	r.git.mu.Lock() // which each request takes before it starts any
 	r.git.started = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -478,6 +479,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 			}
 		}
 	}
+	r.git.mu.Unlock()
 	took := func() map[string][]string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -500,8 +502,6 @@ func TestBoundsOfEachChild(t *testing.T) {
 	// What is as large as two MiB when it is sent may take two seconds more.
 	tip, _ := r.file(t, "f", random(t, 2*mib+mib/2))
 	r.says(map[string]string{"refs/heads/main": tip})
-	r.git.ceiling.owner = 0
-	r.git.ceiling.all = math.MaxInt64
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	bounds := took()["http-backend"]
 	require.Equal(t, " 23"+memory, bounds[len(bounds)-1])

@@ -2,9 +2,12 @@ package barerepo
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,4 +135,111 @@ func TestLogRemoved(t *testing.T) {
 	log, err = os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 	require.NoError(t, err)
 	require.Equal(t, before, log, "events say where their refs were")
+}
+
+// Of a log its latest lines are kept, as many whole ones as there are in 1 MiB.
+func TestLogRemovedOfALongLog(t *testing.T) {
+	for _, more := range []int{-1, 0, 1, 2, 63, 64, 65, 5000} {
+		dir := t.TempDir()
+		var b strings.Builder
+		for i := 0; b.Len() < 1<<20+more; i++ {
+			fmt.Fprintf(&b, "%063d\n", i)
+		}
+		log := b.String()[b.Len()-(1<<20+more):]
+		write(t, dir, "logs/refs/heads/x", log)
+		require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{ref(t, "refs/heads/x"), id(t, "1")}}, time.Unix(0, 0)))
+		got, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
+		require.NoError(t, err)
+		want := log
+		if more > 0 {
+			want = log[more:]
+			want = want[strings.IndexByte(want, '\n')+1:]
+		}
+		kept, line, _ := strings.Cut(string(got), id(t, "1").String())
+		require.True(t, want == kept, "%d: %d bytes, not %d", more, len(kept), len(want))
+		require.Contains(t, line, "deleted refs/heads/x\n")
+	}
+}
+
+// faulty is a disk that fails at the n-th thing that is done to it, and then no more.
+type faulty struct {
+	Disk
+	n    int
+	what string
+}
+
+func (f *faulty) step(what string) error {
+	if f.n--; f.n == 0 {
+		f.what = what
+		return syscall.EIO
+	}
+	return nil
+}
+
+func (f *faulty) Mkdir(name string, mode fs.FileMode) error {
+	if err := f.step("mkdir " + name); err != nil {
+		return err
+	}
+	return f.Disk.Mkdir(name, mode)
+}
+
+func (f *faulty) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	if err := f.step("open " + name); err != nil {
+		return nil, err
+	}
+	return f.Disk.OpenFile(name, flag, mode)
+}
+
+func (f *faulty) ReadFile(name string) ([]byte, error) {
+	if err := f.step("read " + name); err != nil {
+		return nil, err
+	}
+	return f.Disk.ReadFile(name)
+}
+
+// Each thing that is done to the disk fails once: it is told, and no line is written of what
+// could not be written down whole.
+func TestEachFault(t *testing.T) {
+	x, y := ref(t, "refs/heads/x"), ref(t, "refs/heads/folder")
+	for name, do := range map[string]func(on Disk) error{
+		"log": func(on Disk) error {
+			return LogRemoved(on, ".", []Moved{{x, id(t, "1")}, {y, id(t, "2")}, {ref(t, "refs/heads/x/below"), id(t, "3")}}, time.Unix(0, 0))
+		},
+		"refs": func(on Disk) error {
+			at, err := Refs(on, ".", []nip34.RefName{x, y, ref(t, "refs/heads/x/below")})
+			if err == nil && len(at) != 1 || err != nil && at != nil {
+				return errors.New("not what is there")
+			}
+			return err
+		},
+	} {
+		for _, logs := range []bool{false, true} {
+			for n := 1; ; n++ {
+				dir := t.TempDir()
+				write(t, dir, "refs/heads/x", id(t, "1").String()+"\n")
+				write(t, dir, "refs/heads/folder/z", id(t, "1").String()+"\n")
+				write(t, dir, "packed-refs", "")
+				if logs {
+					write(t, dir, "logs/refs/heads/x", "one\n")
+					write(t, dir, "logs/refs/heads/folder/z", "one\n") // of which no line is in that of HEAD
+				}
+				on := &faulty{Disk: disk(t, dir), n: n}
+				err := do(on)
+				if on.what == "" {
+					require.NoError(t, err, name)
+					require.Greater(t, n, 3)
+					break
+				}
+				require.ErrorIs(t, err, syscall.EIO, "%s: %s", name, on.what)
+				text, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
+				require.True(t, err == nil || errors.Is(err, fs.ErrNotExist))
+				require.Empty(t, text)
+				require.NoError(t, do(on))
+			}
+		}
+	}
+	bare := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bare, "logs"), nil, 0o600))
+	require.Error(t, LogRemoved(disk(t, bare), ".", []Moved{{x, id(t, "1")}}, time.Unix(0, 0)), "where a folder should be")
+	require.NoError(t, LogRemoved(disk(t, t.TempDir()), ".", []Moved{{x, id(t, "1")}}, time.Unix(0, 0)), "where none is yet")
 }
