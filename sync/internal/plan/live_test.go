@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,4 +158,43 @@ func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	assert.Equal(t, Live, r.phase())
 	assert.Zero(t, r.catchSince)
 	assert.Len(t, followed(p, u), 3_000)
+}
+
+// How many filters a rebuild needs is known without making them, whatever the relay takes.
+func TestFiltersOfARebuildAreCounted(t *testing.T) {
+	for _, most := range []int{0, 2, 3, 7, 20} {
+		for _, kinds := range []bool{false, true} {
+			for n := range 6 {
+				p, u := newPlan(defaults()), relayURL(t, "a")
+				p.Step(start, Bootstrap{Relay: u})
+				for i := range n {
+					p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}, 3*i, 3*i+1))
+				}
+				r := p.relays[u]
+				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}
+				all := p.liveFilters(r, slices.Collect(maps.Keys(r.items)))
+				require.Len(t, all, p.rebuiltFilters(r), "%d values, kinds %t, %d repositories", most, kinds, n)
+			}
+		}
+	}
+}
+
+// A subscription that is closed long after the last one is opened again as soon as after
+// the first.
+func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
+	p, u := newPlan(defaults()), relayURL(t, "a")
+	p.Step(start, Bootstrap{Relay: u})
+	opened := only[OpenLive](connect(t, p, start, u))
+	now, r := start, p.relays[u]
+	for i, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {0, 2}, {time.Hour, 3}, {time.Hour + 1, 1}, {0, 2}} {
+		require.Len(t, opened, 1)
+		now = now.Add(c.after)
+		p.Step(now, LiveClosed{Relay: u, Epoch: r.epoch, Live: opened[0].Live})
+		require.Equal(t, c.want, r.live.refused, "closed for the %d. time", i+1)
+		now = r.live.retryAt
+		opened = only[OpenLive](p.Step(now, Tick{}))
+	}
 }

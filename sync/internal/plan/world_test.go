@@ -354,9 +354,10 @@ func (w *world) wake() {
 // step hands an input to the plan and to the model, and checks what comes of it.
 func (w *world) step(in Input) {
 	w.drawn.note(in)
+	answers := w.answers(in)
 	w.before(in)
 	due, waits := w.plan.NextWake()
-	closing, answers := w.closing(in), w.answers(in)
+	closing := w.closing(in)
 	effects := w.plan.Step(w.now, in)
 	if _, tick := in.(Tick); tick && (!waits || w.now.Before(due)) {
 		require.Empty(w.t, effects, "nobody would have woken it for that")
