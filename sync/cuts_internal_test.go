@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // A relay that dropped its connections now and then, a moment after a large request, was
@@ -74,4 +76,25 @@ func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
 	assert.False(t, last.spend(now, 2<<20))
 	r.setAllowances(u, last, now)
 	assert.Len(t, r.spent, 1, "the others are full again")
+}
+
+// The size that a request is taken to have is that which it has, but for its envelope and
+// what must be escaped.
+func TestSizeOfARequest(t *testing.T) {
+	ids := make([]string, 500)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%064d", i)
+	}
+	for _, n := range []int{1, 10, 500} {
+		f := nostr.Filter{IDs: ids[:n], Kinds: []int{1}, Tags: nostr.TagMap{"e": ids[:n]}}
+		for _, r := range []wire.Request{
+			{Type: wire.TypeReq, Sub: "sub", Filters: []nostr.Filter{f}},
+			{Type: wire.TypeReq, Sub: "sub", Filters: []nostr.Filter{f, f, f}},
+			{Type: wire.TypeNegOpen, Sub: "sub", Filters: []nostr.Filter{f}, Payload: make([]byte, 100*n)},
+		} {
+			sent, err := wire.Append(nil, r)
+			assert.NoError(t, err)
+			assert.InDelta(t, len(sent), sizeOf(r), 150+float64(len(sent))/20, "%v of %d", r.Type, n)
+		}
+	}
 }
