@@ -134,16 +134,16 @@ func TestNobodyKnowsWhatIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
 		served := pull(bob, repoOf(alice), 1, filters.KindPullRequest)
-		w.relay.put(announce(alice, now()-500), served)
+		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1), served) // a state has it looked at
 		w.git.Put(repoOf(alice))
-		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(served): object(1)})
+		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), refOf(served): object(1)})
 		w.host = struct{ purgatory.Relay }{w.relay}
 		w.start()
 		for range 36 { // it would wait, and then go
 			wait(5 * time.Minute)
 			require.Zero(t, w.p.Status().Placeholders)
 		}
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 1)
+		require.Len(t, w.git.RefsOf(repoOf(alice)), 2)
 		w.stop()
 	})
 }
