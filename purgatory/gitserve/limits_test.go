@@ -166,7 +166,7 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	limits := strings.Fields(string(seen))
 	require.GreaterOrEqual(t, len(limits), 8)
 	for _, kib := range limits {
-		require.Equal(t, strconv.Itoa(512<<10), kib)
+		require.Equal(t, strconv.Itoa(1<<20), kib)
 	}
 }
 
