@@ -194,8 +194,8 @@ func canonicalEscapes(s string) (string, error) {
 		encoded := c == '%'
 		if encoded {
 			hex := s[i+1 : min(i+3, len(s))]
-			n, _ := strconv.ParseUint(hex, 16, 8) // 0 if it is malformed, and little if it is cut
-			if c = byte(n); c < ' ' || c == 0x7f {
+			n, err := strconv.ParseUint(hex, 16, 8)
+			if c = byte(n); err != nil || len(hex) < 2 || c < ' ' || c == 0x7f {
 				return "", fmt.Errorf("%w: percent-encoding %q", ErrURL, hex)
 			}
 			i += 2
