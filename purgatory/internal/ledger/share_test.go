@@ -442,19 +442,22 @@ func TestTrustedKeepNobodyOut(t *testing.T) {
 func TestWhatIsInUseKeepsNobodyOut(t *testing.T) {
 	cfg := roomy()
 	cfg.Entries, cfg.Kept, cfg.Bytes, cfg.KeptBytes = 1600, 200, 1_000_000, 125_000
-	for _, trusted := range []bool{false, true} {
+	for _, c := range []struct {
+		trusted bool // and so have borrowed
+		each    int  // of an author
+	}{{false, few + 1}, {true, few + 1}, {true, 1}} {
 		inUse := Kept{Always: func(Entry) bool { return false }, InUse: func(e Entry) bool { return e.From == "" }}
 		l := New(cfg)
 		fill(l, start, 0, 1600, func(n int) Entry {
-			e := stranger(n, State, n/5, "")
-			e.Trusted = trusted
+			e := stranger(n, State, n/c.each, "")
+			e.Trusted = c.trusted
 			return e
 		})
 		for n := range 100 {
 			now := start.Add(2*time.Minute + time.Duration(n)*time.Second)
 			e := stranger(10_000+n, Announcement, 10_000+n, fmt.Sprint("honest ", n))
 			require.Equal(t, Full, l.Check(now, e))
-			require.NotEmpty(t, l.Displace(now, e, Full, inUse), "trusted %v, %d", trusted, n)
+			require.NotEmpty(t, l.Displace(now, e, Full, inUse), "%+v, %d", c, n)
 			l.Put(l.Admit(now, e))
 		}
 		for n := range 100 {
