@@ -1,0 +1,88 @@
+package goldentest
+
+import (
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Sums compares outputs that are too long to be kept with sums of them in a file, one for
+// each part of an output. They tell that something goes another way than it went before,
+// and where that begins; whether it is meant is for who changed it to say. To see what was
+// there before, play the same with the code of before.
+type Sums struct {
+	file   string
+	golden map[string]string
+}
+
+// partLines is how many lines have one sum.
+const partLines = 100
+
+// NewSums returns the sums of a file.
+func NewSums(t *testing.T, file string) *Sums {
+	t.Helper()
+	s := &Sums{file: file, golden: make(map[string]string)}
+	content, err := os.ReadFile(file)
+	if !*update {
+		require.NoError(t, err)
+	}
+	for line := range strings.Lines(string(content)) {
+		name, sums, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s.golden[name] = sums
+	}
+	if *update {
+		t.Cleanup(func() { require.NoError(t, os.WriteFile(file, []byte(s.String()), 0o644)) })
+	}
+	return s
+}
+
+// Equal checks that these are the lines of the output of this name.
+func (s *Sums) Equal(t testing.TB, name string, lines []string) {
+	t.Helper()
+	got := sum(lines)
+	if *update {
+		s.golden[name] = strings.Join(got, " ")
+		return
+	}
+	if at := differ(strings.Fields(s.golden[name]), got); at >= 0 {
+		part := lines[min(at*partLines, len(lines)):min((at+1)*partLines, len(lines))]
+		require.Fail(t, "another output than in "+s.file, "%s, within these lines:\n%s", name, strings.Join(part, "\n"))
+	}
+}
+
+// String returns the content of the file.
+func (s *Sums) String() string {
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s.golden)) {
+		fmt.Fprintln(&out, name, s.golden[name])
+	}
+	return out.String()
+}
+
+// sum returns the sums of the parts of an output.
+func sum(lines []string) (out []string) {
+	for part := range slices.Chunk(lines, partLines) {
+		h := crc32.NewIEEE()
+		for _, line := range part {
+			fmt.Fprintln(h, line)
+		}
+		out = append(out, fmt.Sprintf("%08x", h.Sum32()))
+	}
+	return out
+}
+
+// differ returns the first part that is not the same, -1 if there is none.
+func differ(a, b []string) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,28 @@
+package goldentest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The first part that differs is found, be it changed, missing or too much.
+func TestSums(t *testing.T) {
+	lines := make([]string, 2*partLines+1)
+	for i := range lines {
+		lines[i] = fmt.Sprint("line ", i)
+	}
+	want := sum(lines)
+	require.Len(t, want, 3)
+	require.Equal(t, -1, differ(want, sum(slices.Clone(lines))))
+	for i := range lines {
+		other := slices.Clone(lines)
+		other[i] += "!"
+		require.Equal(t, i/partLines, differ(want, sum(other)))
+		require.Equal(t, i/partLines, differ(want, sum(lines[:i])))
+		require.Equal(t, i/partLines, differ(sum(lines[:i]), want))
+	}
+	require.Equal(t, 2, differ(want, sum(append(slices.Clone(lines), "more"))))
+}
