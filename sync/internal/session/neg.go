@@ -36,7 +36,7 @@ func (s *Session) leaveReconciling(q *query) {
 		s.negQueue = slices.DeleteFunc(s.negQueue, func(o *query) bool { return o == q })
 	case qLoading, qReconciling:
 		s.negActive--
-		q.state, q.neg = qChecking, nil
+		q.state, q.neg = qFetching, nil
 		s.reconcileNext()
 	}
 }

@@ -20,10 +20,7 @@ const (
 	qLoading                       // our set is being read
 	qReconciling                   // NEG-OPEN is waiting or under way
 	qChecking                      // which of their ids we need is being found out
-	qFetching                      // these are being fetched by id
-	qPaging
-	qSplitting // a second is fetched by parts of its filter
-	qParts     // its windows are fetched
+	qFetching                      // it goes on by ids, by pages or in parts
 )
 
 // query is one filter that is being fetched to its end.
@@ -164,7 +161,6 @@ const leastPage = 5
 // startPages fetches a query by pages, going on at until.
 func (s *Session) startPages(q *query, until int64) {
 	s.leaveReconciling(q)
-	q.state = qPaging
 	q.b.report.Method |= Pages
 	q.walk = filters.NewWalk(q.filter, filters.WalkOptions{
 		Limit: s.cfg.PageLimit, PageSize: max(s.pageSize, leastPage), Until: until,
@@ -302,13 +298,10 @@ func (s *Session) endPage(x *sub, hint wire.Hint) {
 	if s.cutBelow(q, x.events) {
 		return
 	}
-	step := q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
+	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
 	s.pageSize = max(s.pageSize, q.walk.PageSize())
 	if s.fullSeconds(q) {
 		return
-	}
-	if step == filters.StepMore {
-		q.noteCursor()
 	}
 	s.goOn(q)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -156,10 +157,11 @@ func (w *world) authenticated(req wire.Request) {
 // fetched, in a bounded number of requests.
 func TestWorldsOfRules(t *testing.T) {
 	refused := 0
+	sums := goldentest.NewSums(t, "testdata/worldsofrules.sum")
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 7)), 0})
-			w.calm, w.s.cfg.Auth = true, true
+			w.calm, w.s.cfg.Auth, w.all = true, true, []string{}
 			for id := range w.hidden {
 				w.hidden[id] = false
 			}
@@ -172,6 +174,7 @@ func TestWorldsOfRules(t *testing.T) {
 				w.fetch()
 			}
 			w.finish()
+			sums.Equal(t, fmt.Sprint(seed), w.all)
 			hopeless := w.rules.auth == authFails
 			for _, r := range w.results {
 				if hopeless {
@@ -181,7 +184,7 @@ func TestWorldsOfRules(t *testing.T) {
 				}
 				refused += int(r / plan.Failed)
 			}
-			require.Less(t, len(w.used), 1_000)
+			require.Less(t, len(w.used), 2_000)
 			if len(w.lives) > 0 && !hopeless {
 				live, _, _ := w.s.Open()
 				require.NotZero(t, live+len(w.s.aside))

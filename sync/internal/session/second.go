@@ -79,7 +79,6 @@ func (s *Session) nextSecond(q *query) bool {
 // splitSecond fetches a second by parts of its filter.
 func (s *Session) splitSecond(q *query) {
 	s.leaveReconciling(q)
-	q.state = qSplitting
 	q.b.report.Method |= Pages
 	s.nextPart(q)
 }

@@ -108,7 +108,7 @@ func showRequest(r wire.Request) string {
 			}
 		}
 		switch {
-		case slices.Equal(f.Kinds, filters.Kinds()):
+		case slices.Equal(f.Kinds, filters.Kinds()), slices.Equal(f.Kinds, filters.RelatedKinds()):
 			out += fmt.Sprintf(" %d kinds", len(f.Kinds))
 		case f.Kinds != nil:
 			out += fmt.Sprint(" kinds ", f.Kinds)

@@ -73,7 +73,7 @@ func (s *Session) expire(b *batch, now time.Time) {
 	s.leaveNegQueue(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
 	for _, q := range s.queriesOf(b) {
-		if q.state == qFetching && q.parent == nil && q.reached() == 0 {
+		if q.chunks > 0 && q.parent == nil && q.reached() == 0 {
 			q.below = now.Add(ahead).Unix()
 		}
 		s.dropOthers(q)

@@ -400,3 +400,31 @@ func TestSetOfAnOldFilter(t *testing.T) {
 	}
 	require.Len(t, s.batches[1].parts[0], 2)
 }
+
+// A filter that has no values, and is refused all the same, is left out of what is
+// followed; the others of its request are followed.
+func TestTrialLeavesOutWhatHasNoValues(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}} {
+		fs := []nostr.Filter{filters.Live(filters.Layer1()), filters.Live(tagging("x")), filters.Live(tagging("y"))}
+		asked := make([]nostr.Filter, 3)
+		for i, j := range order {
+			asked[i] = fs[j]
+		}
+		r := newRefuser(func(req wire.Request) string {
+			if slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return len(f.Tags) == 0 }) {
+				return "invalid: no"
+			}
+			return ""
+		})
+		r.play(t, r.s.Follow(start, 1, asked))
+		require.Empty(t, only[LiveClosed](r.other))
+		last := r.reqs[len(r.reqs)-1]
+		require.Equal(t, byte('l'), last.Sub[0])
+		require.Len(t, last.Filters, 2)
+		for _, f := range last.Filters {
+			require.NotEmpty(t, f.Tags)
+		}
+		live, _, _ := r.s.Open()
+		require.Equal(t, 1, live)
+	}
+}

@@ -31,7 +31,6 @@ func (s *Session) inTurns(q *query) {
 	first.Kinds = []int{filters.KindAnnouncement}
 	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool { return kind == filters.KindAnnouncement })
 	q.from, q.turns = q.walk.Until(), []nostr.Filter{first, rest}
-	q.state = qParts
 	s.nextTurn(q)
 }
 

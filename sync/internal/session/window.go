@@ -69,7 +69,6 @@ func (s *Session) tooLarge(q *query, now time.Time) {
 	}
 	q.window = append(q.window, window{span.since, until})
 	q.whole().windows += len(q.window)
-	q.state = qParts
 	s.nextWindow(q)
 }
 
@@ -257,7 +256,6 @@ func (s *Session) idsDone(q *query) {
 	switch r := q.rest; {
 	case r != nil:
 		q.rest = nil
-		q.state = qParts
 		if q.result != plan.Complete {
 			q.hold = noEnd // nobody knows where the ids belong that did not come
 		}

@@ -2,7 +2,9 @@ package session
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -27,6 +30,11 @@ type world struct {
 	s   *Session
 	now time.Time
 	log []string
+	all []string // log with all that can be seen, if it is wanted
+
+	full    int // of the budget, 0 if there is none
+	level   int // of it
+	levelAt time.Time
 
 	events  []*nostr.Event // of the relay, newest first
 	hidden  map[string]bool
@@ -126,6 +134,10 @@ func newWorld(t testing.TB, src source) *world {
 	c.Historic = 1 + src.n(4)
 	c.PageLimit = 5 + src.n(20)
 	c.Reconciling = 1 + src.n(2)
+	c.IDChunk, c.MaxStrikes = []int{2, 4, 7, 10, 11, 12, 20, 30}[src.n(8)], 1+src.n(4)
+	if src.n(4) == 0 {
+		c.NegIDs, c.NegRounds = 10+src.n(40), 2+src.n(4)
+	}
 	w := &world{
 		t: t, src: src, s: New(c), now: start, limit: c.Historic,
 		cap: 5 + src.n(20), kind: relayKind(src.n(int(relayKinds))),
@@ -136,6 +148,10 @@ func newWorld(t testing.TB, src source) *world {
 	}
 	w.rules = drawRules(src)
 	w.s.cfg.Auth = src.n(3) > 0
+	if src.n(3) == 0 {
+		w.full, w.levelAt = 10+src.n(40), start
+		w.afford()
+	}
 	at, dense := time.Duration(0), 1+src.n(2)*60
 	for n := range src.n(250) {
 		// several in one second, sometimes more than a page
@@ -251,7 +267,11 @@ func (w *world) fetch() {
 		if b.Kind == plan.Recent {
 			since := nostr.Timestamp(start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix())
 			q.Filter.Since = &since
-		} else if w.src.n(4) == 0 {
+		} else if w.src.n(8) == 0 {
+			q.Filter = nostr.Filter{Kinds: []int{filters.KindAnnouncement, filters.KindState}}
+		}
+		q.NoNegentropy = w.src.n(8) == 0
+		if b.Kind != plan.Recent && w.src.n(4) == 0 {
 			q.Until = start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix()
 		}
 		b.Queries = append(b.Queries, q)
@@ -318,10 +338,22 @@ func (w *world) publish() {
 	}
 }
 
+// afford says what may be asked for: an event more with each half second.
+func (w *world) afford() {
+	if w.full == 0 {
+		return
+	}
+	const every = time.Second / 2
+	n := int(w.now.Sub(w.levelAt) / every)
+	w.level, w.levelAt = min(w.full, w.level+n), w.levelAt.Add(time.Duration(n)*every)
+	w.s.Afford(w.now, Budget{Now: w.level, Full: w.full, Every: every}, Budget{Now: w.level, Full: w.full, Every: every})
+}
+
 func (w *world) tick() {
+	w.afford()
 	due, waits := w.s.NextWake()
 	actions := w.s.Tick(w.now)
-	if !waits || w.now.Before(due) {
+	if w.full == 0 && (!waits || w.now.Before(due)) {
 		require.Empty(w.t, actions, "nobody would have woken it for that")
 	}
 	w.do("tick", actions)
@@ -332,7 +364,9 @@ func (w *world) tick() {
 // odd is what happens outside of the conversation, and what a relay says unasked.
 func (w *world) odd() {
 	ids := slices.Sorted(maps.Keys(w.batches))
-	switch w.src.n(8) {
+	switch w.src.n(9) {
+	case 8:
+		w.forget()
 	case 0:
 		if len(ids) > 0 && w.src.n(3) == 0 {
 			id := ids[w.src.n(len(ids))]
@@ -357,6 +391,24 @@ func (w *world) odd() {
 	}
 }
 
+// forget has some of what was learned expire, and of the values set aside some.
+func (w *world) forget() {
+	t := w.s.terms
+	if w.src.n(2) == 0 {
+		t.MaxSubscriptions = 20
+		w.limit = max(w.limit, plan.Limits{MaxSubscriptions: 20}.Historic())
+	}
+	for _, v := range []*int{&t.MaxValues, &t.NegentropyMax} {
+		if w.src.n(3) == 0 {
+			*v = 0
+		}
+	}
+	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
+	aside := slices.SortedFunc(maps.Keys(w.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
+	aside = slices.DeleteFunc(aside, func(Value) bool { return w.src.n(2) == 0 })
+	w.s.SetTerms(t, aside)
+}
+
 // anySub names a subscription that never was or is over. What a relay says of one
 // that is open counts as its answer.
 func (w *world) anySub() string {
@@ -375,11 +427,15 @@ func (w *world) answer() {
 		f := w.answers[0]
 		w.answers = w.answers[1:]
 		w.do("store", f())
+		if w.src.n(10) == 0 {
+			w.do("store, once more", f())
+		}
 	}
 }
 
 func (w *world) do(what string, actions []Action) {
 	w.log = append(w.log, clock(w.now)+" "+what)
+	w.record(what, actions)
 	for _, a := range actions {
 		w.log = append(w.log, "> "+show(a))
 		w.perform(a)
@@ -398,6 +454,21 @@ func (w *world) do(what string, actions []Action) {
 	}
 }
 
+// record writes down all that can be seen of a step.
+func (w *world) record(what string, actions []Action) {
+	if w.all == nil {
+		return
+	}
+	live, historic, waiting := w.s.Open()
+	wake, waits := w.s.NextWake()
+	w.all = append(w.all, fmt.Sprint(clock(w.now), what, live, historic, waiting, w.s.Progress(), w.s.Short(true), w.s.Short(false), waits, clock(wake)))
+	for _, a := range actions {
+		text, err := json.Marshal(a)
+		require.NoError(w.t, err)
+		w.all = append(w.all, fmt.Sprintf("%T %s", a, text))
+	}
+}
+
 func (w *world) perform(a Action) {
 	switch a := a.(type) {
 	case Send:
@@ -408,7 +479,8 @@ func (w *world) perform(a Action) {
 			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID }))
 			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
 			require.Equal(w.t, w.batches[a.Batch].Kind, a.Kind)
-			require.True(w.t, a.Ours)
+			w.level--
+			require.True(w.t, a.Ours || slices.ContainsFunc(w.batches[a.Batch].Queries, func(q plan.Query) bool { return !OfOurs(q.Filter) }))
 			w.batches[a.Batch].got[a.Event.ID] = true
 		}
 	case LoadSet:
@@ -481,8 +553,10 @@ func (w *world) done(a Done) {
 // TestWorlds plays random relays and interleavings to their end.
 func TestWorlds(t *testing.T) {
 	var complete, gaps, failed int
+	sums := goldentest.NewSums(t, "testdata/worlds.sum")
 	for seed := range uint64(150) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 400})
+		w.all = []string{}
 		t.Cleanup(func() {
 			if t.Failed() && len(w.log) > 0 {
 				t.Logf("seed %d\n%s", seed, strings.Join(w.log[max(0, len(w.log)-150):], "\n"))
@@ -490,6 +564,8 @@ func TestWorlds(t *testing.T) {
 		})
 		w.run()
 		w.finish()
+		sums.Equal(t, fmt.Sprint(seed), w.all)
+		w.all = nil
 		for _, l := range w.log {
 			switch {
 			case !strings.HasPrefix(l, "> done"):

@@ -128,6 +128,10 @@ func (w *world) send(r wire.Request) {
 	default:
 		w.history[r.Sub] = true
 	}
+	if !w.calm && r.Type == wire.TypeReq && w.src.n(80) == 0 {
+		w.unsend(r)
+		return
+	}
 	if w.refuses(r) {
 		return
 	}
@@ -143,6 +147,16 @@ func (w *world) send(r wire.Request) {
 	w.open[r.Sub] = true
 	require.LessOrEqual(t, len(w.open), w.limit, "historic slots")
 	w.react(r)
+}
+
+// unsend has a request turn out to be larger than what may be sent.
+func (w *world) unsend(r wire.Request) {
+	w.answers = append(w.answers, func() []Action {
+		delete(w.open, r.Sub)
+		delete(w.live, r.Sub)
+		delete(w.history, r.Sub)
+		return w.s.Unsent(w.now, r.Sub, 1<<10<<w.src.n(6), "too large to be sent")
+	})
 }
 
 func (w *world) say(ms ...wire.Message) { w.out = append(w.out, ms...) }
