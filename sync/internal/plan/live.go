@@ -563,7 +563,7 @@ func (l Limits) filtersFor(ofKind [itemKinds]int) int {
 	if n := l.MaxValues; n > 0 {
 		size = min(size, n)
 		if l.NeedsKinds {
-			times = (len(filters.Kinds()) + n - 1) / n
+			times = (len(filters.RelatedKinds()) + n - 1) / n
 		}
 	}
 	chunks := func(n int) int { return (n + size - 1) / size }

@@ -90,7 +90,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Equal(t, LiveKinds, st.LiveMethod)
 	assert.Greater(t, st.LiveFilters, 65)
 	assert.Greater(t, st.Unfollowed, 150)
-	assert.Equal(t, "kinds(12) layer1", showFilters(lives[0].Filters[:2]))
+	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2]))
 	settle(p, now, u, effects)
 
 	// What comes later is followed, too, without a new subscription.

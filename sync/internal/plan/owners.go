@@ -290,7 +290,7 @@ func (p *Plan) setServed(r *repo, served bool) {
 	if !p.owners.serve(o, served, p.now) {
 		return
 	}
-	for rel := range o.relays {
+	for _, rel := range sortedBy(o.relays, byName) { // who is touched first is in line first
 		if rel.line != nil && rel.line.number == lineHeld {
 			rel.leave() // for a better line
 			p.touch(rel)

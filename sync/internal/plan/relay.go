@@ -3,6 +3,7 @@ package plan
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -140,6 +141,9 @@ type parking struct {
 
 // group is what a part of a catch-up goes on as.
 func (k *parking) group() group { return group{items: k.items, resume: k.resume, since: k.since} }
+
+// byName orders relays.
+func byName(a, b *relay) int { return strings.Compare(a.name, b.name) }
 
 func (r *relay) phase() Phase {
 	switch {

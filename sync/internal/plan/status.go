@@ -3,7 +3,6 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
@@ -37,7 +36,7 @@ type RelayStatus struct {
 // Status returns the status of every known relay, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
 	if p.unordered {
-		p.ordered = slices.SortedFunc(maps.Values(p.relays), func(a, b *relay) int { return strings.Compare(a.name, b.name) })
+		p.ordered = slices.SortedFunc(maps.Values(p.relays), byName)
 		p.unordered = false
 	}
 	out := make([]RelayStatus, 0, len(p.ordered))
@@ -107,9 +106,8 @@ func (p *Plan) examples(rel *relay) []filters.RepoRef {
 				continue
 			}
 			i, _ := slices.BinarySearchFunc(rel.examples, ref, filters.RepoRef.Compare)
-			if rel.examples = slices.Insert(rel.examples, i, ref); len(rel.examples) > maxExamples {
-				rel.examples = rel.examples[:maxExamples] // the first ones, whatever order the map has
-			}
+			all := slices.Insert(rel.examples, i, ref)
+			rel.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
 		}
 	}
 	return rel.examples

@@ -3,7 +3,6 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/graspsync/graspsync/filters"
 )
@@ -64,9 +63,6 @@ func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 func (p *Plan) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
 		c.Relays = nil
-		if _, known := p.want.repos[c.Ref]; !known {
-			return
-		}
 	}
 	r := p.want.repoOf(c.Ref)
 	before, level := r.relays, r.level
@@ -195,7 +191,7 @@ func (p *Plan) addAuthors(in Authors) {
 		p.authorSet[a] = struct{}{}
 		p.authors = append(p.authors, a)
 	}
-	for _, r := range sortedBy(p.connected, func(a, b *relay) int { return strings.Compare(a.name, b.name) }) {
+	for _, r := range sortedBy(p.connected, byName) {
 		p.touch(r)
 	}
 	if dropped > 0 {

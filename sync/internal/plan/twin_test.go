@@ -1,10 +1,13 @@
 package plan
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
 // TestWorlds plays random histories against relays, a shell and a want-state that
@@ -12,12 +15,16 @@ import (
 func TestWorlds(t *testing.T) {
 	daily, crowded, resumed, narrow := 0, 0, 0, 0
 	methods, all := make(map[LiveMethod]int), make(drawn)
+	sums := goldentest.NewSums(t, "testdata/worlds.sum")
 	for seed := range uint64(60) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 300})
 		w.drawn = all
+		w.all = []string{}
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
+		sums.Equal(t, fmt.Sprint(seed), w.all)
+		w.all = nil
 		if w.daily {
 			daily++
 		}
@@ -42,12 +49,16 @@ func TestWorlds(t *testing.T) {
 // come of age, or are forgotten, and passes over history, audits and sweeps are due.
 func TestLongWorlds(t *testing.T) {
 	daily, jumps, audits := 0, 0, 0
+	sums := goldentest.NewSums(t, "testdata/longworlds.sum")
 	for seed := range uint64(20) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 4)), 300})
 		w.long = true
+		w.all = []string{}
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
+		sums.Equal(t, fmt.Sprint(seed), w.all)
+		w.all = nil
 		if w.daily {
 			daily++
 		}
@@ -69,6 +80,7 @@ func TestCalmWorlds(t *testing.T) {
 		seeds = 30
 	}
 	methods := make(map[LiveMethod]int)
+	sums := goldentest.NewSums(t, "testdata/calmworlds.sum")
 	for seed := range uint64(seeds) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 9)), 300})
 		w.calm = true
@@ -76,9 +88,12 @@ func TestCalmWorlds(t *testing.T) {
 		for range 6 {
 			w.step(w.changes())
 		}
+		w.all = []string{}
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
+		sums.Equal(t, fmt.Sprint(seed), w.all)
+		w.all = nil
 		require.False(t, w.daily)
 		resumed += w.resumed
 		for m, n := range w.methods {

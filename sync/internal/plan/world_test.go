@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ type world struct {
 	now  time.Time
 	urls []filters.RelayURL
 	log  []string
+	all  []string // log with all that can be seen, if it is wanted
 
 	repos     map[filters.RepoRef]RepoChange
 	roots     map[filters.EventID]map[filters.RepoRef]bool
@@ -367,6 +369,7 @@ func (w *world) step(in Input) {
 		w.must(answers.answered, "it has answered")
 	}
 	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
+	w.record(in, effects)
 	for _, e := range effects {
 		w.note("> " + show(e))
 		w.perform(e)
@@ -375,6 +378,34 @@ func (w *world) step(in Input) {
 	if !w.unchecked {
 		w.check()
 	}
+}
+
+// record writes down all that can be seen of a step.
+func (w *world) record(in Input, effects []Effect) {
+	if w.all != nil {
+		w.all = append(w.all, recordOf(w.t, w.plan, w.now, in, effects, w.steps%8 == 0)...)
+	}
+}
+
+// recordOf writes out all that can be seen of a step, with the status if that is wanted.
+func recordOf(t testing.TB, p *Plan, now time.Time, in Input, effects []Effect, status bool) []string {
+	wake, waits := p.NextWake()
+	out := []string{fmt.Sprintf("%s %T, next %t %s", clock(now), in, waits, clock(wake))}
+	for _, e := range effects {
+		out = append(out, spell(t, e))
+	}
+	if status {
+		full, roots := p.Repos()
+		out = append(out, fmt.Sprint(full, roots, p.RootsInRotation()), spell(t, p.Status()))
+	}
+	return out
+}
+
+// spell writes out all there is to something.
+func spell(t testing.TB, v any) string {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return fmt.Sprintf("%T %s", v, text)
 }
 
 // passed is how much time has passed, however the clock was set.

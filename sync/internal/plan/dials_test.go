@@ -1,0 +1,34 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Who has never proven to be of use gives way first, then who serves nobody, and of those who
+// are alike whoever was connected first.
+func TestWhoGivesWayFirst(t *testing.T) {
+	want := []*relay{
+		{unproven: true, epoch: 5}, {unproven: true, servedBy: 1, epoch: 9},
+		{epoch: 2}, {epoch: 8},
+		{servedBy: 3, epoch: 1}, {servedBy: 1, epoch: 7},
+	}
+	for range 20 {
+		got := slices.Clone(want)
+		rand.Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })
+		slices.SortFunc(got, compareRoom)
+		require.Equal(t, want, got)
+	}
+}
+
+// Eight times as many attempts as are made at once may wait on, but no more than a third of
+// the connections.
+func TestSilentMost(t *testing.T) {
+	for _, c := range []struct{ dials, connections, want int }{{1, 300, 8}, {12, 300, 96}, {13, 300, 100}, {13, 312, 104}, {100, 10, 3}} {
+		p := &Plan{cfg: Config{MaxDials: c.dials, MaxConnections: c.connections}}
+		require.Equal(t, c.want, p.silentMost(), c)
+	}
+}
