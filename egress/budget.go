@@ -40,7 +40,7 @@ type BudgetConfig struct {
 	// MaxBackoff. Default to 5 s and 1 h.
 	BaseBackoff, MaxBackoff time.Duration
 	// DeadAfter is how long there must be nothing but failures until an address is
-	// tried once every DeadInterval only. Both default to 24 h. With an interval
+	// tried once every DeadInterval only. Default to 24 h and 24 h. With an interval
 	// that is short the promise of one attempt a day is gone.
 	DeadAfter, DeadInterval time.Duration
 	// RestartPause is the shortest time between two attempts of unproven hosts at
@@ -60,7 +60,7 @@ type BudgetConfig struct {
 	// MaxAddresses and MaxHosts bound the addresses and the proven hosts that are
 	// remembered. Beyond them those heard of longest ago are dropped: an address
 	// loses its place in the backoff, a host its freedom. An address takes about
-	// 200 bytes. Both default to 50,000.
+	// 200 bytes. Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
 	// Rand returns a random number in [0, 1). It is called under a lock and must
 	// not call the Budget. Defaults to [math/rand/v2.Float64].

@@ -67,12 +67,7 @@ func (l *ledger) export(now time.Time) BudgetState {
 
 // saved drops the reading of the monotonic clock, which means nothing to another
 // process.
-func saved(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.Round(0).UTC()
-}
+func saved(t time.Time) time.Time { return t.Round(0).UTC() }
 
 func (l *ledger) restore(s BudgetState, now time.Time) {
 	for _, r := range s.Addresses {

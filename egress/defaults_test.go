@@ -8,4 +8,5 @@ import (
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", Config{}.withDefaults())
+	doctest.Defaults(t, "budget.go", BudgetConfig{}.withDefaults())
 }

@@ -438,4 +438,7 @@ func TestRestore(t *testing.T) {
 	failures, until := p.q.Broken(b.Authority)
 	require.Equal(t, 1, failures)
 	require.Equal(t, start.Add(24*time.Hour), until)
+	failures, until = New(Config{}).Broken(b.Authority)
+	require.Zero(t, failures, "of whom nothing is known")
+	require.Zero(t, until)
 }

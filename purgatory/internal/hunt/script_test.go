@@ -2,23 +2,16 @@ package hunt
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
 )
-
-var update = flag.Bool("update", false, "write the golden output of testdata/*.txt anew")
 
 // TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
 // the input before (>), or an input at a time after the start:
@@ -32,46 +25,15 @@ var update = flag.Bool("update", false, "write the golden output of testdata/*.t
 //
 // Times in effects are relative to the start as well.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			golden, err := os.ReadFile(file)
-			require.NoError(t, err)
-			s := script{t: t, cfg: config()}
-			got := s.play(string(golden))
-			if *update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-			}
-			assert.Equal(t, string(golden), got)
-		})
-	}
+	goldentest.Play(t, func(*testing.T) goldentest.Player {
+		s := script{cfg: config()}
+		return s.command
+	})
 }
 
 type script struct {
-	t   *testing.T
 	cfg Config
 	q   *Queue
-}
-
-func (s *script) play(text string) string {
-	var out strings.Builder
-	for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		fmt.Fprintln(&out, line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		result, err := s.command(strings.Fields(line))
-		require.NoError(s.t, err, "line %d: %s", n+1, line)
-		for _, r := range result {
-			fmt.Fprintln(&out, ">", r)
-		}
-	}
-	return out.String()
 }
 
 var errCommand = errors.New("not a command")

@@ -519,9 +519,6 @@ func (b *Book) pool(repo filters.RepoRef) *pool {
 }
 
 func (b *Book) count(repo filters.RepoRef, client string, more int64) {
-	if more == 0 {
-		return
-	}
 	p := b.repos[repo]
 	if p == nil {
 		p = newPool()
