@@ -114,6 +114,8 @@ func (t *RelayHealthTracker) Forget(u filters.RelayURL) {
 	r = t.config.step(r, event{kind: closed}, now, 0)
 	if r.remember(now) {
 		r.CountedTo = time.Time{} // unwanted, it is neither up nor down
+		// Whoever adds up what was counted has it by now, and should not have it twice.
+		r.Attempts, r.Connections, r.FailedAttempts, r.Disconnects, r.Reconnects = 0, 0, 0, 0, 0
 		t.records.put(u, r, forgotten)
 	} else {
 		t.records.remove(u)
