@@ -131,26 +131,45 @@ func Between(f nostr.Filter, since, until *nostr.Timestamp, limit int) nostr.Fil
 	return f.Clone()
 }
 
-// WithKinds returns a copy of f that names the kinds of [Kinds] if f names none:
+// WithKinds returns a copy of f that names the kinds of [RelatedKinds] if f names none:
 // some relays refuse filters without kinds.
 func WithKinds(f nostr.Filter) nostr.Filter {
 	f = f.Clone()
 	if f.Kinds == nil {
-		f.Kinds = Kinds()
+		f.Kinds = RelatedKinds()
 	}
 	return f
 }
 
-// Kinds returns the kinds that belong to a repository (NIP-34, comments of NIP-22
-// and deletions), ascending. The slice is the caller's.
+// Kinds returns the kinds that belong to a repository by themselves (NIP-34, comments of
+// NIP-22, cover notes, what CI says, and deletions), ascending: those that may be asked for
+// without naming anything. The slice is the caller's.
 func Kinds() []int {
 	return []int{
 		KindDeletion,
 		1111, // comment
 		KindPatch, KindPullRequest, KindPullRequestUpdate, KindIssue,
+		1624,                   // cover note
 		1630, 1631, 1632, 1633, // status: open, applied, closed, draft
+		9840, 9841, 9842, 9843, 9844, // CI: trigger, job result, workflow result, service request and stop
 		KindAnnouncement, KindState,
+		30624, // container repository
+		39842, // CI progress
 	}
+}
+
+// RelatedKinds returns those of [Kinds], and those that are seen to refer to repositories
+// and to what belongs to them but are about all kinds of things, ascending: a relay has too
+// much of them to be asked without naming anything. The slice is the caller's.
+func RelatedKinds() []int {
+	kinds := append(Kinds(),
+		1, 7, 9735, // note, reaction, zap
+		1985,               // label: the subject of an issue may be changed by one
+		3063, 30063, 32267, // asset, release, application (NIP-82)
+		15128, 35128, // site
+	)
+	slices.Sort(kinds)
+	return kinds
 }
 
 // Empty reports whether f has a list of values that is empty (and not just

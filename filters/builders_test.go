@@ -340,12 +340,33 @@ func TestLiveAndBetween(t *testing.T) {
 
 func TestWithKinds(t *testing.T) {
 	f := filters.WithKinds(nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}})
-	assert.Equal(t, filters.Kinds(), f.Kinds)
+	assert.Equal(t, filters.RelatedKinds(), f.Kinds)
 	assert.True(t, slices.IsSorted(f.Kinds))
+	assert.Len(t, slices.Compact(f.Kinds), len(filters.RelatedKinds()))
+	assert.True(t, slices.IsSorted(filters.Kinds()))
+	for _, kind := range filters.Kinds() {
+		assert.Contains(t, f.Kinds, kind)
+	}
 	assert.Equal(t, filters.Layer1(), filters.WithKinds(filters.Layer1()))
 	for _, kind := range []int{5, 1111, 1617, 1618, 1619, 1621, 1630, 1633, 30617, 30618} {
 		assert.Contains(t, f.Kinds, kind)
 	}
 	f.Kinds[0] = 0
 	assert.NotContains(t, filters.Kinds(), 0)
+}
+
+// A relay that wants kinds was not asked for notes, reactions, zaps, labels, releases or what
+// CI says, so that these were only on the relays that do not. What is about anything is asked
+// for only by what it tags.
+func TestKindsOfTheField(t *testing.T) {
+	for _, kind := range []int{1624, 9840, 9841, 9842, 9843, 9844, 30624, 39842} {
+		assert.Contains(t, filters.Kinds(), kind)
+	}
+	for _, kind := range []int{1, 7, 1985, 3063, 9735, 15128, 30063, 32267, 35128} {
+		assert.Contains(t, filters.RelatedKinds(), kind)
+		assert.NotContains(t, filters.Kinds(), kind)
+	}
+	for _, kind := range []int{0, 3, 10002, 22242, 24242, 27235} {
+		assert.NotContains(t, filters.RelatedKinds(), kind)
+	}
 }

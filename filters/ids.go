@@ -82,6 +82,7 @@ const (
 	KindPullRequestUpdate = 1619
 	KindIssue             = 1621
 	KindDeletion          = 5
+	KindGRASPList         = 10317 // the GRASP servers that somebody prefers
 )
 
 // MaxIdentifier is the longest repository identifier that is ever asked for, in
