@@ -20,8 +20,8 @@ const (
 	// MaxRepos is how many repositories a patch, pull request or issue belongs to:
 	// the first ones.
 	MaxRepos = 16
-	// MaxMaintainers is how many distinct maintainers of an announcement count,
-	// and how many members besides the owner a [MaintainerSet] has.
+	// MaxMaintainers is how many distinct maintainers of an announcement count, and
+	// how many have a say in a view besides the one it begins with.
 	MaxMaintainers = 256
 )
 
@@ -37,10 +37,15 @@ type Announcement struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
 	// The first distinct usable values: at most [MaxListed] relays and clone URLs,
-	// [MaxMaintainers] maintainers. The owner is a maintainer whether listed or not.
+	// [MaxMaintainers] maintainers and roles. Maintainers are those in active M and m tags
+	// or, only where there is no role tag at all, those in the tag `maintainers`.
 	Relays      []filters.RelayURL
 	Clones      []egress.URL
 	Maintainers []filters.PubKey
+	Roles       []Role           // one for each letter and key, with the strongest standing
+	Leads       []filters.PubKey // in active M tags: the first two
+	// Own is what the role tags say of the author themselves: see [Announcement.HasSay].
+	Own Standing
 	// How many values were unusable, or came when the list was full.
 	DroppedRelays, DroppedClones, DroppedMaintainers int
 }
@@ -61,7 +66,7 @@ func ParseAnnouncement(ev *nostr.Event) (*Announcement, error) {
 	a.Name, _ = firstValue(ev, "name")
 	a.Relays, a.DroppedRelays = listed(ev, "relays", MaxListed, filters.ParseRelayURL)
 	a.Clones, a.DroppedClones = listed(ev, "clone", MaxListed, parseClone)
-	a.Maintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, filters.ParsePubKey)
+	a.readRoles(ev)
 	return a, nil
 }
 

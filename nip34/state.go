@@ -15,11 +15,11 @@ type State struct {
 	Event *nostr.Event
 	ID    filters.EventID
 	// Ref joins the state's author and identifier. The author need not own a
-	// repository of that identifier: see [MaintainerSet].
+	// repository of that identifier: see [Family].
 	Ref       filters.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// HEAD is the branch it points to; zero if it does not say, or says something
-	// else.
+	// HEAD is the branch it points to, spelled with "ref: " before it or without; zero if
+	// it does not say, or says something else.
 	HEAD RefName
 	// Refs has the branches and tags with the objects they point to. It may be empty,
 	// which means a repository without refs.
@@ -27,10 +27,17 @@ type State struct {
 	// Dropped counts refs that can't be used: bad names, values that are no object
 	// ids, repetitions. No name among Refs is a folder of another one: git has either.
 	Dropped int
+	// Impossible counts those of the dropped that are branches and tags with a value that
+	// is no object id and no other ref: no repository can ever be what the state says, and
+	// to leave them out would say that they are to be deleted.
+	Impossible int
 }
 
 // Version returns what decides between two states of one author and identifier.
 func (s *State) Version() Version { return Version{s.CreatedAt, s.ID} }
+
+// symbolic is before the name of a ref that something points to in place of an object.
+const symbolic = "ref: "
 
 // ParseState reads a repository state. Peeled tags (^{}) are passed over. An event
 // of another kind, without a usable identifier, or with a ref below the name of another
@@ -42,8 +49,8 @@ func ParseState(ev *nostr.Event) (*State, error) {
 	}
 	s := &State{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
 	head, _ := firstValue(ev, "HEAD")
-	branch, symbolic := strings.CutPrefix(head, "ref: ")
-	if name, err := ParseRefName(branch); err == nil && symbolic && strings.HasPrefix(branch, "refs/heads/") {
+	branch := strings.TrimPrefix(head, symbolic) // some write the name alone
+	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, "refs/heads/") {
 		s.HEAD = name
 	}
 	for _, tag := range ev.Tags {
@@ -82,6 +89,9 @@ func (s *State) add(tag nostr.Tag) {
 	object, badObject := ParseObjectID(tag[1])
 	if _, again := s.Refs[name]; again || badName != nil || badObject != nil {
 		s.Dropped++
+		if !again && badName == nil && !strings.HasPrefix(tag[1], symbolic) {
+			s.Impossible++
+		}
 		return
 	}
 	s.Refs[name] = object

@@ -58,6 +58,25 @@ func TestTrapG10_NotObjects(t *testing.T) {
 	assert.Equal(t, 1, s.Dropped)
 }
 
+// A branch that was at no object was taken for one that is to be deleted, and a state of
+// nothing else for that of an empty repository.
+func TestImpossibleRefs(t *testing.T) {
+	for value, impossible := range map[string]int{
+		"abc123": 1, "": 1, strings.ToUpper(sha1): 1, sha1: 0, sha256: 0, "ref: refs/heads/x": 0,
+	} {
+		for _, name := range []string{"refs/heads/main", "refs/tags/v1"} {
+			s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{name, value}))
+			require.NoError(t, err)
+			require.Equal(t, impossible, s.Impossible, "%s %q", name, value)
+		}
+	}
+	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", sha1},
+		nostr.Tag{"refs/heads/main", "again"}, nostr.Tag{"refs/heads/bare"}, nostr.Tag{"refs/heads/a..b", "x"},
+		nostr.Tag{"refs/nostr/" + eventID(1).String(), "x"}, nostr.Tag{"refs/tags/v1^{}", "x"}))
+	require.NoError(t, err)
+	require.Zero(t, s.Impossible, "these say nothing about a branch or a tag")
+}
+
 // Values reached git's command line unchecked.
 func TestTrapG1_NoOptionsNoRefspecs(t *testing.T) {
 	for _, value := range []string{
@@ -77,7 +96,12 @@ func TestHEAD(t *testing.T) {
 		"ref: refs/tags/v1":        "",
 		"ref: refs/heads/a..b":     "",
 		"ref:refs/heads/main":      "",
-		"refs/heads/main":          "",
+		"refs/heads/main":          "refs/heads/main", // as several clients write it
+		"refs/heads/":              "",
+		"refs/tags/v1":             "",
+		"refs/heads/a..b":          "",
+		"main":                     "",
+		"ref: ref: refs/heads/x":   "",
 		sha1:                       "",
 		"":                         "",
 		"ref: refs/heads/a\nevil":  "",

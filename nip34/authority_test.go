@@ -1,0 +1,496 @@
+package nip34
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
+)
+
+// people are those of the scripts; their keys are in order of the names.
+var people = []string{"ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal"}
+
+func keyOf(name string) (filters.PubKey, error) {
+	i := slices.Index(people, name)
+	if i < 0 {
+		return filters.PubKey{}, fmt.Errorf("nobody is called %q", name)
+	}
+	return key(i), nil
+}
+
+// named replaces keys by names.
+func named(text string) string {
+	for i, name := range people {
+		text = strings.ReplaceAll(text, key(i).String(), name)
+	}
+	return text
+}
+
+// authorityPlayer plays the scripts of who has a say:
+//
+//	case a title             forgets all announcements
+//	ann M=ann m=bob:10:20    the announcement of ann with these tags; at=200 and d=other are its
+//	                         time and identifier, and names stand for keys
+//	view bob                 who has a say in the view of bob's announcement
+//	onesided bob             the same if listings need no answer
+//	somewhere bob            whether bob has a say in any view
+//	wanted ann bob           whose announcements those of ann and bob make wanted
+type authorityPlayer struct{ same []*Announcement }
+
+func (p *authorityPlayer) play(words []string) ([]string, error) {
+	switch words[0] {
+	case "case":
+		p.same = nil
+		return nil, nil
+	case "view", "onesided":
+		owner, err := keyOf(words[1])
+		a := p.family(words[0] == "onesided").Authority(filters.RepoRef{Owner: owner, Identifier: "x"})
+		return strings.Split(strings.TrimSpace(named(a.String())), "\n"), err
+	case "somewhere":
+		who, err := keyOf(words[1])
+		return []string{strconv.FormatBool(p.family(false).Maintains(who, Owners(p.same)))}, err
+	case "wanted":
+		var owners []filters.PubKey
+		for _, w := range words[1:] {
+			owner, err := keyOf(w)
+			if err != nil {
+				return nil, err
+			}
+			owners = append(owners, owner)
+		}
+		var out []string
+		for k := range p.family(false).Wanted(owners) {
+			out = append(out, named(k.String()))
+		}
+		slices.Sort(out)
+		return []string{strings.Join(append([]string{"wanted:"}, out...), " ")}, nil
+	}
+	owner, err := keyOf(words[0])
+	if err != nil {
+		return nil, err
+	}
+	ev := event(filters.KindAnnouncement, owner)
+	ev.ID = eventID(100 + len(p.same)).String()
+	identifier := "x"
+	for _, w := range words[1:] {
+		tag := scriptTag(w)
+		switch tag[0] {
+		case "at":
+			at, err := strconv.Atoi(tag[1])
+			if err != nil {
+				return nil, err
+			}
+			ev.CreatedAt = nostr.Timestamp(at)
+		case "d":
+			identifier = tag[1]
+		default:
+			ev.Tags = append(ev.Tags, tag)
+		}
+	}
+	ev.Tags = append(ev.Tags, nostr.Tag{"d", identifier})
+	a, err := ParseAnnouncement(ev)
+	p.same = append(p.same, a)
+	return nil, err
+}
+
+func (p *authorityPlayer) family(oneSided bool) *Family {
+	return Membership{OneSided: oneSided}.Family("x", p.same)
+}
+
+// scriptTag reads m=bob:10:20.
+func scriptTag(word string) nostr.Tag {
+	name, rest, ok := strings.Cut(word, "=")
+	tag := nostr.Tag{name}
+	if !ok {
+		return tag
+	}
+	for value := range strings.SplitSeq(rest, ":") {
+		if k, err := keyOf(value); err == nil {
+			value = k.String()
+		}
+		tag = append(tag, value)
+	}
+	return tag
+}
+
+func TestAuthorityScripts(t *testing.T) {
+	goldentest.Play(t, func(*testing.T) goldentest.Player { return new(authorityPlayer).play })
+}
+
+// The table of docs is what the scripts say.
+func TestAuthorityTable(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	var out strings.Builder
+	out.WriteString(tableHead)
+	cases := 0
+	for _, file := range files {
+		script, err := os.ReadFile(file)
+		require.NoError(t, err)
+		cases += writeTable(&out, string(script))
+	}
+	assert.Greater(t, cases, 60)
+	goldentest.Equal(t, "../docs/authority.md", out.String())
+}
+
+const tableHead = `# Who has a say about the refs
+
+Made from the scripts in nip34/testdata by TestAuthorityTable; don't edit. In an announcement
+"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. "view bob" asks for the repository of
+bob's announcement, "onesided bob" for the same where listings need no answer, "somewhere bob"
+whether bob has a say in any view, and "wanted ann" whose announcements are taken in though they
+don't list this server, if that of ann does.
+`
+
+func writeTable(out *strings.Builder, script string) (cases int) {
+	var title, said, asked string
+	var announced, answers []string
+	flush := func() {
+		if asked != "" {
+			fmt.Fprintf(out, "| %s | %s | %s | %s |\n", title, strings.Join(announced, "<br>"), asked, strings.Join(answers, "<br>"))
+			title, announced = "", nil
+		}
+		asked, answers = "", nil
+	}
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		word, rest, _ := strings.Cut(line, " ")
+		switch {
+		case line == "":
+		case word == "#":
+			said = strings.TrimSpace(said + " " + rest)
+		case word == ">":
+			answers = append(answers, rest)
+		case word == "case":
+			flush()
+			if said != "" {
+				fmt.Fprintf(out, "\n## %s\n\n| case | announcements | asked | answer |\n|---|---|---|---|\n", said)
+				said = ""
+			}
+			title, announced = rest, nil
+			cases++
+		case word == "view" || word == "onesided" || word == "somewhere" || word == "wanted":
+			flush()
+			asked = line
+		default:
+			flush()
+			announced = append(announced, "`"+line+"`")
+		}
+	}
+	flush()
+	return cases
+}
+
+// naiveRoles are the tags of an announcement, read anew for each question.
+type naiveRoles struct{ tags nostr.Tags }
+
+// named reports whether an entry of one of the letters names somebody, and whether one of
+// these is active.
+func (n naiveRoles) named(letters string, who filters.PubKey) (named, active bool) {
+	for _, tag := range n.tags {
+		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(letters, tag[0]) || tag[1] != who.String() {
+			continue
+		}
+		named = true
+		ok := len(tag) == 2 || len(tag)%2 == 1
+		for _, bound := range tag[2:] {
+			_, err := strconv.ParseUint(bound, 10, 64)
+			ok = ok && err == nil
+		}
+		active = active || ok
+	}
+	return named, active
+}
+
+func (n naiveRoles) any() bool {
+	for _, tag := range n.tags {
+		if len(tag) > 0 && (tag[0] == "M" || tag[0] == "m" || tag[0] == "o") {
+			return true
+		}
+	}
+	return false
+}
+
+func (n naiveRoles) lists(who filters.PubKey) bool {
+	if n.any() {
+		_, active := n.named("Mm", who)
+		return active
+	}
+	for _, tag := range n.tags {
+		if len(tag) > 0 && tag[0] == "maintainers" && slices.Contains(tag[1:], who.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n naiveRoles) hasSay(author filters.PubKey) bool {
+	named, _ := n.named("Mmo", author)
+	_, active := n.named("Mm", author)
+	return !named || active
+}
+
+// naiveSay goes round until nothing changes.
+func naiveSay(all map[filters.PubKey]naiveRoles, view filters.PubKey, oneSided bool, everybody []filters.PubKey) map[filters.PubKey]struct{} {
+	root := view
+	for step := 0; ; step++ {
+		n, known := all[root]
+		if !known || step > len(all) {
+			return nil
+		}
+		var leads []filters.PubKey
+		for _, k := range everybody {
+			if _, active := n.named("M", k); active {
+				leads = append(leads, k)
+			}
+		}
+		if len(leads) == 0 && step == 0 && n.hasSay(root) || len(leads) == 1 && leads[0] == root {
+			break
+		}
+		if len(leads) != 1 {
+			return nil
+		}
+		root = leads[0]
+	}
+	set := map[filters.PubKey]struct{}{root: {}}
+	for before := 0; before != len(set); {
+		before = len(set)
+		for _, who := range everybody {
+			own, known := all[who]
+			listed, answers := false, false
+			for member := range set {
+				if by, ok := all[member]; ok {
+					listed = listed || by.lists(who)
+				}
+				answers = answers || known && own.lists(member)
+			}
+			if listed && (!known || own.hasSay(who)) && (oneSided || answers) {
+				set[who] = struct{}{}
+			}
+		}
+	}
+	return set
+}
+
+// randomTags are tags of an announcement that names some of the first n keys.
+func randomTags(rnd *rand.Rand, n int) nostr.Tags {
+	tags := nostr.Tags{{"d", "x"}}
+	who := func() string { return key(rnd.IntN(n)).String() }
+	if rnd.IntN(3) > 0 {
+		tag := nostr.Tag{"maintainers"}
+		for range rnd.IntN(4) {
+			tag = append(tag, who())
+		}
+		tags = append(tags, tag)
+	}
+	if rnd.IntN(2) > 0 {
+		return tags
+	}
+	for range rnd.IntN(5) {
+		tag := nostr.Tag{[]string{"m", "m", "m", "M", "o", "u"}[rnd.IntN(6)], who()}
+		for range max(0, rnd.IntN(7)-3) {
+			tag = append(tag, []string{"1", "2", "18446744073709551615", "defer", "x", "-1"}[rnd.IntN(6)])
+		}
+		tags = append(tags, tag)
+	}
+	if rnd.IntN(8) == 0 {
+		tags = append(tags, nostr.Tag{"M"})
+	}
+	return tags
+}
+
+func TestAuthorityAgainstNaiveTwin(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	sizes := make(map[int]int)
+	for range 3000 {
+		n := 1 + rnd.IntN(7)
+		everybody := make([]filters.PubKey, n)
+		all := make(map[filters.PubKey]naiveRoles)
+		var same []*Announcement
+		for i := range n {
+			everybody[i] = key(i)
+			if rnd.IntN(6) == 0 {
+				continue
+			}
+			tags := randomTags(rnd, n)
+			all[key(i)] = naiveRoles{tags}
+			same = append(same, announcement(t, key(i), tags...))
+		}
+		rnd.Shuffle(len(same), func(i, j int) { same[i], same[j] = same[j], same[i] })
+		for _, oneSided := range []bool{false, true} {
+			family := Membership{OneSided: oneSided}.Family("x", same)
+			slices.Reverse(same)
+			other := Membership{OneSided: oneSided}.Family("x", same)
+			somewhere := make(map[filters.PubKey]struct{})
+			for _, view := range everybody {
+				ref := filters.RepoRef{Owner: view, Identifier: "x"}
+				want, got := naiveSay(all, view, oneSided, everybody), family.Authority(ref)
+				require.Equal(t, want, got.Members(), "%v", all)
+				require.Equal(t, got, other.Authority(ref), "whatever the order")
+				maps.Copy(somewhere, want)
+				sizes[len(want)]++
+				checkReasons(t, family, got)
+			}
+			for _, who := range everybody {
+				_, want := somewhere[who]
+				require.Equal(t, want, family.Maintains(who, Owners(same)), "%v", all)
+			}
+		}
+	}
+	for n := range 6 {
+		assert.Greater(t, sizes[n], 20, "views in which %d have a say", n)
+	}
+}
+
+// checkReasons checks that what is said of people is so.
+func checkReasons(t *testing.T, f *Family, a *Authority) {
+	t.Helper()
+	require.Equal(t, a.Walk == Found, len(a.Members()) > 0)
+	wanted := f.Wanted(a.Way)
+	for i, p := range a.People {
+		require.Equal(t, p.Say <= Member, a.Has(p.Key))
+		require.Equal(t, i == 0, p.Say == Root)
+		if i == 0 {
+			continue
+		}
+		require.True(t, a.Has(p.ListedBy))
+		require.Contains(t, f.by[p.ListedBy].Maintainers, p.Key)
+		if !slices.Contains(a.Way, p.Key) {
+			require.Contains(t, wanted, p.Key, "who has a say or is invited is wanted")
+		}
+		if p.Say == Member && !f.rule.OneSided {
+			require.True(t, a.Has(p.Lists))
+			require.Contains(t, f.by[p.Key].Maintainers, p.Lists)
+		}
+	}
+}
+
+// lists makes an announcement of "x" by key(owner) that lists the others.
+func lists(owner int, maintainers ...int) *Announcement {
+	a := &Announcement{Ref: filters.RepoRef{Owner: key(owner), Identifier: "x"}, CreatedAt: 100, ID: eventID(owner)}
+	for _, m := range maintainers {
+		a.Maintainers = append(a.Maintainers, key(m))
+	}
+	return a
+}
+
+// A chain of 1,000 who answer each other and a crowd of 1,000 are cut at the same size, the
+// nearest first, and leads that lead on for too long lead nowhere.
+func TestAuthorityIsBounded(t *testing.T) {
+	var chain, crowd, leads []*Announcement
+	first := lists(0)
+	crowd = append(crowd, first)
+	for i := range 1000 {
+		chain = append(chain, lists(i, i+1, max(0, i-1)))
+		first.Maintainers = append(first.Maintainers, key(i+1))
+		crowd = append(crowd, lists(i+1, 0))
+		a := lists(i, i+1)
+		a.Leads = a.Maintainers
+		leads = append(leads, a)
+	}
+	a := Membership{}.Family("x", chain).Authority(chain[0].Ref)
+	assert.Len(t, a.Members(), MaxMaintainers+1)
+	assert.True(t, a.Has(key(MaxMaintainers)))
+	f := Membership{}.Family("x", crowd)
+	a = f.Authority(first.Ref)
+	assert.Len(t, a.Members(), MaxMaintainers+1)
+	assert.True(t, a.Has(key(MaxMaintainers)))
+	assert.Len(t, f.Wanted([]filters.PubKey{key(0)}), MaxMaintainers)
+	f = Membership{}.Family("x", []*Announcement{first})
+	assert.Len(t, f.Authority(first.Ref).People, MaxMaintainers+1)
+	a = Membership{}.Family("x", leads).Authority(leads[0].Ref)
+	assert.Equal(t, Circular, a.Walk)
+	assert.Empty(t, a.Members())
+}
+
+// However many entries there are, what the author says of themselves and that there are two
+// leads is read.
+func TestRolesBeyondTheBound(t *testing.T) {
+	tags := nostr.Tags{{"d", "x"}}
+	for i := range 1000 {
+		tags = append(tags, nostr.Tag{"m", key(i + 10).String()})
+	}
+	tags = append(tags, nostr.Tag{"M", key(1).String()}, nostr.Tag{"M", key(2).String()}, nostr.Tag{"m", key(0).String(), "1", "2"})
+	a := announcement(t, key(0), tags...)
+	assert.Equal(t, Ended, a.Own)
+	assert.False(t, a.HasSay())
+	assert.Equal(t, []filters.PubKey{key(1), key(2)}, a.Leads)
+	assert.Len(t, a.Maintainers, MaxMaintainers)
+	assert.Len(t, a.Roles, MaxMaintainers)
+	assert.Equal(t, 1002-MaxMaintainers, a.DroppedMaintainers)
+}
+
+// The history of a role can be read.
+func TestParseRole(t *testing.T) {
+	k := key(3).String()
+	for text, c := range map[string]struct {
+		want   Role
+		bounds []uint64
+		ok     bool
+	}{
+		"m " + k:                           {Role{CoMaintainer, key(3), Active}, nil, true},
+		"M " + k + " 5":                    {Role{Lead, key(3), Active}, []uint64{5}, true},
+		"o " + k + " 5 6":                  {Role{Moderator, key(3), Ended}, []uint64{5, 6}, true},
+		"m " + k + " 5 6 7":                {Role{CoMaintainer, key(3), Active}, []uint64{5, 6, 7}, true},
+		"m " + k + " 6 5":                  {Role{CoMaintainer, key(3), Ended}, []uint64{6, 5}, true},
+		"m " + k + " 5 defer":              {Role{CoMaintainer, key(3), Deferred}, []uint64{5}, true},
+		"m " + k + " defer":                {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + k + " 5 defer 7":            {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + k + " 5 defer 7 8":          {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + k + " x defer":              {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + k + " +5":                   {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + k + " 18446744073709551615": {Role{CoMaintainer, key(3), Active}, []uint64{1<<64 - 1}, true},
+		"m " + k + " 18446744073709551616": {Role{CoMaintainer, key(3), Malformed}, nil, true},
+		"m " + NPub(key(3)):                {},
+		"m":                                {},
+		"u " + k:                           {},
+	} {
+		role, bounds, ok := ParseRole(strings.Split(text, " "))
+		assert.Equal(t, c.want, role, text)
+		assert.Equal(t, c.bounds, bounds, text)
+		assert.Equal(t, c.ok, ok, text)
+	}
+}
+
+func FuzzRoles(f *testing.F) {
+	k, o := key(0).String(), key(1).String()
+	f.Add("M\t" + k + "\nm\t" + o + "\t5\t6\no\t" + o)
+	f.Add("m\t" + k + "\t5\tdefer\nmaintainers\t" + o)
+	f.Add("M\nmaintainers\t" + o)
+	f.Add("M\t" + o + "\nM\t" + k + "\t\nM\t" + k)
+	f.Fuzz(func(t *testing.T, text string) {
+		tags := append(nostr.Tags{{"d", "x"}}, fuzzTags(text)...)
+		a, err := ParseAnnouncement(event(filters.KindAnnouncement, key(0), tags...))
+		if err != nil {
+			return
+		}
+		naive := naiveRoles{tags}
+		require.Equal(t, naive.any() && !naive.hasSay(key(0)), !a.HasSay())
+		require.LessOrEqual(t, len(a.Maintainers), MaxMaintainers)
+		require.LessOrEqual(t, len(a.Roles), MaxMaintainers)
+		for i, m := range a.Maintainers {
+			require.NotContains(t, a.Maintainers[:i], m)
+			require.True(t, naive.lists(m))
+		}
+		for _, l := range a.Leads {
+			require.Contains(t, a.Maintainers, l)
+		}
+		for i, r := range a.Roles {
+			require.NotContains(t, a.Roles[:i], r)
+		}
+		view := Membership{}.Family("x", []*Announcement{a}).Authority(a.Ref)
+		require.Equal(t, naiveSay(map[filters.PubKey]naiveRoles{key(0): naive}, key(0), false, []filters.PubKey{key(0), key(1)}) != nil && view.Walk == Found, view.Has(key(0)))
+	})
+}
