@@ -47,6 +47,13 @@ type Displacer interface {
 	Displaced(owner filters.PubKey) int64
 }
 
+// Settler is what an [Authority] may be as well. With it, whoever pushed hears that it is done
+// when what waited for it is served: a client that reads at once finds it.
+type Settler interface {
+	// Settled waits until it was seen to what Pushed was told of a repository, or ctx ends.
+	Settled(ctx context.Context, ref filters.RepoRef) error
+}
+
 // The reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"math"
 	"net/http"
@@ -134,25 +133,37 @@ func (h *Handler) beside(f func(context.Context)) {
 	}
 }
 
-// Before serves repositories and has next answer all other requests, which pages of all
-// sites may ask as well, unless it says otherwise. It must see paths
-// as clients sent them: an [http.ServeMux] before it changes some.
+// Before serves repositories and has next answer all other requests; see [Everywhere]. It
+// must see paths as clients sent them: an [http.ServeMux] before it changes some.
 func (h *Handler) Before(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return Everywhere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
 			h.ServeHTTP(w, r)
 			return
 		}
-		everywhere(w) // also for who misspelt the path of a repository
+		next.ServeHTTP(w, r) // also for who misspelt the path of a repository
+	}))
+}
+
+// Everywhere lets pages of all sites ask what next answers: GRASP-01 wants that of each
+// answer of a server. What browsers want to know before they ask is answered without next,
+// since that may know better: a khatru relay names the one method that was asked for.
+func Everywhere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if everywhere(w); r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// everywhere lets pages of all sites ask.
+// everywhere sets the headers of an answer that pages of all sites may read.
 func everywhere(w http.ResponseWriter) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
-	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Git-Protocol")
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST") // HEAD needs no leave
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Authorization, Git-Protocol")
+	w.Header().Set("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
 // The services of the smart protocol.
@@ -200,11 +211,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if rest == "info/refs" {
 		service, method = r.URL.Query().Get("service"), http.MethodGet
 	}
-	if ok && rest == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		h.page(w, ref)
-		return
+	isPage := ok && rest == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+	if isPage {
+		method = http.MethodGet
 	}
-	if !ok || service != uploadPack && service != receivePack {
+	if !ok || !isPage && service != uploadPack && service != receivePack {
 		http.Error(w, "no such thing: git speaks the smart protocol here", http.StatusNotFound)
 		return
 	}
@@ -239,6 +250,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer depart()
 	dir, done, err := h.repos.use(ref) // it must not go while somebody is at it
+	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
+		_ = WriteMissing(w, Root(r)) // the client is gone if this fails
+		return
+	}
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -250,6 +265,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pace := h.cfg.taking(v, end)
 	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
+	case isPage:
+		h.page(ctx, w, r, ref)
 	case method == http.MethodGet:
 		h.answer(ctx, w, v, ref, h.asks, call{
 			dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
@@ -259,24 +276,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.push(ctx, w, r, v, ref, dir)
 	}
-}
-
-// page is for who opens the address of a repository in a browser. The identifier is a
-// stranger's text: it is escaped, and the page may load and run nothing.
-func (h *Handler) page(w http.ResponseWriter, ref filters.RepoRef) {
-	_, done, err := h.repos.use(ref)
-	if err != nil {
-		h.fail(w, ref, err)
-		return
-	}
-	done()
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	name := html.EscapeString(ref.Identifier)
-	fmt.Fprintf(w, "<!doctype html><title>%s</title><h1>%s</h1>"+
-		"<p>A git repository of %s. To have a copy of it: <code>git clone</code> and the address of this page.\n",
-		name, name, nip34.NPub(ref.Owner))
 }
 
 // fail answers a request that could not be served, as long as nothing was answered.
@@ -395,6 +394,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.allow(w, ref, body)
 		return
 	}
+	var l *levy
 	said, err := judge(ctx, h.auth, ref, req.commands)
 	if err == nil && len(said.refused) == 0 {
 		until, _ := ctx.Deadline()
@@ -403,10 +403,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			h.stage(ctx, w, &upload{ref: ref, dir: dir, visit: v, body: body, req: req, said: said})
 			return
 		}
-		var (
-			l      *levy
-			theirs bool
-		)
+		var theirs bool
 		if theirs, err = h.forEvents(ref, req); err == nil {
 			l, err = h.ceiling.begin(ctx, ref, theirs, h.beside)
 		}
@@ -425,12 +422,20 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return
 	}
 	defer out.close()
-	refused, err := h.change(ctx, out, v, ref, req, call{
+	last := &held{ResponseWriter: out}
+	defer last.close()
+	refused, told, err := h.change(ctx, last, v, ref, req, call{
 		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
 		body: body.file, cpu: pushTime(body.sent()),
 	})
 	if err != nil || len(refused) > 0 {
-		h.refuse(out, ref, body, req, refused, err)
+		h.refuse(last, ref, body, req, refused, err)
+		return
+	}
+	l.end()
+	body.close() // what it takes up is free while the client waits
+	if told {
+		h.settled(ctx, ref, sayAlive(out, req))
 	}
 }
 
@@ -445,38 +450,39 @@ func (h *Handler) allow(w http.ResponseWriter, ref filters.RepoRef, body *body) 
 }
 
 // change has git do a push that has come to its end, when it is its turn, unless what it
-// wants is not allowed any more. Whatever becomes of it, what it took is free then.
-func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, err error) {
+// wants is not allowed any more. Whatever becomes of it, what it took is free then. told
+// reports whether the Authority was told of it.
+func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, told bool, err error) {
 	v.queue()
 	done, err := h.turn(ctx, v.who, ref)
 	left := v.served() // also at the last moment: nothing was done yet
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer done()
 	if left != nil {
-		return nil, left
+		return nil, false, left
 	}
 	said, err := judge(ctx, h.auth, ref, req.commands)
 	for name := range said.unknown { // its event has gone since
 		said.refused[name] = refusedMeanwhile
 	}
 	if err != nil || len(said.refused) > 0 {
-		return said.refused, err
+		return said.refused, false, err
 	}
 	now, answered, err := h.moot(w, ref, req)
 	if err != nil || answered {
-		return nil, err
+		return nil, false, err
 	}
 	info, err := c.body.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("reading a request: %w", err)
+		return nil, false, fmt.Errorf("reading a request: %w", err)
 	}
 	if refused, err = ration(ctx, h.auth, ref, c.dir, req.commands, now, info.Size()); err != nil || len(refused) > 0 {
-		return refused, err
+		return refused, false, err
 	}
 	if err := h.repos.prepare(ref, req, c.body); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if a, ok := h.auth.(Forewarned); ok {
 		a.Pushing(ref, req.names())
@@ -487,7 +493,7 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, r
 	}
 	done()
 	h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
-	return nil, nil
+	return nil, true, nil
 }
 
 // pushTime is how much processor time each process of git may have for a push of a size, as

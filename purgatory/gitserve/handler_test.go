@@ -504,7 +504,7 @@ func TestPageOfARepository(t *testing.T) {
 		require.Contains(t, text, title)
 		require.Contains(t, text, owner.Npub())
 		require.NotContains(t, text, "<script>")
-		require.Equal(t, "default-src 'none'", resp.Header.Get("Content-Security-Policy"))
+		require.Equal(t, "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", resp.Header.Get("Content-Security-Policy"))
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 	}
 }

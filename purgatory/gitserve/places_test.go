@@ -406,6 +406,23 @@ func TestWhatOneKeepsIsBounded(t *testing.T) {
 	for _, g := range []*guest{big, small, new} {
 		g.depart()
 	}
+	require.Empty(t, l.of)
+	// Whose owner keeps as much, or who has a byte less than the part of each, stays.
+	for _, c := range []struct {
+		theirs, others, mine int64
+		leaves               bool
+	}{{498, 5, 498, false}, {499, 4, 498, true}, {334, 502, 165, true}, {333, 503, 165, true}, {332, 504, 165, false}} {
+		theirs, others, mine := arrive(t, l, party{owner: "a"}), arrive(t, l, party{owner: "b"}), arrive(t, l, party{owner: "c"})
+		require.NoError(t, theirs.keep(c.theirs))
+		require.NoError(t, others.keep(c.others))
+		theirs.queue()
+		err := mine.keep(c.mine)
+		require.Equal(t, c.leaves, theirs.served() != nil, "%v", c)
+		require.Equal(t, c.leaves, err == nil, "%v", c)
+		for _, g := range []*guest{theirs, others, mine} {
+			g.depart()
+		}
+	}
 }
 
 // Those who wait for their turn leave for others when their owner, or repository, has more

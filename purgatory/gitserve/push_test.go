@@ -71,6 +71,8 @@ func TestReadRequest(t *testing.T) {
 		"climbing":       packet(null + " " + one + " refs/heads/../x"),
 		"escape":         packet(null + " " + one + " refs/heads/\x1b[2J"),
 		"id":             packet(null + " --upload-pack=x refs/heads/x"),
+		"old id":         packet("--upload-pack=x " + one + " refs/heads/x"),
+		"old id later":   packet(null+" "+one+" refs/heads/x", one[:39]+" "+one+" refs/heads/y"),
 		"NUL later":      packet(null+" "+one+" refs/heads/x", null+" "+one+" refs/heads/y\x00report-status"),
 		"words":          packet(one),
 		"not hex":        "zzzz",

@@ -63,7 +63,12 @@ func (h *Handler) stage(ctx context.Context, w http.ResponseWriter, p *upload) {
 		return
 	}
 	word := fmt.Sprintf("kept for %v, until the event comes", h.cfg.StageHold)
-	report(w, p.req, func() error { return writeResults(w, p.req, results, word) })
+	report(w, p.req, func() error {
+		if _, rest := p.parts(); len(rest) > 0 {
+			h.settled(ctx, p.ref, sayAlive(flusher{w, http.NewResponseController(w)}, p.req))
+		}
+		return writeResults(w, p.req, results, word)
+	})
 }
 
 // refusedError is why nothing of a push is done: the reasons of some refs, or else one of
@@ -276,7 +281,7 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 		return nil, err
 	}
 	said := &answered{header: make(http.Header)}
-	refused, err := h.change(ctx, said, p.visit, p.ref, only, call{
+	refused, _, err := h.change(ctx, said, p.visit, p.ref, only, call{
 		dir: p.dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request", body: file,
 		cpu: pushTime(info.Size()),
 	})

@@ -1,0 +1,93 @@
+package gitserve
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+)
+
+// Who comes when it is closed is told so, has nothing begun, and keeps nobody waiting.
+func TestClosedHandlerBeginsNothing(t *testing.T) {
+	r := newRig(t, Config{})
+	r.git.Close()
+	for method, path := range map[string]string{
+		http.MethodPost: "/x.git/" + receivePack, http.MethodGet: "/x.git/info/refs?service=" + uploadPack,
+	} {
+		w := httptest.NewRecorder()
+		r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/"+owner.Npub()+path, strings.NewReader("0000")))
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, w.Body.String(), "closing")
+	}
+	r.git.beside(func(context.Context) { t.Error("nobody would wait for it") })
+	ctx, end, ok := r.git.begin(t.Context())
+	require.False(t, ok)
+	require.Nil(t, ctx)
+	require.Nil(t, end)
+	r.git.Close()
+}
+
+// What is staged is left as it is when the folder was let go of, though its time is over.
+func TestClosedStagingRemovesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "git")
+	r, err := Open(dir)
+	require.NoError(t, err)
+	folder := filepath.Join(dir, area, "upload")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	ref := owner.Ref("x")
+	r.staging.book.Put(staged.Upload{
+		Name: "upload", Repo: ref, Bytes: 1, Since: time.Now().Add(-1000 * time.Hour),
+		Tips: map[filters.EventID]nip34.ObjectID{{1}: {}},
+	})
+	require.NoError(t, r.Close())
+	r.staging.sweep()
+	require.DirExists(t, folder)
+	r.staging.schedule()
+	require.False(t, r.staging.timer.Stop(), "no timer goes on")
+}
+
+// Until somebody says how much there may be, there is room for all.
+func TestRoomWithoutAHandler(t *testing.T) {
+	r := newRepositories(t)
+	done, err := r.Reserve(t.Context(), owner.Ref("x"), true, 1<<60)
+	require.NoError(t, err)
+	done()
+}
+
+// Of a path, only what is a repository's one name is one.
+func TestParsePath(t *testing.T) {
+	npub := owner.Npub()
+	for path, rest := range map[string]string{
+		"/" + npub + "/x.git": "", "/" + npub + "/x.git/": "", "/" + npub + "/x.git/info/refs": "info/refs",
+	} {
+		u, err := url.Parse("http://a.example" + path)
+		require.NoError(t, err)
+		ref, got, ok := parsePath(u)
+		require.True(t, ok, path)
+		require.Equal(t, owner.Ref("x"), ref)
+		require.Equal(t, rest, got)
+	}
+	for _, path := range []string{
+		"", "/", "/" + npub, "/" + npub + "/", "/" + npub + "/x", "/" + npub + "/x.gi", "/" + npub + "/.git", "/" + npub + "/%00.git",
+		"/" + npub[:len(npub)-1] + "/x.git", "/" + npub + "q/x.git", "/" + strings.ToUpper(npub) + "/x.git", "/npub1/x.git",
+		"/" + owner.Hex() + "/x.git", "/x.git/" + npub, "/npub1" + owner.Hex() + "/x.git",
+	} {
+		u, err := url.Parse("http://a.example" + path)
+		require.NoError(t, err)
+		ref, rest, ok := parsePath(u)
+		require.False(t, ok, path)
+		require.Zero(t, ref)
+		require.Empty(t, rest)
+	}
+}

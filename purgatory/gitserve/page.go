@@ -1,0 +1,259 @@
+package gitserve
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Description is what the page of a repository says of it besides its refs. All of it is
+// strangers' text, as they wrote it.
+type Description struct {
+	Name, Text  string
+	Web         []string // addresses; those that are not https or http are left out
+	Maintainers []filters.PubKey
+}
+
+// Describer is what an [Authority] may be as well. It knows what the page of a repository
+// says of it.
+type Describer interface {
+	Describe(ctx context.Context, ref filters.RepoRef) (Description, error)
+}
+
+// WritePage writes an HTML page that loads and runs nothing, whatever is in it: the template
+// escapes what strangers wrote, and no browser would run it if it did not.
+func WritePage(w http.ResponseWriter, status int, page *template.Template, data any) error {
+	for name, value := range map[string]string{
+		"Content-Type":            "text/html; charset=utf-8",
+		"Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"X-Content-Type-Options":  "nosniff",
+		"Referrer-Policy":         "no-referrer",
+		"Cache-Control":           "no-cache",
+	} {
+		w.Header().Set(name, value)
+	}
+	w.WriteHeader(status)
+	return page.Execute(w, data)
+}
+
+// Most of what a page shows of one kind.
+const (
+	mostShown = 100
+	mostText  = 2000 // runes
+)
+
+// pageOf is what is shown of a repository.
+type pageOf struct {
+	Title, Text         string
+	Owner, Identifier   string
+	Clone, Nostr, Naddr string
+	HEAD                string
+	Branches, Tags      shownRefs
+	Maintainers, Web    []string
+}
+
+// shownRefs are the first refs of a kind.
+type shownRefs struct {
+	Refs []shownRef
+	More int
+}
+
+type shownRef struct{ Name, ID string }
+
+var repositoryPage = template.Must(template.New("repository").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{.Title}}</title>
+<h1>{{.Title}}</h1>
+{{with .Text}}<p>{{.}}</p>
+{{end}}<p>A git repository that is announced on Nostr by {{.Owner}}, who calls it <code>{{.Identifier}}</code>.</p>
+<h2>Clone it</h2>
+<pre>git clone {{.Clone}}</pre>
+<p>With <a href="https://gitworkshop.dev/ngit">ngit</a>, also to push and to propose changes:</p>
+<pre>git clone {{.Nostr}}</pre>
+<p>See it, its issues and its pull requests at
+<a href="https://gitworkshop.dev/{{.Owner}}/{{.Identifier}}">gitworkshop.dev</a>{{with .Naddr}} or
+<a href="https://njump.me/{{.}}">njump.me</a>{{end}}.</p>
+{{if .Web}}<ul>{{range .Web}}
+<li><a href="{{.}}" rel="nofollow noopener">{{.}}</a>{{end}}
+</ul>
+{{end}}{{define "refs"}}<table>{{range .Refs}}
+<tr><td>{{.Name}}<td><code>{{.ID}}</code>{{end}}
+</table>
+{{with .More}}<p>And {{.}} more.</p>
+{{end}}{{end}}<h2>Branches</h2>
+{{if .Branches.Refs}}{{with .HEAD}}<p>The default one is {{.}}.</p>
+{{end}}{{template "refs" .Branches}}{{else}}<p>None yet.</p>
+{{end}}{{if .Tags.Refs}}<h2>Tags</h2>
+{{template "refs" .Tags}}{{end}}{{if .Maintainers}}<h2>Maintainers</h2>
+<ul>{{range .Maintainers}}
+<li><a href="https://njump.me/{{.}}">{{.}}</a>{{end}}
+</ul>
+{{end}}</html>
+`))
+
+var missingPage = template.Must(template.New("missing").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Not here</title>
+<h1>Not here</h1>
+<p>There is nothing at this address. A repository is at /&lt;npub of its owner&gt;/&lt;identifier&gt;.git, once an announcement
+that lists this server has been published to it. One whose git data never came has gone again.</p>
+<p><a href="{{.}}">What this server is</a></p>
+</html>
+`))
+
+// WriteMissing answers that there is nothing, with a page that links to the one at root.
+func WriteMissing(w http.ResponseWriter, root string) error {
+	return WritePage(w, http.StatusNotFound, missingPage, root)
+}
+
+// page is for who opens the address of a repository in a browser.
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef) {
+	refs, head, err := h.repos.shown(place(ref))
+	if err != nil {
+		h.fail(w, ref, missing(err))
+		return
+	}
+	owner := nip34.NPub(ref.Owner)
+	p := pageOf{
+		Title: ref.Identifier, Owner: owner, Identifier: ref.Identifier,
+		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
+		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
+	}
+	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), filters.KindAnnouncement, ref.Identifier, nil) // it is only a link
+	if d, ok := h.auth.(Describer); ok {
+		about, err := d.Describe(ctx, ref)
+		if err != nil {
+			h.warn(ref, err) // the page has less then
+		}
+		p.describe(about)
+	}
+	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+}
+
+// Origin is the address at which a client asks, without a path, as far as it can be told. Who
+// forges it misleads himself.
+func Origin(r *http.Request) string {
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+func (p *pageOf) describe(d Description) {
+	if d.Name != "" {
+		p.Title = cut(d.Name)
+	}
+	p.Text = cut(d.Text)
+	for _, text := range d.Web[:min(len(d.Web), mostShown)] {
+		if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
+			p.Web = append(p.Web, text)
+		}
+	}
+	for _, m := range d.Maintainers[:min(len(d.Maintainers), mostShown)] {
+		p.Maintainers = append(p.Maintainers, nip34.NPub(m))
+	}
+}
+
+// cut shortens a text.
+func cut(s string) string {
+	if runes := []rune(s); len(runes) > mostText {
+		return string(runes[:mostText]) + "..."
+	}
+	return s
+}
+
+// pasted escapes all of a path that is more than a letter to a shell: who copies a command
+// from a page must not run what somebody has named a repository.
+func pasted(path string) string {
+	var out strings.Builder
+	for i := range len(path) {
+		c := path[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~/%", c) >= 0 {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "%%%02X", c)
+		}
+	}
+	return out.String()
+}
+
+// originalPath is the path that a client asked for: who serves us below another one takes
+// that away before.
+func originalPath(r *http.Request) string {
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return strings.TrimSuffix(u.EscapedPath(), "/")
+	}
+	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
+}
+
+// Root is the path below which a client asks, with a slash at its end, also where who serves
+// us has taken it away.
+func Root(r *http.Request) string {
+	return strings.TrimSuffix(originalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
+}
+
+// shownOf are the first refs of a kind, by name.
+func shownOf(refs map[string]string, kind string) (out shownRefs) {
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		short, ok := strings.CutPrefix(name, kind)
+		switch {
+		case !ok:
+		case len(out.Refs) == mostShown:
+			out.More++
+		default:
+			out.Refs = append(out.Refs, shownRef{short, refs[name]})
+		}
+	}
+	return out
+}
+
+// shown reads the branches and tags of a repository and the default branch, without git: the
+// page is for everybody, and what moves meanwhile may be missing in it.
+func (r *Repositories) shown(at string) (refs map[string]string, head string, err error) {
+	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
+	if err != nil {
+		return nil, "", err
+	}
+	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
+	refs = make(map[string]string)
+	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
+	if err = ifExists(err); err != nil {
+		return nil, "", err
+	}
+	for line := range strings.Lines(string(packed)) {
+		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
+			refs[name] = id
+		}
+	}
+	for _, kind := range []string{"refs/heads", "refs/tags"} {
+		err := fs.WalkDir(r.root.FS(), path.Join(at, kind), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
+				return ifExists(err)
+			}
+			id, err := r.root.ReadFile(name)
+			if err == nil {
+				refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
+			}
+			return ifExists(err)
+		})
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	if _, ok := refs[head]; !ok {
+		head = ""
+	}
+	return refs, head, nil
+}
