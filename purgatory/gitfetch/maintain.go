@@ -47,6 +47,9 @@ const (
 	pruneShare = 100
 	// swapMost bounds how long the lock is held to have old packs go.
 	swapMost = 20 * time.Second
+	// lateRounds is how often that is packed without the lock which was named meanwhile:
+	// what is left to be done under it is what came in the moment of the last time.
+	lateRounds = 3
 	// leftAfter is how old a file must be that nobody finishes any more. No push, fetch or
 	// repack leaves one alone for as long.
 	leftAfter = time.Hour
@@ -400,6 +403,9 @@ func (u *upkeep) eachLog(do func(file *os.File) error) error {
 			return err
 		}
 		file, err := u.f.files.OpenFile(path, os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // its ref has just gone: not all of this is done under the lock
+		}
 		if err != nil {
 			return err
 		}
@@ -564,6 +570,9 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 	if err := u.room(u.packs); err != nil {
 		return err
 	}
+	if err := u.choose(ctx); err != nil {
+		return err
+	}
 	// What is named and not there with all that it needs keeps nothing: a walk would fail.
 	incomplete, _, err := u.f.missing(ctx, u.dir, nil, u.named, nil)
 	if err != nil {
@@ -585,12 +594,23 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 	if err != nil {
 		return err
 	}
-	err = u.locked(ctx, func(ctx context.Context) error {
-		late, err := u.late(ctx, slices.Concat(u.tips, named), main, rest)
+	known, fresh := slices.Concat(u.tips, named), []string{main, rest}
+	for range lateRounds {
+		since, late, err := u.late(ctx, known, fresh...)
 		if err != nil {
-			return errors.Join(err, u.undo(main, rest))
+			return errors.Join(err, u.undo(fresh...))
 		}
-		if err := u.swap(ctx, u.packs, true, main, rest, late); err != nil {
+		if late == "" {
+			break
+		}
+		known, fresh = append(known, since...), append(fresh, late)
+	}
+	err = u.locked(ctx, func(ctx context.Context) error {
+		_, late, err := u.late(ctx, known, fresh...)
+		if err != nil {
+			return errors.Join(err, u.undo(fresh...))
+		}
+		if err := u.swap(ctx, u.packs, true, append(fresh, late)...); err != nil {
 			return err
 		}
 		if u.unpaid { // another time
@@ -610,6 +630,23 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 	}
 	book.Took = time.Since(u.now)
 	return u.write(book)
+}
+
+// choose adds what strangers' events name that wait, as far as there is room for it.
+func (u *upkeep) choose(ctx context.Context) error {
+	if u.how.Choose == nil {
+		return nil
+	}
+	chosen, err := u.how.Choose(ctx, u.dir)
+	if err != nil {
+		return err
+	}
+	for _, id := range without(chosen, slices.Concat(u.tips, u.named)) {
+		if len(id.String()) == 2*u.id {
+			u.named = append(u.named, id)
+		}
+	}
+	return nil
 }
 
 // keepShared has packs stay as they are that another repository has as well, if all that is
@@ -750,22 +787,22 @@ func (u *upkeep) room(packs []packFile) error {
 
 func (u *upkeep) path(name string) string { return filepath.Join(u.dir, "objects", "pack", name) }
 
-// late makes one more pack of what has been named since the new packs were begun and is in
-// none of the packs which stay: else who names again and again what is about to go would have
-// all of it stay. What was named before is in them. It is empty if there is nothing to be in it.
-func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...string) (string, error) {
+// late returns what has been named since the new packs were begun, and makes one more pack
+// of it if something of that is in none of the packs which stay: else who names again and
+// again what is about to go would have all of it stay. What is known is in them.
+func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...string) (since []nip34.ObjectID, pack string, err error) {
 	tips, named, err := u.naming(ctx)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	named = without(named, known)
 	incomplete, _, err := u.f.missing(ctx, u.dir, nil, named, nil)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	since := append(without(tips, known), without(named, incomplete)...)
+	since = append(without(tips, known), without(named, incomplete)...)
 	if len(since) == 0 {
-		return "", nil
+		return nil, "", nil
 	}
 	var in bytes.Buffer
 	for _, id := range since {
@@ -776,9 +813,10 @@ func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...stri
 	}
 	err = u.quiet(ctx, bytes.NewReader(in.Bytes()), fresh)
 	if !errors.Is(err, purgatory.ErrInUse) {
-		return "", err
+		return since, "", err
 	}
-	return u.pack(ctx, &in, "--revs")
+	pack, err = u.pack(ctx, &in, "--revs")
+	return since, pack, err
 }
 
 // quiet returns an error that wraps [purgatory.ErrInUse] if something is in none of the packs

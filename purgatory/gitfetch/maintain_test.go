@@ -235,10 +235,9 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 			k := keeping(t, f, dir)
 			keep := func(ctx context.Context) ([]nip34.ObjectID, error) { return k.how.Keep(ctx) }
 			k.later(15 * 24 * time.Hour)
-			once := false
+			made := 0
 			f.packed = func(string) {
-				if !once {
-					once = true
+				if made++; made == 1 {
 					c.since(k, old)
 				}
 			}
@@ -249,8 +248,50 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 			require.True(t, done.Pruned)
 			require.Equal(t, c.stays, k.has(old))
 			require.False(t, k.has(gone))
+			want := 1 // what is in a pack that stays is not packed again
+			if c.stays {
+				want++
+			}
+			require.Equal(t, want, made)
 			git(t, dir, "fsck", "--strict", "--connectivity-only")
 		})
+	}
+}
+
+// What was named meanwhile was packed under the lock, as much as that might be: pushes waited
+// for it, and what took too long failed, again and again.
+func TestNamedMeanwhileIsPackedWithoutTheLock(t *testing.T) {
+	for _, more := range []int{1, lateRounds, lateRounds + 1} {
+		f := fetcher(t, Config{})
+		dir := bare(t, nip34.SHA1)
+		main := packed(t, dir, nip34.ObjectID{}, "main")
+		git(t, dir, "update-ref", "refs/heads/main", main.String())
+		var old []nip34.ObjectID
+		for i := range more {
+			old = append(old, packed(t, dir, main, fmt.Sprint("old", i)))
+		}
+		gone := packed(t, dir, main, "gone")
+		k := keeping(t, f, dir)
+		k.later(15 * 24 * time.Hour)
+		var locked []bool // when each pack was made
+		f.packed = func(string) {
+			free := k.lock.TryLock()
+			if locked = append(locked, !free); free {
+				k.lock.Unlock()
+			}
+			if n := len(locked); n <= more {
+				git(t, dir, "update-ref", fmt.Sprint("refs/heads/again", n), old[n-1].String())
+			}
+		}
+		require.True(t, k.maintain().Pruned)
+		want := make([]bool, 1+more) // the first has what was named before
+		want[more] = more > lateRounds
+		require.Equal(t, want, locked)
+		for _, id := range old {
+			require.True(t, k.has(id))
+		}
+		require.False(t, k.has(gone))
+		git(t, dir, "fsck", "--strict", "--connectivity-only")
 	}
 }
 
@@ -614,4 +655,38 @@ func TestMaintenanceOfWhatHasMoved(t *testing.T) {
 		git(t, dir, "fsck", "--strict")
 	}
 	f.idle(t)
+}
+
+// goneBefore has a log go before it is opened, as that of a branch which a push deletes.
+type goneBefore struct {
+	osFiles
+	path string
+}
+
+func (g goneBefore) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
+	if name == g.path {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return g.osFiles.OpenFile(name, flag, mode)
+}
+
+// Logs are read without the lock as well: one that went meanwhile had the prune of a week fail.
+func TestALogThatGoesFailsNothing(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	main := packed(t, dir, nip34.ObjectID{}, "main")
+	git(t, dir, "update-ref", "refs/heads/main", main.String())
+	gone := packed(t, dir, main, "gone")
+	log := filepath.Join(dir, "logs", "refs", "heads", "other")
+	require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, "%s %s g <g> %d +0000\tx\n", gone, gone, time.Now().Unix()), 0o600))
+	f.files = goneBefore{path: log}
+	k := keeping(t, f, dir)
+	k.how.Prune, k.how.Grace = true, 0
+	require.True(t, k.maintain().Pruned)
+	require.NoFileExists(t, log)
+	require.True(t, k.has(main))
+	require.False(t, k.has(gone))
 }
