@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -77,7 +78,7 @@ func (p *Purgatory) again(ctx context.Context, g *group, r *repository) error {
 	}
 	g.states = slices.DeleteFunc(now.states, func(h heldState) bool { return unknown(h.entry) })
 	g.pulls = slices.DeleteFunc(now.pulls, func(h heldPull) bool { return unknown(h.entry) })
-	g.accepted, g.waiting, g.all, g.stored = now.accepted, now.waiting, now.all, now.stored
+	g.accepted, g.waiting, g.all, g.family, g.stored = now.accepted, now.waiting, now.all, now.family, now.stored
 	if e, waits := g.waiting[r.ref]; waits && unknown(e) {
 		p.touch(r.ref)
 		delete(g.waiting, r.ref)
@@ -108,7 +109,7 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository, sets []o
 	}
 	shared := false
 	for _, o := range g.sources(r) {
-		got, err := p.shareFrom(ctx, o, r, ids)
+		got, err := p.shareFrom(ctx, g, o, r, ids)
 		if err != nil {
 			// Another owner's repository must not keep this one from being dealt with, nor what
 			// only pull requests name have it taken for a slow one: anybody writes these.
@@ -123,7 +124,14 @@ func (p *Purgatory) share(ctx context.Context, g *group, r *repository, sets []o
 	if !shared {
 		return nil
 	}
-	return p.look(ctx, g, r, sets)
+	if err := p.look(ctx, g, r, sets); err != nil {
+		return err
+	}
+	if r.more && len(r.missingOf(sets)) < len(ids) {
+		p.touch(r.ref)
+		p.tell(look{identifier: r.ref.Identifier})
+	}
+	return nil
 }
 
 // missingOf returns what is missing of some objects, in order.
@@ -163,9 +171,9 @@ func (g *group) pulledWith(a, b filters.RepoRef) bool {
 	})
 }
 
-// shareFrom gives a repository those of ids that another one has. That one is not waited for:
-// somebody may have it locked who waits for this one.
-func (p *Purgatory) shareFrom(ctx context.Context, from filters.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+// shareFrom gives a repository those of ids that another one has, and for which there is
+// room. That one is not waited for: somebody may have it locked who waits for this one.
+func (p *Purgatory) shareFrom(ctx context.Context, g *group, from filters.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	p.mu.Lock()
 	lacks := setOf(p.needs[from.Identifier][from].ids)
 	p.mu.Unlock()
@@ -187,12 +195,84 @@ func (p *Purgatory) shareFrom(ctx context.Context, from filters.RepoRef, r *repo
 	if ids, err = p.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
+	if ids, err = p.withRoom(ctx, g, r, dir, ids); err != nil || len(ids) == 0 {
+		return false, err
+	}
 	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.share(ctx, dir, r.dir, ids) })
 	if err != nil {
 		return false, err
 	}
 	p.step("shared")
+	if r.came == nil {
+		r.came = make(map[nip34.ObjectID]struct{})
+	}
+	maps.Copy(r.came, setOf(ids))
 	return true, nil
+}
+
+// withRoom returns those of ids, which are in the folder of another repository, that a state
+// names or a pull request that could have a ref: what came for one that can have none would
+// lie here for nobody.
+func (p *Purgatory) withRoom(ctx context.Context, g *group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, err error) {
+	if p.git.weigher == nil {
+		return ids, nil
+	}
+	decided := setOf(idsOf(g.decided(r)))
+	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.refs.At)))
+	if err != nil {
+		return nil, err
+	}
+	ids = slices.Clone(ids)
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // who has little time left is not always the same
+	sum := int64(0)                                                            // of those that have room, which need it together
+	for _, id := range ids {
+		_, room := decided[id]
+		if !room {
+			var bytes int64
+			if bytes, room, err = p.pullWithRoom(ctx, g, r, dir, id, both, sum); err != nil {
+				return nil, err
+			}
+			if room {
+				sum += bytes
+			}
+		}
+		if room {
+			out = append(out, id)
+		}
+	}
+	r.more = r.more || sum > 0 && len(out) < len(ids)
+	slices.SortFunc(out, compareIDs)
+	return out, nil
+}
+
+// pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
+// another repository, and how many bytes that brings, besides what both have, and more that
+// come with it.
+func (p *Purgatory) pullWithRoom(ctx context.Context, g *group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
+	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
+		bytes, err = p.git.weigh(ctx, dir, tip, both)
+		return err
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil || errors.Is(err, ErrCrowded):
+		return 0, false, err
+	default: // it takes long, or something that it needs is not there: nothing else waits for that
+		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, printable(r.ref.String()), keyError, printable(err.Error()))
+		return 0, false, nil
+	}
+	for _, h := range g.pulls {
+		if room || h.pull.Tip != tip || !slices.Contains(h.pull.Repos, r.ref) {
+			continue
+		}
+		if room, err = p.hasRoom(ctx, r, h.pull, bytes+more); err != nil {
+			return 0, false, err
+		}
+	}
+	if !room {
+		p.stats.drop("pull_refs")
+	}
+	return bytes, room, nil
 }
 
 // othersShare is the time that one look spends on other repositories. Who lists somebody
@@ -278,6 +358,13 @@ func (p *Purgatory) alignOne(ctx context.Context, g *group, r *repository) error
 				return err
 			}
 			r.refs = r.refs.apply(changes, head)
+		}
+		// That is one step, and no ref is what it should not be if we are killed: it needs no journal.
+		if head := g.unborn(r); !head.IsZero() {
+			if err := p.git.Align(ctx, r.dir, nil, head); err != nil {
+				return fmt.Errorf("setting the unborn branch: %w", err)
+			}
+			r.refs = r.refs.apply(nil, head)
 		}
 		// Data of its own makes an announcement one to be released.
 		if r.active = r.active || r.refs.hasState(); r.active == before {

@@ -75,6 +75,15 @@ func TestWhatIsFetchedHasACeiling(t *testing.T) {
 		wait(time.Hour)
 		require.True(t, w.relay.has(small))
 		require.EqualValues(t, 100, b.came)
+		require.Len(t, w.git.Calls(), 2)
+		require.False(t, w.relay.has(s))
+		b.set(5000)
+		wait(time.Hour)
+		require.Len(t, w.git.Calls(), 2, "there is not enough")
+		b.set(20_000) // what is reserved only to ask is not given back here
+		wait(time.Hour)
+		require.True(t, w.relay.has(s), "there is room now")
+		require.Len(t, w.git.Calls(), 3)
 	})
 }
 

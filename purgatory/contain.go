@@ -76,6 +76,15 @@ func (r containedRelay) Announcements(ctx context.Context, identifier string) (_
 	return r.Relay.Announcements(ctx, identifier)
 }
 
+// Relatives implements [Related]; there are none if the other one does not.
+func (r containedRelay) Relatives(ctx context.Context, identifier string) (_ []*nip34.Announcement, err error) {
+	defer r.p.recovered(&err, ofRelay)
+	if of, is := r.Relay.(Related); is {
+		return of.Relatives(ctx, identifier)
+	}
+	return nil, nil
+}
+
 func (r containedRelay) States(ctx context.Context, identifier string) (_ []*nip34.State, err error) {
 	defer r.p.recovered(&err, ofRelay)
 	return r.Relay.States(ctx, identifier)

@@ -248,7 +248,7 @@ func testPanics(t *testing.T, where, op string) {
 	synctest.Test(t, func(t *testing.T) {
 		const times = 3
 		b := &bugs{op: op}
-		w := newWorld(t, purgatory.Config{})
+		w := newWorld(t, purgatory.Config{Membership: unanswered()})
 		w.host, w.repos, w.fetcher = buggyRelay{w.relay, b}, buggyRepos{w.git, b}, buggyGit{w.git, b}
 		w.state = buggyState{w.state, b}
 		w.observe = func(purgatory.Observation) { b.at("observe") }

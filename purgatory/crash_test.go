@@ -107,7 +107,7 @@ func (c *crashes) open() {
 		}
 		return nil
 	})
-	cfg := purgatory.Config{Observe: func(o purgatory.Observation) {
+	cfg := purgatory.Config{Membership: unanswered(), Observe: func(o purgatory.Observation) {
 		if e, ok := o.(purgatory.Ended); ok && e.Fate == purgatory.Released {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -229,7 +229,7 @@ func replaces(a, b *nostr.Event) bool {
 // checkRefs says whether the refs of a repository are those of the newest state that
 // is served, or of a newer one that is about to be.
 func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Announcement, stored []*nip34.State) {
-	members := nip34.MaintainerSet(a.Ref, all)
+	members := unanswered().Family(a.Ref.Identifier, all).Authority(a.Ref).Members()
 	var newest *nip34.State
 	for _, s := range stored {
 		if _, member := members[s.Ref.Owner]; member && (newest == nil || nip34.Newer(s.Version(), newest.Version())) {

@@ -96,6 +96,27 @@ func (g *group) changes(r *repository) (changes []RefChange, head nip34.RefName)
 	return changes, head
 }
 
+// unborn returns the default branch of a repository without any, if that is another one than
+// it has: that of the newest state which waits, so that who clones it begins on the right one.
+func (g *group) unborn(r *repository) (head nip34.RefName) {
+	if r.decides != nil || r.refs.hasState() {
+		return head
+	}
+	var newest *nip34.State
+	for _, h := range g.states {
+		if r.isMember(h.state.Ref.Owner) && !r.isUnfit(h.state) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+			newest = h.state
+		}
+	}
+	if newest == nil {
+		return head
+	}
+	if _, exists := newest.Refs[newest.HEAD]; !exists || newest.HEAD == r.refs.Head {
+		return head
+	}
+	return newest.HEAD
+}
+
 // ahead reports whether a push has made a ref what a state says that is newer than the
 // one that decides, and that waits for the rest of its data: it must not be moved back.
 func (g *group) ahead(r *repository, name nip34.RefName) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -22,14 +23,13 @@ import (
 func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
 	run(t, purgatory.Config{MaxPullBytes: 1000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
 		w.serveAlice()
-		comes := func(tip int, bytes int64) {
-			w.git.Size(object(tip), bytes)
-			w.git.Put(repoOf(alice), object(tip))
-		}
 		eve := 0
 		churn := func() {
-			comes(100+eve, 900-int64(eve)/10)
-			w.held(proposes(relaytest.NewKey(fmt.Sprint("eve", eve)), now(), 100+eve, "and another one"))
+			tip, bytes := 100+eve, 900-int64(eve)/10
+			w.git.Size(object(tip), bytes)
+			ev := proposes(relaytest.NewKey(fmt.Sprint("eve", eve)), now(), tip, "and another one")
+			w.held(ev)
+			w.pushFor(ev, bytes)
 			eve++
 		}
 		for range 5 {
@@ -41,9 +41,10 @@ func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
 		for i := range honest {
 			ev := proposes(relaytest.NewKey(fmt.Sprint("honest", i)), now(), 50+i, "honest")
 			began := time.Now()
-			comes(50+i, 600)
+			w.git.Size(object(50+i), 600)
 			w.held(ev)
 			for !w.hasRef(ev) && time.Since(began) < 3*time.Hour {
+				w.pushFor(ev, 600)
 				wait(10 * time.Second)
 				if time.Since(began)%time.Minute == 0 {
 					churn()
@@ -56,6 +57,75 @@ func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
 		require.Positive(t, w.p.Status().Dropped["pull_unswept"])
 		require.LessOrEqual(t, worst, 5*time.Minute)
 		require.LessOrEqual(t, w.p.Displaced(alice.PubKey()), int64(1000))
+	})
+}
+
+// What strangers' events name that wait was kept whatever it took up, and counted for nobody:
+// who had his data give way, and named it again, had any number of bytes in the repository.
+func TestWhatWaitsForRoomHasSo(t *testing.T) {
+	const most = 1000
+	run(t, purgatory.Config{MaxPullBytes: most, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		worst, pushed := int64(0), 0
+		for i := range 120 {
+			tip, bytes := 100+i, 900-int64(i)
+			w.git.Size(object(tip), bytes)
+			ev := proposes(relaytest.NewKey(fmt.Sprint("eve", i)), now(), tip, "and another one")
+			w.held(ev)
+			if w.pushFor(ev, bytes) == "" {
+				pushed++
+			}
+			wait(time.Second)
+			w.held(proposes(relaytest.NewKey(fmt.Sprint("mallory", i)), now(), tip-1, "what gave way"))
+			wait(time.Minute)
+			sum := int64(0)
+			for _, id := range w.git.Objects(repoOf(alice)) {
+				sum += w.git.Bytes(id)
+			}
+			worst = max(worst, sum)
+		}
+		t.Logf("at most %d bytes after %d pushes, where %d may have refs", worst, pushed, most)
+		require.Greater(t, pushed, 50)
+		// Refs, what has given way, and what counted for one that has gone and not yet for another.
+		require.LessOrEqual(t, worst, int64(3*most))
+		require.LessOrEqual(t, w.p.Displaced(alice.PubKey()), int64(most))
+	})
+}
+
+// What another repository had came for pull requests that could have no ref, and stayed for as
+// long as they waited.
+func TestWhatIsSharedHasRoom(t *testing.T) {
+	const most = 1000
+	run(t, purgatory.Config{MaxPullBytes: most, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		mallory := relaytest.NewKey("mallory")
+		w.relay.put(announce(mallory, now()-100), says(mallory, now()-100, "main", 1))
+		w.git.Put(repoOf(mallory), object(1))
+		w.git.Push(repoOf(mallory), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		both := func(by *relaytest.Key, tip int) *nostrEvent {
+			return by.Event(now(), filters.KindPullRequest, "for both", nostrTag{"a", repoOf(alice).String()},
+				nostrTag{"a", repoOf(mallory).String()}, nostrTag{"c", object(tip).String()})
+		}
+		size := func(of *relaytest.Key) (sum int64) {
+			for _, id := range w.git.Objects(repoOf(of)) {
+				sum += w.git.Bytes(id)
+			}
+			return sum
+		}
+		for i := range 20 {
+			w.git.Size(object(100+i), 900+int64(i))
+			w.git.Put(repoOf(mallory), object(100+i))
+			w.held(both(relaytest.NewKey(fmt.Sprint("eve", i)), 100+i))
+			wait(time.Second)
+		}
+		require.Greater(t, size(mallory), int64(10*most))
+		require.LessOrEqual(t, size(alice), int64(2*most))
+		w.git.Size(object(50), 10) // what is there beside that
+		w.git.Put(repoOf(mallory), object(50))
+		honest := both(dave, 50)
+		w.held(honest)
+		wait(time.Second)
+		require.True(t, w.hasRef(honest))
 	})
 }
 

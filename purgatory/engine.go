@@ -232,9 +232,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	if !waits {
 		e.arrivedPull(ctx, msg.event)
 	}
-	if e.p.cfg.Membership.Reciprocal {
-		e.left(author, msg.event)
-	}
+	e.left(author, msg.event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)

@@ -3,9 +3,14 @@ package purgatory
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
@@ -123,4 +128,56 @@ func (l *locks[K]) inUse() int {
 // Undo is what takes back a transaction, of which a part was done.
 func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
 	return newJournal(filters.RepoRef{}, Refs{Head: was}, changes, head).undo(now)
+}
+
+// AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
+// what they say: ctx is to be over. from is a server that was asked for a repository.
+func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from egress.URL) map[string]error {
+	a, _ := entryOf(announcement, false)
+	e, _ := entryOf(pull, false)
+	ref, f := e.Repos[0], p.engine.fetches
+	free := filters.RepoRef{Owner: ref.Owner, Identifier: "free"}
+	both := placeholder(free, e.ID)
+	both.Repos = append(both.Repos, ref)
+	slices.SortFunc(both.Repos, filters.RepoRef.Compare)
+	f.mu.Lock()
+	f.server(from.Authority).version.now++
+	f.repository(ref).version.now++
+	f.mu.Unlock()
+	var unlocks []func()
+	have := func(unlock func(), err error) {
+		if err == nil {
+			unlocks = append(unlocks, unlock)
+		}
+	}
+	have(p.writing.lock(context.Background(), a.ID))
+	have(p.writing.lock(context.Background(), e.ID))
+	have(p.storing.lock(context.Background(), e.ID))
+	have(p.naming.lock(context.Background(), both.Repos[1]))
+	have(f.writing.lock(context.Background(), serverKey(from.Authority)))
+	have(f.writing.lock(context.Background(), huntedKey(ref)))
+	defer func() {
+		for _, u := range unlocks {
+			u()
+		}
+	}()
+	held := both.Repos[1]
+	out := map[string]error{
+		"strike":          p.strike(ctx, e),
+		"rewrite":         p.rewrite(ctx, e.ID),
+		"forget":          p.forget(ctx, e, Released),
+		"save":            p.save(ctx, e),
+		"expire for good": p.expireForGood(ctx, e),
+		"expire softly":   p.expireSoftly(ctx, a),
+		"drop strays":     p.dropStrays(ctx, both),
+		"remove":          p.RemoveRepository(ctx, held),
+		"keep a server":   f.keepServer(ctx, from.Authority),
+		"keep a hunt":     f.keepHunted(ctx, ref),
+	}
+	_, out["settle"] = p.settle(ctx, held, causes{}, pullsShare)
+	_, out["join"] = p.join(ctx, ref, e.ID)
+	_, out["hold"] = p.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
+	pr, _ := nip34.ParsePullRequest(pull)
+	_, out["release"] = p.releasePull(ctx, &repository{ref: ref, active: true, found: setOf([]nip34.ObjectID{pr.Tip})}, heldPull{e, pr})
+	return out
 }

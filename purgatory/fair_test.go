@@ -42,7 +42,7 @@ func TestLockedRepositoryHoldsUpNobodyElse(t *testing.T) {
 
 // What one repository can't give is not what keeps another one from its own.
 func TestSharingFails(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.git.FailWith(func(op string) error {
 			if op == "share" {
 				return errors.New("out of memory")
@@ -67,7 +67,7 @@ func TestSharingFails(t *testing.T) {
 
 // Who decides is asked again after the objects were looked at, which may take minutes.
 func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now()
 		d := nostrTag{"d", "r"}
 		w.relay.put(
@@ -96,7 +96,7 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 // A state that moves the refs of several repositories is served when it has moved those
 // of one; the others stay queued, and need not wait for the hourly check.
 func TestStaysQueuedWhereItFailed(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now()
 		w.relay.put(announce(alice, at), alice.Event(at, filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", object(1).String()}),
 			bob.Event(at, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}))
@@ -121,7 +121,7 @@ func TestStaysQueuedWhereItFailed(t *testing.T) {
 // A state is served when those who follow it do, or after a moment: many may have to follow it,
 // and pushes may have their repositories locked. They follow later.
 func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		const others = 16
 		d := nostrTag{"d", "r"}
 		members := nostrTag{"maintainers", alice.Hex()}

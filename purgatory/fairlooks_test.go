@@ -344,7 +344,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprint("git tells kinds: ", told), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, purgatory.Config{})
+				w := newWorld(t, purgatory.Config{Membership: unanswered()})
 				if !told {
 					w.fetcher = struct {
 						purgatory.GitFetcher
@@ -395,8 +395,8 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 // Data that another repository had all along, and that needed nothing itself, was not
 // shared before the hourly check, and was hunted for meanwhile.
 func TestSharedWithWhoComesLater(t *testing.T) {
-	for _, reciprocal := range []bool{false, true} {
-		run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: reciprocal}}, func(t *testing.T, w *world) {
+	for _, oneSided := range []bool{false, true} {
+		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
 			d := nostrTag{"d", "r"}
 			w.relay.put(alice.Event(now()-100, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}), says(alice, now()-100, "main", 1))
 			w.git.Put(repoOf(alice), object(1))

@@ -154,7 +154,10 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 func (f *fetches) hasRoom(ctx context.Context, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
-	done, err := f.reserve(ctx, q.repo, q.pulls, 0)
+	f.mu.Lock()
+	bytes := f.memory.full(q)
+	f.mu.Unlock()
+	done, err := f.reserve(ctx, q.repo, q.pulls, bytes)
 	if err == nil {
 		done()
 	}
@@ -303,7 +306,8 @@ func (f *fetches) charge(q question, seen Fetched, complete bool) {
 func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
 	p := f.p
 	had := pl.quarantine != nil
-	if err := f.gather(ctx, pl, seen, want); err != nil {
+	came, err := f.gather(ctx, pl, seen, want)
+	if err != nil {
 		if !had {
 			f.discard(pl)
 		}
@@ -312,16 +316,17 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 		}
 		return hunt.Nothing, err
 	}
-	if seen.Missing == len(want) {
+	if len(came) == 0 {
 		return hunt.Partial, nil
 	}
-	if err := f.promote(ctx, pl, seen, want); err != nil {
+	if err := f.promote(ctx, pl, seen, came); err != nil {
 		return hunt.Nothing, err
 	}
 	found, err := p.settle(ctx, seen.Repo, causes{late: true}, p.cfg.Timeout/lockShare)
 	if err != nil {
 		p.touch(seen.Repo)
 	}
+	p.rations.unneeded(seen.Repo)
 	p.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[filters.RepoRef]bool{seen.Repo: true}}})
 	if err != nil {
 		return hunt.Partial, err
@@ -332,12 +337,12 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	return hunt.Partial, nil
 }
 
-// gather asks a server, and finds out what is missing after that.
-func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) error {
+// gather asks a server, and finds out what is missing after that. It returns what is not.
+func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	if pl.quarantine == nil {
 		q, err := f.quarantine(ctx, seen.Repo)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		pl.quarantine = q
 	}
@@ -347,17 +352,21 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 		if errors.Is(err, errSpoilt) {
 			f.discard(pl)
 		}
-		return err
+		return nil, err
 	}
 	f.p.step("fetched")
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
 	missing, err := pl.quarantine.Missing(ctx, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	seen.Missing = len(missing)
-	return nil
+	lacks := setOf(missing)
+	return slices.DeleteFunc(slices.Clone(want), func(id nip34.ObjectID) bool {
+		_, lacking := lacks[id]
+		return lacking
+	}), nil
 }
 
 // quarantine makes a quarantine beside a repository.
@@ -373,7 +382,7 @@ func (f *fetches) quarantine(ctx context.Context, ref filters.RepoRef) (Quaranti
 }
 
 // promote makes what came part of the repository, if anything of it may have a ref there.
-func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) error {
+func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
@@ -395,7 +404,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, wan
 	}
 	defer unlock()
 	q := pl.quarantine
-	switch room, soon, err := f.p.hasRoomFor(ctx, ref, dir, want, bytes); {
+	switch room, soon, err := f.p.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
 	case err != nil:
 		return err
 	case !room && soon:
@@ -417,6 +426,9 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, wan
 	}
 	f.p.step("promoted")
 	f.p.upkeep.brought(ref)
+	if pl.whose != (whose{}) {
+		f.p.rations.fetched(ref, bytes)
+	}
 	return nil
 }
 

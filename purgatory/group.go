@@ -19,7 +19,7 @@ import (
 // those that are looked at: a state may concern several of them.
 type group struct {
 	identifier string
-	membership nip34.Membership
+	family     *nip34.Family // who has a say in them
 	accepted   map[filters.RepoRef]*nip34.Announcement
 	waiting    map[filters.RepoRef]ledger.Entry // announcements that wait
 	all        []*nip34.Announcement            // the newest of each repository
@@ -61,6 +61,8 @@ type repository struct {
 	kinds   map[nip34.ObjectID]ObjectKind // of what is there
 	probed  bool                          // git can tell what is there
 	gained  bool                          // objects came to it in this look
+	came    map[nip34.ObjectID]struct{}   // those that did, from other repositories
+	more    bool                          // some did not, for which there may be room when these have refs
 	unfit   map[filters.EventID]struct{}  // states that can't be its refs
 	over    map[filters.EventID]struct{}  // pull requests that may have no ref; nil: none is looked at yet
 	// displaced are the refs of pull requests that give way.
@@ -103,7 +105,6 @@ func (p *Purgatory) gatherAll(ctx context.Context, identifier string) (*group, e
 func (p *Purgatory) announced(ctx context.Context, identifier string, late bool) (*group, error) {
 	g := &group{
 		identifier: identifier,
-		membership: p.cfg.Membership,
 		late:       late,
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
@@ -130,8 +131,30 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 	p.mu.Lock()
 	waiting := p.ledger.Announcements(identifier, false)
 	p.mu.Unlock()
-	err = p.sortAll(ctx, g, waiting)
+	if err = p.sortAll(ctx, g, waiting); err != nil {
+		return g, err
+	}
+	g.family, err = p.family(ctx, identifier, g.all)
 	return g, err
+}
+
+// family returns who has a say in the repositories of some announcements with an
+// identifier: that may take those of others, whose repositories are not ours.
+func (p *Purgatory) family(ctx context.Context, identifier string, ours []*nip34.Announcement) (*nip34.Family, error) {
+	all := slices.Clip(ours)
+	if of, is := p.relay.(Related); is {
+		relatives, err := of.Relatives(ctx, identifier)
+		if err != nil {
+			return nil, fmt.Errorf("reading announcements of others: %w", err)
+		}
+		now := time.Now()
+		for _, a := range relatives {
+			if !hasExpired(a.Event, now) {
+				all = append(all, a)
+			}
+		}
+	}
+	return p.cfg.Membership.Family(identifier, all), nil
 }
 
 // under returns the entries that may concern a repository of a group, each once, but for
@@ -254,7 +277,7 @@ func (g *group) sortAnnouncement(e ledger.Entry) error {
 
 func (g *group) repository(ref filters.RepoRef) *repository {
 	return &repository{
-		ref: ref, members: g.membership.Set(ref, g.all), active: g.accepted[ref] != nil,
+		ref: ref, members: g.family.Authority(ref).Members(), active: g.accepted[ref] != nil,
 		found: make(map[nip34.ObjectID]struct{}), missing: make(map[nip34.ObjectID]struct{}),
 		kinds: make(map[nip34.ObjectID]ObjectKind),
 	}

@@ -48,6 +48,14 @@ type Knower interface {
 	Has(ctx context.Context, id filters.EventID) (bool, error)
 }
 
+// Related is what a [Relay] may be able to do as well. Without it nobody has a say whose
+// announcement does not make a repository ours: a maintainer who serves it elsewhere.
+type Related interface {
+	// Relatives returns the stored announcements with this identifier that are not accepted
+	// ones: they make no repository ours, and say who agrees to maintain which.
+	Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error)
+}
+
 // PullLister is what a [Relay] may be able to do as well. With it, those who have no say in a
 // repository share the room for refs of pull requests in it: each has up to a hundred, all
 // have 5,000. Beyond it the oldest of an author give way to his new ones, then one of
@@ -205,7 +213,7 @@ type Prober interface {
 // strangers take up in a repository is bounded by Config.MaxPullBytes.
 type Weigher interface {
 	// Weigh returns how many bytes on the disk an object takes up with all that it needs,
-	// but for what others need as well. All are in the repository.
+	// but for what others need as well. All are in the repository, whose lock is not needed.
 	Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error)
 }
 
@@ -246,13 +254,17 @@ type Maintenance struct {
 	// Lock is Lock of [Repositories] for the repository. It is called several times.
 	Lock func(ctx context.Context) (dir string, unlock func(), err error)
 	// Keep returns objects that must not go, nor what they need, though no ref has them:
-	// what waiting events name. It is called under the lock.
+	// what those name who have a say. It is called under the lock, and without it.
 	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
+	// Choose returns more of them, and takes its time: what strangers' events name that
+	// wait, as far as there is room for it. It is called without the lock, and at most once:
+	// before it is looked for what nothing names. It may be nil.
+	Choose func(ctx context.Context, dir string) ([]nip34.ObjectID, error)
 	// Grace is how long objects stay that nothing names any more, Remember how long it
 	// counts as naming an object that a ref pointed to it.
 	Grace, Remember time.Duration
 	// Now has all of it done, whether or not it is worth its cost, and without grace:
-	// what no ref and nothing of Keep names is gone at the end.
+	// what no ref names, nor Keep or Choose, is gone at the end.
 	Now bool
 	// Prune has it looked for what nothing names though that was done lately. What was
 	// fetched an hour ago or earlier, and that nothing names by now, goes as well.

@@ -247,7 +247,8 @@ func victim() error {
 		}
 	}
 	cfg := purgatory.Config{
-		Hold: holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
+		Membership: unanswered(),
+		Hold:       holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
 		Observe: func(o purgatory.Observation) {
 			switch o := o.(type) {
 			case purgatory.Began:

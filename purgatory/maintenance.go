@@ -209,7 +209,7 @@ func (m *maintenance) mayPrune(ref filters.RepoRef, d displaced, now time.Time) 
 			return 0, false
 		}
 	}
-	if d.bytes <= 0 || now.Sub(last.began) < rest {
+	if d.bytes <= m.p.rations.little() || now.Sub(last.began) < rest {
 		return 0, false
 	}
 	return grace, true
@@ -261,9 +261,14 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 	defer cancel()
 	began := time.Now()
 	gone := p.rations.displacedIn(ref)
+	var waits map[filters.EventID]int64
 	how := Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
 		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
+		Choose: func(ctx context.Context, dir string) (ids []nip34.ObjectID, err error) {
+			ids, waits, err = p.rations.worthKeeping(ctx, ref, dir)
+			return ids, err
+		},
 
 		Grace: p.cfg.Grace, Remember: rememberRefs, Now: now,
 	}
@@ -275,10 +280,10 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if done.Pruned && gone.bytes > 0 {
-		left := p.rations.pruned(ref, began, gone.bytes, done.Unnamed)
+	if done.Pruned && (gone.bytes > 0 || len(waits) > 0) {
+		left := p.rations.pruned(ref, began, gone.bytes, done.Unnamed, waits)
 		m.pruned(ref, began, left)
-		if left < gone.bytes { // who waited for that has room
+		if done.Unnamed < gone.bytes { // who waited for that has room
 			p.touch(ref)
 			p.tell(look{identifier: ref.Identifier})
 		}
@@ -306,34 +311,50 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 	return done, err
 }
 
-// namedBy returns the objects that waiting events name, of those that concern a
-// repository, and the newest state that is stored, of which something may be missing.
+// namedBy returns the objects that events name of those who have a say in a repository:
+// what waits, and the newest state that is stored, of which something may be missing.
 func (p *Purgatory) namedBy(ctx context.Context, ref filters.RepoRef) (ids []nip34.ObjectID, err error) {
 	g, err := p.announced(ctx, ref.Identifier, false)
 	if err != nil {
 		return nil, err
 	}
-	if s := g.newestStored(g.repository(ref)); s != nil {
+	r := g.repository(ref)
+	if s := g.newestStored(r); s != nil {
 		ids = slices.Collect(maps.Values(s.Refs))
 	}
 	p.mu.Lock()
 	entries := p.ledger.Of(ref)
 	p.mu.Unlock()
 	for _, e := range entries {
-		switch e.Class {
-		case ledger.State:
+		switch {
+		case !r.isMember(e.Author):
+		case e.Class == ledger.State:
 			if s, err := nip34.ParseState(e.Event); err == nil {
-				for _, id := range s.Refs {
-					ids = append(ids, id)
-				}
+				ids = slices.AppendSeq(ids, maps.Values(s.Refs))
 			}
-		case ledger.PullRequest:
+		case e.Class == ledger.PullRequest:
 			if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
 				ids = append(ids, pr.Tip)
 			}
 		}
 	}
 	return ids, nil
+}
+
+// waitingPulls returns the pull requests that wait, of those of a repository.
+func (p *Purgatory) waitingPulls(ref filters.RepoRef) (pulls []*nip34.PullRequest) {
+	p.mu.Lock()
+	entries := p.ledger.Of(ref)
+	p.mu.Unlock()
+	for _, e := range entries {
+		if e.Class != ledger.PullRequest {
+			continue
+		}
+		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+			pulls = append(pulls, pr)
+		}
+	}
+	return pulls
 }
 
 // snapshot is what was done, at one moment.

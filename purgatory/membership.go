@@ -16,7 +16,7 @@ func (e *engine) left(author filters.PubKey, deletion *nostr.Event) {
 		if a.Kind == filters.KindAnnouncement && a.PubKey == author {
 			ref, _ := a.Repo()
 			e.p.touch(ref)
-			e.surveys.want(ref.Identifier, causes{})
+			e.surveys.want(ref.Identifier, causes{owners: map[filters.PubKey]bool{author: false}})
 		}
 	}
 }

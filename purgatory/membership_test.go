@@ -8,15 +8,15 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Where listings must be returned, what a maintainer says counts from when they return
-// it, and as long as they do.
-func TestReciprocalMembership(t *testing.T) {
-	run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: true}}, func(t *testing.T, w *world) {
+// What a maintainer says counts from when they list who lists them, and as long as they do.
+func TestWhatIsAnsweredCounts(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		listing := func(k, other *relaytest.Key, at nostr.Timestamp) *nostr.Event {
 			ev := announce(k, at, "good.example/r.git")
 			ev.Tags = append(ev.Tags, nostr.Tag{"maintainers", other.Hex()})
@@ -64,9 +64,9 @@ func TestReciprocalMembership(t *testing.T) {
 }
 
 // What nobody returned moves nothing, and waits for nothing in that repository.
-func TestReciprocalMembershipOfAStranger(t *testing.T) {
-	for _, reciprocal := range []bool{false, true} {
-		run(t, purgatory.Config{Membership: nip34.Membership{Reciprocal: reciprocal}}, func(t *testing.T, w *world) {
+func TestNobodyAnswered(t *testing.T) {
+	for _, oneSided := range []bool{false, true} {
+		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
 			a := announce(alice, now()-500, "good.example/r.git")
 			a.Tags = append(a.Tags, nostr.Tag{"maintainers", bob.Hex()})
 			alice.Sign(a)
@@ -75,9 +75,34 @@ func TestReciprocalMembershipOfAStranger(t *testing.T) {
 			s := says(bob, now(), "main", 2)
 			w.held(s)
 			wait(10 * time.Minute)
-			require.Equal(t, !reciprocal, w.relay.has(s))
-			require.Equal(t, reciprocal, len(w.git.RefsOf(repoOf(alice))) == 0)
-			require.Equal(t, reciprocal, len(w.git.Calls()) == 0)
+			require.Equal(t, oneSided, w.relay.has(s))
+			require.Equal(t, !oneSided, len(w.git.RefsOf(repoOf(alice))) == 0)
+			require.Equal(t, !oneSided, len(w.git.Calls()) == 0)
 		})
 	}
+}
+
+// Refs were moved for a maintainer who was removed while histories were walked, and stayed.
+func TestRemovedWhileItIsLookedAt(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		listing := func(k *relaytest.Key, at nostrTime, others ...string) *nostrEvent {
+			return k.Event(at, filters.KindAnnouncement, "", nostrTag{"d", "r"}, append(nostrTag{"maintainers"}, others...))
+		}
+		w.relay.put(listing(alice, now()-500, bob.PubKey().String()), listing(bob, now()-500, alice.PubKey().String()), says(bob, now()-50, "main", 2))
+		w.git.Put(repoOf(alice), object(2))
+		removed := false
+		w.git.FailWith(func(op string) error {
+			if op == "missing" && !removed {
+				removed = true
+				ev := listing(alice, now()-40)
+				w.relay.put(ev)
+				w.p.Arrived(ev)
+			}
+			return nil
+		})
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(2 * time.Minute)
+		require.True(t, removed)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+	})
 }

@@ -101,6 +101,9 @@ type lack struct {
 	times    int  // in a row
 	until    time.Time
 	passed   bool // it was asked for the rest since
+	// What it sends has no room where repositories take up all that they may: it is asked
+	// again as soon as there is room for so many bytes. Zero: it is not that.
+	full int64
 	// What it sends at once is beyond a limit: it is asked for one part of the objects only,
 	// of 2^halved, beginning with this one.
 	halved, from int
@@ -185,6 +188,15 @@ func (m *memory) lacking(now time.Time, q question) bool {
 	return ok && now.Before(l.until) && (l.hash == q.hash || l.whatever)
 }
 
+// full returns for how many bytes there must be room before a server is asked; zero if that
+// is not why it is not.
+func (m *memory) full(q question) int64 {
+	if l := m.lacks[q.repo][q.key()]; l.hash == q.hash {
+		return l.full
+	}
+	return 0
+}
+
 // refuses returns why a server is not to be asked now; empty if it is.
 func (m *memory) refuses(now time.Time, q question) string {
 	own, strangers := spent(m.repos, repoDay{q.repo, false}, now), spent(m.repos, repoDay{q.repo, true}, now)
@@ -194,7 +206,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
 		return "host_day"
 	}
-	if len(q.ids) == 0 || m.lacking(now, q) {
+	if len(q.ids) == 0 || m.lacking(now, q) && m.full(q) == 0 {
 		return "lacking"
 	}
 	return ""
@@ -238,6 +250,9 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 			l.halved--
 			m.remember(q, l)
 		}
+	case errors.Is(seen.Err, ErrFull):
+		l := m.lacks[q.repo][q.key()]
+		m.remember(q, lack{hash: q.hash, until: now.Add(day), full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart})
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
@@ -246,7 +261,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 			l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
 		}
 		l.from = q.next
-		l.passed = false
+		l.passed, l.full = false, 0
 		switch {
 		case q.several && seen.Err == nil: // it has something: of whom?
 			l.apart, l.from = true, 0

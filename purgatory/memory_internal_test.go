@@ -38,6 +38,7 @@ type plainLack struct {
 	passed       bool
 	halved, from int
 	apart        bool
+	full         int64
 }
 
 func (m *plainMemory) add(what string, bytes int64, now time.Time) {
@@ -105,10 +106,18 @@ func (m *plainMemory) refuses(now time.Time, q plainQuestion) string {
 	if m.spent(q.host, now) >= m.cfg.MaxHostDay {
 		return "host_day"
 	}
-	if len(q.all) == 0 || m.lacking(now, q) {
+	if len(q.all) == 0 || m.lacking(now, q) && m.full(q) == 0 {
 		return "lacking"
 	}
 	return ""
+}
+
+// full says for how much there must be room.
+func (m *plainMemory) full(q plainQuestion) int64 {
+	if l := m.lacks[q.key]; l != nil && l.of == fmt.Sprint(q.all) {
+		return l.full
+	}
+	return 0
 }
 
 // prefers says whether pull requests come first, and whether these, or the others, are asked
@@ -194,13 +203,17 @@ func (m *plainMemory) learn(now time.Time, q plainQuestion, seen Fetched) {
 		if l.halved > 0 {
 			l.halved--
 		}
+	case errors.Is(seen.Err, ErrFull):
+		m.lacks[q.key] = &plainLack{
+			of: fmt.Sprint(q.all), until: now.Add(24 * time.Hour), full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart,
+		}
 	case limit:
 		m.lacks[q.key] = &plainLack{whatever: true, until: now.Add(24 * time.Hour)}
 	case vain:
 		if l.whatever || l.of != fmt.Sprint(q.all) {
 			l = &plainLack{of: fmt.Sprint(q.all), halved: l.halved, from: l.from, apart: l.apart}
 		}
-		l.passed, l.from = false, q.next
+		l.passed, l.full, l.from = false, 0, q.next
 		switch {
 		case q.several && seen.Err == nil:
 			l.apart, l.from = true, 0
@@ -287,11 +300,14 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 		require.Equal(t, want.last, got.last)
 		why := plain.refuses(now, want)
 		require.Equal(t, why, m.refuses(now, got))
+		require.Equal(t, plain.full(want), m.full(got))
 		if why == "" {
 			seen := Fetched{Wanted: len(got.ids), Bytes: int64(rng.IntN(3) * rng.IntN(15))}
-			switch rng.IntN(6) {
+			switch rng.IntN(7) {
 			case 0:
 				seen.Err = ErrNotServed
+			case 6:
+				seen.Err = fmt.Errorf("%w: %w", ErrLimit, ErrFull)
 			case 1:
 				seen.Missing = seen.Wanted
 			case 2:

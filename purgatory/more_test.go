@@ -27,7 +27,7 @@ var errDisk = errors.New("input/output error")
 // and no ref was ever without its objects.
 func TestEveryFailureIsRetried(t *testing.T) {
 	for seed := range uint64(60) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 			rng, mishaps := rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(seed, 10))
 			failing, dice := true, make(chan int, 1)
 			dice <- 0
@@ -68,7 +68,7 @@ func TestEveryFailureIsRetried(t *testing.T) {
 // An announcement that waits for the data of a state which is served already was hunted
 // for three times, and then not before the next check: after its time was over.
 func TestAnnouncementWaitsForServedState(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
 		a := bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
@@ -215,7 +215,7 @@ func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 // More repositories with one identifier than are dealt with at once: the one whose
 // owner spoke comes first.
 func TestManyRepositories(t *testing.T) {
-	run(t, purgatory.Config{MaxRepositories: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered(), MaxRepositories: 1}, func(t *testing.T, w *world) {
 		d := nostrTag{"d", "r"}
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 		w.relay.put(bob.Event(now()-500, filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))

@@ -122,7 +122,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, purgatory.Config{})
+			w := newWorld(t, purgatory.Config{Membership: unanswered()})
 			for _, server := range []string{"a.example/r.git", "b.example/r.git"} {
 				w.git.Serve(clone(server), fetchtest.Server{}) // it is there, and has nothing
 			}

@@ -40,7 +40,7 @@ func (r *watchedRepos) Create(ctx context.Context, ref filters.RepoRef, format n
 // When the announcement of another repository went while that was aligned with a state
 // of ours, nothing that waited for it ever expired.
 func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.stop()
 		repos := &watchedRepos{Fake: w.git}
 		w.repos = repos

@@ -17,7 +17,7 @@ import (
 // Who has a say is asked again once the repositories are locked: what was read before
 // may be over.
 func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at, d := now()-500, nostrTag{"d", "r"}
 		w.relay.put(alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
 		w.git.Put(repoOf(alice), object(1))
@@ -93,7 +93,7 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 // Whose state comes last does not decide, but whose is newest: one that waited is not
 // allowed to undo what another maintainer said after it.
 func TestPromiseP34_OlderOfAnotherMaintainer(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(
 			alice.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
 			says(bob, now()-100, "main", 2),

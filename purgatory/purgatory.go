@@ -55,7 +55,9 @@ type Purgatory struct {
 	needs   map[string]map[filters.RepoRef]need   // by identifier, as of the last look
 	touched map[string]map[filters.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
 	touches uint64                                // numbers them
-	doubted map[filters.RepoRef]journal           // git failed while it moved their refs
+	// who waits for a look, and for which touch
+	settling map[filters.RepoRef]map[chan struct{}]uint64
+	doubted  map[filters.RepoRef]journal // git failed while it moved their refs
 	// branches and tags that pushes moved while a state waited, by identifier
 	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
 	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
@@ -103,17 +105,18 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 			Stay: cfg.Hold / stayShare, Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
 			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
-		needs:   make(map[string]map[filters.RepoRef]need),
-		touched: make(map[string]map[filters.RepoRef]uint64),
-		doubted: make(map[filters.RepoRef]journal),
-		pushed:  make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
-		served:  make(map[filters.EventID]map[filters.RepoRef]struct{}),
-		pinned:  make(map[filters.EventID]int),
-		looks:   make(map[filters.RepoRef]struct{}),
-		ending:  make(map[filters.EventID]struct{}),
-		walked:  make(map[filters.RepoRef]walked),
-		takes:   make(map[filters.EventID]time.Time),
-		unfit:   make(map[filters.RepoRef]map[filters.EventID]struct{}),
+		needs:    make(map[string]map[filters.RepoRef]need),
+		touched:  make(map[string]map[filters.RepoRef]uint64),
+		settling: make(map[filters.RepoRef]map[chan struct{}]uint64),
+		doubted:  make(map[filters.RepoRef]journal),
+		pushed:   make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
+		served:   make(map[filters.EventID]map[filters.RepoRef]struct{}),
+		pinned:   make(map[filters.EventID]int),
+		looks:    make(map[filters.RepoRef]struct{}),
+		ending:   make(map[filters.EventID]struct{}),
+		walked:   make(map[filters.RepoRef]walked),
+		takes:    make(map[filters.EventID]time.Time),
+		unfit:    make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
 	p.rations = newRations(p, relay)
@@ -177,22 +180,36 @@ func (p *Purgatory) announcements(identifier string, soft bool) (out []*nip34.An
 
 // Authorised returns the newest state that decides about the refs of a repository,
 // stored or waiting, whether or not its objects are here: what a push must match. It
-// is nil if there is none.
+// is nil if there is none. One that no repository can be does not count while it waits.
 func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
 	g, err := p.gather(ctx, ref, false)
 	if err != nil {
 		return nil, err
 	}
-	members := p.cfg.Membership.Set(ref, g.all)
-	r := &repository{ref: ref, members: members}
+	r := &repository{ref: ref, members: g.family.Authority(ref).Members()}
 	p.recallUnfit(g, r)
 	newest := g.newestStored(r)
 	for _, h := range g.states {
-		if _, refused := r.unfit[h.state.ID]; !refused && r.isMember(h.state.Ref.Owner) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+		if !r.isUnfit(h.state) && r.isMember(h.state.Ref.Owner) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
 			newest = h.state
 		}
 	}
 	return newest, nil
+}
+
+// Announced returns the announcement of a repository, stored or waiting, and who has a say in
+// it; nil if there is none.
+func (p *Purgatory) Announced(ctx context.Context, ref filters.RepoRef) (a *nip34.Announcement, members map[filters.PubKey]struct{}, err error) {
+	g, err := p.gather(ctx, ref, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, one := range g.all {
+		if one.Ref == ref && (a == nil || nip34.Newer(one.Version(), a.Version())) {
+			a = one
+		}
+	}
+	return a, g.family.Authority(ref).Members(), nil
 }
 
 // PullRequest returns the pull request, or update of one, with this id that waits;

@@ -256,7 +256,7 @@ func TestRefusedPushWhoseEventComes(t *testing.T) {
 // A push to one repository is no reason to look at that of another owner who lists the
 // first as a maintainer, and is as it should be.
 func TestPushConcernsNoOtherRepository(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.stop()
 		locked := make(map[filters.RepoRef]int)
 		var mu sync.Mutex

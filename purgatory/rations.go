@@ -39,16 +39,21 @@ type rations struct {
 	mu sync.Mutex
 	// guarded by mu
 	weights map[filters.RepoRef]weighed
-	// displaced is what had a ref and has none any more, but may still be on the disk, in
-	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart it
-	// is forgotten, and goes when its time has come.
+	// displaced is what pull requests need that have no ref, but may be on the disk, in
+	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart what
+	// had one and has none any more is forgotten, and goes when its time has come.
 	displaced map[filters.RepoRef]displaced
 }
 
-// displaced is what has given way in a repository.
+// displaced is what has given way in a repository, or waits there.
 type displaced struct {
 	bytes int64
 	since time.Time // that is still there
+	// fetched is what of that came for pull requests, and no ref was found to need yet.
+	fetched int64
+	// waits is what came of that for pull requests that had no room by then, and what was kept
+	// when it was looked for what nothing names: each is to have a ref as soon as there is room.
+	waits map[filters.EventID]int64
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
@@ -105,6 +110,12 @@ type asked struct {
 	bytes int64 // that each may bring; -1: it is here, and can be weighed
 }
 
+// asks reports whether a pull request is to have a ref for which there must be room.
+func (a asked) asks(pr *nip34.PullRequest) bool {
+	_, has := a.refs.At[nip34.EventRef(pr.ID)]
+	return !has && !a.isMember(pr.Author)
+}
+
 // answered is what becomes of that.
 type answered struct {
 	over    map[filters.EventID]struct{} // of those that were asked for, and of others
@@ -121,11 +132,7 @@ const weighShare = time.Second
 // judge says which pull requests may have a ref, and whose ref must go for that.
 func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	out := answered{over: make(map[filters.EventID]struct{})}
-	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool {
-		_, member := a.members[pr.Author]
-		_, has := a.refs.At[nip34.EventRef(pr.ID)]
-		return member || has
-	})
+	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool { return !a.asks(pr) })
 	if len(a.pulls) == 0 {
 		return out, nil
 	}
@@ -178,13 +185,17 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 // much is of how many bytes that have given way a repository is rid at once.
 func (x *rations) much() int64 { return max(x.p.cfg.MaxPullBytes/2, 1) }
 
+// little is what is worth no look at all objects of a repository: packs have headers, and
+// servers send a little more than they are asked for. It goes in its turn.
+func (x *rations) little() int64 { return x.p.cfg.MaxPullBytes / 64 }
+
 // waitsForPrune reports whether pull requests that take up anything must wait until what
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
 func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) bool {
-	there := x.displacedIn(a.ref).bytes
+	there := x.displacedBut(a, out.weighed.of, over)
 	most := x.p.cfg.MaxPullBytes
-	if there == 0 || there < most && there+out.leaves <= most {
+	if there <= x.little() || there < most && there+out.leaves <= most {
 		return false
 	}
 	x.p.upkeep.displaced(a.ref)
@@ -245,6 +256,72 @@ func (x *rations) displacedIn(ref filters.RepoRef) displaced {
 	return x.displaced[ref]
 }
 
+// displacedBut returns how much of that there is besides what pull requests wait with, or
+// has just come for them, that are to have a ref now.
+func (x *rations) displacedBut(a asked, weights map[filters.EventID]int64, over []filters.EventID) int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d := x.displaced[a.ref]
+	bytes, need := d.bytes, int64(0)
+	for _, pr := range a.pulls {
+		if slices.Contains(over, pr.ID) {
+			continue
+		}
+		if waits, is := d.waits[pr.ID]; is {
+			bytes -= waits
+		} else {
+			need += weights[pr.ID]
+		}
+	}
+	return max(bytes-min(need, d.fetched), 0)
+}
+
+// fetched notes what has come to a repository for pull requests, before it is known what of
+// that they need. The rest nobody needs, or not yet.
+func (x *rations) fetched(ref filters.RepoRef, bytes int64) {
+	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d := x.displaced[ref]
+	if d.bytes == 0 {
+		d.since = time.Now()
+	}
+	d.bytes += bytes
+	d.fetched += bytes
+	x.setDisplaced(ref, d)
+}
+
+// unneeded has it be a repository's turn if much of what was fetched is needed by nobody.
+func (x *rations) unneeded(ref filters.RepoRef) {
+	if x.displacedIn(ref).bytes >= x.much() {
+		x.p.upkeep.displaced(ref)
+	}
+}
+
+// placed notes that a pull request has a ref, which takes up weight, and waits for none any
+// more.
+func (x *rations) placed(ref filters.RepoRef, id filters.EventID, weight int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d, known := x.displaced[ref]
+	if !known {
+		return
+	}
+	bytes, waits := d.waits[id]
+	if !waits {
+		bytes = min(weight, d.fetched)
+		d.fetched -= bytes
+	}
+	delete(d.waits, id)
+	if d.bytes = max(0, d.bytes-bytes); d.bytes == 0 {
+		delete(x.displaced, ref)
+		return
+	}
+	x.displaced[ref] = d
+}
+
 // displace notes that bytes have given way in a repository.
 func (x *rations) displace(ref filters.RepoRef, bytes int64) {
 	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
@@ -254,35 +331,193 @@ func (x *rations) displace(ref filters.RepoRef, bytes int64) {
 	d, known := x.displaced[ref]
 	if !known {
 		d.since = time.Now()
-		if len(x.displaced) >= maxUpkeep {
-			for other := range x.displaced { // any: it goes all the same, later
-				delete(x.displaced, other)
-				break
-			}
-		}
 	}
 	d.bytes += bytes
-	x.displaced[ref] = d
+	x.setDisplaced(ref, d)
 	x.mu.Unlock()
 	if d.bytes >= x.much() {
 		x.p.upkeep.displaced(ref)
 	}
 }
 
-// pruned notes that it was looked for what had given way, was bytes, and that so many of
-// what nothing names are left; it returns what is on the disk of what gave way.
-func (x *rations) pruned(ref filters.RepoRef, began time.Time, was, unnamed int64) (left int64) {
+// came notes what has come to a repository for pull requests that have no room for a ref.
+func (x *rations) came(ref filters.RepoRef, waits map[filters.EventID]int64) {
+	if len(waits) == 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
+		return
+	}
+	more := int64(0)
+	x.mu.Lock()
+	d := x.displaced[ref]
+	d.waits = maps.Clone(d.waits)
+	if d.waits == nil {
+		d.waits = make(map[filters.EventID]int64)
+	}
+	for id, bytes := range waits {
+		if _, again := d.waits[id]; !again && bytes > 0 {
+			d.waits[id] = bytes
+			more += bytes
+		}
+	}
+	if more > 0 {
+		if d.bytes == 0 {
+			d.since = time.Now()
+		}
+		more = min(more, 2*x.p.cfg.MaxPullBytes) // what takes long to be weighed counts for much
+		counted := min(more, d.fetched)
+		d.fetched -= counted
+		d.bytes += more - counted
+		x.setDisplaced(ref, d)
+	}
+	x.mu.Unlock()
+	if more > 0 && d.bytes >= x.much() {
+		x.p.upkeep.displaced(ref)
+	}
+}
+
+// setDisplaced is called with mu held.
+func (x *rations) setDisplaced(ref filters.RepoRef, d displaced) {
+	if _, known := x.displaced[ref]; !known && len(x.displaced) >= maxUpkeep {
+		for other := range x.displaced { // any: it goes all the same, later
+			delete(x.displaced, other)
+			break
+		}
+	}
+	x.displaced[ref] = d
+}
+
+// pruned notes that it was looked for what had given way, was bytes, that so many of what
+// nothing names are left, and what was kept of what waits; it returns what is on the disk of
+// all that.
+func (x *rations) pruned(ref filters.RepoRef, began time.Time, was, unnamed int64, waits map[filters.EventID]int64) (left int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d, known := x.displaced[ref]
-	if !known {
+	if !known && was > 0 {
 		return 0 // it has left meanwhile
 	}
 	left = max(0, d.bytes-was) + min(was, unnamed)
-	if x.displaced[ref] = (displaced{left, began}); left == 0 {
-		delete(x.displaced, ref)
+	for _, bytes := range waits {
+		left += bytes
 	}
+	if left == 0 {
+		delete(x.displaced, ref)
+		return 0
+	}
+	x.setDisplaced(ref, displaced{bytes: left, since: began, waits: waits})
 	return left
+}
+
+// chooseMost is how long it waits in all for places in which git may run to choose what is
+// kept: nobody waits for that, and no lock is held.
+const chooseMost = 10 * time.Minute
+
+// worthKeeping returns what strangers' pull requests name that wait and whose data is here,
+// as far as they would have a ref if there were nothing but what has one, and what each
+// takes up. What can't be weighed in the time that there is has no room. The lock of the
+// repository, which is in dir, is not needed.
+func (x *rations) worthKeeping(ctx context.Context, ref filters.RepoRef, dir string) ([]nip34.ObjectID, map[filters.EventID]int64, error) {
+	waiting := x.p.waitingPulls(ref)
+	if len(waiting) == 0 {
+		return nil, nil, nil
+	}
+	a, err := x.p.ask(ctx, ref, dir, waiting, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	waiting = slices.DeleteFunc(inTurns(waiting), func(pr *nip34.PullRequest) bool {
+		return !a.asks(pr) || pr.Tip.Format() != a.refs.Format
+	})
+	a.watch = stopwatch.New(chooseMost, ErrCrowded)
+	var weights weighed
+	for fits := false; !fits; {
+		if weights, err = x.weighWaiting(ctx, &a, waiting); err != nil {
+			return nil, nil, err
+		}
+		over, err := x.chooseWaiting(ctx, a, weights)
+		if err != nil {
+			return nil, nil, err
+		}
+		waiting = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool {
+			_, is := over[pr.ID]
+			return is
+		})
+		fits = len(waiting) == len(a.pulls) // else others may need what those do that go
+	}
+	var tips []nip34.ObjectID
+	waits := make(map[filters.EventID]int64)
+	for _, pr := range a.pulls {
+		tips = append(tips, pr.Tip)
+		waits[pr.ID] = weights.of[pr.ID]
+	}
+	return tips, waits, nil
+}
+
+// weighWaiting weighs pull requests that have no ref, and has those be asked for whose data
+// is here.
+func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.PullRequest) (weighed, error) {
+	var tips []nip34.ObjectID
+	for _, pr := range waiting {
+		tips = append(tips, pr.Tip)
+	}
+	tips, err := x.p.git.has(ctx, a.dir, tips)
+	if err != nil {
+		return weighed{}, err
+	}
+	a.pulls, a.bytes = nil, -1
+	weights, err := x.weigh(ctx, *a)
+	if err != nil {
+		return weighed{}, err
+	}
+	here := setOf(tips)
+	but := slices.Collect(maps.Values(a.refs.At))
+	for _, pr := range waiting {
+		if _, is := here[pr.Tip]; !is {
+			continue
+		}
+		bytes := int64(0)
+		if x.p.git.weigher != nil {
+			bytes, err = x.weighOne(ctx, *a, pr.Tip, but, a.left()/2)
+		}
+		switch {
+		case err == nil:
+			weights.of[pr.ID] = bytes
+			a.pulls = append(a.pulls, pr)
+			but = append(but, pr.Tip)
+		case ctx.Err() != nil || errors.Is(err, ErrCrowded):
+			return weighed{}, err
+		default: // something that it needs is not here: to keep it is of no use
+			x.p.cfg.Logger.Debug("what waits could not be weighed", keyRepo, printable(a.ref.String()), keyError, printable(err.Error()))
+		}
+	}
+	return weights, nil
+}
+
+// chooseWaiting returns which of the pull requests that are asked for would have no ref.
+func (x *rations) chooseWaiting(ctx context.Context, a asked, weights weighed) (map[filters.EventID]struct{}, error) {
+	if x.lister != nil {
+		over, err := x.choose(ctx, a, &weights)
+		return setOf(over), err
+	}
+	known := make(map[filters.EventID]*nip34.PullRequest)
+	for _, pr := range a.pulls {
+		known[pr.ID] = pr
+	}
+	return setOf(ration.Over(x.pulls(a, known, weights.of), x.limits())), nil
+}
+
+// inTurns orders pull requests so that each author's newest come first, then each one's second.
+func inTurns(pulls []*nip34.PullRequest) []*nip34.PullRequest {
+	slices.SortFunc(pulls, func(a, b *nip34.PullRequest) int {
+		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), a.ID.Compare(b.ID))
+	})
+	had := make(map[filters.PubKey]int)
+	turn := make(map[filters.EventID]int)
+	for _, pr := range pulls {
+		turn[pr.ID] = had[pr.Author]
+		had[pr.Author]++
+	}
+	slices.SortStableFunc(pulls, func(a, b *nip34.PullRequest) int { return cmp.Compare(turn[a.ID], turn[b.ID]) })
+	return pulls
 }
 
 // forget is for a repository that is not here any more: nobody looks for what gave way there,
@@ -306,8 +541,8 @@ func (x *rations) crowded() (refs []filters.RepoRef) {
 	return refs
 }
 
-// Displaced returns how many bytes had the refs of pull requests in repositories of an
-// owner, have none any more, and may still be on the disk until these are maintained.
+// Displaced returns how many bytes are for pull requests in repositories of an owner that
+// have no ref any more, or none yet, and may be on the disk until these are maintained.
 func (p *Purgatory) Displaced(owner filters.PubKey) (bytes int64) {
 	p.rations.mu.Lock()
 	defer p.rations.mu.Unlock()
@@ -369,8 +604,7 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]filt
 		return nil, err
 	}
 	pulls := x.pulls(a, known, weights.of)
-	limits := ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.MaxPullBytes}
-	ids := ration.Over(pulls, limits)
+	ids := ration.Over(pulls, x.limits())
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -390,7 +624,11 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]filt
 	if err := x.reweigh(ctx, a, pulls, weights); err != nil {
 		return nil, err
 	}
-	return ration.Over(pulls, limits), nil
+	return ration.Over(pulls, x.limits()), nil
+}
+
+func (x *rations) limits() ration.Limits {
+	return ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.MaxPullBytes}
 }
 
 // list returns the pull requests that have or want a ref, as far as they are here, by id.
@@ -585,6 +823,15 @@ func (x *rations) note(a asked, out answered) {
 	if len(out.gone) > 0 {
 		x.displace(a.ref, out.leaves)
 	}
+	for _, pr := range a.pulls {
+		if _, over := out.over[pr.ID]; !over {
+			weight := out.weighed.of[pr.ID]
+			if a.bytes >= 0 { // a push brings it
+				weight = 0
+			}
+			x.placed(a.ref, pr.ID, weight)
+		}
+	}
 	if a.bytes >= 0 { // what a push brings is weighed when it is here
 		for _, pr := range a.pulls {
 			if _, has := a.refs.At[nip34.EventRef(pr.ID)]; !has {
@@ -616,13 +863,21 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 			pulls = append(pulls, h.pull)
 		}
 	}
+	came := p.cameTo(r)
 	a := asked{r, pulls, -1}
-	out, err := p.rations.judge(ctx, a)
+	out, waits, err := p.rations.judgeAll(ctx, a)
 	if errors.Is(err, ErrCrowded) { // it is no fault of the repository's that they wait
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
-		r.over = make(map[filters.EventID]struct{})
+		r.over, waits = make(map[filters.EventID]struct{}), make(map[filters.EventID]int64)
 		for _, pr := range pulls {
 			r.over[pr.ID] = struct{}{}
+			if a.asks(pr) {
+				waits[pr.ID] = 1
+			}
+		}
+		for id := range came(pulls, waits) { // nobody knows how much it is: so that it is looked for
+			p.rations.came(r.ref, map[filters.EventID]int64{id: p.rations.much()})
+			break
 		}
 		return nil
 	}
@@ -630,8 +885,62 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 		return err
 	}
 	p.rations.note(a, out)
+	p.rations.came(r.ref, came(pulls, waits))
 	r.over, r.displaced = out.over, out.gone
 	return nil
+}
+
+// cameTo returns what leaves of pull requests, and what they take up, those whose data has
+// come since the repository was looked at before.
+func (p *Purgatory) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[filters.EventID]int64) map[filters.EventID]int64 {
+	p.mu.Lock()
+	lacked := setOf(p.needs[r.ref.Identifier][r.ref].ids)
+	p.mu.Unlock()
+	return func(pulls []*nip34.PullRequest, bytes map[filters.EventID]int64) map[filters.EventID]int64 {
+		out := make(map[filters.EventID]int64)
+		for _, pr := range pulls {
+			_, before := lacked[pr.Tip]
+			_, now := r.came[pr.Tip]
+			if w, waits := bytes[pr.ID]; waits && (before || now) {
+				out[pr.ID] = w
+			}
+		}
+		return out
+	}
+}
+
+// judgeAll judges pull requests whose data is here, again without those that have no room,
+// until all others have: what two of them need counted for one. It returns what those take
+// up together that have none.
+func (x *rations) judgeAll(ctx context.Context, a asked) (answered, map[filters.EventID]int64, error) {
+	waits := make(map[filters.EventID]int64)
+	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool { return !a.asks(pr) })
+	var first map[filters.EventID]int64 // in which each byte counts once
+	for unswept := false; ; {
+		out, err := x.judge(ctx, a)
+		if err != nil {
+			return out, nil, err
+		}
+		unswept = unswept || out.unswept
+		if first == nil {
+			first = maps.Clone(out.weighed.of)
+		}
+		rest := slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool {
+			_, over := out.over[pr.ID]
+			if over {
+				waits[pr.ID] = first[pr.ID]
+			}
+			return over
+		})
+		if len(rest) == 0 || len(rest) == len(a.pulls) {
+			for id := range waits {
+				out.over[id] = struct{}{}
+			}
+			out.unswept = unswept
+			return out, waits, nil
+		}
+		a.pulls = rest
+	}
 }
 
 // hasRoom reports whether a pull request could have a ref that brings so much.
@@ -655,24 +964,25 @@ func (p *Purgatory) ask(ctx context.Context, ref filters.RepoRef, dir string, pu
 }
 
 // hasRoomFor reports whether anything that was fetched for a repository may be in it, with
-// the lock of it: all is of use but what only pull requests name that may have no ref. soon
-// says that there is none only until what has given way is gone.
-func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, want []nip34.ObjectID, bytes int64) (room, soon bool, err error) {
+// the lock of it: all is of use but what only pull requests name that may have no ref, and
+// what came for some that wait no more. soon says that there is none only until what has
+// given way is gone, or that nobody asks any more.
+func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
 	p.mu.Lock()
 	states := p.needs[ref.Identifier][ref].states
 	entries := p.ledger.Of(ref)
 	p.mu.Unlock()
-	if slices.ContainsFunc(want, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
+	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
 		return true, false, nil
 	}
 	var pulls []*nip34.PullRequest
 	for _, e := range entries {
-		if pr := p.PullRequest(e.ID); pr != nil && slices.Contains(want, pr.Tip) {
+		if pr := p.PullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
 			pulls = append(pulls, pr)
 		}
 	}
 	if len(pulls) == 0 {
-		return true, false, nil
+		return !forPulls, forPulls, nil
 	}
 	a, err := p.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {

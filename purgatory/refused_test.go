@@ -53,7 +53,7 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 // Where no state is stored nothing says what the refs were before: those go that a refused
 // one says, in all repositories that it was for.
 func TestRefusedStateLeavesNothing(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
 			return k.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
 		}

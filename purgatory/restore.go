@@ -106,6 +106,7 @@ func (p *Purgatory) touchNow(ref filters.RepoRef) {
 
 // untouch forgets that a repository was touched, unless it was again. mu is held.
 func (p *Purgatory) untouch(ref filters.RepoRef, number uint64) {
+	p.lookedAt(ref, number)
 	if of := p.touched[ref.Identifier]; of[ref] == number {
 		delete(of, ref)
 		if len(of) == 0 {

@@ -68,7 +68,7 @@ const crowdShare = 6
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if histories were not walked within
 // share, which is time of git in this repository, whatever it has to wait for others.
-func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes, share time.Duration) (found, error) {
+func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes, share time.Duration) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	done, err := p.naming.lock(ctx, ref)
@@ -77,7 +77,7 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 	}
 	defer done()
 	number := p.looking(ref)
-	defer p.looked(ref)
+	defer func() { p.looked(ref, number, err) }()
 	g, r, err := p.open(ctx, ref, why.late)
 	if err != nil {
 		p.touch(ref) // what waited for it may be released without it
@@ -105,11 +105,14 @@ func (p *Purgatory) looking(ref filters.RepoRef) (number uint64) {
 	return p.touched[ref.Identifier][ref]
 }
 
-// looked notes that the look is over.
-func (p *Purgatory) looked(ref filters.RepoRef) {
+// looked notes that the look is over. One that had too little time is gone on with at once.
+func (p *Purgatory) looked(ref filters.RepoRef, number uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.looks, ref)
+	if err != nil && !errors.Is(err, errLong) {
+		p.lookedAt(ref, number)
+	}
 }
 
 // settleLocked is settle while the repository is locked.

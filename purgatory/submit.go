@@ -330,8 +330,12 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 		if err != nil {
 			return e, fmt.Errorf("reading announcements: %w", err)
 		}
+		family, err := p.family(ctx, ref.Identifier, served)
+		if err != nil {
+			return e, err
+		}
 		if e.Class == ledger.State {
-			e.Trusted = p.cfg.Membership.Includes(e.Author, served)
+			e.Trusted = family.Maintains(e.Author, nip34.Owners(served))
 			return e, nil
 		}
 		if !slices.ContainsFunc(served, func(a *nip34.Announcement) bool { return a.Ref == ref }) {
@@ -340,7 +344,7 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 		if e.For == (filters.PubKey{}) {
 			e.For = ref.Owner
 		}
-		if _, e.Trusted = p.cfg.Membership.Set(ref, served)[e.Author]; e.Trusted {
+		if e.Trusted = family.Authority(ref).Has(e.Author); e.Trusted {
 			return e, nil
 		}
 	}
@@ -403,8 +407,13 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 			all = append(all, a)
 		}
 	}
+	family, err := p.family(ctx, identifier, all)
+	if err != nil {
+		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
+		family = p.cfg.Membership.Family(identifier, all)
+	}
 	for _, e := range entries {
-		if _, member := p.cfg.Membership.Set(e.Repos[0], all)[state.Author]; member {
+		if family.Authority(e.Repos[0]).Has(state.Author) {
 			p.sign(ctx, e.Repos[0], true)
 		}
 	}
@@ -460,6 +469,53 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 	p.touch(ref)
 	p.tell(look{identifier: ref.Identifier, why: causes{gained: map[filters.RepoRef]bool{ref: true}}})
 	return errors.Join(errs...)
+}
+
+// Settled waits until a repository was looked at for what was told of it before, or ctx ends,
+// whose error it wraps: what a push has made complete is served then, and its default branch
+// and the other repositories of those who have a say in it are what they say. That such a look
+// fails is not waited for: it is made again by and by.
+func (p *Purgatory) Settled(ctx context.Context, ref filters.RepoRef) error {
+	p.mu.Lock()
+	number, told := p.touched[ref.Identifier][ref]
+	if !told {
+		p.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	if p.settling[ref] == nil {
+		p.settling[ref] = make(map[chan struct{}]uint64)
+	}
+	p.settling[ref][done] = number
+	p.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.notSettling(ref, done)
+		return fmt.Errorf("waiting for a look at a repository: %w", context.Cause(ctx))
+	}
+}
+
+// lookedAt tells those who wait for what a repository was touched for, up to a number. It is
+// called with mu held.
+func (p *Purgatory) lookedAt(ref filters.RepoRef, number uint64) {
+	for done, since := range p.settling[ref] {
+		if since <= number {
+			close(done)
+			p.notSettling(ref, done)
+		}
+	}
+}
+
+// notSettling forgets somebody who waits. It is called with mu held.
+func (p *Purgatory) notSettling(ref filters.RepoRef, done chan struct{}) {
+	delete(p.settling[ref], done)
+	if len(p.settling[ref]) == 0 {
+		delete(p.settling, ref)
+	}
 }
 
 // pushedFor keeps data for an event that is not stored. If that has waited in vain before,

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -169,14 +168,14 @@ func (v *view) affects(r *repository) bool {
 }
 
 // answered reports whether a repository may have gained or lost a maintainer by what one
-// of those that are listed said: they decide themselves where listings must be returned.
+// of those that are listed said.
 func (v *view) answered(ref filters.RepoRef) bool {
-	if !v.membership.Reciprocal || len(v.touched) == 0 {
+	if len(v.why.owners) == 0 {
 		return false
 	}
-	listed := nip34.MaintainerSet(ref, v.all)
-	for o := range v.touched {
-		if _, ok := listed[o.Owner]; ok {
+	listed := v.family.Wanted([]filters.PubKey{ref.Owner})
+	for owner := range v.why.owners {
+		if _, ok := listed[owner]; ok {
 			return true
 		}
 	}

@@ -289,7 +289,7 @@ func TestTrapS2_SubmitDoesNotWait(t *testing.T) {
 // P12: an event moves refs where its author is a maintainer when they move, directly
 // or through another one, and nowhere else.
 func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now() - 500
 		d := nostrTag{"d", "r"}
 		w.relay.put(

@@ -227,10 +227,10 @@ func (r *repository) notThere(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.kinds[id] != 0 })
 }
 
-// isUnfit reports whether git would refuse a state: it has before, or a branch of it is
-// no commit.
+// isUnfit reports whether git would refuse a state: it has before, a branch of it is no
+// commit, or what it says is no object at all.
 func (r *repository) isUnfit(s *nip34.State) bool {
-	if _, refused := r.unfit[s.ID]; refused {
+	if _, refused := r.unfit[s.ID]; refused || s.Impossible > 0 {
 		return true
 	}
 	for name, id := range s.Refs {

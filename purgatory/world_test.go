@@ -318,3 +318,7 @@ type (
 )
 
 type nostrTime = nostr.Timestamp
+
+// unanswered has whoever is listed have a say, so that tests of other things need not have
+// everybody agree.
+func unanswered() nip34.Membership { return nip34.Membership{OneSided: true} }

@@ -112,6 +112,13 @@ func (f *Fake) Size(id nip34.ObjectID, bytes int64) {
 	f.sizes[id] = bytes
 }
 
+// Bytes returns what an object takes up.
+func (f *Fake) Bytes(id nip34.ObjectID) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sizes[id]
+}
+
 func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 	if kind, told := f.kinds[id]; told {
 		return kind
@@ -600,11 +607,22 @@ func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done pu
 	if err != nil {
 		return done, err
 	}
+	unlock()
+	var chosen []nip34.ObjectID
+	if how.Choose != nil {
+		if chosen, err = how.Choose(ctx, dir); err != nil {
+			return done, err
+		}
+	}
+	if dir, unlock, err = how.Lock(ctx); err != nil {
+		return done, err
+	}
 	defer unlock()
 	keep, err := how.Keep(ctx)
 	if err != nil {
 		return done, err
 	}
+	keep = append(keep, chosen...)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("maintain"); err != nil {

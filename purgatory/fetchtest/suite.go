@@ -246,8 +246,9 @@ func testMaintain(t *testing.T, s Setup) {
 	}
 	s.bring(t, s.Second)
 	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	var choose []nip34.ObjectID
 	maintain := func(now bool, keep ...nip34.ObjectID) {
-		locked := 0
+		locked, chosen := 0, 0
 		_, err := m.Maintain(t.Context(), purgatory.Maintenance{
 			Lock: func(context.Context) (string, func(), error) {
 				locked++
@@ -255,19 +256,30 @@ func testMaintain(t *testing.T, s Setup) {
 				return s.Dir, func() { locked-- }, nil
 			},
 			Keep: func(context.Context) ([]nip34.ObjectID, error) {
-				require.Equal(t, 1, locked, "under the lock")
 				return keep, nil
+			},
+			Choose: func(_ context.Context, dir string) ([]nip34.ObjectID, error) {
+				require.Zero(t, locked, "without the lock")
+				require.Equal(t, s.Dir, dir)
+				chosen++
+				return choose, nil
 			},
 			Grace: time.Hour, Remember: time.Hour, Now: now,
 		})
 		require.NoError(t, err)
 		require.Zero(t, locked)
+		require.LessOrEqual(t, chosen, 1)
 	}
 	maintain(false)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "within its grace")
 	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
 	maintain(true, s.Second, s.Absent)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was to be kept")
+	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	choose = []nip34.ObjectID{s.Absent, s.Second}
+	maintain(true)
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was chosen")
+	choose = nil
 	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
 	main := mustRef(t, "refs/heads/main")
 	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))

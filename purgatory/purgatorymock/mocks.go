@@ -302,6 +302,69 @@ func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, filters.EventID)
 	return c
 }
 
+// MockRelated is a mock of Related interface.
+type MockRelated struct {
+	ctrl     *gomock.Controller
+	recorder *MockRelatedMockRecorder
+	isgomock struct{}
+}
+
+// MockRelatedMockRecorder is the mock recorder for MockRelated.
+type MockRelatedMockRecorder struct {
+	mock *MockRelated
+}
+
+// NewMockRelated creates a new mock instance.
+func NewMockRelated(ctrl *gomock.Controller) *MockRelated {
+	mock := &MockRelated{ctrl: ctrl}
+	mock.recorder = &MockRelatedMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockRelated) EXPECT() *MockRelatedMockRecorder {
+	return m.recorder
+}
+
+// Relatives mocks base method.
+func (m *MockRelated) Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Relatives", ctx, identifier)
+	ret0, _ := ret[0].([]*nip34.Announcement)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Relatives indicates an expected call of Relatives.
+func (mr *MockRelatedMockRecorder) Relatives(ctx, identifier any) *MockRelatedRelativesCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Relatives", reflect.TypeOf((*MockRelated)(nil).Relatives), ctx, identifier)
+	return &MockRelatedRelativesCall{Call: call}
+}
+
+// MockRelatedRelativesCall wrap *gomock.Call
+type MockRelatedRelativesCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRelatedRelativesCall) Return(arg0 []*nip34.Announcement, arg1 error) *MockRelatedRelativesCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRelatedRelativesCall) Do(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockPullLister is a mock of PullLister interface.
 type MockPullLister struct {
 	ctrl     *gomock.Controller

@@ -113,6 +113,49 @@ func TestSyncRefs(t *testing.T) {
 	synced, broken = nil, ""
 	require.NoError(t, SyncRefs(dir, nil, sync))
 	require.Empty(t, synced)
+	// Each folder fails in each way: one that has gone, or where a file is by now, holds nothing.
+	for _, why := range []struct {
+		err  error
+		told bool
+	}{{fault, true}, {fs.ErrNotExist, false}, {syscall.ENOTDIR, false}, {syscall.EIO, true}} {
+		for n := 1; ; n++ {
+			calls := 0
+			err := SyncRefs(dir, names, func(string) error {
+				if calls++; calls == n {
+					return &fs.PathError{Op: "sync", Err: why.err}
+				}
+				return nil
+			})
+			if calls < n {
+				require.NoError(t, err)
+				require.Equal(t, 12, calls, "each folder once: five of refs, as many of logs, and the two above")
+				break
+			}
+			if !why.told {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, why.err)
+			}
+		}
+	}
+	var of []string // of one ref
+	require.NoError(t, SyncRefs(dir, names[:1], func(folder string) error {
+		name, err := filepath.Rel(dir, folder)
+		of = append(of, name)
+		return err
+	}))
+	require.ElementsMatch(t, append(all, "logs", "."), of)
+	for _, err := range []error{nil, fault} {
+		require.Equal(t, err, SyncPacks(dir, func(folder string) error {
+			require.Equal(t, filepath.Join(dir, "objects", "pack"), folder)
+			return err
+		}))
+	}
+}
+
+// What old programs left in honest repositories is named once each.
+func TestOldFaults(t *testing.T) {
+	require.Equal(t, []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"}, OldFaults())
 }
 
 // What a ref was is in the log of HEAD when it has gone, with what it was before, as far

@@ -1,0 +1,287 @@
+package purgatory
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// What an event of each kind must say is what makes it one that can wait: without it, it is
+// refused, and it is not read from a disk either.
+func TestMalformedEventsAreNone(t *testing.T) {
+	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
+	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
+	for kind, tags := range map[int]nostr.Tags{
+		filters.KindAnnouncement: {d}, filters.KindState: {d},
+		filters.KindPullRequest: {a, c}, filters.KindPullRequestUpdate: {a, c},
+	} {
+		whole, err := entryOf(signedBy(kind, "", tags...), false)
+		require.NoError(t, err, kind)
+		for i := range tags {
+			without := append(append(nostr.Tags{}, tags[:i]...), tags[i+1:]...)
+			ev := signedBy(kind, "", without...)
+			_, err := entryOf(ev, false)
+			require.Error(t, err, kind)
+			require.NotErrorIs(t, err, errNotOurs, kind)
+			id, err := filters.ParseEventID(ev.ID)
+			require.NoError(t, err)
+			text, err := json.Marshal(record{Class: whole.Class, Event: ev, Seen: time.Unix(1, 0), Deadline: time.Unix(2, 0)})
+			require.NoError(t, err)
+			_, err = decode(id, text)
+			require.ErrorIs(t, err, errRecord, kind)
+			answer, err := (&Purgatory{}).Submit(t.Context(), ev, false)
+			require.NoError(t, err)
+			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
+		}
+	}
+	answer, err := (&Purgatory{}).Submit(t.Context(), signedBy(1, "hello"), false)
+	require.NoError(t, err)
+	require.Equal(t, Answer{Decision: Pass}, answer)
+}
+
+// Lists of repositories on the disk are read up to the longest that can be written, and no
+// text is taken for a repository that is none.
+func TestReposOfARecord(t *testing.T) {
+	list := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, filters.RepoRef{Owner: filters.PubKey{1}, Identifier: fmt.Sprint(i)}.String())
+		}
+		return out
+	}
+	for n, fits := range map[int]bool{0: true, 1: true, 2 * ledger.MaxPushed: true, 2*ledger.MaxPushed + 1: false} {
+		refs, err := refsIn(list(n))
+		if require.Equal(t, fits, err == nil, n); fits {
+			require.Len(t, refs, n)
+			require.Equal(t, list(n), texts(refs)[:n:n])
+		} else {
+			require.ErrorIs(t, err, errRecord)
+		}
+	}
+	for _, e := range entriesToKeep(t) {
+		data, err := encode(e)
+		require.NoError(t, err)
+		var r record
+		require.NoError(t, json.Unmarshal(data, &r))
+		for what, spoil := range map[string]func(r *record){
+			"repo":   func(r *record) { r.Repo = "none" },
+			"repos":  func(r *record) { r.Repos = append(r.Repos, "none") },
+			"strays": func(r *record) { r.Strays = append(r.Strays, "none") },
+		} {
+			spoilt := r
+			spoil(&spoilt)
+			data, err := json.Marshal(spoilt)
+			require.NoError(t, err)
+			if _, err = decode(e.ID, data); e.Class == ledger.Placeholder || what == "strays" {
+				require.ErrorIs(t, err, errRecord, what)
+			} else {
+				require.NoError(t, err, "of no meaning for others")
+			}
+		}
+	}
+}
+
+// A hash that was kept is read if it is one, and only then.
+func TestHashesOfARecord(t *testing.T) {
+	var to [4]byte
+	for s, ok := range map[string]bool{"01020304": true, "0102030": false, "010203045": false, "0102030405": false, "0102030g": false, "": false} {
+		err := decodeHex(to[:], s)
+		require.Equal(t, ok, err == nil, s)
+		if !ok {
+			require.ErrorIs(t, err, errRecord)
+		}
+	}
+	require.Equal(t, "01020304", hex.EncodeToString(to[:]))
+}
+
+// The engine is told of so much at once. Beyond that it is told that it must look at everything,
+// once; what it has started itself always has room.
+func TestInboxIsBounded(t *testing.T) {
+	p := &Purgatory{inbox: newInbox()}
+	for n := range maxInbox {
+		p.tell(n)
+	}
+	dropped, _ := p.stats.byName()
+	require.Empty(t, dropped)
+	p.tell("more")
+	p.tell("more")
+	p.inbox.put("ours")
+	dropped, _ = p.stats.byName()
+	require.EqualValues(t, 2, dropped["inbox"])
+	items, lost := p.inbox.take()
+	require.True(t, lost)
+	require.Len(t, items, maxInbox+1)
+	require.Equal(t, "ours", items[maxInbox])
+	items, lost = p.inbox.take()
+	require.False(t, lost)
+	require.Empty(t, items)
+}
+
+// So many servers have metrics of their own; the others share a label, and each is counted
+// where it began.
+func TestServersWithMetricsOfTheirOwn(t *testing.T) {
+	var s stats
+	var ends []func()
+	for range 2 {
+		for n := range maxDomains + 3 {
+			ends = append(ends, s.request(fmt.Sprintf("%d.example", n)))
+		}
+	}
+	got := s.domains()
+	require.Len(t, got, maxDomains+1)
+	require.Equal(t, domainStats{inFlight: 2, requests: 2}, got[fmt.Sprintf("%d.example", maxDomains-1)])
+	require.Equal(t, domainStats{inFlight: 6, requests: 6}, got[otherDomains])
+	for _, end := range ends {
+		end()
+	}
+	for domain, d := range s.domains() {
+		require.Zero(t, d.inFlight, domain)
+		require.Positive(t, d.requests, domain)
+	}
+}
+
+// What waits with its data here counts until it has a ref, and not for itself.
+func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
+	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p.git.maintainer = noMaintainer{}
+	p.upkeep = newMaintenance(p)
+	x := newRations(p, nil)
+	p.rations = x
+	one, other := &nip34.PullRequest{ID: filters.EventID{1}}, &nip34.PullRequest{ID: filters.EventID{2}}
+	ref := filters.RepoRef{Identifier: "r"}
+	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
+	x.placed(ref, one.ID, 99)
+	require.Empty(t, x.displaced)
+	x.displace(ref, 30)
+	began := time.Now()
+	require.EqualValues(t, 5+7+10, x.pruned(ref, began, 30, 5, map[filters.EventID]int64{one.ID: 7, other.ID: 10}))
+	require.Equal(t, began, x.displacedIn(ref).since)
+	require.EqualValues(t, 22, x.displacedBut(asks(), nil, nil))
+	require.EqualValues(t, 15, x.displacedBut(asks(one), nil, nil))
+	require.EqualValues(t, 12, x.displacedBut(asks(one, other), nil, []filters.EventID{one.ID}))
+	require.EqualValues(t, 5, x.displacedBut(asks(one, other), nil, nil))
+	x.placed(ref, one.ID, 99)
+	x.placed(ref, one.ID, 99)
+	require.EqualValues(t, 15, x.displacedIn(ref).bytes)
+	x.placed(ref, other.ID, 99)
+	require.EqualValues(t, 5, x.displacedIn(ref).bytes)
+	require.Zero(t, x.pruned(ref, began, 5, 0, nil))
+	require.EqualValues(t, 3, x.pruned(ref, began, 0, 9, map[filters.EventID]int64{one.ID: 3}), "after a restart")
+	x.placed(ref, one.ID, 99)
+	require.Empty(t, x.displaced)
+}
+
+// What is fetched counts but for what refs are found to need, or waits of it, once each.
+func TestWhatIsFetchedCountsOnce(t *testing.T) {
+	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p.git.maintainer = noMaintainer{}
+	p.upkeep = newMaintenance(p)
+	x := newRations(p, nil)
+	p.rations = x
+	ref := filters.RepoRef{Identifier: "r"}
+	one, other := &nip34.PullRequest{ID: filters.EventID{1}}, &nip34.PullRequest{ID: filters.EventID{2}}
+	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
+	x.displace(ref, 3)
+	x.fetched(ref, 0)
+	x.fetched(ref, 40)
+	require.EqualValues(t, 43, x.displacedIn(ref).bytes)
+	weights := map[filters.EventID]int64{one.ID: 10, other.ID: 50}
+	require.EqualValues(t, 33, x.displacedBut(asks(one), weights, nil))
+	require.EqualValues(t, 3, x.displacedBut(asks(one, other), weights, nil))
+	require.EqualValues(t, 33, x.displacedBut(asks(one, other), weights, []filters.EventID{other.ID}))
+	x.placed(ref, one.ID, 10)
+	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
+	x.came(ref, map[filters.EventID]int64{other.ID: 20})
+	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
+	require.EqualValues(t, 13, x.displacedBut(asks(other), weights, nil))
+	x.placed(ref, filters.EventID{3}, 15)
+	require.EqualValues(t, 23, x.displacedIn(ref).bytes, "no more than has come")
+	x.came(ref, map[filters.EventID]int64{{4}: 7})
+	require.EqualValues(t, 30, x.displacedIn(ref).bytes)
+	p.cfg.NoMaintenance = true
+	x.fetched(ref, 5)
+	require.EqualValues(t, 30, x.displacedIn(ref).bytes)
+}
+
+// Pull requests are weighed so that nobody's many keep others' from that.
+func TestInTurns(t *testing.T) {
+	var pulls, want []*nip34.PullRequest
+	for _, p := range []struct {
+		author byte
+		at     int64
+	}{{1, 90}, {2, 50}, {3, 10}, {1, 80}, {2, 40}, {1, 70}, {1, 60}} { // as they should be
+		want = append(want, &nip34.PullRequest{
+			ID: filters.EventID{byte(p.at)}, Author: filters.PubKey{p.author}, CreatedAt: nostr.Timestamp(p.at),
+		})
+	}
+	for _, i := range rand.Perm(len(want)) {
+		pulls = append(pulls, want[i])
+	}
+	require.Equal(t, want, inTurns(pulls))
+	same := []*nip34.PullRequest{{ID: filters.EventID{2}}, {ID: filters.EventID{1}}}
+	require.Equal(t, filters.EventID{1}, inTurns(same)[0].ID)
+}
+
+// noMaintainer is git that has repositories put in order, as far as anybody asks here.
+type noMaintainer struct{ Maintainer }
+
+// What has given way is counted in so many repositories at most, and for none that has left.
+func TestDisplacedIsBounded(t *testing.T) {
+	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p.git.maintainer = noMaintainer{}
+	p.upkeep = newMaintenance(p)
+	x := newRations(p, nil)
+	p.rations = x
+	refs := make([]filters.RepoRef, maxUpkeep+2)
+	for i := range refs {
+		refs[i].Owner = filters.PubKey{byte(i), byte(i >> 8), byte(i >> 16)}
+		x.displace(refs[i], 1)
+	}
+	require.Len(t, x.displaced, maxUpkeep)
+	last := refs[len(refs)-1]
+	require.EqualValues(t, 1, x.displacedIn(last).bytes)
+	x.displace(last, 2)
+	require.Len(t, x.displaced, maxUpkeep, "it is one of them")
+	require.EqualValues(t, 3, x.displacedIn(last).bytes)
+	x.displace(last, 0)
+	x.displace(last, -1)
+	require.EqualValues(t, 3, x.displacedIn(last).bytes)
+	require.EqualValues(t, 2, x.pruned(last, time.Now(), 3, 2, nil))
+	require.EqualValues(t, 2, x.displacedIn(last).bytes)
+	require.Zero(t, x.pruned(last, time.Now(), 2, 0, nil))
+	require.Zero(t, x.pruned(last, time.Now(), 0, 5, nil), "nothing was displaced")
+	require.Zero(t, x.pruned(last, time.Now(), 1, 5, map[filters.EventID]int64{{1}: 7}), "it has left")
+	require.NotContains(t, x.displaced, last)
+	require.Empty(t, x.crowded())
+	x.displace(last, 49)
+	require.Empty(t, x.crowded())
+	x.displace(last, 1)
+	require.Equal(t, []filters.RepoRef{last}, x.crowded(), "half of what pull requests may take up")
+	p.cfg.NoMaintenance = true
+	x.displace(refs[0], 50)
+	require.Len(t, x.crowded(), 1, "nobody would say that it is gone")
+}
+
+// Weights are remembered of so many repositories.
+func TestWeightsAreBounded(t *testing.T) {
+	p := &Purgatory{}
+	x := newRations(p, nil)
+	for n := range maxWalked + 2 {
+		r := &repository{ref: filters.RepoRef{Identifier: fmt.Sprint(n)}}
+		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[filters.EventID]int64{{1}: 5}}})
+		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[filters.EventID]int64{{1}: 6}}})
+	}
+	require.Len(t, x.weights, maxWalked)
+	require.EqualValues(t, 6, x.weights[filters.RepoRef{Identifier: fmt.Sprint(maxWalked + 1)}].of[filters.EventID{1}])
+	require.NotContains(t, x.weights, filters.RepoRef{})
+}

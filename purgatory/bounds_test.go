@@ -1,0 +1,282 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// metrics are the numbers by name and first label.
+func (w *world) metrics() map[string]float64 {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(w.t, reg.Register(w.p.Collector("g")))
+	families, err := reg.Gather()
+	require.NoError(w.t, err)
+	out := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// When so much is told while the engine is busy that nothing more has room, nothing is missed:
+// it looks at all that waits. That is counted, as is what panics.
+func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Put(repoOf(alice))
+		busy := make(chan struct{})
+		began := make(chan struct{}, 1)
+		w.observe = func(o purgatory.Observation) {
+			if _, incomplete := o.(purgatory.Incomplete); incomplete {
+				select {
+				case began <- struct{}{}:
+					<-busy
+				default:
+				}
+			}
+		}
+		s := says(alice, now(), "main", 2)
+		w.held(s)
+		wait(time.Minute)
+		require.Len(t, began, 1, "the engine is busy")
+		other := dave.Event(now(), filters.KindDeletion, "", nostrTag{"e", s.ID})
+		for range 20_000 {
+			w.p.Arrived(other)
+		}
+		w.git.Push(repoOf(alice), nil, object(2))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		require.False(t, w.relay.has(s))
+		close(busy)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		dropped := w.p.Status().Dropped["inbox"]
+		require.Positive(t, dropped)
+		require.EqualValues(t, dropped, w.metrics()["g_purgatory_dropped_total inbox"], "%v", w.metrics())
+		w.observe = func(purgatory.Observation) { panic("observer") }
+		w.held(says(alice, now()+1, "main", 9))
+		wait(time.Second)
+		require.Positive(t, w.p.Status().Panics["observer"])
+		require.EqualValues(t, w.p.Status().Panics["observer"], w.metrics()["g_purgatory_panics_total observer"])
+		w.observe = nil
+	})
+}
+
+// What is read of hunting has as many places as what is kept of it; the rest is counted, and
+// goes.
+func TestWhatIsKeptOfHuntingIsBounded(t *testing.T) {
+	for most := 1; most <= 4; most++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, purgatory.Config{MaxKept: most})
+			soon := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+			for i := range 3 {
+				for key, value := range map[string]string{
+					fmt.Sprint("purgatory/server/", i): fmt.Sprintf(`{"server":"%d.example:443","last":%q,"failures":1,"broken_until":%q}`, i, soon, soon),
+					fmt.Sprint("purgatory/hunted/", i): fmt.Sprintf(`{"repo":"30617:%s:%d","attempts":1,"next":%q}`, alice.PubKey(), i, soon),
+				} {
+					_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
+					require.NoError(t, err)
+				}
+			}
+			w.start()
+			st := w.p.Status()
+			require.Zero(t, st.Unreadable)
+			require.EqualValues(t, 2*max(0, 3-most), st.Dropped["kept"], most)
+			require.Len(t, w.kept(), 2*min(3, most))
+			w.stop()
+		})
+	}
+}
+
+// An operator's call is refused while something is being fetched, and while the disk fails; then
+// it is made again.
+func TestRemoveRepositoryInUse(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		slow := serving(2)
+		slow.Delay = time.Minute
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.git.Serve(clone("a.example/r.git"), slow)
+		w.git.Put(repoOf(alice), object(1))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		w.held(says(alice, now(), "main", 2))
+		wait(30 * time.Second)
+		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), purgatory.ErrInUse)
+		require.True(t, w.git.Has(repoOf(alice)))
+		wait(10 * time.Minute)
+		w.git.FailWith(func(op string) error {
+			if op == "depart" {
+				return errDisk
+			}
+			return nil
+		})
+		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), errDisk)
+		require.True(t, w.git.Has(repoOf(alice)))
+		w.git.FailWith(nil)
+		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)))
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// An announcement waits no more when a newer one of the same is served.
+func TestServedAnnouncementReplacesAnOlderOneThatWaits(t *testing.T) {
+	for newer, waits := range map[bool]int{true: 0, false: 1} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			old := announce(alice, now()-50)
+			w.held(old)
+			wait(time.Second)
+			at := now() - 60
+			if newer {
+				at = now() - 40
+			}
+			a := announce(alice, at)
+			w.relay.put(a)
+			w.p.Arrived(a)
+			wait(time.Second)
+			st := w.p.Status()
+			require.Equal(t, newer, st.Replaced == 1, newer)
+			require.Zero(t, st.Announcements)
+			require.Equal(t, 1-waits == 0, w.relay.has(old), "what is newer is stored")
+		})
+	}
+}
+
+// Others having all places says nothing about a pull request: it waits. One that takes long to
+// weigh has no room.
+func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func() error
+		over bool
+	}{
+		"others have all places": {func() error { return fmt.Errorf("weighing: %w", purgatory.ErrCrowded) }, false},
+		"it takes long": {func() error {
+			time.Sleep(time.Minute)
+			return context.DeadlineExceeded
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.serveAlice()
+				w.git.FailWith(func(op string) error {
+					if op == "weigh" {
+						return c.fail()
+					}
+					return nil
+				})
+				p := proposes(carol, now(), 2, "")
+				w.held(p)
+				own := proposes(alice, now(), 3, "")
+				w.held(own)
+				wait(5 * time.Minute)
+				require.False(t, w.hasRef(p))
+				require.Equal(t, c.over, w.hasRef(own), "who has a say needs no room")
+				require.Equal(t, c.over, w.p.Status().Dropped["pull_refs"] > 0)
+				w.git.FailWith(nil)
+				wait(10 * time.Minute)
+				require.True(t, w.hasRef(p))
+				require.True(t, w.hasRef(own))
+			})
+		})
+	}
+}
+
+// Git that can't weigh or say what is there cheaply: refs are made and go all the same, and
+// nothing counts as given way.
+func TestGitThatCanOnlyFetch(t *testing.T) {
+	run(t, purgatory.Config{Membership: unanswered(), PlaceholderHold: time.Minute}, func(t *testing.T, w *world) {
+		w.stop()
+		w.fetcher = struct {
+			purgatory.GitFetcher
+			purgatory.Maintainer
+			purgatory.Sharer
+		}{w.git, w.git, w.git}
+		w.start()
+		w.serveAlice()
+		w.git.Size(object(2), 5<<30)
+		for i := range 102 {
+			w.stored(proposes(carol, now()-1000+nostrTime(i), 2, fmt.Sprint(i)))
+		}
+		late := proposes(carol, now(), 3, "late")
+		w.held(late)
+		wait(time.Second)
+		require.True(t, w.hasRef(late))
+		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
+		require.Zero(t, w.p.Displaced(alice.PubKey()))
+		w.pushed(repoOf(alice), refOf(pull(dave, repoOf(alice), 7, filters.KindPullRequest)), object(7))
+		require.Equal(t, 101, w.pullRefs(repoOf(alice)))
+		wait(10 * time.Minute)
+		require.Equal(t, 100, w.pullRefs(repoOf(alice)), "its event did not come")
+		require.Zero(t, w.p.Displaced(alice.PubKey()))
+		w.relay.put(bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
+		w.git.Needs(object(8), object(9))
+		w.git.Put(repoOf(bob), object(8)) // but not what it needs
+		w.held(says(alice, now(), "main", 8))
+		wait(2 * time.Hour)
+		require.Equal(t, object(8), w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.Equal(t, object(8), w.git.RefsOf(repoOf(bob))[branch("main")])
+	})
+}
+
+// What was pushed for an event has no room when others have as much, and is there when they
+// have not; what takes long to be taken is left alone for a while.
+func TestStagedDataWithoutRoomOrTime(t *testing.T) {
+	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		w.git.Size(object(50), 2000)
+		tries := 0
+		w.git.FailWith(func(op string) error {
+			if op == "take" {
+				tries++
+				time.Sleep(time.Minute)
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+		p := proposes(carol, now(), 40, "")
+		w.git.Stage(repoOf(alice), idOf(p), object(40), object(40))
+		w.held(p)
+		wait(4 * time.Minute)
+		require.Equal(t, 1, tries)
+		w.held(proposes(dave, now(), 2, "")) // which has it looked at
+		wait(30 * time.Second)
+		require.Equal(t, 1, tries, "it took long a moment ago")
+		w.git.FailWith(nil)
+		w.held(proposes(dave, now()+1, 2, "again"))
+		wait(7 * time.Minute)
+		require.True(t, w.hasRef(p))
+	})
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		for i := range 100 {
+			w.stored(proposes(carol, now()-100+nostrTime(i), 2, fmt.Sprint(i)))
+		}
+		old := proposes(carol, now()-1000, 40, "old")
+		other := proposes(relaytest.NewKey("eve"), now(), 41, "other")
+		for n, ev := range map[int]*nostrEvent{40: old, 41: other} {
+			w.git.Stage(repoOf(alice), idOf(ev), object(n), object(n))
+			w.held(ev)
+		}
+		wait(time.Second)
+		require.False(t, w.hasRef(old))
+		require.True(t, w.hasRef(other))
+		require.Positive(t, w.p.Status().Dropped["pull_refs"])
+		require.Len(t, w.git.Staged(repoOf(alice), idOf(old)), 1, "it may have room by then")
+		require.NotContains(t, w.git.Objects(repoOf(alice)), object(40))
+	})
+}

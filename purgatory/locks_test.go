@@ -1,0 +1,52 @@
+package purgatory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// kept is all that is on the disk.
+func (w *world) kept() map[string]string {
+	out := make(map[string]string)
+	for key, err := range w.state.Keys(w.t.Context(), "") {
+		require.NoError(w.t, err)
+		value, _, err := w.state.Get(w.t.Context(), key)
+		require.NoError(w.t, err)
+		out[key] = string(value)
+	}
+	return out
+}
+
+// Whoever waits for a lock and whose time is over says why, has done nothing, and leaves no
+// lock behind.
+func TestWhoDoesNotGetALockHasDoneNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.start()
+		w.stop()
+		announcement := announce(alice, now())
+		both := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
+		w.held(announcement)
+		w.held(both)
+		saves, kept := w.relay.saves, w.kept()
+		require.NotEmpty(t, kept)
+		over := errors.New("it is over")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(over)
+		for who, err := range w.p.AtLocks(ctx, announcement, both, clone("a.example/r.git")) {
+			require.ErrorIs(t, err, over, who)
+		}
+		require.Equal(t, kept, w.kept())
+		require.Equal(t, saves, w.relay.saves)
+		require.Empty(t, w.p.Left())
+		require.Len(t, w.p.Held(nostrFilter{}), 2)
+	})
+}

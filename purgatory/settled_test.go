@@ -1,0 +1,106 @@
+package purgatory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Nobody could say when the events of a push were served.
+func TestSettledWhenEventsAreServed(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		ref := repoOf(alice)
+		require.NoError(t, w.p.Settled(t.Context(), ref), "nothing is to be seen to")
+		ann, state := announce(alice, now()-10), says(alice, now(), "main", 1)
+		require.Equal(t, purgatory.Held, w.submit(ann, true))
+		require.Equal(t, purgatory.Held, w.submit(state, true))
+		wait(time.Second)
+		w.pushed(ref, branch("main"), object(1))
+		require.NoError(t, w.p.Settled(t.Context(), ref))
+		require.True(t, w.relay.has(ann))
+		require.True(t, w.relay.has(state))
+	})
+}
+
+// That a relay can't store an event keeps nobody waiting until it can.
+func TestSettledThoughARelayStoresNothing(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		ref := repoOf(alice)
+		w.relay.put(announce(alice, now()-10))
+		w.git.Put(ref)
+		state := says(alice, now(), "main", 1)
+		w.held(state)
+		wait(time.Second)
+		w.relay.mu.Lock()
+		w.relay.fail = errors.New("the disk is full")
+		w.relay.mu.Unlock()
+		w.pushed(ref, branch("main"), object(1))
+		began := time.Now()
+		require.NoError(t, w.p.Settled(t.Context(), ref))
+		require.Less(t, time.Since(began), 10*time.Second)
+		require.False(t, w.relay.has(state))
+		w.relay.mu.Lock()
+		w.relay.fail = nil
+		w.relay.mu.Unlock()
+		wait(time.Hour)
+		require.True(t, w.relay.has(state))
+	})
+}
+
+// Who does not want to wait any more is forgotten.
+func TestSettledEndsWithItsContext(t *testing.T) {
+	w := newWorld(t, purgatory.Config{})
+	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.state, w.cfg) // it does not run
+	require.NoError(t, err)
+	require.NoError(t, p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")}))
+	gone := errors.New("the client is gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	require.ErrorIs(t, p.Settled(ctx, repoOf(alice)), gone)
+}
+
+// The default branch of an empty repository is that of the newest state that waits, of those
+// that somebody with a say in it has signed.
+func TestUnbornBranch(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		ref := repoOf(alice)
+		head := func() string {
+			wait(time.Second)
+			dir, unlock, err := w.git.Lock(t.Context(), ref)
+			require.NoError(t, err)
+			defer unlock()
+			refs, err := w.git.Refs(t.Context(), dir)
+			require.NoError(t, err)
+			return refs.Head.String()
+		}
+		state := func(k *relaytest.Key, at nostrTime, head string, branches ...string) *nostrEvent {
+			refs := make(map[string]string)
+			for _, name := range branches {
+				refs["refs/heads/"+name] = object(1).String()
+			}
+			return k.State(at, ref.Identifier, refs, head)
+		}
+		require.Equal(t, purgatory.Held, w.submit(announce(alice, now()-100), true))
+		was := head()
+		w.held(state(bob, now(), "bobs", "bobs"))
+		require.Equal(t, was, head(), "he has no say")
+		w.held(state(alice, now()-50, "develop", "develop"))
+		require.Equal(t, "refs/heads/develop", head())
+		w.held(state(alice, now()-40, "nowhere", "develop", "next"))
+		require.Equal(t, "refs/heads/develop", head(), "there will be no such branch")
+		w.held(state(alice, now()-30, "next", "develop", "next"))
+		require.Equal(t, "refs/heads/next", head())
+		w.pushed(ref, branch("next"), object(1))
+		w.pushed(ref, branch("develop"), object(1))
+		require.Equal(t, "refs/heads/next", head())
+		w.held(state(alice, now()-20, "later", "later"))
+		require.Equal(t, "refs/heads/later", head(), "its data is here")
+	})
+}
