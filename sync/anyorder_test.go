@@ -152,11 +152,20 @@ func (s *scene) root() {
 
 func (s *scene) comment() {
 	root, parent := s.roots[s.rng.IntN(len(s.roots))], s.talk[s.rng.IntN(len(s.talk))]
-	switch s.rng.IntN(4) {
-	case 0: // says only what it answers, and is not answered
-		s.add("short reply", s.key(), 1111, nostr.Tag{"e", parent.ID})
+	switch s.rng.IntN(6) {
+	case 0: // says only what it answers, and is answered
+		s.talk = append(s.talk, s.add("short reply", s.key(), 1, nostr.Tag{"e", parent.ID}))
 	case 1:
 		s.add("update", s.key(), 1619, nostr.Tag{"E", root.ID})
+	case 2: // is here only since another one is
+		note := s.add("note", s.key(), 1)
+		s.talk = append(s.talk, note, s.add("quote", s.key(), 1111, nostr.Tag{"e", parent.ID}, nostr.Tag{"q", note.ID}))
+	case 3:
+		// There is one version: which one stays of several, of which some belonged to something
+		// only for a while, is for the order of arrival to say.
+		author, version := s.key(), fmt.Sprint("v", len(s.events))
+		s.add("release", author, 30063, nostr.Tag{"d", version}, nostr.Tag{"e", parent.ID})
+		s.talk = append(s.talk, s.add("praise", s.key(), 1111, nostr.Tag{"A", "30063:" + author.Hex() + ":" + version}))
 	default:
 		s.talk = append(s.talk, s.add("comment", s.key(), 1111, nostr.Tag{"E", root.ID}, nostr.Tag{"e", parent.ID}))
 	}
@@ -262,15 +271,18 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 // has left or was deleted is for the order of arrival to say, and so is which deletions
 // are here of what is gone one way or another.
 func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
-	var ours []*nip34.Announcement
+	var ours, all []*nip34.Announcement
 	repos := make(map[filters.RepoRef]bool)
 	for _, ev := range stored {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && us.Lists(a) {
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			continue
+		}
+		if all = append(all, a); us.Lists(a) {
 			ours, out, repos[a.Ref] = append(ours, a), append(out, ev), true
 		}
 	}
-	roots, mentioned := make(map[filters.EventID]bool), make(map[filters.EventID]bool)
-	in := make(map[string]bool)
+	mentioned, in := make(map[string]bool), make(map[string]bool) // ids and addresses
 	belongs := func(ev *nostr.Event) bool {
 		switch ev.Kind {
 		case filters.KindAnnouncement, filters.KindDeletion, filters.KindVanish:
@@ -280,24 +292,23 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 			same := slices.DeleteFunc(slices.Clone(ours), func(a *nip34.Announcement) bool {
 				return err != nil || a.Ref.Identifier != state.Ref.Identifier
 			})
-			return err == nil && nip34.Maintains(state.Ref.Owner, same)
+			return err == nil && nip34.Membership{}.Family(state.Ref.Identifier, all).Maintains(state.Ref.Owner, nip34.Owners(same))
 		}
-		id, _ := filters.ParseEventID(ev.ID)
-		return mentioned[id] ||
+		return mentioned[ev.ID] || mentioned[placeOf(ev)] ||
 			slices.ContainsFunc(nip34.Addresses(ev), func(a nip34.Address) bool {
 				ref, ok := a.Repo()
-				return ok && repos[ref]
+				return ok && repos[ref] || in[fmt.Sprintf("%d:%s:%s", a.Kind, a.PubKey, a.Identifier)]
 			}) ||
-			slices.ContainsFunc(nip34.EventRefs(ev), func(id filters.EventID) bool { return roots[id] })
+			slices.ContainsFunc(nip34.EventRefs(ev), func(id filters.EventID) bool { return in[id.String()] })
 	}
 	note := func(ev *nostr.Event) {
-		in[ev.ID] = true
+		in[ev.ID], in[placeOf(ev)] = true, true
 		for _, id := range nip34.EventRefs(ev) {
-			mentioned[id] = true
+			mentioned[id.String()] = true
 		}
-		id, _ := filters.ParseEventID(ev.ID)
-		roots[id] = roots[id] || ev.Kind == filters.KindAnnouncement ||
-			slices.ContainsFunc(nip34.RootRefs(ev), func(ref filters.RepoRef) bool { return repos[ref] })
+		for _, a := range nip34.Addresses(ev) {
+			mentioned[fmt.Sprintf("%d:%s:%s", a.Kind, a.PubKey, a.Identifier)] = true
+		}
 	}
 	for _, ev := range out {
 		note(ev)
@@ -312,4 +323,12 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 		}
 	}
 	return out
+}
+
+// placeOf is the id of an event that has no address.
+func placeOf(ev *nostr.Event) string {
+	if !nostr.IsAddressableKind(ev.Kind) {
+		return ev.ID
+	}
+	return fmt.Sprintf("%d:%s:%s", ev.Kind, ev.PubKey, ev.Tags.GetD())
 }

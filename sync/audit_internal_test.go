@@ -31,6 +31,12 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			require.Zero(t, c.ahead.bytes.Load())
 		}
 	}
+	for u, s := range m.health.All() {
+		c := m.loop.conns[u]
+		require.Equal(t, c != nil && c.stands, s.Connected, "%s: what is said of its health", u)
+		r, _ := m.health.Export(u)
+		require.Equal(t, c != nil && !c.stands, r.Dialing, "%s: whether it is dialed", u)
+	}
 	labelled := 0
 	for _, s := range m.loop.stats {
 		if s.labelled {
@@ -108,6 +114,10 @@ func (g *ingest) audit(t *testing.T) {
 func (m *SyncManager) LeftOver(t *testing.T) {
 	t.Helper()
 	m.ingest.leftOver(t)
+	for u, s := range m.health.All() {
+		r, _ := m.health.Export(u)
+		require.False(t, s.Connected || r.Dialing, "%s: its health goes by that it has ended", u)
+	}
 	for _, s := range m.loop.stats {
 		s.work.leftOver(t)
 	}

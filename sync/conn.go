@@ -177,14 +177,11 @@ func (c *conn) place() netip.Prefix {
 }
 
 func (c *conn) close() {
-	err := c.contain(func() {
+	_ = c.contain(func() { // it has ended anyhow
 		if err := c.conn.Close(); err != nil {
 			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
 		}
 	})
-	if err != nil {
-		c.end(err)
-	}
 }
 
 var errNoConn = errors.New("the Transport gave no connection")
@@ -527,10 +524,8 @@ func (c *conn) abandon(id plan.BatchID) {
 // report tells the loop that the connection has ended. It waits a moment for the
 // events on their way: how far a batch got counts only as far as it is saved.
 func (c *conn) report() {
-	var cursors map[plan.BatchID][]plan.Cursor // none, if the session is what broke
-	if err := c.contain(func() { cursors = c.session.Cursors() }); err != nil {
-		c.end(err)
-	}
+	var cursors map[plan.BatchID][]plan.Cursor              // none, if the session is what broke
+	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
 		f.token.finish(func() { settled <- struct{}{} })

@@ -33,6 +33,7 @@ const (
 	onAddress // a deletion of another version; text is the address
 	onVersion
 	onHeldBy
+	onVersionMention
 )
 
 // OnEvent is fulfilled by the event with this id.
@@ -62,6 +63,12 @@ func OnAuthor(author filters.PubKey) Dependency { return Dependency{what: onAuth
 
 // OnVersion is fulfilled by any version of a replaceable or addressable event.
 func OnVersion(c nip34.Coordinates) Dependency { return Dependency{what: onVersion, text: c.String()} }
+
+// OnVersionMention is fulfilled by an event that tags the address (a, A or q) of a replaceable
+// or addressable event, other than an announcement or a state.
+func OnVersionMention(c nip34.Coordinates) Dependency {
+	return Dependency{what: onVersionMention, text: c.String()}
+}
 
 // OnHeldBy is fulfilled by any event of this author that the [Policy] holds.
 func OnHeldBy(author filters.PubKey) Dependency { return Dependency{what: onHeldBy, author: author} }
@@ -136,6 +143,11 @@ func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
 	if ev.Kind != filters.KindDeletion {
 		for _, other := range nip34.EventRefs(ev) {
 			add(OnMention(other))
+		}
+		for _, a := range nip34.Addresses(ev) {
+			if _, ok := a.Repo(); !ok {
+				add(OnVersionMention(nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier}))
+			}
 		}
 	}
 	return keys

@@ -146,6 +146,8 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 					ann := owner.Hosted(at(time.Hour), "repo", us)
 					relays, clones := []string{"wss://" + us}, []string{owner.CloneURL("wss://"+us, "repo")}
 					newer := owner.Announcement(at(30*time.Minute), "repo", relays, clones, maintainer)
+					answer := maintainer.Announcement(at(20*time.Minute), "repo", []string{"wss://elsewhere.example"},
+						[]string{maintainer.CloneURL("wss://elsewhere.example", "repo")}, owner)
 					state := maintainer.State(at(time.Minute), "repo", nil, "")
 					quoted := stranger.Event(at(time.Hour), 1, "quoted")
 					issue := owner.Event(at(time.Minute), 1621, "x", nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"q", quoted.ID})
@@ -155,7 +157,7 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 						p.bring(stranger.State(at(0), "other", nil, "")) // takes the room
 						after(3 * time.Minute)
 					}
-					for _, ev := range []*nostr.Event{ann, owner.Hosted(at(time.Hour), "two", us), newer, issue} {
+					for _, ev := range []*nostr.Event{ann, owner.Hosted(at(time.Hour), "two", us), newer, answer, issue} {
 						if direct {
 							(&rig{t: t, store: p.store, manager: p.m}).save(ev)
 							synctest.Wait()

@@ -15,11 +15,16 @@ import (
 //
 //   - announcements that list our service in both relays and clone, and other
 //     versions of such a one: the owner may take a repository from us,
-//   - states by an author in the maintainer set of an accepted announcement with
-//     that identifier ([nip34.MaintainerSet]), or as Membership says,
-//   - other events that refer to an accepted announcement, or to an accepted patch,
-//     pull request or issue, or that an accepted event refers to,
+//   - announcements of those who are listed, recursively, by an accepted one with that
+//     identifier ([nip34.Family.Wanted]): without theirs nobody is known to agree. They
+//     are served, and make no repository ours,
+//   - states by an author who has a say in the repository of an accepted announcement
+//     with that identifier ([nip34.Authority]),
+//   - other events of whatever kind that refer to an accepted event (a, A, q, e or E), or
+//     that an accepted event refers to: an answer to an answer to a comment on an issue as
+//     well, through up to 16 events that are stored,
 //   - deletions by the author of something that is here,
+//   - lists of preferred GRASP servers, if GRASPLists is set,
 //   - requests to vanish (NIP-62) that name us or all relays, by somebody who has
 //     something here.
 //
@@ -40,11 +45,18 @@ type GRASPPolicy struct {
 	// Membership says who is a maintainer. It must not be changed once the policy is
 	// used, and must be that of purgatory where there is one.
 	Membership nip34.Membership
+	// GRASPLists has anybody's list of preferred GRASP servers (kind 10317) accepted, one of
+	// each author: clients look for servers by these. It must not be changed once the policy is
+	// used. Nobody is asked for them.
+	GRASPLists bool
 
 	identity nip34.Identity
 }
 
-var _ Policy = (*GRASPPolicy)(nil)
+var (
+	_ Policy     = (*GRASPPolicy)(nil)
+	_ Authorizer = (*GRASPPolicy)(nil)
+)
 
 // NewGRASPPolicy returns the policy of the service that is reached as identity.
 // With the zero Identity no repository is ever accepted.
@@ -105,7 +117,10 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, vi
 	case filters.KindVanish:
 		return p.judgeVanish(ctx, ev, view)
 	}
-	return judgeRelated(ctx, ev, view)
+	if ev.Kind == filters.KindGRASPList && p.GRASPLists {
+		return accept(), nil
+	}
+	return p.judgeRelated(ctx, ev, view)
 }
 
 func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
@@ -116,8 +131,12 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
-	// It may turn out to be a version of one of ours.
-	return Verdict{Decision: Reject, Reason: reasonUnlisted, DependsOn: []Dependency{OnRepo(a.Ref)}}
+	family, owners := p.family(a.Ref.Identifier, view)
+	if _, wanted := family.Wanted(owners)[a.Ref.Owner]; wanted {
+		return accept()
+	}
+	// It may turn out to be a version of one of ours, or of somebody who is listed.
+	return Verdict{Decision: Reject, Reason: reasonUnlisted, DependsOn: append(dependsOnSay(a.Ref, family), OnRepo(a.Ref))}
 }
 
 // judgeState accepts a state that some repository's maintainer set authorises.
@@ -127,20 +146,43 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	if err != nil {
 		return reject(reasonInvalid)
 	}
-	if p.maintained(s.Ref, view) {
+	family, owners := p.family(s.Ref.Identifier, view)
+	if family.Maintains(s.Ref.Owner, owners) {
 		return accept()
 	}
-	return Verdict{Decision: Depend, DependsOn: []Dependency{OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
+	return Verdict{Decision: Depend, DependsOn: dependsOnSay(s.Ref, family)}
 }
 
-// maintained reports whether the author of a state is a maintainer of any repository.
-// With reciprocal listings that takes an announcement of their own, which makes them one
-// of that repository at least.
-func (p *GRASPPolicy) maintained(state filters.RepoRef, view View) bool {
-	if p.Membership.Reciprocal {
-		return view.Announced(state)
+// Authority implements [Authorizer].
+func (p *GRASPPolicy) Authority(ref filters.RepoRef, view View) *nip34.Authority {
+	family, _ := p.family(ref.Identifier, view)
+	return family.Authority(ref)
+}
+
+// family returns the announcements with an identifier, and whose repositories are ours.
+func (p *GRASPPolicy) family(identifier string, view View) (family *nip34.Family, owners []filters.PubKey) {
+	all := view.Family(identifier)
+	ours := make(map[filters.RepoRef]struct{})
+	for _, a := range view.Announcements(identifier) { // once: there may be many that wait
+		ours[a.Ref] = struct{}{}
 	}
-	return view.Maintained(state.Identifier, state.Owner)
+	for _, a := range all {
+		if _, is := ours[a.Ref]; is || p.identity.Lists(a) { // one that waited in vain lists us, too
+			owners = append(owners, a.Ref.Owner)
+		}
+	}
+	return p.Membership.Family(identifier, all), owners
+}
+
+// dependsOnSay is what may give the author of a state or an announcement a say that they
+// have not. For a stranger to all announcements that takes one that is by them or lists
+// them. Others may gain it by what somebody says of somebody else.
+func dependsOnSay(of filters.RepoRef, family *nip34.Family) []Dependency {
+	out := []Dependency{OnMaintainer(of.Identifier, of.Owner)}
+	if family.Knows(of.Owner) {
+		out = append(out, OnIdentifier(of.Identifier))
+	}
+	return out
 }
 
 // judgeVanish accepts a request of somebody who has something here that can vanish.
@@ -175,11 +217,16 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 		switch {
 		case !ok || a.PubKey != author:
 			continue
-		case a.Kind == filters.KindState && p.maintained(ref, view),
-			a.Kind == filters.KindAnnouncement && view.Announced(ref):
+		case a.Kind == filters.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
 		case a.Kind == filters.KindState:
-			wait.add(OnMaintainer(ref.Identifier, author))
+			family, owners := p.family(ref.Identifier, view)
+			if family.Maintains(author, owners) {
+				return accept(), nil
+			}
+			for _, d := range dependsOnSay(ref, family) {
+				wait.add(d)
+			}
 		default:
 			wait.add(OnRepo(ref))
 		}
@@ -214,65 +261,181 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 	return wait.verdict(reasonDeletion), nil
 }
 
-func judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
+const (
+	// maxHops is through how many references an event may be related. The field asks for answers
+	// to answers to a depth of 8, and what these refer to leads as far again.
+	maxHops = 16
+	// maxNear is how many stored events are looked at for that. Those of a repository are
+	// related within one or two: so far it goes among what belongs to none any more.
+	maxNear = 500
+	// maxAddresses is how many addresses count that are not of repositories: as many as one
+	// question to the Store takes.
+	maxAddresses = 100
+)
+
+// relation is a walk from an event along references, in either direction, over what is
+// stored, to something that is of a repository of ours.
+type relation struct {
+	p    *GRASPPolicy
+	view View
+
+	seen     map[filters.EventID]struct{}
+	looked   int        // how many stored events were
+	mentions waitingFor // by which what was seen would be related, should it come
+	wait     waitingFor // what is named, and not here or not ours
+}
+
+// judgeRelated accepts what an accepted event is connected to: it refers to one, or one
+// refers to it, and so on. What counts is stored now, each event on the way: what was let
+// in for something that is gone lets nothing else in.
+func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
 	self, err := filters.ParseEventID(ev.ID)
 	if err != nil {
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
 	}
-	wait := waitingFor{OnMention(self)}
-	for _, a := range nip34.Addresses(ev) {
-		ref, ok := a.Repo()
-		if !ok {
-			continue
+	r := relation{p: p, view: view, seen: map[filters.EventID]struct{}{self: {}}}
+	at := []*nostr.Event{ev}
+	for hop := 0; hop < maxHops && len(at) > 0; hop++ {
+		var related bool
+		if at, related, err = r.hop(ctx, at); err != nil {
+			return Verdict{}, err
 		}
-		if view.Announced(ref) {
+		if related {
 			return accept(), nil
 		}
-		wait.add(OnRepo(ref))
 	}
-	// First what costs nothing, then what reads the Store.
-	ids := nip34.EventRefs(ev)
-	if slices.ContainsFunc(ids, view.Root) {
-		return accept(), nil
+	named := len(r.wait) > 0
+	for _, d := range r.wait {
+		r.mentions.add(d)
 	}
-	found, err := view.Events(ctx, ids)
-	if err != nil {
-		return Verdict{}, err
+	if named {
+		return Verdict{Decision: Depend, DependsOn: r.mentions}, nil
 	}
-	for _, id := range ids {
-		target, here := found[id]
-		if !here {
-			wait.add(OnEvent(id))
-			continue
-		}
-		for _, ref := range belongsTo(target) {
-			if target.Kind == filters.KindAnnouncement && view.Announced(ref) {
-				return accept(), nil
-			}
-			wait.add(OnRepo(ref)) // it would be one of ours with that
-		}
-	}
-	mentioned, err := view.Mentioned(ctx, self)
-	switch {
-	case err != nil:
-		return Verdict{}, err
-	case mentioned:
-		return accept(), nil
-	}
-	if len(wait) > 1 {
-		return wait.verdict(reasonUnrelated), nil
-	}
-	return Verdict{Decision: Reject, Reason: reasonUnrelated, DependsOn: wait}, nil
+	return Verdict{Decision: Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
 }
 
-// belongsTo returns the repositories of a stored announcement or root event.
-func belongsTo(ev *nostr.Event) []filters.RepoRef {
-	if ev.Kind != filters.KindAnnouncement {
-		return nip34.RootRefs(ev)
+// hop looks at what is next to events that are not known to be related, and returns it, or
+// that one of them is.
+func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Event, related bool, err error) {
+	var own, named []filters.EventID
+	var addresses []nip34.Coordinates
+	address := func(c nip34.Coordinates) {
+		if len(addresses) < maxAddresses && !slices.Contains(addresses, c) {
+			addresses = append(addresses, c)
+		}
 	}
-	a, err := nip34.ParseAnnouncement(ev)
+	for _, ev := range at {
+		id, err := filters.ParseEventID(ev.ID)
+		if err != nil {
+			continue
+		}
+		own = append(own, id)
+		r.mentions.add(OnMention(id))
+		if c, ok := nip34.CoordinatesOf(ev); ok {
+			r.mentions.add(OnVersionMention(c))
+			address(c)
+		}
+	}
+	// First what costs nothing, then what reads the Store.
+	for _, ev := range at {
+		for _, a := range nip34.Addresses(ev) {
+			if ref, ok := a.Repo(); ok {
+				if r.view.Announced(ref) {
+					return nil, true, nil
+				}
+				r.wait.add(OnRepo(ref))
+			}
+		}
+		ids := nip34.EventRefs(ev)
+		if slices.ContainsFunc(ids, r.view.Root) {
+			return nil, true, nil
+		}
+		for _, id := range ids {
+			if _, seen := r.seen[id]; !seen && (len(own) == 1 || len(named) < maxNear) {
+				r.seen[id] = struct{}{}
+				named = append(named, id)
+			}
+		}
+	}
+	found, err := r.view.Events(ctx, named)
 	if err != nil {
-		return nil
+		return nil, false, err
 	}
-	return []filters.RepoRef{a.Ref}
+	for _, id := range named {
+		if found[id] == nil {
+			r.wait.add(OnEvent(id))
+		} else if next, related = r.meet(next, found[id]); related {
+			return nil, true, nil
+		}
+	}
+	for _, ev := range at {
+		for _, a := range nip34.Addresses(ev) {
+			c := nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier}
+			switch {
+			case a.Kind == filters.KindAnnouncement, !nostr.IsAddressableKind(a.Kind) && !nostr.IsReplaceableKind(a.Kind):
+			case a.Kind == filters.KindState:
+				address(c) // its author may be a maintainer who announces nothing
+			default:
+				address(c)
+				r.wait.add(OnVersion(c))
+			}
+		}
+	}
+	near, err := r.view.Near(ctx, own, addresses)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, ev := range near {
+		id, err := filters.ParseEventID(ev.ID)
+		if _, seen := r.seen[id]; err != nil || seen {
+			continue
+		}
+		r.seen[id] = struct{}{}
+		if next, related = r.meet(next, ev); related {
+			return nil, true, nil
+		}
+	}
+	return next, false, nil
+}
+
+// meet adds a stored event to those that are to be looked at next, and reports whether it is of a repository of ours by what it says itself.
+func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event, related bool) {
+	if r.looked >= maxNear || ev.Kind == filters.KindDeletion || ev.Kind == filters.KindVanish {
+		return next, false
+	}
+	r.looked++
+	for _, ref := range belongsTo(ev) {
+		if r.view.Announced(ref) {
+			return next, true
+		}
+		r.wait.add(OnRepo(ref)) // it would be one of ours with that
+	}
+	if s, err := nip34.ParseState(ev); err == nil {
+		family, owners := r.p.family(s.Ref.Identifier, r.view)
+		if family.Maintains(s.Ref.Owner, owners) {
+			return next, true
+		}
+		for _, d := range dependsOnSay(s.Ref, family) {
+			r.wait.add(d)
+		}
+	}
+	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
+		return next, false // who refers to these makes them none of ours
+	}
+	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev), r.view.Root)
+}
+
+// belongsTo returns the repositories of a stored announcement, or that another event tags.
+func belongsTo(ev *nostr.Event) []filters.RepoRef {
+	switch ev.Kind {
+	case filters.KindState:
+		return nil // anybody's may tag anything
+	case filters.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return nil
+		}
+		return []filters.RepoRef{a.Ref}
+	}
+	return nip34.RepoRefs(ev)
 }

@@ -18,6 +18,7 @@ import (
 
 // twinView is a View made of literals that counts what reads the Store.
 type twinView struct {
+	others    []*nip34.Announcement // that make no repository ours
 	anns      []*nip34.Announcement
 	roots     []int
 	events    map[filters.EventID]*nostr.Event
@@ -89,8 +90,34 @@ func (v *twinView) Mentioned(_ context.Context, id filters.EventID) (bool, error
 	return false, v.fail
 }
 
-func (v *twinView) Maintained(identifier string, author filters.PubKey) bool {
-	return nip34.Maintains(author, v.Announcements(identifier))
+func (v *twinView) Near(_ context.Context, ids []filters.EventID, at []nip34.Coordinates) (near []*nostr.Event, _ error) {
+	v.reads++
+	for _, n := range v.mentioned {
+		if slices.Contains(ids, testID(n)) {
+			near = append(near, testEvent(1000+n, 1111, 6, 1, tagRepo(testRepo(1, "x")), tagEvent(n)))
+		}
+	}
+	for _, ev := range v.events {
+		c, ok := nip34.CoordinatesOf(ev)
+		if ok && slices.Contains(at, c) || ev.Kind != filters.KindDeletion && (slices.ContainsFunc(nip34.EventRefs(ev), func(id filters.EventID) bool {
+			return slices.Contains(ids, id)
+		}) || slices.ContainsFunc(nip34.Addresses(ev), func(a nip34.Address) bool {
+			return slices.Contains(at, nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier})
+		})) {
+			near = append(near, ev)
+		}
+	}
+	return near, v.fail
+}
+
+func (v *twinView) Family(identifier string) []*nip34.Announcement {
+	family := v.Announcements(identifier)
+	for _, a := range v.others {
+		if a.Ref.Identifier == identifier {
+			family = append(family[:len(family):len(family)], a)
+		}
+	}
+	return family
 }
 
 func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error) {
@@ -114,6 +141,13 @@ func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
 	v.anns = append(v.anns, a)
 }
 
+// elsewhere adds an announcement that makes no repository ours.
+func (v *twinView) elsewhere(owner int, identifier string, maintainers ...int) {
+	v.announce(owner, identifier, maintainers...)
+	last := len(v.anns) - 1
+	v.anns, v.others = v.anns[:last], append(v.others, v.anns[last])
+}
+
 func (v *twinView) store(events ...*nostr.Event) {
 	for _, ev := range events {
 		id, err := filters.ParseEventID(ev.ID)
@@ -125,12 +159,13 @@ func (v *twinView) store(events ...*nostr.Event) {
 }
 
 // graspView is what most tests find: repository 1/x with maintainer 2, whose own
-// announcement lists 3, and repository 4/a:b; root event 50; comment 60 by 6, a
+// announcement lists 3 and is answered, and repository 4/a:b; root event 50; comment 60 by 6, a
 // deletion 61 by 6, announcement 62 of 1/x; 70 is mentioned.
 func graspView() *twinView {
 	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[filters.EventID]*nostr.Event)}
 	v.announce(1, "x", 2)
 	v.announce(2, "x", 3, 1)
+	v.announce(3, "x", 2)
 	v.announce(4, "a:b")
 	v.store(testEvent(50, 1621, 5, 1, tagRepo(testRepo(1, "x"))), testEvent(60, 1111, 6, 1),
 		testEvent(61, filters.KindDeletion, 6, 1), testAnnouncement(62, 1, "x", 1, ""),
@@ -220,7 +255,8 @@ func TestGRASPPolicy(t *testing.T) {
 		"announcement and state, unknown":       {related(tagRepo(stranger), nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnRepo(stranger)}},
 		"known comment, unknown event":          {related(tagEvent(60), tagEvent(51)), Depend, []Dependency{OnEvent(testID(51))}},
 		"a late tag counts":                     {related(tagEvent(51), tagEvent(60), nostr.Tag{"p", "x"}, tagEvent(50)), Accept, nil},
-		"an article's address":                  {related(nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), Reject, nil},
+		"an unknown article's address":          {related(nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), Depend, []Dependency{OnVersion(coordinates(30023, 1, "x"))}},
+		"an address of no such kind":            {related(nostr.Tag{"a", "1:" + testKey(1).String() + ":x"}), Reject, nil},
 		"nothing":                               {related(), Reject, nil},
 		"malformed tags":                        {related(nostr.Tag{}, nil, nostr.Tag{"a"}, nostr.Tag{"e", "x"}, nostr.Tag{"q", ":::"}), Reject, nil},
 		"mentioned":                             {testEvent(70, 1, 9, 1), Accept, nil},
@@ -273,6 +309,125 @@ func TestGRASPPolicy(t *testing.T) {
 			assert.Equal(t, c.on, on)
 		})
 	}
+}
+
+// An answer to a comment that does not name the issue was refused, and with it all that
+// refers to what is accepted only by another event: half a conversation was here.
+func TestGRASPPolicyConversations(t *testing.T) {
+	x, gone := testRepo(1, "x"), testRepo(8, "foreign")
+	release := nostr.Tag{"a", coordinates(30063, 7, "v1").String()}
+	for name, c := range map[string]struct {
+		stored []*nostr.Event
+		ev     *nostr.Event
+		want   Decision
+		on     Dependency
+	}{
+		"answer to a note about a repository": {
+			[]*nostr.Event{testEvent(200, 1, 7, 1, nostr.Tag{"q", x.String()})}, testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+		"like of an answer to a comment on an issue": {
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(50)), testEvent(201, 1, 7, 1, tagEvent(200))},
+			testEvent(91, 7, 9, 1, tagEvent(201)), Accept, Dependency{}},
+		"answer to what an accepted event refers to": {
+			[]*nostr.Event{testEvent(200, 1, 7, 1), testEvent(201, 1111, 7, 1, tagRepo(x), nostr.Tag{"q", testID(200).String()})},
+			testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+		"what an answer to an answer refers to": {
+			[]*nostr.Event{testEvent(200, 1, 7, 1, tagEvent(50)), testEvent(201, 1, 7, 1, tagEvent(200), nostr.Tag{"q", testID(91).String()})},
+			testEvent(91, 1, 9, 1), Accept, Dependency{}},
+		"comment on a release": {
+			[]*nostr.Event{testEvent(200, 30063, 7, 1, nostr.Tag{"d", "v1"}, tagRepo(x))}, testEvent(91, 1111, 9, 1, release), Accept, Dependency{}},
+		"release that a comment names": {
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v1"}), Accept, Dependency{}},
+		"another release than a comment names": {
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v2"}), Reject,
+			OnVersionMention(coordinates(30063, 7, "v2"))},
+		"comment on a maintainer's state": {
+			[]*nostr.Event{testEvent(200, 30618, 3, 1, nostr.Tag{"d", "x"})}, testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+		"comment on the address of a maintainer's state": {
+			[]*nostr.Event{testEvent(200, 30618, 3, 1, nostr.Tag{"d", "x"})},
+			testEvent(91, 1, 9, 1, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, Dependency{}},
+		"comment on a stranger's state": {
+			[]*nostr.Event{testEvent(200, 30618, 9, 1, nostr.Tag{"d", "x"}, tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(200)), Depend,
+			OnMaintainer("x", testKey(9))},
+		"answer to a comment on an issue that is gone": {
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(51)), testEvent(201, 1, 7, 1, tagEvent(200))},
+			testEvent(91, 1, 9, 1, tagEvent(201)), Depend, OnEvent(testID(51))},
+		"answer to a comment on a repository that left": {
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(gone)), testEvent(201, 1, 7, 1, tagEvent(200))},
+			testEvent(91, 1, 9, 1, tagEvent(201)), Depend, OnRepo(gone)},
+		"answer to an announcement that an issue of ours names as well": {
+			[]*nostr.Event{testEvent(200, 1621, 7, 1, tagRepo(gone), tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(63)), Depend, OnRepo(gone)},
+		"answer to a note that nothing of ours refers to": {
+			[]*nostr.Event{testEvent(200, 1, 7, 1), testEvent(201, 1, 7, 1, tagEvent(200))},
+			testEvent(91, 1, 9, 1, tagEvent(200)), Reject, OnMention(testID(200))},
+		"answer to a deletion": {
+			[]*nostr.Event{testEvent(200, filters.KindDeletion, 5, 1, tagEvent(50))}, testEvent(91, 1, 9, 1, tagEvent(200)), Reject, OnMention(testID(91))},
+		"what is deleted": {
+			[]*nostr.Event{testEvent(200, filters.KindDeletion, 5, 1, tagEvent(50), tagEvent(91))}, testEvent(91, 1, 9, 1), Reject, OnMention(testID(91))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := graspView()
+			v.store(c.stored...)
+			verdict := judge(t, c.ev, v)
+			require.Equal(t, c.want, verdict.Decision)
+			if c.want != Accept {
+				require.Contains(t, verdict.DependsOn, c.on, "what would have it judged again")
+			}
+			for _, ev := range c.stored { // and that is told when it comes
+				if c.want == Depend {
+					require.NotContains(t, verdict.DependsOn, OnEvent(testIDOf(ev)))
+				}
+			}
+		})
+	}
+}
+
+// Clients found no server by the lists of who uses this one, which name no repository.
+func TestGRASPListsOfAnybody(t *testing.T) {
+	list := testEvent(91, filters.KindGRASPList, 9, 1, nostr.Tag{"g", "wss://grasp.example"})
+	protected := testEvent(91, filters.KindGRASPList, 9, 1, nostr.Tag{"-"})
+	p := graspPolicy(t, graspHost)
+	for _, wanted := range []bool{false, true} {
+		p.GRASPLists = wanted
+		v, err := p.Judge(t.Context(), list, Source{}, graspView())
+		require.NoError(t, err)
+		require.Equal(t, wanted, v.Decision == Accept)
+		v, err = p.Judge(t.Context(), protected, Source{Kind: Live}, graspView())
+		require.NoError(t, err)
+		require.Equal(t, Reject, v.Decision)
+	}
+}
+
+func testIDOf(ev *nostr.Event) filters.EventID {
+	id, err := filters.ParseEventID(ev.ID)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// However much hangs together that is of no repository any more, few of it are looked at, and
+// what is further away than 16 references is not found.
+func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
+	chain := func(n int) *twinView {
+		v := graspView()
+		v.store(testEvent(1000, 1111, 7, 1, tagEvent(50)))
+		for i := 1; i < n; i++ {
+			v.store(testEvent(1000+i, 1, 7, 1, tagEvent(1000+i-1)))
+		}
+		return v
+	}
+	require.Equal(t, Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops-1)), chain(maxHops)).Decision)
+	require.NotEqual(t, Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops)), chain(maxHops+1)).Decision)
+
+	wide := graspView()
+	wide.store(testEvent(1000, 1, 7, 1))
+	for i := 1; i < 5000; i++ {
+		wide.store(testEvent(1000+i, 1, 7, 1, tagEvent(1000+(i-1)/10), tagEvent(100_000+i), tagEvent(200_000+i)))
+	}
+	verdict := judge(t, testEvent(91, 1, 9, 1, tagEvent(1000)), wide)
+	require.Equal(t, Depend, verdict.Decision)
+	require.LessOrEqual(t, len(verdict.DependsOn), 4*maxNear)
+	require.LessOrEqual(t, wide.reads, 2*maxHops)
 }
 
 // listing makes an announcement of "x" by key 1.
@@ -377,6 +532,8 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	assert.Equal(t, Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
 	v.anns = nil
 	v.announce(1, "x", 7, 2)
+	assert.Equal(t, Depend, judge(t, ev, v).Decision, "who is listed has not agreed yet")
+	v.announce(2, "x", 1)
 	assert.Equal(t, Accept, judge(t, ev, v).Decision)
 }
 
@@ -409,9 +566,15 @@ func TestGRASPPolicyNewestFirst(t *testing.T) {
 	assert.Equal(t, Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
 }
 
-// 1,000 maintainers, cycles and one-sided listings give the same answer as the
-// sets themselves.
+// 1,000 maintainers, cycles and listings without an answer, where these are enough.
 func TestGRASPPolicyMaintainers(t *testing.T) {
+	oneSided := graspPolicy(t, graspHost)
+	oneSided.Membership.OneSided = true
+	judge := func(t *testing.T, ev *nostr.Event, v *twinView) Verdict {
+		verdict, err := oneSided.Judge(t.Context(), ev, Source{}, v)
+		require.NoError(t, err)
+		return verdict
+	}
 	v := &twinView{}
 	for i := range 1000 {
 		v.announce(i, "x", (i+1)%1000, 5000+i)
@@ -431,12 +594,11 @@ func TestGRASPPolicyMaintainers(t *testing.T) {
 	assert.Equal(t, Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
 }
 
-// Where listings must be returned, a state or its deletion takes an announcement of its
-// author's, and waits for it.
-func TestReciprocalMembership(t *testing.T) {
+// A state or its deletion takes an announcement of its author's, and waits for it.
+func TestStatesTakeAnAnswer(t *testing.T) {
 	policy := graspPolicy(t, graspHost)
-	policy.Membership.Reciprocal = true
 	v := graspView()
+	v.anns = v.anns[:2] // without that of 3
 	judge := func(ev *nostr.Event) Verdict {
 		verdict, err := policy.Judge(t.Context(), ev, Source{}, v)
 		require.NoError(t, err)
@@ -452,8 +614,33 @@ func TestReciprocalMembership(t *testing.T) {
 		assert.Equal(t, Depend, verdict.Decision)
 		assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(3)))
 	}
-	v.announce(3, "x")
+	v.announce(3, "x", 2)
 	for _, ev := range events {
 		assert.Equal(t, Accept, judge(ev).Decision)
 	}
+}
+
+// The answer of a maintainer who is served elsewhere was refused, so that nobody was known to
+// have agreed.
+func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
+	v := &twinView{}
+	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }
+	verdict := judge(t, by(2), v)
+	require.Equal(t, Reject, verdict.Decision)
+	assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(2)), "whoever may list the author")
+	v.announce(1, "x", 2)
+	assert.Equal(t, Accept, judge(t, by(2), v).Decision)
+	assert.Equal(t, Reject, judge(t, by(3), v).Decision)
+	v.elsewhere(2, "x", 3, 1)
+	assert.Equal(t, Accept, judge(t, by(3), v).Decision, "listed by who is listed")
+	v.elsewhere(8, "x", 9)
+	verdict = judge(t, by(9), v)
+	assert.Equal(t, Reject, verdict.Decision, "listed only by one whom nobody lists")
+	assert.Contains(t, verdict.DependsOn, OnIdentifier("x"), "somebody may list the one who lists the author")
+	v.announce(4, "y", 5)
+	assert.Equal(t, Reject, judge(t, by(5), v).Decision, "listed under another identifier")
+
+	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision)
+	assert.Equal(t, Depend, judge(t, state(3, "x"), v).Decision, "invited only")
+	assert.Equal(t, Depend, judge(t, state(8, "x"), v).Decision, "no repository of theirs is ours")
 }

@@ -36,7 +36,8 @@ func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 		if err != nil {
 			return relaysync.Verdict{Decision: relaysync.Reject}, nil //nolint:nilerr // the verdict says it
 		}
-		if !nip34.Maintains(s.Ref.Owner, k.held) {
+		family := nip34.Membership{}.Family(s.Ref.Identifier, k.held)
+		if !family.Maintains(s.Ref.Owner, nip34.Owners(k.held)) {
 			return relaysync.Verdict{Decision: relaysync.Depend, DependsOn: []relaysync.Dependency{
 				relaysync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
 		}

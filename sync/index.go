@@ -62,11 +62,11 @@ func (x *index) Left(ref filters.RepoRef) bool {
 	return r != nil && r.ann == nil && r.newest != (nip34.Version{})
 }
 
-// Maintained implements [Standing].
-func (x *index) Maintained(identifier string, author filters.PubKey) bool {
+// Family implements [Standing]. Their Event is nil.
+func (x *index) Family(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return nip34.Maintains(author, x.tables.named[identifier])
+	return slices.Clip(x.tables.family[identifier])
 }
 
 // Root implements [Standing].
@@ -85,21 +85,7 @@ const (
 // Addressed implements [View].
 func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
 	for some := range slices.Chunk(at, tagsAtOnce) {
-		wanted := make(map[nip34.Coordinates]bool, len(some))
-		var f nostr.Filter
-		for _, c := range some {
-			wanted[c] = true
-			f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author)
-		}
-		slices.Sort(f.Kinds)
-		slices.Sort(f.Authors)
-		f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
-		if !slices.ContainsFunc(some, func(c nip34.Coordinates) bool { return c.Identifier == "" }) {
-			f.Tags = nostr.TagMap{"d": nil}
-			for _, c := range some {
-				f.Tags["d"] = append(f.Tags["d"], c.Identifier)
-			}
-		}
+		f, wanted := versions(some)
 		for ev, err := range x.store.Events(ctx, f) {
 			if err != nil {
 				return false, fmt.Errorf("looking up addresses: %w", err)
@@ -110,6 +96,79 @@ func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, er
 		}
 	}
 	return false, nil
+}
+
+// versions returns a filter for what is at some addresses, and which these are: it matches
+// other events as well.
+func versions(some []nip34.Coordinates) (f nostr.Filter, wanted map[nip34.Coordinates]bool) {
+	wanted = make(map[nip34.Coordinates]bool, len(some))
+	for _, c := range some {
+		wanted[c] = true
+		f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author)
+	}
+	slices.Sort(f.Kinds)
+	slices.Sort(f.Authors)
+	f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
+	if !slices.ContainsFunc(some, func(c nip34.Coordinates) bool { return c.Identifier == "" }) {
+		f.Tags = nostr.TagMap{"d": nil}
+		for _, c := range some {
+			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
+		}
+	}
+	return f, wanted
+}
+
+// nearAtOnce is how many events each question for what is near others may bring.
+const nearAtOnce = 100
+
+// Near implements [View].
+func (x *index) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) (near []*nostr.Event, err error) {
+	ask := func(f nostr.Filter, fits func(*nostr.Event) bool) error {
+		n := 0
+		for ev, err := range x.store.Events(ctx, f) {
+			if err != nil {
+				return fmt.Errorf("looking for what is near others: %w", err)
+			}
+			if fits(ev) {
+				near = append(near, ev)
+			}
+			if n++; n == nearAtOnce { // a Store knows no limit
+				break
+			}
+		}
+		return nil
+	}
+	undeleting := func(ev *nostr.Event) bool { return ev.Kind != filters.KindDeletion }
+	tagging := func(values []string, names ...string) error {
+		for some := range slices.Chunk(values, tagsAtOnce) {
+			for _, name := range names {
+				if err := ask(nostr.Filter{Tags: nostr.TagMap{name: some}}, undeleting); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := tagging(texts(ids), "e", "E", "q"); err != nil {
+		return nil, err
+	}
+	addresses := make([]string, len(at))
+	for i, c := range at {
+		addresses[i] = c.String()
+	}
+	if err := tagging(addresses, "a", "A", "q"); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(at, tagsAtOnce) {
+		f, wanted := versions(some)
+		if err := ask(f, func(ev *nostr.Event) bool {
+			c, ok := nip34.CoordinatesOf(ev)
+			return ok && wanted[c]
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return near, nil
 }
 
 func texts(ids []filters.EventID) []string {
@@ -398,9 +457,9 @@ func (x *index) unseen(s *snapshot) map[filters.EventID]indexOp {
 		}
 	}
 	for id, repo := range x.tables.byID {
-		if _, seen := s.tables.byID[id]; !seen && repo.ann != nil {
-			a := repo.ann
-			ops[id] = func(t *indexTables, c *indexChange) { t.announce(a, true, c) }
+		if _, seen := s.tables.byID[id]; !seen && repo.stored != nil {
+			a, ours := repo.stored, repo.ann != nil
+			ops[id] = func(t *indexTables, c *indexChange) { t.announce(a, ours, c) }
 		}
 	}
 	return ops

@@ -59,8 +59,10 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 type indexTables struct {
 	repos map[filters.RepoRef]*indexRepo   // announced, or tagged by a root event
 	named map[string][]*nip34.Announcement // ours by identifier; elements never change
-	byID  map[filters.EventID]*indexRepo   // by the id of the newest announcement
-	roots map[filters.EventID]indexRoot
+	// All announcements by identifier, ours or not; elements never change.
+	family map[string][]*nip34.Announcement
+	byID   map[filters.EventID]*indexRepo // by the id of the newest announcement
+	roots  map[filters.EventID]indexRoot
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
 	ended    recent[filters.RepoRef, nostr.Timestamp]
@@ -74,6 +76,7 @@ type indexTables struct {
 type indexRepo struct {
 	ref    filters.RepoRef
 	newest nip34.Version       // of its announcement, ours or not; zero: none is here
+	stored *nip34.Announcement // that one; nil: none is here
 	ann    *nip34.Announcement // nil: not ours
 	roots  map[filters.EventID]struct{}
 	alone  []*indexRepo // just itself: what most root events tag
@@ -102,11 +105,12 @@ type authored struct {
 
 func newIndexTables() *indexTables {
 	return &indexTables{
-		repos: make(map[filters.RepoRef]*indexRepo),
-		named: make(map[string][]*nip34.Announcement),
-		byID:  make(map[filters.EventID]*indexRepo),
-		roots: make(map[filters.EventID]indexRoot),
-		wrote: make(map[unique.Handle[filters.PubKey]]map[*indexRepo]int),
+		repos:  make(map[filters.RepoRef]*indexRepo),
+		named:  make(map[string][]*nip34.Announcement),
+		family: make(map[string][]*nip34.Announcement),
+		byID:   make(map[filters.EventID]*indexRepo),
+		roots:  make(map[filters.EventID]indexRoot),
+		wrote:  make(map[unique.Handle[filters.PubKey]]map[*indexRepo]int),
 	}
 }
 
@@ -137,11 +141,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 	if r.newest != (nip34.Version{}) && !nip34.Newer(a.Version(), r.newest) {
 		return
 	}
-	if listed {
-		t.set(r, a.Version(), a, c)
-	} else {
-		t.set(r, a.Version(), nil, c)
-	}
+	t.set(r, a, listed, c)
 }
 
 // end executes a deletion of a repository's announcements up to a time. With remember it
@@ -151,13 +151,23 @@ func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, remember b
 		t.ended.set(cloneRef(ref), until)
 	}
 	if r := t.repos[ref]; r != nil && r.newest.CreatedAt <= until {
-		t.set(r, nip34.Version{}, nil, c)
+		t.set(r, nil, false, c)
 	}
 }
 
-// set makes v the newest announcement of a repository, and a the one by which it
-// is ours.
-func (t *indexTables) set(r *indexRepo, v nip34.Version, a *nip34.Announcement, c *indexChange) {
+// set makes an announcement the newest of a repository, nil for none, which makes it ours
+// or not.
+func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
+	var v nip34.Version
+	if stored != nil {
+		v = stored.Version()
+	}
+	a := stored
+	if !ours {
+		a = nil
+	}
+	replaced(t.family, r.ref.Identifier, r.stored, stored)
+	r.stored = stored
 	owner := unique.Make(r.ref.Owner)
 	if r.newest != (nip34.Version{}) {
 		delete(t.byID, r.newest.ID)
@@ -170,7 +180,7 @@ func (t *indexTables) set(r *indexRepo, v nip34.Version, a *nip34.Announcement, 
 	before := r.ann
 	r.ann = a
 	if before != nil || a != nil {
-		t.rename(r.ref.Identifier, before, a)
+		replaced(t.named, r.ref.Identifier, before, a)
 		c.setRepo(r.ref, a)
 	}
 	if before == nil && a != nil {
@@ -194,18 +204,18 @@ func (t *indexTables) count(author unique.Handle[filters.PubKey], r *indexRepo, 
 	}
 }
 
-// rename replaces one announcement of an identifier by another; either may be nil.
+// replaced replaces one announcement of an identifier by another; either may be nil.
 // Readers may hold the slice, so what is in it stays as it is.
-func (t *indexTables) rename(identifier string, before, after *nip34.Announcement) {
-	same := t.named[identifier]
+func replaced(named map[string][]*nip34.Announcement, identifier string, before, after *nip34.Announcement) {
+	same := named[identifier]
 	if before != nil {
 		same = slices.DeleteFunc(slices.Clone(same), func(a *nip34.Announcement) bool { return a == before })
 	}
 	if after != nil {
 		same = append(same, after)
 	}
-	if t.named[identifier] = same; len(same) == 0 {
-		delete(t.named, identifier)
+	if named[identifier] = same; len(same) == 0 {
+		delete(named, identifier)
 	}
 }
 
@@ -269,7 +279,7 @@ func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *in
 	by := unique.Make(author)
 	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
 		if r.ref.Owner == author && r.newest != (nip34.Version{}) && r.newest.CreatedAt <= until {
-			t.set(r, nip34.Version{}, nil, c)
+			t.set(r, nil, false, c)
 		}
 		for id := range maps.Clone(r.roots) {
 			if root := t.roots[id]; root.author == by && root.at <= until {
@@ -282,7 +292,7 @@ func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *in
 // forget drops an announcement or a root event.
 func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
-		t.set(r, nip34.Version{}, nil, c)
+		t.set(r, nil, false, c)
 	}
 	root, ok := t.roots[id]
 	if !ok {

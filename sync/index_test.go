@@ -210,6 +210,50 @@ func TestIndexLookups(t *testing.T) {
 	assert.True(t, mentioned)
 }
 
+// What is next to events: who tags their ids and addresses, and what is at these.
+func TestIndexNear(t *testing.T) {
+	store := &twinStore{}
+	x := newIndex(store, listsByName)
+	release := coordinates(30063, 7, "v1")
+	for i, tag := range []nostr.Tag{
+		tagEvent(100), {"E", testID(100).String()}, {"q", testID(101).String()},
+		{"a", release.String()}, {"A", release.String()}, {"q", release.String()},
+		{"p", testID(100).String()}, {"e", testID(102).String()}, {"a", coordinates(30063, 7, "v2").String()},
+	} {
+		store.save(testEvent(i, 1, 1, 1, tag))
+	}
+	store.save(testEvent(20, 30063, 7, 1, nostr.Tag{"d", "v1"}))
+	store.save(testEvent(21, 30063, 7, 1, nostr.Tag{"d", "v2"}))
+	store.save(testEvent(22, filters.KindDeletion, 9, 1, tagEvent(100), nostr.Tag{"a", release.String()}))
+	near := func(ids []filters.EventID, at []nip34.Coordinates) (out []int) {
+		found, err := x.Near(t.Context(), ids, at)
+		require.NoError(t, err)
+		for _, ev := range found {
+			for n := range 50 {
+				if testID(n).String() == ev.ID {
+					out = append(out, n)
+				}
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	require.Equal(t, []int{0, 1, 2}, near([]filters.EventID{testID(100), testID(101)}, nil))
+	require.Equal(t, []int{3, 4, 5, 20}, near(nil, []nip34.Coordinates{release}))
+	require.Empty(t, near(nil, nil))
+	for i := range 3 * nearAtOnce {
+		store.save(testEvent(1000+i, 1, 1, 1, tagEvent(500)))
+	}
+	found, err := x.Near(t.Context(), []filters.EventID{testID(500)}, nil)
+	require.NoError(t, err)
+	require.Len(t, found, nearAtOnce, "however many there are")
+	store.fail = errors.New("disk gone")
+	for _, at := range [][]nip34.Coordinates{nil, {coordinates(30063, 8, "x")}} {
+		_, err = x.Near(t.Context(), []filters.EventID{testID(9)}, at)
+		require.ErrorIs(t, err, store.fail)
+	}
+}
+
 func TestIndexIgnoresMalformedEvents(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
 	root := testEvent(1, 1621, 1, 1, tagRepo(testRepo(1, "x")))
@@ -477,8 +521,13 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 	for i := range idsAtOnce + 100 {
 		many = append(many, testID(i))
 	}
+	type near struct {
+		ids []filters.EventID
+		at  []nip34.Coordinates
+	}
 	// what is there, and what is not
 	questions := map[string][]any{
+		"Near":      {near{ids: []filters.EventID{testID(10), testID(99)}, at: []nip34.Coordinates{coordinates(1)}}, near{ids: []filters.EventID{testID(99)}}},
 		"Event":     {testID(10), testID(99)},
 		"Events":    {[]filters.EventID{testID(10), testID(21), testID(99)}, many},
 		"Addressed": {[]nip34.Coordinates{coordinates(1)}, []nip34.Coordinates{coordinates(2)}},
@@ -495,7 +544,11 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 			ask := func(fails int) (answer any, steps int, err error) {
 				f := &faulty{Store: store, fails: fails}
 				x := newIndex(f, listsByName)
-				out := reflect.ValueOf(x).MethodByName(m.Name).Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.ValueOf(q)})
+				args := []reflect.Value{reflect.ValueOf(t.Context()), reflect.ValueOf(q)}
+				if n, two := q.(near); two {
+					args = []reflect.Value{args[0], reflect.ValueOf(n.ids), reflect.ValueOf(n.at)}
+				}
+				out := reflect.ValueOf(x).MethodByName(m.Name).Call(args)
 				err, _ = out[1].Interface().(error)
 				return out[0].Interface(), f.steps, err
 			}

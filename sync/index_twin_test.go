@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -150,6 +151,10 @@ func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[Stamp,
 
 func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
 	return func(yield func(*nostr.Event, error) bool) {
+		if f.Limit != 0 || f.LimitZero {
+			yield(nil, errors.New("a Store knows no limit"))
+			return
+		}
 		for i, ev := range s.matching(f) {
 			if i == 1 && s.during != nil {
 				s.during()
@@ -276,6 +281,63 @@ func (x *index) check(t *testing.T, store *twinStore, told facts) {
 		require.Equal(t, ours, x.Root(id))
 	}
 	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
+	require.Equal(t, len(announced)+len(want.Roots), x.size())
+	require.Equal(t, len(want.Repos), x.announcedRepos())
+	x.checkAnswers(t, store, want)
+}
+
+// checkAnswers compares what the index says of everything that history can make, be it
+// there or not.
+func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
+	t.Helper()
+	byID, stored := make(map[filters.EventID]*nostr.Event), make(map[filters.RepoRef]bool)
+	for _, ev := range store.matching(nostr.Filter{}) {
+		if id, err := filters.ParseEventID(ev.ID); err == nil {
+			byID[id] = ev
+		}
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			stored[a.Ref] = true
+		}
+	}
+	same := func(ok bool, what string, of any) {
+		if !ok {
+			require.Fail(t, what, "%v", of)
+		}
+	}
+	for owner := range 4 {
+		for _, identifier := range []string{"x", "y:z", "none"} {
+			ref := testRepo(owner, identifier)
+			_, ours := want.Repos[ref]
+			same(x.Announced(ref) == ours, "Announced", ref)
+			same(slices.Contains(nip34.Owners(x.Family(identifier)), ref.Owner) == stored[ref], "Family", ref)
+			same(x.Left(ref) == (stored[ref] && !ours), "Left", ref)
+		}
+	}
+	for n := range 82 { // more than there are
+		id := testID(n)
+		refs, isRoot := want.Roots[id]
+		var owner, author filters.PubKey
+		ours := slices.IndexFunc(refs, func(ref filters.RepoRef) bool { return changes(want.Repos, ref) })
+		if ours >= 0 {
+			owner = refs[ours].Owner
+		}
+		var at nostr.Timestamp
+		if isRoot {
+			at = byID[id].CreatedAt
+			author, _ = filters.ParsePubKey(byID[id].PubKey)
+		}
+		got, ok := x.rootOwner(id)
+		same(ok == (ours >= 0) && got == owner, "rootOwner", id)
+		same(x.rootTime(id) == at, "rootTime", id)
+		same(x.rootBy(id, author) == isRoot, "rootBy", id)
+		same(!x.rootBy(id, testKey(99)), "rootBy somebody else", id)
+	}
+	got, all := newFacts(), x.all()
+	for ref, a := range all.repos {
+		got.Repos[ref] = a.ID
+	}
+	maps.Copy(got.Roots, all.roots)
+	require.Equal(t, want, got)
 }
 
 // history makes events of few authors and identifiers, so that they meet often.

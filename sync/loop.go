@@ -495,27 +495,36 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 }
 
 func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
-	c, result, cursors := msg.conn, msg.done.Result, msg.done.Cursors
-	unsaved := msg.token.failed.Load()
-	if unsaved {
-		// Something that came could not be saved: how far the pages got says
-		// nothing about what we have.
-		result, cursors = plan.Failed, nil
-	}
-	// What took too long had us not reading.
-	unsaved = unsaved || result == plan.Failed && l.m.ingest.stuckSince(msg.since)
-	l.resume.late = l.resume.late || unsaved
+	c, done := msg.conn, l.cameTo(msg)
+	l.resume.late = l.resume.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
 	l.useful(ctx, c)
-	l.batchEnded(msg, result)
-	l.step(ctx, plan.Done{
-		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: result, Cursors: cursors,
-		Reconciled: msg.done.Report.Method&session.Negent != 0,
-		Unsaved:    unsaved, Late: !unsaved && result == plan.Failed && msg.done.Report.Late,
-	})
+	l.batchEnded(msg, done.Result)
+	l.step(ctx, done)
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
 	}
+}
+
+// cameTo returns what a batch came to, with what the pipeline made of its events.
+func (l *loop) cameTo(msg batchDone) plan.Done {
+	c, report := msg.conn, msg.done.Report
+	done := plan.Done{
+		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: msg.done.Result, Cursors: msg.done.Cursors,
+		Reconciled: report.Method&session.Negent == session.Negent,
+	}
+	if msg.token.failed.Load() {
+		// Something that came could not be saved: how far the pages got says
+		// nothing about what we have.
+		done.Result, done.Cursors, done.Unsaved = plan.Failed, nil, true
+		return done
+	}
+	if done.Result == plan.Failed {
+		// What took too long had us not reading.
+		done.Unsaved = l.m.ingest.stuckSince(msg.since)
+		done.Late = !done.Unsaved && report.Late
+	}
+	return done
 }
 
 // usefulEvery is how often it is noted that a relay goes on bringing what nobody else had.

@@ -72,6 +72,9 @@ func (w *narrowWorld) state(name string) {
 	ago := time.Hour + time.Duration(len(w.ours))*time.Second
 	st := signer.State(at(ago), name, nil, "")
 	w.hub.Publish(w.owner.Announcement(at(ago), name, relays, clones, maintainer), st)
+	if signer == maintainer { // who serves it elsewhere
+		w.hub.Publish(maintainer.Announcement(at(ago), name, relays[1:], []string{maintainer.CloneURL(relays[1], name)}, w.owner))
+	}
 	w.ours = append(w.ours, st)
 }
 

@@ -27,9 +27,7 @@ func (v fixedView) Announced(ref filters.RepoRef) bool { return slices.Contains(
 func (v fixedView) Left(filters.RepoRef) bool          { return false }
 func (v fixedView) Root(id filters.EventID) bool       { _, ok := v.roots[id]; return ok }
 
-func (v fixedView) Maintained(identifier string, author filters.PubKey) bool {
-	return slices.Contains(v.repos, filters.RepoRef{Owner: author, Identifier: identifier})
-}
+func (v fixedView) Family(identifier string) []*nip34.Announcement { return nil }
 
 func (v fixedView) rootBy(id filters.EventID, author filters.PubKey) bool {
 	by, ok := v.roots[id]

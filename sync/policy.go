@@ -47,6 +47,13 @@ type AnnouncementHolder interface {
 	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 
+// Authorizer is what a [Policy] may be able to do as well. Without it nobody can tell from
+// outside why somebody's state moves the refs of a repository, or does not.
+type Authorizer interface {
+	// Authority says who has a say about the refs of a repository, and why.
+	Authority(ref filters.RepoRef, view View) *nip34.Authority
+}
+
 // View is what a [Policy] may ask about the events that we have. Safe for
 // concurrent use. It may lag behind the Store by the events that are being saved
 // at this moment; what was found missing is judged again when it arrives.
@@ -69,6 +76,11 @@ type View interface {
 	Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error)
 	// Mentioned reports whether a stored event tags id (e, E or q), deletions aside.
 	Mentioned(ctx context.Context, id filters.EventID) (bool, error)
+	// Near returns stored events that are next to others, deletions aside: those that tag one
+	// of the ids (e, E or q) or one of the addresses (a, A or q), and the versions at these
+	// addresses. There may be more than it returns, which are at most some hundreds, and an
+	// event may come more than once.
+	Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) ([]*nostr.Event, error)
 	// Wrote reports whether an event of this author is stored, requests to vanish aside.
 	Wrote(ctx context.Context, author filters.PubKey) (bool, error)
 }
@@ -81,9 +93,10 @@ type Standing interface {
 	// Left reports whether the newest announcement of the repository is here and does
 	// not make it ours: its owner took it from us.
 	Left(ref filters.RepoRef) bool
-	// Maintained reports whether the author is a maintainer: the owner of an accepted
-	// announcement with this identifier that makes its repository ours, or listed by one.
-	Maintained(identifier string, author filters.PubKey) bool
+	// Family returns all announcements with this identifier that are here, those that do
+	// not make their repositories ours among them: who has a say follows from all. They
+	// must not be changed; their Event is nil.
+	Family(identifier string) []*nip34.Announcement
 	// Root reports whether id is an accepted patch, pull request or issue of a
 	// repository that is ours.
 	Root(id filters.EventID) bool

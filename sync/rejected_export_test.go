@@ -123,3 +123,65 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, chunkEntries, back.order.Len())
 }
+
+// When the ring would not close, the entries are counted anew from the start of a chunk.
+func TestRejectedRingIsCountedAnew(t *testing.T) {
+	r := testRejected(2*chunkEntries, 10, 1<<20)
+	const slots = 2 * (2 + 2)
+	r.add(testNote(0)) // stays the oldest
+	for r.places < slots*chunkEntries {
+		r.add(testNote(1))
+	}
+	require.Len(t, r.export(), slots, "it closes")
+	for i := range 2*chunkEntries - 1 {
+		r.add(testNote(1 + i))
+	}
+	chunks := r.export()
+	require.Len(t, chunks, 2)
+	for _, c := range chunks {
+		entries, _, err := decodeRejected(c)
+		require.NoError(t, err)
+		require.Len(t, entries, chunkEntries)
+	}
+	require.Equal(t, uint64(2*chunkEntries), r.places)
+}
+
+// Of a chunk that was cut short or changed nothing is taken, or what can be read again.
+func TestRejectedChunksThatAreDamaged(t *testing.T) {
+	r := testRejected(100, 10, 1<<20)
+	for i := range 3 {
+		r.add(testNote(i, OnEvent(testID(90+i)), OnEvent(testID(95))))
+	}
+	chunk := r.export()[0]
+	_, urls, err := decodeRejected(chunk)
+	require.NoError(t, err)
+	require.Len(t, urls, 3)
+	whole := 0
+	for n := range chunk {
+		back := testRejected(100, 10, 1<<20)
+		if _, err := back.restore(chunk[:n]); err == nil {
+			whole++ // just as many entries as there are
+			require.Less(t, back.order.Len(), 3)
+		} else {
+			require.ErrorIs(t, err, errChunk)
+			require.Zero(t, back.order.Len())
+		}
+		back.consistent(t)
+	}
+	require.Equal(t, 3, whole, "after the relays, and after each entry but the last")
+	for version := range 256 {
+		if _, _, err := decodeRejected(append([]byte{byte(version)}, chunk[1:]...)); version != 1 {
+			require.ErrorIs(t, err, errChunk)
+		}
+	}
+	_, _, err = decodeRejected(nil)
+	require.ErrorIs(t, err, errChunk)
+	long := append(chunk, make([]byte, maxChunk+1-len(chunk))...)
+	_, _, err = decodeRejected(long)
+	require.EqualError(t, err, "not a chunk of remembered events: 3145729 bytes")
+	_, _, err = decodeRejected(long[:maxChunk])
+	require.EqualError(t, err, "not a chunk of remembered events", "it is read, to where it is damaged")
+	d, err := testRejected(100, 10, 1<<20).restoreAll([][]byte{nil, chunk[:5], chunk})
+	require.ErrorIs(t, err, errChunk)
+	require.Zero(t, d)
+}

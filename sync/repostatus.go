@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -35,6 +36,11 @@ type RepoStatus struct {
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
+
+	// Authority says who has a say about its refs and why, or why nobody has, a line for
+	// each; who is invited and has not agreed is named as well. It is nil if the Policy is no
+	// [Authorizer].
+	Authority []string `json:"authority,omitempty"`
 
 	// Ours is how many events we have of it and its roots: those that tag them.
 	Ours   int         `json:"ours"`
@@ -78,6 +84,11 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref filters.RepoRef) (Repo
 	}
 	if !known {
 		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
+	}
+	if policy, can := m.cfg.Policy.(Authorizer); can {
+		if a := policy.Authority(ref, m.index); a != nil {
+			s.Authority = strings.Split(strings.TrimSpace(a.String()), "\n")
+		}
 	}
 	roots := m.index.rootsOf(ref)
 	if s.Ours, err = m.count(ctx, append(filters.Repos([]filters.RepoRef{ref}), filters.Roots(roots)...)); err != nil {

@@ -26,6 +26,7 @@ type rig struct {
 	store   relaysync.Store
 	manager *relaysync.SyncManager
 	stop    func()
+	end     func() // stop, where it was a test's own doing that connections broke
 }
 
 func start(t *testing.T, net *relaytest.Network, store relaysync.Store, cfg relaysync.Config) *rig {
@@ -45,9 +46,9 @@ func startOver(t *testing.T, net *relaytest.Network, transport relaysync.Transpo
 	require.NoError(t, err)
 	r := &rig{t: t, net: net, store: store, manager: m}
 	r.run(tally)
-	stop := r.stop
+	r.end = r.stop
 	r.stop = func() {
-		stop()
+		r.end()
 		require.Zero(t, m.Status().Events.Panics["connection"], "a panic is contained, but always a bug")
 	}
 	return r

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -138,6 +139,11 @@ func (run *simRun) forget() {
 
 func (run *simRun) begin() {
 	if run.rig == nil {
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(run.t, err)
+		policy := relaysync.NewGRASPPolicy(identity)
+		policy.Membership.OneSided = true // in the model nobody answers
+		run.cfg.Policy = policy
 		run.rig = start(run.t, run.w.net, run.store, run.cfg)
 	}
 }

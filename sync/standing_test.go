@@ -68,7 +68,8 @@ func TestRemovedMaintainer(t *testing.T) {
 		owner, carol := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("carol")
 		relays, clones := []string{"wss://" + us, "wss://a.example"}, []string{owner.CloneURL("wss://"+us, "repo")}
 		hers := carol.State(at(2*time.Hour), "repo", map[string]string{"refs/heads/main": fmt.Sprintf("%040x", 1)}, "")
-		(&rig{t: t, store: store}).save(owner.Announcement(at(24*time.Hour), "repo", relays, clones, carol), hers)
+		agrees := carol.Announcement(at(24*time.Hour), "repo", relays[1:], []string{carol.CloneURL(relays[1], "repo")}, owner)
+		(&rig{t: t, store: store}).save(owner.Announcement(at(24*time.Hour), "repo", relays, clones, carol), agrees, hers)
 		r := start(t, net, store, relaysync.Config{})
 		after(time.Minute)
 		r.save(owner.Announcement(at(time.Hour), "repo", relays, clones))

@@ -38,7 +38,15 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		relays, clones := []string{"wss://" + us}, []string{bob.CloneURL("wss://"+us, "two")}
 		r.save(bob.Announcement(at(time.Minute), "two", relays, clones, carol))
 		after(time.Second)
+		require.False(t, r.has(byMaintainer), "has not agreed yet")
+		answer := carol.Announcement(at(time.Minute), "two", []string{"wss://a.example"}, []string{carol.CloneURL("wss://a.example", "two")}, bob)
+		a.Publish(answer)
+		after(10 * time.Second)
+		require.True(t, r.has(answer), "though it does not list us")
 		require.True(t, r.has(byMaintainer))
+		s, err := r.manager.RepoStatus(t.Context(), bob.Ref("two"))
+		require.NoError(t, err)
+		require.Equal(t, []string{bob.Hex() + ": root", carol.Hex() + ": member, listed by " + bob.Hex() + ", lists " + bob.Hex()}, s.Authority)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 	})
 }

@@ -387,6 +387,68 @@ func (c *MockAnnouncementHolderHeldAnnouncementsCall) DoAndReturn(f func(context
 	return c
 }
 
+// MockAuthorizer is a mock of Authorizer interface.
+type MockAuthorizer struct {
+	ctrl     *gomock.Controller
+	recorder *MockAuthorizerMockRecorder
+	isgomock struct{}
+}
+
+// MockAuthorizerMockRecorder is the mock recorder for MockAuthorizer.
+type MockAuthorizerMockRecorder struct {
+	mock *MockAuthorizer
+}
+
+// NewMockAuthorizer creates a new mock instance.
+func NewMockAuthorizer(ctrl *gomock.Controller) *MockAuthorizer {
+	mock := &MockAuthorizer{ctrl: ctrl}
+	mock.recorder = &MockAuthorizerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockAuthorizer) EXPECT() *MockAuthorizerMockRecorder {
+	return m.recorder
+}
+
+// Authority mocks base method.
+func (m *MockAuthorizer) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Authority", ref, view)
+	ret0, _ := ret[0].(*nip34.Authority)
+	return ret0
+}
+
+// Authority indicates an expected call of Authority.
+func (mr *MockAuthorizerMockRecorder) Authority(ref, view any) *MockAuthorizerAuthorityCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Authority", reflect.TypeOf((*MockAuthorizer)(nil).Authority), ref, view)
+	return &MockAuthorizerAuthorityCall{Call: call}
+}
+
+// MockAuthorizerAuthorityCall wrap *gomock.Call
+type MockAuthorizerAuthorityCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockAuthorizerAuthorityCall) Return(arg0 *nip34.Authority) *MockAuthorizerAuthorityCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockAuthorizerAuthorityCall) Do(f func(filters.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockAuthorizerAuthorityCall) DoAndReturn(f func(filters.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockView is a mock of View interface.
 type MockView struct {
 	ctrl     *gomock.Controller
@@ -604,6 +666,44 @@ func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []filters.Event
 	return c
 }
 
+// Family mocks base method.
+func (m *MockView) Family(identifier string) []*nip34.Announcement {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Family", identifier)
+	ret0, _ := ret[0].([]*nip34.Announcement)
+	return ret0
+}
+
+// Family indicates an expected call of Family.
+func (mr *MockViewMockRecorder) Family(identifier any) *MockViewFamilyCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Family", reflect.TypeOf((*MockView)(nil).Family), identifier)
+	return &MockViewFamilyCall{Call: call}
+}
+
+// MockViewFamilyCall wrap *gomock.Call
+type MockViewFamilyCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewFamilyCall) Return(arg0 []*nip34.Announcement) *MockViewFamilyCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewFamilyCall) Do(f func(string) []*nip34.Announcement) *MockViewFamilyCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockViewFamilyCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Left mocks base method.
 func (m *MockView) Left(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -638,44 +738,6 @@ func (c *MockViewLeftCall) Do(f func(filters.RepoRef) bool) *MockViewLeftCall {
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockViewLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockViewLeftCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Maintained mocks base method.
-func (m *MockView) Maintained(identifier string, author filters.PubKey) bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Maintained", identifier, author)
-	ret0, _ := ret[0].(bool)
-	return ret0
-}
-
-// Maintained indicates an expected call of Maintained.
-func (mr *MockViewMockRecorder) Maintained(identifier, author any) *MockViewMaintainedCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintained", reflect.TypeOf((*MockView)(nil).Maintained), identifier, author)
-	return &MockViewMaintainedCall{Call: call}
-}
-
-// MockViewMaintainedCall wrap *gomock.Call
-type MockViewMaintainedCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockViewMaintainedCall) Return(arg0 bool) *MockViewMaintainedCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockViewMaintainedCall) Do(f func(string, filters.PubKey) bool) *MockViewMaintainedCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewMaintainedCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockViewMaintainedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -715,6 +777,45 @@ func (c *MockViewMentionedCall) Do(f func(context.Context, filters.EventID) (boo
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockViewMentionedCall) DoAndReturn(f func(context.Context, filters.EventID) (bool, error)) *MockViewMentionedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Near mocks base method.
+func (m *MockView) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) ([]*nostr.Event, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Near", ctx, ids, at)
+	ret0, _ := ret[0].([]*nostr.Event)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Near indicates an expected call of Near.
+func (mr *MockViewMockRecorder) Near(ctx, ids, at any) *MockViewNearCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Near", reflect.TypeOf((*MockView)(nil).Near), ctx, ids, at)
+	return &MockViewNearCall{Call: call}
+}
+
+// MockViewNearCall wrap *gomock.Call
+type MockViewNearCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewNearCall) Return(arg0 []*nostr.Event, arg1 error) *MockViewNearCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewNearCall) Do(f func(context.Context, []filters.EventID, []nip34.Coordinates) ([]*nostr.Event, error)) *MockViewNearCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []filters.EventID, []nip34.Coordinates) ([]*nostr.Event, error)) *MockViewNearCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -858,6 +959,44 @@ func (c *MockStandingAnnouncedCall) DoAndReturn(f func(filters.RepoRef) bool) *M
 	return c
 }
 
+// Family mocks base method.
+func (m *MockStanding) Family(identifier string) []*nip34.Announcement {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Family", identifier)
+	ret0, _ := ret[0].([]*nip34.Announcement)
+	return ret0
+}
+
+// Family indicates an expected call of Family.
+func (mr *MockStandingMockRecorder) Family(identifier any) *MockStandingFamilyCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Family", reflect.TypeOf((*MockStanding)(nil).Family), identifier)
+	return &MockStandingFamilyCall{Call: call}
+}
+
+// MockStandingFamilyCall wrap *gomock.Call
+type MockStandingFamilyCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStandingFamilyCall) Return(arg0 []*nip34.Announcement) *MockStandingFamilyCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStandingFamilyCall) Do(f func(string) []*nip34.Announcement) *MockStandingFamilyCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStandingFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockStandingFamilyCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Left mocks base method.
 func (m *MockStanding) Left(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -892,44 +1031,6 @@ func (c *MockStandingLeftCall) Do(f func(filters.RepoRef) bool) *MockStandingLef
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStandingLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockStandingLeftCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Maintained mocks base method.
-func (m *MockStanding) Maintained(identifier string, author filters.PubKey) bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Maintained", identifier, author)
-	ret0, _ := ret[0].(bool)
-	return ret0
-}
-
-// Maintained indicates an expected call of Maintained.
-func (mr *MockStandingMockRecorder) Maintained(identifier, author any) *MockStandingMaintainedCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintained", reflect.TypeOf((*MockStanding)(nil).Maintained), identifier, author)
-	return &MockStandingMaintainedCall{Call: call}
-}
-
-// MockStandingMaintainedCall wrap *gomock.Call
-type MockStandingMaintainedCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockStandingMaintainedCall) Return(arg0 bool) *MockStandingMaintainedCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockStandingMaintainedCall) Do(f func(string, filters.PubKey) bool) *MockStandingMaintainedCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingMaintainedCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockStandingMaintainedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -1,0 +1,552 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// ruling is a Verifier that says what a test wants.
+type ruling func([]*nostr.Event) []error
+
+// Verify implements [Verifier].
+func (r ruling) Verify(events []*nostr.Event) []error { return r(events) }
+
+// Whatever a Verifier does, each event goes on, is a forgery, or is lost to a failure of
+// ours: then its batch is repeated, a live one is asked for, and the relay pays nothing.
+func TestEachVerdictOfAVerifier(t *testing.T) {
+	all := func(err error) ruling {
+		return func(events []*nostr.Event) []error { return slices.Repeat([]error{err}, len(events)) }
+	}
+	for name, c := range map[string]struct {
+		rules                         ruling
+		saved, forged, failed, panics int
+		verified                      int
+	}{
+		"good":      {rules: all(nil), saved: 2, verified: 2},
+		"forged":    {rules: all(fmt.Errorf("said: %w", ErrSignature)), forged: 2, verified: 2},
+		"no answer": {rules: all(errors.New("out of memory")), failed: 2, verified: 2},
+		"too few":   {rules: func([]*nostr.Event) []error { return []error{nil} }, failed: 2},
+		"too many":  {rules: func([]*nostr.Event) []error { return make([]error, 3) }, failed: 2},
+		"panics":    {rules: func([]*nostr.Event) []error { panic("x") }, failed: 2, panics: 1},
+		"each another one": {
+			rules: func([]*nostr.Event) []error { return []error{nil, errors.New("out of memory")} }, saved: 1, failed: 1, verified: 2,
+		},
+	} {
+		for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := tune(Config{Verifier: c.rules})
+					s.manager.ingest.store = &oddStore{err: errors.New("not asked")}
+					b := &bench{ingest: s.manager.ingest}
+					var asked []filters.EventID
+					b.refetch = func(_ filters.RelayURL, ids []filters.EventID) { asked = append(asked, ids...) }
+					from := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
+					tok := newToken(filters.RelayURL{})
+					tok.ended = func() {}
+					full := s.relay.work.foreign.Left(time.Now())
+					for range 2 {
+						id := b.id()
+						j := &job{key: copyKey{id: id}, size: 10_000, from: from, stats: s.relay, tokens: []*token{tok}}
+						j.incoming = Incoming{Event: &nostr.Event{ID: id.String()}, Source: Source{Kind: kind}}
+						require.NoError(t, b.admit(t.Context(), j))
+						j.cost = s.relay.work.owe(j.size, false)
+						tok.hold()
+						require.True(t, b.enter(j))
+						b.toVerify <- j
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					go b.verifyLoop(ctx)
+					synctest.Wait()
+					require.Len(t, b.toSave, c.saved)
+					require.EqualValues(t, c.failed, b.counters.failed.Load())
+					require.EqualValues(t, c.forged, b.counters.forged.Load())
+					require.EqualValues(t, c.verified, b.counters.verified.Load())
+					require.EqualValues(t, c.panics, b.counters.panics["verifier"])
+					require.Equal(t, c.failed > 0, tok.failed.Load(), "the batch is repeated")
+					require.EqualValues(t, 1+c.saved, tok.open.Load())
+					if kind == Live {
+						require.Len(t, asked, c.failed)
+					} else {
+						require.Empty(t, asked)
+					}
+					require.EqualValues(t, 10_000*(c.saved+c.forged), full-s.relay.work.foreign.Left(time.Now()), "what is lost to us costs nothing")
+					for range c.saved {
+						b.settled(<-b.toSave, true)
+					}
+					b.leftOver(t)
+					s.relay.work.leftOver(t)
+					cancel()
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
+
+// What is on its way when the pipeline stops is let go of, wherever it is: its batch is
+// repeated.
+func TestPipelineStopsAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		cfg := Config{Workers: 1, Verifier: ruling(func(events []*nostr.Event) []error {
+			<-hold
+			return make([]error, len(events))
+		})}
+		s := tune(cfg)
+		b := &bench{ingest: s.manager.ingest}
+		b.store = &oddStore{err: errors.New("not asked")}
+		b.view = newIndex(b.store, nil)
+		tok := newToken(filters.RelayURL{})
+		tok.ended = func() {}
+		ctx, cancel := context.WithCancel(t.Context())
+		submit := func(ctx context.Context, n int) error {
+			ev := &nostr.Event{Kind: 1, Content: fmt.Sprint(n), PubKey: testKey(1).String()}
+			ev.ID = ev.GetID()
+			return b.submit(ctx, delivery{event: ev, size: 500, token: tok})
+		}
+		n := 0
+		for range cap(b.toVerify) { // as many as there is room for
+			n++
+			require.NoError(t, submit(t.Context(), n))
+		}
+		errs := make(chan error)
+		go func() { errs <- submit(t.Context(), 0) }()
+		synctest.Wait()
+		for range cap(b.toSave) { // the next step has no room either
+			id := b.id()
+			j := &job{key: copyKey{id: id}, size: 100, tokens: []*token{tok}}
+			require.NoError(t, b.admit(t.Context(), j))
+			tok.hold()
+			require.True(t, b.enter(j))
+			b.toSave <- j
+		}
+		done := make(chan struct{})
+		go func() { // the pipeline without its writer
+			b.verifyLoop(ctx)
+			close(b.ended)
+			b.drain()
+			close(done)
+		}()
+		synctest.Wait()
+		require.NoError(t, <-errs)
+		for range verifyBatch - 1 { // as many as were taken, but for the one that waited
+			n++
+			require.NoError(t, submit(t.Context(), n))
+		}
+		go func() { errs <- submit(t.Context(), -1) }()
+		synctest.Wait()
+		cancel()
+		close(hold)
+		require.NoError(t, <-errs, "it is dealt with, as far as that goes")
+		<-done
+		require.NoError(t, submit(t.Context(), -2))
+		synctest.Wait()
+		b.drain()
+		require.True(t, tok.failed.Load())
+		require.EqualValues(t, 1, tok.open.Load())
+		b.leftOver(t)
+	})
+}
+
+// Of each event that a connection hands over it is told what became of it, and nothing of it
+// stays where it was not taken.
+func TestEachWayOutOfSubmit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tune(Config{InFlight: 4 << 20})
+		b := &bench{ingest: s.manager.ingest}
+		b.store = &oddStore{}
+		b.view = newIndex(b.store, nil)
+		from := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
+		tok := newToken(filters.RelayURL{})
+		tok.ended = func() {}
+		next := 0
+		event := func() *nostr.Event {
+			next++
+			ev := &nostr.Event{Kind: 1, Content: fmt.Sprint(next), PubKey: testKey(1).String(), Sig: "x"}
+			ev.ID = ev.GetID()
+			return ev
+		}
+		keyOf := func(ev *nostr.Event) copyKey {
+			id, err := filters.ParseEventID(ev.ID)
+			require.NoError(t, err)
+			return copyKey{id, ev.Sig}
+		}
+		submit := func(ctx context.Context, ev *nostr.Event) error {
+			return b.submit(ctx, delivery{event: ev, size: 500, token: tok, from: from, asked: true})
+		}
+		counts := func() []uint64 {
+			return []uint64{b.counters.received.Load(), b.counters.duplicates.Load(), b.counters.forged.Load(), uint64(len(b.toVerify))}
+		}
+		left := func() int64 { return s.relay.work.foreign.Left(time.Now()) }
+		full := left()
+
+		malformed := event()
+		malformed.ID = "x"
+		require.NoError(t, submit(t.Context(), malformed))
+		require.Equal(t, []uint64{1, 0, 1, 0}, counts())
+		wrong := event()
+		wrong.Content += "!"
+		require.NoError(t, submit(t.Context(), wrong))
+		require.Equal(t, []uint64{2, 0, 2, 0}, counts())
+		require.Len(t, from.mailbox.take(), 2, "the session is told of both")
+		here := event()
+		b.known.add(keyOf(here).id)
+		require.NoError(t, submit(t.Context(), here))
+		require.Equal(t, []uint64{3, 1, 2, 0}, counts())
+		bad := event()
+		s.relay.bad.add(keyOf(bad))
+		allowed := s.relay.allowance.Left(time.Now())
+		require.NoError(t, submit(t.Context(), bad))
+		require.Equal(t, []uint64{4, 2, 2, 0}, counts())
+		require.Equal(t, int64(500), allowed-s.relay.allowance.Left(time.Now()), "it is repeated")
+		require.Equal(t, full, left(), "nothing of that was looked at")
+		require.EqualValues(t, 1, tok.open.Load())
+		b.leftOver(t)
+
+		ours := event()
+		require.NoError(t, submit(t.Context(), ours))
+		require.Equal(t, []uint64{5, 2, 2, 1}, counts())
+		require.EqualValues(t, 2, tok.open.Load())
+		require.True(t, b.met(keyOf(ours).id))
+		require.False(t, b.met(keyOf(event()).id))
+		require.True(t, b.met(keyOf(here).id))
+		paid := full - left()
+		require.Positive(t, paid)
+		require.NoError(t, submit(t.Context(), ours))
+		require.Equal(t, []uint64{6, 3, 2, 1}, counts(), "another copy, that this one speaks for")
+		require.EqualValues(t, 3, tok.open.Load())
+		require.Equal(t, paid, full-left(), "what is spoken for costs nothing")
+		b.settled(<-b.toVerify, true)
+		require.EqualValues(t, 1, tok.open.Load())
+		require.False(t, b.met(keyOf(ours).id))
+		b.leftOver(t)
+		s.relay.work.leftOver(t)
+
+		// No room: of the relay, or of all. Whoever waits can go.
+		for _, fill := range []func() (undo func()){
+			func() func() {
+				require.True(t, s.relay.work.inside(false).TryAcquire(s.relay.work.most))
+				return func() { s.relay.work.leave(s.relay.work.most, false) }
+			},
+			func() func() {
+				require.NoError(t, b.room.enter(t.Context(), nil, b.room.most))
+				return func() { b.room.leave(nil, b.room.most) }
+			},
+		} {
+			undo, before := fill(), left()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- submit(ctx, event()) }()
+			synctest.Wait()
+			cancel()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			require.Equal(t, before, left(), "what never got in costs nothing")
+			undo()
+			require.EqualValues(t, 1, tok.open.Load())
+			b.leftOver(t)
+			s.relay.work.leftOver(t)
+			// One that was dealt with while it waited.
+			undo, before = fill(), left()
+			late := event()
+			go func() { ended <- submit(t.Context(), late) }()
+			synctest.Wait()
+			b.known.add(keyOf(late).id)
+			duplicates := b.counters.duplicates.Load()
+			undo()
+			require.NoError(t, <-ended)
+			require.Equal(t, duplicates+1, b.counters.duplicates.Load())
+			require.Equal(t, before, left())
+			require.EqualValues(t, 1, tok.open.Load())
+			require.Empty(t, b.toVerify)
+			b.leftOver(t)
+		}
+		require.False(t, tok.failed.Load())
+
+		// A message is charged with what it takes, and never with more than there is room for.
+		for size, want := range map[int]int64{0: 512, 1_000: 1_512, 4<<20 - 512: 4 << 20, 4 << 20: 4 << 20} {
+			require.NoError(t, b.submit(t.Context(), delivery{event: event(), size: size, token: tok}))
+			j := <-b.toVerify
+			require.Equal(t, want, j.size)
+			b.settled(j, true)
+		}
+	})
+}
+
+// The ids that are needed are those that are neither known nor stored, whatever is asked at
+// once; if the Store can't tell, nobody knows.
+func TestNeeded(t *testing.T) {
+	b := newBench(t, nil, 0)
+	store := &listedStore{stored: make(map[filters.EventID]bool)}
+	b.ingest.store = store
+	var ids, want []filters.EventID
+	for i := range 3*256 + 1 {
+		id := b.id()
+		switch i % 3 {
+		case 0:
+			b.known.add(id)
+		case 1:
+			store.stored[id] = true
+		default:
+			want = append(want, id)
+		}
+		ids = append(ids, id)
+	}
+	for n, calls := range map[int]int{0: 0, 1: 1, 255: 1, 256: 1, 257: 2, len(ids): 4} {
+		store.asked = nil
+		got, err := b.needed(t.Context(), ids[:n])
+		require.NoError(t, err)
+		require.Equal(t, n/3, len(got))
+		require.True(t, len(got) == 0 || slices.Equal(want[:len(got)], got))
+		require.Len(t, store.asked, calls)
+		for fails := range calls {
+			store.asked, store.fails = nil, fails+1
+			got, err := b.needed(t.Context(), ids[:n])
+			require.ErrorIs(t, err, errFault)
+			require.Nil(t, got)
+			store.fails = 0
+		}
+	}
+	// The workers look at all of what the Store can't tell, else at what it has not.
+	jobs := func() (jobs []*job) {
+		for _, id := range ids[:9] {
+			j := &job{key: copyKey{id: id}}
+			require.NoError(t, b.admit(t.Context(), j))
+			require.True(t, b.enter(j))
+			jobs = append(jobs, j)
+		}
+		return jobs
+	}
+	store.asked, store.fails = nil, 1
+	all := jobs()
+	require.Len(t, b.unstored(t.Context(), all), 9)
+	for _, j := range all {
+		b.settled(j, true)
+	}
+	store.fails = 0
+	kept := b.unstored(t.Context(), jobs())
+	require.Len(t, kept, 6)
+	require.EqualValues(t, 3, b.counters.duplicates.Load())
+	for i, id := range ids[:9] {
+		require.Equal(t, i%3 < 2, b.known.has(id), "what is stored needs no second look")
+	}
+	for _, j := range kept {
+		b.settled(j, true)
+	}
+	b.leftOver(t)
+}
+
+// listedStore has some ids, and fails when it is asked for the so manieth time.
+type listedStore struct {
+	Store
+	stored map[filters.EventID]bool
+	asked  []int
+	fails  int
+}
+
+// Has implements [Store].
+func (s *listedStore) Has(_ context.Context, ids []filters.EventID) (has []bool, err error) {
+	if s.asked = append(s.asked, len(ids)); len(s.asked) == s.fails {
+		return nil, errFault
+	}
+	for _, id := range ids {
+		has = append(has, s.stored[id])
+	}
+	return has, nil
+}
+
+// What is fulfilled is gathered until the writer takes it; when there is too much, all that
+// waits is judged.
+func TestWhatIsFulfilledIsGathered(t *testing.T) {
+	s := tune(Config{FeedQueue: 10})
+	g := s.manager.ingest
+	for n, all := range map[int]bool{9: false, 10: false, 11: true, 15: true} {
+		var want []depKey
+		for i := range n {
+			k := depKey(i)
+			if i < 10 {
+				want = append(want, k)
+			}
+			g.wakeFor([]depKey{k})
+			require.Len(t, g.wake, 1)
+		}
+		got, overrun := g.takeFulfilled()
+		require.Equal(t, want, got)
+		require.Equal(t, all, overrun, n)
+		<-g.wake
+		got, overrun = g.takeFulfilled()
+		require.Empty(t, got)
+		require.False(t, overrun)
+	}
+}
+
+// What a scan has found fulfils what it would have, had it come one by one.
+func TestWhatAScanFulfils(t *testing.T) {
+	a := testAnnouncement(1, 1, "x", 1, "ours")
+	a.Tags = append(a.Tags, nostr.Tag{"maintainers", testKey(2).String(), testKey(3).String()})
+	ann, err := nip34.ParseAnnouncement(a)
+	require.NoError(t, err)
+	g := tune(Config{}).manager.ingest
+	var c indexChange
+	c.setRepo(ann.Ref, ann)
+	c.setRepo(testRepo(5, "gone"), nil)
+	c.setRoot(testID(7), []filters.RepoRef{ann.Ref})
+	c.setRoot(testID(8), nil)
+	g.discovered(c)
+	got, all := g.takeFulfilled()
+	require.False(t, all)
+	want := []depKey{OnEvent(testID(7)).key()}
+	for _, k := range fulfils(a, true) {
+		if c, _ := nip34.CoordinatesOf(a); k != OnVersion(c).key() { // any version may have been there before
+			want = append(want, k)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	require.Equal(t, slices.Compact(want), slices.Compact(got))
+
+	// Of what was stored meanwhile that counts for which something waits.
+	keys := make(map[depKey]struct{})
+	g.awaited(a, keys)
+	require.Empty(t, keys, "nothing waits")
+	note := waits(testNote(9, OnEvent(testID(1)), OnEvent(testID(2)), OnMaintainer("x", testKey(3))))
+	g.rejected.add(note)
+	g.awaited(a, keys)
+	require.Equal(t, map[depKey]struct{}{OnEvent(testID(1)).key(): {}, OnMaintainer("x", testKey(3)).key(): {}}, keys)
+	require.False(t, g.later.known.Load())
+	g.recalled(keys)
+	require.True(t, g.later.known.Load(), "relays are known by now")
+	got, _ = g.takeFulfilled()
+	require.Len(t, got, 2)
+}
+
+// What our relay has removed does not come back.
+func TestRemovedIsDealtWith(t *testing.T) {
+	g := tune(Config{}).manager.ingest
+	ev := testEvent(1, 1621, 1, 1)
+	g.removed(ev)
+	require.True(t, g.known.has(testID(1)))
+	require.True(t, g.dealtWith(testID(1)))
+	require.True(t, g.rejected.has(testID(1)), "nor after a restart")
+	ev.ID = "x"
+	require.NotPanics(t, func() { g.removed(ev) })
+}
+
+// The turns of what there was no room for: every ten seconds, every second once there was
+// room for one, but not more than once a minute; relays are asked once a minute.
+func TestTurnsOfWhatThereWasNoRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l laterTurns
+		began := time.Now()
+		require.Nil(t, l.due(), "there is nothing")
+		l.come()
+		time.Sleep(5 * time.Second)
+		l.come() // more of it
+		<-l.due()
+		require.Equal(t, 10*time.Second, time.Since(began))
+		l.arm(3 * time.Second)
+		<-l.due()
+		require.Equal(t, 13*time.Second, time.Since(began))
+
+		require.False(t, l.asks(time.Now()), "nobody is known")
+		l.known.Store(true)
+		require.True(t, l.asks(time.Now()))
+		now := time.Now()
+		require.False(t, l.asks(now.Add(time.Minute-1)))
+		require.True(t, l.asks(now.Add(time.Minute)))
+
+		l.found(now)
+		require.True(t, l.hurrying)
+		l.hurrying = false
+		l.found(now.Add(time.Minute - 1))
+		require.False(t, l.hurrying, "they were all tried a moment ago")
+		l.found(now.Add(time.Minute))
+		require.True(t, l.hurrying)
+		require.Equal(t, now.Add(time.Minute), l.hurriedAt)
+	})
+}
+
+// tardy is a Store that takes its time to save.
+type tardy struct {
+	Store
+	takes time.Duration
+}
+
+// Save implements [Store].
+func (s *tardy) Save(_ context.Context, events []Incoming) ([]Outcome, error) {
+	time.Sleep(s.takes)
+	return slices.Repeat([]Outcome{{Result: Stored}}, len(events)), nil
+}
+
+// roomy is a Policy that has room for some events, and none for the others.
+type roomy func(*nostr.Event) bool
+
+// Lists implements [Policy].
+func (roomy) Lists(*nip34.Announcement) bool { return false }
+
+// Judge implements [Policy].
+func (r roomy) Judge(_ context.Context, ev *nostr.Event, _ Source, _ View) (Verdict, error) {
+	if r(ev) {
+		return Verdict{Decision: Accept}, nil
+	}
+	return Verdict{Decision: Later, Reason: "full"}, nil
+}
+
+// The writer has four times as long for what comes now as a turn took.
+func TestTurnsLeaveTimeForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tune(Config{})
+		g := s.manager.ingest
+		room := false
+		store := &tardy{}
+		g.store, g.policy = store, roomy(func(*nostr.Event) bool { return room })
+		g.feed = newFeed(newIndex(store, listsByName), 10, 10)
+		turn := func() (pause time.Duration) {
+			g.judgeLater(t.Context())
+			began := time.Now()
+			g.later.any = true
+			<-g.later.due()
+			return time.Since(began)
+		}
+		add := func(from, n int) {
+			for i := range n {
+				g.rejected.add(later(testNote(from + i)))
+			}
+		}
+		left := func() int { return g.rejected.later.queue.Len() }
+		add(0, 600)
+		require.Equal(t, 600, left())
+		time.Sleep(time.Minute)
+		require.Equal(t, 10*time.Second, turn())
+		require.Equal(t, 600, left(), "there was no room")
+		room = true
+		require.Equal(t, time.Second, turn())
+		require.Equal(t, 600-256, left())
+		store.takes = 10 * time.Second
+		require.Equal(t, 40*time.Second, turn())
+		require.Equal(t, 600-512, left())
+		store.takes = 0
+		require.Equal(t, time.Second, turn())
+		require.Zero(t, left())
+		require.Equal(t, 10*time.Second, turn(), "all had their turn")
+
+		g.retries.wait = time.Second // nothing can be saved
+		add(1_000, 5)
+		time.Sleep(time.Hour)
+		turn()
+		require.Equal(t, 5, left())
+		g.retries.wait = 0
+		turn()
+		require.Zero(t, left())
+	})
+}

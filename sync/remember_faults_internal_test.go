@@ -1,0 +1,502 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	kept "github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/memory"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
+)
+
+// faultyState fails, or hangs, where it is told to.
+type faultyState struct {
+	*kept.Memory
+
+	mu    sync.Mutex
+	calls int                          // guarded by mu
+	fails func(n int, key string) bool // guarded by mu; nil: never
+	hangs bool                         // guarded by mu: instead of failing
+}
+
+func (f *faultyState) set(fails func(n int, key string) bool, hangs bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls, f.fails, f.hangs = 0, fails, hangs
+}
+
+func (f *faultyState) call(ctx context.Context, key string) error {
+	f.mu.Lock()
+	f.calls++
+	fails, hangs := f.fails != nil && f.fails(f.calls, key), f.hangs
+	f.mu.Unlock()
+	switch {
+	case fails && hangs:
+		<-ctx.Done()
+		return ctx.Err()
+	case fails:
+		return errFault
+	}
+	return nil
+}
+
+func (f *faultyState) Get(ctx context.Context, key string) ([]byte, kept.Version, error) {
+	if err := f.call(ctx, key); err != nil {
+		return nil, kept.Absent, err
+	}
+	return f.Memory.Get(ctx, key)
+}
+
+func (f *faultyState) CompareAndSwap(ctx context.Context, key string, old kept.Version, value []byte) (kept.Version, error) {
+	if err := f.call(ctx, key); err != nil {
+		return kept.Absent, err
+	}
+	return f.Memory.CompareAndSwap(ctx, key, old, value)
+}
+
+func (f *faultyState) Delete(ctx context.Context, key string, old kept.Version) error {
+	if err := f.call(ctx, key); err != nil {
+		return err
+	}
+	return f.Memory.Delete(ctx, key, old)
+}
+
+func (f *faultyState) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := f.call(ctx, prefix); err != nil {
+			yield("", err)
+			return
+		}
+		f.Memory.Keys(ctx, prefix)(yield)
+	}
+}
+
+// all returns all keys that there are.
+func (f *faultyState) all(t *testing.T) (keys []string) {
+	t.Helper()
+	for key, err := range f.Memory.Keys(t.Context(), "") {
+		require.NoError(t, err)
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// keptPlan is the plan's side of what is kept.
+type keptPlan struct {
+	changed []filters.RelayURL
+	items   []memory.Kept
+	marks   map[filters.RelayURL]time.Time
+	asked   [][]filters.RelayURL
+}
+
+func (k *keptPlan) Changed() []filters.RelayURL {
+	changed := k.changed
+	k.changed = nil
+	return changed
+}
+
+func (k *keptPlan) Kept(only ...filters.RelayURL) []memory.Kept {
+	k.asked = append(k.asked, only)
+	return k.items
+}
+
+func (k *keptPlan) Marks() iter.Seq2[filters.RelayURL, time.Time] { return maps.All(k.marks) }
+
+// keepingNowhere is a Transport that has something to keep.
+type keepingNowhere struct {
+	nowhere
+	chunks [][]byte
+}
+
+func (k *keepingNowhere) Export() [][]byte       { return k.chunks }
+func (k *keepingNowhere) Import(chunks [][]byte) { k.chunks = chunks }
+
+// remembering is a manager that keeps things, of which nothing runs but that.
+type remembering struct {
+	*sayer
+	r         *remember
+	transport *keepingNowhere
+}
+
+func newRemembering(t *testing.T, st kept.Store) *remembering {
+	t.Helper()
+	k := &remembering{sayer: newSayer(t, Config{State: st, StoreTimeout: 10 * time.Second}), transport: &keepingNowhere{}}
+	k.l.m.transport = k.transport
+	k.l.m.remember = newRemember(k.l.m)
+	k.r = k.l.m.remember
+	return k
+}
+
+// start begins to keep things, until end, or the end of the test.
+func (k *remembering) start(ctx context.Context, t *testing.T) (end func()) {
+	t.Helper()
+	end = sync.OnceFunc(k.r.start(ctx))
+	t.Cleanup(end)
+	return end
+}
+
+// answer has the loop take in what it was told.
+func (k *remembering) answer(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	for _, msg := range k.l.m.inbox.take() {
+		k.l.handle(t.Context(), msg)
+	}
+}
+
+// saysOf returns the lines that were logged with a message.
+func (k *remembering) saysOf(msg string) (out []string) {
+	for _, line := range k.lines() {
+		if strings.Contains(line, `msg="`+msg) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// Whichever part of what is to survive can't be written: the others are, and what the plan has
+// confirmed once the memory of rejected events is durable that it rests on, then or later. The
+// next process finds all of it.
+func TestWhatIsKeptWhateverFails(t *testing.T) {
+	u, gone, host := testURL(t, sayerRelay), testURL(t, "wss://gone.example"), "a.example"
+	everything := []string{
+		"sync/chunks/rejected/0000", "sync/chunks/tenures/0000", "sync/chunks/transport/0000", "sync/health/" + u.String(), "sync/host/" + host,
+		"sync/kept/" + u.String(), "sync/learned/" + u.String(), "sync/marks", "sync/salt", "sync/set_aside/" + u.String(),
+	}
+	for _, fault := range []string{
+		"none", "sync/chunks/rejected", "sync/chunks/tenures", "sync/chunks/transport", "sync/health", "sync/host", "sync/kept", "sync/learned",
+		"sync/marks", "sync/set_aside", "sync/",
+	} {
+		for _, atEnd := range []bool{false, true} {
+			t.Run(strings.ReplaceAll(fault, "/", " "), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(24 * time.Hour)
+					st := &faultyState{Memory: kept.NewMemory()}
+					k := newRemembering(t, st)
+					k.transport.chunks = [][]byte{[]byte("mine")}
+					end := k.start(t.Context(), t)
+					time.Sleep(time.Minute)
+					c := k.conn(t, u)
+					until := time.Now().Add(time.Hour).UTC()
+					c.stats.learn(learned.MaxFilters, 7, until)
+					c.stats.setAside(session.Value{Tag: "t", Value: "x"}, until)
+					k.l.m.ingest.note(note{incoming: Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+					tenure := plan.Tenure{Owner: testKey(3), Since: time.Unix(1_000, 0)}
+					k.r.tenures.set([]plan.Tenure{tenure})
+					mark := time.Now().Add(-time.Minute).UTC()
+					p := &keptPlan{
+						changed: []filters.RelayURL{u, gone}, items: []memory.Kept{{Relay: u, Mark: mark, Items: []uint64{5}}},
+						marks: map[filters.RelayURL]time.Time{u: mark.Add(time.Second)},
+					}
+					k.l.keeper = p
+					if fault != "none" {
+						st.set(func(_ int, key string) bool { return strings.HasPrefix(key, fault) }, false)
+					}
+					if atEnd {
+						k.l.keepAll()
+					} else {
+						k.l.keep(t.Context())
+						require.True(t, k.r.busy)
+						k.l.keep(t.Context())
+						require.Len(t, p.asked, 1, "one at a time")
+						k.answer(t)
+						require.False(t, k.r.busy)
+					}
+					require.Equal(t, [][]filters.RelayURL{{u, gone}}, p.asked)
+					unsafe := fault == "sync/chunks/rejected" || fault == "sync/"
+					if unsafe { // it waits
+						require.Len(t, k.r.pending.kept, 2)
+						require.Nil(t, k.r.pending.kept[gone])
+						require.Equal(t, p.items[0], *k.r.pending.kept[u])
+						require.Equal(t, p.marks, k.r.pending.marks)
+					} else {
+						require.Equal(t, pending{}, k.r.pending)
+					}
+					time.Sleep(30 * time.Second) // after a fault all waits for ten
+					want := slices.DeleteFunc(slices.Clone(everything), func(key string) bool {
+						return strings.HasPrefix(key, fault) && key != "sync/salt" ||
+							unsafe && (strings.HasPrefix(key, "sync/kept") || key == "sync/marks")
+					})
+					require.Equal(t, want, st.all(t))
+					if unsafe || fault != "none" {
+						// Once it can be written all is, without the plan saying it again.
+						st.set(nil, false)
+						if !atEnd {
+							k.l.keep(t.Context())
+							k.answer(t)
+						} else {
+							k.l.keepAll()
+						}
+						time.Sleep(time.Minute)
+						require.Equal(t, everything, st.all(t))
+					}
+					k.lines()
+					end()
+					require.Empty(t, k.saysOf("not all that is to survive"))
+
+					next := newRemembering(t, st)
+					next.r.recall(t.Context())
+					require.Equal(t, []byte("mine"), next.transport.chunks[0])
+					_, known := next.l.m.health.Export(u)
+					require.True(t, known)
+					_, known = next.l.m.health.ExportHost(host)
+					require.True(t, known)
+					require.True(t, next.l.m.ingest.rejected.has(testID(1)))
+					require.Len(t, next.r.tenures.restored, 1)
+					require.Equal(t, tenure.Owner, next.r.tenures.restored[0].Owner)
+					require.True(t, tenure.Since.Equal(next.r.tenures.restored[0].Since))
+					require.Len(t, next.r.kept, 1)
+					require.Equal(t, []uint64{5}, next.r.kept[0].Items)
+					require.True(t, mark.Add(time.Second).Equal(next.r.kept[0].Mark), "the newer mark")
+					require.Equal(t, k.r.salt, next.r.salt)
+					s := next.r.stats(u)
+					require.Equal(t, 7, s.facts.Value(learned.MaxFilters, time.Now()))
+					require.Len(t, s.allAside(), 1)
+					require.Empty(t, next.r.facts, "it is the relay's now")
+					require.Empty(t, next.r.aside)
+					require.Empty(t, next.r.stats(u).allAside())
+					require.Empty(t, next.lines())
+
+					// What is forgotten leaves nothing but how its relay behaved.
+					put(&next.r.pending.kept, u, &p.items[0])
+					put(&next.r.pending.marks, u, mark)
+					next.r.forget(u)
+					require.Empty(t, next.r.pending.kept)
+					require.Empty(t, next.r.pending.marks)
+					finish := make(chan struct{})
+					ctx, cancel := context.WithCancel(t.Context())
+					go func() { next.r.memory.Run(ctx); close(finish) }()
+					time.Sleep(time.Minute)
+					cancel()
+					<-finish
+					left := strings.Join(st.all(t), " ")
+					require.Contains(t, left, "sync/health/"+u.String())
+					for _, key := range []string{"sync/kept", "sync/learned", "sync/set_aside"} {
+						require.NotContains(t, left, key)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Whichever call of the State fails when it is read: that is said once, and what could be read
+// is used.
+func TestEachFaultOfRecalling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		st := &faultyState{Memory: kept.NewMemory()}
+		k := newRemembering(t, st)
+		k.transport.chunks = [][]byte{[]byte("mine")}
+		end := k.start(t.Context(), t)
+		for _, name := range []string{"a", "b", "c"} {
+			k.conn(t, testURL(t, "wss://"+name+".example"))
+		}
+		k.l.keepAll()
+		end()
+		recall := func(fails func(int, string) bool, hangs bool) (*remembering, int) {
+			st.set(fails, hangs)
+			next := newRemembering(t, st)
+			next.r.recall(t.Context())
+			relays := 0
+			for range next.l.m.health.All() {
+				relays++
+			}
+			return next, relays
+		}
+		next, relays := recall(nil, false)
+		require.Equal(t, 3, relays)
+		require.Equal(t, [][]byte{[]byte("mine")}, next.transport.chunks)
+		require.Empty(t, next.lines())
+		calls := st.calls
+		require.Greater(t, calls, 7)
+		before := 0
+		for n := 1; n <= calls; n++ {
+			next, relays = recall(func(i int, _ string) bool { return i == n }, false)
+			require.Equal(t, []string{
+				`level=ERROR msg="what was kept over the restart could not be read" error="reading what was kept: disk on fire"`,
+			}, next.lines())
+			require.GreaterOrEqual(t, relays, before, "what comes before is read")
+			require.NotEmpty(t, next.r.salt)
+			before = relays
+		}
+		require.Equal(t, 3, before)
+		began := time.Now()
+		next, _ = recall(func(int, string) bool { return true }, true)
+		require.Equal(t, 10*time.Second, time.Since(began), "it is waited for as long as any call")
+		require.Len(t, next.saysOf("what was kept over the restart could not be read"), 1)
+		st.set(nil, false)
+		_, err := st.Memory.CompareAndSwap(t.Context(), "sync/chunks/rejected/0007", kept.Absent, []byte("damaged"))
+		require.NoError(t, err)
+		next, _ = recall(nil, false)
+		require.Len(t, next.saysOf("a part of what is remembered of rejected events could not be read"), 1)
+	})
+}
+
+// What can't be written at the end is said, and waited for two seconds, twice.
+func TestLastWordsAreShort(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			st := &faultyState{Memory: kept.NewMemory()}
+			k := newRemembering(t, st)
+			k.transport.chunks = [][]byte{[]byte("mine")}
+			ctx, cancel := context.WithCancel(t.Context())
+			end := k.start(ctx, t)
+			cancel() // what is to be kept is, all the same
+			time.Sleep(time.Minute)
+			k.conn(t, testURL(t, sayerRelay))
+			p := &keptPlan{}
+			k.l.keeper = p
+			k.l.m.ingest.note(note{incoming: Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+			k.lines()
+			st.set(func(int, string) bool { return true }, hangs)
+			began := time.Now()
+			k.l.keepAll()
+			took := map[bool]time.Duration{true: 2 * time.Second}[hangs]
+			require.Equal(t, took, time.Since(began))
+			end()
+			require.Equal(t, 2*took, time.Since(began))
+			said := k.saysOf("not all that is to survive a restart could be written")
+			require.Len(t, said, 1)
+			require.Contains(t, said[0], "level=ERROR")
+			require.NotContains(t, strings.Join(st.all(t), " "), "health")
+		})
+	}
+}
+
+// Without a State nothing is kept, and nothing waits for that.
+func TestNothingIsKeptWithoutAState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newRemembering(t, nil)
+		u := testURL(t, sayerRelay)
+		end := k.start(t.Context(), t)
+		p := &keptPlan{changed: []filters.RelayURL{u}}
+		k.l.keeper = p
+		c := k.conn(t, u)
+		k.l.keep(t.Context())
+		k.l.keepAll()
+		k.r.forget(u)
+		k.r.relay(u, c.stats)
+		k.r.health(u)
+		require.NoError(t, k.r.beforeDial(t.Context(), u))
+		require.Empty(t, p.asked)
+		require.False(t, k.r.busy)
+		end()
+		require.Empty(t, k.lines())
+	})
+}
+
+// An attempt that can't be made durable is made to relays only that are known to be some; the
+// others are tried a minute later, or when it is their time.
+func TestAttemptsThatCanNotBeSaved(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		for _, hangs := range []bool{false, true} {
+			for _, key := range []string{"", "sync/health", "sync/host"} {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(24 * time.Hour)
+					st := &faultyState{Memory: kept.NewMemory()}
+					k := newRemembering(t, st)
+					u := testURL(t, sayerRelay)
+					if known {
+						k.l.m.health.Import(u, health.Record{Proven: true, LastSuccess: time.Now().Add(-time.Hour), LastAttempt: time.Now().Add(-time.Hour)})
+					}
+					end := k.start(t.Context(), t)
+					k.l.m.health.Attempt(u)
+					if key != "" {
+						st.set(func(_ int, k string) bool { return strings.HasPrefix(k, key) }, hangs)
+					}
+					began := time.Now()
+					err := k.r.beforeDial(t.Context(), u)
+					took := time.Duration(0)
+					if key != "" && hangs {
+						took = 10 * time.Second
+					}
+					require.Equal(t, took, time.Since(began))
+					if key == "" || known {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, errUnsaved)
+						require.Equal(t, !hangs, errors.Is(err, errFault))
+					}
+					if key == "" {
+						require.Contains(t, st.all(t), "sync/health/"+u.String())
+						require.Contains(t, st.all(t), "sync/host/a.example")
+					}
+					st.set(nil, false)
+					end()
+				})
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		k := newRemembering(t, nil)
+		u := testURL(t, sayerRelay)
+		k.l.m.health.Attempt(u)
+		require.Equal(t, time.Now().Add(time.Minute), k.l.notSaved(u))
+		r, _ := k.l.m.health.Export(u)
+		require.False(t, r.Dialing)
+		k.l.m.health.Attempt(u)
+		k.l.m.health.Hostile(u)
+		at := k.l.m.health.NextAttempt(u)
+		require.Equal(t, at, k.l.notSaved(u))
+		time.Sleep(time.Until(at) - time.Minute)
+		require.Equal(t, at, k.l.notSaved(u))
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, at.Add(1), k.l.notSaved(u))
+	})
+}
+
+// The health of what is connected is kept without being asked, of what is not if it was.
+func TestWhoseHealthIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &faultyState{Memory: kept.NewMemory()}
+		k := newRemembering(t, st)
+		end := k.start(t.Context(), t)
+		u, other := testURL(t, sayerRelay), testURL(t, "wss://other.example")
+		k.conn(t, u)
+		k.conn(t, other)
+		delete(k.l.conns, other)
+		k.l.keep(t.Context())
+		k.answer(t)
+		time.Sleep(time.Minute)
+		keys := strings.Join(st.all(t), " ")
+		require.Contains(t, keys, "sync/health/"+u.String())
+		require.NotContains(t, keys, "other.example")
+		require.NotContains(t, keys, "learned", "nothing was")
+		require.NotContains(t, keys, "set_aside")
+		k.r.relay(other, nil)
+		time.Sleep(time.Minute)
+		require.Contains(t, st.all(t), "sync/health/"+other.String())
+		k.l.keepAll()
+		end()
+	})
+}
+
+// Since when owners are here is what the plan says, once it knows them.
+func TestTenuresAreThoseOfThePlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newRemembering(t, nil)
+		before := []plan.Tenure{{Owner: testKey(9), Since: time.Unix(5, 0)}}
+		k.r.tenures.set(before)
+		k.l.keepTenures()
+		require.Equal(t, before, k.r.tenures.list, "the Store was not read")
+		k.l.plan.Step(time.Now(), plan.Changes{Repos: []plan.RepoChange{{Ref: testRepo(1, "x"), Level: plan.LevelFull}}})
+		k.l.started = true
+		k.l.keepTenures()
+		require.Equal(t, k.l.plan.Tenures(), k.r.tenures.list)
+	})
+}

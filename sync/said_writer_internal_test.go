@@ -1,0 +1,494 @@
+package sync
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// saidWriter is the pipeline of a manager whose steps a test takes one by one.
+type saidWriter struct {
+	*heard
+	*bench
+	l     *loop
+	asked []askedFor
+}
+
+// askedFor is what is to be asked of a relay by its id.
+type askedFor struct {
+	relay filters.RelayURL
+	ids   []filters.EventID
+}
+
+func newSaidWriter(t *testing.T, store Store, policy Policy) *saidWriter {
+	t.Helper()
+	s := newSayer(t, Config{})
+	w := &saidWriter{heard: s.heard, bench: &bench{ingest: s.l.m.ingest}, l: s.l}
+	w.store, w.policy, w.view = store, policy, newIndex(store, listsByName)
+	w.bench.refetch = func(relay filters.RelayURL, ids []filters.EventID) {
+		w.asked = append(w.asked, askedFor{relay, append([]filters.EventID(nil), ids...)})
+	}
+	return w
+}
+
+// counts returns all that is counted of events.
+func (w *saidWriter) counts() map[string]uint64 {
+	c := w.counters
+	out := map[string]uint64{
+		"received": c.received.Load(), "duplicates": c.duplicates.Load(), "verified": c.verified.Load(),
+		"failed": c.failed.Load(), "held": c.held.Load(), "forged": c.forged.Load(),
+	}
+	var s EventStatus
+	c.reasons(&s)
+	for what, m := range map[string]map[string]uint64{
+		"rejected ": s.Rejected, "dropped ": s.Dropped, "panics ": s.Panics, "source ": c.bySource(),
+	} {
+		for k, n := range m {
+			out[what+k] = n
+		}
+	}
+	for r := Stored; r <= Failed; r++ {
+		out["result "+r.String()] = c.results[r].Load()
+	}
+	for k, n := range out {
+		if n == 0 {
+			delete(out, k)
+		}
+	}
+	return out
+}
+
+// That events can't be saved is said at once and then once a minute at most, with how many did
+// since; that they can be again if it was said, once. Nothing is counted twice.
+func TestTroubleAgainstItsTwin(t *testing.T) {
+	seen := make(map[string]int)
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 9)) //nolint:gosec // the same each time
+			w := newSaidWriter(t, &oddStore{}, &saidPolicy{})
+			relay := testURL(t, "wss://a.example")
+			var failures, unsaid, unsaved int
+			var saidAt time.Time
+			down, said := false, false
+			for range 60 {
+				time.Sleep([]time.Duration{0, time.Second, time.Minute - 1, time.Minute}[rnd.IntN(4)])
+				now := time.Now()
+				var lines []string
+				var told []Observation
+				switch rnd.IntN(5) {
+				case 0:
+					w.waiting(t, relay, 100)
+					unsaved++
+				case 1:
+					_, ok := w.retries.owe(&job{key: copyKey{id: w.id()}}, now)
+					require.True(t, ok)
+					unsaved++
+				case 2, 3:
+					err := fmt.Errorf("fault %d", failures)
+					failures++
+					unsaid++
+					down = true
+					if saidAt.IsZero() || now.Sub(saidAt) >= time.Minute {
+						lines = append(lines, fmt.Sprintf(
+							`level=WARN msg="events could not be saved, and are tried again" failures=%d unsaved=%d error="%v"`, unsaid, unsaved+1, err))
+						told = append(told, StoreFailed{Err: err})
+						saidAt, unsaid, said = now, 0, true
+						seen["said"]++
+					}
+					w.troubled(err)
+				default:
+					w.nothing, w.saving = true, false
+					for _, o := range w.retries.owed {
+						o.at, o.tries = now.Add(time.Hour), 5
+					}
+					w.savedAgain()
+					require.Equal(t, down, w.saving)
+					require.Equal(t, !down, w.nothing)
+					for _, o := range w.retries.owed {
+						require.Equal(t, down, o.at.Equal(now), "it is asked for soon")
+					}
+					if down && said {
+						lines = append(lines, fmt.Sprintf(`level=INFO msg="events can be saved again" unsaved=%d`, unsaved))
+						said = false
+						seen["again"]++
+					}
+					down = false
+				}
+				w.said(t, lines, told)
+				require.EqualValues(t, failures, w.trouble.failures)
+			}
+			w.giveUp(w.retries.all())
+		})
+	}
+	require.Greater(t, seen["said"], 200)
+	require.Greater(t, seen["again"], 100)
+}
+
+// Whatever the Policy says of an event, and however it came to be judged: that is what becomes
+// of it, it is told and counted once, and nothing of it is left where it was.
+func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
+	deps := []Dependency{OnEvent(testID(9))}
+	for name, c := range map[string]struct {
+		policy saidPolicy
+		tags   func() nostr.Tags
+		ahead  bool
+		came   string // to: accepted, held, waits, rejected, later, failed
+		reason string
+	}{
+		"accepted": {policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "accepted"},
+		"expired": {
+			policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "rejected", reason: reasonExpired,
+			tags: func() nostr.Tags { return nostr.Tags{{"expiration", fmt.Sprint(int64(nostr.Now()))}} },
+		},
+		"not expired": {
+			policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "accepted",
+			tags: func() nostr.Tags { return nostr.Tags{{"expiration", fmt.Sprint(int64(nostr.Now()) + 1)}} },
+		},
+		"ahead":            {policy: saidPolicy{verdict: Verdict{Decision: Accept}}, ahead: true, came: "later", reason: reasonFuture},
+		"held":             {policy: saidPolicy{verdict: Verdict{Decision: Hold}}, came: "held"},
+		"depends":          {policy: saidPolicy{verdict: Verdict{Decision: Depend, DependsOn: deps}}, came: "waits"},
+		"depends on none":  {policy: saidPolicy{verdict: Verdict{Decision: Depend}}, came: "failed", reason: errVerdict.Error()},
+		"rejected":         {policy: saidPolicy{verdict: reject("blocked: x")}, came: "rejected", reason: "blocked: x"},
+		"rejected, waits":  {policy: saidPolicy{verdict: Verdict{Decision: Reject, Reason: "r", DependsOn: deps}}, came: "rejected", reason: "r"},
+		"later":            {policy: saidPolicy{verdict: Verdict{Decision: Later, Reason: "full"}}, came: "later", reason: "full"},
+		"no verdict":       {policy: saidPolicy{verdict: Verdict{Decision: 99}}, came: "failed", reason: errVerdict.Error()},
+		"failed":           {policy: saidPolicy{err: errDisk}, came: "failed", reason: errDisk.Error()},
+		"failed, rejected": {policy: saidPolicy{err: errDisk, verdict: reject("x")}, came: "failed", reason: errDisk.Error()},
+		"panicked":         {policy: saidPolicy{panics: true}, came: "failed", reason: "policy panicked: no policy"},
+	} {
+		for _, how := range []string{"came", "waited", "again"} {
+			for _, kind := range []SourceKind{Live, CatchUp} {
+				t.Run(fmt.Sprint(name, " ", how, " ", kind), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(24 * time.Hour) // so that nothing is at zero
+						w := newSaidWriter(t, &twinStore{}, &c.policy)
+						relay := testURL(t, "wss://a.example")
+						stats := w.l.m.remember.stats(relay)
+						stats.work.owe(500_000, false)
+						full := stats.work.foreign.Left(time.Now())
+						ev := testAnnouncement(1, 1, "x", nostr.Now(), "ours")
+						if c.tags != nil {
+							ev.Tags = append(ev.Tags, c.tags()...)
+						}
+						if c.ahead {
+							ev.CreatedAt += 901
+						}
+						j := w.waiting(t, relay, 10_000, func(j *job) { j.revived, j.tries = how != "came", 0 })
+						w.failing(w.retries.all(), false)
+						tok := j.tokens[0]
+						delete(w.inFlight, j.key)
+						delete(w.coming, j.key.id)
+						j.key.id = testID(1)
+						j.incoming = Incoming{Event: ev, Source: Source{Kind: kind, Relay: relay}}
+						j.stats, j.cost, j.lane = stats, stats.work.owe(10_000, false), foreignLane
+						if how == "came" {
+							require.NoError(t, stats.work.enter(t.Context(), j.size, false))
+							w.room.leave(nil, j.size)
+							require.NoError(t, w.room.enter(t.Context(), stats, j.size))
+							w.unsettled.Add(-1)
+							require.True(t, w.enter(j))
+						}
+						if j.again = how == "again"; j.again {
+							w.rejected.add(note{incoming: j.incoming, id: j.key.id, size: j.size, later: true})
+						}
+
+						accepted, woken := w.judge(t.Context(), []*job{j})
+
+						require.Empty(t, woken)
+						require.Equal(t, c.came == "accepted", len(accepted) == 1)
+						var lines []string
+						var told []Observation
+						counts := map[string]uint64{}
+						kept := how == "again" && c.came == "later"
+						switch {
+						case c.came == "failed":
+							err := fmt.Sprintf("judging event %s: %s", testID(1), c.reason)
+							lines = []string{fmt.Sprintf(`level=WARN msg="events could not be saved, and are tried again" failures=1 unsaved=1 error=%q`, err)}
+							counts["failed"] = 1
+							if c.policy.panics {
+								counts["panics policy"] = 1
+							}
+							o := w.told()
+							require.Len(t, o, 1)
+							require.EqualError(t, o[0].(StoreFailed).Err, err)
+							require.Equal(t, errors.Is(c.policy.err, errDisk), errors.Is(o[0].(StoreFailed).Err, errDisk))
+						case c.reason != "" && !kept:
+							told = []Observation{EventRejected{ID: testID(1), Source: j.incoming.Source, Reason: c.reason}}
+							counts["rejected "+c.reason] = 1
+						case c.came == "held":
+							counts["held"] = 1
+						}
+						w.said(t, lines, told)
+						require.Equal(t, counts, w.counts())
+						require.Equal(t, c.came == "held", w.known.has(testID(1)))
+						require.Equal(t, c.came == "held", w.holds.has(testID(1)))
+						require.Len(t, w.feed.take().held, map[bool]int{true: 1}[c.came == "held"], "its states are followed")
+						e := w.rejected.get(testID(1))
+						switch c.came {
+						case "waits", "rejected", "later":
+							require.NotNil(t, e)
+							require.Len(t, e.deps, len(c.policy.verdict.DependsOn))
+							require.Equal(t, c.came == "waits" || c.came == "later" || len(e.deps) > 0, e.whole != nil)
+							if e.whole != nil {
+								in := map[string]*holding{"waits": &w.rejected.wait, "rejected": &w.rejected.fresh, "later": &w.rejected.later}[c.came]
+								require.Same(t, in, wholeOf(e.whole).in)
+							}
+						case "held":
+							require.Nil(t, e)
+						case "failed":
+							require.True(t, e == nil || e.whole == nil, "it is tried again, not judged as it was kept")
+						}
+						require.Equal(t, c.came == "held", j.useful)
+						back := map[string]int64{"held": 20_000}[c.came]
+						require.Equal(t, back, stats.work.foreign.Left(time.Now())-(full-10_000))
+						if c.came == "later" && !kept {
+							require.True(t, w.later.any)
+						}
+						if c.came == "accepted" || c.came == "failed" {
+							if c.came == "failed" {
+								require.Equal(t, []*job{j}, w.retries.jobs)
+								require.False(t, j.again, "what is remembered of it is that it is judged")
+								require.Equal(t, how == "again", e != nil && e.flags&fateJudged != 0)
+							}
+							return
+						}
+						require.Empty(t, w.retries.jobs)
+						require.Empty(t, w.inFlight)
+						require.Empty(t, w.asked)
+						if how == "came" {
+							require.EqualValues(t, 1, tok.open.Load())
+						}
+						require.False(t, tok.failed.Load())
+						w.leftOver(t)
+						stats.work.leftOver(t)
+					})
+				})
+			}
+		}
+	}
+}
+
+// What the Store has done with an event is told as it came, whoever brought it.
+func TestWhatIsToldOfWhatIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay := testURL(t, "wss://a.example")
+		ev := testEvent(1, 1621, 1, 1)
+		for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+			for _, gap := range []bool{false, true} {
+				for _, from := range []bool{false, true} {
+					w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
+					c := (&sayer{w.heard, w.l}).conn(t, relay)
+					j := &job{key: copyKey{id: testID(1)}, gap: gap, size: 5, stats: c.stats}
+					j.incoming = Incoming{Event: ev, Source: Source{Kind: kind, Relay: relay}}
+					if from {
+						j.from = c
+					}
+					w.brought(j)
+					told := []Observation{EventStored(j.incoming)}
+					var lines []string
+					if kind == Live && from {
+						lines = append(lines, "level=DEBUG msg=\"live event\" relay=wss://a.example event="+ev.ID)
+					}
+					if gap && from {
+						told = append(told, GapFound{Relay: relay, ID: testID(1), Lasting: kind == Daily})
+						line := "level=WARN msg=\"catch-up"
+						if kind == Daily {
+							line = "level=ERROR msg=\"daily pass"
+						}
+						lines = append(lines, line+" found an event that was missed\" relay=wss://a.example event="+ev.ID)
+					}
+					w.said(t, lines, told)
+					require.EqualValues(t, 1, c.stats.stored.Load())
+					j.stats = nil
+					w.brought(j)
+					require.EqualValues(t, 1, c.stats.stored.Load())
+				}
+			}
+		}
+	})
+}
+
+// What is stored without the writer is counted once: as submitted, or as what it was when it
+// came and was held; what the writer has dealt with it has counted.
+func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay := testURL(t, "wss://a.example")
+		ev := testEvent(1, 1621, 1, 1)
+		for _, kind := range []SourceKind{Direct, Live, CatchUp, Daily} {
+			for _, held := range []string{"", "here", "before", "user"} {
+				for _, met := range []string{"", "known", "rejected", "coming"} {
+					w := newSaidWriter(t, &twinStore{}, &saidPolicy{held: held == "before" || held == "user", byUser: held == "user"})
+					stats := w.l.m.remember.stats(relay)
+					if held == "here" {
+						w.holds.add(testID(1), heldEvent{source: Source{Kind: kind, Relay: relay}, size: 5, stats: stats})
+					}
+					switch met {
+					case "known":
+						w.known.add(testID(1))
+					case "rejected":
+						w.note(note{incoming: Incoming{Event: ev}, id: testID(1)})
+					case "coming":
+						w.coming[testID(1)] = 1
+					}
+					w.count(testID(1), ev)
+					require.False(t, w.holds.has(testID(1)))
+					src := Source{}
+					switch held {
+					case "here":
+						src = Source{Kind: kind, Relay: relay}
+					case "before":
+						src.Kind = CatchUp
+					}
+					counts := map[string]uint64{"source " + src.Kind.String(): 1}
+					var told []Observation
+					if src.Kind != Direct {
+						counts["result "+Stored.String()] = 1
+						told = []Observation{EventStored{Event: ev, Source: src}}
+					}
+					if held != "here" && met != "" {
+						counts, told = map[string]uint64{}, nil
+					}
+					w.said(t, nil, told)
+					require.Equal(t, counts, w.counts(), "%s %s %s", kind, held, met)
+					require.Equal(t, held == "here" && kind != Direct, stats.stored.Load() == 1)
+				}
+			}
+		}
+	})
+}
+
+// What is let go of unsaved is asked for again: by its id, or with all that its relay has.
+func TestWhatIsLetGoOfUnsaved(t *testing.T) {
+	for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+		for _, apart := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
+				relay := testURL(t, "wss://a.example")
+				j := w.waiting(t, relay, 100, func(j *job) {
+					j.apart = apart
+					j.incoming.Source.Kind = kind
+				})
+				since := j.since
+				time.Sleep(time.Hour)
+				w.failing(w.retries.all(), false)
+				w.known.add(j.key.id)
+				w.note(note{incoming: j.incoming, id: j.key.id})
+				w.told()
+				w.drop(j)
+				w.said(t, nil, []Observation{Dropped{Reason: "unsaved", Count: 1}})
+				require.Equal(t, map[string]uint64{"dropped unsaved": 1}, w.counts())
+				require.False(t, w.dealtWith(j.key.id))
+				var asked []askedFor
+				if kind == Live {
+					asked = []askedFor{{relay, []filters.EventID{j.key.id}}}
+				}
+				require.Equal(t, asked, w.asked)
+				require.True(t, j.tokens[0].failed.Load(), "its batch is repeated")
+				require.EqualValues(t, 1, j.tokens[0].open.Load())
+				require.Equal(t, map[filters.RelayURL]time.Time{relay: since}, w.missed)
+				require.Len(t, w.waits, 1, "what the relay has counts as incomplete")
+				w.leftOver(t)
+				for _, at := range []time.Time{since.Add(time.Second), since.Add(-time.Second)} {
+					w.miss(relay, at)
+					require.Equal(t, map[bool]time.Time{true: since.Add(-time.Second), false: since}[at.Before(since)], w.missed[relay])
+				}
+			})
+		}
+	}
+}
+
+// What relays are asked for again is what the Store does not have, or all if it can't tell; what
+// is here is not wanted any more.
+func TestAskedForUnlessItIsHere(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		for here := range 8 {
+			synctest.Test(t, func(t *testing.T) {
+				store := &listedStore{stored: make(map[filters.EventID]bool)}
+				if fails {
+					store.fails = 1
+				}
+				w := newSaidWriter(t, store, &saidPolicy{})
+				relay := testURL(t, "wss://a.example")
+				var ids, want []filters.EventID
+				for n := range 3 {
+					id := w.id()
+					ids = append(ids, id)
+					if store.stored[id] = here>>n&1 == 1; !store.stored[id] || fails {
+						want = append(want, id)
+					}
+					_, ok := w.retries.owe(&job{key: copyKey{id: id}}, time.Now())
+					require.True(t, ok)
+					w.note(note{incoming: Incoming{Event: testEvent(n, 1, 1, 1)}, id: id})
+				}
+				w.owed.Store(3)
+				w.askAgain(t.Context(), relay, append([]filters.EventID(nil), ids...))
+				var asked []askedFor
+				if len(want) > 0 {
+					asked = []askedFor{{relay, want}}
+				}
+				require.Equal(t, asked, w.asked)
+				require.EqualValues(t, len(want), w.owed.Load())
+				for _, id := range ids {
+					wanted := fails || !store.stored[id]
+					require.Equal(t, wanted, w.retries.isOwed(id))
+					require.Equal(t, wanted, w.rejected.has(id))
+				}
+				w.said(t, nil, nil)
+			})
+		}
+	}
+}
+
+// An announcement that gave way to others is judged again, as what it was.
+func TestWhatGaveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay := testURL(t, "wss://a.example")
+		ev := testAnnouncement(1, 1, "x", 1, "ours")
+		a, err := nip34.ParseAnnouncement(ev)
+		require.NoError(t, err)
+		for _, known := range []bool{false, true} {
+			for _, size := range []int64{0, 700, 1 << 40} {
+				w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
+				stats := w.l.m.remember.stats(relay)
+				src := Source{Kind: CatchUp}
+				wantSize, wantStats := int64(len(ev.String()))+512, (*relayStats)(nil)
+				if known {
+					src, wantStats = Source{Kind: Daily, Relay: relay}, stats
+					w.holds.add(testID(1), heldEvent{source: src, size: size, stats: stats, tries: 2})
+					if size > 0 {
+						wantSize = min(size, w.cfg.InFlight)
+					}
+				}
+				w.feed.hold(a)
+				w.feed.take()
+				w.known.add(testID(1))
+				w.l.m.Postponed(ev)
+				require.False(t, w.holds.has(testID(1)))
+				require.False(t, w.known.has(testID(1)))
+				e := w.rejected.get(testID(1))
+				require.NotNil(t, e)
+				if wantSize > w.rejected.later.mostBytes { // there is no room to keep it whole
+					require.Nil(t, e.whole)
+				} else {
+					kept := wholeOf(e.whole)
+					require.Equal(t, Incoming{Event: ev, Source: src}, kept.incoming)
+					require.Equal(t, wantSize, kept.size)
+					require.Same(t, wantStats, kept.stats)
+				}
+				require.Equal(t, map[bool]int{true: 3, false: 1}[known], e.flags.tries())
+				require.True(t, w.later.more.Load())
+				require.Len(t, w.wake, 1, "the writer is told")
+				require.Len(t, w.feed.take().unheld, 1)
+			}
+		}
+	})
+}

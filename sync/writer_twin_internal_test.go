@@ -1,0 +1,342 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// moodyStore saves or not as each event has it.
+type moodyStore struct {
+	Store
+	moods map[string]mood // by id
+	calls []saveCall
+}
+
+type mood uint8
+
+const (
+	good    mood = iota
+	failing      // it fails by itself
+	poison       // whatever it is saved with fails
+	stuck        // the Store comes to no end with it
+	mute         // there is no outcome for it
+	panics
+)
+
+// saveCall is what the Store was asked, and how long it was given.
+type saveCall struct {
+	ids      []string
+	patience time.Duration
+}
+
+// Save implements [Store].
+func (s *moodyStore) Save(ctx context.Context, events []Incoming) ([]Outcome, error) {
+	call := saveCall{}
+	worst := good
+	out := make([]Outcome, 0, len(events))
+	for _, in := range events {
+		call.ids = append(call.ids, in.Event.ID)
+		m := s.moods[in.Event.ID]
+		worst = max(worst, m)
+		switch m {
+		case good:
+			out = append(out, Outcome{Result: Stored})
+		default:
+			out = append(out, Outcome{Result: Failed, Err: errDisk})
+		}
+	}
+	if end, ok := ctx.Deadline(); ok {
+		call.patience = time.Until(end)
+	}
+	s.calls = append(s.calls, call)
+	switch worst {
+	case panics:
+		panic("no disk")
+	case stuck:
+		<-ctx.Done()
+		return nil, fmt.Errorf("saving: %w", ctx.Err())
+	case poison:
+		return nil, errDisk
+	case mute:
+		return out[:len(out)-1], nil
+	case good, failing:
+	}
+	return out, nil
+}
+
+// patientTwin says how the writer saves: what it calls, and what becomes of each job.
+type patientTwin struct {
+	most  time.Duration
+	moods map[string]mood
+	now   time.Duration // that has passed
+	calls []saveCall
+	works int
+	saved map[string]bool
+	slow  map[string]bool // of those that failed
+	tries map[string]int
+	apart []string // of those that failed, in that order
+}
+
+func (p *patientTwin) save(ids []string, call, end time.Duration, before int) {
+	if len(ids) == 0 {
+		return
+	}
+	p.calls = append(p.calls, saveCall{ids, call})
+	worst := good
+	for _, id := range ids {
+		worst = max(worst, p.moods[id])
+	}
+	if worst <= failing {
+		if slices.ContainsFunc(ids, func(id string) bool { return p.moods[id] == good }) {
+			p.works++
+		}
+		for _, id := range ids {
+			if p.moods[id] == good {
+				p.saved[id] = true
+			} else {
+				p.fail(id, false, true)
+			}
+		}
+		return
+	}
+	slow := worst == stuck
+	if slow {
+		p.now += call
+		if end == 0 {
+			end = p.now + 2*p.most
+		}
+		call = max(call/2, p.most/16)
+	}
+	if n := len(ids) - 1; n > 0 && p.tries[ids[0]] > 0 && (end == 0 || p.now < end) {
+		works := before
+		p.save(ids[n:], call, end, before)
+		ids = ids[:n]
+		if p.works != works {
+			p.save(ids[:len(ids)/2], call, end, before)
+			p.save(ids[len(ids)/2:], call, end, before)
+			return
+		}
+		for _, id := range ids {
+			p.fail(id, false, false)
+		}
+		return
+	}
+	for _, id := range ids {
+		p.fail(id, slow && len(ids) == 1, false)
+	}
+}
+
+// fail leaves a job to be tried again. By itself it failed in a call that others may have
+// been saved by: how slow it was before stays known.
+func (p *patientTwin) fail(id string, slow, byItself bool) {
+	if !byItself {
+		p.slow[id] = slow
+	}
+	p.tries[id]++
+	p.apart = append(p.apart, id)
+}
+
+// Whatever the Store can't do, each event is saved, or tried again once: what fails together
+// is taken apart in a bounded time, and what the Store comes to no end with alone is waited
+// for in full every fourth time only.
+func TestSavingAgainstItsTwin(t *testing.T) {
+	seen := make(map[string]int)
+	for seed := range uint64(400) {
+		rnd := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // the same each time
+		synctest.Test(t, func(t *testing.T) {
+			store := &moodyStore{moods: make(map[string]mood)}
+			b := newBench(t, store, 1<<30)
+			relay, err := filters.ParseRelayURL("wss://a.example")
+			require.NoError(t, err)
+			most := b.cfg.StoreTimeout
+			p := &patientTwin{
+				most: most, moods: store.moods, saved: make(map[string]bool), slow: make(map[string]bool), tries: make(map[string]int),
+			}
+			tries, quirk := rnd.IntN(10), mood(rnd.IntN(6))
+			var ids []string
+			for range []int{1, 1, 1, 2, 3, 4, 7, 16}[rnd.IntN(8)] {
+				slow := rnd.IntN(2) == 0
+				j := b.waiting(t, relay, 100, func(j *job) { j.tries, j.slow = tries, slow })
+				id := j.incoming.Event.ID
+				ids = append(ids, id)
+				p.tries[id], p.slow[id] = tries, slow
+				if rnd.IntN(3) == 0 {
+					store.moods[id] = quirk
+				}
+			}
+			jobs := b.retries.all()
+			b.failing(jobs, false)
+			call := most
+			if len(jobs) == 1 && p.slow[ids[0]] && tries%4 != 0 {
+				call = most / 16
+				seen["impatient"]++
+			}
+			p.save(ids, call, 0, 0)
+			began := time.Now()
+			require.Empty(t, b.save(t.Context(), jobs))
+
+			require.Equal(t, p.calls, store.calls)
+			require.Equal(t, p.now, time.Since(began))
+			require.LessOrEqual(t, p.now, 5*most)
+			require.Equal(t, p.works, int(b.retries.works)) //nolint:gosec // small
+			require.Len(t, b.retries.jobs, len(p.apart))
+			for i, j := range b.retries.jobs {
+				id := j.incoming.Event.ID
+				require.Equal(t, p.apart[i], id)
+				require.Equal(t, p.tries[id], j.tries)
+				require.Equal(t, p.slow[id], j.slow, id)
+			}
+			require.Len(t, jobs, len(p.saved)+len(p.apart))
+			for _, id := range ids {
+				key, err := filters.ParseEventID(id)
+				require.NoError(t, err)
+				require.Equal(t, p.saved[id], b.known.has(key))
+			}
+			require.Equal(t, uint64(len(p.apart)), b.counters.failed.Load())
+			require.Equal(t, uint64(len(p.apart)), b.trouble.failures)
+			require.Equal(t, uint64(len(p.saved)), b.counters.results[Stored].Load())
+			lost := uint64(0)
+			for _, c := range p.calls {
+				if slices.ContainsFunc(c.ids, func(id string) bool { return store.moods[id] == panics }) {
+					lost++
+				}
+			}
+			require.Equal(t, lost, b.counters.panics["store"])
+			b.audit(t)
+			if len(p.calls) > 1 {
+				seen["apart"]++
+			}
+			if p.now > 2*most {
+				seen["long"]++
+			}
+		})
+	}
+	require.Greater(t, seen["impatient"], 10)
+	require.Greater(t, seen["apart"], 50)
+	require.Greater(t, seen["long"], 5)
+}
+
+// What the Store did with an event is counted, remembered, paid for and told, whichever it
+// was, and whether or not the event had failed before.
+func TestWhatBecomesOfAnEvent(t *testing.T) {
+	for result := Stored; result <= Failed; result++ {
+		for _, tries := range []int{0, 1} {
+			for _, owed := range []bool{false, true} {
+				for _, kind := range []int{filters.KindState, filters.KindIssue, filters.KindDeletion} {
+					t.Run(fmt.Sprint(result, tries, owed, kind), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { becomes(t, result, tries, owed, kind) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func becomes(t *testing.T, result Result, tries int, owed bool, kind int) {
+	var told []Observation
+	b := newBench(t, &oddStore{}, 1<<30)
+	b.observer = &observer{queue: make(chan Observation, 10), counters: b.counters}
+	relay, err := filters.ParseRelayURL("wss://a.example")
+	require.NoError(t, err)
+	const most = 2_000_000
+	stats := &relayStats{work: newWork(most)}
+	stats.work.owe(500_000, false)
+	j := b.waiting(t, relay, 10_000, func(j *job) {
+		j.tries, j.cost, j.lane = tries, 10_000, foreignLane
+	})
+	j.stats = stats
+	require.NoError(t, stats.work.enter(t.Context(), j.size, false)) // as what came by a connection has
+	j.incoming.Event = testEvent(1, kind, 2, nostr.Now())
+	b.failing(b.retries.all(), false)
+	if owed {
+		_, ok := b.retries.owe(&job{key: j.key}, time.Now())
+		require.True(t, ok)
+		b.owed.Store(1)
+	}
+	b.trouble = trouble{down: true, said: true, saidAt: time.Now()}
+	free := b.room.free
+	b.room.mu.Lock()
+	if b.room.inside[nil]--; b.room.inside[nil] == 0 {
+		delete(b.room.inside, nil)
+	}
+	b.room.inside[stats]++
+	b.room.mu.Unlock()
+
+	require.Empty(t, b.outcome(t.Context(), j, Outcome{Result: result, Err: errors.New("why")}))
+
+	close(b.observer.queue)
+	for o := range b.observer.queue {
+		told = append(told, o)
+	}
+	for r := Stored; r <= Failed; r++ {
+		require.Equal(t, r == result, b.counters.results[r].Load() == 1, r)
+	}
+	here := result == Stored || result == Duplicate
+	require.Equal(t, result == Stored, b.counters.sources[CatchUp].Load() == 1)
+	require.Equal(t, here, b.known.has(j.key.id))
+	e := b.rejected.get(j.key.id)
+	addressed := kind == filters.KindState
+	switch result {
+	case Superseded, Deleted:
+		require.NotNil(t, e)
+		require.Equal(t, kind != filters.KindDeletion, e.flags&fateAccepted != 0)
+		require.Len(t, e.deps, map[bool]int{true: 1}[addressed && result == Superseded])
+		require.Equal(t, addressed && result == Superseded, e.whole != nil, "should the other version be deleted")
+	case Refused:
+		require.NotNil(t, e)
+		require.Zero(t, e.flags)
+		require.Empty(t, e.deps)
+	case Stored, Duplicate:
+		require.Nil(t, e)
+	case Failed:
+	}
+	if here && addressed {
+		id, err := filters.ParseEventID(j.incoming.Event.ID)
+		require.NoError(t, err)
+		require.True(t, b.rejected.has(id), "should it be deleted, other versions count")
+	}
+	back := map[Result]int64{Stored: 20_000, Duplicate: 10_000}[result]
+	if result == Failed && owed { // it was asked for once more: that is no fault of the relay's
+		back = 10_000
+	}
+	require.Equal(t, back, stats.work.foreign.Left(time.Now())-(most-500_000))
+	require.Equal(t, result == Stored, stats.stored.Load() == 1)
+	require.Equal(t, result == Stored, j.useful)
+	if result == Stored {
+		require.Equal(t, []Observation{EventStored(j.incoming)}, told)
+	}
+	if result == Failed {
+		require.Equal(t, owed, b.retries.isOwed(j.key.id))
+		require.Equal(t, uint64(1), b.counters.failed.Load())
+		require.True(t, b.trouble.down)
+		if owed {
+			require.Empty(t, b.inFlight)
+			require.Equal(t, free+j.size, b.room.free)
+			return
+		}
+		require.Equal(t, []*job{j}, b.retries.jobs)
+		require.Equal(t, tries+1, j.tries)
+		return
+	}
+	require.Empty(t, b.inFlight)
+	require.Empty(t, b.retries.owed)
+	require.Zero(t, b.owed.Load())
+	require.Equal(t, free+j.size, b.room.free)
+	require.False(t, j.tokens[0].failed.Load())
+	stats.work.leftOver(t)
+	again := tries > 0 || owed
+	require.Equal(t, !again, b.trouble.down, "what had failed was saved")
+	require.Equal(t, !again, b.trouble.said)
+	require.Equal(t, again, b.saving)
+}
