@@ -55,6 +55,10 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	}, nil
 }
 
+// PageSize is how many events one query of the backend gives at most, as far as it is known:
+// what clients ask for beyond that they don't get.
+func (s *Store) PageSize() int { return s.reader.profile.page }
+
 // Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
 // much as Events.
 func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {

@@ -31,9 +31,15 @@ type Config struct {
 	// Criteria is what the NIP-11 document says of the repositories that are taken.
 	// Defaults to that of the default policy.
 	Criteria string
+	// Curation is what it says of what is kept and what is removed, if somebody chooses that.
+	// Defaults to nothing: all is taken that Criteria names.
+	Curation string
 	// Membership says who is a maintainer: for purgatory, and for the default policy.
 	// A Policy of Sync's must do the same by itself.
 	Membership nip34.Membership
+	// GRASPLists has the default policy accept anybody's list of preferred GRASP servers
+	// (kind 10317).
+	GRASPLists bool
 	// Logger gets what happens, unless a part has one of its own. Defaults to
 	// discarding it.
 	Logger *slog.Logger
@@ -57,6 +63,13 @@ var ErrConfig = errors.New("invalid configuration")
 
 // criteria is what [relaysync.GRASPPolicy] takes.
 const criteria = "announcements that list this server in relays and clone"
+
+// The limits of the relay are those that other GRASP servers have: the events of thousands of
+// repositories are followed in hundreds of subscriptions.
+const (
+	maxSubscriptions = 500
+	maxSubIDLength   = 250
+)
 
 func (c Config) validate() error {
 	var errs []error
@@ -95,7 +108,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	if c.Sync.Policy == nil {
 		policy := relaysync.NewGRASPPolicy(identity)
-		policy.Membership = c.Membership
+		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
 		c.Sync.Policy = policy
 	}
 	c.Sync.State = c.State

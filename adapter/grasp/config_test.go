@@ -28,11 +28,12 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.Equal(t, time.Minute, cfg.Purgatory.FetchTimeout)
 	require.Equal(t, int64(1), cfg.Purgatory.MaxFetch)
 
-	given = Config{Membership: nip34.Membership{Reciprocal: true}}
+	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
 	cfg, err = given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.True(t, cfg.Purgatory.Membership.Reciprocal)
-	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).Membership.Reciprocal)
+	require.True(t, cfg.Purgatory.Membership.OneSided)
+	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).Membership.OneSided)
+	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).GRASPLists)
 
 	cfg, err = Config{}.withDefaults(nip34.Identity{})
 	require.NoError(t, err)

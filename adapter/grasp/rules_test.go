@@ -2,6 +2,7 @@ package grasp_test
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -211,6 +212,24 @@ func TestRepositoriesUnderAPath(t *testing.T) {
 	r.git(work, "push", "-q", url, "main")
 	r.eventually("served", func() bool { return r.serves(ann) && r.serves(st) })
 	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
+	for _, path := range []string{"/git", "/git/"} { // nostr clients write one or the other
+		resp, text := r.ask(http.MethodGet, path, "Accept", "application/nostr+json")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Contains(t, text, "GRASP-01")
+	}
+	resp, _ := r.ask(http.MethodGet, "/git-upload-pack")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, "it only begins like our path")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/git", nil)
+	require.NoError(t, err)
+	for name, value := range map[string]string{
+		"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+	} {
+		req.Header.Set(name, value)
+	}
+	resp, err = http.DefaultTransport.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
 }
 
 // A state that a hook of the relay refused when its data was here was counted as released,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -85,10 +86,16 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		s.purgatory.Departed(e) // moderation and expiry store nothing that would tell
 		return nil
 	})
-	s.relay = khatruadapter.Information(relay, map[string]any{
+	limits := khatruadapter.Limits{Subscriptions: maxSubscriptions, SubIDLength: maxSubIDLength, Limit: s.sync.Store().PageSize()}
+	about := map[string]any{
 		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
 		"repo_acceptance_criteria": cfg.Criteria,
-	})
+		"limitation":               limits.Enforce(relay),
+	}
+	if cfg.Curation != "" { // else nobody curates it
+		about["curation"] = cfg.Curation
+	}
+	s.relay = front{relay, khatruadapter.Information(relay, about), cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
@@ -115,27 +122,47 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// Handler serves the repositories at /<npub>/<identifier>.git, and the relay with its
-// NIP-11 document everywhere else.
+// Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and
+// the relay with its NIP-11 document everywhere else.
 func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
 
-// Relay serves the relay and its NIP-11 document only.
+// Relay serves the relay, its NIP-11 document, and a page at / for browsers, unless the relay
+// has one of its own.
 func (s *Server) Relay() http.Handler { return s.relay }
 
-// Git serves the repositories, also under the paths of the identity; what is not for one
-// of them next is asked for. It must come before a ServeMux, which would have an odd
-// identifier redirected.
+// Git serves the repositories; what is not for one of them next is asked for. Both are also
+// under the paths of the identity, which next does not see: a proxy may take them away, or
+// not. It must come before a ServeMux, which would have an odd identifier redirected.
 func (s *Server) Git(next http.Handler) http.Handler {
-	everywhere := s.git.Before(next)
+	site := s.git.Before(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range s.paths {
-			if strings.HasPrefix(r.URL.EscapedPath(), path+"/npub1") {
-				http.StripPrefix(path, s.git).ServeHTTP(w, r)
+			if below, ok := below(r, path); ok {
+				site.ServeHTTP(w, below)
 				return
 			}
 		}
-		everywhere.ServeHTTP(w, r)
+		site.ServeHTTP(w, r)
 	})
+}
+
+// below returns a request without the path under which we are reached, which is escaped,
+// if it is under that.
+func below(r *http.Request, path string) (*http.Request, bool) {
+	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), path)
+	if !ok || rest != "" && rest[0] != '/' {
+		return r, false
+	}
+	if rest == "" {
+		rest = "/" // the address of a relay has no slash at its end
+	}
+	decoded, err := url.PathUnescape(rest)
+	if err != nil {
+		return r, false
+	}
+	out := r.Clone(r.Context())
+	out.URL.Path, out.URL.RawPath = decoded, rest
+	return out, true
 }
 
 // Sync is what follows other relays: its status, its metrics, its store.

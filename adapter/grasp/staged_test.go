@@ -1,6 +1,7 @@
 package grasp_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,10 +23,16 @@ import (
 // size is what lies in the folder of the repositories, in bytes.
 func (r *rig) size() (sum int64) {
 	require.NoError(r.t, filepath.WalkDir(r.dir, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has just gone
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err == nil {
 			sum += info.Size()
 		}

@@ -154,3 +154,34 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 		assert.Equal(t, uint64(1), s.Status().Events.Held)
 	})
 }
+
+// An answer that names no issue was refused, and so was what an accepted event quotes, with
+// a backend as relays have it: that knows no limit in what the policy asks it.
+func TestConversationsOfClients(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		owner, reader := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("reader")
+		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
+		s, err := New(relay, newSlice(t), identity, Config{GateDirect: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
+			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		defer run(t, s)()
+		synctest.Wait()
+		quoted := reader.Event(at, 1, "quoted")
+		note := reader.Event(at, 1, "note", nostr.Tag{"q", owner.Ref("repo").String()}, nostr.Tag{"e", quoted.ID})
+		answer := reader.Event(at, 1, "answer", nostr.Tag{"e", note.ID})
+		for _, ev := range []*nostr.Event{
+			owner.Hosted(at, "repo", "grasp.example.com"), note, answer, quoted,
+			reader.Event(at, 7, "+", nostr.Tag{"e", answer.ID}), reader.Event(at, 7, "-", nostr.Tag{"e", quoted.ID}),
+		} {
+			_, err := relay.AddEvent(t.Context(), ev)
+			require.NoError(t, err, "%d %s", ev.Kind, ev.Content)
+			synctest.Wait()
+		}
+		_, err = relay.AddEvent(t.Context(), reader.Event(at, 1, "of nothing here"))
+		require.ErrorContains(t, err, "blocked: not related")
+	})
+}

@@ -143,16 +143,18 @@ func (s *Sync) runExpiry(ctx context.Context) {
 			return
 		}
 		expired, wait, rescan := s.expiry.next(nostr.Now())
-		err := s.removeExpired(ctx, expired)
-		if err == nil && rescan {
-			err = s.scanExpiry(ctx)
+		left, err := s.removeExpired(ctx, expired)
+		unread := false
+		if rescan {
+			scanned := s.scanExpiry(ctx)
+			unread, err = scanned != nil, cmp.Or(err, scanned)
 		}
 		if ctx.Err() != nil {
 			return // that it did not get through is no error of the store's
 		}
 		if err != nil {
-			s.expiry.again(nostr.Now(), expired, rescan)
-			s.log.Error("expired events could not be removed", "err", err)
+			s.expiry.again(nostr.Now(), left, unread)
+			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
 			wait = expiryRetry
 		}
 		timer.Reset(wait)
@@ -185,17 +187,26 @@ func (s *Sync) unread(what string, err error) error {
 	return nil
 }
 
-func (s *Sync) removeExpired(ctx context.Context, ids []string) error {
+// removeExpired removes events. It returns those that are left, and why the first of them is:
+// one that can't be removed keeps no other.
+func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
 	if len(ids) == 0 {
-		return nil
+		return nil, nil
 	}
+	gone := make(map[string]struct{}, len(ids))
 	for e, err := range s.store.Events(ctx, nostr.Filter{IDs: ids}) {
-		if err != nil {
-			return err
+		if err != nil { // which of them it has is not known
+			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+				_, is := gone[id]
+				return is
+			})
+			return left, cmp.Or(first, err)
 		}
 		if err := s.store.Remove(ctx, e); err != nil {
-			return err
+			left, first = append(left, e.ID), cmp.Or(first, err)
+			continue
 		}
+		gone[e.ID] = struct{}{}
 		for _, hook := range s.relay.DeleteEvent {
 			perr := protect(func() {
 				if err := hook(ctx, e); err != nil {
@@ -207,5 +218,5 @@ func (s *Sync) removeExpired(ctx context.Context, ids []string) error {
 			}
 		}
 	}
-	return nil
+	return left, first
 }

@@ -104,6 +104,51 @@ func TestExpiryOfFailingStore(t *testing.T) {
 	})
 }
 
+// clinging is a backend that can't remove one event.
+type clinging struct {
+	*slicestore.SliceStore
+	id atomic.Pointer[string]
+}
+
+func (c *clinging) DeleteEvent(ctx context.Context, e *nostr.Event) error {
+	if e.ID == *c.id.Load() {
+		return errors.New("input/output error")
+	}
+	return c.SliceStore.DeleteEvent(ctx, e)
+}
+
+// One event that could not be removed kept all that expired after it, and the store from
+// being read for more.
+func TestExpiryOfOneThatStays(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := &clinging{SliceStore: newSlice(t)}
+		expires := func(after time.Duration) *nostr.Event {
+			e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(after).Unix())})
+			require.NoError(t, db.SaveEvent(t.Context(), e))
+			return e
+		}
+		var all, others []string
+		for i := range 6 {
+			all = append(all, expires(time.Minute+time.Duration(i)*time.Second).ID)
+		}
+		others = all[1:]
+		db.id.Store(&all[0])
+		expectLog(t, "ERROR expired events could not be removed")
+		s, _, m := embed(t, relay, db, Config{MaxExpiring: 3, Store: eventstoreadapter.Config{Serialize: true}})
+		stop := run(t, s)
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		assert.ElementsMatch(t, others, m.gone())
+		assert.Equal(t, all[:1], content(t, s.Store()))
+		db.id.Store(new(string))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.ElementsMatch(t, all, m.gone())
+		stop()
+	})
+}
+
 // unsynced is a backend that stores, and can't say at once that it is durable.
 type unsynced struct {
 	*slicestore.SliceStore

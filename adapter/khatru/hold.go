@@ -105,6 +105,14 @@ func (h *hooked) HeldForUser(id filters.EventID) (byUser, held bool) {
 	return false, false
 }
 
+// Authority implements [relaysync.Authorizer], if the policy does.
+func (h *hooked) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+	if inner, can := h.Policy.(relaysync.Authorizer); can {
+		return inner.Authority(ref, view)
+	}
+	return nil
+}
+
 // HeldAnnouncements implements [relaysync.AnnouncementHolder].
 func (h *hooked) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error] {
 	if inner, ok := h.Holder.(relaysync.AnnouncementHolder); ok {

@@ -14,7 +14,7 @@ import (
 // over what the relay says of itself. more must not be changed afterwards.
 func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") ||
+		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") ||
 			r.Header.Get("Upgrade") == "websocket" {
 			relay.ServeHTTP(w, r)
 			return
@@ -29,8 +29,8 @@ func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 		maps.Copy(all, more)
 		w.Header().Set("Content-Type", "application/nostr+json")
 		w.Header().Set("Access-Control-Allow-Origin", "*")
-		w.Header().Set("Access-Control-Allow-Headers", "*")
-		w.Header().Set("Access-Control-Allow-Methods", "*")
+		w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Authorization, Git-Protocol")
+		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
 		_ = json.NewEncoder(w).Encode(all) // the client is gone if this fails
 	})
 }

@@ -126,14 +126,16 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 		byMaintainer := helper.State(at(time.Minute), "repo", map[string]string{"refs/heads/main": commit}, "main")
 		byStranger := stranger.State(at(time.Second), "repo", map[string]string{"refs/heads/main": commit}, "main")
 		issue := stranger.Issue(at(time.Minute), owner.Ref("repo"), "x")
-		a.Publish(ann)
+		answer := helper.Announcement(at(time.Hour), "repo", []string{"wss://a.example"}, []string{helper.CloneURL("wss://a.example", "repo")}, owner)
+		a.Publish(ann, answer)
 		b.Publish(byMaintainer, byStranger, issue)
 		after(2 * time.Minute)
 		require.Len(t, r.waits.AllAnnouncements(), 1)
 		held, err := r.policy.Held(t.Context(), nostr.Filter{})
 		require.NoError(t, err)
 		require.Len(t, held, 2, "the announcement and its maintainer's state, not the stranger's")
-		require.Zero(t, r.store.Len())
+		require.Equal(t, 1, r.store.Len(), "the answer waits for no data")
+		require.True(t, r.has(answer))
 		require.False(t, r.has(issue))
 
 		// A direct comment depends on what waits, a pull request waits with it.
@@ -225,7 +227,8 @@ func TestRevivedIsFollowed(t *testing.T) {
 		b := r.net.Add("wss://b.example", relaytest.Behavior{})
 		announcement := owner.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://b.example"},
 			[]string{owner.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}, helper)
-		a.Publish(announcement)
+		answer := helper.Announcement(at(time.Hour), "repo", []string{"wss://a.example"}, []string{helper.CloneURL("wss://a.example", "repo")}, owner)
+		a.Publish(announcement, answer)
 		after(36 * time.Minute)
 		require.Empty(t, r.waits.AllAnnouncements())
 		require.Zero(t, b.Connections().Open)

@@ -3,6 +3,7 @@ package purgatoryadapter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,8 @@ var (
 	_ gitserve.StageWatcher = Authority{}
 	_ gitserve.Rationer     = Authority{}
 	_ gitserve.Displacer    = Authority{}
+	_ gitserve.Settler      = Authority{}
+	_ gitserve.Describer    = Authority{}
 )
 
 // Authorised implements [gitserve.Authority].
@@ -128,4 +131,29 @@ func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34
 		return nil
 	}
 	return a.Purgatory.Pushed(ctx, ref, told)
+}
+
+// Settled implements [gitserve.Settler].
+func (a Authority) Settled(ctx context.Context, ref filters.RepoRef) error {
+	return a.Purgatory.Settled(ctx, ref)
+}
+
+// Describe implements [gitserve.Describer].
+func (a Authority) Describe(ctx context.Context, ref filters.RepoRef) (d gitserve.Description, err error) {
+	about, members, err := a.Purgatory.Announced(ctx, ref)
+	if err != nil || about == nil {
+		return d, err
+	}
+	d.Name = about.Name
+	for _, tag := range about.Event.Tags {
+		switch {
+		case len(tag) < 2:
+		case tag[0] == "description" && d.Text == "":
+			d.Text = tag[1]
+		case tag[0] == "web":
+			d.Web = append(d.Web, tag[1:]...)
+		}
+	}
+	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b filters.PubKey) int { return strings.Compare(a.String(), b.String()) })
+	return d, nil
 }

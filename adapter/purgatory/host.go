@@ -102,12 +102,21 @@ func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 }
 
 // Announcements implements [purgatory.Relay].
-func (r relay) Announcements(ctx context.Context, identifier string) (out []*nip34.Announcement, err error) {
+func (r relay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	return r.announcements(ctx, identifier, true)
+}
+
+// Relatives implements [purgatory.Related].
+func (r relay) Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	return r.announcements(ctx, identifier, false)
+}
+
+func (r relay) announcements(ctx context.Context, identifier string, ours bool) (out []*nip34.Announcement, err error) {
 	for ev, err := range r.h.Store.Events(ctx, named(filters.KindAnnouncement, identifier)) {
 		if err != nil {
 			return nil, err
 		}
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier && r.h.Lists(a) {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier && r.h.Lists(a) == ours {
 			out = append(out, a)
 		}
 	}

@@ -10,19 +10,19 @@ import (
 
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Where listings must be returned, a state of who is merely listed is neither held nor
-// served and allows no push; it is as soon as they list the owner.
-func TestReciprocalMembership(t *testing.T) {
+// A state of who is merely listed is neither held nor served and allows no push; it is as
+// soon as they list the owner.
+func TestAStateTakesAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, net: relaytest.NewNetwork(), store: memstore.New(), git: fetchtest.New(), kept: state.NewMemory(),
-			members: nip34.Membership{Reciprocal: true},
 		}
 		r.start()
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
@@ -59,6 +59,79 @@ func TestReciprocalMembership(t *testing.T) {
 		}
 		require.Equal(t, refs, r.git.RefsOf(owner.Ref("repo")))
 		require.Empty(t, r.git.Broken())
+		r.stop()
+	})
+}
+
+// A maintainer who serves theirs elsewhere had no say, and a view whose owner follows a lead
+// went by what the owner said. Their announcements are taken in though they don't list us: as
+// events, without a repository.
+func TestMaintainersFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, net: relaytest.NewNetwork(), store: memstore.New(), git: fetchtest.New(), kept: state.NewMemory()}
+		r.start()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		announce := func(k *relaytest.Key, ago time.Duration, here string, roles ...nostr.Tag) *nostr.Event {
+			ev := k.Announcement(at(ago), "repo", []string{"wss://" + here, "wss://a.example"},
+				[]string{k.CloneURL("wss://"+here, "repo"), "https://git.example/repo.git"})
+			ev.Tags = append(ev.Tags, roles...)
+			k.Sign(ev)
+			return ev
+		}
+		role := func(letter string, of *relaytest.Key, times ...string) nostr.Tag {
+			return append(nostr.Tag{letter, of.Hex()}, times...)
+		}
+		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
+		decides := func() string {
+			t.Helper()
+			s, err := authority.Authorised(t.Context(), owner.Ref("repo"))
+			require.NoError(t, err)
+			if s == nil {
+				return ""
+			}
+			return s.ID.String()
+		}
+		owners := owner.State(at(time.Hour), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		helpers := helper.State(at(time.Minute), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		strangers := announce(stranger, time.Hour, "a.example", role("M", stranger), role("m", owner))
+		listing := announce(owner, 4*time.Hour, us, role("M", owner), role("m", helper))
+		a.Publish(listing, owners, helpers, strangers)
+		after(2 * time.Minute)
+		require.Equal(t, owners.ID, decides())
+
+		answer := announce(helper, 3*time.Hour, "a.example", role("m", helper), role("M", owner))
+		a.Publish(answer)
+		after(2 * time.Minute)
+		require.True(t, r.has(answer), "it waits for no data: there is no repository for it here")
+		require.Equal(t, helpers.ID, decides())
+		require.False(t, r.has(strangers), "whom nobody lists")
+
+		// The owner hands over and leaves: what they say counts no more, as soon as the lead leads.
+		leaves := announce(owner, 2*time.Hour, us, role("M", helper), role("m", owner, "10", "20"))
+		a.Publish(leaves)
+		after(2 * time.Minute)
+		require.Empty(t, decides(), "the lead names no lead")
+		a.Publish(announce(helper, time.Hour, "a.example", role("M", helper)), owner.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+		after(2 * time.Minute)
+		require.Equal(t, helpers.ID, decides())
+
+		main, err := nip34.ParseRefName("refs/heads/main")
+		require.NoError(t, err)
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		refs := map[nip34.RefName]nip34.ObjectID{main: id}
+		r.git.Push(owner.Ref("repo"), refs, id)
+		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
+		after(2 * time.Minute)
+		require.True(t, r.has(leaves))
+		require.True(t, r.has(helpers))
+		require.Equal(t, refs, r.git.RefsOf(owner.Ref("repo")))
+		require.Empty(t, r.git.Broken())
+		_, unlock, err := r.git.Lock(t.Context(), helper.Ref("repo"))
+		if err == nil {
+			unlock()
+		}
+		require.ErrorIs(t, err, purgatory.ErrNoRepository, "nothing of theirs is served here")
 		r.stop()
 	})
 }

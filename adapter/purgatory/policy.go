@@ -47,6 +47,7 @@ type Policy struct {
 var (
 	_ relaysync.AnnouncementHolder = (*Policy)(nil)
 	_ relaysync.UserHolder         = (*Policy)(nil)
+	_ relaysync.Authorizer         = (*Policy)(nil)
 )
 
 // NewPolicy returns a Policy that judges nothing before Join.
@@ -192,6 +193,16 @@ func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcemen
 	}
 }
 
+// Authority implements [relaysync.Authorizer], if the inner policy does. What waits counts.
+func (p *Policy) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+	inner, can := p.inner.(relaysync.Authorizer)
+	where, err := p.joined()
+	if !can || err != nil {
+		return nil
+	}
+	return inner.Authority(ref, &waitingView{view, where})
+}
+
 // waitingView has the announcements that wait beside those that are accepted.
 type waitingView struct {
 	relaysync.View
@@ -224,10 +235,11 @@ func (v *waitingView) Announced(ref filters.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Maintained implements [relaysync.Standing]. An announcement that has waited in vain gives
+// Family implements [relaysync.Standing]. An announcement that has waited in vain gives
 // its maintainers a say for a while: their next state has it wait again.
-func (v *waitingView) Maintained(identifier string, author filters.PubKey) bool {
-	return v.View.Maintained(identifier, author) || nip34.Maintains(author, v.where.Remembered(identifier))
+func (v *waitingView) Family(identifier string) []*nip34.Announcement {
+	stored := v.View.Family(identifier)
+	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
 }
 
 // heldView has all that waits beside what is stored: what deletes it is for us.

@@ -1,0 +1,265 @@
+package grasp_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// ask makes a request to a server.
+func (r *rig) ask(method, path string, header ...string) (*http.Response, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.addr+path, nil)
+	require.NoError(r.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return resp, string(text)
+}
+
+// Pages of other sites could not be sure that they may ask: at / they were told POST only,
+// for the NIP-11 document and for what is not there something else.
+func TestPagesOfAllSitesMayAsk(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	defer r.stop()
+	npub := relaytest.NewKey("owner").Npub()
+	for _, path := range []string{"/", "/nothing", "/npub1test/x.git/info/refs", "/" + npub + "/x.git/git-upload-pack", "/" + npub + "/x.git"} {
+		for _, method := range []string{http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete} {
+			for _, header := range [][]string{
+				nil,
+				{"Origin", "https://a.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "git-protocol"},
+				{"Origin", "https://a.example", "Accept", "application/nostr+json"},
+			} {
+				resp, _ := r.ask(method, path, header...)
+				require.Equal(t, []string{"*"}, resp.Header["Access-Control-Allow-Origin"], "%s %s %v", method, path, header)
+				require.Equal(t, []string{"GET, POST"}, resp.Header["Access-Control-Allow-Methods"], "%s %s %v", method, path, header)
+				require.Equal(t, []string{"Content-Type, Authorization, Git-Protocol"}, resp.Header["Access-Control-Allow-Headers"], "%s %s %v", method, path, header)
+				require.Equal(t, []string{"WWW-Authenticate"}, resp.Header["Access-Control-Expose-Headers"], "%s %s %v", method, path, header)
+				if method == http.MethodOptions {
+					require.Equal(t, http.StatusNoContent, resp.StatusCode, "%s %v", path, header)
+				}
+			}
+		}
+	}
+}
+
+// The branch that a state names by its name alone, as several clients do, did not become the
+// default one: who cloned got another one, or none.
+func TestDefaultBranchInBothSpellings(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	r.serve(work, commit, owner)
+	url := owner.CloneURL("ws://"+r.addr, "repo")
+	for i, spelt := range []string{"refs/heads/develop", "ref: refs/heads/main", "refs/heads/other", "ref: refs/heads/develop"} {
+		branch := strings.TrimPrefix(spelt, "ref: ")
+		st := owner.Event(nostr.Now()+nostr.Timestamp(i), filters.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", spelt},
+			nostr.Tag{"refs/heads/main", commit}, nostr.Tag{"refs/heads/develop", commit}, nostr.Tag{"refs/heads/other", commit})
+		require.Empty(t, r.publish(st))
+		r.eventually("served", func() bool { return r.serves(st) })
+		for _, version := range []string{"0", "1", "2"} {
+			require.Contains(t, r.git(work, "-c", "protocol.version="+version, "ls-remote", "--symref", url, "HEAD"), branch+"\tHEAD", "protocol %s", version)
+		}
+	}
+}
+
+// Who cloned a repository whose data had not come yet began on main, whatever its state says.
+func TestDefaultBranchBeforeTheFirstPush(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	require.Empty(t, r.publish(owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr),
+		owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/develop": commit, "refs/heads/other": commit}, "develop")))
+	url := owner.CloneURL("ws://"+r.addr, "repo")
+	clone := func() string {
+		into := t.TempDir()
+		r.git(into, "clone", "-q", url, "x")
+		return r.git(into, "-C", "x", "symbolic-ref", "HEAD")
+	}
+	r.eventually("it is the unborn branch", func() bool { return clone() == "refs/heads/develop" })
+	require.Empty(t, r.publish(owner.State(nostr.Now()-80, "repo", map[string]string{"refs/heads/develop": commit, "refs/heads/other": commit}, "other")))
+	r.eventually("it follows the newest state", func() bool { return clone() == "refs/heads/other" })
+	r.git(work, "push", "-q", url, "main:develop", "main:other")
+	require.Equal(t, "refs/heads/other", clone())
+}
+
+// Who reads right after a push found neither its events nor the new default branch, and the
+// repository of another maintainer as it was.
+func TestPushEndsWhenItsEventsAreServed(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	defer r.stop()
+	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
+	work, commit := r.work()
+	relay := "ws://" + r.addr
+	var events []*nostr.Event
+	for i, k := range []*relaytest.Key{alice, bob} {
+		other := []*relaytest.Key{bob, alice}[i]
+		events = append(events, k.Announcement(nostr.Now()-100, "repo", []string{relay}, []string{k.CloneURL(relay, "repo")}, other))
+	}
+	require.Empty(t, r.publish(events...))
+	urls := []string{alice.CloneURL(relay, "repo"), bob.CloneURL(relay, "repo")}
+	for i, k := range []*relaytest.Key{alice, bob, alice} {
+		branch := "branch" + strconv.Itoa(i)
+		r.git(work, "switch", "-q", "-c", branch)
+		r.git(work, "commit", "-q", "--allow-empty", "-m", branch)
+		was := commit
+		commit = r.git(work, "rev-parse", "HEAD")
+		require.NotEqual(t, was, commit)
+		st := k.State(nostr.Now()-50+nostr.Timestamp(i), "repo", map[string]string{"refs/heads/" + branch: commit}, branch)
+		require.Empty(t, r.publish(st))
+		require.True(t, r.waits(st))
+		r.git(work, "push", "-q", k.CloneURL(relay, "repo"), branch)
+		require.True(t, r.serves(st), "push %d", i)
+		for _, ev := range events[:min(i+1, 2)] {
+			require.True(t, r.serves(ev), "push %d", i)
+		}
+		for _, url := range urls[:min(i+1, 2)] { // before it is pushed to, bob's waits for itself
+			require.Contains(t, r.git(work, "ls-remote", "--symref", url), "ref: refs/heads/"+branch+"\tHEAD\n"+commit, "push %d", i)
+		}
+	}
+}
+
+// Who opened an address of a server in a browser learned nothing of what is there.
+func TestPages(t *testing.T) {
+	for _, base := range []string{"", "/git"} {
+		r := unstarted(t)
+		r.base = base
+		r.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
+			relay.Info.Name, relay.Info.Contact, cfg.Curation = "<Ours>", "mailto:a@example.com", "No mirrors."
+		}
+		r.start()
+		owner, other := relaytest.NewKey("owner"), relaytest.NewKey("other")
+		work, commit := r.work()
+		at, relay := base+"/"+owner.Npub()+"/a%20b.git", "ws://"+r.addr+base
+		url := "http://" + r.addr + at
+		evil := "<script>alert(1)</script>"
+		ann := owner.Event(nostr.Now()-100, filters.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"name", "A & B"}, nostr.Tag{"description", evil},
+			nostr.Tag{"relays", relay}, nostr.Tag{"clone", url}, nostr.Tag{"maintainers", other.PubKey().String()},
+			nostr.Tag{"web", "javascript:alert(1)", "https://a.example/\"onclick=\"x", "not a URL"})
+		branch := "refs/heads/<b>"
+		st := owner.State(nostr.Now()-90, "a b", map[string]string{"refs/heads/main": commit, branch: commit, "refs/tags/v1": commit}, "main")
+		also := other.Event(nostr.Now()-100, filters.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"relays", relay},
+			nostr.Tag{"clone", "http://" + r.addr + base + "/" + other.Npub() + "/a%20b.git"}, nostr.Tag{"maintainers", owner.PubKey().String()})
+		require.Empty(t, r.publish(ann, also, st))
+		resp, text := r.ask(http.MethodGet, at)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Contains(t, text, "None yet")
+		r.git(work, "tag", "v1")
+		r.git(work, "push", "-q", url, "main", "main:"+branch, "v1")
+
+		resp, text = r.ask(http.MethodGet, at)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		isPage := func() {
+			require.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
+			require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
+			require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
+			require.Equal(t, []string{"*"}, resp.Header["Access-Control-Allow-Origin"])
+			require.NotContains(t, text, "<script")
+			require.NotContains(t, text, "javascript:")
+		}
+		isPage()
+		for _, part := range []string{
+			"<h1>A &amp; B</h1>", "&lt;script&gt;", "git clone " + url, "git clone nostr://" + owner.Npub() + "/a%20b", "The default one is main",
+			"<td>main<td><code>" + commit, "<td>&lt;b&gt;<td>", "<td>v1<td>", other.Npub(), "https://gitworkshop.dev/" + owner.Npub() + "/a%20b", "https://njump.me/naddr1",
+			`href="https://a.example/%22onclick=%22x"`,
+		} {
+			require.Contains(t, text, part)
+		}
+		require.Equal(t, commit, strings.Fields(r.git(work, "ls-remote", url, "HEAD"))[0], "the page is at the address that git uses")
+		head, empty := r.ask(http.MethodHead, at)
+		require.Equal(t, http.StatusOK, head.StatusCode)
+		require.Empty(t, empty)
+		require.Equal(t, resp.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
+
+		resp, text = r.ask(http.MethodGet, base+"/")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		isPage()
+		for _, part := range []string{"&lt;Ours&gt;", "mailto:a@example.com", "No mirrors.", "git clone http://" + r.addr + base + "/&lt;npub", "announcements that list this server"} {
+			require.Contains(t, text, part)
+		}
+		for _, path := range []string{"/nothing", "/" + owner.Npub() + "/nothing.git", "/npub1test/x.git", "/%3Cscript%3E"} {
+			resp, text = r.ask(http.MethodGet, base+path)
+			require.Equal(t, http.StatusNotFound, resp.StatusCode, path)
+			isPage()
+			require.Contains(t, text, `<a href="`+base+`/">`, path)
+		}
+		resp, text = r.ask(http.MethodGet, base+"/"+owner.Npub()+"/nothing.git/info/refs?service=git-upload-pack")
+		require.Equal(t, http.StatusNotFound, resp.StatusCode)
+		require.Equal(t, "no such repository\n", text, "git shows it")
+		r.stop()
+	}
+}
+
+// What the relay serves itself is not hidden behind our pages.
+func TestPagesOfTheRelayComeFirst(t *testing.T) {
+	r := unstarted(t)
+	r.later = func(relay *khatru.Relay) {
+		relay.Router().HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "mine") })
+	}
+	r.start()
+	defer r.stop()
+	_, text := r.ask(http.MethodGet, "/")
+	require.Equal(t, "mine", text)
+	resp, _ := r.ask(http.MethodGet, "/other")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+// The NIP-11 document said nothing of limits, nor of who is responsible and what is removed.
+func TestWhatAServerSaysOfItself(t *testing.T) {
+	r := unstarted(t)
+	r.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
+		relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon, relay.Info.Version = strings.Repeat("a", 64), "a@example.com", "https://a.example/icon.png", "v1"
+		cfg.Curation = "No mirrors."
+	}
+	r.start()
+	resp, text := r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")
+	require.Equal(t, "application/nostr+json", resp.Header.Get("Content-Type"))
+	var said map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &said))
+	for name, want := range map[string]any{
+		"pubkey": strings.Repeat("a", 64), "contact": "a@example.com", "icon": "https://a.example/icon.png", "version": "v1", "curation": "No mirrors.",
+		"supported_grasps": []any{"GRASP-01", "GRASP-02"},
+	} {
+		require.Equal(t, want, said[name], name)
+	}
+	limitation, ok := said["limitation"].(map[string]any)
+	require.True(t, ok)
+	require.EqualValues(t, 500, limitation["max_subscriptions"])
+	require.EqualValues(t, 250, limitation["max_subid_length"])
+	require.EqualValues(t, 512000, limitation["max_message_length"])
+	require.EqualValues(t, 500, limitation["max_limit"])
+	require.EqualValues(t, true, limitation["restricted_writes"])
+	head, text := r.ask(http.MethodHead, "/", "Accept", "application/nostr+json")
+	require.Equal(t, http.StatusOK, head.StatusCode)
+	require.Empty(t, text)
+	require.Equal(t, "application/nostr+json", head.Header.Get("Content-Type"))
+	r.stop()
+
+	r.configure = nil
+	r.start()
+	defer r.stop()
+	_, text = r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")
+	require.NotContains(t, text, "curation", "only who curates says so")
+}

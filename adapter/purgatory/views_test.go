@@ -1,0 +1,368 @@
+package purgatoryadapter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// shelf is some events, as a naive purgatory and as a naive View: it looks through all.
+type shelf struct {
+	relaysync.View
+	events     []*nostr.Event
+	remembered []*nip34.Announcement
+	answer     purgatory.Answer
+	err        error
+	submitted  []string
+	asked      int
+}
+
+func (s *shelf) Submit(_ context.Context, ev *nostr.Event, byUser bool) (purgatory.Answer, error) {
+	s.submitted = append(s.submitted, fmt.Sprint(ev.ID, byUser))
+	return s.answer, s.err
+}
+
+func (s *shelf) Announcements(identifier string) (out []*nip34.Announcement) {
+	for _, ev := range s.events {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s *shelf) AllAnnouncements() (out []*nip34.Announcement) {
+	for _, ev := range s.events {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s *shelf) Remembered(identifier string) (out []*nip34.Announcement) {
+	return slices.DeleteFunc(slices.Clone(s.remembered), func(a *nip34.Announcement) bool { return a.Ref.Identifier != identifier })
+}
+
+func (s *shelf) Held(nostr.Filter) (out []purgatory.Stamp) {
+	for _, ev := range s.events {
+		id, _ := filters.ParseEventID(ev.ID)
+		out = append(out, purgatory.Stamp{CreatedAt: ev.CreatedAt, ID: id})
+	}
+	return out
+}
+
+func (s *shelf) Submitted(id filters.EventID) (byUser, waits bool) {
+	waits = s.event(id) != nil
+	return waits && id[0]%2 == 0, waits
+}
+
+func (s *shelf) EventsOf(author filters.PubKey) (out []*nostr.Event) {
+	for _, ev := range s.events {
+		if ev.PubKey == author.String() {
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+func (s *shelf) event(id filters.EventID) *nostr.Event {
+	for _, ev := range s.events {
+		if ev.ID == id.String() {
+			return ev
+		}
+	}
+	return nil
+}
+
+// held is a shelf as purgatory, from the side of a relay that brought what waits.
+type held struct{ *shelf }
+
+func (h held) Event(id filters.EventID) *nostr.Event { return h.event(id) }
+
+type heldBySource struct{ held }
+
+func (h heldBySource) SubmitFrom(_ context.Context, ev *nostr.Event, relay string) (purgatory.Answer, error) {
+	h.submitted = append(h.submitted, fmt.Sprint(ev.ID, " from ", relay))
+	return h.answer, h.err
+}
+
+func (s *shelf) Event(_ context.Context, id filters.EventID) (*nostr.Event, error) {
+	s.asked++
+	return s.event(id), s.err
+}
+
+func (s *shelf) Events(_ context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+	s.asked++
+	out := make(map[filters.EventID]*nostr.Event)
+	for _, id := range ids {
+		if ev := s.event(id); ev != nil {
+			out[id] = ev
+		}
+	}
+	return out, s.err
+}
+
+func (s *shelf) Addressed(_ context.Context, at []nip34.Coordinates) (bool, error) {
+	s.asked++
+	return slices.ContainsFunc(s.events, func(ev *nostr.Event) bool {
+		c, ok := nip34.CoordinatesOf(ev)
+		return ok && slices.Contains(at, c)
+	}), s.err
+}
+
+func (s *shelf) Wrote(_ context.Context, author filters.PubKey) (bool, error) {
+	s.asked++
+	return len(s.EventsOf(author)) > 0, s.err
+}
+
+func (s *shelf) Announced(ref filters.RepoRef) bool {
+	return slices.ContainsFunc(s.Announcements(ref.Identifier), func(a *nip34.Announcement) bool { return a.Ref == ref })
+}
+
+func (s *shelf) Family(identifier string) []*nip34.Announcement { return s.Announcements(identifier) }
+
+// asInner is an inner policy that hands out the view it is given.
+type asInner struct {
+	verdict relaysync.Verdict
+	err     error
+	lists   bool
+	view    relaysync.View
+}
+
+func (p *asInner) Judge(_ context.Context, _ *nostr.Event, _ relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+	p.view = view
+	return p.verdict, p.err
+}
+
+func (p *asInner) Lists(*nip34.Announcement) bool { return p.lists }
+
+// The inner policy sees of what waits what the kind of the event allows: nothing, the
+// announcements beside those that are accepted, or all beside all that is stored.
+func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var all []*nostr.Event
+		for i, k := range []*relaytest.Key{owner, helper, stranger} {
+			for _, name := range []string{"a", "b"} {
+				all = append(all, k.Hosted(nostr.Timestamp(1+i), name, us), k.State(nostr.Timestamp(2+i), name, nil, ""),
+					k.Issue(nostr.Timestamp(3+i), owner.Ref(name), name))
+			}
+		}
+		stored, waits := &shelf{}, &shelf{}
+		for _, ev := range all {
+			if rng.IntN(3) == 0 {
+				stored.events = append(stored.events, ev)
+			}
+			if rng.IntN(3) == 0 {
+				waits.events = append(waits.events, ev)
+			}
+		}
+		for _, a := range (&shelf{events: all}).AllAnnouncements() {
+			if rng.IntN(4) == 0 {
+				waits.remembered = append(waits.remembered, a)
+			}
+		}
+		inner := &asInner{verdict: relaysync.Verdict{Decision: relaysync.Reject, Reason: "no"}}
+		p := purgatoryadapter.NewPolicy(inner)
+		p.Join(held{waits})
+		ev := []*nostr.Event{
+			owner.State(9, "a", nil, ""), owner.PullRequest(9, owner.Ref("a"), "x", commit),
+			owner.PullRequestUpdate(9, owner.PullRequest(9, owner.Ref("a"), "x", commit), commit),
+			owner.Hosted(9, "a", us), owner.Hosted(9, "a", us), owner.Issue(9, owner.Ref("a"), "x"),
+			owner.Deletion(9, all[0]), owner.Event(9, filters.KindVanish, ""),
+		}[seed%8]
+		inner.lists = seed%8 != 4
+		v, err := p.Judge(t.Context(), ev, relaysync.Source{}, stored)
+		require.NoError(t, err)
+		require.Equal(t, inner.verdict, v)
+		require.Empty(t, waits.submitted)
+
+		announcements, events := seed%8 != 3 && seed%8 != 5, seed%8 > 5
+		one := &shelf{events: slices.Clone(stored.events)} // what is to be seen by address and announcement
+		if announcements {
+			one.events = append(one.events, waits.events...)
+		}
+		view := inner.view
+		for _, k := range []filters.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey()} {
+			for _, name := range []string{"a", "b", "c"} {
+				ref := filters.RepoRef{Owner: k, Identifier: name}
+				require.Equal(t, one.Announced(ref), view.Announced(ref))
+				family := stored.Family(name)
+				if announcements {
+					family = append(family, waits.Remembered(name)...)
+				}
+				require.Equal(t, family, view.Family(name))
+				want, got := map[filters.RepoRef]int{}, map[filters.RepoRef]int{}
+				for _, a := range one.Announcements(name) {
+					want[a.Ref] = 1 // though it is stored and waits
+				}
+				for _, a := range view.Announcements(name) {
+					got[a.Ref]++
+				}
+				require.Equal(t, want, got)
+			}
+		}
+		both := stored
+		if events {
+			both = &shelf{events: slices.Concat(stored.events, waits.events)}
+		}
+		var ids []filters.EventID
+		for _, ev := range all {
+			id, err := filters.ParseEventID(ev.ID)
+			require.NoError(t, err)
+			ids = append(ids, id)
+			got, err := view.Event(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, both.event(id), got)
+			if c, ok := nip34.CoordinatesOf(ev); ok {
+				for _, at := range [][]nip34.Coordinates{{c}, {{Kind: c.Kind, Author: "bad", Identifier: "x"}, c}, {{Kind: c.Kind, Author: c.Author, Identifier: "x"}, c}} {
+					want, _ := both.Addressed(t.Context(), at)
+					got, err := view.Addressed(t.Context(), at)
+					require.NoError(t, err)
+					require.Equal(t, want, got)
+				}
+			}
+		}
+		got, err := view.Events(t.Context(), ids)
+		require.NoError(t, err)
+		want, _ := both.Events(t.Context(), ids)
+		require.Equal(t, want, got)
+		for _, k := range []filters.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey(), {}} {
+			want, _ := both.Wrote(t.Context(), k)
+			got, err := view.Wrote(t.Context(), k)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		// What fails is told where the answer is not known without it.
+		stored.err = errDisk
+		_, err = view.Events(t.Context(), ids)
+		require.ErrorIs(t, err, errDisk)
+		nobody := filters.PubKey{1}
+		_, err = view.Wrote(t.Context(), nobody)
+		require.ErrorIs(t, err, errDisk)
+		_, err = view.Addressed(t.Context(), nil)
+		require.ErrorIs(t, err, errDisk)
+		_, err = view.Event(t.Context(), filters.EventID{1})
+		require.ErrorIs(t, err, errDisk)
+	}
+}
+
+// What the inner policy accepts waits, if it is to and is not served already; each answer
+// of purgatory is a verdict of its own, and who brought the event is told.
+func TestVerdictsOfPurgatory(t *testing.T) {
+	ev := owner.State(1, "a", nil, "")
+	url, err := filters.ParseRelayURL("wss://x.example")
+	require.NoError(t, err)
+	author := []relaysync.Dependency{relaysync.OnAuthor(owner.PubKey())}
+	accept := relaysync.Verdict{Decision: relaysync.Accept, Reason: "it is welcome"}
+	for _, c := range []struct {
+		answer purgatory.Answer
+		want   relaysync.Verdict
+	}{
+		{purgatory.Answer{Decision: purgatory.Pass}, accept},
+		{purgatory.Answer{Decision: purgatory.Held}, relaysync.Verdict{Decision: relaysync.Hold, Reason: purgatory.Message}},
+		{purgatory.Answer{Decision: purgatory.Full, Reason: "full"}, relaysync.Verdict{Decision: relaysync.Later, Reason: "full"}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "no", DependsOn: author}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "invalid: x"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "invalid: x"}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: x"}},
+	} {
+		for _, bySource := range []bool{false, true} {
+			for _, src := range []relaysync.Source{{Kind: relaysync.Direct}, {Kind: relaysync.CatchUp, Relay: url}} {
+				waits, stored := &shelf{answer: c.answer}, &shelf{}
+				inner := &asInner{verdict: accept, lists: true}
+				p := purgatoryadapter.NewPolicy(inner)
+				p.Join(held{waits})
+				want := fmt.Sprint(ev.ID, src.Kind == relaysync.Direct)
+				if bySource {
+					p.Join(heldBySource{held{waits}})
+					if src.Kind != relaysync.Direct {
+						want = fmt.Sprint(ev.ID, " from x.example")
+					}
+				}
+				v, err := p.Judge(t.Context(), ev, src, stored)
+				require.NoError(t, err)
+				require.Equal(t, c.want, v)
+				require.Equal(t, []string{want}, waits.submitted)
+
+				waits.err = errDisk
+				v, err = p.Judge(t.Context(), ev, src, stored)
+				require.ErrorIs(t, err, errDisk)
+				require.Zero(t, v)
+				waits.err, waits.submitted, stored.events = nil, nil, []*nostr.Event{ev}
+				v, err = p.Judge(t.Context(), ev, src, stored)
+				require.NoError(t, err)
+				require.Equal(t, accept, v, "it is served")
+				require.Empty(t, waits.submitted)
+				stored.events, inner.err = nil, errDisk
+				_, err = p.Judge(t.Context(), ev, src, stored)
+				require.ErrorIs(t, err, errDisk)
+				require.Empty(t, waits.submitted)
+			}
+		}
+	}
+	// An event without an id is for purgatory to refuse, one without an author is final.
+	bad := *ev
+	bad.ID, bad.PubKey = "bad", "bad"
+	waits := &shelf{answer: purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}}
+	p := purgatoryadapter.NewPolicy(&asInner{verdict: accept, lists: true})
+	p.Join(held{waits})
+	v, err := p.Judge(t.Context(), &bad, relaysync.Source{}, &shelf{err: errors.New("not asked")})
+	require.NoError(t, err)
+	require.Equal(t, relaysync.Verdict{Decision: relaysync.Reject, Reason: "no"}, v)
+	require.Len(t, waits.submitted, 1)
+}
+
+// Before there is a purgatory nothing is held, and nobody takes that for an answer.
+func TestNotJoined(t *testing.T) {
+	p := purgatoryadapter.NewPolicy(&asInner{})
+	_, err := p.Held(t.Context(), nostr.Filter{})
+	require.ErrorIs(t, err, purgatoryadapter.ErrNotJoined)
+	byUser, holds := p.HeldForUser(filters.EventID{})
+	require.False(t, byUser || holds)
+	n := 0
+	for a, err := range p.HeldAnnouncements(t.Context()) {
+		require.Nil(t, a)
+		require.ErrorIs(t, err, purgatoryadapter.ErrNotJoined)
+		n++
+	}
+	require.Equal(t, 1, n)
+
+	waits := &shelf{events: []*nostr.Event{owner.Hosted(1, "a", us), owner.Hosted(2, "b", us), owner.Issue(3, owner.Ref("a"), "x")}}
+	p.Join(held{waits})
+	stamps, err := p.Held(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	require.Len(t, stamps, 3)
+	for i, s := range stamps {
+		require.Equal(t, waits.events[i].CreatedAt, s.CreatedAt)
+		require.Equal(t, waits.events[i].ID, s.ID.String())
+		wantUser, _ := waits.Submitted(s.ID)
+		byUser, holds := p.HeldForUser(s.ID)
+		require.True(t, holds)
+		require.Equal(t, wantUser, byUser)
+	}
+	for most := 1; most <= 2; most++ {
+		var got []string
+		for a, err := range p.HeldAnnouncements(t.Context()) {
+			require.NoError(t, err)
+			if got = append(got, a.Ref.Identifier); len(got) == most {
+				break
+			}
+		}
+		require.Equal(t, strings.Split("a b", " ")[:most], got)
+	}
+}
