@@ -6,7 +6,8 @@
 //
 // The relay and its NIP-11 document are at /, the repositories at
 // /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
-// says; git 2.39 or later is needed for that. Beside them are /metrics (Prometheus),
+// says; git 2.39 or later is needed for that. Browsers see a page at either. All of it is
+// below a path if -domain has one, such as example.com/git. Beside them are /metrics (Prometheus),
 // /healthz and /status.json, which shows all about the relays, with ?repo=<address>
 // one repository and with ?repo=all every one. The log has a line a minute that sums
 // up what goes on. Every flag is also an environment variable: -data is
@@ -31,6 +32,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr/nip19"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/graspsync/graspsync/egress"
@@ -52,9 +54,16 @@ type options struct {
 	statusListen   string
 	domain         string
 	data           string
+	name           string
+	description    string
+	pubkey         string
+	contact        string
+	icon           string
+	curation       string
 	bootstrap      []filters.RelayURL
 	allowNet       []netip.Prefix
 	allowPlaintext bool
+	graspLists     bool
 	clientHeader   string
 	proxies        []netip.Prefix
 	maxOwnerBytes  int64
@@ -63,6 +72,7 @@ type options struct {
 	stagedBytes    int64
 	grace          time.Duration
 	maintenance    bool
+	oneSided       bool
 	batchWindow    time.Duration
 	baseBackoff    time.Duration
 	restartPause   time.Duration
@@ -109,9 +119,16 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
 	fs.StringVar(&opt.statusListen, "status-listen", "", "`address` at which /metrics and /status.json are served instead, such as 127.0.0.1:7335 (default: the -listen address, for everybody)")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port]` under which announcements list this server (default: the -listen address)")
+	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
+	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
+	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server", pubkey(&opt.pubkey))
+	fs.StringVar(&opt.contact, "contact", "", "`URL` or address under which they can be reached")
+	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
+	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
 	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for events and what is remembered of relays")
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
 	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
 	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
@@ -121,6 +138,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
 	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
+	fs.BoolVar(&opt.oneSided, "one-sided", false, "whoever is listed as a maintainer has a say, agreed or not, as servers had it before there were role tags: anybody may be given a say by a typo")
 	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` in which changes are gathered before relays are asked")
 	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a first failed connection, doubling")
 	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest `time` between two connections to a relay when restarted in between")
@@ -212,6 +230,18 @@ func ceiling(to *int64) func(string) error {
 			err = errors.New("want 0, for any number, or more")
 		}
 		*to = v
+		return err
+	}
+}
+
+// pubkey returns a flag value that is a public key.
+func pubkey(to *string) func(string) error {
+	return func(s string) error {
+		if prefix, key, err := nip19.Decode(s); err == nil && prefix == "npub" {
+			s, _ = key.(string)
+		}
+		k, err := filters.ParsePubKey(s)
+		*to = k.String()
 		return err
 	}
 }

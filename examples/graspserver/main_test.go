@@ -3,9 +3,11 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
@@ -66,7 +68,18 @@ func TestParse(t *testing.T) {
 		_, err := parse(bad, func(string) string { return "" })
 		require.Error(t, err, bad)
 	}
+	key := strings.Repeat("ab", 32)
+	npub, err := nip19.EncodePublicKey(key)
+	require.NoError(t, err)
+	for _, who := range []string{key, npub} {
+		opt, err := parse([]string{"-pubkey", who, "-curation", "no mirrors", "-contact", "a@example.com", "-icon", "https://a.example/i.png"}, func(string) string { return "" })
+		require.NoError(t, err)
+		require.Equal(t, key, opt.pubkey)
+		require.Equal(t, "no mirrors", opt.curation)
+	}
+
 	for flag, wants := range map[string]string{
+		"-pubkey=nobody": "-pubkey", "-pubkey=npub1": "-pubkey",
 		"-expiry=30": "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
 		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
 		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: not encrypted, needs -allow-plaintext",

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -102,13 +103,15 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	relay.Negentropy = true
-	relay.Info.Name = opt.domain
-	relay.Info.Description = "Nostr relay for Git repositories (NIP-34)"
-	relay.Info.Software = "https://github.com/graspsync/graspsync"
-	relay.Info.AddSupportedNIPs([]int{9, 34, 62, 77})
+	relay.Info.Name = cmp.Or(opt.name, opt.domain)
+	relay.Info.Description = opt.description
+	relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon = opt.pubkey, opt.contact, opt.icon
+	relay.Info.Software, relay.Info.Version = "https://github.com/graspsync/graspsync", version()
+	relay.Info.SupportedNIPs = []any{1, 9, 11, 34, 40, 42, 62, 70, 77}
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
-		Dir: filepath.Join(opt.data, "git"), State: kept, Logger: log,
-		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
+		Dir: filepath.Join(opt.data, "git"), State: kept, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
+		Membership: nip34.Membership{OneSided: opt.oneSided},
+		Egress:     egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
 		Sync: relaysync.Config{
 			Bootstrap:      opt.bootstrap,
 			AllowPlaintext: opt.allowPlaintext,
@@ -128,6 +131,23 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 			MaxStaged: opt.stagedBytes, MaxStagedPerRepo: opt.stagedBytes / stagedPerRepo, MaxStagedPerClient: opt.stagedBytes / stagedPerClient,
 		},
 	})
+}
+
+// version is that of this program, as far as whoever built it let it know.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
 }
 
 // clientOf says whose a request is, by a header that proxies before us set; without one it
