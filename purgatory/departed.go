@@ -66,19 +66,28 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 	return nil
 }
 
-// leaves takes a repository out of service that nobody announces any more.
+// leaves takes a repository out of service that nobody announces any more. An announcement that
+// was deleted while it waited is struck off after that: nobody else would know of a repository
+// that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
+// which may have been announced again since this one began.
 func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) error {
-	err := p.removeDeleted(ctx, g)
+	err := p.removeRepository(ctx, ref)
+	var waited []ended
 	for _, o := range g.over {
-		if o.hasRepository() && o.entry.Repos[0] == ref {
-			return err // that was it
+		if g.ends(o) && o.entry.Repos[0] == ref {
+			waited = append(waited, o)
 		}
 	}
-	gone := p.removeRepository(ctx, ref)
-	if p.departures == nil && errors.Is(gone, ErrInUse) {
-		gone = nil // it has refs, and stays where it is
+	if p.departures == nil && errors.Is(err, ErrInUse) && len(waited) == 0 {
+		return nil // it has refs, and stays where it is
 	}
-	return errors.Join(err, gone)
+	if err != nil {
+		return err
+	}
+	for _, o := range waited {
+		err = errors.Join(err, p.forget(ctx, o.entry, o.fate))
+	}
+	return err
 }
 
 // emptyOfState removes the refs of pull requests where nothing else is: they keep no

@@ -186,6 +186,12 @@ func (g *group) ours() map[filters.RepoRef]struct{} {
 	return refs
 }
 
+// isOurs reports whether the announcement of a repository is accepted, or waits.
+func (g *group) isOurs(ref filters.RepoRef) bool {
+	_, waits := g.waiting[ref]
+	return waits || g.accepted[ref] != nil
+}
+
 // sortAll puts entries where they belong, but for those whose waiting is being ended.
 func (p *Purgatory) sortAll(ctx context.Context, g *group, entries []ledger.Entry) error {
 	p.mu.Lock()
@@ -379,7 +385,7 @@ func (p *Purgatory) read(ctx context.Context, ref filters.RepoRef, dir string, l
 	}
 	p.pin(g, ref)
 	r := g.repository(ref)
-	if _, waits := g.waiting[ref]; !r.active && !waits {
+	if !g.isOurs(ref) {
 		return g, nil, nil
 	}
 	r.pushed = p.pushedTo(ref)

@@ -212,6 +212,37 @@ func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 	})
 }
 
+// A deleted version goes alone where another one is served: also when repositories of others go
+// at the same moment, whose looks took it away with theirs.
+func TestDeletedVersionOfWhatIsServed(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		t.Run(fmt.Sprint(others), func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				newer, also := announce(alice, now()), announce(bob, now())
+				w.held(newer)
+				if others {
+					w.held(also)
+				}
+				wait(time.Second)
+				w.relay.put(announce(alice, now()-100)) // from elsewhere, in the same moment
+				d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", newer.ID})
+				w.relay.put(d, bob.Event(now(), filters.KindDeletion, "", nostrTag{"e", also.ID}))
+				removed := false
+				w.git.FailWith(func(op string) error {
+					removed = removed || op == "depart"
+					return nil
+				})
+				w.p.Arrived(d)
+				wait(time.Second)
+				require.Empty(t, w.p.Held(nostrFilter{}))
+				require.True(t, w.git.Has(repoOf(alice)))
+				require.False(t, removed, "nor for a moment")
+				require.False(t, w.git.Has(repoOf(bob)))
+			})
+		})
+	}
+}
+
 // More repositories with one identifier than are dealt with at once: the one whose
 // owner spoke comes first.
 func TestManyRepositories(t *testing.T) {

@@ -147,7 +147,7 @@ func (p *Purgatory) settleLocked(ctx context.Context, g *group, r *repository, n
 func (p *Purgatory) end(ctx context.Context, g *group, r *repository) error {
 	var errs []error
 	for _, o := range g.over {
-		if elsewhere(o.entry) || o.hasRepository() {
+		if elsewhere(o.entry) || g.ends(o) {
 			continue
 		}
 		err := p.dropHere(ctx, r, o.entry)
@@ -174,28 +174,10 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e ledger.Entry)
 	return nil
 }
 
-// hasRepository reports whether an entry is the announcement of a repository that nobody
-// announces any more.
-func (o ended) hasRepository() bool {
-	return o.entry.Class == ledger.Announcement && o.fate != Replaced
-}
-
-// removeDeleted removes the repositories of announcements that were deleted while they
-// waited, and strikes these off after that: nobody else would know of a repository that
-// a crash, or a fetch under way, has left.
-func (p *Purgatory) removeDeleted(ctx context.Context, g *group) error {
-	var errs []error
-	for _, o := range g.over {
-		if !o.hasRepository() {
-			continue
-		}
-		err := p.removeRepository(ctx, o.entry.Repos[0])
-		if err == nil {
-			err = p.forget(ctx, o.entry, o.fate)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+// ends reports whether what is over is the announcement of a repository that nobody announces
+// any more, and that goes with it.
+func (g *group) ends(o ended) bool {
+	return o.entry.Class == ledger.Announcement && o.fate != Replaced && !g.isOurs(o.entry.Repos[0])
 }
 
 // note remembers what a repository lacks. If it could not be dealt with it is as before.

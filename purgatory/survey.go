@@ -31,7 +31,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why causes) (
 	v.group = g
 	var errs []error
 	for _, o := range g.over {
-		if o.entry.Class != ledger.PullRequest && !o.hasRepository() {
+		if o.entry.Class != ledger.PullRequest && !g.ends(o) {
 			errs = append(errs, p.forget(ctx, o.entry, o.fate))
 		}
 	}
@@ -71,7 +71,7 @@ func (p *Purgatory) noteView(v *view) (out overview) {
 	most := p.cfg.MaxRepositories
 	gone := make(map[filters.RepoRef]bool) // nobody announces them any more
 	for _, o := range v.over {
-		if o.hasRepository() {
+		if v.ends(o) {
 			gone[o.entry.Repos[0]] = true
 		}
 	}
@@ -108,7 +108,7 @@ func (p *Purgatory) noteView(v *view) (out overview) {
 		}
 	}
 	for ref := range v.lacking {
-		if _, ours := v.ours()[ref]; !ours && !gone[ref] {
+		if !v.isOurs(ref) && !gone[ref] {
 			out.whole = append(out.whole, ref)
 		}
 	}
