@@ -276,6 +276,9 @@ func (f *Family) Maintains(author filters.PubKey, owners []filters.PubKey) bool 
 	return false
 }
 
+// Announcement returns the newest announcement of somebody; nil if there is none.
+func (f *Family) Announcement(who filters.PubKey) *Announcement { return f.by[who] }
+
 // Knows reports whether somebody has an announcement in the family, or is listed in one: who
 // has not has no say, and nothing that becomes of the others gives them one.
 func (f *Family) Knows(who filters.PubKey) bool { return f.by[who] != nil || len(f.listing[who]) > 0 }

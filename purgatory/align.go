@@ -279,9 +279,10 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *group, r *repository, d
 // can make theirs one of those.
 const othersShare = time.Second
 
-// othersLockWait is how long the lock of one of them is waited for: longer than whoever
-// has it waits for ours, so that not both give up.
-const othersLockWait = 5 * leastLockWait
+// othersLockWait is how long the lock of one of them is waited for: longer than whoever has
+// objects from it waits, and not as long as the next who does the same. Two who wait for each
+// other's would give up together, and again at each try.
+func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
 
 // alignOthers has the refs of other repositories follow a state that is about to be
 // served, before it is, where that is quickly done. The rest is for their own looks.
@@ -306,7 +307,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *group, r *repository) {
 
 // alignOther aligns another repository, which may have what it lacks from this one.
 func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoRef, r *repository) error {
-	dir, unlock, err := p.enter(ctx, ref, othersLockWait)
+	dir, unlock, err := p.enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
 	}

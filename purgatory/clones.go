@@ -1,26 +1,36 @@
 package purgatory
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // urls returns where git data of a repository can be had: what the announcements of
-// all maintainers name, and then what only the pull requests that wait name, which
-// anybody can write. Of each only the first [Config.MaxClones] count.
+// all maintainers name, also of those whose repositories are not ours, and then what only the
+// pull requests that wait name, which anybody can write. Of each only the first
+// [Config.MaxClones] count.
 func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) {
+	seen := make(map[egress.URL]struct{})
 	add := func(to *[]egress.URL, us []egress.URL) {
 		for _, u := range us[:min(len(us), p.cfg.MaxClones)] {
-			if !p.cfg.Identity.IsClone(u) && !slices.Contains(own, u) && !slices.Contains(strangers, u) {
+			if _, again := seen[u]; !again && !p.cfg.Identity.IsClone(u) {
+				seen[u] = struct{}{}
 				*to = append(*to, u)
 			}
 		}
 	}
 	for _, a := range g.all {
 		if r.isMember(a.Ref.Owner) {
+			add(&own, a.Clones)
+		}
+	}
+	for _, member := range slices.SortedFunc(maps.Keys(r.members), filters.PubKey.Compare) {
+		if a := g.family.Announcement(member); a != nil {
 			add(&own, a.Clones)
 		}
 	}

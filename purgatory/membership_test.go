@@ -63,6 +63,30 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 	})
 }
 
+// The git data of a maintainer's state is where their announcement says, though their repository
+// is elsewhere.
+func TestDataOfMaintainersElsewhere(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			hers, his := announce(alice, now()-500), announce(bob, now()-500, "bobs.example/r.git")
+			hers.Tags = append(hers.Tags, nostr.Tag{"maintainers", bob.Hex()})
+			alice.Sign(hers)
+			if answered {
+				his.Tags = append(his.Tags, nostr.Tag{"maintainers", alice.Hex()})
+				bob.Sign(his)
+			}
+			w.relay.put(hers)
+			w.relay.relatives = []*nostr.Event{his}
+			w.git.Serve(clone("bobs.example/r.git"), serving(2))
+			s := says(bob, now(), "main", 2)
+			w.held(s)
+			wait(5 * time.Minute)
+			require.Equal(t, answered, w.relay.has(s))
+			require.Equal(t, answered, len(w.git.Calls()) > 0, "a stranger's server is left alone")
+		})
+	}
+}
+
 // What nobody returned moves nothing, and waits for nothing in that repository.
 func TestNobodyAnswered(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {

@@ -106,7 +106,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *group, r *repository, r
 
 // takeBackOther is takeBackHere for another repository.
 func (p *Purgatory) takeBackOther(ctx context.Context, by *group, ref filters.RepoRef, refused []heldState) error {
-	dir, unlock, err := p.enter(ctx, ref, othersLockWait)
+	dir, unlock, err := p.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}

@@ -45,6 +45,7 @@ type relay struct {
 	before func(ev *nostr.Event) // each save
 	after  func()                // each answer of Has, before it is given
 
+	relatives []*nostr.Event // announcements of others
 	standings map[filters.EventID]purgatory.PullStanding
 }
 
@@ -162,6 +163,18 @@ func (r *relay) Standings(_ context.Context, _ filters.RepoRef, pulls []*nip34.P
 	for _, p := range pulls {
 		if s, ok := r.standings[p.ID]; ok {
 			out[p.ID] = s
+		}
+	}
+	return out, nil
+}
+
+// Relatives implements [purgatory.Related].
+func (r *relay) Relatives(_ context.Context, identifier string) (out []*nip34.Announcement, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ev := range r.relatives {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
+			out = append(out, a)
 		}
 	}
 	return out, nil
