@@ -25,6 +25,9 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h heldPull) 
 		if has && r.active {
 			err = p.save(ctx, h.entry)
 		}
+		if errors.Is(err, errOver) {
+			return true, nil
+		}
 		return has && r.active && err == nil, err
 	}
 	unlock, err := p.storing.lock(ctx, h.entry.ID) // its other repositories may have it as well

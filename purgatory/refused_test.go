@@ -1,8 +1,12 @@
 package purgatory_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +14,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -73,6 +79,64 @@ func TestRefusedStateLeavesNothing(t *testing.T) {
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 		require.Empty(t, w.git.RefsOf(repoOf(bob)))
 	})
+}
+
+// Nor in one whose look has moved its refs before it is known that the state was refused, and
+// asks for it after that.
+func TestRefusedWhileAnotherLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Membership: unanswered()})
+		slow := &slowDeletes{Store: w.state}
+		moves := &slowMoves{Fake: w.git, slow: slow}
+		w.state, w.fetcher = slow, moves
+		w.start()
+		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
+			return k.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
+		}
+		w.relay.put(listing(alice, bob), listing(bob, alice))
+		for _, k := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+			w.git.Put(k, object(1))
+		}
+		w.relay.refuse = func(ev *nostrEvent) error { return purgatory.ErrRefused }
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Minute)
+		require.Positive(t, moves.moved.Load())
+		require.Equal(t, uint64(1), w.p.Status().Refused)
+		require.Empty(t, w.git.RefsOf(repoOf(alice)))
+		require.Empty(t, w.git.RefsOf(repoOf(bob)))
+		w.stop()
+	})
+}
+
+// slowDeletes is a store that takes ten seconds to strike off what waits.
+type slowDeletes struct {
+	state.Store
+	deleting atomic.Bool
+}
+
+func (s *slowDeletes) Delete(ctx context.Context, key string, v state.Version) error {
+	if !strings.HasPrefix(key, "purgatory/entry/") {
+		return s.Store.Delete(ctx, key, v)
+	}
+	s.deleting.Store(true)
+	time.Sleep(10 * time.Second)
+	s.deleting.Store(false)
+	return s.Store.Delete(ctx, key, v)
+}
+
+// slowMoves is git that takes longer to move refs while something is deleted.
+type slowMoves struct {
+	*fetchtest.Fake
+	slow  *slowDeletes
+	moved atomic.Int32
+}
+
+func (s *slowMoves) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	if s.slow.deleting.Load() {
+		s.moved.Add(1)
+		time.Sleep(20 * time.Second)
+	}
+	return s.Fake.Align(ctx, dir, changes, head)
 }
 
 // Of a pull request for several repositories that is refused no ref stays in any.

@@ -24,12 +24,15 @@ func (p *Purgatory) release(ctx context.Context, g *group, r *repository) error 
 			p.touch(r.ref)
 			defer func() { r.active = g.accepted[r.ref] != nil }()
 			err = p.forget(ctx, e, NotStored)
+		} else if errors.Is(err, errOver) {
+			r.active, err = g.accepted[r.ref] != nil, nil
+			p.touch(r.ref)
 		} else if err != nil {
 			r.active = false
 		}
 		errs = append(errs, err)
 	}
-	var refused []heldState
+	var refused, over []heldState
 	g.states = slices.DeleteFunc(g.states, func(h heldState) bool {
 		if !r.releases(h) {
 			return false
@@ -41,14 +44,39 @@ func (p *Purgatory) release(ctx context.Context, g *group, r *repository) error 
 			p.touchOthers(g, r, h)
 		case errors.Is(err, ErrRefused):
 			refused, err = append(refused, h), nil
+		case errors.Is(err, errOver):
+			over, err = append(over, h), nil
 		}
 		errs = append(errs, err)
 		return err == nil
 	})
-	if len(refused) > 0 {
+	gone, err := p.notStored(ctx, g, over)
+	if refused = append(refused, gone...); len(refused) > 0 {
 		errs = append(errs, p.takeBack(ctx, g, r, refused))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
+}
+
+// notStored returns those of states whose waiting has ended during this look that the relay does
+// not have. The refs of this repository may have been moved for one since another's look took
+// back what it had moved.
+func (p *Purgatory) notStored(ctx context.Context, g *group, over []heldState) (gone []heldState, err error) {
+	if len(over) == 0 {
+		return nil, nil
+	}
+	stored, err := p.relay.States(ctx, g.identifier)
+	if err != nil {
+		return nil, fmt.Errorf("reading states: %w", err)
+	}
+	for _, h := range over {
+		i := slices.IndexFunc(stored, func(s *nip34.State) bool { return s.ID == h.entry.ID })
+		if i < 0 {
+			gone = append(gone, h)
+		} else {
+			g.stored = append(g.stored, stored[i])
+		}
+	}
+	return gone, nil
 }
 
 // takeBack has refs be what stored states say that were moved for some which the relay
@@ -172,8 +200,12 @@ func (p *Purgatory) touchOthers(g *group, r *repository, h heldState) {
 	}
 }
 
+// errOver is returned by save if an event does not wait any more: it was stored for another
+// repository, or is not to be.
+var errOver = errors.New("does not wait any more")
+
 // save stores an event and then strikes it off, in this order: what is stored twice
-// is stored once. Another repository may have had it stored meanwhile.
+// is stored once. The error wraps ErrRefused if the relay does not want it.
 func (p *Purgatory) save(ctx context.Context, e ledger.Entry) error {
 	unlock, err := p.storing.lock(ctx, e.ID)
 	if err != nil {
@@ -184,7 +216,7 @@ func (p *Purgatory) save(ctx context.Context, e ledger.Entry) error {
 	_, waits := p.ledger.Get(e.ID)
 	p.mu.Unlock()
 	if !waits {
-		return nil
+		return errOver
 	}
 	if err := p.store(ctx, e); err != nil {
 		return err
