@@ -223,9 +223,6 @@ func (m *Memory) SetAside(u filters.RelayURL, values []Value) {
 
 // Kept keeps what is confirmed of a relay. Everything that k says must be durable.
 func (m *Memory) Kept(k Kept) {
-	if m.store == nil {
-		return
-	}
 	b := encodeKept(k)
 	queued := m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return b, true })
 	m.mu.Lock()
@@ -248,9 +245,6 @@ func (m *Memory) NothingKept(u filters.RelayURL) {
 // Marks keeps newer marks for what was last told with Kept. All of them are told
 // together, those that are not, are what Kept said.
 func (m *Memory) Marks(all iter.Seq2[filters.RelayURL, time.Time]) {
-	if m.store == nil {
-		return
-	}
 	var marks []mark
 	m.mu.Lock()
 	for u, at := range all {

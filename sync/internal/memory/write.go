@@ -21,9 +21,6 @@ const (
 // It must be called once, unless the Memory has no store.
 func (m *Memory) Run(ctx context.Context) {
 	defer close(m.ended)
-	if m.store == nil {
-		return
-	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -172,9 +169,6 @@ func (m *Memory) swap(ctx context.Context, key string, old state.Version, value 
 // Flush returns when everything that was told before is durable; the error says what
 // is not.
 func (m *Memory) Flush(ctx context.Context) error {
-	if m.store == nil {
-		return nil
-	}
 	m.mu.Lock()
 	done := make([]chan error, 0, len(m.queue))
 	for key, c := range m.queue {

@@ -1,0 +1,809 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+)
+
+func TestDefaults(t *testing.T) {
+	plain := func(c Config) Config {
+		require.NotNil(t, c.Logger)
+		c.Dropped("x", 1)
+		c.Logger, c.Dropped = nil, nil
+		return c
+	}
+	require.Equal(t, Config{
+		Delay: 3 * time.Second, Timeout: time.Minute, MaxValue: 4 << 20, MaxQueue: 250_000, Keep: 720 * time.Hour,
+	}, plain(Config{}.withDefaults()))
+	set := Config{Delay: 1, Timeout: 2, MaxValue: 3, MaxQueue: 4, Keep: 5}
+	require.Equal(t, set, plain(set.withDefaults()))
+	logger, dropped := slog.New(slog.DiscardHandler), 0
+	set.Logger, set.Dropped = logger, func(_ string, n int) { dropped += n }
+	got := set.withDefaults()
+	got.Dropped("x", 7)
+	require.Equal(t, 7, dropped)
+	require.Same(t, logger, got.Logger)
+}
+
+// Marks that were cut off anywhere are told from whole ones.
+func TestMarksThatWereCut(t *testing.T) {
+	u, v := relay(t, 1), relay(t, 2)
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	whole := encodeMarks([]mark{{u, at, 7}, {v, at.Add(time.Hour), 8}})
+	one := 1 + 2 + len(u.String()) + 8 + 8
+	require.Len(t, whole, 2*one-1)
+	for n := range len(whole) + 1 {
+		got, err := decodeMarks(whole[:n:n])
+		switch n {
+		case 0:
+			require.ErrorIs(t, err, errVersion)
+		case 1:
+			require.NoError(t, err)
+			require.Empty(t, got)
+		case one:
+			require.NoError(t, err)
+			require.Equal(t, map[filters.RelayURL]mark{u: {u, at, 7}}, got)
+		case len(whole):
+			require.NoError(t, err)
+			require.Equal(t, map[filters.RelayURL]mark{u: {u, at, 7}, v: {v, at.Add(time.Hour), 8}}, got)
+		default:
+			require.ErrorIs(t, err, errLength, n)
+		}
+	}
+	whole[0]++
+	_, err := decodeMarks(whole)
+	require.ErrorIs(t, err, errVersion)
+}
+
+// The first time that can be kept is a millisecond after 1970, the last is the year 3000.
+func TestTimesThatCanBeKept(t *testing.T) {
+	last := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for ms, want := range map[int64]time.Time{
+		-1: {}, 0: {}, 1: time.UnixMilli(1).UTC(), last.UnixMilli(): last, last.UnixMilli() + 1: {},
+	} {
+		b := appendTime(nil, time.UnixMilli(ms))
+		require.Equal(t, want, parseTime(b), ms)
+	}
+	require.Equal(t, make([]byte, 8), appendTime(nil, time.Time{}))
+	require.True(t, parseTime(make([]byte, 8)).IsZero())
+}
+
+// A mark that is a minute ahead is borne, and is now; nothing is said of no items.
+func TestPlausible(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for ahead, want := range map[time.Duration]bool{-1: true, 0: true, 1: true, time.Minute: true, time.Minute + 1: false} {
+		k := Kept{Mark: now.Add(ahead), PassAt: now.Add(24 * time.Hour), Items: []uint64{0}}
+		require.Equal(t, want, plausible(&k, now), ahead)
+		if want {
+			require.Equal(t, now.Add(min(ahead, 0)), k.Mark)
+			require.Equal(t, now, k.PassAt)
+		}
+	}
+	require.False(t, plausible(&Kept{Items: []uint64{1}}, now))
+	require.False(t, plausible(&Kept{Mark: now}, now))
+}
+
+// fate is what becomes of something that was kept.
+type fate int
+
+const (
+	used    fate = iota
+	left         // what is not understood may be of a later version
+	gone         // removed, since it is of no use
+	dropped      // removed, counted and said, since it can't be what we wrote
+)
+
+// Everything that a store may hold is used, left alone, or removed; what can't have been
+// written by us is counted and said.
+func TestWhatBecomesOfWhatIsStored(t *testing.T) {
+	const host = "sync/host/"
+	u := relay(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		js := func(v any) []byte {
+			b, err := json.Marshal(v)
+			require.NoError(t, err)
+			return b
+		}
+		padded := func(n int, v any) []byte {
+			b := js(v)
+			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
+		}
+		record := func(age time.Duration) health.Record { return health.Record{LastAttempt: now.Add(-age)} }
+		facts := func(until time.Duration) (f learned.Facts) {
+			f.Learn(learned.PageSize, 5, now.Add(until))
+			return f
+		}
+		aside := func(n int, until time.Duration) (out []Value) {
+			for i := range n {
+				out = append(out, Value{"e", fmt.Sprint(i), now.Add(until)})
+			}
+			return out
+		}
+		items := func(items ...uint64) []byte { return encodeKept(Kept{Mark: now, Items: items}) }
+		at := func(mark time.Time) []byte { return encodeKept(Kept{Mark: mark, Items: []uint64{1}}) }
+		const month = 30 * 24 * time.Hour
+		url := u.String()
+		whole := func(b []byte, n int) []byte { return append(b[:len(b):len(b)], make([]byte, n)...) }
+		for _, c := range []struct {
+			key   string
+			value []byte
+			want  fate
+			err   error // with dropped; nil: any
+		}{
+			{"sync/health/" + url, js(record(month)), used, nil},
+			{"sync/health/" + url, js(record(month + 1)), gone, nil},
+			{"sync/health/" + url, padded(8192, record(0)), used, nil},
+			{"sync/health/" + url, padded(8193, record(0)), dropped, errLength},
+			{"sync/health/" + url, []byte("{"), dropped, nil},
+			{"sync/health/nonsense", js(record(0)), dropped, nil},
+			{"sync/health/WSS://relay1.example", js(record(0)), dropped, errSpelling},
+			{host + "h.example", js(record(month)), used, nil},
+			{host + "h.example", js(record(month + 1)), gone, nil},
+			{host + "h.example", []byte("["), dropped, nil},
+			{host + strings.Repeat("h", 255), js(record(0)), used, nil},
+			{host + strings.Repeat("h", 256), js(record(0)), dropped, errLength},
+			{"sync/learned/" + url, js(facts(1)), used, nil},
+			{"sync/learned/" + url, js(facts(0)), gone, nil},
+			{"sync/learned/" + url, js(learned.Facts{}), gone, nil},
+			{"sync/learned/" + url, padded(8192, facts(time.Hour)), used, nil},
+			{"sync/learned/" + url, padded(8193, facts(time.Hour)), dropped, errLength},
+			{"sync/learned/" + url, []byte("[]"), dropped, nil},
+			{"sync/set_aside/" + url, js(aside(1, 1)), used, nil},
+			{"sync/set_aside/" + url, js(aside(1, 0)), gone, nil},
+			{"sync/set_aside/" + url, js(aside(0, 0)), gone, nil},
+			{"sync/set_aside/" + url, js(aside(1000, time.Hour)), used, nil},
+			{"sync/set_aside/" + url, js(aside(1001, time.Hour)), dropped, errLength},
+			{"sync/set_aside/" + url, []byte("{}"), dropped, nil},
+			{"sync/kept/" + url, items(0), used, nil},
+			{"sync/kept/" + url, items(1, 2, 1<<63), used, nil},
+			{"sync/kept/" + url, items(), gone, nil},
+			{"sync/kept/" + url, items()[:16], dropped, errLength},
+			{"sync/kept/" + url, whole(items(1), 1), dropped, errLength},
+			{"sync/kept/" + url, whole(items(1), 7), dropped, errLength},
+			{"sync/kept/" + url, items(1, 1), dropped, errOrder},
+			{"sync/kept/" + url, items(2, 1), dropped, errOrder},
+			{"sync/kept/" + url, []byte{}, dropped, errVersion},
+			{"sync/kept/" + url, []byte{2}, dropped, errVersion},
+			{"sync/kept/" + url, whole([]byte{2}, 24), dropped, errVersion},
+			{"sync/kept/" + url, at(time.Time{}), gone, nil},
+			{"sync/kept/" + url, at(now.Add(-month)), used, nil},
+			{"sync/kept/" + url, at(now.Add(-month - time.Millisecond)), gone, nil},
+			{"sync/kept/" + url, at(now.Add(time.Minute)), used, nil},
+			{"sync/kept/" + url, at(now.Add(time.Minute + time.Millisecond)), gone, nil},
+			{"sync/chunks/x/0000", []byte{1}, used, nil},
+			{"sync/chunks/x/9999", []byte{1}, used, nil},
+			{"sync/chunks/x/9999", make([]byte, 200_000), used, nil},
+			{"sync/chunks/x/9999", make([]byte, 200_001), dropped, errTooLong},
+			{"sync/chunks/x/10000", []byte{1}, dropped, errLength},
+			{"sync/chunks/x/001", []byte{1}, dropped, errLength},
+			{"sync/chunks/x/000a", []byte{1}, dropped, errLength},
+			{"sync/chunks/x", []byte{1}, dropped, errLength},
+			{"sync/chunks//0001", []byte{1}, dropped, errLength},
+			{"sync/marks", encodeMarks(nil), left, nil},
+			{"sync/marks", []byte{7}, dropped, errVersion},
+			{"sync/marks", []byte{1, 0}, dropped, errLength},
+			{"sync/later/invention", []byte{7}, left, nil},
+			{"another/key", []byte{7}, left, nil},
+		} {
+			name := fmt.Sprintf("%s of %d bytes: %.60q", c.key, len(c.value), c.value)
+			store := holding(t, map[string][]byte{saltKey: []byte("0123456789abcdef"), c.key: c.value})
+			var r reports
+			m, l, stop := running(t, store, Config{
+				MaxValue: 200_000, Dropped: r.drop, Logger: slog.New(slog.NewTextHandler(&r, nil)),
+			})
+			require.NoError(t, m.Flush(t.Context()))
+			stop()
+			n := len(l.Health) + len(l.Hosts) + len(l.Facts) + len(l.SetAside) + len(l.Kept) + len(l.Chunks)
+			require.Equal(t, map[fate]int{used: 1}[c.want], n, name)
+			require.Equal(t, "0123456789abcdef", string(l.Salt))
+			_, _, err := store.Get(t.Context(), c.key)
+			if c.want == used || c.want == left {
+				require.NoError(t, err, name)
+			} else {
+				require.ErrorIs(t, err, state.ErrNotFound, name)
+			}
+			if c.want != dropped {
+				require.Empty(t, r.counts(), name)
+				require.Empty(t, r.log(), name)
+				continue
+			}
+			require.Equal(t, map[string]int{"memory_unreadable": 1}, r.counts(), name)
+			for _, part := range []string{"level=WARN", "something that was kept can't be used", "key=" + c.key, "error="} {
+				require.Contains(t, r.log(), part, name)
+			}
+			if c.err != nil {
+				require.Contains(t, r.log(), c.err.Error(), name)
+			}
+		}
+	})
+}
+
+// holding returns a store that holds so much.
+func holding(t *testing.T, values map[string][]byte) *state.Memory {
+	t.Helper()
+	store := state.NewMemory()
+	for key, value := range values {
+		_, err := store.CompareAndSwap(t.Context(), key, state.Absent, value)
+		require.NoError(t, err)
+	}
+	return store
+}
+
+// A salt of another length is none: what was hashed with it means nothing any more.
+func TestSaltThatIsNone(t *testing.T) {
+	kept := keptPrefix + relay(t, 1).String()
+	for _, n := range []int{0, 15, 16, 17} {
+		store := holding(t, map[string][]byte{
+			saltKey: make([]byte, n), kept: encodeKept(Kept{Mark: time.Now(), Items: []uint64{1}}),
+		})
+		m, l, stop := running(t, store, Config{})
+		require.NoError(t, m.Flush(t.Context()))
+		stop()
+		require.Equal(t, n == 16, bytes.Equal(l.Salt, make([]byte, 16)))
+		require.Len(t, l.Kept, map[int]int{16: 1}[n])
+		value, _, err := store.Get(t.Context(), saltKey)
+		require.NoError(t, err)
+		require.Equal(t, l.Salt, value)
+		_, _, err = store.Get(t.Context(), kept)
+		require.Equal(t, n != 16, errors.Is(err, state.ErrNotFound))
+	}
+}
+
+// A mark counts if it is newer than the one of what it was made for.
+func TestOlderMark(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	u := relay(t, 1)
+	k := encodeKept(Kept{Mark: now.Add(-time.Hour), Items: []uint64{1}})
+	for of, id := range map[bool]uint64{true: identity(k), false: identity(k) + 1} {
+		for ago := range 4 {
+			at := now.Add(-time.Duration(ago) * 30 * time.Minute)
+			store := holding(t, map[string][]byte{
+				saltKey: make([]byte, 16), keptPrefix + u.String(): k, marksKey: encodeMarks([]mark{{u, at, id}}),
+			})
+			l, err := New(store, Config{}).Load(t.Context())
+			require.NoError(t, err)
+			want := now.Add(-time.Hour)
+			if of && ago < 2 {
+				want = at
+			}
+			require.Equal(t, want, l.Kept[0].Mark)
+		}
+	}
+}
+
+// What is set aside on a disk for longer than anything is believed is so for as long as that.
+func TestWhatIsSetAsideForTooLong(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for until, want := range map[time.Duration]time.Duration{
+		720*time.Hour - 1: 720*time.Hour - 1, 720 * time.Hour: 720 * time.Hour, 720*time.Hour + 1: 720 * time.Hour,
+	} {
+		b, ok := encode([]Value{{"e", "x", now.Add(until)}})
+		require.True(t, ok)
+		got, err := decodeSetAside(b, now)
+		require.NoError(t, err)
+		require.Equal(t, []Value{{"e", "x", now.Add(want)}}, got)
+	}
+}
+
+// unread is a store that can't be read at the n-th call, or of which something goes
+// while it is read.
+type unread struct {
+	*state.Memory
+	fail, loses int
+	calls       int
+}
+
+var errDisk = errors.New("input/output error")
+
+func (s *unread) call() bool { s.calls++; return s.calls == s.fail }
+
+func (s *unread) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for key, err := range s.Memory.Keys(ctx, prefix) {
+			if s.call() {
+				yield("", errDisk)
+				return
+			}
+			if !yield(key, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *unread) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+	if s.call() {
+		return nil, state.Absent, errDisk
+	}
+	if s.calls == s.loses {
+		return nil, state.Absent, state.ErrNotFound
+	}
+	return s.Memory.Get(ctx, key)
+}
+
+// What was read before the store failed is used, whatever call it was that did; what goes
+// while it is read is not there.
+func TestStoreThatCannotBeRead(t *testing.T) {
+	values := map[string][]byte{saltKey: make([]byte, 16)}
+	for i := range 4 {
+		values[chunkKey("x", i)] = []byte{byte(i)} //nolint:gosec // small
+	}
+	for n := 1; ; n++ {
+		store := &unread{Memory: holding(t, values), fail: n}
+		l, err := New(store, Config{}).Load(t.Context())
+		if n > 10 {
+			require.NoError(t, err)
+			require.Equal(t, map[string][][]byte{"x": {{0}, {1}, {2}, {3}}}, l.Chunks)
+			break
+		}
+		require.ErrorIs(t, err, errDisk)
+		require.ErrorContains(t, err, "reading what was kept: ")
+		require.Len(t, l.Chunks["x"], min(4, (n-1)/2))
+		require.Len(t, l.Salt, SaltSize)
+	}
+	for n := 2; n <= 10; n += 2 {
+		store := &unread{Memory: holding(t, values), loses: n}
+		l, err := New(store, Config{}).Load(t.Context())
+		require.NoError(t, err)
+		want := [][]byte{{0}, {1}, {2}, {3}}
+		switch i := n/2 - 1; {
+		case i < 3:
+			want[i] = nil
+		case i == 3:
+			want = want[:3]
+		}
+		require.Equal(t, map[string][][]byte{"x": want}, l.Chunks, n)
+	}
+}
+
+// timed notes when a store was written, and which keys.
+type timed struct {
+	*state.Memory
+	began time.Time
+
+	mu sync.Mutex
+	// guarded by mu
+	slow  time.Duration
+	log   []string
+	fails map[string]error // by key; "": all
+	now   int
+	most  int
+}
+
+func (s *timed) enter(key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, fmt.Sprint(time.Since(s.began), " ", strings.TrimPrefix(key, chunksPrefix)))
+	s.now++
+	s.most = max(s.most, s.now)
+	err := s.fails[""]
+	if err == nil {
+		err = s.fails[key]
+	}
+	return err
+}
+
+func (s *timed) leave() {
+	s.mu.Lock()
+	slow := s.slow
+	s.mu.Unlock()
+	time.Sleep(slow)
+	s.mu.Lock()
+	s.now--
+	s.mu.Unlock()
+}
+
+func (s *timed) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (state.Version, error) {
+	err := s.enter(key)
+	defer s.leave()
+	if err != nil {
+		return state.Absent, err
+	}
+	return s.Memory.CompareAndSwap(ctx, key, old, v)
+}
+
+func (s *timed) set(fails map[string]error, slow ...time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = fails
+	if len(slow) > 0 {
+		s.slow = slow[0]
+	}
+}
+
+func (s *timed) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.log
+	s.log = nil
+	return out
+}
+
+// timing returns a Memory whose store has a salt already, and notes when it is written.
+func timing(t *testing.T, slow time.Duration, cfg Config) (*Memory, *timed, func()) {
+	t.Helper()
+	s := &timed{Memory: holding(t, map[string][]byte{saltKey: make([]byte, 16)}), slow: slow, began: time.Now()}
+	m, _, stop := running(t, s, cfg)
+	synctest.Wait()
+	return m, s, stop
+}
+
+func after(t *testing.T, d time.Duration) {
+	t.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// What nobody waits for is written three seconds after the first change, all of it together,
+// and ten seconds after it could not be; what somebody waits for is written at once.
+func TestWhenThingsAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, stop := timing(t, 0, Config{})
+		defer stop()
+		put := func(name string, value byte) { m.Chunks(name, [][]byte{{value}}) }
+		put("a", 1)
+		after(t, 2*time.Second)
+		put("b", 1)
+		put("a", 2)
+		require.NoError(t, m.SaveChunks(t.Context(), "c", [][]byte{{1}}))
+		require.Equal(t, []string{"2s c/0000"}, s.take())
+		after(t, time.Second-1)
+		require.Empty(t, s.take())
+		after(t, 1)
+		require.ElementsMatch(t, []string{"3s a/0000", "3s b/0000"}, s.take())
+		after(t, time.Hour-3*time.Second)
+		require.Empty(t, s.take())
+
+		put("a", 3)
+		put("b", 3)
+		require.NoError(t, m.Flush(t.Context()))
+		require.ElementsMatch(t, []string{"1h0m0s a/0000", "1h0m0s b/0000"}, s.take())
+		after(t, time.Minute)
+		require.Empty(t, s.take(), "there was nothing else")
+
+		s.set(map[string]error{"": errDisk})
+		put("a", 4)
+		after(t, 12*time.Second)
+		require.Equal(t, []string{"1h1m3s a/0000"}, s.take())
+		put("b", 4) // goes with the other one
+		after(t, time.Second)
+		require.ElementsMatch(t, []string{"1h1m13s a/0000", "1h1m13s b/0000"}, s.take())
+		s.set(nil)
+		after(t, 10*time.Second)
+		twice := []string{"1h1m23s a/0000", "1h1m23s a/0000", "1h1m23s b/0000", "1h1m23s b/0000"}
+		require.ElementsMatch(t, twice, s.take(), "what is there had to be looked up")
+		after(t, time.Hour)
+		require.Empty(t, s.take())
+
+		s.set(map[string]error{"": state.ErrFull}) // what is no room for is not tried again
+		put("a", 5)
+		require.ErrorIs(t, m.Flush(t.Context()), state.ErrFull)
+		require.Len(t, s.take(), 1)
+		after(t, time.Hour)
+		require.Empty(t, s.take())
+	})
+}
+
+// At most 64 calls of the store are under way, and after 256 it is looked whether there is
+// more that somebody waits for.
+func TestHowMuchIsWrittenAtOnce(t *testing.T) {
+	chunks := func(n int) (out [][]byte) {
+		for range n {
+			out = append(out, []byte{1})
+		}
+		return out
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, s, stop := timing(t, time.Second, Config{})
+		defer stop()
+		m.Chunks("a", chunks(512))
+		require.NoError(t, m.Flush(t.Context()))
+		require.Equal(t, 8*time.Second, time.Since(s.began), "in eight turns")
+		synctest.Wait()
+		require.Equal(t, 64, s.most)
+		m.Chunks("b", chunks(512))
+		after(t, 3*time.Second+8*time.Second-1)
+		require.Len(t, s.take(), 1024)
+		s.mu.Lock()
+		require.Equal(t, 64, s.now)
+		s.mu.Unlock()
+		after(t, 1)
+		require.Zero(t, s.now)
+
+		m.Chunks("c", chunks(600))
+		after(t, 3500*time.Millisecond)
+		began := time.Now()
+		require.NoError(t, m.SaveChunks(t.Context(), "d", chunks(1)))
+		require.Equal(t, 4500*time.Millisecond, time.Since(began), "behind 256")
+		after(t, 6*time.Second)
+		require.Len(t, s.take(), 601)
+	})
+}
+
+// reports are what a Memory has said and counted.
+type reports struct {
+	mu      sync.Mutex
+	text    strings.Builder // guarded by mu
+	dropped map[string]int  // guarded by mu
+}
+
+// Write implements [io.Writer].
+func (r *reports) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *reports) drop(reason string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dropped == nil {
+		r.dropped = make(map[string]int)
+	}
+	r.dropped[reason] += n
+}
+
+func (r *reports) log() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *reports) counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.dropped)
+}
+
+// That the store fails is said once a minute, not at our end, and counted by reason.
+func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r reports
+		m, s, stop := timing(t, 0, Config{Logger: slog.New(slog.NewTextHandler(&r, nil)), Dropped: r.drop})
+		s.set(map[string]error{"": errDisk})
+		m.Chunks("a", [][]byte{{1}})
+		after(t, 3*time.Second)
+		lines := func() int { return strings.Count(r.log(), "\n") }
+		require.Equal(t, 1, lines())
+		for _, part := range []string{
+			"level=ERROR", "what is to survive a restart could not be written", "key=sync/chunks/a/0000",
+			`error="writing: input/output error"`,
+		} {
+			require.Contains(t, r.log(), part)
+		}
+		for minute := range 3 {
+			after(t, time.Minute-1)
+			require.Equal(t, 1+minute, lines())
+			after(t, 1)
+			require.Equal(t, 2+minute, lines())
+		}
+		require.Empty(t, r.counts())
+		s.set(map[string]error{"": state.ErrFull})
+		after(t, time.Hour)
+		require.Equal(t, map[string]int{"memory_full": 1}, r.counts())
+		require.Equal(t, 4, lines())
+		m.Chunks("a", [][]byte{make([]byte, 4<<20+1)})
+		after(t, time.Hour)
+		require.Equal(t, map[string]int{"memory_full": 1, "memory_size": 1}, r.counts())
+		require.Equal(t, 4, lines(), "that is not the store's")
+		s.set(map[string]error{"": errDisk}, time.Second)
+		m.Chunks("a", [][]byte{{2}})
+		after(t, 3500*time.Millisecond)
+		stop()
+		require.Equal(t, 4, lines(), "we end")
+	})
+}
+
+// What somebody waits for is told whoever waits, the first error of several; values as long
+// as they may be are written.
+func TestWhatIsToldWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, stop := timing(t, 0, Config{MaxValue: 100})
+		full, disk := errors.New("full"), errors.New("disk")
+		s.set(map[string]error{chunkKey("x", 1): full, chunkKey("x", 2): disk})
+		chunks := [][]byte{{1}, {2}, {3}, {4}}
+		err := m.SaveChunks(t.Context(), "x", chunks)
+		require.ErrorIs(t, err, full)
+		require.NotErrorIs(t, err, disk)
+		s.set(map[string]error{chunkKey("x", 2): disk})
+		require.ErrorIs(t, m.SaveChunks(t.Context(), "x", chunks), disk)
+		require.ErrorIs(t, m.Flush(t.Context()), disk)
+		u, v := relay(t, 1), relay(t, 2)
+		s.set(map[string]error{healthPrefix + u.String(): full, healthPrefix + v.String(): disk})
+		err = m.SaveHealth(t.Context(), of(u, health.Record{}), of(v, health.Record{}))
+		require.ErrorIs(t, err, full)
+		require.NotErrorIs(t, err, disk)
+		s.set(nil)
+		require.NoError(t, m.SaveChunks(t.Context(), "y", [][]byte{make([]byte, 100)}))
+		err = m.SaveChunks(t.Context(), "y", [][]byte{make([]byte, 101)})
+		require.ErrorIs(t, err, errTooLong)
+		require.ErrorContains(t, err, "101 bytes")
+		stop()
+		require.ErrorIs(t, m.Flush(t.Context()), errEnded)
+		for range 100 { // what was written before the end was
+			done := make(chan error, 1)
+			done <- nil
+			require.NoError(t, m.await(t.Context(), done))
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(disk)
+		m = New(s, Config{})
+		err = m.SaveChunks(ctx, "x", chunks)
+		require.ErrorIs(t, err, disk)
+		require.ErrorContains(t, err, "saving: ")
+	})
+}
+
+// A store that hangs is waited for as long as it may take.
+func TestStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _, stop := running(t, hangingStore{state.NewMemory()}, Config{Timeout: 7 * time.Second})
+		defer stop()
+		began := time.Now()
+		require.ErrorIs(t, m.SaveChunks(t.Context(), "x", [][]byte{{1}}), context.DeadlineExceeded)
+		require.Equal(t, 7*time.Second, time.Since(began))
+	})
+}
+
+type hangingStore struct{ *state.Memory }
+
+func (hangingStore) CompareAndSwap(ctx context.Context, _ string, _ state.Version, _ []byte) (state.Version, error) {
+	<-ctx.Done()
+	return state.Absent, ctx.Err()
+}
+
+// There is room for so many changes, chunks and values, and for no more.
+func TestHowMuchThereIsRoomFor(t *testing.T) {
+	var r reports
+	cfg := Config{MaxQueue: 3, Dropped: r.drop}
+	m := New(state.NewMemory(), cfg)
+	u := relay(t, 1)
+	m.Chunks("x", [][]byte{{1}, {2}})
+	m.Facts(u, learned.Facts{})
+	m.Facts(u, learned.Facts{}) // it has its place
+	require.Empty(t, r.counts())
+	m.Chunks("y", [][]byte{{1}})
+	require.Equal(t, map[string]int{"memory_queue": 1}, r.counts())
+
+	cfg.MaxQueue, r.dropped = 0, nil
+	m = New(state.NewMemory(), cfg)
+	m.Chunks("x", make([][]byte, 10_000))
+	require.Empty(t, r.counts())
+	m.Chunks("x", make([][]byte, 10_002))
+	require.Equal(t, map[string]int{"memory_chunks": 2}, r.counts())
+	require.Len(t, m.queue, 10_000)
+
+	for n, want := range map[int]int{0: 0, 1: 1, 1000: 1000, 1001: 1000} {
+		m.SetAside(u, make([]Value, n))
+		b, keep := m.queue[setAsidePrefix+u.String()].make()
+		require.Equal(t, n > 0, keep)
+		var values []Value
+		if keep {
+			require.NoError(t, json.Unmarshal(b, &values))
+		}
+		require.Len(t, values, want)
+	}
+}
+
+// shaky is a store whose calls fail before or after they have done what they should, and
+// to which others write, too.
+type shaky struct {
+	*state.Memory
+
+	mu    sync.Mutex
+	rng   *rand.Rand // guarded by mu
+	calm  bool       // guarded by mu
+	calls int        // guarded by mu
+}
+
+func (s *shaky) strike(ctx context.Context, key string, call func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.calm {
+		return call()
+	}
+	switch s.rng.IntN(6) {
+	case 0:
+		return errDisk
+	case 1:
+		_ = call()
+		return errDisk
+	case 2:
+		_, version, _ := s.Memory.Get(ctx, key)
+		_, _ = s.Memory.CompareAndSwap(ctx, key, version, []byte("somebody else's"))
+	case 3:
+		if _, version, err := s.Memory.Get(ctx, key); err == nil {
+			_ = s.Memory.Delete(ctx, key, version)
+		}
+	}
+	return call()
+}
+
+func (s *shaky) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (version state.Version, err error) {
+	err = s.strike(ctx, key, func() (err error) { version, err = s.Memory.CompareAndSwap(ctx, key, old, v); return err })
+	return version, err
+}
+
+func (s *shaky) Delete(ctx context.Context, key string, old state.Version) error {
+	return s.strike(ctx, key, func() error { return s.Memory.Delete(ctx, key, old) })
+}
+
+func (s *shaky) Get(ctx context.Context, key string) (value []byte, version state.Version, err error) {
+	err = s.strike(ctx, key, func() (err error) { value, version, err = s.Memory.Get(ctx, key); return err })
+	return value, version, err
+}
+
+// However the store fails: what was told last is what is kept once it works again, and what
+// somebody was told to be durable was so.
+func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &shaky{Memory: state.NewMemory(), rng: rand.New(rand.NewPCG(seed, 3)), calm: true}
+			m, _, stop := running(t, s, Config{})
+			defer stop()
+			require.NoError(t, m.Flush(t.Context()))
+			rng := rand.New(rand.NewPCG(seed, 4))
+			want := make(map[string][]byte)
+			check := func(name string) {
+				value, _, err := s.Memory.Get(t.Context(), chunkKey(name, 0))
+				if want[name] == nil {
+					require.ErrorIs(t, err, state.ErrNotFound)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, want[name], value)
+				}
+			}
+			calm := func(yes bool) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.calm = yes
+			}
+			for range 4 {
+				calm(false)
+				for range 30 {
+					name := string(rune('a' + rng.IntN(5)))
+					want[name] = nil
+					if rng.IntN(3) > 0 {
+						want[name] = []byte{byte(rng.IntN(3))} //nolint:gosec // small
+					}
+					if rng.IntN(2) == 0 {
+						m.Chunks(name, [][]byte{want[name]})
+					} else if m.SaveChunks(t.Context(), name, [][]byte{want[name]}) == nil {
+						check(name)
+					}
+					after(t, time.Duration(rng.IntN(5_000))*time.Millisecond)
+				}
+				calm(true)
+				after(t, time.Minute)
+				for name := range maps.Keys(want) {
+					m.Chunks(name, [][]byte{want[name]})
+				}
+				require.NoError(t, m.Flush(t.Context()))
+				for name := range maps.Keys(want) {
+					check(name)
+				}
+			}
+		})
+	}
+}
