@@ -130,10 +130,10 @@ func (c Config) validate() error {
 	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also false for NaN
 		bad("Jitter", "%v is not between 0 and 1", c.Jitter)
 	}
-	if c.MaxRecords < 0 {
+	if c.MaxRecords < 1 {
 		bad("MaxRecords", "%d is negative", c.MaxRecords)
 	}
-	if c.MaxHosts < 0 {
+	if c.MaxHosts < 1 {
 		bad("MaxHosts", "%d is negative", c.MaxHosts)
 	}
 	return errors.Join(errs...)

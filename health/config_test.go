@@ -3,6 +3,7 @@ package health
 import (
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,43 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	require.NoError(t, c.validate())
 }
 
+// What is just within its bounds is taken, what is just outside is not.
+func TestConfigBounds(t *testing.T) {
+	durations := 0
+	for f := range reflect.TypeFor[Config]().Fields() {
+		if f.Type != reflect.TypeFor[time.Duration]() {
+			continue
+		}
+		durations++
+		for d, ok := range map[time.Duration]bool{-1: false, 0: false, longest: true, longest + 1: false} {
+			c := Config{}.withDefaults()
+			if d > 0 { // so that the fields do not contradict each other
+				c.MaxBackoff, c.DeadInterval = longest, longest
+			}
+			if d > 0 && f.Name == "MaxBackoff" {
+				c.DeadInterval = d
+			}
+			reflect.ValueOf(&c).Elem().FieldByIndex(f.Index).SetInt(int64(d))
+			err := c.validate()
+			assert.Equal(t, ok, err == nil || !strings.Contains(err.Error(), f.Name+": "+d.String()), "%s %v: %v", f.Name, d, err)
+			if ok {
+				assert.NoError(t, err)
+			}
+		}
+	}
+	assert.Equal(t, 10, durations)
+	for _, c := range []Config{
+		{BaseBackoff: time.Minute, MaxBackoff: time.Minute, DeadInterval: time.Minute},
+		{BaseBackoff: 1, MaxBackoff: 1, DeadAfter: 1, DeadInterval: 1, HeldFor: 1, RedialWithin: 1, DegradedFor: 1, RateLimit: 1, HostileBackoff: 1, RestartPause: 1},
+		{Jitter: 1, MaxRecords: 1, MaxHosts: 1},
+	} {
+		assert.NoError(t, c.withDefaults().validate())
+	}
+	none := Config{}.withDefaults()
+	none.Jitter = 0
+	assert.NoError(t, none.validate())
+}
+
 // The constants of the specification.
 func TestConfigDefaults(t *testing.T) {
 	c := Config{}.withDefaults()
@@ -105,5 +143,6 @@ func TestConfigRandomIsForcedIntoRange(t *testing.T) {
 		c := Config{Rand: func() float64 { return v }}
 		got := c.random()
 		assert.True(t, got >= 0 && got < 1, "%v gave %v", v, got)
+		assert.Equal(t, v >= 1, got > 0.99, "%v gave %v", v, got)
 	}
 }

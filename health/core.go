@@ -123,9 +123,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	if e.wait > 0 {
-		r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(min(e.wait, c.MaxBackoff), jitter)))
-	}
+	r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(min(e.wait, c.MaxBackoff), jitter)))
 	return r
 }
 

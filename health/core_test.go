@@ -105,6 +105,16 @@ func TestDeadExactlyAfterADay(t *testing.T) {
 	assert.Equal(t, 24*time.Hour, r.NextAttempt.Sub(r.LastFailure))
 }
 
+// The time for which nobody tried a relay is no sign of its death, where that was for
+// longer than any backoff.
+func TestIdleTimeIsNoFailure(t *testing.T) {
+	c := Config{}.withDefaults()
+	r := Record{Failures: 2, FailingSince: start, LastFailure: start, NextAttempt: start}
+	at := start.Add(time.Hour)
+	assert.Equal(t, start, c.begin(r, at).FailingSince)
+	assert.Equal(t, at.Add(1), c.begin(r, at.Add(1)).FailingSince)
+}
+
 // Elsewhere a relay that was down at the first attempt was never tried again,
 // because retrying depended on having confirmed items. Here every failure, at any
 // time and after any history, is followed by a next attempt.

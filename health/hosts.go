@@ -107,10 +107,7 @@ const secondTurn = 2 * time.Second
 // own record.
 func (h *hosts) next(c Config, u filters.RelayURL, r Record, now time.Time) time.Time {
 	name := Host(u)
-	host, ok := h.table.get(name)
-	if name == "" || !ok {
-		return time.Time{}
-	}
+	host, _ := h.table.get(name) // there is none of no name
 	if by := h.by[name]; host.inUse() && by != u {
 		if host = c.settle(host, now); !host.Proven {
 			// It will be known by then whether this is a relay.

@@ -146,6 +146,7 @@ func TestRestore(t *testing.T) {
 			2, now.Add(time.Minute), Degraded,
 		},
 		{"times before there were clocks", Record{Failures: 1, LastFailure: time.Unix(-1, 0), NextAttempt: time.Unix(-1, 0)}, 1, now.Add(5 * time.Second), Degraded},
+		{"next attempt before there were clocks", Record{NextAttempt: time.Unix(-1, 0)}, 0, time.Time{}, Disconnected},
 		{"dialing without a time", Record{Dialing: true}, 1, now.Add(5 * time.Second), Degraded},
 		{"dialing", Record{Dialing: true, LastAttempt: now.Add(-time.Second)}, 1, now.Add(59 * time.Second), Degraded},
 		{"dialing, long ago", Record{Dialing: true, LastAttempt: at(0)}, 1, at(time.Minute), Degraded},
@@ -162,6 +163,26 @@ func TestRestore(t *testing.T) {
 			assert.False(t, r.RateLimitedUntil.After(now.Add(c.RateLimit)))
 			assert.True(t, r.Up >= 0 && r.Down >= 0)
 		})
+	}
+}
+
+// Three stops in good order in ten minutes leave a relay free, and then it begins anew.
+func TestCleanRestartsWithinTenMinutes(t *testing.T) {
+	c := Config{}.withDefaults()
+	for _, tc := range []struct {
+		since    time.Duration
+		restarts int
+		clean    bool
+		counted  int
+	}{
+		{10*time.Minute - 1, 2, true, 3},
+		{10*time.Minute - 1, 3, false, 4},
+		{10 * time.Minute, 3, true, 1},
+	} {
+		r, clean := c.restart(Record{StoppedAt: start, RestartsSince: start.Add(-tc.since), Restarts: tc.restarts}, start)
+		assert.Equal(t, tc.clean, clean)
+		assert.Equal(t, tc.counted, r.Restarts)
+		assert.True(t, r.StoppedAt.IsZero())
 	}
 }
 

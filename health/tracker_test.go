@@ -186,6 +186,17 @@ func TestTrackerZeroRelay(t *testing.T) {
 	assert.Equal(t, health.Disconnected, tr.Status(none).State)
 }
 
+func TestTrackerAllEndsWhenAsked(t *testing.T) {
+	tr, n := tracker(t, health.Config{}), 0
+	tr.Attempt(relay(t, "wss://a.example"))
+	tr.Attempt(relay(t, "wss://b.example"))
+	for range tr.All() {
+		n++
+		break
+	}
+	assert.Equal(t, 1, n)
+}
+
 func TestTrackerAll(t *testing.T) {
 	tr := tracker(t, health.Config{})
 	var want []string
