@@ -171,9 +171,6 @@ func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
 	}
 	byOld := make(map[*cursors]*cursors)
 	for _, it := range b.items {
-		if r.items[it] != inFlight {
-			continue
-		}
 		old := r.resume[it]
 		merged, ok := byOld[old]
 		if !ok {
@@ -375,8 +372,9 @@ func (p *Plan) startDeletions(r *relay, now time.Time) {
 	r.authorsAsked += n
 	r.authorsRetry = time.Time{}
 	var qs []Query
-	qs, b.roles = p.queries(r, filters.Deletions(authors), 0, nil)
-	p.start(r, b, qs, now)
+	if qs, b.roles = p.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
+		p.start(r, b, qs, now)
+	}
 }
 
 // giveBackAuthors has the authors of a batch asked about again.

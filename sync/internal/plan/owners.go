@@ -232,9 +232,6 @@ func (s *owners) drop(o *owner) {
 	if len(o.repos) > 0 || len(o.relays) > 0 {
 		return
 	}
-	if o.index >= 0 {
-		heap.Remove(&s.growing, o.index)
-	}
 	delete(s.of, o.key)
 }
 
@@ -331,9 +328,6 @@ func (p *Plan) room(asks filters.PubKey) bool {
 	}
 	if len(p.relays) < p.cfg.MaxRelays {
 		return true
-	}
-	if len(p.owners.table) == 0 {
-		return false
 	}
 	victim := p.owners.table[0]
 	if victim.bootstrap || victim.worth() >= weight*whole/uint64(mine+1) {

@@ -158,7 +158,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case ClockJumped:
 		p.onClockJumped(now, in)
 	case Tick:
-		for r := range p.timers.due(now) {
+		for r := p.timers.due(now); r != nil; r = p.timers.due(now) {
 			p.touch(r)
 		}
 	}

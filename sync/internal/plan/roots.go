@@ -46,10 +46,6 @@ func (p *Plan) addRoot(c RootChange, r *repo) {
 		return
 	}
 	h := p.oldestOf(r)
-	if h.Len() == 0 {
-		p.rest(c.ID, at, r)
-		return
-	}
 	oldest := p.want.infos[h.items[0]]
 	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
 		p.rest(c.ID, at, r)
@@ -64,10 +60,7 @@ func (p *Plan) addRoot(c RootChange, r *repo) {
 
 // track makes a root event an item of the relays of its repository.
 func (p *Plan) track(id filters.EventID, at uint32, r *repo) {
-	it, isNew := p.want.addRoot(id, at, r)
-	if !isNew {
-		return
-	}
+	it := p.want.addRoot(id, at, r)
 	if r.oldest != nil {
 		h := &rootHeap{want: &p.want, items: r.oldest}
 		heap.Push(h, it)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"container/heap"
-	"iter"
 	"time"
 )
 
@@ -24,15 +23,12 @@ func (t *timers) set(r *relay, at time.Time) {
 	}
 }
 
-// due yields the relays whose time has come, and disarms them.
-func (t *timers) due(now time.Time) iter.Seq[*relay] {
-	return func(yield func(*relay) bool) {
-		for len(t.heap) > 0 && !t.heap[0].wakeAt.After(now) {
-			if !yield(heap.Pop(&t.heap).(*relay)) {
-				return
-			}
-		}
+// due returns one of the relays whose time has come, and disarms it; nil: there is none.
+func (t *timers) due(now time.Time) *relay {
+	if len(t.heap) == 0 || t.heap[0].wakeAt.After(now) {
+		return nil
 	}
+	return heap.Pop(&t.heap).(*relay)
 }
 
 // next returns the time of the earliest timer.

@@ -159,14 +159,12 @@ func (w *want) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
 
-// addRoot makes a root event one of r's and reports whether that is news.
-func (w *want) addRoot(id filters.EventID, at uint32, r *repo) (Item, bool) {
+// addRoot makes a root event one of r's, which it was not.
+func (w *want) addRoot(id filters.EventID, at uint32, r *repo) Item {
 	it, ok := w.roots[id]
 	if !ok {
 		it = w.intern(info{kind: itemRoot, root: id, at: at, repo: r})
 		w.roots[id] = it
-	} else if w.belongs(it, r) {
-		return it, false
 	} else {
 		w.other[it] = append(w.other[it], r)
 	}
@@ -174,7 +172,7 @@ func (w *want) addRoot(id filters.EventID, at uint32, r *repo) (Item, bool) {
 		r.roots = make(map[Item]struct{})
 	}
 	r.roots[it] = struct{}{}
-	return it, true
+	return it
 }
 
 // dropRoot forgets a root event and returns the repositories it belonged to.
