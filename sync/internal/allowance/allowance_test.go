@@ -99,3 +99,108 @@ func TestBucketNeverGivesMore(t *testing.T) {
 		}
 	}
 }
+
+// What one event costs, in bytes, is rounded up, and no more than all there is.
+func TestWhatAnEventCosts(t *testing.T) {
+	for most, want := range map[int64]int64{0: 0, 1: 1, 2_000: 1, 2_001: 2, 4_000: 2, 4_001: 3, 8 << 20: 4_195} {
+		assert.Equal(t, want, allowance.Forgery(most), most)
+		for size, work := range map[int64]int64{0: want, want: want, want + 1: want + 1, most: max(most, want), most + 9: most} {
+			assert.Equal(t, min(most, work), allowance.Work(most, size), "%d of %d", size, most)
+		}
+	}
+}
+
+// All of an allowance for work comes back in 200 s, at least a byte a minute.
+func TestWorkComesBack(t *testing.T) {
+	for most, minute := range map[int64]int64{1: 1, 6: 1, 7: 2, 2_000: 600, 8 << 20: 2_516_582} {
+		b := allowance.NewWork(most)
+		b.Owe(start, 10*most)
+		assert.Equal(t, -9*most+minute, b.Left(start.Add(time.Minute)), most)
+		assert.Equal(t, most, b.Most())
+	}
+}
+
+// One waits as long as what is lacking takes to come back, in whole seconds since the last
+// that counted.
+func TestHowLongToWait(t *testing.T) {
+	for _, c := range []struct {
+		minute, n int64
+		after     time.Duration
+		want      time.Duration
+	}{
+		{60, 0, 0, 0}, {60, -1, 0, 0}, {60, 1, 0, time.Second}, {60, 7, 0, 7 * time.Second}, {60, 101, 0, 101 * time.Second},
+		{7, 1, 0, 9 * time.Second}, {7, 7, 0, time.Minute}, {6_000, 1, 0, time.Second}, {6_000, 100, 0, time.Second},
+		{60, 7, 2 * time.Second, 5 * time.Second}, {60, 7, 2500 * time.Millisecond, 4500 * time.Millisecond},
+		{60, 7, 7*time.Second - 1, 1}, {60, 7, 7 * time.Second, 0}, {60, 7, time.Hour, 0},
+	} {
+		b := allowance.New(100, c.minute)
+		assert.Zero(t, b.Take(start, 100))
+		assert.Equal(t, c.want, b.Take(start.Add(c.after), c.n), "%+v", c)
+		left := min(100, c.minute*int64(c.after/time.Second)/60)
+		if c.want == 0 {
+			left -= max(0, c.n)
+		}
+		assert.Equal(t, left, b.Left(start.Add(c.after)), "%+v: what is not there is not taken", c)
+	}
+	b := allowance.New(100, 7)
+	assert.Equal(t, 10*time.Minute, b.Per(70))
+	assert.Zero(t, b.Per(0))
+	b.Owe(start, 30)
+	b.Owe(start, -30)
+	assert.EqualValues(t, 70, b.Left(start))
+	b.Owe(start, 100)
+	assert.EqualValues(t, -30, b.Left(start))
+	assert.False(t, b.Spend(start, 1), "it is owed")
+	assert.Zero(t, b.Left(start))
+	var zero allowance.Bucket
+	assert.True(t, zero.Spend(start, 0))
+	assert.Zero(t, zero.Take(start, 0))
+	assert.Zero(t, zero.Left(start))
+}
+
+// A bucket, whatever happens to it, is what it would be if each second were counted alone.
+func TestBucketAgainstNaiveTwin(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		most, second := 1+r.Int64N(1_000), 1+r.Int64N(20)
+		b, now, counted, spent := allowance.New(most, 60*second), start, start, int64(0)
+		for step := range 300 {
+			now = now.Add(time.Duration(r.Int64N(int64(3 * time.Second))))
+			if r.IntN(20) == 0 {
+				now = now.Add(-time.Duration(r.Int64N(int64(time.Minute))))
+			}
+			if step == 0 || now.Before(counted) {
+				counted = now
+			}
+			for ; !counted.Add(time.Second).After(now); counted = counted.Add(time.Second) {
+				spent = max(0, spent-second)
+			}
+			n := r.Int64N(most+10) - 5
+			left := most - spent
+			switch r.IntN(5) {
+			case 0:
+				require.Equal(t, n <= 0 || n <= left, b.Spend(now, n))
+				if n > 0 {
+					spent += min(n, left)
+				}
+			case 1:
+				wait := b.Take(now, n)
+				if n <= left {
+					require.Zero(t, wait)
+					spent += max(0, n)
+				} else {
+					seconds := (n - left + second - 1) / second
+					require.Equal(t, counted.Add(time.Duration(seconds)*time.Second).Sub(now), wait)
+				}
+			case 2:
+				b.Owe(now, n)
+				spent += max(0, n)
+			case 3:
+				b.Left(now)
+				b.Earn(n)
+				spent = max(0, spent-max(0, n))
+			}
+			require.Equal(t, most-spent, b.Left(now), "seed %d step %d", seed, step)
+		}
+	}
+}

@@ -51,6 +51,40 @@ func TestWhatADiskMayHold(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	require.Equal(t, "page_size", PageSize.String())
+	for k, name := range []string{
+		"no_negentropy", "needs_kinds", "max_values", "max_filters", "max_subscriptions", "max_message", "page_size",
+		"negentropy_max", "kind(8)", "kind(9)",
+	} {
+		require.Equal(t, name, Kind(k).String()) //nolint:gosec // small
+	}
+	require.EqualValues(t, 6, PageSize)
 	require.Equal(t, "kind(200)", Kind(200).String())
+}
+
+// What is kept says what is known and nothing else, and reading it forgets what was known.
+func TestWhatIsKept(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600))
+	var f Facts
+	text := func() string {
+		b, err := json.Marshal(f)
+		require.NoError(t, err)
+		return string(b)
+	}
+	require.Equal(t, "{}", text())
+	f.Learn(NeedsKinds, 1, now)
+	f.Learn(PageSize, 0, now)
+	require.Equal(t, `{"needs_kinds":{"value":1,"until":"2029-12-31T23:00:00Z"}}`, text())
+	require.NoError(t, json.Unmarshal([]byte(`{"page_size":{"value":0,"until":"2200-01-01T00:00:00Z"}}`), &f))
+	require.Equal(t, Facts{}, f)
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"page_size":7}`), &f), "reading learned facts: ")
+
+	for until, want := range map[time.Duration]time.Duration{
+		0: 0, 720*time.Hour - 1: 720*time.Hour - 1, 720 * time.Hour: 720 * time.Hour, 720*time.Hour + 1: 720 * time.Hour,
+	} {
+		var f, g Facts
+		f.Learn(MaxValues, 3, now.Add(until))
+		g.Learn(MaxValues, 3, now.Add(want))
+		f.Clamp(now)
+		require.Equal(t, g, f)
+	}
 }

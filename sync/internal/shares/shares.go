@@ -48,13 +48,13 @@ func (s *Shares[T]) Add(m *Member[T], owner Owner, weight int64) {
 			s.owners = make(map[Owner]*share[T])
 		}
 		s.owners[owner] = sh
-		heap.Push(&s.heap, sh)
 	}
 	s.seq++
 	m.share, m.seq, m.weight = sh, s.seq, weight
 	m.prev, m.next = sh.young, nil
 	if sh.young == nil {
 		sh.oldest = m
+		heap.Push(&s.heap, sh)
 	} else {
 		sh.young.next = m
 	}
@@ -133,9 +133,6 @@ func (h byWeight[T]) Len() int { return len(h) }
 func (h byWeight[T]) Less(i, j int) bool {
 	if h[i].counted != h[j].counted {
 		return h[i].counted > h[j].counted
-	}
-	if h[i].oldest == nil || h[j].oldest == nil { // one that is being made
-		return h[i].oldest != nil
 	}
 	return h[i].oldest.seq < h[j].oldest.seq
 }

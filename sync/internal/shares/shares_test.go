@@ -32,6 +32,10 @@ func (n *naive) weight(o shares.Owner) (sum int64) {
 	return sum
 }
 
+func (n *naive) has(o shares.Owner) bool {
+	return slices.ContainsFunc(n.kept, func(m *member) bool { return m.owner == o })
+}
+
 func (n *naive) counted(o shares.Owner) int64 {
 	if o == 0 {
 		return n.weight(o) - n.spare
@@ -52,27 +56,44 @@ func TestSharesAgainstNaiveTwin(t *testing.T) {
 		var s shares.Shares[int]
 		twin := &naive{spare: 20}
 		s.Spare(0, 20)
+		gone := new(member)
 		for i := range 300 {
-			if n := len(twin.kept); n > 0 && rnd.IntN(3) == 0 {
+			switch n := len(twin.kept); {
+			case n > 0 && rnd.IntN(3) == 0:
 				m := twin.kept[rnd.IntN(n)]
 				twin.kept = slices.DeleteFunc(twin.kept, func(o *member) bool { return o == m })
-				require.Equal(t, twin.weight(m.owner) == 0, s.Remove(&m.Member))
+				require.Equal(t, !twin.has(m.owner), s.Remove(&m.Member))
 				require.False(t, s.Remove(&m.Member), "it is gone")
-			} else {
-				m := &member{owner: shares.Owner(rnd.IntN(5)), weight: 1 + rnd.Int64N(4)}
-				m.Item = i
+				gone = m
+			case n > 0 && rnd.IntN(3) == 0:
+				m := twin.kept[rnd.IntN(n)]
+				m.weight = rnd.Int64N(10)
+				s.Weigh(&m.Member, m.weight)
+				s.Weigh(&gone.Member, 1_000)
+			default:
+				m := gone // which may come back
+				if m.weight == 0 || rnd.IntN(2) == 0 {
+					m = new(member)
+				}
+				gone = new(member)
+				m.owner, m.weight, m.Item = shares.Owner(rnd.IntN(5)), rnd.Int64N(5), i
 				twin.kept = append(twin.kept, m)
 				s.Add(&m.Member, m.owner, m.weight)
 			}
+			owners := 0
+			for o := range shares.Owner(6) {
+				if twin.has(o) {
+					owners++
+				}
+				require.Equal(t, twin.weight(o), s.Weight(o))
+			}
+			require.Equal(t, owners, s.Owners())
 			next, want := s.Next(), twin.next()
 			if want == nil {
 				require.Nil(t, next)
 				continue
 			}
 			require.Same(t, &want.Member, next, "seed %d", seed)
-			for o := range shares.Owner(5) {
-				require.Equal(t, twin.weight(o), s.Weight(o))
-			}
 		}
 	}
 }
