@@ -1004,7 +1004,7 @@ func sweepObjects(on files, dir string, now time.Time) error {
 	for _, e := range entries {
 		base, ext, _ := strings.Cut(e.Name(), ".")
 		half := strings.HasPrefix(base, "pack-") && !names[base+".idx"] && slices.Contains([]string{"pack", "rev", "mtimes", "bitmap"}, ext)
-		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(base, ".tmp-")) && left(e) {
+		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(e.Name(), ".tmp-")) && left(e) {
 			errs = append(errs, on.Remove(filepath.Join(folder, e.Name())))
 		}
 	}

@@ -40,8 +40,8 @@ func (o thing) id() (id [20]byte) {
 }
 
 // place puts objects into a repository as git does with a push: as a pack with an index,
-// but without running git, so that there can be many.
-func place(t testing.TB, dir string, things ...thing) {
+// but without running git, so that there can be many. It returns the name of the pack.
+func place(t testing.TB, dir string, things ...thing) (name string) {
 	t.Helper()
 	type entry struct {
 		id  [20]byte
@@ -83,9 +83,11 @@ func place(t testing.TB, dir string, things ...thing) {
 	idx.Write(sum)
 	own := sha1.Sum(idx.Bytes())
 	idx.Write(own[:])
-	base := filepath.Join(dir, "objects", "pack", "pack-"+hex.EncodeToString(sum))
+	name = "pack-" + hex.EncodeToString(sum)
+	base := filepath.Join(dir, "objects", "pack", name)
 	require.NoError(t, os.WriteFile(base+".pack", pack, 0o600))
 	require.NoError(t, os.WriteFile(base+".idx", idx.Bytes(), 0o600))
+	return name
 }
 
 // pass has time go by: everything in a repository becomes older.
