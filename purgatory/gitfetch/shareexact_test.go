@@ -1,0 +1,255 @@
+package gitfetch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// What is copied in a day is counted to the byte: who may have so many more gets just them,
+// a day is over after 24 hours, and what one is charged with is no other's.
+func TestCopiesAreCountedToTheByte(t *testing.T) {
+	began := time.Unix(1_700_000_000, 0)
+	c := copies{most: 16_000} // a thousand bytes for the first
+	spend := func(at time.Duration, who payer, bytes int64) bool {
+		more, err := c.spend(began.Add(at), who, bytes)
+		require.Equal(t, err == nil, more != nil)
+		return err == nil
+	}
+	a := payer{owner: "a"}
+	require.False(t, spend(0, a, 1001))
+	require.True(t, spend(0, a, 600))
+	require.False(t, spend(0, a, 401))
+	require.True(t, spend(0, a, 400))
+	require.False(t, spend(0, a, 1))
+	require.False(t, spend(0, payer{owner: "b"}, 876))
+	require.True(t, spend(0, payer{owner: "b"}, 875), "an eighth of what the first has left")
+	a.served = true
+	require.True(t, spend(0, a, 1000), "half of it is for who has served")
+	require.False(t, spend(0, a, 1))
+	require.Equal(t, [2]pool{{1875, map[string]int64{"a": 1000, "b": 875}}, {1000, map[string]int64{"a": 1000}}}, c.pools)
+	require.EqualValues(t, 5, c.refused)
+	require.False(t, spend(24*time.Hour-1, a, 1))
+	require.True(t, spend(24*time.Hour, a, 1))
+	require.Equal(t, [2]pool{{1, map[string]int64{"a": 1}}, {}}, c.pools)
+	require.False(t, spend(48*time.Hour-1, payer{owner: "c"}, 1000))
+	require.Equal(t, began.Add(24*time.Hour), c.since)
+	require.True(t, spend(48*time.Hour, payer{owner: "c"}, 1000))
+
+	more, err := c.spend(began.Add(48*time.Hour), payer{owner: "d"}, 1)
+	require.NoError(t, err)
+	more(41)
+	require.Equal(t, pool{1042, map[string]int64{"c": 1000, "d": 42}}, c.pools[0])
+}
+
+// Who has served something for a day has branches or tags: what strangers pushed is no such
+// thing, and neither is a repository of yesterday.
+func TestWhoHasServed(t *testing.T) {
+	f := fetcher(t, Config{})
+	for name, want := range map[string]bool{"": false, "refs/heads/main": true, "refs/tags/v1": true, "refs/nostr/" + strings.Repeat("a", 64): false} {
+		dir := bare(t, nip34.SHA1)
+		if name != "" {
+			o := blobs("x", 1)[0]
+			commit := thing{packedCommit, fmt.Appendf(nil, "tree %x\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx\n", o.id())}
+			place(t, dir, o, commit)
+			path := filepath.Join(dir, filepath.FromSlash(name))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%x\n", commit.id()), 0o600))
+		}
+		for old, served := range map[time.Duration]bool{24*time.Hour - time.Minute: false, 24*time.Hour + time.Minute: want} {
+			at := time.Now().Add(-old)
+			require.NoError(t, os.Chtimes(filepath.Join(dir, "config"), at, at))
+			who, err := f.payer(t.Context(), dir)
+			require.NoError(t, err)
+			require.Equal(t, payer{owner: filepath.Dir(dir), served: served}, who, "%q, %v", name, old)
+		}
+		require.NoError(t, os.Remove(filepath.Join(dir, "config")))
+		_, err := f.payer(t.Context(), dir)
+		require.ErrorIs(t, err, os.ErrNotExist)
+	}
+}
+
+// Packs are shared if what is in them is no more than twice what is needed and a thousand
+// objects; what is in no pack is copied besides.
+func TestWhichPacksAreShared(t *testing.T) {
+	f := fetcher(t, Config{})
+	for _, more := range []int{0, 1} {
+		dir := bare(t, nip34.SHA1)
+		o := blobs("needed", 1)[0]
+		id := oid(t, fmt.Sprintf("%x", o.id()))
+		base := place(t, dir, append(blobs("else", 2+1000-1+more), o)...)
+		other := place(t, dir, blobs("another pack", 10)...)
+		ask := id.String() + "\n"
+		bases, loose, err := f.packsOf(t.Context(), dir, []byte(ask), 20)
+		require.NoError(t, err)
+		if more > 0 {
+			require.Empty(t, bases)
+			require.True(t, loose)
+			continue
+		}
+		require.Equal(t, []string{base}, bases)
+		require.False(t, loose)
+		alone := blobs("in no pack", 1)[0]
+		loosen(t, dir, alone)
+		bases, loose, err = f.packsOf(t.Context(), dir, fmt.Appendf([]byte(ask), "%x\n", alone.id()), 20)
+		require.NoError(t, err)
+		require.Equal(t, []string{base}, bases)
+		require.True(t, loose)
+		require.NotContains(t, bases, other)
+	}
+}
+
+// A pack gets its second name in an order that a crash may cut off anywhere: what it was put
+// there for is listed first, then come its mark and what git does not look for, all on the
+// disk, then the indexes.
+func TestOrderOfASecondName(t *testing.T) {
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, Config{})
+	a, b := place(t, from, blobs("a", 2)...), place(t, from, blobs("b", 2)...)
+	rev := filepath.Join(from, "objects", "pack", b+".rev")
+	require.NoError(t, os.WriteFile(rev, nil, 0o600))
+	steps := &noted{to: to}
+	f.files = steps
+	all, err := f.linkPacks(from, to, []string{a, b, "pack-gone"})
+	require.NoError(t, err)
+	require.True(t, all, "what has gone meanwhile is missing still")
+	short := map[string]string{a: "a", b: "b", "pack-gone": "gone"}
+	for i, step := range steps.steps {
+		for base, name := range short {
+			step = strings.ReplaceAll(step, base, name)
+		}
+		steps.steps[i] = step
+	}
+	require.Equal(t, []string{
+		"open a.keep", "link a.pack", "link a.rev", "sync a.keep",
+		"open b.keep", "link b.pack", "link b.rev", "sync b.keep",
+		"open gone.keep", "link gone.pack", "remove gone.keep",
+		"sync pack", "link a.idx", "link b.idx", "sync pack",
+	}, steps.steps)
+	git(t, to, "fsck", "--strict")
+	require.NoFileExists(t, filepath.Join(to, "objects", "pack", "pack-gone.keep"))
+
+	steps.steps = nil
+	all, err = f.linkPacks(from, to, nil)
+	require.NoError(t, err)
+	require.True(t, all)
+	require.Empty(t, steps.steps)
+	all, err = f.linkPacks(from, to, []string{a, b})
+	require.NoError(t, err)
+	require.True(t, all, "they have them already")
+	f.files = &faultyFiles{apart: true}
+	all, err = f.linkPacks(from, bare(t, nip34.SHA1), []string{a, b})
+	require.NoError(t, err)
+	require.False(t, all)
+}
+
+// noted are files that note what is changed in a repository.
+type noted struct {
+	openFiles
+	to    string
+	steps []string
+}
+
+func (n *noted) note(op, path string) {
+	if strings.HasPrefix(path, n.to) {
+		n.steps = append(n.steps, op+" "+filepath.Base(path))
+	}
+}
+
+func (n *noted) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
+	n.note("open", name)
+	return n.openFiles.OpenFile(name, flag, mode)
+}
+
+func (n *noted) Link(from, to string) error {
+	n.note("link", to)
+	return n.openFiles.Link(from, to)
+}
+
+func (n *noted) Remove(name string) error {
+	n.note("remove", name)
+	return n.openFiles.Remove(name)
+}
+
+func (n *noted) Sync(name string) error {
+	n.note("sync", name)
+	return n.openFiles.Sync(name)
+}
+
+func (n *noted) WriteFile(name string, data []byte, mode os.FileMode) error {
+	n.note("write", name)
+	return n.openFiles.WriteFile(name, data, mode)
+}
+
+func (n *noted) Rename(from, to string) error {
+	n.note("rename", to)
+	return n.openFiles.Rename(from, to)
+}
+
+// The list of packs that came by a second name has those that are about to come, once, and
+// forgets those that have gone; what a stranger may have written there names nothing elsewhere.
+func TestListOfWhatCame(t *testing.T) {
+	dir := bare(t, nip34.SHA1)
+	own, came := place(t, dir, blobs("own", 1)...), place(t, dir, blobs("came", 1)...)
+	list := filepath.Join(dir, linkedName)
+	require.NoError(t, os.WriteFile(list, []byte(came+"\npack-gone\n"), 0o600))
+	steps := &noted{to: dir}
+	require.NoError(t, noteLinked(steps, dir, []string{own, "pack-new", "pack-new"}))
+	require.Equal(t, []string{"write " + linkedName + ".new", "rename " + linkedName}, steps.steps)
+	lines := strings.Fields(readFile(t, list))
+	slices.Sort(lines)
+	require.Equal(t, []string{came, "pack-new"}, lines, "what is there already is its own")
+	got, err := linked(osFiles{}, dir)
+	require.NoError(t, err)
+	require.Equal(t, map[string]bool{came: true}, got)
+	require.NoError(t, os.Remove(list))
+	got, err = linked(osFiles{}, dir)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+// What both repositories have is left out, and nothing is done where nothing is to be shared
+// or the disk is full.
+func TestSharingLeavesOut(t *testing.T) {
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, from, "main", 3)
+	f := fetcher(t, Config{})
+	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
+	var asked []string
+	f.started = func(cmd *exec.Cmd) {
+		if slices.Contains(cmd.Args, "--disk-usage") {
+			asked = append(asked, "copied")
+		}
+	}
+	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
+	require.Empty(t, asked)
+	f.free = func(string) (uint64, error) { return 0, nil }
+	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), ErrDisk)
+	require.Empty(t, asked)
+	f.free = func(string) (uint64, error) { return 1 << 40, nil }
+	was := bases(t, to)
+	require.NoError(t, f.Share(t.Context(), from, to, ids[2:]))
+	require.Equal(t, []string{"copied"}, asked)
+	var came []string
+	for _, base := range bases(t, to) {
+		if !slices.Contains(was, base) {
+			came = append(came, base)
+		}
+	}
+	require.Len(t, came, 1)
+	x, err := openIndex(osFiles{}, filepath.Join(to, "objects", "pack", came[0]+".idx"), 20)
+	require.NoError(t, err)
+	defer x.close()
+	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
+	require.Equal(t, len(need), x.len(), "only what is not there")
+	require.Empty(t, leftovers(t, to))
+}
