@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,6 +58,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 			"GIT_GRAFT_FILE=/nonexistent", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0",
 		}, env, verb)
 		require.True(t, cmd.SysProcAttr.Setpgid)
+		require.Equal(t, 5*time.Second, cmd.WaitDelay, "for who holds what it should write to")
 	}
 	get(t, f, here, serve(t, there, nil).clone(t), tip)
 	name := ref(t, "refs/heads/new")

@@ -174,7 +174,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	q := fetched(t, f, here, o, commits[4].id)
 	require.NoError(t, q.Promote(t.Context()))
 	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
-	for more, there := range map[int]int{maxExtra*15 + fewExtra: maxExtra*15 + fewExtra, maxExtra*15 + fewExtra + 1: 15} {
+	for more, there := range map[int]int{2*15 + 1000: 2*15 + 1000, 2*15 + 1000 + 1: 15} {
 		dir := bare(t, nip34.SHA1)
 		o := serve(t, dir, nil)
 		o.Config.Handler = sendPack(packOf(pack[:more]...))

@@ -274,10 +274,10 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 		stays bool
 	}{
 		{f.Tidy, 0, true},
-		{f.Tidy, staleAfter - time.Second, true},
-		{f.Tidy, staleAfter + time.Second, false},
-		{f.Mend, packingMost - 100*time.Millisecond, false}, // after the rest of the time
-		{f.Mend, packingMost + time.Second, false},
+		{f.Tidy, time.Minute - time.Second, true},
+		{f.Tidy, time.Minute + 100*time.Millisecond, false},
+		{f.Mend, 2*time.Second - 100*time.Millisecond, false}, // after the rest of the time
+		{f.Mend, 2*time.Second + time.Millisecond, false},
 	} {
 		require.NoError(t, os.WriteFile(lock, nil, 0o600))
 		require.NoError(t, os.WriteFile(fresh, nil, 0o600))
@@ -346,7 +346,7 @@ func TestAnswerThatIsTooLong(t *testing.T) {
 		f := fetcher(t, Config{})
 		f.started = func(cmd *exec.Cmd) {
 			if slices.Contains(cmd.Args, "for-each-ref") {
-				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(maxOutput + more), "/dev/zero"}
+				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(64<<20 + more), "/dev/zero"}
 			}
 		}
 		_, err := f.Refs(t.Context(), dir)
