@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -17,9 +18,38 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
+// openFiles note what is opened: who forgets to close it runs out of files in the end.
+type openFiles struct {
+	osFiles
+	mu   sync.Mutex
+	open []*os.File // guarded by mu
+}
+
+func (o *openFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := o.osFiles.OpenFile(name, flag, mode)
+	if err == nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.open = append(o.open, file)
+	}
+	return file, err
+}
+
+// closed checks that nothing of it is open any more.
+func (o *openFiles) closed(t testing.TB, after string) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, file := range o.open {
+		_, err := file.Stat()
+		require.ErrorIs(t, err, os.ErrClosed, "%s, after %q", file.Name(), after)
+	}
+	o.open = nil
+}
+
 // faultyFiles fail once, at the n-th thing that is done to them.
 type faultyFiles struct {
-	osFiles
+	openFiles
 	apart   bool // nothing can have two names
 	n, done int
 	what    string // what failed
@@ -37,21 +67,21 @@ func (f *faultyFiles) Stat(name string) (os.FileInfo, error) {
 	if err := f.step("stat", name); err != nil {
 		return nil, err
 	}
-	return f.osFiles.Stat(name)
+	return f.openFiles.Stat(name)
 }
 
 func (f *faultyFiles) Lstat(name string) (os.FileInfo, error) {
 	if err := f.step("lstat", name); err != nil {
 		return nil, err
 	}
-	return f.osFiles.Lstat(name)
+	return f.openFiles.Lstat(name)
 }
 
 func (f *faultyFiles) WriteFile(name string, data []byte, mode os.FileMode) error {
 	if err := f.step("write", name); err != nil {
 		return err
 	}
-	return f.osFiles.WriteFile(name, data, mode)
+	return f.openFiles.WriteFile(name, data, mode)
 }
 
 func (f *faultyFiles) Link(from, to string) error {
@@ -61,63 +91,63 @@ func (f *faultyFiles) Link(from, to string) error {
 	if err := f.step("link", to); err != nil {
 		return err
 	}
-	return f.osFiles.Link(from, to)
+	return f.openFiles.Link(from, to)
 }
 
 func (f *faultyFiles) ReadDir(name string) ([]os.DirEntry, error) {
 	if err := f.step("readdir", name); err != nil {
 		return nil, err
 	}
-	return f.osFiles.ReadDir(name)
+	return f.openFiles.ReadDir(name)
 }
 
 func (f *faultyFiles) ReadFile(name string) ([]byte, error) {
 	if err := f.step("read", name); err != nil {
 		return nil, err
 	}
-	return f.osFiles.ReadFile(name)
+	return f.openFiles.ReadFile(name)
 }
 
 func (f *faultyFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
 	if err := f.step("open", name); err != nil {
 		return nil, err
 	}
-	return f.osFiles.OpenFile(name, flag, mode)
+	return f.openFiles.OpenFile(name, flag, mode)
 }
 
 func (f *faultyFiles) Mkdir(name string, mode os.FileMode) error {
 	if err := f.step("mkdir", name); err != nil {
 		return err
 	}
-	return f.osFiles.Mkdir(name, mode)
+	return f.openFiles.Mkdir(name, mode)
 }
 
 func (f *faultyFiles) Rename(from, to string) error {
 	if err := f.step("rename", to); err != nil {
 		return err
 	}
-	return f.osFiles.Rename(from, to)
+	return f.openFiles.Rename(from, to)
 }
 
 func (f *faultyFiles) Remove(name string) error {
 	if err := f.step("remove", name); err != nil {
 		return err
 	}
-	return f.osFiles.Remove(name)
+	return f.openFiles.Remove(name)
 }
 
 func (f *faultyFiles) RemoveAll(name string) error {
 	if err := f.step("removeall", name); err != nil {
 		return err
 	}
-	return f.osFiles.RemoveAll(name)
+	return f.openFiles.RemoveAll(name)
 }
 
 func (f *faultyFiles) Sync(name string) error {
 	if err := f.step("sync", name); err != nil {
 		return err
 	}
-	return f.osFiles.Sync(name)
+	return f.openFiles.Sync(name)
 }
 
 // Everything that is done to the disk fails once, and each process of git is killed once, in
@@ -224,6 +254,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					}
 					git(t, here, "fsck", "--connectivity-only")
 					f.idle(t)
+					faults.closed(t, *what)
 					f.files, f.started = osFiles{}, nil
 					require.NoError(t, run(f, here), "%d: %s", n, *what)
 					require.NoError(t, f.Tidy(t.Context(), here))

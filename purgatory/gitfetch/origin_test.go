@@ -160,13 +160,21 @@ func fetcher(t testing.TB, cfg Config) *Fetcher {
 	}
 	f, err := New(t.Context(), cfg)
 	require.NoError(t, err)
+	watched(t, f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// watched checks at the end of a test that nothing of a fetcher's is left.
+func watched(t testing.TB, f *Fetcher) {
+	files := &openFiles{}
+	f.files = files
 	t.Cleanup(func() {
 		if !t.Failed() {
 			f.idle(t)
+			files.closed(t, "the end")
 		}
 	})
-	t.Cleanup(f.Close)
-	return f
 }
 
 // leftovers are the files in a repository that a fetch must not leave behind.
@@ -206,11 +214,7 @@ func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
 	cfg.Dialer, cfg.MinFreeDisk = dialer, 1<<20
 	f, err := New(t.Context(), cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		if !t.Failed() {
-			f.idle(t)
-		}
-	})
+	watched(t, f)
 	t.Cleanup(f.Close)
 	return f
 }

@@ -172,6 +172,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 						faults.n, f.files = n, faults
 					}
 					err := c.do(f, dir)
+					faults.closed(t, *what)
 					if *what == "" {
 						require.NoError(t, err)
 						require.Equal(t, !git || name != "tidy", n > 1) // that has git do nothing
