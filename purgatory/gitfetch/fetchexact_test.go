@@ -131,6 +131,11 @@ func TestClockStandsStill(t *testing.T) {
 			more = more[1:]
 			return next
 		})
+		said := func() []time.Duration {
+			c.mu.Lock() // with which it is called
+			defer c.mu.Unlock()
+			return slices.Clone(rang)
+		}
 		time.Sleep(time.Hour) // it was not begun
 		c.stop()
 		c.run()
@@ -140,17 +145,17 @@ func TestClockStandsStill(t *testing.T) {
 		c.run()
 		time.Sleep(6*time.Second - 1)
 		synctest.Wait()
-		require.Empty(t, rang)
+		require.Empty(t, said())
 		time.Sleep(1)
 		synctest.Wait()
-		require.Equal(t, []time.Duration{10 * time.Second, 2*time.Hour + 10*time.Second}, rang)
+		require.Equal(t, []time.Duration{10 * time.Second, 2*time.Hour + 10*time.Second}, said())
 		time.Sleep(2 * time.Second)
 		c.stop()
 		time.Sleep(time.Hour)
 		c.run()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		require.Equal(t, []time.Duration{15 * time.Second, 3*time.Hour + 15*time.Second}, rang[2:])
+		require.Equal(t, []time.Duration{15 * time.Second, 3*time.Hour + 15*time.Second}, said()[2:])
 		time.Sleep(time.Hour)
 		c.stop()
 		c.run()
@@ -158,7 +163,7 @@ func TestClockStandsStill(t *testing.T) {
 		c.ring()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Len(t, rang, 4, "that was all of it")
+		require.Len(t, said(), 4, "that was all of it")
 	})
 }
 
