@@ -39,6 +39,7 @@ type scales struct {
 	here      map[nip34.ObjectID]bool
 	takes     time.Duration // to weigh one
 	fail      string        // what does, once
+	err       error         // that weighing fails with
 	done      Maintained
 	said      []string
 }
@@ -142,6 +143,9 @@ func (s *scales) Weigh(ctx context.Context, _ string, id nip34.ObjectID, but []n
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
+	}
+	if s.err != nil {
+		return 0, s.err
 	}
 	if err := s.fails("weigh"); err != nil || slices.Contains(but, id) {
 		return 0, err
@@ -300,7 +304,7 @@ func (w *rationed) known() bool {
 func (w *rationed) step() {
 	p, rng := w.p, w.rng
 	if w.takes = 0; rng.IntN(4) == 0 && w.known() {
-		w.takes = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second - 1, time.Second, 3 * time.Second}[rng.IntN(5)]
+		w.takes = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second - 1, time.Second + 1, 3 * time.Second}[rng.IntN(5)]
 	}
 	if w.fail = ""; rng.IntN(10) == 0 {
 		w.fail = []string{"weigh", "align", "pulls", "standings", "refs", "announcements", "probe", "lock", "maintain", "states"}[rng.IntN(10)]

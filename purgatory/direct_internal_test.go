@@ -1,0 +1,344 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+	"github.com/graspsync/graspsync/state"
+)
+
+// contested is a store in which somebody else writes first, so many times.
+type contested struct {
+	state.Store
+	left int
+	gets error // what reading fails with
+}
+
+func (c *contested) conflict() error {
+	if c.left--; c.left >= 0 {
+		return fmt.Errorf("contested: %w", state.ErrConflict)
+	}
+	return nil
+}
+
+func (c *contested) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+	if c.gets != nil {
+		return nil, state.Absent, c.gets
+	}
+	return c.Store.Get(ctx, key)
+}
+
+func (c *contested) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if err := c.conflict(); err != nil {
+		return state.Absent, err
+	}
+	return c.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+func (c *contested) Delete(ctx context.Context, key string, old state.Version) error {
+	if err := c.conflict(); err != nil {
+		return err
+	}
+	return c.Store.Delete(ctx, key, old)
+}
+
+// What somebody else writes meanwhile is written over, or dropped, at the fifth time at last.
+func TestKeeperAmongOthers(t *testing.T) {
+	for conflicts, fits := range map[int]bool{0: true, 1: true, 4: true, 5: false} {
+		store := &contested{Store: state.NewMemory(), left: conflicts}
+		k := keeper{store}
+		err := k.put(t.Context(), "key", []byte("value"))
+		require.Equal(t, fits, err == nil, conflicts)
+		if !fits {
+			require.ErrorIs(t, err, state.ErrConflict)
+			require.ErrorContains(t, err, "keeping key")
+		}
+		store.left = 0
+		require.NoError(t, k.put(t.Context(), "key", []byte("again")))
+		store.left = conflicts
+		err = k.drop(t.Context(), "key")
+		require.Equal(t, fits, err == nil, conflicts)
+		if !fits {
+			require.ErrorIs(t, err, state.ErrConflict)
+			require.ErrorContains(t, err, "dropping key")
+		}
+	}
+	store := &contested{Store: state.NewMemory(), gets: errScales}
+	k := keeper{store}
+	require.ErrorIs(t, k.put(t.Context(), "key", nil), errScales)
+	require.ErrorIs(t, k.drop(t.Context(), "key"), errScales)
+	_, err := store.CompareAndSwap(t.Context(), "p/a", state.Absent, []byte("x"))
+	require.NoError(t, err)
+	none := func(string, []byte) error { t.Fatal("there is nothing"); return nil }
+	require.ErrorIs(t, k.each(t.Context(), "p/", none), errScales)
+	store.gets = fmt.Errorf("gone meanwhile: %w", state.ErrNotFound)
+	require.NoError(t, k.each(t.Context(), "p/", none))
+	require.NoError(t, k.drop(t.Context(), "p/a"), "nothing is there")
+	store.gets = nil
+	read := ""
+	require.NoError(t, k.each(t.Context(), "p/", func(key string, value []byte) error { read += key + string(value); return nil }))
+	require.Equal(t, "ax", read)
+	require.ErrorIs(t, k.each(t.Context(), "p/", func(string, []byte) error { return errScales }), errScales)
+}
+
+// held has pull requests wait.
+func (w *rationed) held(pulls ...*nip34.PullRequest) {
+	for _, pr := range pulls {
+		answer, err := w.p.Submit(w.ctx, pr.Event, false)
+		require.NoError(w.t, err)
+		require.Equal(w.t, Held, answer.Decision)
+	}
+}
+
+// Whoever asks what waits is told of that, and of nothing else; an error of the relay is told.
+func TestWhatWaitsCanBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, now := w.p, time.Now().Unix()
+		pr, other := w.pulls[0], w.pulls[1]
+		require.Nil(t, p.Event(pr.ID))
+		w.held(pr)
+		_, err := p.Submit(t.Context(), other.Event, true)
+		require.NoError(t, err)
+		require.Equal(t, pr.Event, p.Event(pr.ID))
+		require.Equal(t, pr, p.PullRequest(pr.ID))
+		require.Nil(t, p.PullRequest(filters.EventID{1}))
+		for _, c := range []struct {
+			id            filters.EventID
+			byUser, waits bool
+		}{{pr.ID, false, true}, {other.ID, true, true}, {filters.EventID{1}, false, false}} {
+			byUser, waits := p.Submitted(c.id)
+			require.Equal(t, []bool{c.byUser, c.waits}, []bool{byUser, waits})
+		}
+		p.ledger.Put(ledger.Entry{ID: filters.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []filters.RepoRef{w.ref}, ByUser: true})
+		byUser, waits := p.Submitted(filters.EventID{2})
+		require.True(t, byUser && !waits, "its event is not here")
+		require.Nil(t, p.PullRequest(filters.EventID{2}))
+		var own []*nostr.Event
+		for _, x := range []*nip34.PullRequest{pr, other} {
+			if x.Author == pr.Author {
+				own = append(own, x.Event)
+			}
+		}
+		require.ElementsMatch(t, own, p.EventsOf(pr.Author))
+		require.Empty(t, p.EventsOf(filters.PubKey{99}))
+
+		a, members, err := p.Announced(t.Context(), w.ref)
+		require.NoError(t, err)
+		require.Equal(t, w.announces, a)
+		require.Equal(t, map[filters.PubKey]struct{}{w.ref.Owner: {}}, members)
+		waiting := eventBy(filters.PubKey{8}, now, filters.KindAnnouncement, nostr.Tag{"d", "r"})
+		_, err = p.Submit(t.Context(), waiting, false)
+		require.NoError(t, err)
+		theirs := filters.RepoRef{Owner: filters.PubKey{8}, Identifier: "r"}
+		a, members, err = p.Announced(t.Context(), theirs)
+		require.NoError(t, err)
+		require.Equal(t, waiting, a.Event)
+		require.Equal(t, map[filters.PubKey]struct{}{{8}: {}}, members)
+		a, _, err = p.Announced(t.Context(), filters.RepoRef{Owner: filters.PubKey{9}, Identifier: "r"})
+		require.NoError(t, err)
+		require.Nil(t, a)
+		for _, what := range []string{"announcements", "states"} {
+			w.fail = what
+			_, _, err = p.Announced(t.Context(), w.ref)
+			require.ErrorIs(t, err, errScales)
+			w.fail = what
+			_, err = p.Authorised(t.Context(), w.ref)
+			require.ErrorIs(t, err, errScales)
+		}
+	})
+}
+
+// Where others have all places in which git may run, no pull request has a ref for now, and what
+// has come for them is looked for; none of that says anything about the repository.
+func TestCrowdedPullRequestsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p := w.p
+		var theirs, own *nip34.PullRequest
+		for _, pr := range w.pulls {
+			if pr.Author == w.ref.Owner {
+				own = pr
+			} else if w.sizes[pr.Tip] > 0 {
+				theirs = pr
+			}
+		}
+		w.held(theirs, own)
+		for _, came := range []bool{false, true} {
+			for _, err := range []error{fmt.Errorf("busy: %w", ErrCrowded), errors.New("boom")} {
+				w.err = err
+				g, gerr := p.gather(t.Context(), w.ref, false)
+				require.NoError(t, gerr)
+				r := g.repository(w.ref)
+				r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+				r.refs = Refs{At: w.refs, Format: nip34.SHA1}
+				r.found = setOf([]nip34.ObjectID{theirs.Tip, own.Tip})
+				if came {
+					r.came = r.found
+				}
+				rerr := p.ration(t.Context(), g, r)
+				if !errors.Is(err, ErrCrowded) {
+					require.ErrorIs(t, rerr, err)
+					require.Nil(t, r.over)
+					continue
+				}
+				require.NoError(t, rerr)
+				require.ErrorIs(t, r.trouble, ErrCrowded)
+				require.ErrorContains(t, r.trouble, "pull request: ")
+				require.Equal(t, setOf([]filters.EventID{theirs.ID, own.ID}), r.over)
+				d := p.rations.displacedIn(w.ref)
+				require.Equal(t, came, d.bytes == p.rations.much() && d.waits[theirs.ID] == p.rations.much(), d)
+				require.Equal(t, came, p.upkeep.queue.Len() == 1, "it is looked for")
+			}
+		}
+	})
+}
+
+// What can't be weighed is taken for much when it goes, and what another ref has for nothing.
+func TestWeightOfWhatGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		w.sizes[objectOf(10)] = 300
+		one, other := nip34.EventRef(filters.EventID{1}), nip34.EventRef(filters.EventID{2})
+		c := RefChange{Name: one, Old: objectOf(10)}
+		weigh := func(refs map[nip34.RefName]nip34.ObjectID) int64 {
+			return w.p.rations.weightOf(t.Context(), w.ref, "dir", Refs{At: refs}, c)
+		}
+		alone := map[nip34.RefName]nip34.ObjectID{one: objectOf(10), other: objectOf(11)}
+		require.EqualValues(t, 300, weigh(alone))
+		require.Zero(t, weigh(map[nip34.RefName]nip34.ObjectID{one: objectOf(10), other: objectOf(10)}))
+		w.fail = "weigh"
+		require.EqualValues(t, 512, weigh(alone))
+		w.takes = time.Second - 1
+		require.EqualValues(t, 300, weigh(alone))
+		w.takes = time.Second + 1
+		require.EqualValues(t, 512, weigh(alone))
+		w.takes = 0
+		w.p.rations.weights[w.ref] = weighed{of: map[filters.EventID]int64{{1}: 7}}
+		require.EqualValues(t, 7, weigh(alone))
+	})
+}
+
+// Entries that wait again are not struck off for having made place, nor is what was pushed.
+func TestStrikeLeavesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, pr := w.p, w.pulls[0]
+		kept := func() bool {
+			_, _, err := p.keep.store.Get(t.Context(), keyEntry+pr.ID.String())
+			return err == nil
+		}
+		w.held(pr)
+		e, _ := p.ledger.Get(pr.ID)
+		require.NoError(t, p.strike(t.Context(), e))
+		require.True(t, kept())
+		p.ledger.Remove(pr.ID)
+		require.NoError(t, p.rewrite(t.Context(), pr.ID))
+		require.NoError(t, p.strike(t.Context(), e))
+		require.False(t, kept())
+		require.NoError(t, p.rewrite(t.Context(), pr.ID))
+		require.False(t, kept(), "it does not wait")
+		require.NoError(t, p.forget(t.Context(), e, Released))
+		require.Zero(t, p.Status().Released)
+	})
+}
+
+// A pull request that is had again after it expired waits, though that it had can't be forgotten:
+// that is told.
+func TestSubmittedAgainOnABrokenDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, pr := w.p, w.pulls[0]
+		store := &contested{Store: p.keep.store}
+		p.keep = keeper{store}
+		w.held(pr)
+		e, _ := p.ledger.Get(pr.ID)
+		require.NoError(t, p.expireForGood(t.Context(), e))
+		answer, err := p.Submit(t.Context(), pr.Event, false)
+		require.NoError(t, err)
+		require.Equal(t, Answer{Refused, reasonExpired}, answer)
+		fails := &failing{Store: p.keep.store, prefix: keyExpired}
+		p.keep = keeper{fails}
+		w.log.Reset()
+		answer, err = p.Submit(t.Context(), pr.Event, true)
+		require.NoError(t, err)
+		require.Equal(t, Held, answer.Decision)
+		require.Contains(t, w.log.String(), "ids could not be forgotten")
+	})
+}
+
+// failing is a store in which nothing under a prefix can be dropped.
+type failing struct {
+	state.Store
+	prefix string
+}
+
+func (f *failing) Delete(ctx context.Context, key string, old state.Version) error {
+	if len(key) > len(f.prefix) && key[:len(f.prefix)] == f.prefix {
+		return errScales
+	}
+	return f.Store.Delete(ctx, key, old)
+}
+
+// What is there is about as large as its text and its tags.
+func TestSizeOf(t *testing.T) {
+	require.Equal(t, 512, sizeOf(&nostr.Event{}))
+	require.Equal(t, 512+5+(1+16)+(3+16)+16, sizeOf(&nostr.Event{Content: "hello", Tags: nostr.Tags{{"a", "abc"}, {""}, {}}}))
+}
+
+// relatives is a relay that knows announcements of repositories that are not ours.
+type relatives struct {
+	*scales
+	all []*nip34.Announcement
+}
+
+func (r relatives) Relatives(context.Context, string) ([]*nip34.Announcement, error) {
+	return r.all, r.fails("relatives")
+}
+
+// Who agrees to maintain counts though their own repository is not here, as long as they say so;
+// that it can't be asked for is an error.
+func TestRelativesHaveASay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		now := time.Now().Unix()
+		lists := func(by, whom filters.PubKey, until int64) *nip34.Announcement {
+			tags := nostr.Tags{{"d", "r"}, {"maintainers", whom.String()}}
+			if until > 0 {
+				tags = append(tags, nostr.Tag{"expiration", fmt.Sprint(until)})
+			}
+			a, err := nip34.ParseAnnouncement(eventBy(by, now-10, filters.KindAnnouncement, tags...))
+			require.NoError(t, err)
+			return a
+		}
+		bob := filters.PubKey{6}
+		w.announces = lists(w.ref.Owner, bob, 0)
+		with := &relatives{scales: w.scales}
+		w.open(with, w.scales, false)
+		members := func() int {
+			_, members, err := w.p.Announced(t.Context(), w.ref)
+			require.NoError(t, err)
+			return len(members)
+		}
+		require.Equal(t, 1, members())
+		with.all = []*nip34.Announcement{lists(bob, w.ref.Owner, now+60)}
+		require.Equal(t, 2, members())
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, members(), "they do not say so any more")
+		w.fail = "relatives"
+		_, _, err := w.p.Announced(t.Context(), w.ref)
+		require.ErrorIs(t, err, errScales)
+		require.ErrorContains(t, err, "announcements of others")
+	})
+}

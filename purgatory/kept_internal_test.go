@@ -1,0 +1,355 @@
+package purgatory
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+)
+
+func serverAt(t *testing.T, s string) egress.URL {
+	t.Helper()
+	u, err := egress.ParseURL(s, egress.HTTP)
+	require.NoError(t, err)
+	return u
+}
+
+// A time from a disk is believed up to the longest wait, and a day as long as it is not over.
+func TestTimesFromADiskAreBelievedSoFar(t *testing.T) {
+	now := time.Now()
+	require.Zero(t, recalled(now, time.Time{}, time.Hour))
+	for after, want := range map[time.Duration]time.Duration{
+		-time.Hour: -time.Hour, 0: 0, time.Hour - 1: time.Hour - 1, time.Hour: time.Hour, time.Hour + 1: time.Hour,
+	} {
+		require.Equal(t, now.Add(want), recalled(now, now.Add(after).Round(0), time.Hour), after)
+	}
+	require.Nil(t, dayRecord{Since: now, Bytes: 0}.budget(now))
+	require.Nil(t, dayRecord{Since: now, Bytes: -1}.budget(now))
+	require.Nil(t, dayRecord{Since: now.Add(-day), Bytes: 5}.budget(now))
+	require.Equal(t, &dayBudget{since: now.Add(1 - day), bytes: 1}, dayRecord{Since: now.Add(1 - day), Bytes: 1}.budget(now))
+	require.Equal(t, &dayBudget{since: now, bytes: 5}, dayRecord{Since: now.Add(time.Hour), Bytes: 5}.budget(now), "not in the future")
+	for _, at := range []time.Time{{}, now} {
+		require.True(t, saved(at).Equal(at))
+		require.Equal(t, saved(at), saved(at).Round(0))
+		require.Equal(t, time.UTC, saved(at).Location())
+	}
+}
+
+// What is kept of a server is worth a record as long as it says anything, to the moment; what
+// a crash may cut short counts for all that it can bring.
+func TestRecordsOfServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 1).p
+		f, now := p.engine.fetches, time.Now()
+		u := serverAt(t, "https://a.example/r.git").Authority
+		for name, c := range map[string]struct {
+			s     server
+			day   *dayBudget
+			worth bool
+			bytes int64
+		}{
+			"nothing":                     {s: server{last: now.Add(-time.Minute)}},
+			"asked in the last minute":    {s: server{last: now.Add(1 - time.Minute)}, worth: true},
+			"was broken a day ago":        {s: server{brokenUntil: now.Add(-24 * time.Hour)}},
+			"was broken within a day":     {s: server{brokenUntil: now.Add(1 - 24*time.Hour)}, worth: true},
+			"sent something":              {day: &dayBudget{now.Add(1 - day), 7}, worth: true, bytes: 7},
+			"sent something the day ago":  {day: &dayBudget{now.Add(-day), 7}},
+			"is asked":                    {s: server{underWay: 2}, worth: true, bytes: 2 * 512 << 20},
+			"is asked and sent something": {s: server{underWay: 1}, day: &dayBudget{now.Add(-time.Hour), 7}, worth: true, bytes: 7 + 512<<20},
+		} {
+			c.s.recent, c.s.failures = 3, 4
+			f.servers[u], f.memory.hosts[u] = &c.s, c.day
+			r, worth := f.serverRecord(u, now)
+			require.Equal(t, c.worth, worth, name)
+			since := time.Time{}
+			if c.bytes > 0 {
+				since = saved(now)
+				if c.day != nil {
+					since = saved(c.day.since)
+				}
+			}
+			require.Equal(t, serverRecord{
+				Server: "a.example:443", Last: saved(c.s.last), Recent: 3, Failures: 4, BrokenUntil: saved(c.s.brokenUntil),
+				Day: dayRecord{since, c.bytes},
+			}, r, name)
+			// and back
+			text, err := json.Marshal(r)
+			require.NoError(t, err)
+			delete(f.servers, u)
+			delete(f.memory.hosts, u)
+			past, worth, err := f.recallServer(text, now)
+			require.NoError(t, err)
+			require.Equal(t, c.worth, worth, name)
+			want := hunt.PastDomain{Domain: u, Last: c.s.last, Recent: 3, Failures: 4, BrokenUntil: c.s.brokenUntil}
+			require.True(t, want.Last.Equal(past.Last) && want.BrokenUntil.Equal(past.BrokenUntil), name)
+			past.Last, past.BrokenUntil = want.Last, want.BrokenUntil
+			require.Equal(t, want, past, name)
+			if !worth {
+				require.NotContains(t, f.servers, u, name)
+				continue
+			}
+			require.Equal(t, []int{3, 4, 0}, []int{f.servers[u].recent, f.servers[u].failures, f.servers[u].underWay}, name)
+			require.EqualValues(t, c.bytes, spent(f.memory.hosts, u, now), name)
+		}
+		delete(f.servers, u)
+		for _, bad := range []string{"", "[]", `{"server":"a.example"}`, `{"server":"A.example:443"}`, `{"server":"x y:443"}`} {
+			_, worth, err := f.recallServer([]byte(bad), now)
+			require.ErrorIs(t, err, errRecord, bad)
+			require.False(t, worth)
+		}
+		require.Empty(t, f.servers)
+	})
+}
+
+// The same for a repository.
+func TestRecordsOfHunts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 1).p
+		f, now := p.engine.fetches, time.Now()
+		ref := filters.RepoRef{Owner: filters.PubKey{7}, Identifier: "x"}
+		many := make(map[urlKey]lack)
+		for n := range maxLacks + 1 {
+			many[urlKey{byte(n)}] = lack{hash: [32]byte{byte(n)}, times: n, until: now.Add(time.Duration(n) * time.Second)}
+		}
+		for name, c := range map[string]struct {
+			h              hunted
+			own, strangers *dayBudget
+			lacks          map[urlKey]lack
+			worth          bool
+			kept           int // of the lacks
+		}{
+			"nothing":                      {h: hunted{next: now.Add(time.Hour)}},
+			"waited out":                   {h: hunted{attempts: 1, next: now.Add(-2 * time.Minute)}},
+			"waits":                        {h: hunted{attempts: 1, next: now.Add(1 - 2*time.Minute)}, worth: true},
+			"in vain, long ago":            {h: hunted{vain: patience{now.Add(-24 * time.Hour), 1}}},
+			"in vain":                      {h: hunted{vain: patience{now.Add(1 - 24*time.Hour), 1}}, worth: true},
+			"not in vain":                  {h: hunted{vain: patience{now, 0}}},
+			"own bytes":                    {own: &dayBudget{now, 1}, worth: true},
+			"strangers' bytes":             {strangers: &dayBudget{now, 1}, worth: true},
+			"asked":                        {h: hunted{underWay: 1}, worth: true},
+			"strangers are asked":          {h: hunted{underWayStrangers: 1}, worth: true},
+			"lacked":                       {lacks: map[urlKey]lack{{1}: {until: now, times: 3}}, kept: 1},
+			"lacks":                        {lacks: map[urlKey]lack{{1}: {until: now.Add(1), times: 3}}, worth: true, kept: 1},
+			"whatever it was asked for":    {lacks: map[urlKey]lack{{1}: {until: now.Add(1), whatever: true}}, worth: true, kept: 1},
+			"whatever it was, a while ago": {lacks: map[urlKey]lack{{1}: {until: now, whatever: true}}},
+			"many lacks":                   {lacks: many, worth: true, kept: maxLacks},
+		} {
+			f.hunted[ref], f.memory.lacks[ref], f.memory.size = &c.h, c.lacks, len(c.lacks)
+			f.memory.repos[repoDay{ref, false}], f.memory.repos[repoDay{ref, true}] = c.own, c.strangers
+			r, worth := f.huntedRecord(ref, now)
+			require.Equal(t, c.worth, worth, name)
+			require.Len(t, r.Lacks, c.kept, name)
+			for i, l := range r.Lacks {
+				require.True(t, i == 0 || !l.Until.After(r.Lacks[i-1].Until), "the longest first")
+			}
+			require.EqualValues(t, c.h.attempts, r.Attempts)
+			require.EqualValues(t, c.h.vain.failures, r.Vain)
+			text, err := json.Marshal(r)
+			require.NoError(t, err)
+			delete(f.memory.lacks, ref)
+			f.memory.size = 0
+			delete(f.memory.repos, repoDay{ref, false})
+			delete(f.memory.repos, repoDay{ref, true})
+			delete(f.hunted, ref)
+			past, worth, err := f.recallHunted(text, now)
+			require.NoError(t, err, name)
+			require.Equal(t, c.worth, worth, name)
+			require.Equal(t, c.h.attempts, past.Attempts, name)
+			require.Equal(t, ref, past.Repo)
+			require.True(t, past.Next.Equal(recalled(now, c.h.next, 2*time.Minute)), name)
+			require.Len(t, f.memory.lacks[ref], c.kept, name)
+			for u, l := range f.memory.lacks[ref] {
+				was := c.lacks[u]
+				require.True(t, l.until.Equal(was.until))
+				require.Equal(t, lack{hash: was.hash, whatever: was.whatever, times: was.times}, lack{hash: l.hash, whatever: l.whatever, times: l.times})
+			}
+			_, there := f.hunted[ref]
+			require.Equal(t, worth, there, name)
+			for stranger, b := range map[bool]*dayBudget{false: c.own, true: c.strangers} {
+				underWay := c.h.underWay
+				if stranger {
+					underWay = c.h.underWayStrangers
+				}
+				want := int64(underWay) * (512 << 20)
+				if b != nil {
+					want += b.bytes
+				}
+				require.Equal(t, want, spent(f.memory.repos, repoDay{ref, stranger}, now), name)
+			}
+			delete(f.memory.lacks, ref)
+			f.memory.size = 0
+			clear(f.memory.repos)
+		}
+		read := func(r huntedRecord) error {
+			r.Repo = ref.String()
+			text, err := json.Marshal(r)
+			require.NoError(t, err)
+			_, _, err = f.recallHunted(text, now)
+			return err
+		}
+		key, hash := "000102030405060708090a0b", fmt.Sprintf("%064x", 1)
+		lacks := func(n int) (out []lackRecord) {
+			for i := range n {
+				out = append(out, lackRecord{URL: fmt.Sprintf("%024x", i), IDs: hash, Times: 1, Until: now.Add(time.Hour)})
+			}
+			return out
+		}
+		require.NoError(t, read(huntedRecord{Lacks: lacks(maxLacks)}))
+		require.ErrorIs(t, read(huntedRecord{Lacks: lacks(maxLacks + 1)}), errRecord)
+		for _, l := range []lackRecord{{URL: "00", IDs: hash}, {URL: key, IDs: "00"}, {URL: key + "0"}, {URL: "x" + key[1:]}} {
+			require.ErrorIs(t, read(huntedRecord{Lacks: []lackRecord{l}}), errRecord)
+		}
+		for times, want := range map[int]int{-1: 0, 0: 0, 999: 999, 1000: 1000, 1001: 1000} {
+			later := now.Add(100 * 24 * time.Hour)
+			require.NoError(t, read(huntedRecord{Vain: times, VainUntil: later, Next: later, Attempts: 1, Lacks: []lackRecord{
+				{URL: key, IDs: hash, Times: times, Until: later}, {URL: fmt.Sprintf("%024x", 5), Times: times, Until: later},
+			}}))
+			h := f.hunted[ref]
+			require.Equal(t, patience{now.Add(24 * time.Hour), want}, h.vain, "for a day at most")
+			require.Equal(t, now.Add(2*time.Minute), h.next)
+			var u urlKey
+			require.NoError(t, decodeHex(u[:], key))
+			require.Equal(t, lack{hash: [32]byte{31: 1}, times: want, until: now.Add(10 * time.Minute)}, f.memory.lacks[ref][u])
+			require.NoError(t, decodeHex(u[:], fmt.Sprintf("%024x", 5)))
+			require.Equal(t, lack{whatever: true, times: want, until: now.Add(24 * time.Hour)}, f.memory.lacks[ref][u])
+		}
+		_, _, err := f.recallHunted([]byte(`{"repo":"x"}`), now)
+		require.ErrorIs(t, err, errRecord)
+		_, _, err = f.recallHunted([]byte(`{`), now)
+		require.ErrorIs(t, err, errRecord)
+	})
+}
+
+// A request is noted when it begins and when it ends, of whoever's servers it is, and what is
+// learned has the next flush write it down.
+func TestWhatIsNotedOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 1).p
+		f, u := p.engine.fetches, serverAt(t, "https://a.example/r.git")
+		ref := filters.RepoRef{Owner: filters.PubKey{7}, Identifier: "x"}
+		rung := func() bool {
+			select {
+			case <-f.changed:
+				return true
+			default:
+				return false
+			}
+		}
+		f.found(u.Authority, 1, time.Now())
+		require.False(t, rung(), "nobody asked it")
+		f.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
+		s, h := f.servers[u.Authority], f.hunted[ref]
+		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
+		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
+		require.False(t, rung(), "it is written down when it is made")
+		for _, stranger := range []bool{false, true} {
+			end, err := f.begin(t.Context(), question{repo: ref, from: u, stranger: stranger}, time.Hour)
+			require.NoError(t, err)
+			require.True(t, rung())
+			require.Equal(t, 1, s.underWay)
+			require.Equal(t, map[bool][2]int{false: {1, 0}, true: {0, 1}}[stranger], [2]int{h.underWay, h.underWayStrangers})
+			require.False(t, s.version.dirty() || h.version.dirty(), "it is on the disk")
+			require.True(t, s.inUse() && h.inUse())
+			time.Sleep(time.Second)
+			end()
+			require.True(t, rung())
+			require.True(t, s.version.dirty() && h.version.dirty(), "soon")
+			require.Zero(t, s.underWay+h.underWay+h.underWayStrangers)
+			require.Equal(t, time.Now().Add(time.Hour), h.next)
+			require.NoError(t, f.flush(t.Context()))
+			require.False(t, s.inUse() || h.inUse())
+		}
+		h.attempts = 0
+		end, err := f.begin(t.Context(), question{repo: ref, from: u}, 2*time.Hour)
+		require.NoError(t, err)
+		end()
+		require.Equal(t, time.Now().Add(time.Hour), h.next, "it waits for nothing")
+		rung()
+		require.NoError(t, f.flush(t.Context()))
+
+		until := time.Now().Add(time.Hour)
+		f.found(u.Authority, 2, until)
+		require.True(t, rung() && s.version.dirty())
+		require.NoError(t, f.flush(t.Context()))
+		f.found(u.Authority, 2, until)
+		require.False(t, rung() || s.version.dirty(), "that is known")
+		f.found(u.Authority, 3, until)
+		require.True(t, rung() && s.version.dirty())
+		f.found(u.Authority, 3, until.Add(1))
+		require.True(t, rung())
+		require.Equal(t, 3, s.failures)
+		require.Equal(t, until.Add(1), s.brokenUntil)
+
+		require.NotContains(t, f.hunted, ref, "there is nothing to remember")
+		f.inVain(ref, patience{until, 4})
+		h = f.hunted[ref]
+		require.True(t, rung() && h.version.dirty())
+		require.Equal(t, patience{until, 4}, h.vain)
+		require.NoError(t, f.flush(t.Context()))
+		f.memory.put(ref, urlKey{1}, lack{until: until})
+		h.attempts = 5
+		f.rest(ref)
+		require.True(t, rung() && h.version.dirty())
+		require.Equal(t, hunted{version: h.version}, *h)
+		require.Empty(t, f.memory.lacks)
+		f.rest(filters.RepoRef{Identifier: "none"})
+		require.False(t, rung())
+	})
+}
+
+// Delays double up to the longest.
+func TestDoubled(t *testing.T) {
+	for n, want := range map[int]time.Duration{0: 3, 1: 3, 2: 6, 3: 12, 4: 20, 5: 20, 1000: 20} {
+		require.Equal(t, want, doubled(3, 20, n), n)
+	}
+	require.EqualValues(t, 12, doubled(3, 12, 3))
+	require.EqualValues(t, 2, doubled(3, 2, 1))
+}
+
+// Each field of a configuration that bounds anything must be more than nothing, and each error
+// names its field.
+func TestEachFieldIsChecked(t *testing.T) {
+	good := Config{}.withDefaults()
+	require.NoError(t, good.validate())
+	for name, spoil := range map[string]func(c *Config){
+		"Hold": func(c *Config) { c.Hold = 0 }, "MaxHold": func(c *Config) { c.MaxHold = 0 }, "SoftExpiry": func(c *Config) { c.SoftExpiry = 0 },
+		"PlaceholderHold": func(c *Config) { c.PlaceholderHold = 0 }, "Remember": func(c *Config) { c.Remember = 0 },
+		"Departed": func(c *Config) { c.Departed = 0 }, "UserDelay": func(c *Config) { c.UserDelay = 0 },
+		"SyncDelay": func(c *Config) { c.SyncDelay = 0 }, "Backoff": func(c *Config) { c.Backoff = 0 },
+		"MaxBackoff": func(c *Config) { c.MaxBackoff = 0 }, "Check": func(c *Config) { c.Check = 0 }, "Grace": func(c *Config) { c.Grace = 0 },
+		"Timeout": func(c *Config) { c.Timeout = 0 }, "FetchTimeout": func(c *Config) { c.FetchTimeout = 0 },
+		"MaxEntries": func(c *Config) { c.MaxEntries = 0 }, "MaxBytes": func(c *Config) { c.MaxBytes = 0 },
+		"MaxPerAuthor": func(c *Config) { c.MaxPerAuthor = 0 }, "MaxPlaceholders": func(c *Config) { c.MaxPlaceholders = 0 },
+		"MaxPlaceholdersPerRepo": func(c *Config) { c.MaxPlaceholdersPerRepo = 0 }, "MaxRemembered": func(c *Config) { c.MaxRemembered = 0 },
+		"MaxKept": func(c *Config) { c.MaxKept = 0 }, "MaxClones": func(c *Config) { c.MaxClones = 0 },
+		"MaxHunts": func(c *Config) { c.MaxHunts = 0 }, "MaxSettling": func(c *Config) { c.MaxSettling = 0 },
+		"MaxRepositories": func(c *Config) { c.MaxRepositories = 0 }, "MaxRepoDay": func(c *Config) { c.MaxRepoDay = 0 },
+		"MaxHostDay": func(c *Config) { c.MaxHostDay = 0 }, "MaxFetch": func(c *Config) { c.MaxFetch = 0 },
+		"MaxPullBytes": func(c *Config) { c.MaxPullBytes = 0 },
+		"DomainLimit":  func(c *Config) { c.DomainLimit.Concurrent = 0 },
+		"DomainLimits of a.example:443": func(c *Config) {
+			c.DomainLimits = map[egress.Authority]Limit{serverAt(t, "https://a.example").Authority: {Concurrent: 1}}
+		},
+	} {
+		c := good
+		spoil(&c)
+		require.ErrorContains(t, c.validate(), name+" is ")
+	}
+	for _, set := range []func(c *Config, d time.Duration){
+		func(c *Config, d time.Duration) { c.MaxHold = c.Hold + d },
+		func(c *Config, d time.Duration) { c.MaxBackoff = c.Backoff + d },
+	} {
+		c := good
+		set(&c, 0)
+		require.NoError(t, c.validate(), "it may be as long")
+		set(&c, -1)
+		require.ErrorContains(t, c.validate(), "less than")
+	}
+}

@@ -1,0 +1,129 @@
+package purgatory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+)
+
+func sortedLines[K comparable, V any](of map[K]V, text func(K, V) string) string {
+	var out []string
+	for k, v := range of {
+		out = append(out, text(k, v))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// told is what causes say, in order.
+func (c causes) told() string {
+	key := func(k filters.PubKey, by bool) string { return fmt.Sprint(k[0], by) }
+	ref := func(r filters.RepoRef, by bool) string { return fmt.Sprint(r.Owner[0], r.Identifier, by) }
+	id := func(i filters.EventID, by bool) string { return fmt.Sprint(i[0], by) }
+	return fmt.Sprintf("{%v %v owners %s gained %s left %s fresh %s}", c.check, c.late,
+		sortedLines(c.owners, key), sortedLines(c.gained, ref), sortedLines(c.left, ref), sortedLines(c.fresh, id))
+}
+
+// In drawn worlds of owners, looks that take their time, fail and are slow, and surveys, each
+// turn, what it is for and when it is tried again is what it was before.
+func TestWorldsOfTurns(t *testing.T) {
+	sums := goldentest.NewSums(t, "testdata/turns.sum")
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		places := 1 + rng.IntN(6)
+		l, s, tries := newLooks(places), newSurveys(places), make(retries[filters.RepoRef])
+		owners, now := 1+rng.IntN(5), time.Unix(1_000_000, 0)
+		began := now
+		var lines []string
+		say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+		ref := func() filters.RepoRef {
+			return filters.RepoRef{Owner: filters.PubKey{byte(rng.IntN(owners))}, Identifier: fmt.Sprint("r", rng.IntN(4))}
+		}
+		why := func() (c causes) {
+			by := rng.IntN(2) == 0
+			switch rng.IntN(7) {
+			case 0:
+				c.check = true
+			case 1:
+				c.late = true
+			case 2:
+				c.owners = map[filters.PubKey]bool{{byte(rng.IntN(4))}: by}
+			case 3:
+				c.gained = map[filters.RepoRef]bool{ref(): by}
+			case 4:
+				c.left = map[filters.RepoRef]bool{ref(): by}
+			case 5:
+				c.fresh = map[filters.EventID]bool{{byte(rng.IntN(4))}: by}
+			}
+			return c
+		}
+		name := func(r filters.RepoRef) string { return fmt.Sprint(r.Owner[0], r.Identifier) }
+		var looking []filters.RepoRef
+		var surveying []string
+		for range 200 {
+			switch n := rng.IntN(12); {
+			case n < 4:
+				r, in := ref(), lane(rng.IntN(2))
+				l.want(r, why(), in)
+				say("wants %s %d", name(r), in)
+			case n < 7:
+				in := lane(rng.IntN(2))
+				r, c, ok := l.next(in)
+				if ok {
+					c = tries.begin(r, c)
+					looking = append(looking, r)
+				}
+				say("next %v %s %s", ok, name(r), c.told())
+			case n < 9 && len(looking) > 0:
+				i := rng.IntN(len(looking))
+				r := looking[i]
+				looking = slices.Delete(looking, i, i+1)
+				say("done %s %d", name(r), l.done(r))
+				switch rng.IntN(3) {
+				case 0:
+					delete(tries, r)
+				case 1:
+					tries.failed(r, why(), now)
+				case 2:
+					tries.slow(r, rng.IntN(2) == 0)
+				}
+			case n == 9:
+				s.want(fmt.Sprint(rng.IntN(5)), why())
+				identifier, c, ok := s.next()
+				if ok {
+					surveying = append(surveying, identifier)
+				}
+				say("survey %v %s %s", ok, identifier, c.told())
+			case n == 10 && len(surveying) > 0:
+				i := rng.IntN(len(surveying))
+				s.done(surveying[i])
+				if rng.IntN(2) == 0 {
+					s.retries.failed(surveying[i], why(), now)
+				}
+				surveying = slices.Delete(surveying, i, i+1)
+			default:
+				now = now.Add([]time.Duration{time.Second - 1, 1, time.Second, 7 * time.Second, time.Minute, 10 * time.Minute}[rng.IntN(6)])
+				say("due %s", sortedLines(tries.due(now), func(r filters.RepoRef, c causes) string { return name(r) + c.told() }))
+				say("due %s", sortedLines(s.retries.due(now), func(r string, c causes) string { return r + c.told() }))
+			}
+			next, surveys := tries.next(), s.retries.next()
+			say("%v %v %v %v", next.IsZero(), next.Sub(began)*time.Duration(len(tries)), surveys.IsZero(), len(s.todo))
+			say("%s", sortedLines(tries, func(r filters.RepoRef, x retry) string { return fmt.Sprint(name(r), x.failures, x.slow, x.at.IsZero()) }))
+			say("%s", sortedLines(l.running, func(r filters.RepoRef, in lane) string { return fmt.Sprint(name(r), in) }))
+			for _, turns := range l.lanes {
+				say("%d %s", turns.used, sortedLines(turns.busy, func(k filters.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
+			}
+			n := need{entries: []filters.EventID{{byte(rng.IntN(4))}}, members: map[filters.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
+			by, anew := why().and(why()).anew(n)
+			say("%v %v", by == hunt.BySync, anew)
+		}
+		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
+	}
+}

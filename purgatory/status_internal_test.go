@@ -1,0 +1,108 @@
+package purgatory
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// Each number of a status and each metric is that of what it is called after, with a number of
+// its own for everything there is.
+func TestStatusIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 1).p
+		put := func(n int, class ledger.Class, e ledger.Entry) {
+			e.ID, e.Class, e.Seen, e.Size = filters.EventID{byte(class), byte(n)}, class, time.Unix(int64(n), 0).UTC(), int64(class)
+			e.Deadline = time.Unix(int64(10_000*int(class)-2*n), 0).UTC()
+			e.Repos = []filters.RepoRef{{Owner: filters.PubKey{9}, Identifier: fmt.Sprint(class)}}
+			e.Author = filters.PubKey{byte(n)}
+			if class == ledger.Announcement {
+				e.Repos[0].Identifier += fmt.Sprint(n)
+			}
+			p.ledger.Put(e)
+		}
+		for n := range 2 {
+			put(n, ledger.Announcement, ledger.Entry{Soft: n == 1})
+		}
+		for n := range 3 {
+			put(n, ledger.State, ledger.Entry{ByUser: n == 2})
+		}
+		for n := range 95 {
+			put(n, ledger.PullRequest, ledger.Entry{})
+		}
+		for n := range 5 {
+			put(n, ledger.Placeholder, ledger.Entry{})
+		}
+		two := filters.RepoRef{Owner: filters.PubKey{9}, Identifier: "state"}
+		p.needs["state"] = map[filters.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
+		s := &p.stats
+		s.held.Store(11)
+		for fate := Released; fate <= Displaced; fate++ {
+			s.fates[fate].Store(20 + uint64(fate))
+		}
+		s.fetches.Store(50)
+		s.failed.Store(13)
+		s.objects.Store(31)
+		s.bytes.Store(32)
+		s.unreadable.Store(33)
+		s.queue.Store(34)
+		s.drop("one")
+		s.dropSome("two", 2)
+		s.dropSome("none", 0)
+		s.dropSome("less", -1)
+		s.panicked("git")
+		s.panicked("git")
+		end := s.request("a.example")
+		s.request("a.example")
+		s.request("b.example")
+		end()
+		p.upkeep.status = MaintenanceStatus{
+			Runs: 61, Failed: 7, Pruned: 62, Took: 63 * time.Second, Locked: 64 * time.Second, Removed: 65, Freed: -66, Packs: 67, LooseRefs: 68,
+		}
+		for n := range 4 {
+			p.upkeep.add(filters.RepoRef{Identifier: fmt.Sprint(n)})
+		}
+		st := p.Status()
+		require.Equal(t, time.Now(), st.At)
+		st.At = time.Time{}
+		require.Len(t, st.Waiting, StatusEntries)
+		st.Waiting = append(st.Waiting[:6], st.Waiting[StatusEntries-1])
+		text, err := json.MarshalIndent(st, "", " ")
+		require.NoError(t, err)
+		goldentest.Equal(t, "testdata/status.json", string(text)+"\n")
+
+		of := make(map[string]string)
+		for _, namespace := range []string{"", "of"} {
+			reg := prometheus.NewPedanticRegistry()
+			require.NoError(t, reg.Register(p.Collector(namespace)))
+			families, err := reg.Gather()
+			require.NoError(t, err)
+			var lines []string
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					line := fmt.Sprint(f.GetName(), " ", f.GetType(), " ")
+					for _, l := range m.GetLabel() {
+						line += fmt.Sprint(l.GetName(), "=", l.GetValue(), " ")
+					}
+					lines = append(lines, line+fmt.Sprintln(m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+				}
+			}
+			slices.Sort(lines)
+			of[namespace] = strings.Join(lines, "")
+		}
+		goldentest.Equal(t, "testdata/metrics.txt", of[""])
+		require.Equal(t, of["of"], strings.ReplaceAll(of[""], "purgatory_", "of_purgatory_"))
+	})
+}
