@@ -207,8 +207,7 @@ func (f *Feed) onEvent(now time.Time, m wire.Message) (r Result) {
 		f.idleBy = now.Add(f.cfg.Idle)
 		f.walk.Saw(id, m.Event.CreatedAt)
 		if f.inPage++; f.inPage > f.cfg.MaxPage {
-			r.Err = ErrEndless
-			return r
+			return Result{Err: ErrEndless}
 		}
 		if ours {
 			f.events++

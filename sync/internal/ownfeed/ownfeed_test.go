@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -140,13 +141,14 @@ type world struct {
 	stored []*nostr.Event
 	got    map[string]bool
 	cap    int
+	lines  []string // all that the feed said
 }
 
 // answer returns what a relay says to a page.
 func (w *world) answer(q wire.Request) []wire.Message {
 	var out []wire.Message
 	m := filters.Compile(q.Filters)
-	for _, ev := range slices.SortedFunc(slices.Values(w.stored), func(a, b *nostr.Event) int { return int(b.CreatedAt - a.CreatedAt) }) {
+	for _, ev := range slices.SortedStableFunc(slices.Values(w.stored), func(a, b *nostr.Event) int { return int(b.CreatedAt - a.CreatedAt) }) {
 		if m.Match(ev) && len(out) < min(w.cap, q.Filters[0].Limit) {
 			out = append(out, msg(q.Sub, ev))
 		}
@@ -161,8 +163,10 @@ func (w *world) publish() *nostr.Event {
 }
 
 // However often the connection is lost, and whatever is stored meanwhile, all of it
-// comes in the end, and what was read is not read again for ever.
+// comes in the end, and what was read is not read again for ever. What the feed says is
+// what it said before.
 func TestEverythingComes(t *testing.T) {
+	sums := goldentest.NewSums(t, "testdata/worlds.sums")
 	for seed := range uint64(20) {
 		w := &world{rng: rand.New(rand.NewPCG(seed, 11)), now: start, got: make(map[string]bool), cap: 20}
 		for i := range 300 {
@@ -182,13 +186,17 @@ func TestEverythingComes(t *testing.T) {
 		for _, ev := range w.stored {
 			require.True(t, w.got[ev.ID], "seed %d: event of %s", seed, ev.CreatedAt.Time())
 		}
+		sums.Equal(t, fmt.Sprint("world", seed), w.lines)
 	}
 }
 
 // connection lasts for so many messages.
 func (w *world) connection(t *testing.T, f *Feed, messages int) {
 	t.Helper()
-	live := req(t, f.Connected(w.now)).Sub
+	say := (&told{feed: f}).tellAll
+	r := f.Connected(w.now)
+	w.lines = append(w.lines, say(r)...)
+	live := req(t, r).Sub
 	queue := []wire.Message{eose(live)}
 	alive := time.Time{}
 	for range messages {
@@ -200,6 +208,7 @@ func (w *world) connection(t *testing.T, f *Feed, messages int) {
 		w.now = w.now.Add(100 * time.Millisecond)
 		alive = w.now
 		r := f.Receive(w.now, m)
+		w.lines = append(w.lines, say(r)...)
 		require.NoError(t, r.Err)
 		if r.Event != nil {
 			w.got[r.Event.ID] = true
@@ -214,4 +223,5 @@ func (w *world) connection(t *testing.T, f *Feed, messages int) {
 		}
 	}
 	f.Lost(alive)
+	w.lines = append(w.lines, say(Result{})...)
 }
