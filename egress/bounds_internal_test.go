@@ -1,0 +1,239 @@
+package egress
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/goldentest"
+)
+
+// What is just within the bounds of a budget is taken, what is just outside is not.
+func TestBudgetConfigBounds(t *testing.T) {
+	const longest = 3650 * 24 * time.Hour
+	require.Equal(t, BudgetConfig{
+		BaseBackoff: 5 * time.Second, MaxBackoff: time.Hour, DeadAfter: 24 * time.Hour, DeadInterval: 24 * time.Hour,
+		RestartPause: time.Minute, Jitter: 0.1, PerAddress: 4, PerMinute: 600, MaxAddresses: 50_000, MaxHosts: 50_000,
+	}, func() BudgetConfig { c := BudgetConfig{}.withDefaults(); c.Rand = nil; return c }())
+	set := BudgetConfig{
+		BaseBackoff: 1, MaxBackoff: 2, DeadAfter: 3, DeadInterval: 4, RestartPause: 5, Jitter: 1,
+		PerAddress: 6, PerMinute: 7, MaxAddresses: 8, MaxHosts: 9,
+	}
+	kept := set.withDefaults()
+	kept.Rand = nil
+	require.Equal(t, set, kept)
+	for f := range reflect.TypeFor[BudgetConfig]().Fields() {
+		for _, v := range []int64{-1, 0, 1, int64(longest), int64(longest) + 1} {
+			c := BudgetConfig{}.withDefaults()
+			ok := v >= 0
+			switch f.Type {
+			case reflect.TypeFor[time.Duration]():
+				ok = ok && v <= int64(longest)
+			case reflect.TypeFor[int]():
+			default:
+				continue
+			}
+			reflect.ValueOf(&c).Elem().FieldByIndex(f.Index).SetInt(v)
+			err := c.validate()
+			named := err != nil && strings.Contains(err.Error(), "field "+f.Name+": not between 0 and") ||
+				err != nil && strings.Contains(err.Error(), "field "+f.Name+": negative")
+			assert.Equal(t, ok, !named, "%s %d: %v", f.Name, v, err)
+		}
+	}
+	for _, row := range []struct {
+		base, most, dead time.Duration
+		jitter           float64
+		ok               bool
+	}{
+		{1, 1, 1, 0, true}, {2, 1, 1, 0, false}, {1, 2, 1, 0, false}, {1, 2, 2, 1, true}, {0, longest, longest, 0.5, true},
+		{1, 2, 3, -0.001, false}, {1, 2, 3, 1.001, false}, {1, 2, 3, math.NaN(), false},
+	} {
+		c := BudgetConfig{}.withDefaults()
+		c.BaseBackoff, c.MaxBackoff, c.DeadInterval, c.Jitter = row.base, row.most, row.dead, row.jitter
+		assert.Equal(t, row.ok, c.validate() == nil, "%+v", row)
+	}
+}
+
+func TestConfigBounds(t *testing.T) {
+	for most, ok := range map[int]bool{-5: true, 0: true, 3: true, 10: true, 11: false} {
+		assert.Equal(t, ok, Config{MaxRedirects: most}.validate() == nil, "%d redirects", most)
+	}
+	for timeout, ok := range map[time.Duration]bool{-1: false, 0: true, 1: true} {
+		assert.Equal(t, ok, Config{Timeout: timeout}.validate() == nil, "a timeout of %v", timeout)
+	}
+	c := Config{Timeout: 1, MaxRedirects: -1}.withDefaults()
+	assert.Equal(t, []any{time.Duration(1), -1}, []any{c.Timeout, c.MaxRedirects})
+}
+
+// The bounds of the HTTP client. What is not named here may be as long, or as much, as
+// anybody likes.
+func TestClientBounds(t *testing.T) {
+	d, err := NewDialer(Config{})
+	require.NoError(t, err)
+	c := d.HTTPClient(7 * time.Second)
+	assert.Equal(t, 7*time.Second, c.Timeout)
+	assert.Nil(t, c.Jar)
+	got := c.Transport.(*guardedTransport).next
+	assert.Nil(t, got.Proxy)
+	assert.NotNil(t, got.DialContext)
+	assert.Nil(t, got.DialTLSContext)
+	var one http.Protocols
+	one.SetHTTP1(true)
+	assert.Equal(t, one, *got.Protocols)
+	assert.EqualValues(t, tls.VersionTLS12, got.TLSClientConfig.MinVersion)
+	assert.Equal(t, []any{10 * time.Second, 30 * time.Second, int64(65536), 32, 2, 0, 30 * time.Second}, []any{
+		got.TLSHandshakeTimeout, got.ResponseHeaderTimeout, got.MaxResponseHeaderBytes, got.MaxIdleConns, got.MaxIdleConnsPerHost,
+		got.MaxConnsPerHost, got.IdleConnTimeout,
+	})
+}
+
+// A URL may have 2048 bytes, as it is read and as it is spelled by us.
+func TestURLBounds(t *testing.T) {
+	const host = "wss://relay.example/"
+	for in, ok := range map[string]bool{
+		host + strings.Repeat("a", 2048-len(host)):       true,
+		host + strings.Repeat("a", 2049-len(host)):       false,
+		host + strings.Repeat(`"`, 676):                  true, // 20 + 3 * 676 = 2048
+		host + strings.Repeat(`"`, 676) + "a":            false,
+		host + "?" + strings.Repeat("a", 2048-len(host)): false, // read, it has one more
+	} {
+		_, err := ParseURL(in, Relay)
+		assert.Equal(t, ok, err == nil, "%d bytes: %v", len(in), err)
+	}
+	for n := range 256 {
+		c := byte(n)
+		u, err := ParseURL(host+"%"+fmt.Sprintf("%02x", c), Relay)
+		require.Equal(t, c >= ' ' && c != 0x7f, err == nil, "%%%02x", c)
+		if err != nil {
+			continue
+		}
+		plain := c != '.' && strings.IndexByte("-_~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c) >= 0
+		switch {
+		case c == '.':
+			require.Empty(t, u.Path)
+		case plain:
+			require.Equal(t, "/"+string(c), u.Path)
+		default:
+			require.Equal(t, fmt.Sprintf("/%%%02X", c), u.Path)
+		}
+	}
+	const kept = "!$&'()*+,;=:@"
+	u, err := ParseURL(host+kept+"?"+kept+"/?", Relay)
+	require.NoError(t, err)
+	assert.Equal(t, "/"+kept, u.Path)
+	assert.Equal(t, kept+"/?", u.Query)
+	assert.Equal(t, strings.Repeat("a", 100), clip(strings.Repeat("a", 100)))
+	assert.Equal(t, strings.Repeat("a", 100), clip(strings.Repeat("a", 101)))
+}
+
+// A tenth of what is begun in a minute may come at once, and then as many as are due by then.
+func TestPaceOfAttempts(t *testing.T) {
+	b, err := NewBudget(BudgetConfig{PerMinute: 60})
+	require.NoError(t, err)
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	n := 0
+	begin := func(at time.Duration) time.Duration {
+		n++
+		to := netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, 9, byte(n)}), 32)
+		_, err := b.ledger.begin(fmt.Sprint(n), to, nil, now.Add(at))
+		if err == nil {
+			return 0
+		}
+		budget, ok := errors.AsType[*BudgetError](err)
+		require.True(t, ok)
+		return budget.Wait.Round(time.Microsecond)
+	}
+	for range 6 {
+		require.Zero(t, begin(0))
+	}
+	require.Equal(t, time.Second, begin(0))
+	require.Equal(t, 250*time.Millisecond, begin(750*time.Millisecond))
+	require.Zero(t, begin(1001*time.Millisecond))
+	require.Equal(t, 999*time.Millisecond, begin(1001*time.Millisecond))
+	for range 6 {
+		require.Zero(t, begin(time.Hour))
+	}
+	require.Equal(t, time.Second, begin(time.Hour))
+	require.EqualValues(t, 4, b.Refused())
+}
+
+// What is said of what is refused.
+func TestErrorsAreSpelled(t *testing.T) {
+	var out strings.Builder
+	say := func(what string, err error) { fmt.Fprintf(&out, "%s: %v\n", what, err) }
+	long := strings.Repeat("x", 101)
+	for _, s := range []string{
+		"wss://" + strings.Repeat("a", 2048), "wss://a.example/\x01", "wss://user@a.example", "wss://[::1", "wss://[::1]x", "wss://[1.2.3.4]",
+		"wss://a.example:x", "wss://a.example:22", "wss://a.example:99999", "wss://a..b", "wss://1.2.3", "wss://a.example/%zz",
+		"wss://a.example/" + strings.Repeat(`"`, 900), "ftp://a.example", "f t://a.example", "f_t://a.example", long + "://a.example",
+		"wss://" + long, "wss://\xff",
+	} {
+		_, err := ParseURL(s, Relay)
+		say(fmt.Sprintf("%.40q", s), err)
+	}
+	_, err := ParseURL("a.example", nil)
+	say("no schemes", err)
+	d, err := NewDialer(Config{
+		Own: []netip.AddrPort{netip.MustParseAddrPort("9.9.9.9:8080")}, OwnNames: []Authority{{"us.example", 443}},
+		HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
+		Allow:     []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")},
+	})
+	require.NoError(t, err)
+	for _, u := range []URL{
+		{Scheme: long}, {Scheme: "ws", Authority: Authority{"a.example", 80}}, {Scheme: "wss", Authority: Authority{"a.example", 22}},
+		{Scheme: "wss", Authority: Authority{"us.example", 443}}, {Scheme: "wss", Authority: Authority{"9.9.9.9", 8080}},
+		{Scheme: "wss", Authority: Authority{"8.8.4.4", 443}}, {Scheme: "wss", Authority: Authority{"10.0.0.1", 443}},
+		{Scheme: "wss", Authority: Authority{"0.0.0.0", 443}}, {Scheme: "wss", Authority: Authority{"64:ff9b::a00:1", 443}},
+		{Scheme: "wss", Authority: Authority{"a b", 443}},
+	} {
+		say(fmt.Sprintf("%.40v", u.Authority), d.Check(u))
+	}
+	for _, addr := range []string{"a.example", long, "10.0.0.1:443", ":443", "a.example:22"} {
+		_, err := d.DialContext(t.Context(), "tcp", addr)
+		say("dial "+clip(addr), err)
+	}
+	_, err = d.DialContext(t.Context(), long, "10.0.0.1:443")
+	say("dial by another network", err)
+	say("socket", d.judgeSocket(long))
+	for _, from := range []string{"https://a.example/", "http://a.example/"} {
+		for _, to := range []string{"http://a.example", "//10.0.0.1", "%zz:", "https://a.example/x", ""} {
+			_, err := NextHop(d, from, to)
+			say(fmt.Sprintf("from %s to %q", from, to), err)
+		}
+	}
+	d.cfg.HostAddrs = func() ([]netip.Addr, error) { return nil, errors.New("unknown") }
+	say("own addresses unknown", d.judgeSocket("8.8.8.8:443"))
+	_, err = d.DialContext(t.Context(), "tcp", "8.8.8.8:443")
+	say("own addresses unknown", err)
+	_, err = inOrder(t.Context(), nil, nil)
+	say("nothing to try", err)
+	say("budget", &BudgetError{netip.MustParsePrefix("9.9.9.9/32"), 1499 * time.Millisecond})
+	_, err = NewDialer(Config{Timeout: -1, MaxRedirects: 11, Own: make([]netip.AddrPort, 1), OwnNames: make([]Authority, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
+	say("config", err)
+	_, err = NewBudget(BudgetConfig{BaseBackoff: -1, Jitter: 2, PerMinute: -1, MaxBackoff: 1, DeadInterval: time.Nanosecond})
+	say("budget config", err)
+	goldentest.Equal(t, "testdata/errors.txt", out.String())
+}
+
+// The addresses of this host are those of its interfaces, spelled as they are compared.
+func TestInterfaceAddrs(t *testing.T) {
+	got, err := interfaceAddrs()
+	require.NoError(t, err)
+	list, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	require.Len(t, got, len(list))
+	for i, a := range list {
+		assert.Equal(t, a.(*net.IPNet).IP.String(), got[i].String())
+	}
+}
