@@ -106,10 +106,9 @@ type Result struct {
 	Err error
 }
 
-// Connected begins a connection.
+// Connected begins a connection, after the one before was lost.
 func (f *Feed) Connected(now time.Time) Result {
-	f.number, f.open, f.page, f.walk, f.recheckAt = 0, false, "", nil, time.Time{}
-	f.events, f.gaps = 0, 0
+	f.number, f.open, f.events, f.gaps = 0, false, 0, 0
 	f.live = f.next()
 	f.wait(now)
 	return Result{Send: []wire.Request{f.req(f.live, filters.Live(f.filter))}}
