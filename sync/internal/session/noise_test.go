@@ -1,0 +1,394 @@
+package session
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// noise is a relay that answers anything with anything: what it says fits to what it is
+// asked, and to nothing that it said before. It shows what becomes of each answer in states
+// that no relay with a mind leads to.
+type noise struct {
+	t    *testing.T
+	rng  *rand.Rand
+	s    *Session
+	now  time.Time
+	next int
+	all  []string
+
+	open    map[string]wire.Request
+	loads   []LoadSet
+	missing []Missing
+	signs   bool
+	batches map[plan.BatchID]bool
+	lives   []plan.LiveID
+	ended   map[plan.Result]int
+	learned map[learned.Kind]int
+}
+
+// phrases are what relays say when they refuse something.
+var noisePhrases = []string{
+	"rate-limited: slow down", "auth-required: who are you?", "restricted: not you", "bad req: too many filters",
+	"too many tag values", "bad req: filter item too large", "invalid: no", "error: shutting down",
+	"blocked: an author must be specified to get their kind:1 notes", "error: too many concurrent REQs", "closed: lost",
+	"ERROR: bad msg: negentropy disabled", "unsupported: no", "blocked: too many query results", "hello", "too many ids",
+}
+
+func newNoise(t *testing.T, seed uint64) *noise {
+	rng := rand.New(rand.NewPCG(seed, 21))
+	c := defaults()
+	c.Historic, c.Reconciling, c.PageLimit = 1+rng.IntN(8), 1+rng.IntN(3), 4+rng.IntN(12)
+	c.PageSize, c.MaxPage, c.IDChunk = []int{0, 0, 7, 50}[rng.IntN(4)], 15+rng.IntN(60), 1+rng.IntN(30)
+	c.NegIDs, c.NegRounds, c.MaxStrikes = 1+rng.IntN(60), 1+rng.IntN(6), 1+rng.IntN(5)
+	c.Auth, c.Terms = rng.IntN(2) == 0, noiseTerms(rng)
+	return &noise{
+		t: t, rng: rng, s: New(c), now: start, open: make(map[string]wire.Request), batches: make(map[plan.BatchID]bool),
+		ended: make(map[plan.Result]int), learned: make(map[learned.Kind]int),
+	}
+}
+
+func noiseTerms(rng *rand.Rand) Terms {
+	maybe := func(n int) int { return rng.IntN(2) * rng.IntN(n) }
+	return Terms{
+		NoNegentropy: rng.IntN(3) == 0, NeedsKinds: rng.IntN(4) == 0, MaxValues: maybe(40), MaxFilters: 1 + rng.IntN(12),
+		MaxMessage: 600 << rng.IntN(6), MaxSubscriptions: maybe(14), NegentropyMax: maybe(30),
+	}
+}
+
+// values are of the kinds that filters have: ids, addresses, and others.
+func (n *noise) values(most int) (out []string) {
+	from, kind := n.rng.IntN(60), n.rng.IntN(4)
+	for i := range 1 + n.rng.IntN(most) {
+		id := eventID(from + i).String()
+		out = append(out, []string{id, id, "30617:" + id + ":x", fmt.Sprint("v", from+i)}[kind])
+	}
+	return out
+}
+
+func (n *noise) filter() (f nostr.Filter) {
+	most := []int{2, 6, 60}[n.rng.IntN(3)]
+	switch n.rng.IntN(8) {
+	case 0:
+		f.Kinds = []int{filters.KindAnnouncement, filters.KindState}
+	case 1:
+		f.Kinds = []int{filters.KindDeletion}
+		for i := range 1 + n.rng.IntN(most) {
+			f.Authors = append(f.Authors, eventID(i).String())
+		}
+	case 2:
+		for i := range 1 + n.rng.IntN(most) {
+			f.IDs = append(f.IDs, eventID(i).String())
+		}
+	default:
+		f.Tags = nostr.TagMap{[]string{"a", "A", "e", "E", "q", "d"}[n.rng.IntN(6)]: n.values(most)}
+		if n.rng.IntN(3) == 0 {
+			f.Kinds = []int{filters.KindAnnouncement, filters.KindState, 1111}
+		}
+	}
+	return f
+}
+
+func (n *noise) fetch() {
+	n.next++
+	b := plan.Batch{ID: plan.BatchID(n.next), Deadline: n.now.Add(time.Duration(1+n.rng.IntN(1800)) * time.Second)}
+	b.Kind = []plan.Kind{plan.History, plan.History, plan.DailyHistory, plan.Recent, plan.Deletions, plan.Audit}[n.rng.IntN(6)]
+	for range n.rng.IntN(4) {
+		q := plan.Query{Filter: n.filter(), NoNegentropy: n.rng.IntN(6) == 0}
+		since := nostr.Timestamp(start.Unix() - int64(n.rng.IntN(2000)))
+		if b.Kind == plan.Recent || b.Kind == plan.Audit {
+			q.Filter.Since = &since
+		} else if n.rng.IntN(6) == 0 {
+			q.Until = start.Unix() - int64(n.rng.IntN(1000))
+		}
+		if b.Kind == plan.Audit {
+			until := since + 3600
+			q.Filter.Until = &until
+		}
+		b.Queries = append(b.Queries, q)
+	}
+	n.batches[b.ID] = true
+	n.do("fetch", n.s.Fetch(n.now, b))
+}
+
+// event makes one that answers a filter, mostly.
+func (n *noise) event(f nostr.Filter) *nostr.Event {
+	ev := event(n.rng.IntN(200), time.Duration(n.rng.IntN(1500)-1400)*time.Second, "")
+	if n.rng.IntN(3) == 0 { // in the same second as others
+		ev.CreatedAt -= ev.CreatedAt % 300
+	}
+	if f.Until != nil && n.rng.IntN(8) > 0 {
+		ev.CreatedAt = min(ev.CreatedAt, *f.Until)
+	}
+	if f.Since != nil && n.rng.IntN(8) > 0 {
+		ev.CreatedAt = max(ev.CreatedAt, *f.Since)
+	}
+	pick := func(list []string) string { return list[n.rng.IntN(len(list))] }
+	if len(f.IDs) > 0 {
+		ev.ID = pick(f.IDs)
+	}
+	if len(f.Authors) > 0 {
+		ev.PubKey = pick(f.Authors)
+	}
+	if len(f.Kinds) > 0 {
+		ev.Kind = f.Kinds[n.rng.IntN(len(f.Kinds))]
+	}
+	for tag, list := range f.Tags {
+		if n.rng.IntN(15) == 0 {
+			tag = "x"
+		}
+		ev.Tags = nostr.Tags{{tag, pick(list)}}
+	}
+	switch n.rng.IntN(60) {
+	case 0:
+		ev.Kind++
+	case 1:
+		ev.ID = "no id"
+	case 2:
+		ev.Tags = nil
+	}
+	return ev
+}
+
+// answer says something to a request that is open, or was.
+func (n *noise) answer() {
+	subs := append(slices.Sorted(maps.Keys(n.open)), "r1", "l2", "n3", "made up", "")
+	sub := subs[n.rng.IntN(len(subs)-4*n.rng.IntN(2))]
+	r := n.open[sub]
+	f := nostr.Filter{}
+	if len(r.Filters) > 0 {
+		f = r.Filters[n.rng.IntN(len(r.Filters))]
+	}
+	kind := n.rng.IntN(20)
+	if r.Type == wire.TypeNegOpen && kind < 15 {
+		kind = 17 + n.rng.IntN(5)/4
+	}
+	switch {
+	case kind < 9:
+		for range 1 + n.rng.IntN(3)*n.rng.IntN(12) {
+			n.receive(eventMsg(sub, n.event(f)))
+		}
+		if n.rng.IntN(3) > 0 {
+			break
+		}
+		fallthrough
+	case kind < 14:
+		n.receive(wire.Message{Type: wire.TypeEOSE, Sub: sub, Hint: wire.Hint(max(0, n.rng.IntN(8)-5))})
+	case kind < 16:
+		delete(n.open, sub)
+		n.receive(closed(sub, n.phrase()))
+	case kind < 17:
+		n.receive(notice(n.phrase()))
+	case kind < 18:
+		n.negReply(sub, r)
+	default:
+		delete(n.open, sub)
+		n.receive(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: n.phrase(), Max: n.rng.IntN(3) * n.rng.IntN(20)})
+	}
+}
+
+func (n *noise) negReply(sub string, r wire.Request) {
+	reply := []byte{0x61, 0, 0, byte(n.rng.IntN(4))}
+	if r.Payload != nil && n.rng.IntN(8) > 0 {
+		var err error
+		reply, err = negentropy.Answer(n.set(), r.Payload, []int{200, 4096}[n.rng.IntN(2)])
+		require.NoError(n.t, err)
+	}
+	n.receive(wire.Message{Type: wire.TypeNegMsg, Sub: sub, Payload: reply})
+}
+
+func (n *noise) set() *negentropy.Set {
+	var events []*nostr.Event
+	times := 1 + n.rng.IntN(2000)
+	for i := range []int{3, 20, 50, 150}[n.rng.IntN(4)] {
+		if n.rng.IntN(4) > 0 {
+			events = append(events, event(i, -time.Duration(i*7919%times)*time.Second, ""))
+		}
+	}
+	return setOf(events...)
+}
+
+func (n *noise) phrase() string { return noisePhrases[n.rng.IntN(len(noisePhrases))] }
+
+func (n *noise) receive(m wire.Message) {
+	n.do(fmt.Sprint("receive ", m.Type, m.Sub, m.Text), n.s.Receive(n.now, m))
+}
+
+// ours is what our side does, and what it answers.
+func (n *noise) ours() {
+	switch n.rng.IntN(14) {
+	case 0, 1:
+		n.next++
+		fs := make([]nostr.Filter, 1+n.rng.IntN(6))
+		for i := range fs {
+			fs[i] = filters.Live(n.filter())
+		}
+		n.lives = append(n.lives, plan.LiveID(n.next))
+		n.do("follow", n.s.Follow(n.now, plan.LiveID(n.next), fs))
+	case 2:
+		if len(n.lives) > 0 {
+			n.do("unfollow", n.s.Unfollow(n.now, n.lives[n.rng.IntN(len(n.lives))]))
+		}
+	case 3:
+		n.do("abandon", n.s.Abandon(n.now, plan.BatchID(n.rng.IntN(n.next+1))))
+	case 4:
+		n.do("forged", n.s.Forged(n.now, "bad signature"))
+	case 5:
+		n.s.Excuse(time.Duration(n.rng.IntN(5)) * time.Second)
+	case 6:
+		aside := slices.SortedFunc(maps.Keys(n.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
+		n.s.SetTerms(noiseTerms(n.rng), aside[:n.rng.IntN(len(aside)+1)])
+	case 7:
+		if subs := slices.Sorted(maps.Keys(n.open)); len(subs) > 0 {
+			sub := subs[n.rng.IntN(len(subs))]
+			delete(n.open, sub)
+			n.do("unsent", n.s.Unsent(n.now, sub, 1<<9<<n.rng.IntN(7), "too large to be sent"))
+		}
+	case 8:
+		budget := func() Budget { return Budget{n.rng.IntN(60) - 10, n.rng.IntN(50), time.Second / 4} }
+		n.s.Afford(n.now, budget(), budget())
+	case 9:
+		n.s.Afford(n.now, Budget{}, Budget{})
+	case 10:
+		n.receive(wire.Message{Type: wire.TypeAuth, Text: "challenge"})
+	case 11:
+		n.receive(wire.Message{Type: wire.TypeOK, ID: eventID(7777), Accepted: n.rng.IntN(2) == 0, Text: "so be it"})
+	default:
+		n.do("tick", n.s.Tick(n.now))
+	}
+}
+
+// store answers what was asked of it, or of the key.
+func (n *noise) store() {
+	bad := n.rng.IntN(10) == 0
+	switch {
+	case n.signs && n.rng.IntN(3) > 0:
+		n.signs = false
+		if bad {
+			n.do("signed", n.s.Signed(n.now, nil, errors.New("no key")))
+			return
+		}
+		n.do("signed", n.s.Signed(n.now, event(7777, 0, ""), nil))
+	case len(n.loads) > 0:
+		a := n.loads[0]
+		n.loads = n.loads[1:]
+		switch {
+		case bad:
+			n.do("loaded", n.s.SetLoaded(n.now, a.Query, nil, errors.New("store failed")))
+		case n.rng.IntN(20) == 0:
+			n.do("loaded", n.s.SetLoaded(n.now, a.Query, nil, nil))
+		default:
+			n.do("loaded", n.s.SetLoaded(n.now, a.Query, n.set(), nil))
+		}
+	case len(n.missing) > 0:
+		a := n.missing[0]
+		n.missing = n.missing[1:]
+		if bad {
+			n.do("checked", n.s.Checked(n.now, a.Query, nil, errors.New("store failed")))
+			return
+		}
+		n.do("checked", n.s.Checked(n.now, a.Query, a.IDs[:n.rng.IntN(len(a.IDs)+1)], nil))
+	}
+}
+
+func (n *noise) input() {
+	n.now = n.now.Add([]time.Duration{0, 0, 0, 100 * time.Millisecond, 2 * time.Second, 9 * time.Second}[n.rng.IntN(6)])
+	switch k := n.rng.IntN(20); {
+	case k < 1:
+		n.fetch()
+	case k < 3:
+		n.ours()
+	case k < 7:
+		n.store()
+	case k < 8:
+		if at, ok := n.s.NextWake(); ok && at.After(n.now) {
+			n.now = at
+		}
+		n.do("tick", n.s.Tick(n.now))
+	default:
+		n.answer()
+	}
+}
+
+func (n *noise) do(what string, actions []Action) {
+	live, historic, waiting := n.s.Open()
+	wake, waits := n.s.NextWake()
+	n.all = append(n.all, fmt.Sprint(clock(n.now), what, live, historic, waiting, n.s.Progress(), n.s.Short(true), n.s.Short(false), waits, clock(wake)))
+	for _, a := range actions {
+		text, err := json.Marshal(a)
+		require.NoError(n.t, err)
+		n.all = append(n.all, fmt.Sprintf("%T %s", a, text))
+		n.perform(a)
+	}
+	if n.rng.IntN(10) == 0 {
+		n.all = append(n.all, fmt.Sprint(n.s.Cursors()))
+	}
+}
+
+func (n *noise) perform(a Action) {
+	switch a := a.(type) {
+	case Send:
+		switch r := a.Request; r.Type {
+		case wire.TypeReq, wire.TypeNegOpen:
+			require.NotEmpty(n.t, r.Filters)
+			require.NotContains(n.t, n.open, r.Sub)
+			n.open[r.Sub] = r
+		case wire.TypeNegSend:
+			o := n.open[r.Sub]
+			o.Payload = r.Payload
+			n.open[r.Sub] = o
+		case wire.TypeClose, wire.TypeNegClose:
+			delete(n.open, r.Sub)
+		}
+	case LoadSet:
+		n.loads = append(n.loads, a)
+	case Missing:
+		n.missing = append(n.missing, a)
+	case Authenticate:
+		n.signs = true
+	case Learned:
+		n.learned[a.Kind]++
+	case Done:
+		require.True(n.t, n.batches[a.Batch], "a batch ended twice")
+		delete(n.batches, a.Batch)
+		n.ended[a.Result]++
+	}
+}
+
+// Whatever a relay answers to whatever was asked, the session takes it as it did before.
+func TestNoise(t *testing.T) {
+	ended, news := make(map[plan.Result]int), make(map[learned.Kind]int)
+	sums := goldentest.NewSums(t, "testdata/noise.sum")
+	for seed := range uint64(30) {
+		n := newNoise(t, seed)
+		for range 700 {
+			n.input()
+		}
+		sums.Equal(t, fmt.Sprint(seed), n.all)
+		for r, c := range n.ended {
+			ended[r] += c
+		}
+		for k, c := range n.learned {
+			news[k] += c
+		}
+	}
+	t.Log(ended, news)
+	require.Subset(t, slices.Collect(maps.Keys(ended)), []plan.Result{plan.Complete, plan.Failed, plan.Refused})
+	require.Len(t, news, 7, "everything that there is to be learned")
+}
