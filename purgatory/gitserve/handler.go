@@ -34,6 +34,7 @@ type Handler struct {
 	fetches  lane
 	asks     lane    // what is here: a fetch or a push comes to nothing without that
 	staging  *places // for indexing what is staged
+	settling *places // of pushes that are done and wait for their events
 	ceiling  *ceiling
 	free     func(dir string) (uint64, error) // of the disk
 	ahead    int64                            // how far an answer may be ahead of its client, in bytes
@@ -82,6 +83,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
+	h.settling = newPlaces(cfg.MaxReaders, cfg.MaxReaders/2, cfg.MaxPerClient)
 	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.weighPulls, h.warn, h.beside
 	if d, ok := h.auth.(Displacer); ok {
 		h.ceiling.displaced = d.Displaced
@@ -266,7 +268,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w = &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case isPage:
-		h.page(ctx, w, r, ref)
+		h.page(ctx, w, v, r, ref)
 	case method == http.MethodGet:
 		h.answer(ctx, w, v, ref, h.asks, call{
 			dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
@@ -346,11 +348,7 @@ const listsRefs = "0014command=ls-refs"
 // slow to hear it keeps no place, unless it is very much, and the repository is done with
 // when git is.
 func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, way lane, c call, done func()) {
-	press := func() {}
-	if way.visits == v.of {
-		press = func() { way.visits.press(way.places, v.who) }
-	}
-	leave, err := way.places.enter(ctx, v.who, h.cfg.Wait, press)
+	leave, err := way.enter(ctx, v, h.cfg.Wait)
 	if err != nil {
 		busy(w)
 		return
@@ -435,7 +433,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	l.end()
 	body.close() // what it takes up is free while the client waits
 	if told {
-		h.settled(ctx, ref, sayAlive(out, req))
+		h.settled(ctx, v, ref, sayAlive(out, req))
 	}
 }
 

@@ -56,12 +56,19 @@ const (
 const stillHere = "0005\x02"
 
 // settled waits until it was seen to what a push has brought. alive is called again and again
-// meanwhile.
-func (h *Handler) settled(ctx context.Context, ref filters.RepoRef, alive func()) {
+// meanwhile. The push is done: it has left the place of its visit to others, who need that more,
+// and where too many wait already, by their shares, it is answered at once.
+func (h *Handler) settled(ctx context.Context, v *visit, ref filters.RepoRef, alive func()) {
 	s, ok := h.auth.(Settler)
 	if !ok {
 		return
 	}
+	leave, ok := h.settling.try(v.who)
+	if !ok {
+		return
+	}
+	defer leave()
+	v.leave()
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
 	done := make(chan error, 1)

@@ -80,12 +80,48 @@ func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 	require.NoError(t, <-pushed)
 }
 
+// Who waits for the events of a push that is done keeps nobody else from pushing, however many
+// wait; where too many do the answer comes at once.
+func TestWaitForEventsTakesNoPlace(t *testing.T) {
+	r := newRig(t, Config{MaxReaders: 4, MaxPerClient: 4, Wait: time.Second})
+	asked, served := make(chan struct{}, 4), make(chan struct{})
+	r.git.auth = settling{r.authority, func(ctx context.Context) error {
+		asked <- struct{}{}
+		<-served
+		return nil
+	}}
+	r.says(map[string]string{"refs/heads/a": r.tip, "refs/heads/b": r.tip, "refs/heads/c": r.tip, "refs/heads/d": r.tip})
+	var pushes []chan error
+	for _, branch := range []string{"a", "b", "c"} {
+		pushed := make(chan error, 1)
+		pushes = append(pushes, pushed)
+		go func() {
+			_, err := try(t, r.work, "push", "-q", r.repo(), "main:"+branch)
+			pushed <- err
+		}()
+		<-asked
+	}
+	here, kept, _ := r.git.pushes.visits.count()
+	require.Zero(t, here)
+	require.Zero(t, kept)
+	taken(t, r.git.settling, 3)
+	git(t, r.work, "push", "-q", r.repo(), "main:d")
+	require.Contains(t, r.has(t), "refs/heads/d")
+	require.Empty(t, asked)
+	close(served)
+	for _, pushed := range pushes {
+		require.NoError(t, <-pushed)
+	}
+	taken(t, r.git.settling, 0)
+}
+
 // Events that can't be stored keep nobody waiting for ever, and who waits hears that we are
 // there.
 func TestWaitForEventsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		h := &Handler{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		h := &Handler{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, settling: newPlaces(2, 1, 1)}
+		v := &visit{leave: func() {}}
 		var said bytes.Buffer
 		alive := sayAlive(&said, request{report: true, sideband: true})
 		settled := func(a Authority) time.Duration {
@@ -93,7 +129,7 @@ func TestWaitForEventsIsBounded(t *testing.T) {
 			log.Reset()
 			began := time.Now()
 			h.auth = a
-			h.settled(t.Context(), owner.Ref("x"), alive)
+			h.settled(t.Context(), v, owner.Ref("x"), alive)
 			return time.Since(began)
 		}
 		require.Zero(t, settled(&authority{}), "it can't say when")

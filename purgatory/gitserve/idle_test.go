@@ -36,6 +36,7 @@ func (r *Repositories) idle(t testing.TB) {
 func (h *Handler) idle(t testing.TB) {
 	t.Helper()
 	h.staging.idle(t)
+	h.settling.idle(t)
 	for _, l := range []lane{h.pushes, h.fetches, h.asks} {
 		l.places.idle(t)
 		l.visits.room.idle(t)

@@ -118,12 +118,28 @@ func WriteMissing(w http.ResponseWriter, root string) error {
 	return WritePage(w, http.StatusNotFound, missingPage, root)
 }
 
-// page is for who opens the address of a repository in a browser.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, r *http.Request, ref filters.RepoRef) {
-	refs, head, err := h.repos.shown(place(ref))
+// page is for who opens the address of a repository in a browser. What it says takes as much
+// reading as git does for who asks for the refs: it has a place for that as well.
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref filters.RepoRef) {
+	leave, err := h.asks.enter(ctx, v, h.cfg.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	p, err := h.describe(ctx, r, ref)
+	leave()
 	if err != nil {
 		h.fail(w, ref, missing(err))
 		return
+	}
+	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+}
+
+// describe finds out what the page of a repository shows.
+func (h *Handler) describe(ctx context.Context, r *http.Request, ref filters.RepoRef) (pageOf, error) {
+	refs, head, err := h.repos.shown(place(ref))
+	if err != nil {
+		return pageOf{}, err
 	}
 	owner := nip34.NPub(ref.Owner)
 	p := pageOf{
@@ -139,7 +155,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 		p.describe(about)
 	}
-	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+	return p, nil
 }
 
 // Origin is the address at which a client asks, without a path, as far as it can be told. Who

@@ -430,6 +430,15 @@ func newLane(cfg Config, most int, bytes int64) lane {
 	return lane{newVisits(cfg, bytes), newPlaces(most, 0, (most+1)/2)}
 }
 
+// enter takes a place for a visit, for which it waits for most at the most.
+func (l lane) enter(ctx context.Context, v *visit, most time.Duration) (leave func(), err error) {
+	press := func() {}
+	if l.visits == v.of {
+		press = func() { l.visits.press(l.places, v.who) }
+	}
+	return l.places.enter(ctx, v.who, most, press)
+}
+
 // busy sends a client away that has waited for too long.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "30")

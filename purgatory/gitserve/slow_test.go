@@ -428,6 +428,7 @@ func TestNoPlace(t *testing.T) {
 		for _, p := range []*places{r.git.asks.places, r.git.asks.visits.room} {
 			empty := fill(t, p)
 			again("GET", at+"info/refs?service="+service, "")
+			again("GET", strings.TrimSuffix(at, "/"), "") // the page takes as much reading
 			empty()
 		}
 		empty := fill(t, way.places)

@@ -65,7 +65,7 @@ func (h *Handler) stage(ctx context.Context, w http.ResponseWriter, p *upload) {
 	word := fmt.Sprintf("kept for %v, until the event comes", h.cfg.StageHold)
 	report(w, p.req, func() error {
 		if _, rest := p.parts(); len(rest) > 0 {
-			h.settled(ctx, p.ref, sayAlive(flusher{w, http.NewResponseController(w)}, p.req))
+			h.settled(ctx, p.visit, p.ref, sayAlive(flusher{w, http.NewResponseController(w)}, p.req))
 		}
 		return writeResults(w, p.req, results, word)
 	})

@@ -30,9 +30,10 @@ type visits struct {
 
 // visit is a request while it is here.
 type visit struct {
-	of  *visits
-	who party
-	end context.CancelCauseFunc
+	of    *visits
+	who   party
+	end   context.CancelCauseFunc
+	leave func() // gives its place back, and what of it is kept; may be called again
 
 	mu sync.Mutex
 	// guarded by mu
@@ -71,16 +72,19 @@ func (l *visits) arrive(ctx context.Context, who party, most time.Duration) (_ c
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	v := &visit{of: l, who: who, end: cancel}
-	l.mu.Lock()
-	l.here[v] = struct{}{}
-	l.mu.Unlock()
-	return ctx, v, func() {
-		cancel(nil)
+	v.leave = sync.OnceFunc(func() {
 		l.mu.Lock()
 		delete(l.here, v)
 		l.add(v, -v.kept)
 		l.mu.Unlock()
 		leave()
+	})
+	l.mu.Lock()
+	l.here[v] = struct{}{}
+	l.mu.Unlock()
+	return ctx, v, func() {
+		cancel(nil)
+		v.leave()
 	}, nil
 }
 
@@ -186,6 +190,9 @@ func (v *visit) keep(n int64) error {
 	l := v.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, here := l.here[v]; !here {
+		return nil
+	}
 	l.add(v, n)
 	v.mu.Lock()
 	v.kept += n
