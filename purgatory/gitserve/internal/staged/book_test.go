@@ -375,3 +375,27 @@ func TestWhoGivesWayIsTheOldestOfTheLargest(t *testing.T) {
 	require.Positive(t, displaced)
 	require.Positive(t, refused)
 }
+
+// What each event counts for, and how many may push for one, are numbers that who pushes meets.
+func TestNumbersOfTheBook(t *testing.T) {
+	limits := limit
+	limits.PerRepo = 3 * 65536
+	b := staged.New(limits)
+	g, err := b.Begin(alice, "a", []filters.EventID{event(1), event(2)})
+	require.NoError(t, err)
+	require.EqualValues(t, 2*65536, g.Bytes())
+	require.NoError(t, b.Charge(g, 2*65536+1))
+	require.EqualValues(t, 2*65536+1, g.Bytes())
+	_, err = b.Begin(alice, "b", []filters.EventID{event(1)})
+	require.ErrorIs(t, err, staged.ErrRepo, "a byte too much")
+	require.NoError(t, b.Charge(g, 0))
+	_, err = b.Begin(alice, "b", []filters.EventID{event(1)})
+	require.NoError(t, err)
+	b = staged.New(limit)
+	for i := range 8 {
+		_, err := b.Begin(bob, fmt.Sprint(i), []filters.EventID{event(1)})
+		require.NoError(t, err)
+	}
+	_, err = b.Begin(bob, "8", []filters.EventID{event(1)})
+	require.ErrorIs(t, err, staged.ErrEvent)
+}
