@@ -168,7 +168,24 @@ func (t faultyTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := t.f.step("readdir", name); err != nil {
 		return nil, err
 	}
-	return fs.ReadDir(t.FS, name)
+	entries, err := fs.ReadDir(t.FS, name)
+	for i, e := range entries {
+		entries[i] = faultyEntry{e, t.f}
+	}
+	return entries, err
+}
+
+// faultyEntry is one of a listing, of which it fails as well to find out what it is.
+type faultyEntry struct {
+	fs.DirEntry
+	f *faultyFolder
+}
+
+func (e faultyEntry) Info() (fs.FileInfo, error) {
+	if err := e.f.step("info", e.Name()); err != nil {
+		return nil, err
+	}
+	return e.DirEntry.Info()
 }
 
 func (t faultyTree) Stat(name string) (fs.FileInfo, error) {

@@ -521,12 +521,12 @@ func TestPackedPush(t *testing.T) {
 		require.NoError(t, errors.Join(err, z.Close()))
 		return out.String()
 	}
-	resp, text := r.do(t, "POST", at, pack(maxPackedPush+1), "Content-Encoding", "gzip")
+	resp, text := r.do(t, "POST", at, pack(8<<20+1), "Content-Encoding", "gzip")
 	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, text)
-	resp, text = r.do(t, "POST", at, pack(maxPackedPush), "Content-Encoding", "gzip")
+	resp, text = r.do(t, "POST", at, pack(8<<20), "Content-Encoding", "gzip")
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
 
-	packed := pack(maxPackedPush)
+	packed := pack(8 << 20)
 	q := httptest.NewRequest("POST", at, strings.NewReader(packed))
 	q.Header.Set("Content-Encoding", "gzip")
 	b, err := r.git.open(httptest.NewRecorder(), q, nil, 1<<30, maxPackedPush, time.Now().Add(time.Minute))

@@ -106,7 +106,7 @@ func TestReadLine(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, flush)
 			require.Equal(t, len(text), in.Len())
-		case !known || n <= 4 || n > maxLine:
+		case !known || n <= 4 || n > 65520:
 			require.ErrorIs(t, err, errRequest, "%q", head)
 			require.Equal(t, len(text), in.Len())
 		default:

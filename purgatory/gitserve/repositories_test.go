@@ -22,7 +22,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
+// TestMain has the folders of tests in memory, where there is such a place, as package
+// gitfetch has them.
 func TestMain(m *testing.M) {
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		_ = os.Setenv("TMPDIR", "/dev/shm") // else they are on the disk
+	}
 	if os.Getenv(envWaits) != "" {
 		maintainUntilKilled()
 	}

@@ -638,7 +638,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	t.Logf("%d uploads, %d folders, %d bytes", 30*each, len(lies(t, r.repos.dir)), r.repos.staging.book.Bytes())
 	require.Len(t, lies(t, r.repos.dir), 30*each)
 	require.Equal(t, before, files(t, r.dir()))
-	r.repos.staging.limit(staged.Limits{Hold: time.Millisecond, All: 1, PerRepo: 1, PerClient: 1}, r.git.cfg.Logger)
+	r.repos.staging.limit(staged.Limits{Hold: 1, All: 1, PerRepo: 1, PerClient: 1}, r.git.cfg.Logger) // the last came just now
 	require.Empty(t, lies(t, r.repos.dir))
 	require.Zero(t, r.repos.staging.book.Bytes())
 	require.Empty(t, r.has(t))
