@@ -54,6 +54,7 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 			require.Equal(t, 10*time.Second, l.visits.settle)
 			require.InDelta(t, 512, l.visits.fast, 0)
 		}
+		require.Equal(t, [3]int{9, 4, 3}, of(h.settling))
 		require.EqualValues(t, 64<<20, h.ahead)
 		h.Close()
 	}
@@ -260,7 +261,9 @@ func quoted(s string) string { return fmt.Sprintf("%q", fmt.Sprintf("%+q", s)) }
 func TestLogOfAPush(t *testing.T) {
 	var log strings.Builder
 	boom := errors.New("boom")
-	h := &Handler{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: untimed}))}}
+	h := &Handler{
+		cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: untimed}))}, settling: newPlaces(1, 1, 1),
+	}
 	h.auth = reporting{&authority{}, func(ctx context.Context) error {
 		require.NoError(t, ctx.Err(), "the client is gone, and what it pushed is here")
 		until, limited := ctx.Deadline()
@@ -275,7 +278,7 @@ func TestLogOfAPush(t *testing.T) {
 	h.pushed(ctx, owner.Ref("x"), nil)
 	for range 2 {
 		h.auth = settling{&authority{}, func(context.Context) error { return boom }}
-		h.settled(t.Context(), owner.Ref("x"), func() {})
+		h.settled(t.Context(), &visit{leave: func() {}}, owner.Ref("x"), func() {})
 	}
 	name := quoted(owner.Ref("x").String())
 	require.Equal(t, "level=ERROR msg=\"a push could not be reported\" repo="+name+" error=boom\n"+
