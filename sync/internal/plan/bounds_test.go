@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
@@ -89,4 +90,66 @@ func TestMarksEndWhenAsked(t *testing.T) {
 		break
 	}
 	require.Equal(t, 3, n)
+}
+
+// A request is filled up to the last byte that the relay takes, with a subscription id of 64.
+func TestRequestsAreFilled(t *testing.T) {
+	values := make([]string, 100)
+	for i := range values {
+		values[i] = "x"
+	}
+	f := nostr.Filter{Tags: nostr.TagMap{"e": values}}
+	for most := 200; most < 204; most++ {
+		reqs := squeeze([][]nostr.Filter{nil, {f}}, 1, Limits{MaxMessage: most, MaxFilters: 5})
+		require.Len(t, reqs[0], 1)
+		size := len(`["REQ","",]`) + 64 + filters.Size(reqs[0][0])
+		require.True(t, size <= most && size > most-len(`"x",`), "%d of %d bytes", size, most)
+	}
+	// What is worth less than its place is not cut off.
+	for values, ok := range map[int]bool{9: false, 10: true} {
+		_, _, cuts := cut(f, filters.Size(nostr.Filter{Tags: nostr.TagMap{"e": f.Tags["e"][:values]}}))
+		require.Equal(t, ok, cuts, values)
+	}
+}
+
+// Where a connection must end for each new one, an eighth of them may be on their way.
+func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
+	c := defaults()
+	c.MaxConnections = 16
+	p, us := newPlan(c), urls(t, 40)
+	for i, u := range us[:16] {
+		p.Step(start, full(ownedBy(i, "repo"), []filters.RelayURL{u}))
+		settle(p, start, u, connect(t, p, start, u))
+	}
+	for i, u := range us[16:] {
+		p.Step(start, full(ownedBy(16+i, "repo"), []filters.RelayURL{u}))
+	}
+	require.Zero(t, p.dialing)
+	effects := p.Step(start.Add(leastTenure), Tick{})
+	require.Len(t, only[Hangup](effects), 2)
+	require.Len(t, only[Dial](effects), 2)
+}
+
+// Others are asked for a thousand ids that a relay made up in an hour, and for no more.
+func TestUnservedIsBounded(t *testing.T) {
+	p, us := newPlan(defaults()), urls(t, 2)
+	p.Step(start, full(repoRef("one"), us))
+	for _, u := range us {
+		settle(p, start, u, connect(t, p, start, u))
+	}
+	ids := make([]filters.EventID, 1_001)
+	for i := range ids {
+		ids[i] = rootID(i)
+	}
+	dropped := func(at time.Duration, n int) int {
+		all := 0
+		for _, d := range only[Dropped](p.Step(start.Add(at), Unserved{Relay: us[0], IDs: ids[:n]})) {
+			all += d.Count
+		}
+		return all
+	}
+	require.Zero(t, dropped(0, 999))
+	require.Zero(t, dropped(0, 1))
+	require.Equal(t, 1, dropped(unservedTime-1, 1))
+	require.Equal(t, 1, dropped(unservedTime, 1_001))
 }
