@@ -153,3 +153,30 @@ func TestUnservedIsBounded(t *testing.T) {
 	require.Equal(t, 1, dropped(unservedTime-1, 1))
 	require.Equal(t, 1, dropped(unservedTime, 1_001))
 }
+
+// A part of the rotation that fails is asked about three times in a pass.
+func TestSweepsThatFail(t *testing.T) {
+	c := defaults()
+	c.MaxRoots = 1
+	p, u := newPlan(c), relayURL(t, "a")
+	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	now, asked := start, 0
+	effects := connect(t, p, now, u)
+	for range 100 {
+		var next []Effect
+		for _, b := range only[Start](effects) {
+			in := Done{Relay: u, Epoch: b.Epoch, Batch: b.Batch.ID}
+			if b.Batch.Kind == History && b.Batch.Items == 0 {
+				asked++
+				in.Result = Failed
+			}
+			next = append(next, p.Step(now, in)...)
+		}
+		if at, ok := p.NextWake(); len(next) == 0 && ok && at.Sub(start) < 20*time.Hour {
+			now = at
+			next = p.Step(now, Tick{})
+		}
+		effects = next
+	}
+	require.Equal(t, 3, asked)
+}
