@@ -342,3 +342,102 @@ func TestRelativesHaveASay(t *testing.T) {
 		require.ErrorContains(t, err, "announcements of others")
 	})
 }
+
+// What is being ended must not give way, nor a state or an announcement that a look goes by; what
+// data is coming for, or has come, is in use.
+func TestWhatMustNotGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 0).p
+		f := p.engine.fetches
+		ref := filters.RepoRef{Owner: filters.PubKey{4}, Identifier: "x"}
+		for _, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
+			e := ledger.Entry{ID: filters.EventID{byte(class)}, Class: class, Repos: []filters.RepoRef{ref}}
+			pull := class == ledger.PullRequest
+			require.False(t, p.isFixed(e) || p.isInUse(e))
+			p.pinned[e.ID] = 1
+			require.Equal(t, !pull, p.isFixed(e))
+			delete(p.pinned, e.ID)
+			p.ending[e.ID] = struct{}{}
+			require.True(t, p.isFixed(e))
+			delete(p.ending, e.ID)
+			pl := f.enter(ref)
+			require.Equal(t, !pull, p.isInUse(e))
+			f.leave(ref, pl)
+			require.False(t, p.isInUse(e))
+			p.pushed["x"] = map[filters.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
+			require.Equal(t, !pull, p.isInUse(e))
+			delete(p.pushed, "x")
+		}
+	})
+}
+
+// The engine looks up at the first of all that is due, in an hour if nothing is, and not at once
+// again.
+func TestNextWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 0).p
+		e, now := &p.engine, time.Now()
+		require.Equal(t, now.Add(time.Hour), e.nextWake(now))
+		for i, at := range []map[filters.RepoRef]retry{
+			{{Identifier: "x"}: {at: now.Add(50 * time.Minute)}}, {{Identifier: "x"}: {}}, {{Identifier: "x"}: {at: now.Add(2 * time.Hour)}},
+		} {
+			e.retries = at
+			require.Equal(t, now.Add([]time.Duration{50 * time.Minute, time.Hour, time.Hour}[i]), e.nextWake(now))
+		}
+		e.surveys.retries["x"] = retry{at: now.Add(40 * time.Minute)}
+		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now))
+		p.ledger.Put(ledger.Entry{
+			ID: filters.EventID{1}, Class: ledger.State, Repos: []filters.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
+		})
+		require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
+		for n := range p.cfg.MaxSettling {
+			require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
+			e.expiring[filters.EventID{byte(n)}] = true
+		}
+		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now), "all workers are at it")
+		clear(e.expiring)
+		for after, want := range map[time.Duration]time.Duration{
+			-time.Hour: 10 * time.Millisecond, 9 * time.Millisecond: 10 * time.Millisecond, 10 * time.Millisecond: 10 * time.Millisecond,
+			11 * time.Millisecond: 11 * time.Millisecond,
+		} {
+			e.surveys.retries["x"] = retry{at: now.Add(after)}
+			require.Equal(t, now.Add(want), e.nextWake(now), after)
+		}
+	})
+}
+
+// Of the requests for a repository that are under way, the first counts.
+func TestSinceOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newRationed(t, 0).p
+		f, now := p.engine.fetches, time.Now()
+		ref := filters.RepoRef{Identifier: "x"}
+		require.True(t, f.since(ref).IsZero())
+		require.False(t, f.uses(ref))
+		pl := f.enter(ref)
+		require.True(t, f.uses(ref))
+		require.True(t, f.since(ref).IsZero())
+		a := f.gathering(pl, question{})
+		b := f.gathering(pl, question{})
+		require.NotSame(t, a, b, "it is taken")
+		c := f.gathering(pl, question{several: true})
+		f.giveBack(pl, c)
+		require.Len(t, pl.all, 2, "it has nothing")
+		f.began(b, now.Add(2))
+		require.Equal(t, now.Add(2), f.since(ref))
+		f.began(a, now.Add(1))
+		require.Equal(t, now.Add(1), f.since(ref))
+		f.began(a, now.Add(3))
+		require.Equal(t, now.Add(2), f.since(ref))
+		f.began(a, time.Time{})
+		f.began(b, time.Time{})
+		require.True(t, f.since(ref).IsZero())
+		leave, free := f.take(ref)
+		require.True(t, free, "nobody fetches")
+		leave()
+		for _, g := range []*gathering{a, b} {
+			f.giveBack(pl, g)
+		}
+		require.Empty(t, pl.all)
+	})
+}

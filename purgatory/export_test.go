@@ -181,3 +181,14 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	_, out["release"] = p.releasePull(ctx, &repository{ref: ref, active: true, found: setOf([]nip34.ObjectID{pr.Tip})}, heldPull{e, pr})
 	return out
 }
+
+// OpenSeeded is Open with waits of lengths that are not at random.
+func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, seed uint64) (*Purgatory, error) {
+	p, err := open(ctx, relay, repos, git, store, cfg, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	p.seed = seed
+	p.engine = newEngine(p)
+	return p, p.engine.recall(ctx)
+}

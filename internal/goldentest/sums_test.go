@@ -3,6 +3,7 @@ package goldentest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,4 +26,8 @@ func TestSums(t *testing.T) {
 		require.Equal(t, i/partLines, differ(sum(lines[:i]), want))
 	}
 	require.Equal(t, 2, differ(want, sum(append(slices.Clone(lines), "more"))))
+	s := &Sums{golden: map[string]string{"one": strings.Join(want, " ")}}
+	require.True(t, s.Same("one", lines))
+	require.False(t, s.Same("one", lines[1:]))
+	require.False(t, s.Same("other", lines))
 }
