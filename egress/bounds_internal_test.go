@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,7 +209,7 @@ func TestErrorsAreSpelled(t *testing.T) {
 	say("dial by another network", err)
 	say("socket", d.judgeSocket(long))
 	for _, from := range []string{"https://a.example/", "http://a.example/"} {
-		for _, to := range []string{"http://a.example", "//10.0.0.1", "%zz:", "https://a.example/x", ""} {
+		for _, to := range []string{"http://a.example", "//10.0.0.1", "%zz:", "https://a.example/x", "https://1.2.3", ""} {
 			_, err := NextHop(d, from, to)
 			say(fmt.Sprintf("from %s to %q", from, to), err)
 		}
@@ -235,5 +237,70 @@ func TestInterfaceAddrs(t *testing.T) {
 	require.Len(t, got, len(list))
 	for i, a := range list {
 		assert.Equal(t, a.(*net.IPNet).IP.String(), got[i].String())
+	}
+}
+
+// An address is what somebody is given one of.
+func TestBudgetPrefix(t *testing.T) {
+	for addr, want := range map[string]string{
+		"9.9.9.9": "9.9.9.9/32", "::ffff:9.9.9.9": "9.9.9.9/32", "2606:4700:1:8000::1": "2606:4700:1::/48",
+		"2606:4700:1:ffff::1%eth0": "2606:4700:1::/48", "2606:4700:ffff::": "2606:4700:ffff::/48",
+	} {
+		assert.Equal(t, want, budgetPrefix(netip.MustParseAddr(addr)).String())
+	}
+}
+
+// An address is dead after a day of failures, not a moment sooner, and the time in which
+// nobody tried does not count where it was longer than any backoff.
+func TestDeathOfAnAddress(t *testing.T) {
+	b, err := NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+	require.NoError(t, err)
+	l, now := &b.ledger, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for after, dead := range map[time.Duration]bool{24*time.Hour - 1: false, 24 * time.Hour: true} {
+		assert.Equal(t, dead, l.dead(&account{failingSince: now, lastFailure: now.Add(after)}))
+		assert.False(t, l.dead(&account{failingSince: now, lastFailure: now.Add(after), shared: true}))
+	}
+	at := netip.MustParsePrefix("9.9.9.9/32")
+	for idle, since := range map[time.Duration]time.Duration{time.Hour: 0, time.Hour + 1: time.Hour + 1} {
+		l.accounts.set(accountKey{at, false}, &account{failures: 1, failingSince: now, lastFailure: now, next: now.Add(time.Minute)})
+		k, err := l.begin("a.example", at, nil, now.Add(time.Minute+idle))
+		require.NoError(t, err)
+		assert.Equal(t, now.Add(since), l.account(k.key).failingSince)
+		require.True(t, l.cancel(k))
+	}
+}
+
+// Where our network has no way to an address, nobody was attempted.
+func TestNoWayIsNoAttempt(t *testing.T) {
+	for _, why := range []error{syscall.ENETUNREACH, syscall.EAFNOSUPPORT, syscall.EADDRNOTAVAIL} {
+		d, err := NewDialer(Config{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+		require.NoError(t, err)
+		SetSocket(d, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
+			return nil, errors.Join(judge(to.String()), why)
+		})
+		for range 10 {
+			_, err := d.DialContext(t.Context(), "tcp", "9.9.9.9:443")
+			require.ErrorIs(t, err, why)
+			require.NotErrorIs(t, err, ErrBudget)
+		}
+		require.Empty(t, d.Budget().ledger.open)
+	}
+}
+
+// A listener on all addresses is one at each of this host's, and at no others.
+func TestOwnListenersEverywhere(t *testing.T) {
+	d, err := NewDialer(Config{
+		Own:       []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("9.9.9.9:8081")},
+		HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
+		Allow:     []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	})
+	require.NoError(t, err)
+	for addr, own := range map[string]bool{
+		"8.8.8.8:8080": false, "8.8.4.4:8080": true, "8.8.4.4:8082": false, "127.0.0.1:8080": true, "[::1]:8080": true,
+		"9.9.9.9:8081": true, "9.9.9.9:8080": false, "8.8.4.4:8081": false, "127.0.0.1:8081": false,
+	} {
+		err := d.judgeSocket(addr)
+		assert.Equal(t, own, errors.Is(err, ErrOwn), addr)
+		assert.Equal(t, own, err != nil, addr)
 	}
 }
