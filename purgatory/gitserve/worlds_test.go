@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +99,114 @@ func TestWorldsOfPlaces(t *testing.T) {
 		p.idle(t)
 		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
 	}
+}
+
+// In drawn worlds of requests whose clients are slow, wait for their turn or have sent much, who
+// has to leave when others come, press or send is what it was before. No two are as fast as one
+// another, which would leave it to chance.
+func TestWorldsOfVisits(t *testing.T) {
+	sums := goldentest.NewSums(t, "testdata/visits.sum")
+	left := 0
+	for seed := range uint64(40) {
+		var lines []string
+		synctest.Test(t, func(t *testing.T) { lines = visitors(t, rand.New(rand.NewPCG(seed, 13))) })
+		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
+		for _, line := range lines {
+			if strings.HasPrefix(line, "left ") {
+				left++
+			}
+		}
+	}
+	t.Log(left, "had to leave")
+	require.Greater(t, left, 1000)
+}
+
+func visitors(t *testing.T, rng *rand.Rand) (lines []string) {
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	cfg := Config{MaxReaders: 4 + rng.IntN(30), MaxPerClient: 1 + rng.IntN(3), MinRate: 4, RateWindow: 100 * time.Second}
+	l := newVisits(cfg, int64(500+rng.IntN(2000)))
+	runs := newPlaces(1+rng.IntN(6), 0, 2)
+	draw := func() party {
+		n := rng.IntN(12)
+		w := party{owner: fmt.Sprint("o", rng.IntN(5)), repo: fmt.Sprint("r", rng.IntN(9))}
+		if n > 0 {
+			w.client, w.network = fmt.Sprint("c", n), fmt.Sprint("n", n/3)
+		}
+		return w
+	}
+	type one struct {
+		*visit
+		name   int
+		depart []func()
+		why    error
+	}
+	var here []*one
+	for i := range 400 {
+		now := time.Now()
+		switch n := rng.IntN(12); {
+		case n < 6:
+			who := draw()
+			leave, ok := l.room.try(who)
+			if !ok {
+				break
+			}
+			v := &one{name: i, depart: []func(){leave}}
+			v.visit = &visit{of: l, who: who, end: func(why error) { v.why = why }}
+			l.here[v.visit] = struct{}{}
+			if run, ok := runs.try(who); ok {
+				v.depart = append(v.depart, run)
+			}
+			here = append(here, v)
+		case n < 8 && len(here) > 0:
+			v := here[rng.IntN(len(here))]
+			n := rng.Int64N(400)
+			err := v.keep(n)
+			say("keep %d of %v: %v", n, v.who, err)
+		case n < 10:
+			who := draw()
+			_, wait := l.room.ask(who)
+			l.admit(who)
+			say("admit %v", who)
+			if wait != nil {
+				l.room.withdraw(wait)
+			} else {
+				l.room.leaving(who)()
+			}
+		default:
+			who := draw()
+			l.press(runs, who)
+			say("press %v", who)
+		}
+		if rng.IntN(4) == 0 {
+			time.Sleep(time.Duration(rng.IntN(11)) * time.Second)
+		}
+		here = slices.DeleteFunc(here, func(v *one) bool {
+			if v.left == nil || rng.IntN(3) == 0 {
+				return false
+			}
+			say("left %d: %v, %v", v.name, v.left, v.why)
+			l.mu.Lock()
+			delete(l.here, v.visit)
+			l.add(v.visit, -v.kept)
+			l.mu.Unlock()
+			for _, leave := range v.depart {
+				leave()
+			}
+			return true
+		})
+		for n, at := range rng.Perm(len(here)) { // what they look like next
+			v := here[at]
+			v.began, v.moved, v.waited = time.Now(), int64(1+n*97), time.Duration(5+rng.IntN(15))*time.Second
+			v.moved = int64(float64(1+n*1000/(1+len(here))) * v.waited.Seconds())
+			v.stalled, v.queued, v.limit = rng.IntN(2) == 0, rng.IntN(3) == 0, nil
+			if rng.IntN(5) > 0 || v.queued { // it is waited for
+				v.limit = func(time.Time) error { return nil }
+			}
+		}
+		count, kept, shed := l.count()
+		say("%d, %d, %d, %v ago", count, kept, shed, now.Sub(l.last))
+	}
+	return lines
 }
 
 // However an answer is written, kept and heard, nothing of it is lost or comes twice, and no
