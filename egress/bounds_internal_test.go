@@ -304,3 +304,21 @@ func TestOwnListenersEverywhere(t *testing.T) {
 		assert.Equal(t, own, err != nil, addr)
 	}
 }
+
+// That there was no budget for an address is said only where nothing else was tried.
+func TestRefusalsAreSaidLast(t *testing.T) {
+	budget, broken := &BudgetError{}, errors.New("broken")
+	addrs := []netip.Addr{netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("9.9.9.8"), netip.MustParseAddr("9.9.9.7")}
+	for _, row := range []struct{ errs, want []error }{
+		{[]error{budget, broken, budget}, []error{broken}},
+		{[]error{budget, budget, budget}, []error{budget, budget, budget}},
+		{[]error{broken, ErrAddress, broken}, []error{broken, ErrAddress}},
+	} {
+		n := 0
+		_, err := inOrder(t.Context(), addrs, func(context.Context, netip.Addr) (net.Conn, error) {
+			n++
+			return nil, row.errs[n-1]
+		})
+		assert.Equal(t, errors.Join(row.want...), err)
+	}
+}

@@ -33,6 +33,7 @@ func TestParseURLCanonical(t *testing.T) {
 		{"wss://relay.example.com//a", "wss://relay.example.com//a"},
 		{"wss://relay.example.com/./a/../b/.", "wss://relay.example.com/b"},
 		{"wss://relay.example.com/../../a", "wss://relay.example.com/a"},
+		{"wss://relay.example.com/a/b/../c", "wss://relay.example.com/a/c"},
 		{"wss://relay.example.com/a/..", "wss://relay.example.com"},
 		{"wss://relay.example.com/a/%2e%2E/b", "wss://relay.example.com/b"},
 		{"wss://relay.example.com/AZaz09-._~@%40", "wss://relay.example.com/AZaz09-._~@%40"},
