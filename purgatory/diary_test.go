@@ -74,7 +74,7 @@ type drawnLife struct {
 	rng    *rand.Rand
 	seed   uint64
 	events []*nostrEvent
-	fails  string // what git fails at next
+	fails  string // what git fails at next; guarded by diary.mu
 }
 
 func (l *drawnLife) open() {
@@ -225,7 +225,10 @@ func (l *drawnLife) step() {
 			l.p.Arrived(v)
 		}
 	case 12:
-		l.fails = l.one("create", "lock", "remove", "quarantine", "probe", "missing", "promote", "share", "refs", "align", "tidy", "depart", "weigh")
+		what := l.one("create", "lock", "remove", "quarantine", "probe", "missing", "promote", "share", "refs", "align", "tidy", "depart", "weigh")
+		l.diary.mu.Lock()
+		l.fails = what
+		l.diary.mu.Unlock()
 	case 13:
 		if rng.IntN(3) == 0 {
 			done, err := l.p.Maintain(l.t.Context(), repoOf(alice))
@@ -299,10 +302,9 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 			}
 			return nil
 		}
-		var mu sync.Mutex
 		l.git.FailWith(func(op string) error {
-			mu.Lock()
-			defer mu.Unlock()
+			l.diary.mu.Lock()
+			defer l.diary.mu.Unlock()
 			if l.fails != op {
 				return nil
 			}
