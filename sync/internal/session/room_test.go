@@ -162,3 +162,17 @@ func TestNoRoomForOneMore(t *testing.T) {
 		}
 	}
 }
+
+// What is to be closed may wait for a subscription that is being tried: the trial needs no
+// room for that.
+func TestTrialOfWhatReplaces(t *testing.T) {
+	c := defaults()
+	c.Terms.MaxSubscriptions = 1
+	s := New(c)
+	old := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("old"))}))
+	s.Receive(start, eose(old.Sub))
+	refused := sent(t, s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("new"))}))
+	assert.Empty(t, s.Unfollow(start, 1), "it is closed when what replaces it stands")
+	probe := sent(t, s.Receive(start, closed(refused.Sub, "invalid: no")))
+	assert.Equal(t, "p", probe.Sub[:1])
+}
