@@ -210,6 +210,27 @@ func TestReadingAhead(t *testing.T) {
 	})
 }
 
+// What waits for an allowance is known as soon as the session is told anything.
+func TestWhatHistoryWaitsForIsKnown(t *testing.T) {
+	for name, tell := range map[string]func(c *conn){
+		"message": func(c *conn) { c.take(wire.Message{Type: wire.TypeNotice}) },
+		"command": func(c *conn) {
+			c.mailbox.put(func(*session.Session, time.Time) []session.Action { return nil })
+			time.AfterFunc(time.Second, c.hangup)
+			c.converse(nil, nil)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := madeConn(t, Config{})
+			w := c.stats.work
+			w.reserve(true, true) // of an earlier connection
+			tell(c)
+			require.False(t, w.foreignWaits, name)
+			require.False(t, w.oursWaits, name)
+		})
+	}
+}
+
 // informed is a connection that learns after a while what its relay says of itself.
 type informed struct {
 	Conn

@@ -149,9 +149,6 @@ func (b *badCopies) has(k copyKey) bool {
 func (b *badCopies) without(ids []filters.EventID) []filters.EventID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.sigs) == 0 {
-		return ids
-	}
 	return slices.DeleteFunc(ids, func(id filters.EventID) bool {
 		_, bad := b.sigs[id]
 		return bad

@@ -176,3 +176,29 @@ func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
 	}
 	require.Len(t, f.take().unheld, 10)
 }
+
+// In one window so many authors are told, each once; who has been told lately is not told
+// again until others have come that there was no room to remember besides.
+func TestFeedOfAuthors(t *testing.T) {
+	f := newFeed(newIndex(&twinStore{}, listsByName), 10, 3)
+	tells := func(authors ...int) (told []int) {
+		for _, a := range authors {
+			f.stored(testEvent(a, filters.KindIssue, a, 1))
+		}
+		for _, a := range f.take().authors {
+			for n := range 10 {
+				if a == testKey(n) {
+					told = append(told, n)
+				}
+			}
+		}
+		return told
+	}
+	require.Equal(t, []int{1, 2, 3}, tells(1, 1, 2, 3, 4))
+	require.Empty(t, tells(1, 2, 3))
+	require.Equal(t, []int{4, 1}, tells(4, 1))
+	require.Equal(t, []int{5}, tells(5, 4, 1))
+	require.Equal(t, []int{6, 5}, tells(6, 5))
+	f.stored(&nostr.Event{PubKey: "nobody", Kind: filters.KindIssue})
+	require.False(t, f.pending())
+}

@@ -359,6 +359,41 @@ func TestNextWake(t *testing.T) {
 	})
 }
 
+// refusing is a Transport that gives no connection.
+type refusing struct{ err error }
+
+// Dial implements [Transport].
+func (r refusing) Dial(context.Context, filters.RelayURL) (Conn, error) { return nil, r.err }
+
+// A relay that was not dialed is tried again when it is its time, or when the Transport says,
+// if that is later.
+func TestWhenWhatWasNotDialedIsTriedAgain(t *testing.T) {
+	for err, asks := range map[error]time.Duration{
+		ErrNotDialed: 0, retryLater(0): 0, retryLater(1): 1, retryLater(time.Hour): time.Hour, retryLater(2 * time.Hour): 2 * time.Hour,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := madeLoop(t, &twinStore{}, Config{})
+			l.m.transport = refusing{fmt.Errorf("dialing: %w", err)}
+			u := testURL(t, "wss://a.example")
+			l.step(t.Context(), plan.Bootstrap{Relay: u})
+			synctest.Wait()
+			for _, msg := range l.m.inbox.take() {
+				l.handle(t.Context(), msg)
+			}
+			require.Empty(t, l.conns)
+			require.EqualValues(t, 1, l.m.counters.dropped["not_dialed"])
+			want := latest(l.m.health.NextAttempt(u), time.Now().Add(asks))
+			got := l.plan.Status()[0].RetryAt
+			if asks >= time.Hour {
+				require.Equal(t, want, got)
+			} else { // the plan does not come back at once
+				require.False(t, got.Before(want))
+				require.Less(t, time.Until(got), 12*time.Minute)
+			}
+		})
+	}
+}
+
 // That a relay goes on bringing what nobody else had is noted once an hour.
 func TestUsefulOnceAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

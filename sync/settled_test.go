@@ -33,10 +33,10 @@ func TestSettledWhenIdle(t *testing.T) {
 		read := &conn{}
 		read.ahead.add(wire.Message{})
 		l.conns[filters.RelayURL{}] = read
-		j := &job{}
-		require.True(t, l.m.ingest.enter(j))
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
+		j := &job{}
+		require.True(t, l.m.ingest.enter(j))
 		read.ahead.take(wire.Message{})
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something is in the pipeline")

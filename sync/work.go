@@ -200,13 +200,10 @@ func (w *work) take(ctx context.Context, size int64, of lane, live bool) (cost i
 		if wait == 0 {
 			return cost, from, nil
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-w.freed:
-			timer.Stop()
 		case <-ctx.Done():
-			timer.Stop()
 			return 0, of, context.Cause(ctx)
 		}
 	}
