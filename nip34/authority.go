@@ -249,31 +249,114 @@ func (f *Family) say(a *Authority, who filters.PubKey) (Say, filters.PubKey) {
 	return Unanswered, filters.PubKey{}
 }
 
-// Maintains reports whether somebody has a say in the view of at least one of the owners.
+// Maintains reports whether somebody has a say in the view of at least one of the owners, as
+// [Family.Speakers] says.
 func (f *Family) Maintains(author filters.PubKey, owners []filters.PubKey) bool {
-	own := f.by[author]
-	if own == nil && !f.rule.OneSided || own != nil && !own.HasSay() && len(own.Leads) == 0 {
+	if !f.Knows(author) {
 		return false
 	}
-	roots := make(map[filters.PubKey]struct{})
+	_, has := f.Speakers(owners)[author]
+	return has
+}
+
+// Speakers returns who has a say in the view of at least one of the owners. Who is left out of
+// a view since more than [MaxMaintainers] have a say there is among them.
+func (f *Family) Speakers(owners []filters.PubKey) map[filters.PubKey]struct{} {
+	say, _ := f.speakers(owners)
+	return say
+}
+
+// rootsAtOnce is how many views are walked together: as many as a word has bits.
+const rootsAtOnce = 64
+
+// speakers also returns how many listings were followed. Of views that begin with somebody
+// who has a say in one that was walked, nothing new is to be learned.
+func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struct{}, steps int) {
+	say = make(map[filters.PubKey]struct{})
+	var roots []filters.PubKey
+	begun := make(map[filters.PubKey]struct{})
 	for _, owner := range owners {
-		if way, end := f.walk(owner); end == Found {
-			roots[way[len(way)-1]] = struct{}{}
+		way, end := f.walk(owner)
+		if end != Found {
+			continue
+		}
+		root := way[len(way)-1]
+		if _, again := begun[root]; !again {
+			begun[root] = struct{}{}
+			roots = append(roots, root)
 		}
 	}
-	if _, is := roots[author]; is {
-		return true
+	for len(roots) > 0 {
+		var some []filters.PubKey
+		for ; len(roots) > 0 && len(some) < rootsAtOnce; roots = roots[1:] {
+			if _, has := say[roots[0]]; !has {
+				some = append(some, roots[0])
+			}
+		}
+		steps += f.confirmAll(some, say)
 	}
-	if len(f.listing[author]) == 0 {
-		return false // nobody lists them
+	return say, steps
+}
+
+// voice is what is known of somebody in some views, a bit for each: where they have a say,
+// are listed by somebody who has, and list somebody who has.
+type voice struct{ says, listed, lists, news uint64 }
+
+// confirmAll adds to say who has one in some views, by their roots.
+func (f *Family) confirmAll(roots []filters.PubKey, say map[filters.PubKey]struct{}) (steps int) {
+	voices := make(map[filters.PubKey]*voice)
+	of := func(who filters.PubKey) *voice {
+		v := voices[who]
+		if v == nil {
+			v = new(voice)
+			voices[who] = v
+		}
+		return v
 	}
-	for root := range roots {
-		a := new(Authority)
-		if f.confirm(a, root); a.Has(author) {
-			return true
+	var queue []filters.PubKey
+	speaks := func(who filters.PubKey, v *voice, in uint64) {
+		if v.news == 0 {
+			queue = append(queue, who)
+		}
+		v.says |= in
+		v.news |= in
+		say[who] = struct{}{}
+	}
+	may := func(who filters.PubKey) bool {
+		own := f.by[who]
+		return own == nil && f.rule.OneSided || own != nil && own.HasSay()
+	}
+	for i, root := range roots {
+		speaks(root, of(root), 1<<i)
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
+		by := queue[0]
+		news := of(by).news
+		of(by).news = 0
+		look := func(who filters.PubKey, v *voice) {
+			steps++
+			in := v.listed &^ v.says
+			if !f.rule.OneSided {
+				in &= v.lists
+			}
+			if in != 0 && may(who) {
+				speaks(who, v, in)
+			}
+		}
+		if a := f.by[by]; a != nil {
+			for _, m := range a.Maintainers {
+				v := of(m)
+				v.listed |= news
+				look(m, v)
+			}
+		}
+		for _, m := range f.listing[by] {
+			v := of(m)
+			v.lists |= news
+			look(m, v)
 		}
 	}
-	return false
+	return steps
 }
 
 // Announcement returns the newest announcement of somebody; nil if there is none.
@@ -281,7 +364,10 @@ func (f *Family) Announcement(who filters.PubKey) *Announcement { return f.by[wh
 
 // Knows reports whether somebody has an announcement in the family, or is listed in one: who
 // has not has no say, and nothing that becomes of the others gives them one.
-func (f *Family) Knows(who filters.PubKey) bool { return f.by[who] != nil || len(f.listing[who]) > 0 }
+func (f *Family) Knows(who filters.PubKey) bool { return f.by[who] != nil || f.Lists(who) }
+
+// Lists reports whether somebody is listed in an announcement of the family.
+func (f *Family) Lists(who filters.PubKey) bool { return len(f.listing[who]) > 0 }
 
 // Owners returns whose announcements these are.
 func Owners(all []*Announcement) []filters.PubKey {
@@ -292,28 +378,80 @@ func Owners(all []*Announcement) []filters.PubKey {
 	return out
 }
 
-// Wanted returns whose announcements are of use to those of these owners: whom they list,
-// recursively, the nearest first and at most [MaxMaintainers] for each. Whether they have a
-// say shows only when their announcements are here. What somebody lists who has no say is
-// followed as well: the way to the lead of a view may go through it.
-func (f *Family) Wanted(owners []filters.PubKey) map[filters.PubKey]struct{} {
-	wanted := make(map[filters.PubKey]struct{})
-	for _, owner := range owners {
-		seen := map[filters.PubKey]struct{}{owner: {}}
-		for queue := []filters.PubKey{owner}; len(queue) > 0 && len(seen) <= MaxMaintainers; queue = queue[1:] {
-			a := f.by[queue[0]]
-			if a == nil {
+// Bounds is whose announcements are taken in for those of some owners: of each owner at most
+// Each of whom they list, recursively, and of all together at most All, of which each owner
+// has their share: Sure of them whatever the others list, before anybody has more.
+type Bounds struct{ Each, Sure, All int }
+
+// ServedBounds are those of owners whose repositories are served.
+func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4 * MaxMaintainers} }
+
+// WaitingBounds are those of owners whose repositories wait for git data: they may be anybody.
+func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
+
+// Wanted returns whose announcements are of use to those of these owners, and for which of
+// them: whom they list, recursively, the nearest first. Whether they have a say shows only when
+// their announcements are here. What somebody lists who has no say is followed as well: the
+// way to the lead of a view may go through it. full says that some are left out.
+func (f *Family) Wanted(owners []filters.PubKey, most Bounds) (wanted map[filters.PubKey]filters.PubKey, full bool) {
+	wanted = make(map[filters.PubKey]filters.PubKey)
+	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare))
+	lists := make([]*reach, len(owners))
+	for i, owner := range owners {
+		lists[i] = &reach{f: f, owner: owner, most: most.Each, seen: map[filters.PubKey]struct{}{owner: {}}, queue: []filters.PubKey{owner}}
+	}
+	for round := 0; len(lists) > 0; round++ { // a place for each in turn
+		rest := lists[:0]
+		for _, l := range lists {
+			m, found := l.next(wanted)
+			switch {
+			case !found:
+				full = full || l.cut
 				continue
+			case round >= most.Sure && len(wanted) >= most.All:
+				return wanted, true
 			}
-			for _, m := range a.Maintainers {
-				if _, again := seen[m]; again || len(seen) > MaxMaintainers {
-					continue
-				}
-				seen[m] = struct{}{}
-				wanted[m] = struct{}{}
-				queue = append(queue, m)
-			}
+			wanted[m] = l.owner
+			rest = append(rest, l)
+		}
+		lists = rest
+	}
+	return wanted, full
+}
+
+// reach goes through those whom an owner lists, recursively, the nearest first.
+type reach struct {
+	f     *Family
+	owner filters.PubKey
+	most  int
+	seen  map[filters.PubKey]struct{}
+	queue []filters.PubKey
+	at    int  // in the list of the first of the queue
+	cut   bool // there are more than most
+}
+
+// next returns the next who is not in wanted; false if there is none, or most were seen.
+func (r *reach) next(wanted map[filters.PubKey]filters.PubKey) (filters.PubKey, bool) {
+	for len(r.queue) > 0 {
+		a := r.f.by[r.queue[0]]
+		if a == nil || r.at == len(a.Maintainers) {
+			r.queue, r.at = r.queue[1:], 0
+			continue
+		}
+		m := a.Maintainers[r.at]
+		r.at++
+		if _, again := r.seen[m]; again {
+			continue
+		}
+		if len(r.seen) > r.most {
+			r.cut = true
+			return filters.PubKey{}, false
+		}
+		r.seen[m] = struct{}{}
+		r.queue = append(r.queue, m)
+		if _, already := wanted[m]; !already {
+			return m, true
 		}
 	}
-	return wanted
+	return filters.PubKey{}, false
 }

@@ -71,7 +71,8 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 			owners = append(owners, owner)
 		}
 		var out []string
-		for k := range p.family(false).Wanted(owners) {
+		wanted, _ := p.family(false).Wanted(owners, ServedBounds())
+		for k := range wanted {
 			out = append(out, named(k.String()))
 		}
 		slices.Sort(out)
@@ -358,7 +359,7 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 func checkReasons(t *testing.T, f *Family, a *Authority) {
 	t.Helper()
 	require.Equal(t, a.Walk == Found, len(a.Members()) > 0)
-	wanted := f.Wanted(a.Way)
+	wanted, _ := f.Wanted(a.Way, ServedBounds())
 	for i, p := range a.People {
 		require.Equal(t, p.Say <= Member, a.Has(p.Key))
 		require.Equal(t, i == 0, p.Say == Root)
@@ -407,12 +408,124 @@ func TestAuthorityIsBounded(t *testing.T) {
 	a = f.Authority(first.Ref)
 	assert.Len(t, a.Members(), MaxMaintainers+1)
 	assert.True(t, a.Has(key(MaxMaintainers)))
-	assert.Len(t, f.Wanted([]filters.PubKey{key(0)}), MaxMaintainers)
+	wanted, full := f.Wanted([]filters.PubKey{key(0)}, ServedBounds())
+	assert.Len(t, wanted, MaxMaintainers)
+	assert.True(t, full)
 	f = Membership{}.Family("x", []*Announcement{first})
 	assert.Len(t, f.Authority(first.Ref).People, MaxMaintainers+1)
 	a = Membership{}.Family("x", leads).Authority(leads[0].Ref)
 	assert.Equal(t, Circular, a.Walk)
 	assert.Empty(t, a.Members())
+}
+
+// mesh is so many owners who each list one who answers, and a crowd that answers these: there
+// are as many views as owners, and none has what another one has.
+func mesh(owners, crowd int) (all []*Announcement) {
+	for i := range owners {
+		a := lists(i, owners+i)
+		for j := range crowd {
+			a.Maintainers = append(a.Maintainers, key(2*owners+j))
+		}
+		all = append(all, a, lists(owners+i, i))
+	}
+	for j := range crowd {
+		a := lists(2*owners + j)
+		for i := range owners {
+			a.Maintainers = append(a.Maintainers, key(owners+i))
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// Who has a say somewhere is found by following each listing a few times, however many views
+// there are. It was followed for each view, and all of that for each state: 255 views of 257
+// who list each other took 17 million steps.
+func TestSpeakersInOneWalk(t *testing.T) {
+	const owners, crowd = 128, 128
+	all := mesh(owners, crowd)
+	listings := 0
+	for _, a := range all {
+		listings += len(a.Maintainers)
+	}
+	f := Membership{}.Family("x", all)
+	somewhere := make(map[filters.PubKey]struct{})
+	for _, a := range all[:4] {
+		maps.Copy(somewhere, f.Authority(a.Ref).Members())
+	}
+	assert.Len(t, somewhere, 2+2+crowd)
+	say, steps := f.speakers(Owners(all)[:2*owners])
+	assert.Len(t, say, 2*owners+crowd)
+	assert.Less(t, steps, owners*listings/8)
+	say, again := f.speakers(append(Owners(all), Owners(all)...))
+	assert.Len(t, say, 2*owners+crowd)
+	assert.Less(t, again, owners*listings/8, "who has a say begins no view that has anybody else")
+
+	var team []*Announcement
+	for i := range 255 {
+		a := lists(i)
+		for j := range 255 {
+			a.Maintainers = append(a.Maintainers, key(j))
+		}
+		team = append(team, a)
+	}
+	f = Membership{}.Family("x", team)
+	say, steps = f.speakers(Owners(team))
+	assert.Len(t, say, 255)
+	assert.Less(t, steps, 6*255*255)
+}
+
+func BenchmarkSpeakers(b *testing.B) {
+	all := mesh(255, 255)
+	f, owners := Membership{}.Family("x", all), Owners(all)
+	for b.Loop() {
+		f.Speakers(owners)
+	}
+}
+
+// What the announcements of many owners want is shared by them: whoever has few has all of
+// theirs taken in, however many others list.
+func TestWantedIsShared(t *testing.T) {
+	const strangers = 40
+	var all []*Announcement
+	var owners []filters.PubKey
+	next := 1000
+	for i := range strangers {
+		a := lists(i)
+		for range MaxMaintainers {
+			a.Maintainers = append(a.Maintainers, key(next))
+			next++
+		}
+		all, owners = append(all, a), append(owners, a.Ref.Owner)
+	}
+	mine := lists(strangers, 500, 501)
+	all, owners = append(all, mine, lists(500, 502), lists(502, 503)), append(owners, mine.Ref.Owner)
+	f := Membership{}.Family("x", all)
+	for most, n := range map[Bounds]int{ServedBounds(): 4, WaitingBounds(): 4, {Each: 2, Sure: 1, All: 1000}: 2} {
+		wanted, full := f.Wanted(append(owners, owners...), most)
+		assert.LessOrEqual(t, len(wanted), max(most.All, most.Sure*len(owners)))
+		assert.True(t, full, "%v", most)
+		of := make(map[filters.PubKey]int)
+		for _, owner := range wanted {
+			of[owner]++
+		}
+		assert.Equal(t, n, of[mine.Ref.Owner], "%v", most)
+		for _, owner := range owners {
+			assert.LessOrEqual(t, of[owner], most.Each)
+			assert.InDelta(t, of[owners[0]], of[owner], 25)
+		}
+		for i, k := range []int{500, 501, 502, 503} { // the nearest first
+			by, is := wanted[key(k)]
+			assert.Equal(t, i < n, is)
+			assert.True(t, !is || by == mine.Ref.Owner)
+		}
+	}
+	wanted, full := f.Wanted(owners, Bounds{Each: 9, Sure: 2, All: 1})
+	assert.Len(t, wanted, 2*len(owners), "whatever the others list")
+	assert.True(t, full)
+	wanted, full = f.Wanted(owners[strangers:], Bounds{Each: 9, Sure: 0, All: 4})
+	assert.Len(t, wanted, 4)
+	assert.False(t, full)
 }
 
 // However many entries there are, what the author says of themselves and that there are two

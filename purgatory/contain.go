@@ -77,12 +77,23 @@ func (r containedRelay) Announcements(ctx context.Context, identifier string) (_
 }
 
 // Relatives implements [Related]; there are none if the other one does not.
-func (r containedRelay) Relatives(ctx context.Context, identifier string) (_ []*nip34.Announcement, err error) {
+func (r containedRelay) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) (_ []*nip34.Announcement, err error) {
 	defer r.p.recovered(&err, ofRelay)
 	if of, is := r.Relay.(Related); is {
-		return of.Relatives(ctx, identifier)
+		return of.Relatives(ctx, identifier, authors)
 	}
 	return nil, nil
+}
+
+// Lists implements [Related]; all do if the other one does not.
+func (r containedRelay) Lists(a *nip34.Announcement) (lists bool) {
+	of, is := r.Relay.(Related)
+	if !is {
+		return true
+	}
+	var err error
+	defer r.p.recovered(&err, ofRelay) // then it is not ours
+	return of.Lists(a)
 }
 
 func (r containedRelay) States(ctx context.Context, identifier string) (_ []*nip34.State, err error) {

@@ -110,7 +110,7 @@ func (e *engine) want(ctx context.Context, entry ledger.Entry) {
 		return
 	}
 	why := causes{fresh: map[filters.EventID]bool{entry.ID: entry.ByUser}}
-	if entry.Class == ledger.Announcement { // it may name servers of what waits already
+	if entry.Class == ledger.Announcement || entry.Class == ledger.Relative { // it may name servers of what waits already
 		why = causes{owners: map[filters.PubKey]bool{entry.Author: entry.ByUser}}
 	}
 	for _, ref := range entry.Repos {

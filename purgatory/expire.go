@@ -138,7 +138,7 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 	}
 	defer unlock()
 	now := time.Now()
-	if e.Class != ledger.Placeholder {
+	if e.Class != ledger.Placeholder && e.Class != ledger.Relative {
 		until, err := now.Add(p.cfg.Remember).UTC().MarshalText()
 		if err == nil {
 			err = p.keep.put(ctx, keyExpired+e.ID.String(), until)

@@ -25,6 +25,7 @@ type group struct {
 	all        []*nip34.Announcement            // the newest of each repository
 	states     []heldState
 	pulls      []heldPull
+	relatives  []heldRelative // of those whom others list that wait
 	stored     []*nip34.State
 	over       []ended           // what does not wait any more
 	pins       []filters.EventID // of entries that nobody else may end
@@ -40,6 +41,11 @@ type ended struct {
 type heldState struct {
 	entry ledger.Entry
 	state *nip34.State
+}
+
+type heldRelative struct {
+	entry        ledger.Entry
+	announcement *nip34.Announcement
 }
 
 type heldPull struct {
@@ -129,32 +135,13 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	p.mu.Lock()
-	waiting := p.ledger.Announcements(identifier, false)
+	waiting := slices.Concat(p.ledger.Announcements(identifier, false), p.ledger.Relatives(identifier))
 	p.mu.Unlock()
 	if err = p.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
-	g.family, err = p.family(ctx, identifier, g.all)
+	g.family, err = p.family(ctx, identifier, g.all, g.relatives)
 	return g, err
-}
-
-// family returns who has a say in the repositories of some announcements with an
-// identifier: that may take those of others, whose repositories are not ours.
-func (p *Purgatory) family(ctx context.Context, identifier string, ours []*nip34.Announcement) (*nip34.Family, error) {
-	all := slices.Clip(ours)
-	if of, is := p.relay.(Related); is {
-		relatives, err := of.Relatives(ctx, identifier)
-		if err != nil {
-			return nil, fmt.Errorf("reading announcements of others: %w", err)
-		}
-		now := time.Now()
-		for _, a := range relatives {
-			if !hasExpired(a.Event, now) {
-				all = append(all, a)
-			}
-		}
-	}
-	return p.cfg.Membership.Family(identifier, all), nil
 }
 
 // under returns the entries that may concern a repository of a group, each once, but for
@@ -234,6 +221,12 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 	switch e.Class {
 	case ledger.Announcement:
 		return g.sortAnnouncement(e)
+	case ledger.Relative:
+		a, err := nip34.ParseAnnouncement(e.Event)
+		if err != nil {
+			return err
+		}
+		g.relatives = append(g.relatives, heldRelative{e, a})
 	case ledger.State:
 		s, err := nip34.ParseState(e.Event)
 		if err != nil {

@@ -51,9 +51,12 @@ type Knower interface {
 // Related is what a [Relay] may be able to do as well. Without it nobody has a say whose
 // announcement does not make a repository ours: a maintainer who serves it elsewhere.
 type Related interface {
-	// Relatives returns the stored announcements with this identifier that are not accepted
-	// ones: they make no repository ours, and say who agrees to maintain which.
-	Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error)
+	// Relatives returns the stored announcements with this identifier of these authors that
+	// are not accepted ones: they make no repository ours, and say who agrees to maintain
+	// which. There may be more of others, which cost nothing if they are not read.
+	Relatives(ctx context.Context, identifier string, authors []filters.PubKey) ([]*nip34.Announcement, error)
+	// Lists reports whether an announcement makes its repository ours, once it is accepted.
+	Lists(a *nip34.Announcement) bool
 }
 
 // PullLister is what a [Relay] may be able to do as well. With it, those who have no say in a

@@ -76,6 +76,9 @@ const (
 	// Displaced: it gave way to another event when there were no places left. It may come
 	// again.
 	Displaced
+	// Unwanted: it was the announcement of somebody whom an announcement that waited has
+	// listed, and none does any more. It may come again.
+	Unwanted
 )
 
 // String returns the name of the fate in lower case.
@@ -93,6 +96,8 @@ func (f Fate) String() string {
 		return "refused"
 	case Displaced:
 		return "displaced"
+	case Unwanted:
+		return "unwanted"
 	}
 	return fmt.Sprintf("fate(%d)", uint8(f))
 }
@@ -100,7 +105,7 @@ func (f Fate) String() string {
 // stats counts what happens.
 type stats struct {
 	held                            atomic.Uint64
-	fates                           [Displaced + 1]atomic.Uint64
+	fates                           [Unwanted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for

@@ -38,6 +38,7 @@ type record struct {
 	Soft     bool         `json:"soft,omitempty"`
 	Trusted  bool         `json:"trusted,omitempty"`
 	From     string       `json:"from,omitempty"` // the relay that brought it
+	For      string       `json:"for,omitempty"`  // who wants a relative
 }
 
 func encode(e ledger.Entry) ([]byte, error) {
@@ -47,6 +48,9 @@ func encode(e ledger.Entry) ([]byte, error) {
 	}
 	if e.Class == ledger.Placeholder {
 		r.Repo, r.Repos = e.Repos[0].String(), texts(e.Repos[1:])
+	}
+	if e.Class == ledger.Relative {
+		r.For = e.For.String()
 	}
 	r.Strays = texts(e.Strays)
 	data, err := json.Marshal(r)
@@ -86,6 +90,12 @@ func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
 	default:
 		if e, err = entryOf(r.Event, r.ByUser); err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		if e.Class == ledger.Announcement && r.Class == ledger.Relative {
+			e.Class = ledger.Relative
+			if e.For, err = filters.ParsePubKey(r.For); err != nil {
+				return e, fmt.Errorf("%w: %w", errRecord, err)
+			}
 		}
 	}
 	if e.Strays, err = refsIn(r.Strays); err != nil {

@@ -67,6 +67,8 @@ type Purgatory struct {
 	ending map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
 	walked map[filters.RepoRef]walked                       // what looks have found
 	takes  map[filters.EventID]time.Time                    // data of events that took long to walk
+	parsed map[string]*parsed                               // the announcements that wait under identifiers that events were about lately
+	parses int                                              // of these, ever
 	unfit  map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
 
 	engine  engine // owned by Run
@@ -116,6 +118,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 		ending:   make(map[filters.EventID]struct{}),
 		walked:   make(map[filters.RepoRef]walked),
 		takes:    make(map[filters.EventID]time.Time),
+		parsed:   make(map[string]*parsed),
 		unfit:    make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
@@ -160,22 +163,62 @@ func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
 	return p.announcements(identifier, false)
 }
 
-// Remembered returns the announcements under an identifier that wait, and those that
-// expired softly: a new state of one of their maintainers revives them.
+// Remembered returns the announcements under an identifier that wait, those that expired
+// softly, which a new state of one of their maintainers revives, and of those whom these list
+// the announcements that wait with them.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	return p.announcements(identifier, true)
 }
 
-func (p *Purgatory) announcements(identifier string, soft bool) (out []*nip34.Announcement) {
+// Generation is another one whenever Announcements or Remembered would return something else
+// for an identifier, and nil where they return nothing.
+func (p *Purgatory) Generation(identifier string) any {
 	p.mu.Lock()
-	entries := p.ledger.Announcements(identifier, soft)
-	p.mu.Unlock()
-	for _, e := range entries {
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			out = append(out, a)
-		}
+	defer p.mu.Unlock()
+	if g := p.ledger.Generation(identifier); g != nil {
+		return g
 	}
-	return out
+	return nil
+}
+
+// parsed are the announcements that wait under an identifier.
+type parsed struct {
+	generation *ledger.Generation
+	hard, soft []*nip34.Announcement
+}
+
+// maxParsed is of how many identifiers they are kept: of those that events are about now.
+const maxParsed = 64
+
+func (p *Purgatory) announcements(identifier string, soft bool) []*nip34.Announcement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.parsed[identifier]
+	if g := p.ledger.Generation(identifier); k == nil || k.generation != g {
+		delete(p.parsed, identifier)
+		if g == nil {
+			return nil
+		}
+		k = &parsed{generation: g}
+		for _, e := range slices.Concat(p.ledger.Announcements(identifier, true), p.ledger.Relatives(identifier)) {
+			p.parses++
+			a, err := nip34.ParseAnnouncement(e.Event)
+			if err != nil {
+				continue
+			}
+			if k.soft = append(k.soft, a); !e.Soft && e.Class == ledger.Announcement {
+				k.hard = append(k.hard, a)
+			}
+		}
+		if len(p.parsed) >= maxParsed {
+			clear(p.parsed)
+		}
+		p.parsed[identifier] = k
+	}
+	if soft {
+		return slices.Clip(k.soft)
+	}
+	return slices.Clip(k.hard)
 }
 
 // Authorised returns the newest state that decides about the refs of a repository,

@@ -29,6 +29,8 @@ func (p *Purgatory) release(ctx context.Context, g *group, r *repository) error 
 			p.touch(r.ref)
 		} else if err != nil {
 			r.active = false
+		} else {
+			p.tell(look{identifier: g.identifier}) // those whom it lists wait with it
 		}
 		errs = append(errs, err)
 	}

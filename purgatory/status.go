@@ -20,6 +20,7 @@ type Status struct {
 	States        int   `json:"states"`
 	PullRequests  int   `json:"pull_requests"`
 	Placeholders  int   `json:"placeholders"`
+	Relatives     int   `json:"relatives"` // announcements of those whom others list that wait
 	Bytes         int64 `json:"bytes"`
 	// Since the start.
 	Held       uint64            `json:"held"`
@@ -29,6 +30,7 @@ type Status struct {
 	Deleted    uint64            `json:"deleted"`
 	Refused    uint64            `json:"refused"`   // by the relay when their data was here
 	Displaced  uint64            `json:"displaced"` // by others, when there were no places left
+	Unwanted   uint64            `json:"unwanted"`  // relatives that nobody lists any more
 	Fetches    uint64            `json:"fetches"`   // requests for git data
 	Failed     uint64            `json:"failed"`    // of them
 	Objects    uint64            `json:"objects"`   // wanted ones that came
@@ -60,7 +62,7 @@ func (p *Purgatory) Status() Status {
 	st := Status{
 		At: time.Now(), Held: p.stats.held.Load(), Released: p.stats.fates[Released].Load(),
 		Expired: p.stats.fates[Expired].Load(), Replaced: p.stats.fates[Replaced].Load(),
-		Deleted: p.stats.fates[Deleted].Load(), Refused: p.stats.fates[NotStored].Load(), Displaced: p.stats.fates[Displaced].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
+		Deleted: p.stats.fates[Deleted].Load(), Refused: p.stats.fates[NotStored].Load(), Displaced: p.stats.fates[Displaced].Load(), Unwanted: p.stats.fates[Unwanted].Load(), Fetches: p.stats.fetches.Load(), Failed: p.stats.failed.Load(),
 		Objects: p.stats.objects.Load(), Fetched: p.stats.bytes.Load(), Unreadable: p.stats.unreadable.Load(),
 	}
 	st.Dropped, st.Panics = p.stats.byName()
@@ -79,6 +81,8 @@ func (p *Purgatory) Status() Status {
 			st.PullRequests++
 		case ledger.Placeholder:
 			st.Placeholders++
+		case ledger.Relative:
+			st.Relatives++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b ledger.Entry) int { return a.Deadline.Compare(b.Deadline) })
@@ -185,12 +189,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.packs, gauge, float64(m.Packs))
 	send(c.looseRefs, gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{
-		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders,
+		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders, "relative": st.Relatives,
 	} {
 		send(c.waiting, gauge, float64(n), class)
 	}
 	for fate, n := range map[Fate]uint64{
-		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced,
+		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced, Unwanted: st.Unwanted,
 	} {
 		send(c.fates, counter, float64(n), fate.String())
 	}

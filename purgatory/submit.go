@@ -43,6 +43,7 @@ const (
 	reasonExpired    = "blocked: its git data never came"
 	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
+	reasonListed     = "rate-limited: too many are listed by announcements of this name that wait for git data"
 	reasonPulls      = "rate-limited: the pull requests of this repository take up all that they may, and others give way before"
 	reasonPushed     = "rate-limited: too much was pushed for events that are not here"
 )
@@ -76,6 +77,11 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	case err != nil:
 		return Answer{Refused, reasonInvalid}, nil
 	}
+	if e.Class == ledger.Announcement && !p.lists(ev) {
+		if answer, hold, err := p.holdRelative(ctx, &e); err != nil || !hold {
+			return answer, err
+		}
+	}
 	if e.Class == ledger.Announcement {
 		active, err := p.accepted(ctx, e.Repos[0])
 		if err != nil || active {
@@ -104,6 +110,13 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	}
 	p.step("created")
 	return answer, nil
+}
+
+// lists reports whether an announcement makes its repository ours, once it is accepted.
+func (p *Purgatory) lists(ev *nostr.Event) bool {
+	of, is := p.relay.(Related)
+	a, err := nip34.ParseAnnouncement(ev)
+	return !is || err == nil && of.Lists(a)
 }
 
 // older reports whether an entry is a state of whose author a newer one is stored: its
@@ -180,6 +193,10 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 			return Answer{Refused, reasonSuperseded}, nil
 		}
 		p.ended(old, Replaced)
+		if old.Class == ledger.Announcement && e.Class == ledger.Relative { // its owner takes it from us
+			p.touch(old.Repos[0])
+			p.tell(look{identifier: old.Repos[0].Identifier, why: causes{left: map[filters.RepoRef]bool{old.Repos[0]: true}}})
+		}
 	}
 	p.began(e)
 	p.countClones(e)
@@ -330,7 +347,7 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 		if err != nil {
 			return e, fmt.Errorf("reading announcements: %w", err)
 		}
-		family, err := p.family(ctx, ref.Identifier, served)
+		family, err := p.family(ctx, ref.Identifier, served, p.heldRelatives(ref.Identifier))
 		if err != nil {
 			return e, err
 		}
@@ -407,7 +424,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 			all = append(all, a)
 		}
 	}
-	family, err := p.family(ctx, identifier, all)
+	family, err := p.family(ctx, identifier, all, p.heldRelatives(identifier))
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
 		family = p.cfg.Membership.Family(identifier, all)

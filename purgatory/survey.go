@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -35,6 +36,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why causes) (
 			errs = append(errs, p.forget(ctx, o.entry, o.fate))
 		}
 	}
+	errs = append(errs, p.settleRelatives(ctx, g))
 	return p.noteView(v), errors.Join(errs...)
 }
 
@@ -173,7 +175,7 @@ func (v *view) answered(ref filters.RepoRef) bool {
 	if len(v.why.owners) == 0 {
 		return false
 	}
-	listed := v.family.Wanted([]filters.PubKey{ref.Owner})
+	listed, _ := v.family.Wanted([]filters.PubKey{ref.Owner}, nip34.ServedBounds())
 	for owner := range v.why.owners {
 		if _, ok := listed[owner]; ok {
 			return true

@@ -34,6 +34,8 @@ const (
 	onVersion
 	onHeldBy
 	onVersionMention
+	onSay
+	onWanted
 )
 
 // OnEvent is fulfilled by the event with this id.
@@ -56,6 +58,18 @@ func OnIdentifier(identifier string) Dependency {
 // author or lists them as maintainer.
 func OnMaintainer(identifier string, author filters.PubKey) Dependency {
 	return Dependency{what: onMaintainer, author: author, text: identifier}
+}
+
+// OnSay is fulfilled by an announcement with this identifier by which states of this author
+// may count that did not: by what the [Policy] says, if it is a [Hearer], else by any if it or
+// another one that is here lists the author, or is by them.
+func OnSay(identifier string, author filters.PubKey) Dependency {
+	return Dependency{what: onSay, author: author, text: identifier}
+}
+
+// OnWanted is OnSay for announcements of the author.
+func OnWanted(identifier string, author filters.PubKey) Dependency {
+	return Dependency{what: onWanted, author: author, text: identifier}
 }
 
 // OnAuthor is fulfilled by any event of this author.

@@ -16,8 +16,8 @@ import (
 //   - announcements that list our service in both relays and clone, and other
 //     versions of such a one: the owner may take a repository from us,
 //   - announcements of those who are listed, recursively, by an accepted one with that
-//     identifier ([nip34.Family.Wanted]): without theirs nobody is known to agree. They
-//     are served, and make no repository ours,
+//     identifier ([nip34.Family.Wanted], within [nip34.ServedBounds]): without theirs
+//     nobody is known to agree. They are served, and make no repository ours,
 //   - states by an author who has a say in the repository of an accepted announcement
 //     with that identifier ([nip34.Authority]),
 //   - other events of whatever kind that refer to an accepted event (a, A, q, e or E), or
@@ -40,7 +40,8 @@ import (
 // So what belongs to our repositories is the same in whatever order things arrive; of
 // what does not any more, that depends on when it came.
 //
-// A GRASPPolicy has no state and is safe for concurrent use.
+// A GRASPPolicy is safe for concurrent use. It remembers nothing but what it has worked out of
+// who has a say under some identifiers, for as long as nothing changes there.
 type GRASPPolicy struct {
 	// Membership says who is a maintainer. It must not be changed once the policy is
 	// used, and must be that of purgatory where there is one.
@@ -51,11 +52,13 @@ type GRASPPolicy struct {
 	GRASPLists bool
 
 	identity nip34.Identity
+	kin      kinCache
 }
 
 var (
 	_ Policy     = (*GRASPPolicy)(nil)
 	_ Authorizer = (*GRASPPolicy)(nil)
+	_ Hearer     = (*GRASPPolicy)(nil)
 )
 
 // NewGRASPPolicy returns the policy of the service that is reached as identity.
@@ -69,6 +72,7 @@ const (
 	reasonInvalid   = "invalid: malformed event"
 	reasonEphemeral = "blocked: ephemeral events are not kept"
 	reasonProtected = "blocked: protected event not submitted by its author"
+	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
 	reasonUnlisted  = "blocked: announcement does not list this service as a relay and its own repository here as a clone URL"
 	reasonVanish    = "blocked: asks other relays to forget"
 	reasonDeletion  = "blocked: deletes nothing of its author that is here"
@@ -131,12 +135,17 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
-	family, owners := p.family(a.Ref.Identifier, view)
-	if _, wanted := family.Wanted(owners)[a.Ref.Owner]; wanted {
+	k := p.kinOf(a.Ref.Identifier, view)
+	wanted, full := k.wanted()
+	if _, is := wanted[a.Ref.Owner]; is {
 		return accept()
 	}
+	reason := reasonUnlisted
+	if full && k.family.Knows(a.Ref.Owner) {
+		reason = reasonCrowded
+	}
 	// It may turn out to be a version of one of ours, or of somebody who is listed.
-	return Verdict{Decision: Reject, Reason: reasonUnlisted, DependsOn: append(dependsOnSay(a.Ref, family), OnRepo(a.Ref))}
+	return Verdict{Decision: Reject, Reason: reason, DependsOn: []Dependency{OnWanted(a.Ref.Identifier, a.Ref.Owner), OnRepo(a.Ref)}}
 }
 
 // judgeState accepts a state that some repository's maintainer set authorises.
@@ -146,43 +155,20 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	if err != nil {
 		return reject(reasonInvalid)
 	}
-	family, owners := p.family(s.Ref.Identifier, view)
-	if family.Maintains(s.Ref.Owner, owners) {
+	if p.kinOf(s.Ref.Identifier, view).speaks(s.Ref.Owner) {
 		return accept()
 	}
-	return Verdict{Decision: Depend, DependsOn: dependsOnSay(s.Ref, family)}
+	return Verdict{Decision: Depend, DependsOn: []Dependency{OnSay(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
 // Authority implements [Authorizer].
 func (p *GRASPPolicy) Authority(ref filters.RepoRef, view View) *nip34.Authority {
-	family, _ := p.family(ref.Identifier, view)
-	return family.Authority(ref)
+	return p.kinOf(ref.Identifier, view).family.Authority(ref)
 }
 
-// family returns the announcements with an identifier, and whose repositories are ours.
-func (p *GRASPPolicy) family(identifier string, view View) (family *nip34.Family, owners []filters.PubKey) {
-	all := view.Family(identifier)
-	ours := make(map[filters.RepoRef]struct{})
-	for _, a := range view.Announcements(identifier) { // once: there may be many that wait
-		ours[a.Ref] = struct{}{}
-	}
-	for _, a := range all {
-		if _, is := ours[a.Ref]; is || p.identity.Lists(a) { // one that waited in vain lists us, too
-			owners = append(owners, a.Ref.Owner)
-		}
-	}
-	return p.Membership.Family(identifier, all), owners
-}
-
-// dependsOnSay is what may give the author of a state or an announcement a say that they
-// have not. For a stranger to all announcements that takes one that is by them or lists
-// them. Others may gain it by what somebody says of somebody else.
-func dependsOnSay(of filters.RepoRef, family *nip34.Family) []Dependency {
-	out := []Dependency{OnMaintainer(of.Identifier, of.Owner)}
-	if family.Knows(of.Owner) {
-		out = append(out, OnIdentifier(of.Identifier))
-	}
-	return out
+// Heard implements [Hearer].
+func (p *GRASPPolicy) Heard(identifier string, view View) map[filters.PubKey]bool {
+	return p.kinOf(identifier, view).heard()
 }
 
 // judgeVanish accepts a request of somebody who has something here that can vanish.
@@ -220,13 +206,10 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 		case a.Kind == filters.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
 		case a.Kind == filters.KindState:
-			family, owners := p.family(ref.Identifier, view)
-			if family.Maintains(author, owners) {
+			if p.kinOf(ref.Identifier, view).speaks(author) {
 				return accept(), nil
 			}
-			for _, d := range dependsOnSay(ref, family) {
-				wait.add(d)
-			}
+			wait.add(OnSay(ref.Identifier, author))
 		default:
 			wait.add(OnRepo(ref))
 		}
@@ -411,13 +394,10 @@ func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event,
 		r.wait.add(OnRepo(ref)) // it would be one of ours with that
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
-		family, owners := r.p.family(s.Ref.Identifier, r.view)
-		if family.Maintains(s.Ref.Owner, owners) {
+		if r.p.kinOf(s.Ref.Identifier, r.view).speaks(s.Ref.Owner) {
 			return next, true
 		}
-		for _, d := range dependsOnSay(s.Ref, family) {
-			r.wait.add(d)
-		}
+		r.wait.add(OnSay(s.Ref.Identifier, s.Ref.Owner))
 	}
 	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
 		return next, false // who refers to these makes them none of ours

@@ -132,6 +132,10 @@ func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error)
 
 func (v *twinView) Left(filters.RepoRef) bool { return false }
 
+func (v *twinView) Waiting(string) []*nip34.Announcement { return nil }
+
+func (v *twinView) Generation(string) Generation { return Generation{} } // it is changed by tests
+
 // announce adds an accepted announcement.
 func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
 	a := &nip34.Announcement{Ref: testRepo(owner, identifier)}
@@ -175,7 +179,7 @@ func graspView() *twinView {
 
 const graspHost = "grasp.example"
 
-func graspPolicy(t *testing.T, specs ...string) *GRASPPolicy {
+func graspPolicy(t testing.TB, specs ...string) *GRASPPolicy {
 	t.Helper()
 	us, err := nip34.ParseIdentity(specs...)
 	require.NoError(t, err)
@@ -225,10 +229,10 @@ func TestGRASPPolicy(t *testing.T) {
 		"state by a maintainer":              {state(2, "x"), Accept, nil},
 		"state by a maintainer's maintainer": {state(3, "x"), Accept, nil},
 		"state with a colon":                 {state(4, "a:b"), Accept, nil},
-		"state by a stranger":                {state(9, "x"), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
-		"state by another's maintainer":      {state(2, "a:b"), Depend, []Dependency{OnMaintainer("a:b", testKey(2))}},
-		"state with the identifier cut":      {state(4, "a"), Depend, []Dependency{OnMaintainer("a", testKey(4))}},
-		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+		"state by a stranger":                {state(9, "x"), Depend, []Dependency{OnSay("x", testKey(9))}},
+		"state by another's maintainer":      {state(2, "a:b"), Depend, []Dependency{OnSay("a:b", testKey(2))}},
+		"state with the identifier cut":      {state(4, "a"), Depend, []Dependency{OnSay("a", testKey(4))}},
+		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), Depend, []Dependency{OnSay("x", testKey(9))}},
 		"state without identifier":           {testEvent(90, 30618, 1, 1), Reject, nil},
 		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), Reject, nil},
 
@@ -262,13 +266,13 @@ func TestGRASPPolicy(t *testing.T) {
 		"mentioned":                             {testEvent(70, 1, 9, 1), Accept, nil},
 		"mentioned though it could wait":        {testEvent(70, 1, 9, 1, tagEvent(51)), Accept, nil},
 		"mentioned, but a foreign announcement": {testAnnouncement(70, 9, "x", 1, ""), Reject, nil},
-		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), Depend, []Dependency{OnMaintainer("x", testKey(9))}},
+		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), Depend, []Dependency{OnSay("x", testKey(9))}},
 
 		"deletion by the owner":             {deletion(1, tagRepo(x)), Accept, nil},
 		"deletion of somebody's repository": {deletion(2, tagRepo(x)), Reject, nil},
 		"deletion of a state by its author": {deletion(1, stateX), Accept, nil},
 		"deletion of a maintainer's state":  {deletion(3, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, nil},
-		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnMaintainer("x", testKey(9)), OnVersion(coordinates(30618, 9, "x"))}},
+		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnSay("x", testKey(9)), OnVersion(coordinates(30618, 9, "x"))}},
 		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger), OnVersion(coordinates(30617, 9, "x"))}},
 		"deletion of one's comment":         {deletion(6, tagEvent(60)), Accept, nil},
 		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), Reject, nil},
@@ -347,7 +351,7 @@ func TestGRASPPolicyConversations(t *testing.T) {
 			testEvent(91, 1, 9, 1, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, Dependency{}},
 		"comment on a stranger's state": {
 			[]*nostr.Event{testEvent(200, 30618, 9, 1, nostr.Tag{"d", "x"}, tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(200)), Depend,
-			OnMaintainer("x", testKey(9))},
+			OnSay("x", testKey(9))},
 		"answer to a comment on an issue that is gone": {
 			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(51)), testEvent(201, 1, 7, 1, tagEvent(200))},
 			testEvent(91, 1, 9, 1, tagEvent(201)), Depend, OnEvent(testID(51))},
@@ -527,7 +531,7 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	ev := state(2, "x")
 	verdict := judge(t, ev, v)
 	require.Equal(t, Depend, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(2)), "any owner's announcement may list the author")
+	assert.Contains(t, verdict.DependsOn, OnSay("x", testKey(2)), "any owner's announcement may list the author")
 	v.announce(1, "x", 7)
 	assert.Equal(t, Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
 	v.anns = nil
@@ -612,7 +616,7 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 	for _, ev := range events {
 		verdict := judge(ev)
 		assert.Equal(t, Depend, verdict.Decision)
-		assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(3)))
+		assert.Contains(t, verdict.DependsOn, OnSay("x", testKey(3)))
 	}
 	v.announce(3, "x", 2)
 	for _, ev := range events {
@@ -627,7 +631,7 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }
 	verdict := judge(t, by(2), v)
 	require.Equal(t, Reject, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, OnMaintainer("x", testKey(2)), "whoever may list the author")
+	assert.Contains(t, verdict.DependsOn, OnWanted("x", testKey(2)), "whoever may list the author")
 	v.announce(1, "x", 2)
 	assert.Equal(t, Accept, judge(t, by(2), v).Decision)
 	assert.Equal(t, Reject, judge(t, by(3), v).Decision)
@@ -636,7 +640,7 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	v.elsewhere(8, "x", 9)
 	verdict = judge(t, by(9), v)
 	assert.Equal(t, Reject, verdict.Decision, "listed only by one whom nobody lists")
-	assert.Contains(t, verdict.DependsOn, OnIdentifier("x"), "somebody may list the one who lists the author")
+	assert.Contains(t, verdict.DependsOn, OnWanted("x", testKey(9)), "somebody may list the one who lists the author")
 	v.announce(4, "y", 5)
 	assert.Equal(t, Reject, judge(t, by(5), v).Decision, "listed under another identifier")
 

@@ -69,6 +69,19 @@ func (x *index) Family(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.family[identifier])
 }
 
+// Waiting implements [Standing].
+func (x *index) Waiting(string) []*nip34.Announcement { return nil }
+
+// Generation implements [Standing].
+func (x *index) Generation(identifier string) Generation {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if g := x.tables.generations[identifier]; g != nil {
+		return Generation{Stored: g, Known: true}
+	}
+	return Generation{Known: true}
+}
+
 // Root implements [Standing].
 func (x *index) Root(id filters.EventID) bool {
 	x.mu.RLock()

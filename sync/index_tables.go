@@ -60,9 +60,10 @@ type indexTables struct {
 	repos map[filters.RepoRef]*indexRepo   // announced, or tagged by a root event
 	named map[string][]*nip34.Announcement // ours by identifier; elements never change
 	// All announcements by identifier, ours or not; elements never change.
-	family map[string][]*nip34.Announcement
-	byID   map[filters.EventID]*indexRepo // by the id of the newest announcement
-	roots  map[filters.EventID]indexRoot
+	family      map[string][]*nip34.Announcement
+	generations map[string]*generation         // of that: another one after each change
+	byID        map[filters.EventID]*indexRepo // by the id of the newest announcement
+	roots       map[filters.EventID]indexRoot
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
 	ended    recent[filters.RepoRef, nostr.Timestamp]
@@ -72,6 +73,9 @@ type indexTables struct {
 	// without looking at everything.
 	wrote map[unique.Handle[filters.PubKey]]map[*indexRepo]int
 }
+
+// generation is told from others by where it is.
+type generation struct{ _ byte }
 
 type indexRepo struct {
 	ref    filters.RepoRef
@@ -105,6 +109,8 @@ type authored struct {
 
 func newIndexTables() *indexTables {
 	return &indexTables{
+		generations: make(map[string]*generation),
+
 		repos:  make(map[filters.RepoRef]*indexRepo),
 		named:  make(map[string][]*nip34.Announcement),
 		family: make(map[string][]*nip34.Announcement),
@@ -167,6 +173,11 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		a = nil
 	}
 	replaced(t.family, r.ref.Identifier, r.stored, stored)
+	if t.family[r.ref.Identifier] == nil {
+		delete(t.generations, r.ref.Identifier)
+	} else {
+		t.generations[r.ref.Identifier] = new(generation)
+	}
 	r.stored = stored
 	owner := unique.Make(r.ref.Owner)
 	if r.newest != (nip34.Version{}) {

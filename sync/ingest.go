@@ -13,6 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 const (
@@ -41,6 +42,7 @@ type ingest struct {
 	refetch  func(relay filters.RelayURL, ids []filters.EventID)
 	observer *observer
 
+	kin      kinCache // of what is stored
 	room     *room
 	toVerify chan *job
 	toSave   chan *job
@@ -53,7 +55,8 @@ type ingest struct {
 	coming    map[filters.EventID]int        // jobs in flight, by the id of their event
 	waits     map[*job]struct{}              // of these, those that failed and wait to be tried again
 	fulfilled []depKey                       // by events that did not come through here
-	overrun   bool                           // fulfilled was full: judge all that waits
+	changed   map[string]struct{}            // identifiers of which announcements have come
+	overrun   bool                           // one of these was full: judge all that waits
 	missed    map[filters.RelayURL]time.Time // since when events of a relay were let go of
 	nothing   bool                           // can be saved now
 	stuckAt   time.Time                      // when last nothing could be saved
@@ -69,6 +72,7 @@ type ingest struct {
 	retries retries
 	trouble trouble
 	later   laterTurns
+	hearing hearing
 }
 
 // copyKey is the same for two deliveries of which one needs to be looked at. The
@@ -518,6 +522,7 @@ func (g *ingest) needed(ctx context.Context, ids []filters.EventID) ([]filters.E
 // again what waits for that.
 func (g *ingest) fulfil(ev *nostr.Event) {
 	g.remember(ev)
+	g.announced(ev)
 	g.wakeFor(g.fulfils(ev, true))
 }
 
@@ -552,9 +557,10 @@ func (g *ingest) discovered(c indexChange) {
 			continue
 		}
 		keys = append(keys, OnRepo(ref).key(), OnIdentifier(ref.Identifier).key(), OnEvent(a.ID).key(),
-			OnMaintainer(ref.Identifier, ref.Owner).key(), OnAuthor(ref.Owner).key())
+			OnMaintainer(ref.Identifier, ref.Owner).key(), OnSay(ref.Identifier, ref.Owner).key(), OnWanted(ref.Identifier, ref.Owner).key(), OnAuthor(ref.Owner).key())
 		for _, m := range a.Maintainers {
-			keys = append(keys, OnMaintainer(ref.Identifier, m).key())
+			keys = append(keys, OnMaintainer(ref.Identifier, m).key(),
+				OnSay(ref.Identifier, m).key(), OnWanted(ref.Identifier, m).key())
 		}
 	}
 	for id, refs := range c.roots {
@@ -570,9 +576,18 @@ func (g *ingest) awaited(ev *nostr.Event, keys map[depKey]struct{}) {
 	if g.rejected.idle() {
 		return
 	}
-	for _, k := range fulfils(ev, true) {
+	awaited := func(k depKey) {
 		if g.rejected.awaits(k) {
 			keys[k] = struct{}{}
+		}
+	}
+	for _, k := range fulfils(ev, true) {
+		awaited(k)
+	}
+	if a, err := nip34.ParseAnnouncement(ev); err == nil { // who is heard is by one, or listed by one
+		for _, who := range append([]filters.PubKey{a.Ref.Owner}, a.Maintainers...) {
+			awaited(OnSay(a.Ref.Identifier, who).key())
+			awaited(OnWanted(a.Ref.Identifier, who).key())
 		}
 	}
 }

@@ -221,10 +221,11 @@ func (m *SyncManager) NotReleased(event *nostr.Event, o Outcome) {
 // that is held are followed.
 func (m *SyncManager) Held(event *nostr.Event) {
 	if event.Kind == filters.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(event); err == nil {
+		if a, err := nip34.ParseAnnouncement(event); err == nil && m.index.listed(a) {
 			m.feed.hold(a)
 		}
 	}
+	m.ingest.announced(event)
 	m.ingest.wakeFor(m.ingest.fulfilsHeld(event))
 }
 

@@ -27,10 +27,10 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 	switch ev.Kind {
 	case filters.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
-		return err == nil && (g.policy.Lists(a) || g.view.Announced(a.Ref) || g.view.Left(a.Ref) || listedIn(g.view, a.Ref))
+		return err == nil && (g.policy.Lists(a) || g.view.Announced(a.Ref) || g.view.Left(a.Ref) || g.listed(a.Ref))
 	case filters.KindState:
 		s, err := nip34.ParseState(ev)
-		return err == nil && (g.view.Announced(s.Ref) || listedIn(g.view, s.Ref))
+		return err == nil && (g.view.Announced(s.Ref) || g.listed(s.Ref))
 	case filters.KindDeletion:
 		return g.deletesOurs(ev)
 	}
@@ -41,12 +41,10 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 	return slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(nip34.EventRefs(ev), g.view.Root)
 }
 
-// listedIn reports whether somebody is listed by an announcement with that identifier: what
+// listed reports whether somebody is listed by an announcement with that identifier: what
 // they write may be for us. Whether they have a say is for the policy to judge.
-func listedIn(view View, who filters.RepoRef) bool {
-	return slices.ContainsFunc(view.Family(who.Identifier), func(a *nip34.Announcement) bool {
-		return slices.Contains(a.Maintainers, who.Owner)
-	})
+func (g *ingest) listed(who filters.RepoRef) bool {
+	return g.kin.of(nip34.Membership{}, who.Identifier, g.view, nil).family.Lists(who.Owner)
 }
 
 // deletesOurs reports whether a deletion names something of its author's that is ours.
@@ -58,7 +56,7 @@ func (g *ingest) deletesOurs(ev *nostr.Event) bool {
 	ids, addresses := nip34.ParseDeletion(ev)
 	for _, a := range addresses {
 		ref, ok := a.Repo()
-		if ok && a.PubKey == author && (g.view.Announced(ref) || listedIn(g.view, ref)) {
+		if ok && a.PubKey == author && (g.view.Announced(ref) || g.listed(ref)) {
 			return true
 		}
 	}

@@ -29,6 +29,8 @@ func (v fixedView) Root(id filters.EventID) bool       { _, ok := v.roots[id]; r
 
 func (v fixedView) Family(identifier string) []*nip34.Announcement { return nil }
 
+func (v fixedView) Generation(string) Generation { return Generation{} }
+
 func (v fixedView) rootBy(id filters.EventID, author filters.PubKey) bool {
 	by, ok := v.roots[id]
 	return ok && by == author

@@ -411,6 +411,9 @@ func TestWhatAScanFulfils(t *testing.T) {
 			want = append(want, k)
 		}
 	}
+	for n := range 3 {
+		want = append(want, OnSay("x", testKey(1+n)).key(), OnWanted("x", testKey(1+n)).key())
+	}
 	slices.Sort(got)
 	slices.Sort(want)
 	require.Equal(t, slices.Compact(want), slices.Compact(got))
@@ -419,15 +422,16 @@ func TestWhatAScanFulfils(t *testing.T) {
 	keys := make(map[depKey]struct{})
 	g.awaited(a, keys)
 	require.Empty(t, keys, "nothing waits")
-	note := waits(testNote(9, OnEvent(testID(1)), OnEvent(testID(2)), OnMaintainer("x", testKey(3))))
+	note := waits(testNote(9, OnEvent(testID(1)), OnEvent(testID(2)), OnMaintainer("x", testKey(3)), OnSay("x", testKey(3)), OnWanted("x", testKey(2)), OnSay("x", testKey(4))))
 	g.rejected.add(note)
 	g.awaited(a, keys)
-	require.Equal(t, map[depKey]struct{}{OnEvent(testID(1)).key(): {}, OnMaintainer("x", testKey(3)).key(): {}}, keys)
+	require.Equal(t, map[depKey]struct{}{OnEvent(testID(1)).key(): {}, OnMaintainer("x", testKey(3)).key(): {},
+		OnSay("x", testKey(3)).key(): {}, OnWanted("x", testKey(2)).key(): {}}, keys)
 	require.False(t, g.later.known.Load())
 	g.recalled(keys)
 	require.True(t, g.later.known.Load(), "relays are known by now")
 	got, _ = g.takeFulfilled()
-	require.Len(t, got, 2)
+	require.Len(t, got, 4)
 }
 
 // What our relay has removed does not come back.

@@ -54,6 +54,16 @@ type Authorizer interface {
 	Authority(ref filters.RepoRef, view View) *nip34.Authority
 }
 
+// Hearer is what a [Policy] may be able to do as well, and one that asks another Policy should
+// be if that one is. Without it all that waits by somebody who is known under an identifier is
+// judged again with each announcement there, with it only what may count now by what has become
+// of its author.
+type Hearer interface {
+	// Heard returns whose announcements with this identifier count as things are. It is true
+	// for those whose states do as well.
+	Heard(identifier string, view View) map[filters.PubKey]bool
+}
+
 // View is what a [Policy] may ask about the events that we have. Safe for
 // concurrent use. It may lag behind the Store by the events that are being saved
 // at this moment; what was found missing is judged again when it arrives.
@@ -97,9 +107,25 @@ type Standing interface {
 	// not make their repositories ours among them: who has a say follows from all. They
 	// must not be changed; their Event is nil.
 	Family(identifier string) []*nip34.Announcement
+	// Waiting returns those of Family that would make a repository ours, and wait as yet:
+	// none where the Policy holds none. The same holds for them.
+	Waiting(identifier string) []*nip34.Announcement
+	// Generation is another one whenever Waiting, Family or Announcements would return something else
+	// for an identifier.
+	Generation(identifier string) Generation
 	// Root reports whether id is an accepted patch, pull request or issue of a
 	// repository that is ours.
 	Root(id filters.EventID) bool
+}
+
+// Generation tells what is known of an identifier at one time from what is at another. The
+// zero Generation tells nothing: it is for a [View] that can't say.
+type Generation struct {
+	// Stored and Waiting stand for what is stored and for what the [Policy] holds, nil for
+	// nothing: pointers to something that was made at the last change, say. They must be
+	// comparable, and are the same in no other View that has something else.
+	Stored, Waiting any
+	Known           bool
 }
 
 // Verdict is the answer of a [Policy].

@@ -30,7 +30,7 @@ func (g *ingest) writeLoop(ctx context.Context) {
 				g.later.come()
 			}
 			keys, all := g.takeFulfilled()
-			waiting := g.arrived(ctx, keys)
+			waiting := append(g.arrived(ctx, keys), g.heard(ctx)...)
 			if all {
 				waiting = append(waiting, g.rejected.anything()...)
 			}
@@ -240,7 +240,7 @@ func (g *ingest) revived(waiting []*waitingEvent) []*job {
 }
 
 // process judges jobs, saves what is accepted, and goes on with what waited for
-// that.
+// that. Where that is much, what comes now has half of the turns.
 func (g *ingest) process(ctx context.Context, jobs []*job) {
 	g.unsettled.Add(1) // what is revived does not count by itself
 	defer g.unsettled.Add(-1)
@@ -252,7 +252,10 @@ func (g *ingest) process(ctx context.Context, jobs []*job) {
 		n := min(len(jobs), saveBatch)
 		accepted, woken := g.judge(ctx, jobs[:n])
 		woken = append(woken, g.save(ctx, accepted)...)
-		jobs = append(jobs[n:], g.revived(woken)...)
+		woken = append(woken, g.heard(ctx)...)
+		if jobs = append(jobs[n:], g.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= g.cfg.Waiting {
+			jobs = append(more(g.toSave, nil, saveBatch/2), jobs...)
+		}
 	}
 }
 
@@ -451,6 +454,7 @@ func (g *ingest) end(j *job, ok bool) {
 // reject remembers an event that is not for us.
 func (g *ingest) reject(j *job, v Verdict) {
 	g.unwanted(j, v.Reason)
+	g.hearing.waits(v.DependsOn)
 	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(v.DependsOn)}
 	n.fresh = len(n.deps) > 0
 	g.note(n)
@@ -582,10 +586,11 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	g.counters.held.Add(1)
 	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: tries})
 	if j.incoming.Event.Kind == filters.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil {
+		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil && g.policy.Lists(a) {
 			g.feed.hold(a)
 		}
 	}
+	g.announced(j.incoming.Event)
 	woken = g.arrived(ctx, g.fulfilsHeld(j.incoming.Event))
 	g.done(j)
 	return woken
@@ -593,6 +598,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 
 func (g *ingest) depend(j *job, deps []Dependency) {
 	j.became(false)
+	g.hearing.waits(deps)
 	g.note(note{
 		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(deps), waits: true,
 	})
@@ -709,6 +715,7 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 		g.rejected.stored(j.key.id)
 		g.remember(ev)
 		g.feed.stored(ev)
+		g.announced(ev)
 		woken = g.arrived(ctx, g.fulfils(ev, true))
 	case Superseded, Deleted:
 		j.became(false)

@@ -29,8 +29,8 @@ type Host struct {
 	// Removed tells the SyncManager that an event will not be served:
 	// [relaysync.SyncManager.Removed].
 	Removed func(event *nostr.Event)
-	// Postponed tells the SyncManager that an event waits no longer for want of room, and is
-	// to be judged again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
+	// Postponed tells the SyncManager that an event waits no longer for want of room, or since
+	// nobody who waits wants it any more, and is to be judged again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
 	Postponed func(event *nostr.Event)
 	// Lists reports whether an announcement makes its repository ours:
 	// [relaysync.Policy].
@@ -69,7 +69,7 @@ func (h Host) Observe(o purgatory.Observation) {
 	case purgatory.Ended:
 		switch {
 		case o.Event == nil || o.Fate == purgatory.Released:
-		case o.Fate == purgatory.Displaced && h.Postponed != nil:
+		case (o.Fate == purgatory.Displaced || o.Fate == purgatory.Unwanted) && h.Postponed != nil:
 			h.Postponed(o.Event)
 		default:
 			h.Removed(o.Event)
@@ -84,6 +84,7 @@ type relay struct{ h Host }
 
 var (
 	_ purgatory.Knower     = relay{}
+	_ purgatory.Related    = relay{}
 	_ purgatory.PullLister = relay{}
 )
 
@@ -103,16 +104,33 @@ func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 
 // Announcements implements [purgatory.Relay].
 func (r relay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	return r.announcements(ctx, identifier, true)
+	return r.announcements(ctx, named(filters.KindAnnouncement, identifier), identifier, true)
 }
+
+// authorsAtOnce are named in one question to the Store.
+const authorsAtOnce = 500
 
 // Relatives implements [purgatory.Related].
-func (r relay) Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	return r.announcements(ctx, identifier, false)
+func (r relay) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) (all []*nip34.Announcement, err error) {
+	for some := range slices.Chunk(authors, authorsAtOnce) {
+		f := named(filters.KindAnnouncement, identifier)
+		for _, author := range some {
+			f.Authors = append(f.Authors, author.String())
+		}
+		found, err := r.announcements(ctx, f, identifier, false)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
-func (r relay) announcements(ctx context.Context, identifier string, ours bool) (out []*nip34.Announcement, err error) {
-	for ev, err := range r.h.Store.Events(ctx, named(filters.KindAnnouncement, identifier)) {
+// Lists implements [purgatory.Related].
+func (r relay) Lists(a *nip34.Announcement) bool { return r.h.Lists(a) }
+
+func (r relay) announcements(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+	for ev, err := range r.h.Store.Events(ctx, f) {
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -102,7 +103,7 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		answer := announce(helper, 3*time.Hour, "a.example", role("m", helper), role("M", owner))
 		a.Publish(answer)
 		after(2 * time.Minute)
-		require.True(t, r.has(answer), "it waits for no data: there is no repository for it here")
+		require.False(t, r.has(answer), "it waits with what lists it")
 		require.Equal(t, helpers.ID, decides())
 		require.False(t, r.has(strangers), "whom nobody lists")
 
@@ -111,7 +112,8 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		a.Publish(leaves)
 		after(2 * time.Minute)
 		require.Empty(t, decides(), "the lead names no lead")
-		a.Publish(announce(helper, time.Hour, "a.example", role("M", helper)), owner.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+		leads := announce(helper, time.Hour, "a.example", role("M", helper))
+		a.Publish(leads, owner.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
 		after(2 * time.Minute)
 		require.Equal(t, helpers.ID, decides())
 
@@ -124,6 +126,8 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
 		after(2 * time.Minute)
 		require.True(t, r.has(leaves))
+		require.True(t, r.has(leads), "it went with that")
+		require.Empty(t, r.waits.Held(nostr.Filter{Kinds: []int{filters.KindAnnouncement}}))
 		require.True(t, r.has(helpers))
 		require.Equal(t, refs, r.git.RefsOf(owner.Ref("repo")))
 		require.Empty(t, r.git.Broken())

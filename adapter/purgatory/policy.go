@@ -48,6 +48,7 @@ var (
 	_ relaysync.AnnouncementHolder = (*Policy)(nil)
 	_ relaysync.UserHolder         = (*Policy)(nil)
 	_ relaysync.Authorizer         = (*Policy)(nil)
+	_ relaysync.Hearer             = (*Policy)(nil)
 )
 
 // NewPolicy returns a Policy that judges nothing before Join.
@@ -74,18 +75,22 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	}
 	switch ev.Kind {
 	case filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
-		view = &waitingView{view, where}
+		view = &waitingView{view, where, p.inner.Lists}
 	case filters.KindAnnouncement:
 		if p.leaves(ev) {
-			view = &waitingView{view, where} // what waits can be taken from us as well
+			// What is wanted, or taken from us, only where something waits, waits with that.
+			if v, err := p.inner.Judge(ctx, ev, src, view); err != nil || v.Decision == relaysync.Accept {
+				return v, err
+			}
+			view = &waitingView{view, where, p.inner.Lists}
 		}
 	case filters.KindDeletion, filters.KindVanish:
-		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where}})
+		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
 	default:
 		return p.inner.Judge(ctx, ev, src, view)
 	}
 	v, err := p.inner.Judge(ctx, ev, src, view)
-	if err != nil || v.Decision != relaysync.Accept || p.leaves(ev) {
+	if err != nil || v.Decision != relaysync.Accept {
 		return v, err
 	}
 	switch served, err := isServed(ctx, view, ev); {
@@ -105,7 +110,7 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Sourc
 	case answer.Decision == purgatory.Full:
 		return relaysync.Verdict{Decision: relaysync.Later, Reason: answer.Reason}, nil
 	}
-	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: again(ev, answer.Reason)}, nil
+	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
 }
 
 // bySource is what a [Purgatory] may be able to do as well: to share its places by the relays
@@ -143,10 +148,13 @@ func (p *Policy) leaves(ev *nostr.Event) bool {
 	return err == nil && !p.inner.Lists(a)
 }
 
-// again is what may have an event that was refused count again: that something else of its
-// author is stored. What is malformed stays so, and what has expired was given its time:
+// again is what may have an event that was refused count again: that its author is listed, for
+// an announcement that makes no repository ours, or that something else of its author is stored. What is malformed stays so, and what has expired was given its time:
 // else each event of their author would have them fetched and judged again.
-func again(ev *nostr.Event, reason string) []relaysync.Dependency {
+func (p *Policy) again(ev *nostr.Event, reason string) []relaysync.Dependency {
+	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
+		return []relaysync.Dependency{relaysync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
+	}
 	author, err := filters.ParsePubKey(ev.PubKey)
 	if err != nil || strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
 		return nil
@@ -200,21 +208,40 @@ func (p *Policy) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Auth
 	if !can || err != nil {
 		return nil
 	}
-	return inner.Authority(ref, &waitingView{view, where})
+	return inner.Authority(ref, &waitingView{view, where, p.inner.Lists})
+}
+
+// Heard implements [relaysync.Hearer], if the inner policy does. What waits counts.
+func (p *Policy) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+	inner, can := p.inner.(relaysync.Hearer)
+	where, err := p.joined()
+	if !can || err != nil {
+		return nil
+	}
+	return inner.Heard(identifier, &waitingView{view, where, p.inner.Lists})
 }
 
 // waitingView has the announcements that wait beside those that are accepted.
 type waitingView struct {
 	relaysync.View
 	where Purgatory
+	lists func(*nip34.Announcement) bool
 }
 
 // Announcements implements [relaysync.View].
 func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
 	accepted := v.View.Announcements(identifier)
-	all := accepted[:len(accepted):len(accepted)]
-	for _, a := range v.where.Announcements(identifier) {
-		if !has(accepted, a.Ref) {
+	waiting := v.where.Announcements(identifier)
+	if len(waiting) == 0 {
+		return accepted
+	}
+	is := make(map[filters.RepoRef]struct{}, len(accepted))
+	for _, a := range accepted {
+		is[a.Ref] = struct{}{}
+	}
+	all := slices.Clip(accepted)
+	for _, a := range waiting {
+		if _, known := is[a.Ref]; !known {
 			all = append(all, a)
 		}
 	}
@@ -240,6 +267,34 @@ func (v *waitingView) Announced(ref filters.RepoRef) bool {
 func (v *waitingView) Family(identifier string) []*nip34.Announcement {
 	stored := v.View.Family(identifier)
 	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
+}
+
+// Waiting implements [relaysync.Standing]: also of what has waited in vain, which still may
+// be served. What belongs to a repository that is served does not wait.
+func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
+	for _, a := range v.where.Remembered(identifier) {
+		if v.lists(a) && !v.View.Announced(a.Ref) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// generations is what a [Purgatory] may be able to do as well: to say whether other
+// announcements wait than before.
+type generations interface{ Generation(identifier string) any }
+
+var _ generations = (*purgatory.Purgatory)(nil)
+
+// Generation implements [relaysync.Standing].
+func (v *waitingView) Generation(identifier string) relaysync.Generation {
+	of, can := v.where.(generations)
+	if !can {
+		return relaysync.Generation{}
+	}
+	g := v.View.Generation(identifier)
+	g.Waiting = of.Generation(identifier)
+	return g
 }
 
 // heldView has all that waits beside what is stored: what deletes it is for us.

@@ -136,6 +136,10 @@ func (s *shelf) Announced(ref filters.RepoRef) bool {
 
 func (s *shelf) Family(identifier string) []*nip34.Announcement { return s.Announcements(identifier) }
 
+func (s *shelf) Waiting(string) []*nip34.Announcement { return nil }
+
+func (s *shelf) Generation(string) relaysync.Generation { return relaysync.Generation{} }
+
 // asInner is an inner policy that hands out the view it is given.
 type asInner struct {
 	verdict relaysync.Verdict

@@ -326,19 +326,57 @@ func (m *MockRelated) EXPECT() *MockRelatedMockRecorder {
 	return m.recorder
 }
 
-// Relatives mocks base method.
-func (m *MockRelated) Relatives(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+// Lists mocks base method.
+func (m *MockRelated) Lists(a *nip34.Announcement) bool {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Relatives", ctx, identifier)
+	ret := m.ctrl.Call(m, "Lists", a)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Lists indicates an expected call of Lists.
+func (mr *MockRelatedMockRecorder) Lists(a any) *MockRelatedListsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Lists", reflect.TypeOf((*MockRelated)(nil).Lists), a)
+	return &MockRelatedListsCall{Call: call}
+}
+
+// MockRelatedListsCall wrap *gomock.Call
+type MockRelatedListsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRelatedListsCall) Return(arg0 bool) *MockRelatedListsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRelatedListsCall) Do(f func(*nip34.Announcement) bool) *MockRelatedListsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRelatedListsCall) DoAndReturn(f func(*nip34.Announcement) bool) *MockRelatedListsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Relatives mocks base method.
+func (m *MockRelated) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) ([]*nip34.Announcement, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Relatives", ctx, identifier, authors)
 	ret0, _ := ret[0].([]*nip34.Announcement)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
 
 // Relatives indicates an expected call of Relatives.
-func (mr *MockRelatedMockRecorder) Relatives(ctx, identifier any) *MockRelatedRelativesCall {
+func (mr *MockRelatedMockRecorder) Relatives(ctx, identifier, authors any) *MockRelatedRelativesCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Relatives", reflect.TypeOf((*MockRelated)(nil).Relatives), ctx, identifier)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Relatives", reflect.TypeOf((*MockRelated)(nil).Relatives), ctx, identifier, authors)
 	return &MockRelatedRelativesCall{Call: call}
 }
 
@@ -354,13 +392,13 @@ func (c *MockRelatedRelativesCall) Return(arg0 []*nip34.Announcement, arg1 error
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRelatedRelativesCall) Do(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+func (c *MockRelatedRelativesCall) Do(f func(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -449,6 +449,68 @@ func (c *MockAuthorizerAuthorityCall) DoAndReturn(f func(filters.RepoRef, relays
 	return c
 }
 
+// MockHearer is a mock of Hearer interface.
+type MockHearer struct {
+	ctrl     *gomock.Controller
+	recorder *MockHearerMockRecorder
+	isgomock struct{}
+}
+
+// MockHearerMockRecorder is the mock recorder for MockHearer.
+type MockHearerMockRecorder struct {
+	mock *MockHearer
+}
+
+// NewMockHearer creates a new mock instance.
+func NewMockHearer(ctrl *gomock.Controller) *MockHearer {
+	mock := &MockHearer{ctrl: ctrl}
+	mock.recorder = &MockHearerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockHearer) EXPECT() *MockHearerMockRecorder {
+	return m.recorder
+}
+
+// Heard mocks base method.
+func (m *MockHearer) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Heard", identifier, view)
+	ret0, _ := ret[0].(map[filters.PubKey]bool)
+	return ret0
+}
+
+// Heard indicates an expected call of Heard.
+func (mr *MockHearerMockRecorder) Heard(identifier, view any) *MockHearerHeardCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Heard", reflect.TypeOf((*MockHearer)(nil).Heard), identifier, view)
+	return &MockHearerHeardCall{Call: call}
+}
+
+// MockHearerHeardCall wrap *gomock.Call
+type MockHearerHeardCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockHearerHeardCall) Return(arg0 map[filters.PubKey]bool) *MockHearerHeardCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockHearerHeardCall) Do(f func(string, relaysync.View) map[filters.PubKey]bool) *MockHearerHeardCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockHearerHeardCall) DoAndReturn(f func(string, relaysync.View) map[filters.PubKey]bool) *MockHearerHeardCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockView is a mock of View interface.
 type MockView struct {
 	ctrl     *gomock.Controller
@@ -704,6 +766,44 @@ func (c *MockViewFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *
 	return c
 }
 
+// Generation mocks base method.
+func (m *MockView) Generation(identifier string) relaysync.Generation {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Generation", identifier)
+	ret0, _ := ret[0].(relaysync.Generation)
+	return ret0
+}
+
+// Generation indicates an expected call of Generation.
+func (mr *MockViewMockRecorder) Generation(identifier any) *MockViewGenerationCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Generation", reflect.TypeOf((*MockView)(nil).Generation), identifier)
+	return &MockViewGenerationCall{Call: call}
+}
+
+// MockViewGenerationCall wrap *gomock.Call
+type MockViewGenerationCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewGenerationCall) Return(arg0 relaysync.Generation) *MockViewGenerationCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewGenerationCall) Do(f func(string) relaysync.Generation) *MockViewGenerationCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewGenerationCall) DoAndReturn(f func(string) relaysync.Generation) *MockViewGenerationCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Left mocks base method.
 func (m *MockView) Left(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -858,6 +958,44 @@ func (c *MockViewRootCall) DoAndReturn(f func(filters.EventID) bool) *MockViewRo
 	return c
 }
 
+// Waiting mocks base method.
+func (m *MockView) Waiting(identifier string) []*nip34.Announcement {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Waiting", identifier)
+	ret0, _ := ret[0].([]*nip34.Announcement)
+	return ret0
+}
+
+// Waiting indicates an expected call of Waiting.
+func (mr *MockViewMockRecorder) Waiting(identifier any) *MockViewWaitingCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Waiting", reflect.TypeOf((*MockView)(nil).Waiting), identifier)
+	return &MockViewWaitingCall{Call: call}
+}
+
+// MockViewWaitingCall wrap *gomock.Call
+type MockViewWaitingCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewWaitingCall) Return(arg0 []*nip34.Announcement) *MockViewWaitingCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewWaitingCall) Do(f func(string) []*nip34.Announcement) *MockViewWaitingCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockViewWaitingCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Wrote mocks base method.
 func (m *MockView) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
 	m.ctrl.T.Helper()
@@ -997,6 +1135,44 @@ func (c *MockStandingFamilyCall) DoAndReturn(f func(string) []*nip34.Announcemen
 	return c
 }
 
+// Generation mocks base method.
+func (m *MockStanding) Generation(identifier string) relaysync.Generation {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Generation", identifier)
+	ret0, _ := ret[0].(relaysync.Generation)
+	return ret0
+}
+
+// Generation indicates an expected call of Generation.
+func (mr *MockStandingMockRecorder) Generation(identifier any) *MockStandingGenerationCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Generation", reflect.TypeOf((*MockStanding)(nil).Generation), identifier)
+	return &MockStandingGenerationCall{Call: call}
+}
+
+// MockStandingGenerationCall wrap *gomock.Call
+type MockStandingGenerationCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStandingGenerationCall) Return(arg0 relaysync.Generation) *MockStandingGenerationCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStandingGenerationCall) Do(f func(string) relaysync.Generation) *MockStandingGenerationCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStandingGenerationCall) DoAndReturn(f func(string) relaysync.Generation) *MockStandingGenerationCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Left mocks base method.
 func (m *MockStanding) Left(ref filters.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -1069,6 +1245,44 @@ func (c *MockStandingRootCall) Do(f func(filters.EventID) bool) *MockStandingRoo
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStandingRootCall) DoAndReturn(f func(filters.EventID) bool) *MockStandingRootCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Waiting mocks base method.
+func (m *MockStanding) Waiting(identifier string) []*nip34.Announcement {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Waiting", identifier)
+	ret0, _ := ret[0].([]*nip34.Announcement)
+	return ret0
+}
+
+// Waiting indicates an expected call of Waiting.
+func (mr *MockStandingMockRecorder) Waiting(identifier any) *MockStandingWaitingCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Waiting", reflect.TypeOf((*MockStanding)(nil).Waiting), identifier)
+	return &MockStandingWaitingCall{Call: call}
+}
+
+// MockStandingWaitingCall wrap *gomock.Call
+type MockStandingWaitingCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStandingWaitingCall) Return(arg0 []*nip34.Announcement) *MockStandingWaitingCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStandingWaitingCall) Do(f func(string) []*nip34.Announcement) *MockStandingWaitingCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStandingWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockStandingWaitingCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -13,6 +13,9 @@ func (l *Ledger) Admit(now time.Time, e Entry) Entry {
 	if e.Class == Placeholder {
 		e.Deadline = now.Add(l.cfg.Placeholder)
 	}
+	if e.Class == Relative {
+		e.Deadline = now.Add(l.waits(&e))
+	}
 	if e.Class == Announcement {
 		if old := l.announcement(e.Repos[0]); old != nil {
 			e.Seen, e.Soft = old.Seen, old.Soft
@@ -28,4 +31,13 @@ func (l *Ledger) Admit(now time.Time, e Entry) Entry {
 		}
 	}
 	return e
+}
+
+// waits is how long a Relative does at most: no longer than what wants it can. It goes as
+// soon as nothing does.
+func (l *Ledger) waits(e *Entry) time.Duration {
+	if e.For == e.Author {
+		return l.cfg.Hold
+	}
+	return l.cfg.Longest + l.cfg.Soft
 }

@@ -19,6 +19,9 @@ const (
 	State
 	PullRequest // and updates of one
 	Placeholder // of a pull request's event, whose data came first
+	// Relative is an announcement that makes no repository ours, of somebody who is listed
+	// by one that waits: it waits with that.
+	Relative
 )
 
 // String returns the name of the class.
@@ -32,6 +35,8 @@ func (c Class) String() string {
 		return "pull request"
 	case Placeholder:
 		return "placeholder"
+	case Relative:
+		return "relative"
 	}
 	return "invalid"
 }
@@ -60,13 +65,27 @@ type Entry struct {
 	// From is the relay that brought it, without the path; empty if somebody submitted it.
 	From string
 	// For is whose repository a pull request counts for when places are shared. It is not
-	// kept: without it that is the owner of the first one that it names.
+	// kept: without it that is the owner of the first one that it names. It is who wants a
+	// Relative, whose quota and share that counts for: the author of one that takes the
+	// place of an announcement of theirs.
 	For filters.PubKey
 	// Strays are repositories that data for a pull request was pushed to before its
 	// event came, which does not name them.
 	Strays []filters.RepoRef
 
 	try time.Time // not to be expired before; zero: at its Deadline
+}
+
+// announces reports whether an entry is an announcement: of each repository one waits, whether
+// it makes that ours or not.
+func (e *Entry) announces() bool { return e.Class == Announcement || e.Class == Relative }
+
+// owes is whose share of the places an entry has.
+func (e *Entry) owes() filters.PubKey {
+	if e.Class == Relative {
+		return e.For
+	}
+	return e.Author
 }
 
 // due is when an entry is to be expired.

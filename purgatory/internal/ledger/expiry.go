@@ -95,7 +95,7 @@ func (l *Ledger) Expire(now time.Time, id filters.EventID) (soft Entry, isSoft b
 		return soft, true, nil
 	}
 	l.remove(e)
-	if e.Class != Placeholder {
+	if e.Class != Placeholder && e.Class != Relative {
 		forgotten = l.gone.add(id, now, now.Add(l.cfg.Remember))
 	}
 	return Entry{}, false, forgotten

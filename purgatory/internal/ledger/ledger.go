@@ -30,13 +30,15 @@ type Ledger struct {
 	cfg     Config
 	entries map[filters.EventID]*Entry
 	byRepo  map[filters.RepoRef]map[filters.EventID]struct{}
-	byName  map[string]map[filters.EventID]struct{} // announcements and states, by identifier
-	// announced are the announcements of entries
-	announced map[filters.RepoRef]filters.EventID
-	due       deadlines
-	payers    map[payer]map[filters.EventID]struct{}
-	pushed    int // of entries, the placeholders
-	gone      gone
+	byName  map[string]map[filters.EventID]struct{} // announcements, relatives and states, by identifier
+	// announced are the announcements and the relatives of entries
+	announced   map[filters.RepoRef]filters.EventID
+	relatives   map[filters.PubKey]map[filters.EventID]struct{} // by their authors
+	generations map[string]*Generation
+	due         deadlines
+	payers      map[payer]map[filters.EventID]struct{}
+	pushed      int // of entries, the placeholders
+	gone        gone
 
 	// whose the places of the others are
 	places             map[filters.EventID]*place
@@ -58,6 +60,8 @@ func New(cfg Config) *Ledger {
 		payers:    make(map[payer]map[filters.EventID]struct{}),
 		gone:      newGone(cfg.Remembered),
 
+		relatives: make(map[filters.PubKey]map[filters.EventID]struct{}), generations: make(map[string]*Generation),
+
 		places: make(map[filters.EventID]*place), strangers: newPool(), trusted: newPool(),
 
 		reservedFor: make(map[payer]int),
@@ -68,8 +72,8 @@ func New(cfg Config) *Ledger {
 // a newer version of the announcement waits. What else Check says of it is not looked
 // at: it may have been read from a disk.
 func (l *Ledger) Put(e Entry) (replaced []Entry) {
-	if e.Class == Announcement {
-		if old := l.announcement(e.Repos[0]); old != nil && old.ID != e.ID {
+	if e.announces() {
+		if old := l.announces(e.Repos[0]); old != nil && old.ID != e.ID {
 			if nip34.Newer(old.Version, e.Version) {
 				return []Entry{e}
 			}
@@ -81,12 +85,17 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 		l.remove(old)
 	}
 	l.set(&e)
-	if e.Class == Announcement {
+	if e.announces() {
 		l.announced[e.Repos[0]] = e.ID
 	}
+	if e.Class == Relative {
+		into(l.relatives, e.Author, e.ID)
+	}
 	for _, r := range e.Repos {
-		into(l.byRepo, r, e.ID)
-		if e.Class == Announcement || e.Class == State {
+		if e.Class != Relative {
+			into(l.byRepo, r, e.ID)
+		}
+		if e.announces() || e.Class == State {
 			into(l.byName, r.Identifier, e.ID)
 		}
 	}
@@ -106,6 +115,7 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 // set makes e what is known under its id, and its deadline one that is looked at.
 func (l *Ledger) set(e *Entry) {
 	l.entries[e.ID] = e
+	l.changed(e)
 	if x := l.places[e.ID]; x != nil {
 		x.entry = e
 		l.pool(e).fix(x)
@@ -113,6 +123,16 @@ func (l *Ledger) set(e *Entry) {
 	l.due.add(e.due(), e.ID)
 	if l.due.Len() > 2*len(l.entries)+100 {
 		l.due.clean(l.isDeadline)
+	}
+}
+
+// Generation is told from others by where it is.
+type Generation struct{ _ byte }
+
+// changed takes note that other announcements may wait under an identifier than before.
+func (l *Ledger) changed(e *Entry) {
+	if e.announces() {
+		l.generations[e.Repos[0].Identifier] = new(Generation)
 	}
 }
 
@@ -126,6 +146,8 @@ func (l *Ledger) Restore(now time.Time, e Entry) (replaced []Entry) {
 		most = l.cfg.Soft
 	case e.Class == Placeholder:
 		most = l.cfg.Placeholder
+	case e.Class == Relative:
+		most = l.waits(&e)
 	}
 	if latest := now.Add(most); e.Deadline.After(latest) {
 		e.Deadline = latest
@@ -151,15 +173,21 @@ func (l *Ledger) remove(e *Entry) {
 	delete(l.entries, e.ID)
 	for _, r := range e.Repos {
 		outOf(l.byRepo, r, e.ID)
-		if e.Class == Announcement || e.Class == State {
+		if e.announces() || e.Class == State {
 			outOf(l.byName, r.Identifier, e.ID)
 		}
+	}
+	if l.changed(e); e.announces() && l.byName[e.Repos[0].Identifier] == nil {
+		delete(l.generations, e.Repos[0].Identifier)
 	}
 	for _, p := range e.payers() {
 		outOf(l.payers, p, e.ID)
 	}
-	if e.Class == Announcement {
+	if e.announces() {
 		delete(l.announced, e.Repos[0])
+	}
+	if e.Class == Relative {
+		outOf(l.relatives, e.Author, e.ID)
 	}
 	if e.Class == Placeholder {
 		l.pushed--

@@ -10,15 +10,17 @@ import (
 
 // payer is whose quota an entry counts for: that of its author, or, since anybody can
 // push, that of each repository that was pushed to. What strangers push does not count
-// for what its owner has waiting.
+// for what its owner has waiting, nor do the announcements of those whom they list, of which
+// there may be as many again.
 type payer struct {
 	author filters.PubKey
 	pushed filters.RepoRef
+	wants  bool
 }
 
 func (e *Entry) payers() []payer {
 	if e.Class != Placeholder {
-		return []payer{{author: e.Author}}
+		return []payer{{author: e.owes(), wants: e.Class == Relative}}
 	}
 	out := make([]payer, len(e.Repos))
 	for i, ref := range e.Repos {
@@ -59,8 +61,8 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	if l.gone.has(e.ID, now) && !e.ByUser && !(ok && old.Class == Placeholder) {
 		return Expired
 	}
-	if e.Class == Announcement {
-		if old = l.announcement(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
+	if e.announces() {
+		if old = l.announces(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
 			return Superseded
 		}
 	}
@@ -70,11 +72,10 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		}
 		return Welcome
 	}
-	mine := 0
-	if old = l.replacedBy(&e); old != nil && old.Author == e.Author {
+	mine, author := 0, e.payers()[0]
+	if old = l.replacedBy(&e); old != nil && old.payers()[0] == author {
 		mine = 1
 	}
-	author := payer{author: e.Author}
 	switch {
 	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
 		return AuthorFull

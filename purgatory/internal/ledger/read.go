@@ -23,11 +23,34 @@ func (l *Ledger) Announcement(ref filters.RepoRef) (Entry, bool) {
 }
 
 func (l *Ledger) announcement(ref filters.RepoRef) *Entry {
+	if e := l.announces(ref); e != nil && e.Class == Announcement {
+		return e
+	}
+	return nil
+}
+
+// announces returns the announcement of a repository, whether it makes that ours or not.
+func (l *Ledger) announces(ref filters.RepoRef) *Entry {
 	if id, ok := l.announced[ref]; ok {
 		return l.entries[id]
 	}
 	return nil
 }
+
+// Relatives returns those that wait under an identifier.
+func (l *Ledger) Relatives(identifier string) (out []Entry) {
+	for id := range l.byName[identifier] {
+		if e := l.entries[id]; e.Class == Relative {
+			out = append(out, *e)
+		}
+	}
+	sortByID(out)
+	return out
+}
+
+// Generation is another one whenever the announcements that wait under an identifier have
+// changed; nil if none do.
+func (l *Ledger) Generation(identifier string) *Generation { return l.generations[identifier] }
 
 // Of returns the entries that name a repository, and the states with its
 // identifier, whoever wrote them: which of these concern it is for its maintainers
@@ -74,8 +97,10 @@ func (l *Ledger) Announcements(identifier string, soft bool) (out []Entry) {
 
 // ByAuthor returns the events of an author that wait, in order of their ids.
 func (l *Ledger) ByAuthor(author filters.PubKey) (out []Entry) {
-	for id := range l.payers[payer{author: author}] {
-		out = append(out, *l.entries[id])
+	for _, ids := range []map[filters.EventID]struct{}{l.payers[payer{author: author}], l.relatives[author]} {
+		for id := range ids {
+			out = append(out, *l.entries[id])
+		}
 	}
 	sortByID(out)
 	return out

@@ -66,7 +66,7 @@ type owner struct {
 func (e *Entry) owner(at level) (o owner, has bool) {
 	switch at {
 	case byAuthor:
-		return owner{key: e.Author}, true
+		return owner{key: e.owes()}, true
 	case byTarget:
 		o = owner{key: e.For, relay: e.From}
 		if e.For == (filters.PubKey{}) {
@@ -235,8 +235,8 @@ func (l *Ledger) fits(e *Entry) bool {
 // replacedBy is what makes place for an entry. A placeholder has none of an event's.
 func (l *Ledger) replacedBy(e *Entry) *Entry {
 	old := l.entries[e.ID]
-	if e.Class == Announcement {
-		old = l.announcement(e.Repos[0])
+	if e.announces() {
+		old = l.announces(e.Repos[0])
 	}
 	if old == nil || old.Class == Placeholder {
 		return nil
@@ -294,7 +294,7 @@ func (l *Ledger) Displace(now time.Time, e Entry, v Verdict, kept Kept) (gone []
 // expiredOf is what has waited in vain of the author of an entry: it keeps nothing new out.
 func (l *Ledger) expiredOf(e *Entry, kept Kept) *place {
 	s := l.strangers.of[byAuthor][owner{key: e.Author}]
-	if s == nil {
+	if s == nil || e.Class == Relative {
 		return nil
 	}
 	if x, ok := s.places.First(); ok && x.entry.Soft && !l.stays(x.entry, e, kept) {
@@ -314,6 +314,11 @@ func (l *Ledger) dependents(e *Entry, kept Kept) (out []*Entry) {
 			break // the others' time is over soon
 		}
 		if o.Class != Placeholder && len(o.Repos) == 1 && !o.Trusted && !kept.Always(*o) {
+			out = append(out, o)
+		}
+	}
+	for id := range l.byName[e.Repos[0].Identifier] {
+		if o := l.entries[id]; o.Class == Relative && o.For == e.Author && len(out) < maxDependents && !kept.Always(*o) {
 			out = append(out, o)
 		}
 	}
@@ -402,7 +407,7 @@ func (l *Ledger) stays(x, e *Entry, kept Kept) bool {
 	}
 	if x.Class == Announcement {
 		for _, ref := range e.Repos {
-			if ref == x.Repos[0] {
+			if ref == x.Repos[0] || e.Class == Relative && ref.Identifier == x.Repos[0].Identifier && e.For == x.Author {
 				return true
 			}
 		}

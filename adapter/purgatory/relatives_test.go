@@ -1,0 +1,220 @@
+package purgatoryadapter_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// elsewhere is an announcement of k's that makes no repository ours and lists others.
+func elsewhere(k *relaytest.Key, ago time.Duration, lists ...*relaytest.Key) *nostr.Event {
+	return k.Announcement(at(ago), "repo", []string{"wss://a.example"}, []string{k.CloneURL("wss://a.example", "repo")}, lists...)
+}
+
+// here is one that makes it ours once its data is here.
+func here(k *relaytest.Key, ago time.Duration, lists ...*relaytest.Key) *nostr.Event {
+	return k.Announcement(at(ago), "repo", []string{"wss://" + us, "wss://a.example"},
+		[]string{k.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}, lists...)
+}
+
+func crowd(n int) (out []*relaytest.Key) {
+	for i := range n {
+		out = append(out, relaytest.NewCheapKey(fmt.Sprint("crowd", i)))
+	}
+	return out
+}
+
+func (r *rig) relatives() int { return r.waits.Status().Relatives }
+
+// crowded is how often there were too many who are listed.
+func (r *rig) crowded() uint64 {
+	return r.manager.Status().Events.Rejected["rate-limited: too many are listed as maintainers of repositories of this name"]
+}
+
+// serve has the data of a state of the owner's come.
+func (r *rig) serve(k *relaytest.Key) {
+	main, err := nip34.ParseRefName("refs/heads/main")
+	require.NoError(r.t, err)
+	id, err := nip34.ParseObjectID(commit)
+	require.NoError(r.t, err)
+	v, err := r.manager.Judge(r.t.Context(), k.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+	require.NoError(r.t, err)
+	require.Equal(r.t, relaysync.Hold, v.Decision)
+	r.git.Push(k.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
+	require.NoError(r.t, r.waits.Pushed(r.t.Context(), k.Ref("repo"), []nip34.RefName{main}))
+}
+
+// A free key that announced something and pushed nothing had 256 announcements of others stored
+// for good, for each announcement, which all who looked at anything of that name read.
+func TestAWaitingOwnerHasNothingStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		others := crowd(200)
+		a.Publish(here(owner, time.Hour, others...))
+		for _, k := range others {
+			a.Publish(elsewhere(k, time.Hour, owner))
+		}
+		after(5 * time.Minute)
+		require.Zero(t, r.store.Len(), "what a free key has stored")
+		require.Equal(t, nip34.WaitingBounds().Each, r.relatives())
+		require.GreaterOrEqual(t, r.crowded(), uint64(200-nip34.WaitingBounds().Each))
+		require.Len(t, r.waits.AllAnnouncements(), 1)
+
+		// They count for who lists them, beside what that one has waiting.
+		for i := range 99 {
+			answer, err := r.waits.Submit(t.Context(), owner.Hosted(at(0), fmt.Sprint("x", i), us), true)
+			require.NoError(t, err)
+			require.Equal(t, purgatory.Held, answer.Decision)
+		}
+		after(26 * time.Hour)
+		require.Zero(t, r.relatives(), "they go with what wants them")
+		require.Zero(t, r.store.Len())
+	})
+}
+
+// With an identifier crowded by free keys whoever lists one has that one's announcement taken in.
+func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		others := crowd(320)
+		for i := range 10 {
+			a.Publish(here(relaytest.NewCheapKey(fmt.Sprint("free", i)), time.Hour, others[32*i:32*i+32]...))
+		}
+		for _, k := range others {
+			a.Publish(elsewhere(k, time.Hour))
+		}
+		after(10 * time.Minute)
+		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
+		require.Greater(t, r.relatives(), nip34.WaitingBounds().All/2)
+		answer := elsewhere(helper, time.Hour, owner)
+		a.Publish(here(owner, time.Hour, helper), answer)
+		after(10 * time.Minute)
+		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
+		id, err := filters.ParseEventID(answer.ID)
+		require.NoError(t, err)
+		require.NotNil(t, r.waits.Event(id))
+	})
+}
+
+// What waits with an announcement is stored when that is, and what those list in turn; not
+// what nobody lists any more by then.
+func TestRelativesGoWithWhatWantsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		people := crowd(4)
+		nearest, next, dropped, far := people[0], people[1], people[2], people[3]
+		a.Publish(here(owner, 4*time.Hour, nearest, dropped))
+		answers := []*nostr.Event{
+			elsewhere(nearest, time.Hour, owner, next), elsewhere(next, time.Hour, nearest), elsewhere(dropped, time.Hour, owner, far),
+			elsewhere(far, time.Hour, dropped),
+		}
+		a.Publish(answers...)
+		after(5 * time.Minute)
+		require.Equal(t, 4, r.relatives())
+		require.Zero(t, r.store.Len())
+
+		r.stop()
+		r.start()
+		after(time.Minute)
+		require.Equal(t, 4, r.relatives(), "as many as before the restart")
+
+		listing := here(owner, time.Minute, nearest)
+		a.Publish(listing)
+		after(5 * time.Minute)
+		require.Equal(t, 2, r.relatives(), "neither whom nobody lists, nor whom they list")
+		require.EqualValues(t, 2, r.waits.Status().Unwanted)
+
+		a.Publish(here(owner, 0, nearest, dropped))
+		after(5 * time.Minute)
+		require.Equal(t, 4, r.relatives(), "they were judged again")
+		a.Publish(owner.Announcement(at(-time.Second), "repo", []string{"wss://" + us, "wss://a.example"},
+			[]string{owner.CloneURL("wss://"+us, "repo")}, nearest))
+		after(5 * time.Minute)
+		require.Equal(t, 2, r.relatives())
+
+		r.serve(owner)
+		after(5 * time.Minute)
+		require.Zero(t, r.relatives())
+		for i, ev := range answers {
+			require.Equal(t, i < 2, r.has(ev), i)
+		}
+		require.Empty(t, r.git.Broken())
+	})
+}
+
+// An announcement is deleted as it waits with another one, and goes when that one is.
+func TestRelativesAreDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		listing, answer, other := here(owner, time.Hour, helper, stranger), elsewhere(helper, time.Hour, owner), elsewhere(stranger, time.Hour, owner)
+		a.Publish(listing, answer, other)
+		after(5 * time.Minute)
+		require.Equal(t, 2, r.relatives())
+		remove := func(ev *nostr.Event) {
+			v, err := r.manager.Judge(t.Context(), ev)
+			require.NoError(t, err)
+			require.Equal(t, relaysync.Accept, v.Decision)
+			_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			require.NoError(t, err)
+			r.manager.Stored(ev)
+			r.waits.Arrived(ev)
+			after(time.Minute)
+		}
+		remove(helper.Deletion(at(0), answer))
+		require.Equal(t, 1, r.relatives())
+		remove(owner.Deletion(at(0), listing))
+		require.Zero(t, r.relatives())
+		require.Empty(t, r.waits.Held(nostr.Filter{}))
+		require.Equal(t, 2, r.store.Len(), "the deletions")
+	})
+}
+
+// What owners list whose repositories are served is stored, and bounded for all of a name together.
+func TestServedOwnersShareWhatTheyList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		bound := nip34.ServedBounds()
+		owners := bound.All/bound.Each + 2
+		var answers []*nostr.Event
+		for i := range owners {
+			k := relaytest.NewCheapKey(fmt.Sprint("free", i))
+			people := make([]*relaytest.Key, bound.Each)
+			for j := range people {
+				people[j] = relaytest.NewCheapKey(fmt.Sprint(i, "lists", j))
+			}
+			ev := here(k, time.Hour, people...)
+			_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			require.NoError(t, err)
+			r.manager.Stored(ev)
+			for _, p := range people {
+				answers = append(answers, elsewhere(p, time.Hour, k))
+			}
+		}
+		a.Publish(answers...)
+		after(30 * time.Minute)
+		require.LessOrEqual(t, r.store.Len(), owners+bound.All)
+		require.Greater(t, r.store.Len(), bound.All/2)
+		require.Zero(t, r.relatives())
+		require.Positive(t, r.crowded())
+	})
+}

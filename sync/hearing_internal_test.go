@@ -1,0 +1,237 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// countingPolicy counts what is judged.
+type countingPolicy struct {
+	*GRASPPolicy
+	judged int
+	during func()
+}
+
+func (p *countingPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, view View) (Verdict, error) {
+	if p.judged++; p.during != nil {
+		p.during()
+	}
+	return p.GRASPPolicy.Judge(ctx, ev, src, view)
+}
+
+// deafPolicy can't tell who is heard.
+type deafPolicy struct{ Policy }
+
+// hearingRig is a pipeline over an index, without relays.
+type hearingRig struct {
+	t      *testing.T
+	g      *ingest
+	policy *countingPolicy
+	n      int
+}
+
+func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
+	p := &countingPolicy{GRASPPolicy: graspPolicy(t, graspHost)}
+	cfg := Config{}.withDefaults()
+	cfg.Waiting = 20_000
+	store := &twinStore{}
+	x := newIndex(store, p.Lists)
+	c := &counters{}
+	return &hearingRig{t: t, policy: p, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.FeedQueue, cfg.Tuning.MaxAuthors), c)}
+}
+
+// saver stores all that it is given.
+type saver struct{ *twinStore }
+
+func (s saver) Save(_ context.Context, events []Incoming) ([]Outcome, error) {
+	out := make([]Outcome, len(events))
+	for i, in := range events {
+		s.save(in.Event)
+		out[i].Result = Stored
+	}
+	return out, nil
+}
+
+func (r *hearingRig) job(ev *nostr.Event) *job {
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(r.t, err)
+	j := &job{key: copyKey{id: id}, incoming: Incoming{Event: ev}, size: 1000, revived: true}
+	return j
+}
+
+func (r *hearingRig) next() int {
+	r.n++
+	return r.n
+}
+
+// announce has an announcement come that lists others, and returns how many events were judged.
+func (r *hearingRig) announce(by int, here bool, lists ...int) int {
+	r.t.Helper()
+	tags := nostr.Tags{{"d", "x"}}
+	if here {
+		npub := nip34.NPub(testKey(by))
+		tags = append(tags, nostr.Tag{"relays", "wss://" + graspHost}, nostr.Tag{"clone", "https://" + graspHost + "/" + npub + "/x.git"})
+	}
+	maintainers := nostr.Tag{"maintainers"}
+	for _, m := range lists {
+		maintainers = append(maintainers, testKey(m).String())
+	}
+	n := r.next()
+	before := r.policy.judged
+	r.g.process(r.t.Context(), []*job{r.job(testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...))})
+	return r.policy.judged - before
+}
+
+func (r *hearingRig) state(by int) *job {
+	n := r.next()
+	return r.job(testEvent(n, filters.KindState, by, nostr.Timestamp(n), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", fmt.Sprintf("%040d", n)}))
+}
+
+// Each version of any announcement had all states of everybody judged again who was known
+// under its identifier: 10,000 of them, in the one goroutine that all events wait for.
+func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
+	const people, each = 200, 50
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	var listed []int
+	for i := range people {
+		listed = append(listed, 100+i)
+	}
+	require.Equal(t, 1, r.announce(1, true, listed...))
+	for _, who := range listed {
+		var states []*job
+		for range each {
+			states = append(states, r.state(who))
+		}
+		r.g.process(t.Context(), states)
+	}
+	require.Equal(t, people*each, r.g.rejected.waiting())
+	for range 5 {
+		require.Equal(t, 1, r.announce(1, true, listed...), "a version that changes nothing")
+	}
+	require.Equal(t, 1, r.announce(100, false, 999), "one that gives nobody a say")
+	require.Equal(t, 1+each, r.announce(100, false, 1), "one that gives its author a say")
+	require.Equal(t, (people-1)*each, r.g.rejected.waiting())
+
+	require.Equal(t, 1, r.announce(100, false), "who leaves")
+	lost := r.state(100)
+	r.g.process(t.Context(), []*job{lost})
+	require.Equal(t, 1+1, r.announce(100, false, 1), "and comes back")
+	require.Equal(t, (people-1)*each, r.g.rejected.waiting())
+
+	// Somebody may be listed before their announcement comes, or after.
+	require.Equal(t, 1, r.announce(500, false, 101))
+	require.Equal(t, 2, r.announce(100, false, 1, 500), "the announcement that was refused")
+	require.Equal(t, 1+each, r.announce(101, false, 1))
+}
+
+// A policy that can't tell has all judged that may have gained a say.
+func TestWithoutAHearerAllAreJudgedAgain(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return deafPolicy{p} })
+	require.Equal(t, 1, r.announce(1, true, 2, 3))
+	r.g.process(t.Context(), []*job{r.state(2), r.state(3), r.state(9)})
+	require.Equal(t, 3, r.announce(1, true, 2, 3))
+	require.Equal(t, 3, r.announce(2, false, 1), "the state of 3 as well")
+	require.Equal(t, 2, r.g.rejected.waiting())
+}
+
+// What comes now does not wait until all is judged again that has waited.
+func TestWhatComesHasItsTurn(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	var states []*job
+	for range 4 * saveBatch {
+		states = append(states, r.state(2))
+	}
+	r.g.process(t.Context(), states)
+	r.announce(1, true, 2)
+	came := 0
+	r.policy.during = func() {
+		if r.policy.judged == 4*saveBatch+3 {
+			r.g.toSave <- r.state(1)
+		}
+		if len(r.g.toSave) == 0 && came == 0 && r.policy.judged > 4*saveBatch+3 {
+			came = r.policy.judged
+		}
+	}
+	all := r.announce(2, false, 1)
+	require.Equal(t, 4*saveBatch+2, all)
+	require.Less(t, came, 4*saveBatch+4+saveBatch)
+	require.Zero(t, r.g.rejected.waiting())
+}
+
+// Who is heard is remembered for a bounded number of people.
+func TestHearingIsBounded(t *testing.T) {
+	var h hearing
+	all := make(map[filters.PubKey]bool)
+	for i := range maxHeard / 4 {
+		all[testKey(i)] = i%2 == 0
+	}
+	for i := range 40 {
+		name := fmt.Sprint(i)
+		require.Len(t, h.gained(name, all), len(all)*3/2)
+		require.Empty(t, h.gained(name, all))
+		require.LessOrEqual(t, h.people, maxHeard)
+		n := 0
+		for _, of := range h.of {
+			n += len(of)
+		}
+		require.Equal(t, n, h.people)
+	}
+	h.waits([]Dependency{OnSay("39", testKey(0)), OnSay("39", testKey(1)), OnWanted("39", testKey(2)), OnSay("none", testKey(2)), OnAuthor(testKey(4))})
+	require.ElementsMatch(t, []depKey{OnSay("39", testKey(0)).key(), OnSay("39", testKey(2)).key(), OnWanted("39", testKey(2)).key()}, h.gained("39", all))
+	require.Empty(t, h.gained("39", nil))
+	require.LessOrEqual(t, h.people, maxHeard)
+	all[testKey(-1)] = true
+	for i := range maxHeard {
+		all[testKey(i)] = true
+	}
+	require.NotEmpty(t, h.gained("huge", all))
+	require.Nil(t, h.of["huge"])
+}
+
+// What follows from announcements is worked out once for each generation of them.
+func TestKinIsKeptForAGeneration(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	r.announce(1, true, 2)
+	p, view := r.policy.GRASPPolicy, r.g.view
+	k := p.kinOf("x", view)
+	require.Same(t, k, p.kinOf("x", view))
+	require.NotSame(t, k, p.kinOf("y", view))
+	r.announce(2, false, 1)
+	other := p.kinOf("x", view)
+	require.NotSame(t, k, other)
+	require.False(t, k.speaks(testKey(2)))
+	require.True(t, other.speaks(testKey(2)))
+	for i := range 2 * maxKin {
+		p.kinOf(fmt.Sprint(i), view)
+	}
+	require.Len(t, p.kin.recent, maxKin)
+	require.NotSame(t, other, p.kinOf("x", view))
+	require.Equal(t, Generation{Known: true}, view.Generation("gone"))
+	mute := &twinView{}
+	require.NotSame(t, p.kinOf("x", mute), p.kinOf("x", mute), "a view that can't say")
+}
+
+func BenchmarkStatesOfAnIdentifier(b *testing.B) {
+	p := graspPolicy(b, graspHost)
+	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true })
+	for i := range 255 {
+		ev := testAnnouncement(i, i, "x", 1, "")
+		list := nostr.Tag{"maintainers"}
+		for j := range 255 {
+			list = append(list, testKey(j).String())
+		}
+		ev.Tags = append(ev.Tags, list)
+		x.stored(ev)
+	}
+	ev := state(9000, "x")
+	for b.Loop() {
+		_, _ = p.Judge(b.Context(), ev, Source{}, x)
+	}
+}
