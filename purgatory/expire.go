@@ -98,13 +98,20 @@ func identifiersOf(e ledger.Entry) (out []string) {
 // does not count: anybody may write these.
 func (p *Purgatory) expireSoftly(ctx context.Context, e ledger.Entry) error {
 	ref := e.Repos[0]
-	has, err := p.emptyOfState(ctx, ref)
+	served, err := p.accepted(ctx, ref) // we were killed before it was struck off
+	if err != nil {
+		return err
+	}
+	has, err := served, error(nil)
+	if !served {
+		has, err = p.emptyOfState(ctx, ref)
+	}
 	if err != nil {
 		return err
 	}
 	if has {
 		p.touch(ref) // it is released for that
-		return fmt.Errorf("removing a repository: it has branches or tags: %w", ErrInUse)
+		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {
 		return err
