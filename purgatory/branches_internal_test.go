@@ -1,0 +1,313 @@
+package purgatory
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+	"github.com/graspsync/graspsync/state"
+)
+
+// look reads what a look at the repository begins with.
+func (w *rationed) look() (*group, *repository) {
+	g, err := w.p.gather(w.ctx, w.ref, false)
+	require.NoError(w.t, err)
+	r := g.repository(w.ref)
+	r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+	r.refs = Refs{At: w.refs, Format: nip34.SHA1}
+	return g, r
+}
+
+// What another repository has, and can't be weighed, does not come from there; that others have all
+// places in which git may run ends the look.
+func TestPullsOfOthersThatCanNotBeWeighed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, pr := w.p, w.pulls[0]
+		w.held(pr)
+		w.sizes[pr.Tip] = 100
+		room := func() (int64, bool, error) {
+			g, r := w.look()
+			return p.pullWithRoom(t.Context(), g, r, "dir", pr.Tip, nil, 10)
+		}
+		bytes, has, err := room()
+		require.NoError(t, err)
+		require.True(t, has)
+		require.EqualValues(t, 100, bytes)
+		w.sizes[pr.Tip] = 1015
+		_, has, err = room()
+		require.NoError(t, err)
+		require.False(t, has, "with what comes besides")
+		dropped, _ := p.stats.byName()
+		require.EqualValues(t, 1, dropped["pull_refs"])
+		w.err = errScales
+		bytes, has, err = room()
+		require.NoError(t, err)
+		require.False(t, has)
+		require.Zero(t, bytes)
+		require.Contains(t, w.log.String(), "what another repository has could not be weighed")
+		w.err = fmt.Errorf("busy: %w", ErrCrowded)
+		_, has, err = room()
+		require.ErrorIs(t, err, ErrCrowded)
+		require.False(t, has)
+		g, r := w.look()
+		_, err = p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		require.ErrorIs(t, err, ErrCrowded)
+		w.err = nil
+		w.fail = "probe"
+		_, err = p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		require.ErrorIs(t, err, errScales)
+		w.sizes[pr.Tip] = 100
+		ids, err := p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{objectOf(99), pr.Tip})
+		require.NoError(t, err)
+		require.Equal(t, []nip34.ObjectID{pr.Tip}, ids, "nothing names the other")
+		require.True(t, r.more)
+	})
+}
+
+// elusive are repositories of which none is ever there, or that are in use.
+type elusive struct {
+	*scales
+	locks, creates int
+	removes        error
+}
+
+func (e *elusive) Lock(context.Context, filters.RepoRef) (string, func(), error) {
+	e.locks++
+	return "", nil, ErrNoRepository
+}
+
+func (e *elusive) Create(context.Context, filters.RepoRef, nip34.ObjectFormat) error {
+	e.creates++
+	return e.fails("create")
+}
+
+func (e *elusive) Remove(context.Context, filters.RepoRef) error { return e.removes }
+
+// A repository that can't be made to be there is given up for now.
+func TestRepositoryThatIsNeverThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		repos := &elusive{scales: w.scales}
+		w.p.repos = containedRepositories{repos, w.p}
+		_, r, err := w.p.open(t.Context(), w.ref, false)
+		require.ErrorIs(t, err, ErrNoRepository)
+		require.Nil(t, r)
+		require.Equal(t, []int{3, 3}, []int{repos.locks, repos.creates})
+		w.fail = "create"
+		_, _, err = w.p.open(t.Context(), w.ref, false)
+		require.ErrorIs(t, err, errScales)
+		require.ErrorContains(t, err, "creating repository: ")
+		w.fail = "announcements"
+		_, _, err = w.p.open(t.Context(), w.ref, false)
+		require.ErrorIs(t, err, errScales)
+		other := filters.RepoRef{Owner: filters.PubKey{77}, Identifier: "r"}
+		_, r, err = w.p.open(t.Context(), other, false)
+		require.NoError(t, err)
+		require.Nil(t, r, "it is not ours")
+		require.Empty(t, w.p.pinned)
+	})
+}
+
+// What is being fetched for is not made anew, nor removed.
+func TestInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, f := w.p, w.p.engine.fetches
+		repos := &elusive{scales: w.scales}
+		p.repos = containedRepositories{repos, p}
+		require.NoError(t, p.remake(t.Context(), w.ref, nip34.SHA1))
+		require.NoError(t, p.makeFor(t.Context(), w.ref, nip34.SHA1, false))
+		require.NoError(t, p.removeRepository(t.Context(), w.ref))
+		g, _ := w.look()
+		pl := f.enter(w.ref)
+		pl.turns <- struct{}{}
+		for name, err := range map[string]error{
+			"remake": p.remake(t.Context(), w.ref, nip34.SHA1), "make": p.makeFor(t.Context(), w.ref, nip34.SHA1, false),
+			"remove": p.removeRepository(t.Context(), w.ref),
+		} {
+			require.ErrorIs(t, err, ErrInUse, name)
+		}
+		require.Len(t, pl.turns, 1)
+		require.Equal(t, 2, repos.creates)
+		<-pl.turns
+		f.leave(w.ref, pl)
+		require.Empty(t, f.places)
+		repos.removes = fmt.Errorf("it has refs: %w", ErrInUse)
+		require.NoError(t, p.leaves(t.Context(), g, w.ref), "it stays where it is")
+		repos.removes = errScales
+		require.ErrorIs(t, p.leaves(t.Context(), g, w.ref), errScales)
+	})
+}
+
+// A pull request for several repositories waits for those of ours that could have its ref and have
+// it not, and for no others.
+func TestLackRef(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p := w.p
+		_, r := w.look()
+		other := filters.RepoRef{Owner: filters.PubKey{50}, Identifier: "r"}
+		h := heldPull{pull: &nip34.PullRequest{Repos: []filters.RepoRef{w.ref, other}, Tip: objectOf(1)}}
+		lacks := func(has ...filters.RepoRef) bool {
+			out, err := p.lackRef(t.Context(), r, h, setOf(has))
+			require.NoError(t, err)
+			return out
+		}
+		require.True(t, lacks())
+		require.False(t, lacks(w.ref), "the other one is not ours")
+		r.refs.Format = nip34.SHA256
+		require.False(t, lacks(), "it can't have it")
+		p.ledger.Put(ledger.Entry{ID: filters.EventID{1}, Class: ledger.Announcement, Repos: []filters.RepoRef{other}})
+		require.True(t, lacks(), "it may be ours yet")
+		p.ledger.Put(ledger.Entry{ID: filters.EventID{1}, Class: ledger.Announcement, Repos: []filters.RepoRef{other}, Soft: true})
+		require.False(t, lacks())
+		r.refs.Format = nip34.SHA1
+		w.fail = "announcements"
+		_, err := p.lackRef(t.Context(), r, h, nil)
+		require.ErrorIs(t, err, errScales)
+	})
+}
+
+// A new state is a sign of life though relatives or announcements can't be read; that is told.
+func TestSignOfLifeWithoutTheRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		with := &relatives{scales: w.scales}
+		w.open(with, w.scales, false)
+		p, now := w.p, time.Now()
+		bob := filters.PubKey{6}
+		a := eventBy(bob, now.Unix(), filters.KindAnnouncement, nostr.Tag{"d", "r"})
+		_, err := p.Submit(t.Context(), a, false)
+		require.NoError(t, err)
+		ref := filters.RepoRef{Owner: bob, Identifier: "r"}
+		for _, what := range []string{"announcements", "relatives"} {
+			time.Sleep(time.Minute)
+			before, _ := p.waiting(ref)
+			w.log.Reset()
+			w.fail = what
+			p.alive(t.Context(), ledger.Entry{Author: bob, Repos: []filters.RepoRef{ref}})
+			after, _ := p.waiting(ref)
+			require.True(t, after.Deadline.After(before.Deadline), what)
+			require.Equal(t, 1, strings.Count(w.log.String(), "reading announcements failed"), what)
+			time.Sleep(time.Minute)
+			p.alive(t.Context(), ledger.Entry{Author: filters.PubKey{7}, Repos: []filters.RepoRef{ref}})
+			same, _ := p.waiting(ref)
+			require.Equal(t, after.Deadline, same.Deadline, "a stranger's")
+		}
+		broken := &unwritable{Store: p.keep.store}
+		p.keep = keeper{containedStore{broken, p}}
+		w.log.Reset()
+		time.Sleep(time.Minute)
+		p.sign(t.Context(), ref, false)
+		require.Contains(t, w.log.String(), "a sign of life could not be kept")
+	})
+}
+
+// Who asks whether somebody may write for whom is told of what fails.
+func TestStanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		with := &relatives{scales: w.scales}
+		w.open(with, w.scales, false)
+		other := filters.RepoRef{Owner: filters.PubKey{50}, Identifier: "r"}
+		is := func(class ledger.Class, author filters.PubKey, repos ...filters.RepoRef) ledger.Entry {
+			e, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Author: author, Repos: repos})
+			require.NoError(t, err)
+			return e
+		}
+		stranger := filters.PubKey{9}
+		require.True(t, is(ledger.State, w.ref.Owner, w.ref).Trusted)
+		require.False(t, is(ledger.State, stranger, w.ref).Trusted)
+		require.False(t, is(ledger.Announcement, w.ref.Owner, w.ref).Trusted)
+		e := is(ledger.PullRequest, w.ref.Owner, other, w.ref)
+		require.True(t, e.Trusted)
+		require.Equal(t, w.ref.Owner, e.For)
+		e = is(ledger.PullRequest, stranger, w.ref, other)
+		require.False(t, e.Trusted)
+		require.Equal(t, w.ref.Owner, e.For)
+		require.Zero(t, is(ledger.PullRequest, stranger, other).For)
+		for _, what := range []string{"announcements", "relatives"} {
+			for _, class := range []ledger.Class{ledger.State, ledger.PullRequest} {
+				w.fail = what
+				_, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Repos: []filters.RepoRef{w.ref}})
+				require.ErrorIs(t, err, errScales)
+			}
+		}
+		w.fail = "announcements"
+		_, err := w.p.Submit(t.Context(), w.pulls[0].Event, false)
+		require.ErrorIs(t, err, errScales)
+		require.Zero(t, w.p.ledger.Len())
+	})
+}
+
+// What has made place and can't be struck off is told, and counted all the same.
+func TestGaveWayOnABrokenDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, pr := w.p, w.pulls[0]
+		w.held(pr)
+		e, _ := p.ledger.Get(pr.ID)
+		p.ledger.Remove(pr.ID)
+		p.keep = keeper{containedStore{&failing{Store: p.keep.store, prefix: keyEntry}, p}}
+		w.log.Reset()
+		p.gaveWay(t.Context(), e)
+		require.Contains(t, w.log.String(), "a displaced entry could not be struck off")
+		dropped, _ := p.stats.byName()
+		require.EqualValues(t, 1, dropped["displaced"])
+		require.EqualValues(t, 1, p.Status().Displaced)
+		w.log.Reset()
+		p.strikeReplaced(t.Context(), e)
+		require.Contains(t, w.log.String(), "a replaced entry could not be struck off")
+		e.Soft = true
+		p.gaveWay(t.Context(), e)
+		require.EqualValues(t, 1, p.Status().Displaced, "it was told when it expired softly")
+		items, _ := p.inbox.take()
+		require.Equal(t, look{identifier: "r"}, items[len(items)-1])
+		e.Class = ledger.Announcement
+		p.gaveWay(t.Context(), e)
+		items, _ = p.inbox.take()
+		require.Equal(t, []any{look{identifier: "r", why: causes{left: map[filters.RepoRef]bool{w.ref: true}}}}, items)
+		require.Contains(t, p.touched["r"], w.ref)
+	})
+}
+
+// unwritable is a store that can't be written.
+type unwritable struct{ state.Store }
+
+func (unwritable) CompareAndSwap(context.Context, string, state.Version, []byte) (state.Version, error) {
+	return state.Absent, errScales
+}
+
+// What comes with an id or an author that is none is no reason to do anything.
+func TestArrivedNonsense(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		e := &w.p.engine
+		good := eventBy(filters.PubKey{6}, 1, filters.KindDeletion)
+		for _, spoil := range []func(ev *nostr.Event){
+			func(ev *nostr.Event) { ev.ID = "x" }, func(ev *nostr.Event) { ev.PubKey = "x" },
+		} {
+			ev := *good
+			spoil(&ev)
+			e.handle(t.Context(), arrived{&ev})
+			require.Empty(t, e.leavers)
+			require.Empty(t, e.surveys.todo)
+		}
+		e.handle(t.Context(), arrived{good})
+		require.Equal(t, map[filters.PubKey]bool{{6}: true}, e.leavers)
+		e.leave(t.Context())
+		require.Empty(t, e.leavers, "nobody can be asked")
+		require.False(t, e.leaving)
+	})
+}
