@@ -176,3 +176,16 @@ func TestTrialOfWhatReplaces(t *testing.T) {
 	probe := sent(t, s.Receive(start, closed(refused.Sub, "invalid: no")))
 	assert.Equal(t, "p", probe.Sub[:1])
 }
+
+// A relay that has no room for the first of all subscriptions says nothing of how many
+// there may be for history.
+func TestNoRoomForTheFirst(t *testing.T) {
+	c := defaults()
+	c.Terms.MaxSubscriptions = 0
+	s := New(c)
+	r := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
+	actions := s.Receive(start, closed(r.Sub, "error: too many concurrent REQs"))
+	assert.Equal(t, wire.RefusalTooManySubs, one[LiveClosed](t, actions).Why)
+	assert.Empty(t, only[Learned](actions))
+	assert.Equal(t, c.Historic, s.cfg.Historic)
+}

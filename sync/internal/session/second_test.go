@@ -236,8 +236,16 @@ func TestSecondsOfABatchAreBounded(t *testing.T) {
 		}
 	}
 	w := honest(t, refusesNegErr, 5, events, nil)
+	parts := 0
+	w.refuse = func(r wire.Request) bool {
+		if f := r.Filters[0]; f.Since != nil && f.Until != nil && *f.Since == *f.Until {
+			parts++
+		}
+		return false
+	}
 	d, _ := w.fetchAll(plan.History, rootsFilter(100))
 	assert.Equal(t, plan.Gaps, d.Result)
+	assert.Equal(t, 2_000, parts)
 	assert.Greater(t, d.Report.Seconds, 15)
 	assert.Less(t, d.Report.Seconds, 30, "the first were proven")
 	assert.LessOrEqual(t, w.sent[wire.TypeReq], splitRequests+200)
@@ -311,4 +319,33 @@ func TestUntilIgnored(t *testing.T) {
 	d, _ := w.fetchAll(plan.History, rootsFilter(1))
 	assert.Equal(t, plan.Gaps, d.Result)
 	assert.NotZero(t, d.Report.Seconds)
+}
+
+// A second at the end is looked into on suspicion if it gave twenty events.
+func TestLeastDoubt(t *testing.T) {
+	for n, doubted := range map[int]bool{19: false, 20: true} {
+		w := honest(t, refusesNegErr, n, crowd(n, n, 1, 1)[:n], func(c *Config) { c.PageSize = 500 })
+		parts := 0
+		w.refuse = func(r wire.Request) bool {
+			if r.Filters[0].Since != nil {
+				parts++
+			}
+			return false
+		}
+		d, _ := w.fetchAll(plan.History, rootsFilter(n))
+		assert.Equal(t, plan.Complete, d.Result)
+		assert.Equal(t, doubted, parts > 0, "%d events", n)
+	}
+}
+
+// What is held back because of a set that may have been cut is not, once it is fetched
+// by pages; what is for other reasons still is.
+func TestHoldOfACutSet(t *testing.T) {
+	for hold, want := range map[int64]int64{100: 0, 200: 200, noEnd: noEnd} {
+		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), probe: &probe{oldest: 100, below: true}, hold: hold}
+		assert.False(t, s.cutBelow(&query{b: q.b, probe: &probe{}}, 0), "nothing was below")
+		assert.True(t, s.cutBelow(q, 1))
+		assert.Equal(t, want, q.hold)
+		assert.EqualValues(t, 100, *q.walk.Next().Until)
+	}
 }

@@ -381,3 +381,60 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	require.Equal(t, wire.TypeNegOpen, rest[0].Request.Type)
 	require.NotNil(t, rest[0].Request.Filters[0].Since, "behind what was settled")
 }
+
+// After eight requests by id in a row that brought nothing the rest is not asked for.
+func TestBarrenRequests(t *testing.T) {
+	s, q := New(defaults()), &query{b: &batch{}, todo: []filters.EventID{eventID(100)}}
+	chunk := func(n int) *sub {
+		x := &sub{want: make(map[filters.EventID]struct{}), asked: 2}
+		for i := range n {
+			x.want[eventID(i)] = struct{}{}
+		}
+		return x
+	}
+	for range 7 {
+		s.takeChunk(q, chunk(2))
+	}
+	s.takeChunk(q, chunk(1)) // one came
+	for range 7 {
+		s.takeChunk(q, chunk(2))
+	}
+	require.False(t, q.retried)
+	require.Len(t, q.todo, 1)
+	s.takeChunk(q, chunk(2))
+	require.True(t, q.retried)
+	require.Empty(t, q.todo)
+	require.Contains(t, q.unserved, eventID(100))
+}
+
+// What we have divides a query into windows of which none is empty.
+func TestGuessWithinASpan(t *testing.T) {
+	s := New(defaults())
+	s.terms.NegentropyMax = 2
+	second := func(at time.Duration) *query {
+		var events []*nostr.Event
+		for i := range 10 {
+			events = append(events, event(i, at, ""))
+		}
+		return &query{set: setOf(events...)}
+	}
+	from, to := start.Unix(), start.Add(time.Minute).Unix()
+	span := window{from, to}
+	require.Empty(t, s.guess(second(0), span), "nothing is older than its beginning")
+	require.Equal(t, []int64{from + 1}, s.guess(second(time.Second), span))
+	require.Equal(t, []int64{to}, s.guess(second(time.Minute), span))
+	require.Empty(t, s.guess(second(time.Minute+time.Second), span))
+}
+
+// A query is about the seconds of its filter; none is before 1970.
+func TestSpan(t *testing.T) {
+	at := func(n int64) *nostr.Timestamp { ts := nostr.Timestamp(n); return &ts }
+	for _, c := range []struct {
+		since, until *nostr.Timestamp
+		want         window
+	}{
+		{nil, nil, window{0, noEnd}}, {at(0), nil, window{0, noEnd}}, {at(-5), at(7), window{0, 7}}, {at(3), at(3), window{3, 3}},
+	} {
+		require.Equal(t, c.want, (&query{filter: nostr.Filter{Since: c.since, Until: c.until}}).span())
+	}
+}
