@@ -149,7 +149,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a relay pays for what others put on it", "sync/writer.go",
-		"g.unwanted(j, v.Reason)\n	n := note{", "g.unwanted(j, v.Reason)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n	n := note{", "./sync", "TestSimulation$",
+		"g.unwanted(j, v.Reason)\n	g.hearing.waits(v.DependsOn)\n", "g.unwanted(j, v.Reason)\n	g.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n", "./sync", "TestSimulation$",
 		oneSeed(1), "is honest, and was cut as hostile",
 	},
 	{
@@ -164,7 +164,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"whoever says so is a maintainer", "sync/grasp.go",
-		"	if family.Maintains(s.Ref.Owner, owners) {\n		return accept()\n", "	if family != nil && len(owners) >= 0 {\n		return accept()\n", "./sync", "TestSimulation$",
+		"	if p.kinOf(s.Ref.Identifier, view).speaks(s.Ref.Owner) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
 		oneSeed(6), "foreign",
 	},
 	{
@@ -189,7 +189,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what waits can not be deleted", "adapter/purgatory/policy.go",
-		"return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where}})", "return p.inner.Judge(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
+		"return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})", "return p.inner.Judge(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
 		nil, "",
 	},
 	{
