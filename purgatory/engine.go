@@ -303,6 +303,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	} else if ctx.Err() == nil {
 		e.failed(msg.identifier, "looking for repositories failed", msg.err, now)
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
+		e.p.notSurveyed(msg.identifier)
 	}
 	for _, ref := range msg.found.concerned {
 		e.looks.want(ref, msg.why, quick)

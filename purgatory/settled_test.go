@@ -3,7 +3,9 @@ package purgatory_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +54,44 @@ func TestSettledThoughARelayStoresNothing(t *testing.T) {
 		wait(time.Hour)
 		require.True(t, w.relay.has(state))
 	})
+}
+
+// Nor that it can't say what it has.
+func TestSettledThoughARelayAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		host := &muteRelay{relay: w.relay}
+		w.host = host
+		w.start()
+		ref := repoOf(alice)
+		w.relay.put(announce(alice, now()-10))
+		w.git.Put(ref)
+		state := says(alice, now(), "main", 1)
+		w.held(state)
+		wait(time.Second)
+		host.mute.Store(true)
+		w.pushed(ref, branch("main"), object(1))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, w.p.Settled(ctx, ref))
+		host.mute.Store(false)
+		wait(time.Hour)
+		require.True(t, w.relay.has(state))
+		w.stop()
+	})
+}
+
+// muteRelay is a relay that can't say which announcements it has, for a while.
+type muteRelay struct {
+	*relay
+	mute atomic.Bool
+}
+
+func (r *muteRelay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	if r.mute.Load() {
+		return nil, errors.New("the database is locked")
+	}
+	return r.relay.Announcements(ctx, identifier)
 }
 
 // Who does not want to wait any more is forgotten.

@@ -527,6 +527,18 @@ func (p *Purgatory) lookedAt(ref filters.RepoRef, number uint64) {
 	}
 }
 
+// notSurveyed tells those who wait for a look at a repository with an identifier: it is not known
+// when there is one.
+func (p *Purgatory) notSurveyed(identifier string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for ref := range p.settling {
+		if ref.Identifier == identifier {
+			p.lookedAt(ref, p.touched[identifier][ref])
+		}
+	}
+}
+
 // notSettling forgets somebody who waits. It is called with mu held.
 func (p *Purgatory) notSettling(ref filters.RepoRef, done chan struct{}) {
 	delete(p.settling[ref], done)
