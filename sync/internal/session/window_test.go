@@ -438,3 +438,19 @@ func TestSpan(t *testing.T) {
 		require.Equal(t, c.want, (&query{filter: nostr.Filter{Since: c.since, Until: c.until}}).span())
 	}
 }
+
+// Where ids that were found did not come nobody can say how far a query got, until the
+// rest is here as well.
+func TestHoldOfARest(t *testing.T) {
+	for result, hold := range map[plan.Result]int64{plan.Complete: 0, plan.Gaps: noEnd} {
+		s := New(defaults())
+		b := &batch{parts: make([][]*query, 1), cursors: make([]plan.Cursor, 1)}
+		q := &query{id: 1, b: b, filter: tagging("x"), result: result, rest: &rest{window: window{0, 100}}}
+		s.queries[1] = q
+		s.idsDone(q)
+		require.Equal(t, hold, q.hold)
+		require.Nil(t, q.rest)
+		require.EqualValues(t, 100, *q.part.filter.Until)
+		require.NotNil(t, q.part.walk, "the rest comes by pages")
+	}
+}
