@@ -264,3 +264,53 @@ func TestQuotaIsChargedAsItComes(t *testing.T) {
 	slices.Sort(reasons)
 	require.Equal(t, "[all client event repository]", fmt.Sprint(reasons))
 }
+
+// A file that can't be looked at, read or written any more is a fault of ours: it is told as
+// one, and nothing is done.
+func TestFilesThatAreGone(t *testing.T) {
+	r := newRig(t, Config{})
+	line := null + " " + r.tip + " refs/nostr/" + event + "\x00report-status"
+	p, a := uploading(t, r, "", line)
+	closed, err := r.git.scratch()
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	for name, do := range map[string]func() error{
+		"pack": func() error { return r.git.packRest(t.Context(), p, a, strings.NewReader(""), closed) },
+		"push": func() error {
+			_, err := r.git.pushRest(t.Context(), p, closed)
+			return err
+		},
+		"change": func() error {
+			w := &answered{header: make(map[string][]string)}
+			refused, told, err := r.git.change(t.Context(), w, p.visit, p.ref, p.req, call{body: closed})
+			require.Empty(t, refused)
+			require.False(t, told)
+			require.Zero(t, w.body.Len())
+			return err
+		},
+		"index": func() error {
+			b := *p.body
+			b.file = closed
+			return r.git.indexStaged(t.Context(), &upload{ref: p.ref, dir: p.dir, visit: p.visit, body: &b}, a, 0)
+		},
+		"body": func() error {
+			b, err := incomingBody(t, r.git, strings.NewReader(""), 10, 10, "")
+			require.NoError(t, err)
+			b.close()
+			return b.readAll()
+		},
+		"kept": func() error {
+			b, err := incomingBody(t, r.git, strings.NewReader("x"), 10, 10, "")
+			require.NoError(t, err)
+			b.close()
+			return b.readAll()
+		},
+	} {
+		err := do()
+		require.ErrorIs(t, err, os.ErrClosed, name)
+		require.ErrorContains(t, err, "a request: ", name)
+	}
+	git(t, r.work, "push", "-q", r.dir(), r.tip+":refs/nostr/"+event) // it is where it is to be
+	require.ErrorIs(t, r.repos.prepare(p.ref, p.req, closed), os.ErrClosed)
+	require.NoFileExists(t, filepath.Join(r.repos.dir, mark(p.ref)))
+}
