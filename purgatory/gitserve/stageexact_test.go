@@ -314,3 +314,41 @@ func TestFilesThatAreGone(t *testing.T) {
 	require.ErrorIs(t, r.repos.prepare(p.ref, p.req, closed), os.ErrClosed)
 	require.NoFileExists(t, filepath.Join(r.repos.dir, mark(p.ref)))
 }
+
+// While a push that is done waits for its events it takes nothing any more: no room of its owner
+// and no file but that of its answer.
+func TestPushThatWaitsTakesNothing(t *testing.T) {
+	r := newRig(t, Config{MaxOwnerBytes: 1 << 30})
+	n := &noted{folder: r.repos.root}
+	r.git.mu.Lock() // which each request takes
+	r.repos.root = n
+	asked := 0
+	r.git.auth = settling{r.authority, func(context.Context) error {
+		asked++
+		c := r.git.ceiling
+		c.mu.Lock()
+		s := c.sizes[owner.Hex()]
+		c.mu.Unlock()
+		open := 0
+		n.mu.Lock()
+		for _, file := range n.open {
+			if _, err := file.Stat(); err == nil {
+				open++
+			}
+		}
+		n.mu.Unlock()
+		if s.bytes != s.measured || s.ends != 1 || open != 1 {
+			return fmt.Errorf("%+v, %d files", s, open)
+		}
+		return nil
+	}}
+	var log strings.Builder
+	r.git.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r.git.mu.Unlock()
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	r.git.Close()
+	require.Equal(t, 1, asked)
+	require.Empty(t, log.String())
+	n.closed(t, "a push")
+}
