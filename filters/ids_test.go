@@ -196,3 +196,16 @@ func FuzzParseRepoRef(f *testing.F) {
 		require.NoError(t, filters.CheckIdentifier(ref.Identifier))
 	})
 }
+
+// An address says what is wrong with it.
+func TestParseAddressSaysWhy(t *testing.T) {
+	owner := strings.Repeat("a", 64)
+	for in, want := range map[string]string{
+		"": "kind", "30617": "kind", "30619:" + owner + ":x": "kind", "30617:" + owner: "two colons are needed",
+		"30618:short:x": "owner: ", "30617:" + owner + ":": "identifier",
+	} {
+		_, _, err := filters.ParseAddress(in)
+		require.ErrorIs(t, err, filters.ErrRepoRef, in)
+		require.ErrorContains(t, err, want, in)
+	}
+}
