@@ -14,6 +14,8 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
 // ruling is a Verifier that says what a test wants.
@@ -552,5 +554,67 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		g.retries.wait = 0
 		turn()
 		require.Zero(t, left())
+	})
+}
+
+// one is a Store that has one event.
+type one struct {
+	oddStore
+	id string
+}
+
+// Has implements [Store].
+func (o *one) Has(_ context.Context, ids []filters.EventID) (has []bool, err error) {
+	for _, id := range ids {
+		has = append(has, id.String() == o.id)
+	}
+	return has, nil
+}
+
+// The Verifier is not asked about nothing, where all that came is stored.
+func TestVerifierIsNotAskedAboutNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		c := madeConn(t, Config{Verifier: ruling(func(events []*nostr.Event) []error {
+			asked++
+			return make([]error, len(events))
+		})})
+		g, store := c.m.ingest, &one{}
+		g.store = store
+		ctx, cancel := context.WithCancel(t.Context())
+		go g.verifyLoop(ctx)
+		for _, stored := range []bool{true, false} {
+			ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String(), Content: fmt.Sprint(stored)}
+			ev.ID = ev.GetID()
+			if stored {
+				store.id = ev.ID
+			}
+			c.deliver(session.Deliver{Event: ev, Size: 100})
+			synctest.Wait()
+			require.Equal(t, map[bool]int{false: 1}[stored], asked)
+		}
+		g.settled(<-g.toSave, true)
+		cancel()
+		synctest.Wait()
+		g.leftOver(t)
+	})
+}
+
+// What the writer has not got to when we end is let go of, and its batch repeated.
+func TestWriterEndsBeforeItIsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := madeConn(t, Config{})
+		f := &fetching{batch: plan.Batch{ID: 3}, token: newToken(c.url)}
+		c.batches[3] = f
+		ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String()}
+		ev.ID = ev.GetID()
+		c.deliver(session.Deliver{Batch: 3, Event: ev, Size: 100, Asked: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c.m.ingest.process(ctx, []*job{<-c.m.ingest.toVerify})
+		require.True(t, f.token.failed.Load())
+		require.EqualValues(t, 1, f.token.open.Load())
+		c.m.ingest.leftOver(t)
+		c.stats.work.leftOver(t)
 	})
 }

@@ -145,13 +145,13 @@ func (r *rejected) inTurn(most int, last, now time.Time) (turn []*waitingEvent) 
 	h := &r.later
 	of := make(map[shares.Owner]int)
 	part := most / max(1, h.owners.Owners())
-	for rest := 2; rest > 0 && len(turn) < most; rest-- { // in the second round, whoever has more
+	for round := range 2 { // in the second one, whoever has more
 		for el := h.queue.Front(); el != nil && len(turn) < most; {
 			w, next := wholeOf(el), el.Next()
 			if w.since.After(last) {
 				break
 			}
-			if relay := w.entry.relay; rest < 2 || of[relay] < part {
+			if relay := w.entry.relay; round > 0 || of[relay] < part {
 				of[relay]++
 				w.since = now
 				h.queue.MoveToBack(el)

@@ -96,7 +96,7 @@ func (r *rejected) encode(entries []*remembered) []byte {
 		buf = append(buf, e.id[:]...)
 		buf = binary.BigEndian.AppendUint64(buf, e.author)
 		buf = append(buf, byte(e.flags.lasting()))
-		buf = binary.AppendUvarint(buf, uint64(max(e.createdAt, noTime)+1)) //nolint:gosec // not below 0
+		buf = binary.AppendUvarint(buf, uint64(max(e.createdAt, noTime))+1) //nolint:gosec // 0 for noTime
 		buf = binary.AppendUvarint(buf, uint64(uint32(e.kind)))             //nolint:gosec // read back in the same way
 		buf = binary.AppendUvarint(buf, uint64(max(e.seen, 0)))             //nolint:gosec // not below 0
 		buf = binary.AppendUvarint(buf, uint64(relays.number(r.relays.url(e.relay))))
@@ -234,7 +234,7 @@ func (c *chunkReader) entry(relays uint64) (e restored) {
 	copy(e.id[:], c.bytes(len(e.id)))
 	e.author = binary.BigEndian.Uint64(c.bytes(8))
 	e.flags = fate(c.bytes(1)[0]) & (fateAccepted | fateAsked | fateLater)
-	e.createdAt = nostr.Timestamp(c.number(1<<62)) - 1 //nolint:gosec // bounded
+	e.createdAt = nostr.Timestamp(c.number(1<<63) - 1) //nolint:gosec // 0 is noTime
 	e.kind = int32(uint32(c.number(1<<32 - 1)))        //nolint:gosec // bounded
 	e.seen = int64(c.number(1 << 62))                  //nolint:gosec // bounded
 	e.relay = uint16(c.number(relays))                 //nolint:gosec // bounded

@@ -3,11 +3,13 @@ package sync
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
@@ -122,6 +124,53 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 	_, err := back.restoreAll(r.export())
 	require.NoError(t, err)
 	require.Equal(t, chunkEntries, back.order.Len())
+}
+
+// One event that was dated beyond 2^62, which no relay that we read ourselves can send, had all of
+// its chunk forgotten in a restart.
+func TestRejectedOfAnyTimeSurvives(t *testing.T) {
+	times := []nostr.Timestamp{math.MinInt64, -5, -1, 0, 1, 1_900_000_000, 1<<62 - 2, 1<<62 - 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
+	r := testRejected(100, 10, 1<<20)
+	for i, at := range times {
+		n := testNote(i)
+		n.incoming.Event.CreatedAt = at
+		r.add(n)
+	}
+	back := testRejected(100, 10, 1<<20)
+	_, err := back.restoreAll(r.export())
+	require.NoError(t, err)
+	for i, at := range times {
+		require.Equal(t, max(at, noTime), back.get(testID(i)).createdAt)
+	}
+}
+
+// Of entries with very many dependencies a chunk has so many bytes, and room for all that
+// have few.
+func TestRejectedChunkOfManyDependencies(t *testing.T) {
+	with := func(id, n int) *remembered {
+		e := &remembered{id: testID(id)}
+		for k := range n {
+			e.deps = append(e.deps, depLink{key: depKey(1 + k)}) //nolint:gosec // small
+		}
+		return e
+	}
+	var entries []*remembered
+	for i := range 7 {
+		entries = append(entries, with(i, 4_096)) // 32 KiB each
+	}
+	entries = append(entries, with(7, 4_097), with(8, 4_096), with(9, 17), with(10, 16), with(11, 0))
+	r := testRejected(100, 10, 1<<20)
+	back, _, err := decodeRejected(r.encode(entries))
+	require.NoError(t, err)
+	kept := make(map[filters.EventID]int)
+	for _, e := range back {
+		kept[e.id] = len(e.keys)
+	}
+	want := map[filters.EventID]int{testID(8): 4_096, testID(10): 16, testID(11): 0}
+	for i := range 7 {
+		want[testID(i)] = 4_096
+	}
+	require.Equal(t, want, kept)
 }
 
 // When the ring would not close, the entries are counted anew from the start of a chunk.
