@@ -303,9 +303,11 @@ type relatives struct {
 	all []*nip34.Announcement
 }
 
-func (r relatives) Relatives(context.Context, string) ([]*nip34.Announcement, error) {
+func (r relatives) Relatives(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error) {
 	return r.all, r.fails("relatives")
 }
+
+func (relatives) Lists(*nip34.Announcement) bool { return true }
 
 // Who agrees to maintain counts though their own repository is not here, as long as they say so;
 // that it can't be asked for is an error.

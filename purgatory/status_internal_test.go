@@ -45,11 +45,14 @@ func TestStatusIsWhole(t *testing.T) {
 		for n := range 5 {
 			put(n, ledger.Placeholder, ledger.Entry{})
 		}
+		for n := range 2 {
+			put(n, ledger.Relative, ledger.Entry{For: filters.PubKey{9}})
+		}
 		two := filters.RepoRef{Owner: filters.PubKey{9}, Identifier: "state"}
 		p.needs["state"] = map[filters.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
 		s := &p.stats
 		s.held.Store(11)
-		for fate := Released; fate <= Displaced; fate++ {
+		for fate := Released; fate <= Unwanted; fate++ {
 			s.fates[fate].Store(20 + uint64(fate))
 		}
 		s.fetches.Store(50)
