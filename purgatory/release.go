@@ -249,5 +249,8 @@ func (p *Purgatory) forget(ctx context.Context, e ledger.Entry, why Fate) error 
 	delete(p.takes, e.ID)
 	p.mu.Unlock()
 	p.ended(e, why)
+	if e.Class == ledger.Announcement {
+		p.tell(look{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
+	}
 	return nil
 }
