@@ -240,3 +240,19 @@ func TestFollowing(t *testing.T) {
 		}
 	}
 }
+
+// Who has written something is told the plan when the window closes: their deletions are
+// asked for, once.
+func TestAuthorsOfAWindowAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := statusBench(t, "fetched")
+		batches := func() int {
+			l.closeWindow(t.Context())
+			return l.plan.Status()[0].Batches
+		}
+		require.Zero(t, batches())
+		l.m.feed.stored(testEvent(1, filters.KindIssue, 5, nostr.Now()))
+		require.Equal(t, 1, batches())
+		require.Equal(t, 1, batches())
+	})
+}

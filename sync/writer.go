@@ -61,7 +61,7 @@ func (g *ingest) tryAgain(ctx context.Context) {
 	works, failures := r.works, g.trouble.failures
 	g.process(ctx, jobs)
 	now := time.Now()
-	if len(jobs) > 0 && g.trouble.failures != failures && r.works == works {
+	if g.trouble.failures != failures && r.works == works {
 		r.failed(now)
 		g.stuck(now)
 	}
