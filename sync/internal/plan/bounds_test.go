@@ -180,3 +180,31 @@ func TestSweepsThatFail(t *testing.T) {
 	}
 	require.Equal(t, 3, asked)
 }
+
+// What is idle is looked for when it is more than a filter's worth and more than what is
+// wanted; where something found no room, more than a quarter of that.
+func TestWhenIdleIsLookedFor(t *testing.T) {
+	p, u := hubOf(t, 402)
+	r := p.relays[u]
+	require.Len(t, r.items, 404)
+	for _, c := range []struct {
+		idle, unfollowed int
+		stale            bool
+		left             int
+	}{
+		{100, 0, false, 100}, {404, 0, false, 404}, {405, 0, false, 0},
+		{100, 1, false, 100}, {101, 1, false, 101}, {102, 1, true, 102}, {102, 0, false, 102},
+	} {
+		r.live.idle, r.live.unfollowed, r.live.stale = c.idle, c.unfollowed, false
+		p.dropIdle(r, start)
+		require.Equal(t, c.stale, r.live.stale, c)
+		require.Equal(t, c.left, r.live.idle, c)
+	}
+	p, u = hubOf(t, 50)
+	r = p.relays[u]
+	for idle, left := range map[int]int{100: 100, 101: 0} {
+		r.live.idle = idle
+		p.dropIdle(r, start)
+		require.Equal(t, left, r.live.idle)
+	}
+}
