@@ -165,8 +165,11 @@ func (p *Purgatory) settleRelatives(ctx context.Context, g *group) error {
 		switch {
 		case is:
 			err := p.save(ctx, h.entry)
-			if errors.Is(err, ErrRefused) {
+			switch {
+			case errors.Is(err, ErrRefused):
 				err = p.forget(ctx, h.entry, NotStored)
+			case errors.Is(err, errOver):
+				err = nil
 			}
 			errs = append(errs, err)
 		case h.entry.For == h.entry.Author: // until its time is over
