@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+var _ purgatory.Related = (*relay)(nil)
+
 // relay is the relay whose events wait.
 type relay struct {
 	mu     sync.Mutex
@@ -169,16 +171,20 @@ func (r *relay) Standings(_ context.Context, _ filters.RepoRef, pulls []*nip34.P
 }
 
 // Relatives implements [purgatory.Related].
-func (r *relay) Relatives(_ context.Context, identifier string) (out []*nip34.Announcement, _ error) {
+func (r *relay) Relatives(_ context.Context, identifier string, authors []filters.PubKey) (out []*nip34.Announcement, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ev := range r.relatives {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
+		a, err := nip34.ParseAnnouncement(ev)
+		if err == nil && a.Ref.Identifier == identifier && slices.Contains(authors, a.Ref.Owner) {
 			out = append(out, a)
 		}
 	}
 	return out, nil
 }
+
+// Lists implements [purgatory.Related].
+func (r *relay) Lists(*nip34.Announcement) bool { return true }
 
 func (r *relay) Identifiers(context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
