@@ -140,7 +140,15 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 	if err = p.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
-	g.family, err = p.family(ctx, identifier, g.all, g.relatives)
+	var ours, others []*nip34.Announcement
+	for _, a := range g.all {
+		if g.accepted[a.Ref] != nil {
+			ours = append(ours, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	g.family, err = p.family(ctx, identifier, ours, others, g.relatives)
 	return g, err
 }
 

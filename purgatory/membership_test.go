@@ -1,6 +1,7 @@
 package purgatory_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -129,4 +130,62 @@ func TestRemovedWhileItIsLookedAt(t *testing.T) {
 		require.True(t, removed)
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 	})
+}
+
+// Free keys that announced something and pushed nothing had a maintainer's announcement passed over
+// that is stored, so that states older than theirs decided again.
+func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		t.Run(fmt.Sprint("served ", served), func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				hers, list := announce(alice, now()-500, "good.example/r.git"), nostr.Tag{"maintainers"}
+				var last *relaytest.Key
+				for i := range 8 {
+					last = relaytest.NewCheapKey(fmt.Sprint("member", i))
+					list = append(list, last.Hex())
+					his := announce(last, now()-500)
+					his.Tags = append(his.Tags, nostr.Tag{"maintainers", alice.Hex()})
+					last.Sign(his)
+					w.relay.relatives = append(w.relay.relatives, his)
+				}
+				hers.Tags = append(hers.Tags, list)
+				alice.Sign(hers)
+				main := func() nip34.ObjectID { return w.git.RefsOf(repoOf(alice))[branch("main")] }
+				push := func() {
+					w.git.Put(repoOf(alice), object(1), object(2))
+					require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+					wait(5 * time.Minute)
+				}
+				first, second := says(alice, now()-400, "main", 1), says(last, now()-300, "main", 2)
+				if served {
+					w.relay.put(hers, first, second)
+					push()
+					require.Equal(t, object(2), main())
+				} else {
+					w.held(hers)
+					w.held(first)
+				}
+				for i := range 260 {
+					k := relaytest.NewCheapKey(fmt.Sprint("free", i))
+					ev, tag := announce(k, now()), nostr.Tag{"maintainers"}
+					for j := range 4 {
+						tag = append(tag, relaytest.NewCheapKey(fmt.Sprint("unheard of", i, "-", j)).Hex())
+					}
+					ev.Tags = append(ev.Tags, tag)
+					k.Sign(ev)
+					w.held(ev)
+				}
+				wait(time.Minute)
+				if !served {
+					w.held(second)
+				}
+				push()
+				require.Equal(t, object(2), main())
+				s, err := w.p.Authorised(t.Context(), repoOf(alice))
+				require.NoError(t, err)
+				require.Equal(t, last.PubKey(), s.Ref.Owner)
+				require.True(t, w.relay.has(second))
+			})
+		})
+	}
 }

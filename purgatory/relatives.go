@@ -16,16 +16,21 @@ import (
 // read: each is a question to the Store.
 const maxGenerations = 16
 
-// maxOwners is up to how many owners it is looked whether they have taken from us since what
-// waits, under one identifier: who did not say so is believed.
-const maxOwners = 256
+// known is how much of those is read whom some owners list: each has their own, whatever
+// the others list. Bounds that are shared are for what is taken in: free keys must not have
+// the announcement of a maintainer forgotten that is here.
+func known(most nip34.Bounds) nip34.Bounds {
+	most.Sure, most.Each = most.Each, nip34.MaxMaintainers
+	return most
+}
 
 // family returns who has a say in the repositories of some announcements with an
-// identifier: that may take those of others, whose repositories are not ours. Of these only
-// those count that are listed: what else is stored is not read.
-func (p *Purgatory) family(ctx context.Context, identifier string, ours []*nip34.Announcement, waiting []heldRelative) (*nip34.Family, error) {
-	all := slices.Clip(ours)
-	for _, h := range waiting {
+// identifier, of which some are served: that may take those of others, whose repositories
+// are not ours. Of these only those count that are listed: what else is stored is not read.
+func (p *Purgatory) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []heldRelative) (*nip34.Family, error) {
+	all := slices.Concat(served, waiting)
+	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
+	for _, h := range relatives {
 		all = append(all, h.announcement)
 	}
 	f := p.cfg.Membership.Family(identifier, all)
@@ -37,29 +42,34 @@ func (p *Purgatory) family(ctx context.Context, identifier string, ours []*nip34
 	now := time.Now()
 	for step := range maxGenerations {
 		var ask []filters.PubKey
-		if step == 0 && len(ours) <= maxOwners {
-			for _, a := range ours {
-				asked[a.Ref.Owner] = struct{}{}
-				ask = append(ask, a.Ref.Owner)
-			}
-		}
-		wanted, _ := f.Wanted(nip34.Owners(ours), nip34.ServedBounds())
-		for who := range wanted {
+		about := func(who filters.PubKey) {
 			if _, again := asked[who]; !again {
 				asked[who] = struct{}{}
 				ask = append(ask, who)
+			}
+		}
+		if step == 0 { // they may have taken theirs from us
+			for _, who := range slices.Concat(ours, waits) {
+				about(who)
+			}
+		}
+		byServed, _ := f.Wanted(ours, known(nip34.ServedBounds()))
+		byWaiting, _ := f.Wanted(waits, known(nip34.WaitingBounds()))
+		for _, wanted := range []map[filters.PubKey]filters.PubKey{byServed, byWaiting} {
+			for who := range wanted {
+				about(who)
 			}
 		}
 		if len(ask) == 0 {
 			break
 		}
 		slices.SortFunc(ask, filters.PubKey.Compare)
-		relatives, err := of.Relatives(ctx, identifier, ask)
+		stored, err := of.Relatives(ctx, identifier, ask)
 		if err != nil {
 			return nil, fmt.Errorf("reading announcements of others: %w", err)
 		}
 		before := len(all)
-		for _, a := range relatives {
+		for _, a := range stored {
 			if !hasExpired(a.Event, now) {
 				all = append(all, a)
 			}
@@ -95,19 +105,18 @@ func (p *Purgatory) wanting(ctx context.Context, identifier string, served []*ni
 	p.mu.Lock()
 	entries := p.ledger.Announcements(identifier, true)
 	p.mu.Unlock()
-	all := slices.Clip(served)
-	var owners []filters.PubKey
+	var waiting []*nip34.Announcement
 	for _, e := range entries {
 		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			all, owners = append(all, a), append(owners, e.Author)
+			waiting = append(waiting, a)
 		}
 	}
-	family, err := p.family(ctx, identifier, all, relatives)
+	family, err := p.family(ctx, identifier, served, waiting, relatives)
 	if err != nil {
 		return w, err
 	}
 	w.served, _ = family.Wanted(nip34.Owners(served), nip34.ServedBounds())
-	w.waiting, _ = family.Wanted(owners, nip34.WaitingBounds())
+	w.waiting, _ = family.Wanted(nip34.Owners(waiting), nip34.WaitingBounds())
 	return w, nil
 }
 

@@ -347,7 +347,7 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 		if err != nil {
 			return e, fmt.Errorf("reading announcements: %w", err)
 		}
-		family, err := p.family(ctx, ref.Identifier, served, p.heldRelatives(ref.Identifier))
+		family, err := p.family(ctx, ref.Identifier, served, nil, p.heldRelatives(ref.Identifier))
 		if err != nil {
 			return e, err
 		}
@@ -414,20 +414,21 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	all, err := p.relay.Announcements(ctx, identifier)
+	served, err := p.relay.Announcements(ctx, identifier)
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
-		all = nil // those that wait may do
+		served = nil // those that wait may do
 	}
+	var waiting []*nip34.Announcement
 	for _, e := range entries {
 		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			all = append(all, a)
+			waiting = append(waiting, a)
 		}
 	}
-	family, err := p.family(ctx, identifier, all, p.heldRelatives(identifier))
+	family, err := p.family(ctx, identifier, served, waiting, p.heldRelatives(identifier))
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
-		family = p.cfg.Membership.Family(identifier, all)
+		family = p.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
 	}
 	for _, e := range entries {
 		if family.Authority(e.Repos[0]).Has(state.Author) {
