@@ -258,7 +258,7 @@ func TestStagedDataWithoutRoomOrTime(t *testing.T) {
 		require.Equal(t, 1, tries, "it took long a moment ago")
 		w.git.FailWith(nil)
 		w.held(proposes(dave, now()+1, 2, "again"))
-		wait(7 * time.Minute)
+		wait(10 * time.Minute) // what failed is tried again later and later, at random
 		require.True(t, w.hasRef(p))
 	})
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {

@@ -111,7 +111,7 @@ func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 // as hostile for most of the time, for ever. Scaled down by twelve without -full: they
 // take longer than one batch may all the same.
 func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
-	foreign, remembered, hours, verified := 25_000, 16_000, 60, uint64(25_000+3*16_000)
+	foreign, remembered, hours, verified := 25_000, 16_000, 60, uint64(25_000+4*16_000)
 	if *full { // a pass takes eight hours; the next one finds that nothing of it is remembered any more
 		foreign, remembered, hours, verified = 300_000, 200_000, 40, 4*300_000
 	}
