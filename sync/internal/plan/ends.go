@@ -57,7 +57,7 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 	failures := &r.failures
 	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
-		failures = &r.unsaved
+		failures, r.late = &r.unsaved, true
 	}
 	if !in.Late { // else there is just more than fits into the time of a batch
 		*failures++
@@ -101,13 +101,13 @@ func (p *Plan) onSaving(in Saving) {
 	}
 	var late []*relay
 	for r := range p.connected {
-		if r.unsaved > 0 {
+		if r.late {
 			late = append(late, r)
 		}
 	}
 	slices.SortFunc(late, func(a, b *relay) int { return filters.RelayURL.Compare(a.url, b.url) })
 	for _, r := range late {
-		r.unsaved = 0
+		r.unsaved, r.late = 0, false
 		r.unparkAll()
 		r.authorsRetry, r.sweep.retryAt = time.Time{}, time.Time{}
 		if r.named != nil {

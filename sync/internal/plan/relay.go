@@ -101,9 +101,10 @@ type relay struct {
 	batches  map[BatchID]*batch
 	behind   int // of them in the background
 	parked   []parking
-	failures int // batches that failed in a row
-	unsaved  int // the same, for what they brought could not be saved here
-	gaps     int // batches of this pass that were completed with gaps
+	failures int  // batches that failed in a row
+	unsaved  int  // the same, for what they brought could not be saved here
+	late     bool // something waits for a while since it could not be
+	gaps     int  // batches of this pass that were completed with gaps
 
 	catchSince   nostr.Timestamp // what is newer may have been missed; 0: nothing
 	missed       bool            // more was missed than the catch-up under way looks for

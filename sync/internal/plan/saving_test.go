@@ -54,3 +54,27 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 		})
 	}
 }
+
+// Another batch of the relay that came to its end meanwhile had what waited forgotten: it came
+// up to an hour later.
+func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
+	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
+	p.Step(now, full(repoRef("x"), []filters.RelayURL{u}))
+	settle(p, now, u, connect(t, p, now, u))
+	started := func(effects []Effect, kind Kind) BatchID {
+		for _, s := range only[Start](effects) {
+			if s.Batch.Kind == kind {
+				return s.Batch.ID
+			}
+		}
+		return 0
+	}
+	named := started(p.Step(now, Named{Relay: u, IDs: []filters.EventID{rootID(1)}}), NamedIDs)
+	recent := started(p.Step(now, Skipped{Relay: u, Epoch: p.relays[u].epoch, Since: now.Add(-time.Hour)}), Recent)
+	require.NotZero(t, named)
+	require.NotZero(t, recent)
+	p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: named, Result: Failed, Unsaved: true})
+	p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: recent})
+	require.NotZero(t, started(p.Step(now, Saving{}), NamedIDs))
+	require.False(t, p.relays[u].late, "nothing waits any more")
+}
