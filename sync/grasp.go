@@ -135,14 +135,16 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
-	k := p.kinOf(a.Ref.Identifier, view)
-	wanted, full := k.wanted()
-	if _, is := wanted[a.Ref.Owner]; is {
-		return accept()
-	}
 	reason := reasonUnlisted
-	if full && k.family.Knows(a.Ref.Owner) {
-		reason = reasonCrowded
+	if knows(view, a.Ref) {
+		k := p.kinOf(a.Ref.Identifier, view)
+		wanted, full := k.wanted()
+		if _, is := wanted[a.Ref.Owner]; is {
+			return accept()
+		}
+		if full && k.family.Knows(a.Ref.Owner) {
+			reason = reasonCrowded
+		}
 	}
 	// It may turn out to be a version of one of ours, or of somebody who is listed.
 	return Verdict{Decision: Reject, Reason: reason, DependsOn: []Dependency{OnWanted(a.Ref.Identifier, a.Ref.Owner), OnRepo(a.Ref)}}
@@ -155,7 +157,7 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	if err != nil {
 		return reject(reasonInvalid)
 	}
-	if p.kinOf(s.Ref.Identifier, view).speaks(s.Ref.Owner) {
+	if p.speaks(s.Ref, view) {
 		return accept()
 	}
 	return Verdict{Decision: Depend, DependsOn: []Dependency{OnSay(s.Ref.Identifier, s.Ref.Owner)}}
@@ -206,7 +208,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 		case a.Kind == filters.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
 		case a.Kind == filters.KindState:
-			if p.kinOf(ref.Identifier, view).speaks(author) {
+			if p.speaks(ref, view) {
 				return accept(), nil
 			}
 			wait.add(OnSay(ref.Identifier, author))
@@ -394,7 +396,7 @@ func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event,
 		r.wait.add(OnRepo(ref)) // it would be one of ours with that
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
-		if r.p.kinOf(s.Ref.Identifier, r.view).speaks(s.Ref.Owner) {
+		if r.p.speaks(s.Ref, r.view) {
 			return next, true
 		}
 		r.wait.add(OnSay(s.Ref.Identifier, s.Ref.Owner))

@@ -211,11 +211,114 @@ func TestKinIsKeptForAGeneration(t *testing.T) {
 	for i := range 2 * maxKin {
 		p.kinOf(fmt.Sprint(i), view)
 	}
-	require.Len(t, p.kin.recent, maxKin)
+	require.Equal(t, maxKin, p.kin.recent.Len())
+	require.Len(t, p.kin.entries, maxKin)
 	require.NotSame(t, other, p.kinOf("x", view))
 	require.Equal(t, Generation{Known: true}, view.Generation("gone"))
 	mute := &twinView{}
 	require.NotSame(t, p.kinOf("x", mute), p.kinOf("x", mute), "a view that can't say")
+}
+
+// Families of announcements that were replaced were kept as if somebody asked for them still.
+func TestNoOlderKinIsKept(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	p := r.policy.GRASPPolicy
+	for n := range 40 {
+		r.announce(1, true, 2, n+10)
+		p.kinOf("x", r.g.view)
+		require.Equal(t, 1, p.kin.recent.Len())
+		require.Len(t, p.kin.entries, 1)
+		require.Equal(t, 3, p.kin.listings)
+	}
+	r.g.feed.removed(testAnnouncement(r.n, 1, "x", nostr.Timestamp(r.n), ""))
+	p.kinOf("x", r.g.view)
+	require.Equal(t, 1, p.kin.recent.Len())
+	require.Zero(t, p.kin.listings)
+}
+
+// What is kept is bounded by the listings there are: of one identifier as many may be as of
+// thousands. One that has more than all may is kept by itself.
+func TestKinIsBoundedByListings(t *testing.T) {
+	var c kinCache
+	generation := Generation{Known: true}
+	sum := func() (n int) {
+		for _, at := range c.entries {
+			n += at.Value.(kinEntry).listings
+		}
+		return n
+	}
+	for i := range 100 {
+		key := kinKey{fmt.Sprint(i), i%2 == 0}
+		c.put(kinEntry{key, generation, &kin{}, maxKinListings / 10})
+		require.NotNil(t, c.get(key, generation))
+		require.LessOrEqual(t, c.listings, maxKinListings)
+		require.Equal(t, sum(), c.listings)
+	}
+	require.Equal(t, 10, c.recent.Len())
+	require.NotNil(t, c.get(kinKey{"90", true}, generation), "it is the oldest no more")
+	huge := kinKey{"huge", false}
+	for range 2 {
+		c.put(kinEntry{huge, generation, &kin{}, 2 * maxKinListings})
+		require.Equal(t, 1, c.recent.Len())
+		require.NotNil(t, c.get(huge, generation))
+	}
+	c.put(kinEntry{kinKey{"small", false}, generation, &kin{}, 1})
+	require.Nil(t, c.get(huge, generation))
+	require.Equal(t, 1, c.listings)
+}
+
+// askedView counts how often it is asked for all announcements with an identifier.
+type askedView struct {
+	*index
+	asked int
+}
+
+func (v *askedView) Family(identifier string) []*nip34.Announcement {
+	v.asked++
+	return v.index.Family(identifier)
+}
+
+// What keys wrote that nobody has heard of had everything worked out that follows from the
+// announcements with an identifier, in the goroutine that all events wait for.
+func TestStrangersCostNoFamily(t *testing.T) {
+	p := graspPolicy(t, graspHost)
+	v := &askedView{index: newIndex(&twinStore{}, p.Lists)}
+	names := 3 * maxKin
+	for n := range names {
+		v.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
+	}
+	judge := func(kind, by int, name string) Decision {
+		tags := nostr.Tags{{"d", name}, {"refs/heads/main", fmt.Sprintf("%040d", 1)}}
+		verdict, err := p.Judge(t.Context(), testEvent(50_000+by, kind, by, 50_000, tags...), Source{}, v)
+		require.NoError(t, err)
+		return verdict.Decision
+	}
+	for range 2 {
+		for n := range names {
+			require.Equal(t, Depend, judge(filters.KindState, 9, fmt.Sprint(n)))
+			require.Equal(t, Reject, judge(filters.KindAnnouncement, 9, fmt.Sprint(n)))
+		}
+	}
+	require.Zero(t, v.asked)
+	require.Equal(t, Accept, judge(filters.KindState, 1, "7"))
+	require.Equal(t, Depend, judge(filters.KindState, 2, "7"), "who is listed")
+	require.Equal(t, 1, v.asked)
+	v.stored(announcementOf(names+1, 9, "7", 1))
+	require.Equal(t, Depend, judge(filters.KindState, 9, "7"))
+	require.Equal(t, 2, v.asked, "who has announced something")
+	v.removed(announcementOf(names+1, 9, "7", 1))
+	require.Equal(t, Depend, judge(filters.KindState, 9, "7"))
+	require.Equal(t, 2, v.asked)
+}
+
+// announcementOf is an announcement that lists somebody. The first owner's make repositories ours.
+func announcementOf(n, by int, name string, lists int) *nostr.Event {
+	tags := nostr.Tags{{"d", name}, {"maintainers", testKey(lists).String()}}
+	if by == 1 {
+		npub := nip34.NPub(testKey(by))
+		tags = append(tags, nostr.Tag{"relays", "wss://" + graspHost}, nostr.Tag{"clone", "https://" + graspHost + "/" + npub + "/" + name + ".git"})
+	}
+	return testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), tags...)
 }
 
 func BenchmarkStatesOfAnIdentifier(b *testing.B) {

@@ -36,7 +36,10 @@ type index struct {
 	tables *indexTables // guarded by mu, and by write for changes
 }
 
-var _ View = (*index)(nil)
+var (
+	_ View       = (*index)(nil)
+	_ Acquainted = (*index)(nil)
+)
 
 // newIndex returns an empty index; [index.scan] and [index.replaceAll] fill it.
 // lists is [Policy.Lists].
@@ -80,6 +83,13 @@ func (x *index) Generation(identifier string) Generation {
 		return Generation{Stored: g, Known: true}
 	}
 	return Generation{Known: true}
+}
+
+// Knows implements [Acquainted].
+func (x *index) Knows(identifier string, who filters.PubKey) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.known.Has(identifier, who)
 }
 
 // Root implements [Standing].

@@ -62,6 +62,7 @@ type indexTables struct {
 	// All announcements by identifier, ours or not; elements never change.
 	family      map[string][]*nip34.Announcement
 	generations map[string]*generation         // of that: another one after each change
+	known       *nip34.Known                   // by that
 	byID        map[filters.EventID]*indexRepo // by the id of the newest announcement
 	roots       map[filters.EventID]indexRoot
 	// What was deleted lately, for what is reported later than its deletion: the
@@ -109,7 +110,7 @@ type authored struct {
 
 func newIndexTables() *indexTables {
 	return &indexTables{
-		generations: make(map[string]*generation),
+		generations: make(map[string]*generation), known: nip34.NewKnown(),
 
 		repos:  make(map[filters.RepoRef]*indexRepo),
 		named:  make(map[string][]*nip34.Announcement),
@@ -173,6 +174,8 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		a = nil
 	}
 	replaced(t.family, r.ref.Identifier, r.stored, stored)
+	t.known.Remove(r.stored)
+	t.known.Add(stored)
 	if t.family[r.ref.Identifier] == nil {
 		delete(t.generations, r.ref.Identifier)
 	} else {

@@ -1,8 +1,10 @@
 package sync
 
 import (
+	"container/list"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/graspsync/graspsync/filters"
@@ -60,42 +62,69 @@ func (k *kin) wanted() (of map[filters.PubKey]filters.PubKey, full bool) {
 	return w.of, w.full
 }
 
-// maxKin is of how many identifiers it is kept what follows from their announcements: of
-// those that are judged now.
-const maxKin = 16
+// The bounds of what is kept of what follows from announcements: for how many identifiers, and
+// how many announcements and listings these have together. That of the last one is kept
+// however many it has: else each event of it would have it worked out.
+const (
+	maxKin         = 1000
+	maxKinListings = 250_000
+)
 
-// kinCache is what was worked out lately, the oldest first. The zero value is ready.
+// kinCache is what was worked out lately. The zero value is ready.
 type kinCache struct {
 	mu sync.Mutex
 	// guarded by mu
-	recent []kinEntry
+	recent   list.List // of kinEntry, the oldest first
+	entries  map[kinKey]*list.Element
+	listings int // and announcements, of all
+}
+
+// kinKey is an identifier, and whether it is with what waits: some are asked for either.
+type kinKey struct {
+	identifier string
+	waits      bool
 }
 
 type kinEntry struct {
-	identifier string
+	key        kinKey
 	generation Generation
 	kin        *kin
+	listings   int // and announcements
 }
 
-func (c *kinCache) get(identifier string, generation Generation) *kin {
+func (c *kinCache) get(key kinKey, generation Generation) *kin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, e := range slices.Backward(c.recent) {
-		if e.identifier == identifier && e.generation == generation {
-			c.recent = append(slices.Delete(c.recent, i, i+1), e)
-			return e.kin
-		}
+	at := c.entries[key]
+	if at == nil {
+		return nil
 	}
-	return nil
+	e := at.Value.(kinEntry)
+	if e.generation != generation { // it was before, and is of no more use
+		c.drop(at)
+		return nil
+	}
+	c.recent.MoveToBack(at)
+	return e.kin
 }
 
 func (c *kinCache) put(e kinEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.recent) >= maxKin {
-		c.recent = slices.Delete(c.recent, 0, 1)
+	if at := c.entries[e.key]; at != nil {
+		c.drop(at)
 	}
-	c.recent = append(c.recent, e)
+	put(&c.entries, e.key, c.recent.PushBack(e))
+	c.listings += e.listings
+	for c.recent.Len() > 1 && (c.recent.Len() > maxKin || c.listings > maxKinListings) {
+		c.drop(c.recent.Front())
+	}
+}
+
+func (c *kinCache) drop(at *list.Element) {
+	e := c.recent.Remove(at).(kinEntry)
+	delete(c.entries, e.key)
+	c.listings -= e.listings
 }
 
 // of returns what follows from the announcements with an identifier. What they are is asked
@@ -103,8 +132,9 @@ func (c *kinCache) put(e kinEntry) {
 // make a repository ours besides those that are accepted; nil: it is of no interest.
 func (c *kinCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *kin {
 	generation := view.Generation(identifier)
+	key := kinKey{identifier, generation.Waiting != nil}
 	if generation.Known {
-		if k := c.get(identifier, generation); k != nil {
+		if k := c.get(key, generation); k != nil {
 			return k
 		}
 	}
@@ -116,7 +146,12 @@ func (c *kinCache) of(rule nip34.Membership, identifier string, view View, ours 
 	}
 	k := newKin(rule.Family(identifier, all), owners, waiting)
 	if generation.Known {
-		c.put(kinEntry{identifier, generation, k})
+		listings := len(all)
+		for _, a := range all {
+			listings += len(a.Maintainers)
+		}
+		key.identifier = strings.Clone(identifier)
+		c.put(kinEntry{key, generation, k, listings})
 	}
 	return k
 }
@@ -141,4 +176,15 @@ func ownersAmong(all, accepted []*nip34.Announcement, waiting []filters.PubKey, 
 
 func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
 	return p.kin.of(p.Membership, identifier, view, p.identity.Lists)
+}
+
+// speaks reports whether somebody has a say in a repository of ours with an identifier.
+func (p *GRASPPolicy) speaks(who filters.RepoRef, view View) bool {
+	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
+}
+
+// knows reports whether it can't be ruled out that somebody has to do with an identifier.
+func knows(view View, who filters.RepoRef) bool {
+	v, can := view.(Acquainted)
+	return !can || v.Knows(who.Identifier, who.Owner)
 }

@@ -44,7 +44,7 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 // listed reports whether somebody is listed by an announcement with that identifier: what
 // they write may be for us. Whether they have a say is for the policy to judge.
 func (g *ingest) listed(who filters.RepoRef) bool {
-	return g.kin.of(nip34.Membership{}, who.Identifier, g.view, nil).family.Lists(who.Owner)
+	return knows(g.view, who) && g.kin.of(nip34.Membership{}, who.Identifier, g.view, nil).family.Lists(who.Owner)
 }
 
 // deletesOurs reports whether a deletion names something of its author's that is ours.

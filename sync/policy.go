@@ -118,6 +118,14 @@ type Standing interface {
 	Root(id filters.EventID) bool
 }
 
+// Acquainted is what a [View] may be as well: it knows without looking at any announcement who
+// has nothing to do with an identifier. Most of what strangers write ends there.
+type Acquainted interface {
+	// Knows reports whether somebody has one of Family, or is listed in one. It may report
+	// that of others.
+	Knows(identifier string, who filters.PubKey) bool
+}
+
 // Generation tells what is known of an identifier at one time from what is at another. The
 // zero Generation tells nothing: it is for a [View] that can't say.
 type Generation struct {

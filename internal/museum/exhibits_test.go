@@ -164,7 +164,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"whoever says so is a maintainer", "sync/grasp.go",
-		"	if p.kinOf(s.Ref.Identifier, view).speaks(s.Ref.Owner) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
+		"	if p.speaks(s.Ref, view) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
 		oneSeed(6), "foreign",
 	},
 	{

@@ -1286,3 +1286,65 @@ func (c *MockStandingWaitingCall) DoAndReturn(f func(string) []*nip34.Announceme
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
+
+// MockAcquainted is a mock of Acquainted interface.
+type MockAcquainted struct {
+	ctrl     *gomock.Controller
+	recorder *MockAcquaintedMockRecorder
+	isgomock struct{}
+}
+
+// MockAcquaintedMockRecorder is the mock recorder for MockAcquainted.
+type MockAcquaintedMockRecorder struct {
+	mock *MockAcquainted
+}
+
+// NewMockAcquainted creates a new mock instance.
+func NewMockAcquainted(ctrl *gomock.Controller) *MockAcquainted {
+	mock := &MockAcquainted{ctrl: ctrl}
+	mock.recorder = &MockAcquaintedMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockAcquainted) EXPECT() *MockAcquaintedMockRecorder {
+	return m.recorder
+}
+
+// Knows mocks base method.
+func (m *MockAcquainted) Knows(identifier string, who filters.PubKey) bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Knows", identifier, who)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Knows indicates an expected call of Knows.
+func (mr *MockAcquaintedMockRecorder) Knows(identifier, who any) *MockAcquaintedKnowsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockAcquainted)(nil).Knows), identifier, who)
+	return &MockAcquaintedKnowsCall{Call: call}
+}
+
+// MockAcquaintedKnowsCall wrap *gomock.Call
+type MockAcquaintedKnowsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockAcquaintedKnowsCall) Return(arg0 bool) *MockAcquaintedKnowsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockAcquaintedKnowsCall) Do(f func(string, filters.PubKey) bool) *MockAcquaintedKnowsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockAcquaintedKnowsCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockAcquaintedKnowsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
