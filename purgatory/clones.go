@@ -52,9 +52,7 @@ func (p *Purgatory) beyond(us []egress.URL, unread int) int {
 func (p *Purgatory) countClones(e ledger.Entry) {
 	switch e.Class {
 	case ledger.Announcement:
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			p.stats.dropSome("clones", p.beyond(a.Clones, a.DroppedClones))
-		}
+		p.stats.dropSome("clones", p.beyond(e.Announces.Clones, e.Announces.DroppedClones))
 	case ledger.PullRequest:
 		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
 			p.stats.dropSome("clones", p.beyond(pr.Clones, pr.DroppedClones))

@@ -50,7 +50,7 @@ func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
 			return e, err
 		}
 		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Version()
-		e.Repos = []filters.RepoRef{a.Ref}
+		e.Repos, e.Announces = []filters.RepoRef{a.Ref}, a
 	case filters.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {

@@ -192,10 +192,3 @@ func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFet
 	p.engine = newEngine(p)
 	return p, p.engine.recall(ctx)
 }
-
-// Parses is how many announcements that wait were parsed for who asked which do.
-func (p *Purgatory) Parses() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.parses
-}

@@ -228,13 +228,9 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 	}
 	switch e.Class {
 	case ledger.Announcement:
-		return g.sortAnnouncement(e)
+		g.sortAnnouncement(e)
 	case ledger.Relative:
-		a, err := nip34.ParseAnnouncement(e.Event)
-		if err != nil {
-			return err
-		}
-		g.relatives = append(g.relatives, heldRelative{e, a})
+		g.relatives = append(g.relatives, heldRelative{e, e.Announces})
 	case ledger.State:
 		s, err := nip34.ParseState(e.Event)
 		if err != nil {
@@ -266,20 +262,16 @@ func hasExpired(ev *nostr.Event, now time.Time) bool {
 	return expires && now.Unix() >= int64(at)
 }
 
-func (g *group) sortAnnouncement(e ledger.Entry) error {
-	a, err := nip34.ParseAnnouncement(e.Event)
-	if err != nil {
-		return err
-	}
+func (g *group) sortAnnouncement(e ledger.Entry) {
+	a := e.Announces
 	switch served := g.accepted[a.Ref]; {
 	case served == nil:
 		g.all = append(g.all, a)
 	case nip34.Newer(served.Version(), a.Version()):
 		g.over = append(g.over, ended{e, Replaced})
-		return nil
+		return
 	}
 	g.waiting[a.Ref] = e
-	return nil
 }
 
 func (g *group) repository(ref filters.RepoRef) *repository {

@@ -62,14 +62,13 @@ type Purgatory struct {
 	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
 	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
-	pinned map[filters.EventID]int                          // entries that looks go by
-	looks  map[filters.RepoRef]struct{}                     // that are looked at now
-	ending map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
-	walked map[filters.RepoRef]walked                       // what looks have found
-	takes  map[filters.EventID]time.Time                    // data of events that took long to walk
-	parsed map[string]*parsed                               // the announcements that wait under identifiers that events were about lately
-	parses int                                              // of these, ever
-	unfit  map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
+	pinned     map[filters.EventID]int                          // entries that looks go by
+	looks      map[filters.RepoRef]struct{}                     // that are looked at now
+	ending     map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
+	walked     map[filters.RepoRef]walked                       // what looks have found
+	takes      map[filters.EventID]time.Time                    // data of events that took long to walk
+	announcing map[string]*announcing                           // the announcements that wait under identifiers that events were about lately
+	unfit      map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
 
 	engine  engine // owned by Run
 	upkeep  *maintenance
@@ -107,19 +106,19 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 			Stay: cfg.Hold / stayShare, Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
 			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
-		needs:    make(map[string]map[filters.RepoRef]need),
-		touched:  make(map[string]map[filters.RepoRef]uint64),
-		settling: make(map[filters.RepoRef]map[chan struct{}]uint64),
-		doubted:  make(map[filters.RepoRef]journal),
-		pushed:   make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
-		served:   make(map[filters.EventID]map[filters.RepoRef]struct{}),
-		pinned:   make(map[filters.EventID]int),
-		looks:    make(map[filters.RepoRef]struct{}),
-		ending:   make(map[filters.EventID]struct{}),
-		walked:   make(map[filters.RepoRef]walked),
-		takes:    make(map[filters.EventID]time.Time),
-		parsed:   make(map[string]*parsed),
-		unfit:    make(map[filters.RepoRef]map[filters.EventID]struct{}),
+		needs:      make(map[string]map[filters.RepoRef]need),
+		touched:    make(map[string]map[filters.RepoRef]uint64),
+		settling:   make(map[filters.RepoRef]map[chan struct{}]uint64),
+		doubted:    make(map[filters.RepoRef]journal),
+		pushed:     make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
+		served:     make(map[filters.EventID]map[filters.RepoRef]struct{}),
+		pinned:     make(map[filters.EventID]int),
+		looks:      make(map[filters.RepoRef]struct{}),
+		ending:     make(map[filters.EventID]struct{}),
+		walked:     make(map[filters.RepoRef]walked),
+		takes:      make(map[filters.EventID]time.Time),
+		announcing: make(map[string]*announcing),
+		unfit:      make(map[filters.RepoRef]map[filters.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
 	p.rations = newRations(p, relay)
@@ -181,39 +180,42 @@ func (p *Purgatory) Generation(identifier string) any {
 	return nil
 }
 
-// parsed are the announcements that wait under an identifier.
-type parsed struct {
+// Knows reports whether somebody has an announcement that waits under an identifier, softly
+// expired or not, or is listed in one, without looking at these. It may report that of others.
+func (p *Purgatory) Knows(identifier string, who filters.PubKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ledger.Knows(identifier, who)
+}
+
+// announcing are the announcements that wait under an identifier.
+type announcing struct {
 	generation *ledger.Generation
 	hard, soft []*nip34.Announcement
 }
 
-// maxParsed is of how many identifiers they are kept: of those that events are about now.
-const maxParsed = 64
+// maxAnnouncing is of how many identifiers they are kept: of those that events are about now.
+const maxAnnouncing = 64
 
 func (p *Purgatory) announcements(identifier string, soft bool) []*nip34.Announcement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := p.parsed[identifier]
+	k := p.announcing[identifier]
 	if g := p.ledger.Generation(identifier); k == nil || k.generation != g {
-		delete(p.parsed, identifier)
+		delete(p.announcing, identifier)
 		if g == nil {
 			return nil
 		}
-		k = &parsed{generation: g}
+		k = &announcing{generation: g}
 		for _, e := range slices.Concat(p.ledger.Announcements(identifier, true), p.ledger.Relatives(identifier)) {
-			p.parses++
-			a, err := nip34.ParseAnnouncement(e.Event)
-			if err != nil {
-				continue
-			}
-			if k.soft = append(k.soft, a); !e.Soft && e.Class == ledger.Announcement {
-				k.hard = append(k.hard, a)
+			if k.soft = append(k.soft, e.Announces); !e.Soft && e.Class == ledger.Announcement {
+				k.hard = append(k.hard, e.Announces)
 			}
 		}
-		if len(p.parsed) >= maxParsed {
-			clear(p.parsed)
+		if len(p.announcing) >= maxAnnouncing {
+			clear(p.announcing)
 		}
-		p.parsed[identifier] = k
+		p.announcing[identifier] = k
 	}
 	if soft {
 		return slices.Clip(k.soft)

@@ -88,9 +88,7 @@ func (p *Purgatory) heldRelatives(identifier string) (out []heldRelative) {
 	entries := p.ledger.Relatives(identifier)
 	p.mu.Unlock()
 	for _, e := range entries {
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			out = append(out, heldRelative{e, a})
-		}
+		out = append(out, heldRelative{e, e.Announces})
 	}
 	return out
 }
@@ -107,9 +105,7 @@ func (p *Purgatory) wanting(ctx context.Context, identifier string, served []*ni
 	p.mu.Unlock()
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			waiting = append(waiting, a)
-		}
+		waiting = append(waiting, e.Announces)
 	}
 	family, err := p.family(ctx, identifier, served, waiting, relatives)
 	if err != nil {

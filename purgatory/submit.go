@@ -77,7 +77,7 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	case err != nil:
 		return Answer{Refused, reasonInvalid}, nil
 	}
-	if e.Class == ledger.Announcement && !p.lists(ev) {
+	if e.Class == ledger.Announcement && !p.lists(e.Announces) {
 		if answer, hold, err := p.holdRelative(ctx, &e); err != nil || !hold {
 			return answer, err
 		}
@@ -113,10 +113,9 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 }
 
 // lists reports whether an announcement makes its repository ours, once it is accepted.
-func (p *Purgatory) lists(ev *nostr.Event) bool {
+func (p *Purgatory) lists(a *nip34.Announcement) bool {
 	of, is := p.relay.(Related)
-	a, err := nip34.ParseAnnouncement(ev)
-	return !is || err == nil && of.Lists(a)
+	return !is || of.Lists(a)
 }
 
 // older reports whether an entry is a state of whose author a newer one is stored: its
@@ -421,9 +420,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 	}
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			waiting = append(waiting, a)
-		}
+		waiting = append(waiting, e.Announces)
 	}
 	family, err := p.family(ctx, identifier, served, waiting, p.heldRelatives(identifier))
 	if err != nil {

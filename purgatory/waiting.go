@@ -15,11 +15,8 @@ func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
 	all := p.ledger.All()
 	p.mu.Unlock()
 	for _, e := range all {
-		if e.Class != ledger.Announcement || e.Soft {
-			continue
-		}
-		if a, err := nip34.ParseAnnouncement(e.Event); err == nil {
-			out = append(out, a)
+		if e.Class == ledger.Announcement && !e.Soft {
+			out = append(out, e.Announces)
 		}
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return filters.RepoRef.Compare(a.Ref, b.Ref) })

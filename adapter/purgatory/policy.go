@@ -297,6 +297,20 @@ func (v *waitingView) Generation(identifier string) relaysync.Generation {
 	return g
 }
 
+// acquainted is what a [Purgatory] may be able to do as well: what a [relaysync.Acquainted] is.
+type acquainted interface {
+	Knows(identifier string, who filters.PubKey) bool
+}
+
+var _ acquainted = (*purgatory.Purgatory)(nil)
+
+// Knows implements [relaysync.Acquainted], as far as what stores and what has others wait do.
+func (v *waitingView) Knows(identifier string, who filters.PubKey) bool {
+	stored, can := v.View.(acquainted)
+	waiting, too := v.where.(acquainted)
+	return !can || !too || waiting.Knows(identifier, who) || stored.Knows(identifier, who)
+}
+
 // heldView has all that waits beside what is stored: what deletes it is for us.
 type heldView struct{ waitingView }
 

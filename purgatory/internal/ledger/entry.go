@@ -43,10 +43,13 @@ func (c Class) String() string {
 
 // Entry is something that waits. It is never changed; a copy replaces it.
 type Entry struct {
-	ID     filters.EventID
-	Class  Class
-	Event  *nostr.Event // nil for a Placeholder
-	Author filters.PubKey
+	ID    filters.EventID
+	Class Class
+	Event *nostr.Event // nil for a Placeholder
+	// Announces is what Event says, of an Announcement or a Relative: all that look at these
+	// would parse it again. It does not change.
+	Announces *nip34.Announcement
+	Author    filters.PubKey
 	// Repos are the repositories that it names: an announcement its own, a state the
 	// one of its author, a pull request those of its a tags, a placeholder the one
 	// that was pushed to.

@@ -35,6 +35,7 @@ type Ledger struct {
 	announced   map[filters.RepoRef]filters.EventID
 	relatives   map[filters.PubKey]map[filters.EventID]struct{} // by their authors
 	generations map[string]*Generation
+	known       *nip34.Known // by these
 	due         deadlines
 	payers      map[payer]map[filters.EventID]struct{}
 	pushed      int // of entries, the placeholders
@@ -61,6 +62,7 @@ func New(cfg Config) *Ledger {
 		gone:      newGone(cfg.Remembered),
 
 		relatives: make(map[filters.PubKey]map[filters.EventID]struct{}), generations: make(map[string]*Generation),
+		known: nip34.NewKnown(),
 
 		places: make(map[filters.EventID]*place), strangers: newPool(), trusted: newPool(),
 
@@ -87,6 +89,7 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 	l.set(&e)
 	if e.announces() {
 		l.announced[e.Repos[0]] = e.ID
+		l.known.Add(e.Announces)
 	}
 	if e.Class == Relative {
 		into(l.relatives, e.Author, e.ID)
@@ -185,6 +188,7 @@ func (l *Ledger) remove(e *Entry) {
 	}
 	if e.announces() {
 		delete(l.announced, e.Repos[0])
+		l.known.Remove(e.Announces)
 	}
 	if e.Class == Relative {
 		outOf(l.relatives, e.Author, e.ID)

@@ -52,6 +52,12 @@ func (l *Ledger) Relatives(identifier string) (out []Entry) {
 // changed; nil if none do.
 func (l *Ledger) Generation(identifier string) *Generation { return l.generations[identifier] }
 
+// Knows reports whether somebody has an announcement that waits under an identifier, or is
+// listed in one.
+func (l *Ledger) Knows(identifier string, who filters.PubKey) bool {
+	return l.known.Has(identifier, who)
+}
+
 // Of returns the entries that name a repository, and the states with its
 // identifier, whoever wrote them: which of these concern it is for its maintainers
 // to say. They are in order of their ids.
