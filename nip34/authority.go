@@ -398,7 +398,7 @@ func (f *Family) Wanted(owners []filters.PubKey, most Bounds) (wanted map[filter
 	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare))
 	lists := make([]*reach, len(owners))
 	for i, owner := range owners {
-		lists[i] = &reach{f: f, owner: owner, most: most.Each, seen: map[filters.PubKey]struct{}{owner: {}}, queue: []filters.PubKey{owner}}
+		lists[i] = f.reach(owner, most.Each)
 	}
 	for round := 0; len(lists) > 0; round++ { // a place for each in turn
 		rest := lists[:0]
@@ -419,6 +419,19 @@ func (f *Family) Wanted(owners []filters.PubKey, most Bounds) (wanted map[filter
 	return wanted, full
 }
 
+// Wanters returns for whom of some owners the announcements of others are of use: all of them,
+// in order of their keys, each of whom wants at most so many.
+func (f *Family) Wanters(owners []filters.PubKey, each int) map[filters.PubKey][]filters.PubKey {
+	out := make(map[filters.PubKey][]filters.PubKey)
+	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare)) {
+		l := f.reach(owner, each)
+		for m, found := l.next(nil); found; m, found = l.next(nil) {
+			out[m] = append(out[m], owner)
+		}
+	}
+	return out
+}
+
 // reach goes through those whom an owner lists, recursively, the nearest first.
 type reach struct {
 	f     *Family
@@ -428,6 +441,13 @@ type reach struct {
 	queue []filters.PubKey
 	at    int  // in the list of the first of the queue
 	cut   bool // there are more than most
+}
+
+func (f *Family) reach(owner filters.PubKey, most int) *reach {
+	return &reach{
+		f: f, owner: owner, most: most,
+		seen: map[filters.PubKey]struct{}{owner: {}}, queue: []filters.PubKey{owner},
+	}
 }
 
 // next returns the next who is not in wanted; false if there is none, or most were seen.

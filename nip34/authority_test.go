@@ -607,3 +607,14 @@ func FuzzRoles(f *testing.F) {
 		require.Equal(t, naiveSay(map[filters.PubKey]naiveRoles{key(0): naive}, key(0), false, []filters.PubKey{key(0), key(1)}) != nil && view.Walk == Found, view.Has(key(0)))
 	})
 }
+
+// All who want somebody's announcement are told, each of whom reaches no further than they may.
+func TestWanters(t *testing.T) {
+	f := Membership{}.Family("x", []*Announcement{lists(0, 10, 11), lists(1, 11, 12), lists(2, 1), lists(11, 0, 13), lists(3, 3)})
+	owners := []filters.PubKey{key(2), key(1), key(0), key(3), key(1)}
+	both := []filters.PubKey{key(0), key(1), key(2)}
+	assert.Equal(t, map[filters.PubKey][]filters.PubKey{
+		key(0): {key(1), key(2)}, key(1): {key(2)}, key(10): both, key(11): both, key(12): {key(1), key(2)}, key(13): both,
+	}, f.Wanters(owners, 9))
+	assert.Equal(t, map[filters.PubKey][]filters.PubKey{key(10): {key(0)}, key(11): {key(1)}, key(1): {key(2)}}, f.Wanters(owners, 1))
+}

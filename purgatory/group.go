@@ -403,19 +403,23 @@ func (r *repository) as(g *group) bool {
 func (p *Purgatory) pin(g *group, ref filters.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	hold := func(id filters.EventID) bool {
-		if _, ending := p.ending[id]; ending {
-			return false
-		}
-		p.pinned[id]++
-		g.pins = append(g.pins, id)
-		return true
-	}
+	hold := func(id filters.EventID) bool { return p.keepFor(g, id) }
 	g.states = slices.DeleteFunc(g.states, func(h heldState) bool { return !hold(h.entry.ID) })
 	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool { return !hold(h.entry.ID) })
 	if e, waits := g.waiting[ref]; waits && !hold(e.ID) {
 		delete(g.waiting, ref)
 	}
+}
+
+// keepFor keeps one entry from being ended; false if it is being ended already. It is called
+// with mu held.
+func (p *Purgatory) keepFor(g *group, id filters.EventID) bool {
+	if _, ending := p.ending[id]; ending {
+		return false
+	}
+	p.pinned[id]++
+	g.pins = append(g.pins, id)
+	return true
 }
 
 // unpin lets go of what pin has kept.

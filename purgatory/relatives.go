@@ -95,7 +95,10 @@ func (p *Purgatory) heldRelatives(identifier string) (out []heldRelative) {
 
 // wanting is who wants announcements of others under an identifier.
 type wanting struct {
-	served, waiting map[filters.PubKey]filters.PubKey // by whom
+	family  *nip34.Family
+	served  map[filters.PubKey]filters.PubKey   // by whom
+	waiting map[filters.PubKey]filters.PubKey   // there is room for whose, by one of those who want it
+	by      map[filters.PubKey][]filters.PubKey // all owners of what waits who want it
 }
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
@@ -107,46 +110,64 @@ func (p *Purgatory) wanting(ctx context.Context, identifier string, served []*ni
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
 	}
-	family, err := p.family(ctx, identifier, served, waiting, relatives)
-	if err != nil {
+	if w.family, err = p.family(ctx, identifier, served, waiting, relatives); err != nil {
 		return w, err
 	}
-	w.served, _ = family.Wanted(nip34.Owners(served), nip34.ServedBounds())
-	w.waiting, _ = family.Wanted(nip34.Owners(waiting), nip34.WaitingBounds())
+	w.served, _ = w.family.Wanted(nip34.Owners(served), nip34.ServedBounds())
+	w.waiting, _ = w.family.Wanted(nip34.Owners(waiting), nip34.WaitingBounds())
+	w.by = w.family.Wanters(nip34.Owners(waiting), nip34.WaitingBounds().Each)
 	return w, nil
+}
+
+// payers returns for whom an announcement may count that waits with theirs, in the order in
+// which they are asked: none if there is no room for it. First come those who list its author
+// and are listed back: nobody else can come before these, or be one of them unasked.
+func (w wanting) payers(a *nip34.Announcement) []filters.PubKey {
+	if _, is := w.waiting[a.Ref.Owner]; !is {
+		return nil
+	}
+	rank := func(owner filters.PubKey) int {
+		of := w.family.Announcement(owner)
+		switch {
+		case of == nil || !slices.Contains(of.Maintainers, a.Ref.Owner):
+			return 2
+		case !slices.Contains(a.Maintainers, owner):
+			return 1
+		}
+		return 0
+	}
+	out := slices.Clone(w.by[a.Ref.Owner])
+	slices.SortStableFunc(out, func(a, b filters.PubKey) int { return rank(a) - rank(b) })
+	return out
 }
 
 // holdRelative takes in an announcement that makes no repository ours. What somebody wants
 // whose repository is served may be stored. What is wanted by those only who wait themselves
 // waits with them, at the cost of one of them, and so does for a while, at the cost of its
-// author, what takes the place of one that waits. e is to be held if held is true.
-func (p *Purgatory) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, hold bool, err error) {
-	identifier := e.Repos[0].Identifier
-	served, err := p.relay.Announcements(ctx, identifier)
+// author, what takes the place of one that waits. e is to be held if there are payers.
+func (p *Purgatory) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []filters.PubKey, err error) {
+	a := e.Announces
+	served, err := p.relay.Announcements(ctx, a.Ref.Identifier)
 	if err != nil {
-		return Answer{}, false, fmt.Errorf("reading announcements: %w", err)
+		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	relatives := p.heldRelatives(identifier)
-	w, err := p.wanting(ctx, identifier, served, relatives)
+	w, err := p.wanting(ctx, a.Ref.Identifier, served, p.heldRelatives(a.Ref.Identifier))
 	if err != nil {
-		return Answer{}, false, err
+		return Answer{}, nil, err
 	}
 	if _, is := w.served[e.Author]; is {
-		return Answer{Decision: Pass}, false, nil
+		return Answer{Decision: Pass}, nil, nil
 	}
 	e.Class = ledger.Relative
-	by, is := w.waiting[e.Author]
-	_, leaves := p.waiting(e.Repos[0])
-	switch {
-	case is:
-		e.For = by
-	case leaves:
-		e.For = e.Author
-	default:
-		p.stats.drop("listed")
-		return Answer{Refused, reasonListed}, false, nil
+	payers = w.payers(a)
+	if _, leaves := p.waiting(a.Ref); leaves {
+		payers = append(payers, e.Author)
 	}
-	return Answer{}, true, nil
+	if len(payers) == 0 {
+		p.stats.drop("listed")
+		return Answer{Refused, reasonListed}, nil, nil
+	}
+	return Answer{}, payers, nil
 }
 
 // settleRelatives has those stored whom somebody wants by now whose repository is served,
@@ -163,9 +184,11 @@ func (p *Purgatory) settleRelatives(ctx context.Context, g *group) error {
 	if err != nil {
 		return err
 	}
+	p.pinRelatives(g)
+	defer p.unpin(g)
 	var errs []error
 	for _, h := range g.relatives {
-		by, waits := w.waiting[h.entry.Author]
+		payers := w.payers(h.announcement)
 		_, is := w.served[h.entry.Author]
 		switch {
 		case is:
@@ -177,35 +200,56 @@ func (p *Purgatory) settleRelatives(ctx context.Context, g *group) error {
 				err = nil
 			}
 			errs = append(errs, err)
-		case h.entry.For == h.entry.Author: // until its time is over
-		case !waits:
+		case len(payers) == 0 && h.entry.For == h.entry.Author: // until its time is over
+		case len(payers) == 0:
 			errs = append(errs, p.forget(ctx, h.entry, Unwanted))
-		case by != h.entry.For:
-			errs = append(errs, p.charge(ctx, h.entry, by))
+		case !slices.Contains(payers, h.entry.For):
+			errs = append(errs, p.charge(ctx, h.entry, payers))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// charge has a relative count for somebody else who wants it.
-func (p *Purgatory) charge(ctx context.Context, e ledger.Entry, to filters.PubKey) error {
+// pinRelatives keeps those that were found waiting from being ended by the clock.
+func (p *Purgatory) pinRelatives(g *group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.relatives = slices.DeleteFunc(g.relatives, func(h heldRelative) bool { return !p.keepFor(g, h.entry.ID) })
+}
+
+// charge has a relative count for one of those who want it by now, for as long as it may if
+// it had come just now. If none of them has room it waits no longer, unless it does so for
+// its author.
+func (p *Purgatory) charge(ctx context.Context, e ledger.Entry, payers []filters.PubKey) error {
+	charged, err := p.chargeFor(ctx, e, payers)
+	if err == nil && !charged && e.For != e.Author {
+		err = p.forget(ctx, e, Displaced)
+	}
+	return err
+}
+
+func (p *Purgatory) chargeFor(ctx context.Context, e ledger.Entry, payers []filters.PubKey) (charged bool, err error) {
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	p.mu.Lock()
 	_, waits := p.ledger.Get(e.ID)
+	e, charged = p.ledger.Charge(time.Now(), e, payers)
+	if waits && charged {
+		p.ledger.Reserve(e)
+	}
 	p.mu.Unlock()
-	if !waits {
-		return nil
+	if !waits || !charged {
+		return !waits, nil
 	}
-	e.For = to
-	if err := p.write(ctx, e); err != nil {
-		return err
-	}
+	err = p.write(ctx, e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ledger.Put(e)
-	return nil
+	p.ledger.Unreserve(e)
+	if err == nil {
+		p.ledger.Put(e)
+	}
+	return true, err
 }

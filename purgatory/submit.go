@@ -77,8 +77,10 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	case err != nil:
 		return Answer{Refused, reasonInvalid}, nil
 	}
+	var payers []filters.PubKey
 	if e.Class == ledger.Announcement && !p.lists(e.Announces) {
-		if answer, hold, err := p.holdRelative(ctx, &e); err != nil || !hold {
+		var answer Answer
+		if answer, payers, err = p.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
 			return answer, err
 		}
 	}
@@ -95,7 +97,7 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	case older:
 		return Answer{Refused, reasonOlder}, nil
 	}
-	answer, err := p.hold(ctx, e)
+	answer, err := p.hold(ctx, e, payers...)
 	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
 		return answer, err
 	}
@@ -155,13 +157,14 @@ func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
 	return p.ledger.Announcement(ref)
 }
 
-// hold makes an entry one that waits: on the disk first.
-func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
+// hold makes an entry one that waits: on the disk first. payers are those for whom a relative
+// may count.
+func (p *Purgatory) hold(ctx context.Context, e ledger.Entry, payers ...filters.PubKey) (Answer, error) {
 	e, err := p.standing(ctx, e)
 	if err != nil {
 		return Answer{}, err
 	}
-	e, verdict, replaced, displaced, err := p.admit(ctx, e)
+	e, verdict, replaced, displaced, err := p.admit(ctx, e, payers)
 	for _, old := range displaced {
 		p.gaveWay(ctx, old)
 	}
@@ -210,7 +213,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry) (Answer, error) {
 // who submit the same event both return after it is on the disk. What gave way to it is to
 // be struck off even if it could not be written down: after a crash there is one too many,
 // and none too few.
-func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
+func (p *Purgatory) admit(ctx context.Context, e ledger.Entry, payers []filters.PubKey) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
 		return e, 0, nil, nil, err
@@ -220,12 +223,7 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 	defer cancel()
 	now := time.Now()
 	p.mu.Lock()
-	v = p.ledger.Check(now, e)
-	if v == ledger.Full || v == ledger.AuthorFull {
-		if displaced = p.ledger.Displace(now, e, v, ledger.Kept{Always: p.isFixed, InUse: p.isInUse}); len(displaced) > 0 {
-			v = ledger.Welcome
-		}
-	}
+	e, v, displaced = p.find(now, e, payers)
 	for _, old := range displaced {
 		delete(p.served, old.ID)
 		delete(p.takes, old.ID)
@@ -258,6 +256,31 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry) (_ ledger.Entry, 
 		}
 	}
 	return e, v, replaced, displaced, nil
+}
+
+// maxPayers is for how many of those who may pay for a relative others give way to it at most.
+const maxPayers = 8
+
+// find says whether there is room for an entry, or makes some. A relative is taken at the cost
+// of the first of its payers who has room. It is called with mu held.
+func (p *Purgatory) find(now time.Time, e ledger.Entry, payers []filters.PubKey) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
+	if e.Class != ledger.Relative {
+		payers = []filters.PubKey{e.For}
+	}
+	isFull := func() bool { return v == ledger.Full || v == ledger.AuthorFull }
+	for _, e.For = range payers {
+		if v = p.ledger.Check(now, e); !isFull() {
+			return e, v, nil
+		}
+	}
+	kept := ledger.Kept{Always: p.isFixed, InUse: p.isInUse}
+	for _, e.For = range payers[:min(len(payers), maxPayers)] {
+		v = p.ledger.Check(now, e)
+		if displaced = p.ledger.Displace(now, e, v, kept); len(displaced) > 0 {
+			return e, ledger.Welcome, displaced
+		}
+	}
+	return e, v, nil
 }
 
 // outlasting is a context that does not end with another one: that is over when a client goes, and

@@ -30,7 +30,8 @@ type Host struct {
 	// [relaysync.SyncManager.Removed].
 	Removed func(event *nostr.Event)
 	// Postponed tells the SyncManager that an event waits no longer for want of room, or since
-	// nobody who waits wants it any more, and is to be judged again: [relaysync.SyncManager.Postponed]. Without it Removed is told that.
+	// nobody wants it who waits, and is to be judged again: [relaysync.SyncManager.Postponed].
+	// Without it Removed is told that.
 	Postponed func(event *nostr.Event)
 	// Lists reports whether an announcement makes its repository ours:
 	// [relaysync.Policy].
@@ -69,12 +70,25 @@ func (h Host) Observe(o purgatory.Observation) {
 	case purgatory.Ended:
 		switch {
 		case o.Event == nil || o.Fate == purgatory.Released:
-		case (o.Fate == purgatory.Displaced || o.Fate == purgatory.Unwanted) && h.Postponed != nil:
+		case h.Postponed != nil && h.comesAgain(o):
 			h.Postponed(o.Event)
 		default:
 			h.Removed(o.Event)
 		}
 	}
+}
+
+// comesAgain reports whether what has ended may be wanted later: it gave way, or is an
+// announcement that waits for nothing but somebody who lists its author.
+func (h Host) comesAgain(o purgatory.Ended) bool {
+	switch o.Fate {
+	case purgatory.Displaced, purgatory.Unwanted:
+		return true
+	case purgatory.Expired:
+		a, err := nip34.ParseAnnouncement(o.Event)
+		return err == nil && !h.Lists(a)
+	}
+	return false
 }
 
 // Relay is the Host as purgatory wants it.

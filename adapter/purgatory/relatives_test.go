@@ -218,3 +218,111 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 		require.Positive(t, r.crowded())
 	})
 }
+
+func (r *rig) waitsFor(ev *nostr.Event) bool {
+	id, err := filters.ParseEventID(ev.ID)
+	require.NoError(r.t, err)
+	return r.waits.Event(id) != nil
+}
+
+// under is an announcement of a repository of another name, ours or not.
+func under(k *relaytest.Key, name string, ours bool, lists ...*relaytest.Key) *nostr.Event {
+	relays, clones := []string{"wss://a.example"}, []string{k.CloneURL("wss://a.example", name)}
+	if ours {
+		relays, clones = append(relays, "wss://"+us), append(clones, k.CloneURL("wss://"+us, name))
+	}
+	return k.Announcement(at(time.Hour), name, relays, clones, lists...)
+}
+
+// firstBefore returns a key that comes before the owner's.
+func firstBefore() *relaytest.Key {
+	for i := 0; ; i++ {
+		if k := relaytest.NewCheapKey(fmt.Sprint("before", i)); k.PubKey().Compare(owner.PubKey()) < 0 {
+			return k
+		}
+	}
+}
+
+// Who lists somebody had that one's announcement count for them, whoever else did: with no room
+// left they kept it out for all.
+func TestAnotherPaysWhoHasRoom(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				defer r.stop()
+				a := r.net.Add("wss://a.example", relaytest.Behavior{})
+				full, others := firstBefore(), crowd(32)
+				for i := range 4 {
+					name := fmt.Sprint("other", i)
+					a.Publish(under(full, name, true, others...))
+					for _, k := range others {
+						a.Publish(under(k, name, false))
+					}
+				}
+				a.Publish(here(full, time.Hour, helper))
+				after(5 * time.Minute)
+				held := r.relatives()
+				require.Greater(t, held, 64)
+				answer := elsewhere(helper, time.Hour)
+				if answered {
+					answer = elsewhere(helper, time.Hour, owner)
+				}
+				a.Publish(here(owner, time.Hour, helper), answer)
+				after(25 * time.Minute)
+				require.True(t, r.waitsFor(answer))
+				require.Equal(t, held+1, r.relatives())
+			})
+		})
+	}
+}
+
+// What its owner took from us waits on with whoever wants it by now, and as long.
+func TestWhatWasTakenFromUsIsWanted(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprint("listed first ", first), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				defer r.stop()
+				a := r.net.Add("wss://a.example", relaytest.Behavior{})
+				if first {
+					a.Publish(here(owner, time.Hour, helper))
+				}
+				a.Publish(here(helper, 3*time.Hour))
+				after(5 * time.Minute)
+				left := elsewhere(helper, time.Hour, owner)
+				a.Publish(left)
+				after(5 * time.Minute)
+				require.True(t, r.waitsFor(left))
+				if !first {
+					a.Publish(here(owner, time.Hour, helper))
+				}
+				after(3 * time.Hour)
+				require.True(t, r.waitsFor(left))
+				a.Publish(owner.State(at(time.Minute), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+				after(time.Minute) // its repository is made again
+				r.serve(owner)
+				after(5 * time.Minute)
+				require.True(t, r.has(left))
+			})
+		})
+	}
+}
+
+// What its owner took from us and nobody wanted for its time comes again when somebody does.
+func TestWhatWasTakenFromUsComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		a.Publish(here(helper, 3*time.Hour))
+		after(5 * time.Minute)
+		left := elsewhere(helper, time.Hour, owner)
+		a.Publish(left)
+		after(2 * time.Hour)
+		require.False(t, r.waitsFor(left))
+		a.Publish(here(owner, 0, helper))
+		after(10 * time.Minute)
+		require.True(t, r.waitsFor(left))
+	})
+}

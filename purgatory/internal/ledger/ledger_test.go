@@ -350,3 +350,35 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "announcement state pull request placeholder invalid\n",
 		fmt.Sprintln(Announcement, State, PullRequest, Placeholder, Class(9)))
 }
+
+// A relative counts for the first who has room for it, those included that are about to wait,
+// and waits as long as if it had come just now.
+func TestChargeGoesByTheQuota(t *testing.T) {
+	now := time.Now()
+	l := New(config())
+	relative := func(n, payer int) Entry {
+		e := entry(n, Relative, 100+n)
+		e.For = author(payer)
+		return e
+	}
+	for n := range l.cfg.PerAuthor - 1 {
+		admit(t, l, now, relative(n, 1))
+	}
+	e := admit(t, l, now, relative(50, 50))
+	e.try = now
+	later := now.Add(time.Minute)
+	charged, has := l.Charge(later, e, []filters.PubKey{author(1), author(2)})
+	require.True(t, has)
+	require.Equal(t, author(1), charged.For)
+	require.Equal(t, later.Add(l.cfg.Longest+l.cfg.Soft), charged.Deadline)
+	require.Equal(t, charged.Deadline, charged.due())
+
+	l.Reserve(charged)
+	charged, has = l.Charge(later, e, []filters.PubKey{author(1), author(2)})
+	require.True(t, has)
+	require.Equal(t, author(2), charged.For)
+	_, has = l.Charge(later, e, []filters.PubKey{author(1)})
+	require.False(t, has)
+	_, has = l.Charge(later, e, nil)
+	require.False(t, has)
+}

@@ -85,6 +85,19 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	return Welcome
 }
 
+// Charge returns a Relative as it is when it counts for the first of some who have room for
+// it in their quotas; false if none has. It waits as one does that has come just now.
+func (l *Ledger) Charge(now time.Time, e Entry, among []filters.PubKey) (Entry, bool) {
+	for _, e.For = range among {
+		p := e.payers()[0]
+		if len(l.payers[p])+l.reservedFor[p] < l.cfg.PerAuthor {
+			e.Deadline, e.try = now.Add(l.waits(&e)), time.Time{}
+			return e, true
+		}
+	}
+	return e, false
+}
+
 // room reports whether the repositories of a placeholder have room for one more.
 func (l *Ledger) room(e Entry) bool {
 	return !slices.ContainsFunc(e.payers(), func(p payer) bool {
