@@ -35,7 +35,7 @@ func measure(ctx context.Context, root string, pkgs []string, workers int) (map[
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	type job struct{ pkg, bin, test string }
 	var (
 		jobs = make(chan job)
@@ -88,7 +88,7 @@ func measureOne(ctx context.Context, dir, bin, test string) (covered, error) {
 	if err != nil {
 		return c, err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }()
 	profile := filepath.Join(scratch, "profile")
 	began := time.Now()
 	failed := runTests(ctx, dir, bin, scratch, 10*time.Minute, "-test.run", "^"+test+"$", "-test.coverprofile", profile)

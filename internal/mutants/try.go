@@ -35,7 +35,7 @@ func try(ctx context.Context, root string, p point, tests []covered, limit time.
 	if err != nil {
 		return "", "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	overlay, err := mutate(root, p, dir)
 	if err != nil {
 		return "", "", err
