@@ -159,6 +159,11 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 			p.step("remembered")
 		}
 	}
+	if e.Class == ledger.Relative {
+		if err := p.noteLeft(ctx, e); err != nil {
+			return err
+		}
+	}
 	if err := p.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	keyEntry    = "purgatory/entry/"
 	keyExpired  = "purgatory/expired/"
+	keyLeft     = "purgatory/left/"
 	keyAligning = "purgatory/aligning/"
 )
 

@@ -2,14 +2,18 @@ package purgatory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/state"
 )
 
 // maxGenerations is through how many others somebody is listed at most whose announcement is
@@ -252,4 +256,61 @@ func (p *Purgatory) chargeFor(ctx context.Context, e ledger.Entry, payers []filt
 		p.ledger.Put(e)
 	}
 	return true, err
+}
+
+// departure is what is kept of the version by which an owner took a repository from us. The
+// names of its JSON fields never change their meaning.
+type departure struct {
+	Repo      string          `json:"repo"`
+	CreatedAt nostr.Timestamp `json:"created_at"`
+	ID        string          `json:"id"`
+	Until     time.Time       `json:"until"`
+}
+
+// noteLeft remembers the version of a relative that waits no longer and is not stored: nobody
+// brings back one by which its repository was ours.
+func (p *Purgatory) noteLeft(ctx context.Context, e ledger.Entry) error {
+	now := time.Now()
+	until, ref := now.Add(p.cfg.Remember), e.Repos[0]
+	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), until.Round(0).UTC()})
+	if err == nil {
+		err = p.keep.put(ctx, keyLeft+hashed(ref), data)
+	}
+	switch {
+	case errors.Is(err, state.ErrFull): // else nothing would ever make room
+		p.stats.drop("remembered")
+	case err != nil:
+		return err
+	}
+	p.mu.Lock()
+	forgotten := p.ledger.Leave(now, ref, e.Version, until)
+	p.mu.Unlock()
+	if err := p.forgetLeft(ctx, forgotten); err != nil {
+		p.cfg.Logger.Warn("departures could not be forgotten", keyError, printable(err.Error()))
+	}
+	return nil
+}
+
+// forgetLeft drops departures that are not remembered any more.
+func (p *Purgatory) forgetLeft(ctx context.Context, refs []filters.RepoRef) error {
+	var errs []error
+	for _, ref := range refs {
+		errs = append(errs, p.keep.drop(ctx, keyLeft+hashed(ref)))
+	}
+	return errors.Join(errs...)
+}
+
+// loadLeft reads the departures that were kept.
+func (p *Purgatory) loadLeft(ctx context.Context, now time.Time) error {
+	return p.keep.each(ctx, keyLeft, func(key string, value []byte) error {
+		var d departure
+		err := json.Unmarshal(value, &d)
+		ref, rerr := filters.ParseRepoRef(d.Repo)
+		id, ierr := filters.ParseEventID(d.ID)
+		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
+			p.stats.unreadable.Add(1)
+			return p.keep.drop(ctx, keyLeft+key) // to forget it costs little
+		}
+		return p.forgetLeft(ctx, p.ledger.Leave(now, ref, nip34.Version{CreatedAt: d.CreatedAt, ID: id}, d.Until))
+	})
 }

@@ -240,6 +240,11 @@ func (p *Purgatory) forget(ctx context.Context, e ledger.Entry, why Fate) error 
 	if !waits {
 		return nil
 	}
+	if e.Class == ledger.Relative && (why == Unwanted || why == Displaced) {
+		if err := p.noteLeft(ctx, e); err != nil {
+			return err
+		}
+	}
 	if err := p.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}

@@ -14,6 +14,9 @@ import (
 // the rest must not wait for it.
 func (p *Purgatory) load(ctx context.Context) error {
 	now := time.Now()
+	if err := p.loadLeft(ctx, now); err != nil {
+		return err
+	}
 	err := p.keep.each(ctx, keyEntry, func(key string, value []byte) error {
 		id, err := filters.ParseEventID(key)
 		var e ledger.Entry
@@ -24,6 +27,9 @@ func (p *Purgatory) load(ctx context.Context) error {
 			p.stats.unreadable.Add(1)
 			p.cfg.Logger.Error("what waited can't be read", "key", printable(key), keyError, printable(err.Error()))
 			return nil
+		}
+		if p.ledger.HasLeft(now, e) { // we were killed before it was struck off
+			return p.keep.drop(ctx, keyEntry+key)
 		}
 		for _, old := range p.ledger.Restore(now, e) {
 			if err := p.keep.drop(ctx, keyEntry+old.ID.String()); err != nil {

@@ -317,6 +317,11 @@ func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.stats.drop("displaced")
+	if old.Class == ledger.Relative {
+		if err := p.noteLeft(ctx, old); err != nil {
+			p.cfg.Logger.Warn("a departure could not be kept", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+		}
+	}
 	if err := p.strike(ctx, old); err != nil { // after a restart it waits again
 		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
 	}

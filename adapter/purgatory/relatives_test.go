@@ -326,3 +326,39 @@ func TestWhatWasTakenFromUsComesAgain(t *testing.T) {
 		require.True(t, r.waitsFor(left))
 	})
 }
+
+// Who took a repository from us while it waited had it brought back by anybody who sent us the
+// older announcement again, and its state.
+func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		old, left := here(helper, 3*time.Hour), elsewhere(helper, time.Hour)
+		a.Publish(old)
+		after(5 * time.Minute)
+		require.True(t, r.waitsFor(old))
+		a.Publish(left)
+		after(2 * time.Hour)
+		require.False(t, r.waitsFor(old))
+		require.False(t, r.waitsFor(left))
+		state := helper.State(at(2*time.Hour), "repo", map[string]string{"refs/heads/main": commit}, "main")
+		for _, restarted := range []bool{false, true} {
+			if restarted {
+				r.stop()
+				r.start()
+				after(time.Minute)
+			}
+			for _, ev := range []*nostr.Event{old, state} {
+				v, err := r.manager.Judge(t.Context(), ev)
+				require.NoError(t, err)
+				require.Contains(t, []relaysync.Decision{relaysync.Reject, relaysync.Depend}, v.Decision, v.Reason)
+			}
+			require.False(t, r.waitsFor(old))
+		}
+		back := here(helper, 0)
+		a.Publish(back)
+		after(5 * time.Minute)
+		require.True(t, r.waitsFor(back), "who comes back does")
+	})
+}

@@ -5,38 +5,39 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 )
 
-// gone remembers ids of what expired, for a bounded time and up to a bound.
-type gone struct {
+// gone remembers ids of what does not wait any more, for a bounded time and up to a bound.
+type gone[ID comparable] struct {
 	most  int
 	order *list.List // of goneID, the oldest first
-	byID  map[filters.EventID]*list.Element
+	byID  map[ID]*list.Element
 }
 
-type goneID struct {
-	id    filters.EventID
+type goneID[ID comparable] struct {
+	id    ID
 	until time.Time
 }
 
-func newGone(most int) gone {
-	return gone{most: most, order: list.New(), byID: make(map[filters.EventID]*list.Element)}
+func newGone[ID comparable](most int) gone[ID] {
+	return gone[ID]{most: most, order: list.New(), byID: make(map[ID]*list.Element)}
 }
 
-func (g *gone) has(id filters.EventID, now time.Time) bool {
+func (g *gone[ID]) has(id ID, now time.Time) bool {
 	e, ok := g.byID[id]
-	return ok && now.Before(e.Value.(goneID).until)
+	return ok && now.Before(e.Value.(goneID[ID]).until)
 }
 
 // add remembers an id, for which the oldest may have to go, as does what is over. It
 // returns what is forgotten.
-func (g *gone) add(id filters.EventID, now, until time.Time) (forgotten []filters.EventID) {
+func (g *gone[ID]) add(id ID, now, until time.Time) (forgotten []ID) {
 	if e, ok := g.byID[id]; ok {
 		g.order.Remove(e)
 	}
-	g.byID[id] = g.order.PushBack(goneID{id, until})
+	g.byID[id] = g.order.PushBack(goneID[ID]{id, until})
 	for first := g.order.Front(); first != nil; first = g.order.Front() {
-		old := first.Value.(goneID)
+		old := first.Value.(goneID[ID])
 		if g.order.Len() <= g.most && now.Before(old.until) {
 			break
 		}
@@ -48,7 +49,7 @@ func (g *gone) add(id filters.EventID, now, until time.Time) (forgotten []filter
 }
 
 // forget has an id taken for one that has not waited.
-func (g *gone) forget(id filters.EventID) bool {
+func (g *gone[ID]) forget(id ID) bool {
 	e, ok := g.byID[id]
 	if ok {
 		g.order.Remove(e)
@@ -74,3 +75,28 @@ func (l *Ledger) Again(id filters.EventID) bool { return l.gone.forget(id) }
 
 // HasExpired reports whether an id waited in vain.
 func (l *Ledger) HasExpired(id filters.EventID, now time.Time) bool { return l.gone.has(id, now) }
+
+// Leave remembers the version of an announcement that makes its repository not ours, and that
+// waits no longer: older ones do not come back. It returns for whose repositories that is
+// forgotten for it, or this one if its time is over.
+func (l *Ledger) Leave(now time.Time, ref filters.RepoRef, v nip34.Version, until time.Time) (forgotten []filters.RepoRef) {
+	if latest := now.Add(l.cfg.Remember); until.After(latest) {
+		until = latest
+	}
+	if !now.Before(until) {
+		return []filters.RepoRef{ref}
+	}
+	if old, again := l.leftBy[ref]; !again || nip34.Newer(v, old) {
+		l.leftBy[ref] = v
+	}
+	forgotten = l.left.add(ref, now, steady(now, until))
+	for _, old := range forgotten {
+		delete(l.leftBy, old)
+	}
+	return forgotten
+}
+
+// HasLeft reports whether an announcement is older than one by which its repository is not ours.
+func (l *Ledger) HasLeft(now time.Time, e Entry) bool {
+	return e.announces() && l.left.has(e.Repos[0], now) && nip34.Newer(l.leftBy[e.Repos[0]], e.Version)
+}

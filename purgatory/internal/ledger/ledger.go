@@ -13,7 +13,7 @@ type Config struct {
 	Longest     time.Duration // how long signs of life can make it wait in all
 	Soft        time.Duration // how long an announcement that expired can be revived
 	Placeholder time.Duration // how long a push waits for its event
-	Remember    time.Duration // how long an expired id is remembered
+	Remember    time.Duration // how long an expired id is remembered, and a version by which somebody left
 	Entries     int           // events that wait, in all
 	Bytes       int64         // of these
 	Stay        time.Duration // how long whoever has few places keeps them, however many others come
@@ -22,7 +22,7 @@ type Config struct {
 	PerAuthor   int           // those of one author
 	Pushed      int           // placeholders, in all
 	PerRepo     int           // those of one repository
-	Remembered  int           // expired ids
+	Remembered  int           // expired ids, and as many versions
 }
 
 // Ledger is the book. Make one with [New].
@@ -39,7 +39,9 @@ type Ledger struct {
 	due         deadlines
 	payers      map[payer]map[filters.EventID]struct{}
 	pushed      int // of entries, the placeholders
-	gone        gone
+	gone        gone[filters.EventID]
+	left        gone[filters.RepoRef] // by their owners
+	leftBy      map[filters.RepoRef]nip34.Version
 
 	// whose the places of the others are
 	places             map[filters.EventID]*place
@@ -59,7 +61,9 @@ func New(cfg Config) *Ledger {
 		byName:    make(map[string]map[filters.EventID]struct{}),
 		announced: make(map[filters.RepoRef]filters.EventID),
 		payers:    make(map[payer]map[filters.EventID]struct{}),
-		gone:      newGone(cfg.Remembered),
+		gone:      newGone[filters.EventID](cfg.Remembered),
+		left:      newGone[filters.RepoRef](cfg.Remembered),
+		leftBy:    make(map[filters.RepoRef]nip34.Version),
 
 		relatives: make(map[filters.PubKey]map[filters.EventID]struct{}), generations: make(map[string]*Generation),
 		known: nip34.NewKnown(),

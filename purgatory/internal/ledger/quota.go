@@ -38,7 +38,7 @@ const (
 	Welcome Verdict = iota
 	// Known: it waits already.
 	Known
-	// Superseded: a newer version of the announcement waits.
+	// Superseded: a newer version of the announcement waits, or did and was no repository of ours.
 	Superseded
 	// Expired: it has waited in vain before, and nobody submits it anew.
 	Expired
@@ -65,6 +65,9 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		if old = l.announces(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
 			return Superseded
 		}
+	}
+	if l.HasLeft(now, e) {
+		return Superseded
 	}
 	if e.Class == Placeholder {
 		if !l.room(e) || l.pushed+l.reservedPushed >= l.cfg.Pushed {
