@@ -50,9 +50,9 @@ var forbiddenUses = map[string]*regexp.Regexp{
 // to answer clients. Neither has git reach the network.
 var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gitserve": true}
 
-// outside lists what does not have to go through egress: egress itself, and
-// programs and glue around servers, which dial nobody that a stranger named.
-var outside = []string{"egress", "adapter", "examples"}
+// outside lists what does not have to go through egress: egress itself, programs and glue around
+// servers, which dial nobody that a stranger named, and what runs tests.
+var outside = []string{"egress", "adapter", "examples", "internal/mutants"}
 
 // TestOnlyWayOut: one guarded dialer is the only way to the network, and two packages
 // the only ones that start programs.
