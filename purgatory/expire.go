@@ -172,7 +172,9 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 	_, _, forgotten := p.ledger.Expire(now, e.ID)
 	delete(p.takes, e.ID)
 	p.mu.Unlock()
-	if !e.Soft { // else it was told when it expired softly
+	if e.Soft { // that was told when it expired softly
+		p.observe(Lapsed{ID: e.ID, Event: e.Event})
+	} else {
 		p.ended(e, Expired)
 	}
 	if err := p.forgetExpired(ctx, forgotten); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
-// Observation is something that happened: [Began], [Ended], [Fetched] or
-// [Incomplete].
+// Observation is something that happened: [Began], [Ended], [Lapsed], [Fetched]
+// or [Incomplete].
 type Observation interface{ observation() }
 
 // The observations.
@@ -34,6 +34,12 @@ type (
 		Event  *nostr.Event // nil for a placeholder
 		Fate   Fate
 		Waited time.Duration
+	}
+	// Lapsed says that an announcement whose waiting has ended, since it had expired, can't be
+	// revived any more either: those whom it lists are not listed by it from now on.
+	Lapsed struct {
+		ID    filters.EventID
+		Event *nostr.Event
 	}
 	// Fetched says that a server was asked for git data.
 	Fetched struct {
@@ -54,6 +60,7 @@ type (
 
 func (Began) observation()      {}
 func (Ended) observation()      {}
+func (Lapsed) observation()     {}
 func (Fetched) observation()    {}
 func (Incomplete) observation() {}
 

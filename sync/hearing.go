@@ -74,6 +74,15 @@ func (h *hearing) waits(deps []Dependency) {
 	}
 }
 
+// withdrawn has the writer see whether there are others under an identifier whose word counts
+// since an announcement is gone: there was no room for them beside those whom it listed.
+func (g *ingest) withdrawn(ev *nostr.Event) {
+	if ev.Kind == filters.KindAnnouncement {
+		g.announced(ev)
+		g.wakeFor(nil)
+	}
+}
+
 // announced takes note that there may be others under an identifier whose word counts.
 func (g *ingest) announced(ev *nostr.Event) {
 	if ev.Kind != filters.KindAnnouncement {
@@ -90,13 +99,20 @@ func (g *ingest) announced(ev *nostr.Event) {
 	}
 }
 
-// heard returns what is to be judged again since announcements have come. The policy is
-// asked once for each identifier, however many have.
+// heard returns what is to be judged again since announcements have come or gone. The policy
+// is asked once for each identifier, however many have.
 func (g *ingest) heard(ctx context.Context) (woken []*waitingEvent) {
+	stored, all := g.feed.index.takeNews()
 	g.mu.Lock()
 	changed := g.changed
 	g.changed = nil
 	g.mu.Unlock()
+	if all {
+		woken = append(woken, g.rejected.anything()...)
+	}
+	for identifier := range stored {
+		put(&changed, identifier, struct{}{})
+	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		if g.rejected.idle() { // who is heard meanwhile has nothing that waits
 			g.hearing.forget(identifier)

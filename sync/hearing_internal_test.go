@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -34,7 +35,9 @@ type hearingRig struct {
 	t      *testing.T
 	g      *ingest
 	policy *countingPolicy
+	store  *twinStore
 	n      int
+	last   *nostr.Event // that was announced
 }
 
 func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
@@ -44,7 +47,7 @@ func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
 	store := &twinStore{}
 	x := newIndex(store, p.Lists)
 	c := &counters{}
-	return &hearingRig{t: t, policy: p, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.FeedQueue, cfg.Tuning.MaxAuthors), c)}
+	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.FeedQueue, cfg.Tuning.MaxAuthors), c)}
 }
 
 // saver stores all that it is given.
@@ -85,7 +88,8 @@ func (r *hearingRig) announce(by int, here bool, lists ...int) int {
 	}
 	n := r.next()
 	before := r.policy.judged
-	r.g.process(r.t.Context(), []*job{r.job(testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...))})
+	r.last = testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...)
+	r.g.process(r.t.Context(), []*job{r.job(r.last)})
 	return r.policy.judged - before
 }
 
@@ -129,6 +133,94 @@ func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
 	require.Equal(t, 1, r.announce(500, false, 101))
 	require.Equal(t, 2, r.announce(100, false, 1, 500), "the announcement that was refused")
 	require.Equal(t, 1+each, r.announce(101, false, 1))
+}
+
+// Who was left out since too many were listed was not heard when these went, until some other
+// announcement of that name came.
+func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
+	gone := nip34.Coordinates{Kind: filters.KindAnnouncement, Author: testKey(1).String(), Identifier: "x"}
+	for name, goes := range map[string]func(r *hearingRig, listing *nostr.Event){
+		"deleted": func(r *hearingRig, _ *nostr.Event) {
+			n := r.next()
+			r.g.process(r.t.Context(), []*job{r.job(testEvent(n, filters.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()}))})
+		},
+		"deleted by a client": func(r *hearingRig, _ *nostr.Event) {
+			n := r.next()
+			ev := testEvent(n, filters.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()})
+			r.g.feed.stored(ev)
+			r.g.fulfil(ev)
+		},
+		"removed": func(r *hearingRig, listing *nostr.Event) {
+			r.g.feed.removed(listing)
+			r.g.withdrawn(listing)
+		},
+		"no more held": func(r *hearingRig, listing *nostr.Event) { // what is there is the policy's
+			r.g.feed.index.removed(listing)
+			r.g.feed.index.takeNews()
+			r.g.withdrawn(listing)
+		},
+		"not found": func(r *hearingRig, listing *nostr.Event) {
+			r.store.remove(slices.Index(r.store.events, listing))
+			snap, missed, err := r.g.feed.index.scan(r.t.Context(), func(*nostr.Event) {})
+			require.NoError(r.t, err)
+			require.NoError(r.t, missed)
+			c, ok := r.g.feed.replaceAll(snap)
+			require.True(r.t, ok)
+			r.g.discovered(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newHearingRig(t, func(p Policy) Policy { return p })
+			var listing *nostr.Event
+			next := 100
+			lists := func(n int) (out []int) {
+				for range n {
+					out = append(out, next)
+					next++
+				}
+				return out
+			}
+			for by := range 5 {
+				require.Equal(t, 1, r.announce(1+by, true, lists(250)...))
+				if by == 0 {
+					listing = r.last
+				}
+			}
+			last := lists(250)
+			require.Equal(t, 1, r.announce(6, true, last...))
+			most, fewer := nip34.ServedBounds().All/6, nip34.ServedBounds().All/5
+			for _, who := range last[most+1 : fewer] {
+				require.Equal(t, 1, r.announce(who, false))
+			}
+			left := r.g.rejected.fresh.queue.Len()
+			require.Equal(t, fewer-most-1, left)
+			before := r.policy.judged
+			goes(r, listing)
+			select {
+			case <-r.g.wake: // as the writer does
+				keys, all := r.g.takeFulfilled()
+				require.False(t, all)
+				r.g.process(t.Context(), r.g.revived(append(r.g.arrived(t.Context(), keys), r.g.heard(t.Context())...)))
+			default:
+				require.Equal(t, "deleted", name)
+			}
+			require.Zero(t, r.g.rejected.fresh.queue.Len())
+			require.LessOrEqual(t, r.policy.judged-before, left+1, "nobody twice")
+		})
+	}
+}
+
+// Of more identifiers than are kept all that waits is judged again.
+func TestTooManyIdentifiersHaveChanged(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	r.g.process(t.Context(), []*job{r.state(2)})
+	for n := range maxNews + 1 {
+		require.False(t, r.g.feed.index.tooMany)
+		r.g.feed.index.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
+	}
+	require.Empty(t, r.g.feed.index.news)
+	require.Len(t, r.g.heard(t.Context()), 1)
+	require.Empty(t, r.g.heard(t.Context()))
 }
 
 // A policy that can't tell has all judged that may have gained a say.

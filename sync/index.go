@@ -34,6 +34,9 @@ type index struct {
 
 	mu     sync.RWMutex // held for map operations only
 	tables *indexTables // guarded by mu, and by write for changes
+	// guarded by mu: identifiers of which announcements came or went since they were taken
+	news    map[string]struct{}
+	tooMany bool // not all of them are kept
 }
 
 var (
@@ -313,7 +316,32 @@ func (x *index) apply(op indexOp) (c indexChange) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	op(x.tables, &c)
+	x.note(c)
 	return c
+}
+
+// maxNews is of how many identifiers it is kept that their announcements have changed.
+const maxNews = 10_000
+
+// note is called with mu held.
+func (x *index) note(c indexChange) {
+	for name := range c.names {
+		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
+			x.news = nil
+			return
+		}
+		put(&x.news, name, struct{}{})
+	}
+}
+
+// takeNews returns the identifiers with other announcements than when it was called before,
+// or that there are too many of them.
+func (x *index) takeNews() (names map[string]struct{}, tooMany bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	names, tooMany = x.news, x.tooMany
+	x.news, x.tooMany = nil, false
+	return names, tooMany
 }
 
 // storing returns what a stored event does to the index, nil for nothing.
@@ -520,6 +548,7 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 	c := x.tables.difference(s.tables)
 	x.mu.Lock()
 	x.tables = s.tables
+	x.note(c)
 	x.mu.Unlock()
 	return c, true
 }

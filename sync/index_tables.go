@@ -19,6 +19,9 @@ type indexChange struct {
 	// The repositories that a root event tags, whether ours or not; nil if it is
 	// gone. A repository that becomes ours comes with all of its root events.
 	roots map[filters.EventID][]filters.RepoRef
+	// The identifiers with other announcements than before, whether ours or not. It is for
+	// who looks at the change itself: they are not merged.
+	names map[string]struct{}
 }
 
 func (c *indexChange) empty() bool { return len(c.repos) == 0 && len(c.roots) == 0 }
@@ -33,11 +36,17 @@ func (c *indexChange) merge(later indexChange) {
 	}
 }
 
-// setRepo and setRoot do nothing on a nil indexChange, for callers that do not want
+// setRepo, setRoot and setName do nothing on a nil indexChange, for callers that do not want
 // to know.
 func (c *indexChange) setRepo(ref filters.RepoRef, a *nip34.Announcement) {
 	if c != nil {
 		put(&c.repos, ref, a)
+	}
+}
+
+func (c *indexChange) setName(identifier string) {
+	if c != nil {
+		put(&c.names, identifier, struct{}{})
 	}
 }
 
@@ -176,6 +185,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	replaced(t.family, r.ref.Identifier, r.stored, stored)
 	t.known.Remove(r.stored)
 	t.known.Add(stored)
+	c.setName(r.ref.Identifier)
 	if t.family[r.ref.Identifier] == nil {
 		delete(t.generations, r.ref.Identifier)
 	} else {
@@ -346,6 +356,16 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 	for id := range t.roots {
 		if _, ok := now.roots[id]; !ok {
 			c.setRoot(id, nil)
+		}
+	}
+	if len(t.byID) == 0 { // the first scan: nothing was judged by what was here before
+		return c
+	}
+	for _, is := range [][2]*indexTables{{t, now}, {now, t}} {
+		for id, r := range is[0].byID {
+			if is[1].byID[id] == nil {
+				c.setName(r.ref.Identifier)
+			}
 		}
 	}
 	return c

@@ -55,7 +55,7 @@ type ingest struct {
 	coming    map[filters.EventID]int        // jobs in flight, by the id of their event
 	waits     map[*job]struct{}              // of these, those that failed and wait to be tried again
 	fulfilled []depKey                       // by events that did not come through here
-	changed   map[string]struct{}            // identifiers of which announcements have come
+	changed   map[string]struct{}            // identifiers of which announcements have come or gone
 	overrun   bool                           // one of these was full: judge all that waits
 	missed    map[filters.RelayURL]time.Time // since when events of a relay were let go of
 	nothing   bool                           // can be saved now

@@ -180,6 +180,7 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 	}
 	m.ingest.removed(event)
 	m.feed.removed(event)
+	m.ingest.withdrawn(event)
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
@@ -190,6 +191,7 @@ func (m *SyncManager) Postponed(event *nostr.Event) {
 		m.ingest.displaced(event, id)
 	}
 	m.feed.removed(event)
+	m.ingest.withdrawn(event)
 }
 
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission

@@ -67,6 +67,8 @@ func (h Host) Observe(o purgatory.Observation) {
 		if o.Event != nil {
 			h.Held(o.Event)
 		}
+	case purgatory.Lapsed:
+		h.Removed(o.Event)
 	case purgatory.Ended:
 		switch {
 		case o.Event == nil || o.Fate == purgatory.Released:
