@@ -126,6 +126,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *
 		busy(w)
 		return
 	}
+	defer leave() // a Describer may panic
 	p, err := h.describe(ctx, r, ref)
 	leave()
 	if err != nil {

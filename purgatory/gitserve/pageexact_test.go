@@ -108,6 +108,27 @@ type describing struct {
 
 func (d describing) Describe(context.Context, filters.RepoRef) (Description, error) { return d.says() }
 
+// Whose Describer panicked had lost a place for good: after some of these nobody was answered.
+func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {
+	r := newRig(t, Config{})
+	page := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+owner.Npub()+"/x.git", nil))
+		return w
+	}
+	r.git.auth = describing{r.authority, func() (Description, error) {
+		require.Equal(t, 1, r.git.asks.places.taken)
+		panic("what somebody else has written")
+	}}
+	for range 3 {
+		require.PanicsWithValue(t, "what somebody else has written", func() { page() })
+		require.Zero(t, r.git.asks.places.taken)
+	}
+	r.git.auth = describing{r.authority, func() (Description, error) { return Description{}, nil }}
+	require.Equal(t, http.StatusOK, page().Code)
+	require.Zero(t, r.git.asks.places.taken)
+}
+
 // A page has what nobody may change in it in its head, and says what it can though not all of it
 // is known.
 func TestHeadOfAPage(t *testing.T) {
