@@ -113,6 +113,9 @@ func (e *engine) want(ctx context.Context, entry ledger.Entry) {
 	if entry.Class == ledger.Announcement || entry.Class == ledger.Relative { // it may name servers of what waits already
 		why = causes{owners: map[filters.PubKey]bool{entry.Author: entry.ByUser}}
 	}
+	if entry.Class == ledger.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
+		why.left = map[filters.RepoRef]bool{entry.Repos[0]: true}
+	}
 	for _, ref := range entry.Repos {
 		e.surveys.want(ref.Identifier, why)
 	}

@@ -1,9 +1,11 @@
 package purgatory_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -12,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -188,4 +191,41 @@ func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// elsewhere is a relay that tells from a tag whose repositories are not ours.
+type elsewhere struct{ *relay }
+
+func (elsewhere) Lists(a *nip34.Announcement) bool { return a.Event.Tags.Find("elsewhere") == nil }
+
+// We were killed after an announcement by which its owner takes a repository from us had taken
+// the place of the one that waited, and before the repository was looked at.
+func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.host = elsewhere{w.relay}
+		w.start()
+		ours := announce(alice, now()-10)
+		require.Equal(t, purgatory.Held, w.submit(ours, true))
+		require.True(t, w.git.Has(repoOf(alice)))
+		w.stop()
+
+		taken := announce(alice, now())
+		taken.Tags = append(taken.Tags, nostr.Tag{"elsewhere"})
+		alice.Sign(taken)
+		data, err := json.Marshal(map[string]any{
+			"class": 5, "event": taken, "for": alice.Hex(), "seen": time.Now(), "deadline": time.Now().Add(time.Hour),
+		})
+		require.NoError(t, err)
+		_, err = w.state.CompareAndSwap(t.Context(), "purgatory/entry/"+taken.ID, state.Absent, data)
+		require.NoError(t, err)
+		_, version, err := w.state.Get(t.Context(), "purgatory/entry/"+ours.ID)
+		require.NoError(t, err)
+		require.NoError(t, w.state.Delete(t.Context(), "purgatory/entry/"+ours.ID, version))
+		w.start()
+		wait(time.Minute)
+		require.Equal(t, 1, w.p.Status().Relatives)
+		require.False(t, w.git.Has(repoOf(alice)))
+		w.stop()
+	})
 }
