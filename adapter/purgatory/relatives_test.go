@@ -63,6 +63,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
 		others := crowd(200)
 		a.Publish(here(owner, time.Hour, others...))
+		after(time.Minute) // what is judged before is refused for want of somebody who lists it
 		for _, k := range others {
 			a.Publish(elsewhere(k, time.Hour, owner))
 		}
