@@ -39,6 +39,7 @@ type Purgatory struct {
 	// departures takes repositories out of service; nil if there is none.
 	departures *containedDepartures
 	keep       keeper
+	families   families
 	step       func(name string) // a durable step was taken; for tests of crashes
 	seed       uint64            // of the lengths at random by which waits are made longer
 

@@ -37,7 +37,7 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 	for _, h := range relatives {
 		all = append(all, h.announcement)
 	}
-	f := p.cfg.Membership.Family(identifier, all)
+	f := p.families.of(p.cfg.Membership, identifier, all)
 	of, is := p.relay.(Related)
 	if !is {
 		return f, nil
@@ -81,7 +81,7 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 		if len(all) == before {
 			break
 		}
-		f = p.cfg.Membership.Family(identifier, all)
+		f = p.families.of(p.cfg.Membership, identifier, all)
 	}
 	return f, nil
 }
