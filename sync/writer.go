@@ -546,13 +546,29 @@ func (g *ingest) fulfils(ev *nostr.Event, stored bool) []depKey {
 	return keys
 }
 
-// fulfilsHeld returns what events may have waited for that ev is held.
+// fulfilsHeld returns what events may have waited for that ev is held. A policy that can't tell
+// whose word counts has those tried whom it may be about: no view but the policy's has it.
 func (g *ingest) fulfilsHeld(ev *nostr.Event) []depKey {
 	keys := g.fulfils(ev, false)
 	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
 		keys = append(keys, OnHeldBy(author).key())
 	}
+	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.canTell(a.Ref.Identifier) {
+		for _, who := range append([]filters.PubKey{a.Ref.Owner}, a.Maintainers...) {
+			keys = append(keys, OnSay(a.Ref.Identifier, who).key(), OnWanted(a.Ref.Identifier, who).key())
+		}
+	}
 	return keys
+}
+
+// canTell reports whether the policy says whose word counts under an identifier.
+func (g *ingest) canTell(identifier string) bool {
+	policy, can := g.policy.(Hearer)
+	if !can {
+		return false
+	}
+	_, err := g.askHearer(policy, identifier)
+	return err == nil
 }
 
 // arrived returns the whole events that waited for any of keys, and has those asked

@@ -76,7 +76,10 @@ type hooked struct {
 	sync *Sync
 }
 
-var _ relaysync.AnnouncementHolder = (*hooked)(nil)
+var (
+	_ relaysync.AnnouncementHolder = (*hooked)(nil)
+	_ relaysync.Hearer             = (*hooked)(nil)
+)
 
 // reasonHook is why events are rejected that a hook refuses. What the hook says is not
 // said, since reasons are counted.
@@ -109,6 +112,14 @@ func (h *hooked) HeldForUser(id filters.EventID) (byUser, held bool) {
 func (h *hooked) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
 	if inner, can := h.Policy.(relaysync.Authorizer); can {
 		return inner.Authority(ref, view)
+	}
+	return nil
+}
+
+// Heard implements [relaysync.Hearer], if the policy does.
+func (h *hooked) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+	if inner, can := h.Policy.(relaysync.Hearer); can {
+		return inner.Heard(identifier, view)
 	}
 	return nil
 }
