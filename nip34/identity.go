@@ -16,8 +16,9 @@ var ErrIdentity = errors.New("unusable service address")
 
 // Identity is our own service: the authorities (host and port) that it is reached
 // at, each with the path that its relay is served under and that clone URLs start
-// with. The zero Identity is no service: nothing is its own. It does not change
-// once parsed and may be copied.
+// with. A service that has a path shares its host: what is there under other paths is
+// somebody else's. One without a path has its host to itself. The zero Identity is no
+// service: nothing is its own. It does not change once parsed and may be copied.
 type Identity struct {
 	bases []base
 }
@@ -75,14 +76,34 @@ func parseBases(spec string) ([]base, error) {
 	return bases, nil
 }
 
-// Authorities returns the hosts and ports that we are reached at, for the dialer
-// that must never connect to them.
+// Authorities returns the hosts and ports that are ours alone, for the dialer that must
+// never connect to them. Of what is reached under a path there may be others beside it:
+// [Identity.IsRelay] and [Identity.IsClone] tell.
 func (id Identity) Authorities() []egress.Authority {
-	out := make([]egress.Authority, len(id.bases))
-	for i, b := range id.bases {
-		out[i] = b.authority
+	out := make([]egress.Authority, 0, len(id.bases))
+	for _, b := range id.bases {
+		if len(b.path) == 0 {
+			out = append(out, b.authority)
+		}
 	}
 	return out
+}
+
+// String returns the addresses of the service, for logs.
+func (id Identity) String() string {
+	out := make([]string, len(id.bases))
+	for i, b := range id.bases {
+		out[i] = b.authority.String() + b.escaped()
+	}
+	return strings.Join(out, " ")
+}
+
+// escaped is the path without a slash at its end, "" for a whole host.
+func (b base) escaped() (path string) {
+	for _, segment := range b.path {
+		path += "/" + url.PathEscape(segment)
+	}
+	return path
 }
 
 // IsZero reports whether the Identity is no service.
@@ -92,26 +113,29 @@ func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 // at the end, each once; that of a whole host is left out.
 func (id Identity) Paths() (paths []string) {
 	for _, b := range id.bases {
-		path := ""
-		for _, segment := range b.path {
-			path += "/" + url.PathEscape(segment)
-		}
-		if path != "" && !slices.Contains(paths, path) {
+		if path := b.escaped(); path != "" && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-// IsRelay reports whether the relay is ourselves. Host and port decide, under
-// whatever path, so that we are never our own peer.
-func (id Identity) IsRelay(u filters.RelayURL) bool { return id.has(u.Authority()) }
+// IsRelay reports whether the relay is ourselves, so that we are never our own peer: host
+// and port decide, whatever the path, and exactly the path too where we have one.
+func (id Identity) IsRelay(u filters.RelayURL) bool {
+	path := segments(u.Path())
+	return slices.ContainsFunc(id.bases, func(b base) bool {
+		return b.authority == u.Authority() && (len(b.path) == 0 || slices.Equal(b.path, path))
+	})
+}
 
-// IsClone reports whether a clone URL leads to ourselves. Host and port decide.
-func (id Identity) IsClone(u egress.URL) bool { return id.has(u.Authority) }
-
-func (id Identity) has(a egress.Authority) bool {
-	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority == a })
+// IsClone reports whether a clone URL leads to ourselves: host and port decide, and that it
+// is below our path.
+func (id Identity) IsClone(u egress.URL) bool {
+	path := segments(u.Path)
+	return slices.ContainsFunc(id.bases, func(b base) bool {
+		return b.authority == u.Authority && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
+	})
 }
 
 // Lists reports whether the announcement names our service: one of its relays is

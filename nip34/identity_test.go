@@ -38,8 +38,11 @@ func TestIdentityIsRelay(t *testing.T) {
 		},
 		{
 			"https://host.example/base/",
-			[]string{"wss://host.example/base", "wss://host.example"},
-			[]string{"ws://host.example/base", "wss://host.example:8443/base"},
+			[]string{"wss://host.example/base", "wss://host.example/base/", "wss://host.example/%62ase"},
+			[]string{
+				"ws://host.example/base", "wss://host.example:8443/base", "wss://host.example", "wss://host.example/other",
+				"wss://host.example/base/below", "wss://host.example/base2", "wss://host.example/Base",
+			},
 		},
 		{"wss://host.example:443", []string{"host.example"}, []string{"ws://host.example"}},
 		{"[2001:db8::1]:7334", []string{"ws://[2001:DB8:0::1]:7334"}, []string{"ws://[2001:db8::2]:7334"}},
@@ -74,6 +77,33 @@ func TestTrapD2_WholeAuthorities(t *testing.T) {
 			nostr.Tag{"relays", "ws://" + own}, nostr.Tag{"clone", "http://" + own + path})
 		for _, other := range ports {
 			assert.Equal(t, own == other, identity(t, other).Lists(a), "%s %s", own, other)
+		}
+	}
+}
+
+// Two services under paths of one host took each other for themselves, and never synced.
+func TestIdentityIsClone(t *testing.T) {
+	for _, c := range []struct {
+		spec    string
+		yes, no []string
+	}{
+		{"host.example", []string{"https://host.example", "http://host.example/any/path"}, []string{"https://host.example:8443", "https://other.example"}},
+		{
+			"https://host.example/a/b",
+			[]string{"https://host.example/a/b", "https://host.example/a/b/npub1x/x.git", "https://host.example/%61/b/x"},
+			[]string{
+				"https://host.example", "https://host.example/a", "https://host.example/a/c/x.git", "https://host.example/a/b2/x.git",
+				"https://host.example/a%2Fb/x.git", "http://host.example/a/b/x.git", "https://host.example/x/a/b",
+			},
+		},
+		{"https://host.example/a%2Fb", []string{"https://host.example/a%2fb/x.git"}, []string{"https://host.example/a/b/x.git"}},
+	} {
+		id := identity(t, c.spec)
+		for _, s := range c.yes {
+			assert.True(t, id.IsClone(cloneURL(t, s)), "%s is %s", s, c.spec)
+		}
+		for _, s := range c.no {
+			assert.False(t, id.IsClone(cloneURL(t, s)), "%s is not %s", s, c.spec)
 		}
 	}
 }
@@ -225,6 +255,13 @@ func TestAuthorities(t *testing.T) {
 	require.ElementsMatch(t, []egress.Authority{
 		{Host: "grasp.example.com", Port: 443}, {Host: "grasp.example.com", Port: 80}, {Host: "127.0.0.1", Port: 7334},
 	}, id.Authorities())
+	require.Equal(t, "grasp.example.com:443 grasp.example.com:80 127.0.0.1:7334", id.String())
+
+	// Who has a path shares the host: the dialer must reach what is beside it.
+	id, err = ParseIdentity("https://grasp.example.com/a%20b", "own.example:7334")
+	require.NoError(t, err)
+	require.Equal(t, []egress.Authority{{Host: "own.example", Port: 7334}}, id.Authorities())
+	require.Equal(t, "grasp.example.com:443/a%20b own.example:7334", id.String())
 }
 
 // The paths under which a service is reached are what its handler has to answer under.

@@ -3,7 +3,6 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -211,7 +210,7 @@ func (l *loop) scan(ctx context.Context) {
 			close(m.readable)
 			if announcements > 0 && m.index.announcedRepos() == 0 {
 				m.cfg.Logger.Warn("announcements are stored, and none lists us: is this our domain?",
-					"announcements", announcements, "us", fmt.Sprint(m.identity.Authorities()))
+					"announcements", announcements, "us", m.identity.String())
 			}
 		}
 		m.post(scanned{})

@@ -48,7 +48,7 @@ func (r *rig) publish(events ...*nostr.Event) (refused []error) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, "ws://"+r.addr, nil)
+	conn, _, err := websocket.Dial(ctx, "ws://"+r.addr+r.base, nil)
 	require.NoError(r.t, err)
 	defer func() { _ = conn.CloseNow() }()
 	for _, ev := range events {

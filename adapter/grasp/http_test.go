@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -262,4 +265,138 @@ func TestWhatAServerSaysOfItself(t *testing.T) {
 	defer r.stop()
 	_, text = r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")
 	require.NotContains(t, text, "curation", "only who curates says so")
+}
+
+// Whoever looked up who _ of a domain is learned nothing, though the relay says whose it is.
+func TestNIP05(t *testing.T) {
+	const path = "/.well-known/nostr.json"
+	key := strings.Repeat("a", 64)
+	for name, c := range map[string]struct {
+		base, ask, key string
+		status         int
+	}{
+		"ours":                {"", path, key, http.StatusOK},
+		"nobody's":            {"", path, "", http.StatusNotFound},
+		"under a path":        {"/git", "/git" + path, key, http.StatusNotFound},
+		"of a host we share":  {"/git", path, key, http.StatusNotFound},
+		"of another document": {"", "/.well-known/other.json", key, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := unstarted(t)
+			r.base = c.base
+			r.configure = func(relay *khatru.Relay, _ *grasp.Config) { relay.Info.PubKey = c.key }
+			r.start()
+			defer r.stop()
+			for _, accept := range []string{"", "text/html", "application/json", "application/nostr+json"} {
+				if accept == "application/nostr+json" && c.status != http.StatusOK && c.base == "" {
+					continue // that is the NIP-11 document, as everywhere on a host of ours
+				}
+				resp, text := r.ask(http.MethodGet, c.ask+"?name=_", "Accept", accept)
+				require.Equal(t, c.status, resp.StatusCode, accept)
+				require.Equal(t, []string{"*"}, resp.Header["Access-Control-Allow-Origin"], accept)
+				if c.status == http.StatusOK {
+					require.Equal(t, "application/json", resp.Header.Get("Content-Type"), accept)
+					require.JSONEq(t, `{"names":{"_":"`+key+`"}}`, text, accept)
+				}
+			}
+			head, empty := r.ask(http.MethodHead, c.ask)
+			require.Equal(t, c.status, head.StatusCode)
+			require.Empty(t, empty)
+		})
+	}
+}
+
+// The relay's own answer comes first.
+func TestNIP05OfTheRelay(t *testing.T) {
+	r := unstarted(t)
+	r.later = func(relay *khatru.Relay) {
+		relay.Info.PubKey = strings.Repeat("a", 64)
+		relay.Router().HandleFunc("/.well-known/nostr.json", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "mine") })
+	}
+	r.start()
+	defer r.stop()
+	_, text := r.ask(http.MethodGet, "/.well-known/nostr.json")
+	require.Equal(t, "mine", text)
+}
+
+// A server under a path answered everywhere: for somebody else's addresses as well.
+func TestNothingOutsideOfAPath(t *testing.T) {
+	r := unstarted(t)
+	r.base = "/git"
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	url := owner.CloneURL("ws://"+r.addr+"/git", "repo")
+	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr+"/git")
+	st := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(t, r.publish(ann, st))
+	r.git(work, "push", "-q", url, "main")
+	websocket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg=="}
+	repo := "/" + owner.Npub() + "/repo.git"
+	for path, status := range map[string]int{
+		"/git": http.StatusOK, "/git/": http.StatusOK, "/git" + repo: http.StatusOK, "/git" + repo + "/info/refs?service=git-upload-pack": http.StatusOK,
+		"/": http.StatusNotFound, "/other": http.StatusNotFound, "/git2": http.StatusNotFound, "/Git": http.StatusNotFound, "/git2" + repo: http.StatusNotFound,
+		repo: http.StatusNotFound, repo + "/info/refs?service=git-upload-pack": http.StatusNotFound, "/other" + repo: http.StatusNotFound,
+		"/other/git" + repo: http.StatusNotFound, "/git/git" + repo: http.StatusNotFound,
+	} {
+		resp, text := r.ask(http.MethodGet, path)
+		require.Equal(t, status, resp.StatusCode, path)
+		require.Equal(t, []string{"*"}, resp.Header["Access-Control-Allow-Origin"], path)
+		if status == http.StatusNotFound {
+			require.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"), path)
+			require.Contains(t, text, `<a href="/git/">`, path)
+			for _, method := range []string{http.MethodPost, http.MethodHead} {
+				resp, _ := r.ask(method, path)
+				require.Equal(t, http.StatusNotFound, resp.StatusCode, path)
+			}
+		}
+	}
+	for path, status := range map[string]int{
+		"/git": http.StatusSwitchingProtocols, "/git/": http.StatusSwitchingProtocols, "/": http.StatusNotFound, "/other": http.StatusNotFound, "/git/below": http.StatusNotFound,
+	} {
+		resp, _ := r.dial(path, websocket...)
+		require.Equal(t, status, resp.StatusCode, "websocket at %s", path)
+		resp, text := r.ask(http.MethodGet, path, "Accept", "application/nostr+json")
+		require.Equal(t, status == http.StatusSwitchingProtocols, resp.Header.Get("Content-Type") == "application/nostr+json", path)
+		require.Equal(t, status == http.StatusSwitchingProtocols, strings.Contains(text, "GRASP-01"), path)
+	}
+
+	// Who serves us below a path in Go may take it away.
+	stripped := http.StripPrefix("/git", r.server.Handler())
+	for path, status := range map[string]int{"/git": http.StatusOK, "/git/": http.StatusOK, "/git" + repo: http.StatusOK, "/git/other": http.StatusNotFound} {
+		answer := httptest.NewRecorder()
+		stripped.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		require.Equal(t, status, answer.Code, path)
+	}
+}
+
+// Of paths of ours one may be within another.
+func TestPathWithinAPath(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	r.stop()
+	identity, err := nip34.ParseIdentity("https://a.example/git", "https://b.example/git/more")
+	require.NoError(t, err)
+	server, err := grasp.New(t.Context(), khatru.NewRelay(), r.db, identity, grasp.Config{Dir: t.TempDir(), State: state.NewMemory()})
+	require.NoError(t, err)
+	defer server.Close()
+	for path, status := range map[string]int{"/git": http.StatusOK, "/git/more": http.StatusOK, "/git/mor": http.StatusNotFound, "/": http.StatusNotFound} {
+		answer := httptest.NewRecorder()
+		server.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		require.Equal(t, status, answer.Code, path)
+	}
+}
+
+// dial asks for a websocket.
+func (r *rig) dial(path string, header ...string) (*http.Response, error) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.addr+path, nil)
+	require.NoError(r.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(r.t, err)
+	return resp, resp.Body.Close()
 }

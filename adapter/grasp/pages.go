@@ -1,6 +1,7 @@
 package grasp
 
 import (
+	"encoding/json"
 	"html/template"
 	"net/http"
 	"strings"
@@ -33,33 +34,49 @@ events announce. It takes {{.Criteria}}.</p>
 type front struct {
 	relay              *khatru.Relay
 	next               http.Handler
+	whole              bool // the host is ours
 	criteria, curation string
 }
 
+// nip05 is where clients look up who a name of a domain is.
+const nip05 = "/.well-known/nostr.json"
+
 // ServeHTTP implements [http.Handler].
 func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !isPage(r) {
+	_, pattern := f.relay.Router().Handler(r)
+	switch {
+	case pattern != "":
 		f.next.ServeHTTP(w, r)
 		return
-	}
-	if _, pattern := f.relay.Router().Handler(r); pattern != "" {
+	case f.whole && r.URL.Path == nip05 && f.relay.Info.PubKey != "" && isReading(r):
+		f.names(w)
+		return
+	case !isPage(r) && (f.whole || r.URL.Path == "/"): // what is below a path of ours need not be ours
 		f.next.ServeHTTP(w, r)
 		return
-	}
-	root := gitserve.Root(r)
-	if r.URL.Path != "/" {
-		_ = gitserve.WriteMissing(w, root) // the client is gone if this fails
+	case r.URL.Path != "/":
+		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // the client is gone if this fails
 		return
 	}
-	info := f.relay.Info
+	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), f.relay.Info
 	_ = gitserve.WritePage(w, http.StatusOK, frontPage, struct {
 		Name, Description, Contact, Criteria, Curation, Host, URL string
-	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + strings.TrimSuffix(root, "/"), gitserve.Origin(r) + strings.TrimSuffix(root, "/")})
+	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.Origin(r) + root})
+}
+
+// names says that the domain itself is whoever is responsible for the relay.
+func (f front) names(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	_ = json.NewEncoder(w).Encode(map[string]any{"names": map[string]string{"_": f.relay.Info.PubKey}}) // the client is gone if this fails
 }
 
 // isPage reports whether a request may be one of a browser that shows what it gets: of what
 // else comes khatru tells apart what it is by other headers than the method.
 func isPage(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "" &&
-		!strings.Contains(r.Header.Get("Accept"), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
+	return isReading(r) && !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
+}
+
+func isReading(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
 }

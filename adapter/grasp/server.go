@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,7 +34,9 @@ type Server struct {
 	git     *gitserve.Handler
 	fetcher *gitfetch.Fetcher
 	repos   *gitserve.Repositories
-	paths   []string // of the identity
+	paths   []string // of the identity; the longest come first
+	whole   bool     // it has a host to itself as well, or paths is empty
+	outside http.Handler
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in
@@ -50,6 +53,11 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	s := &Server{paths: identity.Paths()}
+	s.whole = len(s.paths) == 0 || len(identity.Authorities()) > 0
+	s.outside = gitserve.Everywhere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // the client is gone if this fails
+	}))
+	slices.SortStableFunc(s.paths, func(a, b string) int { return len(b) - len(a) })
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -95,7 +103,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Curation != "" { // else nobody curates it
 		about["curation"] = cfg.Curation
 	}
-	s.relay = front{relay, khatruadapter.Information(relay, about), cfg.Criteria, cfg.Curation}
+	s.relay = front{relay, khatruadapter.Information(relay, about), s.whole, cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
@@ -127,12 +135,15 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
 
 // Relay serves the relay, its NIP-11 document, and a page at / for browsers, unless the relay
-// has one of its own.
+// has one of its own. Where the relay says who is responsible for it, _ of its domain is them
+// (NIP-05), unless it is reached under a path: the domain is somebody else's then. Under a
+// path the relay is there only, not also at what is below.
 func (s *Server) Relay() http.Handler { return s.relay }
 
-// Git serves the repositories; what is not for one of them next is asked for. Both are also
-// under the paths of the identity, which next does not see: a proxy may take them away, or
-// not. It must come before a ServeMux, which would have an odd identifier redirected.
+// Git serves the repositories; what is not for one of them next is asked for. Both are under
+// the paths of the identity, if it has any, which next does not see, and nothing is anywhere
+// else: a proxy must leave paths as they are. An [http.StripPrefix] may take them away. It
+// must come before a ServeMux, which would have an odd identifier redirected.
 func (s *Server) Git(next http.Handler) http.Handler {
 	site := s.git.Before(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +153,15 @@ func (s *Server) Git(next http.Handler) http.Handler {
 				return
 			}
 		}
-		site.ServeHTTP(w, r)
+		switch taken := strings.TrimSuffix(gitserve.Root(r), "/"); {
+		case s.whole:
+			site.ServeHTTP(w, r)
+		case slices.Contains(s.paths, taken):
+			inside, _ := below(r, "")
+			site.ServeHTTP(w, inside)
+		default:
+			s.outside.ServeHTTP(w, r)
+		}
 	})
 }
 

@@ -121,7 +121,10 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 	// Other relays are where strangers say.
 	rules := egress.Config{
 		Allow: opt.allowNet, AllowPlaintext: opt.allowPlaintext,
-		OwnNames: append(opt.identity.Authorities(), opt.relay.Authority()),
+		OwnNames: opt.identity.Authorities(),
+	}
+	if opt.relay.Path() == "" { // else others may be beside it
+		rules.OwnNames = append(rules.OwnNames, opt.relay.Authority())
 	}
 	others, err := dialWith(rules, log)
 	if err != nil {

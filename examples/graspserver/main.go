@@ -6,9 +6,12 @@
 //
 // The relay and its NIP-11 document are at /, the repositories at
 // /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
-// says; git 2.39 or later is needed for that. Browsers see a page at either. All of it is
-// below a path if -domain has one, such as example.com/git. Beside them are /metrics (Prometheus),
-// /healthz and /status.json, which shows all about the relays, with ?repo=<address>
+// says; git 2.39 or later is needed for that. Browsers see a page at either. Beside them are
+// /metrics (Prometheus), /healthz and /status.json. All of it is below a path, and nothing
+// anywhere else, if -domain has one, such as example.com/git: servers under different paths of
+// one host are different servers, and a proxy before them leaves the path as it is. They reach
+// each other if -allow-net has the address of that proxy, where that is not public or of this
+// machine. The last, /status.json, shows all about the relays, with ?repo=<address>
 // one repository and with ?repo=all every one. The log has a line a minute that sums
 // up what goes on. Every flag is also an environment variable: -data is
 // GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
@@ -118,10 +121,10 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
 	fs.StringVar(&opt.statusListen, "status-listen", "", "`address` at which /metrics and /status.json are served instead, such as 127.0.0.1:7335 (default: the -listen address, for everybody)")
-	fs.StringVar(&opt.domain, "domain", "", "`host[:port]` under which announcements list this server (default: the -listen address)")
+	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
 	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
 	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
-	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server", pubkey(&opt.pubkey))
+	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server (NIP-11; NIP-05 says that they are _ of a -domain without a path)", pubkey(&opt.pubkey))
 	fs.StringVar(&opt.contact, "contact", "", "`URL` or address under which they can be reached")
 	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
 	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")

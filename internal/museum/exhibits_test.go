@@ -99,6 +99,10 @@ var exhibits = []exhibit{
 		"the path of a relay is ignored", "nip34/identity.go",
 		"return b.authority == a && slices.Equal(b.path, path)", "return b.authority == a", "./nip34", ".", nil, "",
 	},
+	{
+		"servers under paths of one host are taken for each other", "nip34/identity.go",
+		"(len(b.path) == 0 || slices.Equal(b.path, path))", "(len(b.path) >= 0 || slices.Equal(b.path, path))", "./nip34", "TestIdentityIsRelay", nil, "",
+	},
 
 	// Where we must not go.
 	{
@@ -354,7 +358,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"repositories are not under the path of their server", "adapter/grasp/server.go",
-		"if below, ok := below(r, path); ok {", "if below, ok := below(r, path); ok && next == nil {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "git [push",
+		"if below, ok := below(r, path); ok {", "if below, ok := below(r, path); ok && next == nil {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "got 404",
+	},
+	{
+		"a server under a path answers outside of it", "adapter/grasp/server.go",
+		"case s.whole:\n", "case s.whole || next != nil:\n", "./adapter/grasp", "TestNothingOutsideOfAPath", nil, "",
 	},
 	{
 		"browsers may not see what is refused", "purgatory/gitserve/handler.go",

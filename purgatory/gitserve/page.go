@@ -107,7 +107,7 @@ var missingPage = template.Must(template.New("missing").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Not here</title>
 <h1>Not here</h1>
-<p>There is nothing at this address. A repository is at /&lt;npub of its owner&gt;/&lt;identifier&gt;.git, once an announcement
+<p>There is nothing at this address. A repository is at {{.}}&lt;npub of its owner&gt;/&lt;identifier&gt;.git, once an announcement
 that lists this server has been published to it. One whose git data never came has gone again.</p>
 <p><a href="{{.}}">What this server is</a></p>
 </html>
