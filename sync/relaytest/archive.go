@@ -18,6 +18,13 @@ type record struct {
 	gone      bool
 }
 
+// Why the archive does not store an event.
+const (
+	archiveDuplicate = "duplicate: already have this event"
+	archiveDeleted   = "blocked: this event was deleted"
+	archiveOlder     = "duplicate: have a newer event"
+)
+
 // archive is what a relay stores, under the rules of NIP-01 and NIP-09. It has no
 // lock of its own.
 type archive struct {
@@ -65,11 +72,11 @@ func ephemeral(kind int) bool { return 20000 <= kind && kind < 30000 }
 // of an OK if ev is not stored.
 func (a *archive) add(ev *nostr.Event) (*record, string) {
 	if a.byID[ev.ID] != nil {
-		return nil, "duplicate: already have this event"
+		return nil, archiveDuplicate
 	}
 	addr := address(ev)
 	if a.covered(ev, addr) {
-		return nil, "blocked: this event was deleted"
+		return nil, archiveDeleted
 	}
 	rec := &record{ev: ev, size: len(ev.String())}
 	if ephemeral(ev.Kind) {
@@ -78,7 +85,7 @@ func (a *archive) add(ev *nostr.Event) (*record, string) {
 	if addr != "" {
 		if old := a.current[addr]; old != nil {
 			if order(old.ev, ev) < 0 {
-				return nil, "duplicate: have a newer event"
+				return nil, archiveOlder
 			}
 			a.drop(old)
 		}

@@ -23,6 +23,11 @@ type Behavior struct {
 	InfoDocument string
 	InfoDelay    time.Duration
 
+	// Software is whose words the relay says, and in which order it looks at the
+	// limits below. [LocalRelay], [GraspRelay], [Strfry] and [Khatru] set it together
+	// with the limits of these programs.
+	Software Software
+
 	// Down makes every dial fail and, once set, ends all connections.
 	Down bool
 	// DialError is what every dial fails with.
@@ -55,6 +60,13 @@ type Behavior struct {
 	// MaxSubs is how many subscriptions a connection may have, and, counted apart,
 	// how many NEG sessions; one more is refused by a NOTICE without its id.
 	MaxSubs int
+	// MaxNegs is how many NEG sessions a connection may have; 0 is MaxSubs.
+	MaxNegs int
+	// MaxSubBytes is how large the REQs of all subscriptions of a connection may be
+	// together, in bytes as they were sent.
+	MaxSubBytes int
+	// MaxSubID is how long a subscription id may be, in bytes.
+	MaxSubID int
 	// MaxFilters is how many filters a REQ may have.
 	MaxFilters int
 	// MaxMessage cuts the connection on a longer message, in bytes.
@@ -64,6 +76,19 @@ type Behavior struct {
 	// much is refused by CLOSED or NEG-ERR, or by NOTICE if RateLimitNotice is set.
 	RateLimit       int
 	RateLimitNotice bool
+	// RateBurst is how many may come at once before RateLimit says how many more may
+	// come; 0 is RateLimit. On khatru only, which counts filters instead of REQs, and
+	// those of all connections together.
+	RateBurst int
+	// NegRate, EventRate and AuthRate are how many NEG-MSG, EVENT and AUTH a
+	// connection may send in 60 s. MessageRate is how many messages of any type it may
+	// send in 60 s; one more ends the connection, without a word.
+	NegRate, EventRate, AuthRate, MessageRate int
+	// MaxEvent is how large an EVENT may be, in bytes of its JSON.
+	MaxEvent int
+	// MaxLive is how many live events may wait for a slow reader. One more and all of
+	// them are lost, and all subscriptions of the connection are closed.
+	MaxLive int
 	// RefuseKindless refuses a REQ that has a filter without kinds, authors and ids.
 	RefuseKindless bool
 	// RefuseValueOver refuses a REQ that has a value longer than this many bytes.
@@ -73,6 +98,15 @@ type Behavior struct {
 	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE,
 	// as relays on SQL databases do.
 	RefuseTagValuesOver int
+	// RefuseSetOver refuses a REQ that has a list of ids, authors or tag values with
+	// more bytes in all.
+	RefuseSetOver int
+	// RefuseComplex refuses a filter with more than two tag names that has more than
+	// four tag names and kinds together. RefuseEmpty refuses a filter without ids,
+	// authors, kinds and tags.
+	RefuseComplex, RefuseEmpty bool
+	// Validation is strfry's own idea of what a REQ may ask for, nil for none.
+	Validation *FilterValidation
 	// RefuseByNotice makes every refusal of a REQ a NOTICE without its id, as older
 	// relays do.
 	RefuseByNotice bool
@@ -130,7 +164,7 @@ type Behavior struct {
 	// NegText replaces the text of the refusal.
 	NegText string
 	// NegMax refuses to reconcile more records than this ("blocked", with the
-	// number).
+	// number); on rust-nostr, more in all sessions of a connection together.
 	NegMax int
 	// NegRounds forgets a session after so many answers ("closed").
 	NegRounds int

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -75,8 +76,13 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 	req, err := decode(text)
 	if err != nil {
 		c.violate(ViolationMalformed, err.Error(), "")
+		if !c.another() {
+			c.end(errBusy)
+			return nil
+		}
 		c.relay.mu.Lock()
-		c.say(wire.Message{Type: wire.TypeNotice, Text: "ERROR: bad msg: " + err.Error()})
+		text := strings.Replace(c.relay.program().manners().malformed, "%v", err.Error(), 1)
+		c.say(wire.Message{Type: wire.TypeNotice, Text: text})
 		c.relay.mu.Unlock()
 		c.stir()
 		return nil

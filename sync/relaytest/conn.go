@@ -19,6 +19,7 @@ var (
 	errCut    = fmt.Errorf("%w by the relay", relaysync.ErrClosed)
 	errSlow   = fmt.Errorf("%w by the relay: slow reader", relaysync.ErrClosed)
 	errLarge  = fmt.Errorf("%w by the relay: message too large", relaysync.ErrClosed)
+	errBusy   = fmt.Errorf("%w by the relay: too many messages", relaysync.ErrClosed)
 )
 
 // subscription is a REQ that was not closed.
@@ -29,6 +30,9 @@ type subscription struct {
 	opened   time.Time
 	follows  bool // gets live events
 	ended    bool // EOSE was sent
+	size     int  // bytes of the REQ
+	asksIDs  int  // how many ids it names, -1 if a filter names none
+	passes   bool // it ends with its stored events
 }
 
 // Conn is a connection to a [Relay], a [relaysync.Conn]. It has no goroutine of
@@ -48,22 +52,23 @@ type Conn struct {
 	inSend guard
 
 	// All below is guarded by relay.mu.
-	closed    bool
-	queue     []*answer
-	unread    int // answers in queue that are not live events
-	backlog   int // bytes of live events in queue
-	subs      map[string]*subscription
-	negs      map[string]*negSession
-	usedSubs  map[string]struct{}
-	usedNegs  map[string]struct{}
-	linkFree  time.Time // the next message may go out
-	delivered int
-	recent    []time.Time // requests that count against RateLimit
-	refusedAt time.Time   // the client got the last "rate-limited"
-	asking    string      // the REQ that nothing was answered to
-	askedAt   time.Time
-	challenge string
-	authed    bool
+	closed     bool
+	queue      []*answer
+	unread     int // answers in queue that are not live events
+	backlog    int // bytes of live events in queue
+	subs       map[string]*subscription
+	negs       map[string]*negSession
+	usedSubs   map[string]struct{}
+	usedNegs   map[string]struct{}
+	linkFree   time.Time // the next message may go out
+	delivered  int
+	waiting    int // live events in queue
+	meters     map[rate]meter
+	refusedAt  time.Time // the client got the last "rate-limited"
+	asking     string    // the REQ that nothing was answered to
+	askedAt    time.Time
+	challenges map[string]struct{} // that may be answered
+	authed     bool
 }
 
 func newConn(r *Relay, id int) *Conn {
@@ -78,6 +83,9 @@ func newConn(r *Relay, id int) *Conn {
 		negs:     make(map[string]*negSession),
 		usedSubs: make(map[string]struct{}),
 		usedNegs: make(map[string]struct{}),
+
+		meters:     make(map[rate]meter),
+		challenges: make(map[string]struct{}),
 	}
 }
 
@@ -206,20 +214,52 @@ func (c *Conn) abandon(ctx context.Context, what string) error {
 // there are any. relay.mu is held.
 func (c *Conn) live(rec *record) bool {
 	hit := false
+	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(rec) {
+		c.overflow()
+		return true
+	}
 	for _, id := range sortedKeys(c.subs) {
 		s := c.subs[id]
 		if !s.follows || !s.match(rec.ev) {
 			continue
 		}
-		hit = true
 		c.push(&answer{
 			sub:    id,
 			frames: c.relay.serve(id, rec),
 			due:    time.Now().Add(c.relay.behavior.Latency),
 			live:   rec.size,
+			first:  !hit,
 		})
+		hit = true
 	}
 	return hit
+}
+
+// follows reports whether the connection is to get a new event.
+func (c *Conn) follows(rec *record) bool {
+	for _, s := range c.subs {
+		if s.follows && s.match(rec.ev) {
+			return true
+		}
+	}
+	return false
+}
+
+// overflow drops the live events that wait, and closes all subscriptions. relay.mu is
+// held.
+func (c *Conn) overflow() {
+	for i := 0; i < len(c.queue); {
+		if c.queue[i].live == 0 {
+			i++
+			continue
+		}
+		c.unqueue(i)
+	}
+	text := c.relay.program().manners().overflow
+	for _, id := range sortedKeys(c.subs) {
+		c.say(wire.Message{Type: wire.TypeClosed, Sub: id, Text: text})
+	}
+	clear(c.subs)
 }
 
 func (s *subscription) match(ev *nostr.Event) bool {
@@ -261,9 +301,9 @@ func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 		case <-ctx.Done():
 		}
 	}
-	if !c.handle(req, size) {
+	if err := c.handle(req, size); err != nil {
 		// The bytes left us; that the relay did not like them shows later.
-		c.end(errLarge)
+		c.end(err)
 	}
 	c.stir()
 	return nil

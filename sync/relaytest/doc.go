@@ -18,6 +18,14 @@
 // open. What no field can say is said by [Behavior.Handle], which scripts the
 // messages one by one.
 //
+// Some are like the programs that relays run, with their limits, to the word:
+// [LocalRelay] and [GraspRelay] (rust-nostr, ngit-grasp), [Strfry] and how well-known
+// relays set it up, [Khatru]. Each returns a Behavior to change as one likes:
+//
+//	slow := relaytest.GraspRelay()
+//	slow.Latency = time.Second
+//	net.Add("wss://slow.example", slow)
+//
 // A relay is stricter than real ones: it notes what a client did that some real
 // relay somewhere would take amiss ([Relay.Violations]). It also keeps what was
 // asked and when, who is connected and what was sent.

@@ -1,8 +1,8 @@
 package relaytest
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -15,10 +15,8 @@ import (
 func (c *Conn) greet() {
 	r := c.relay
 	r.mu.Lock()
-	if r.behavior.Auth != AuthNone {
-		r.challenges++
-		c.challenge = fmt.Sprintf("challenge-%d", r.challenges)
-		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge})
+	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.program().manners().greets {
+		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge()})
 	}
 	onConnect := r.behavior.OnConnect
 	r.mu.Unlock()
@@ -28,14 +26,14 @@ func (c *Conn) greet() {
 	c.stir()
 }
 
-// handle takes a message in and queues the answer; it returns false if the
-// message is larger than the relay takes. relay.mu is not held.
-func (c *Conn) handle(req wire.Request, size int) bool {
+// handle takes a message in and queues the answer; it returns why the connection ends,
+// if the message is larger than the relay takes or one too many. relay.mu is not held.
+func (c *Conn) handle(req wire.Request, size int) error {
 	r := c.relay
 	r.mu.Lock()
 	if c.closed {
 		r.mu.Unlock()
-		return true
+		return nil
 	}
 	r.requests = remember(r.requests, Seen{At: time.Now(), Conn: c.id, Size: size, Request: req})
 	r.traffic.MessagesReceived++
@@ -45,26 +43,36 @@ func (c *Conn) handle(req wire.Request, size int) bool {
 	r.mu.Unlock()
 
 	if exceeds(size, b.MaxMessage) || exceeds(size, c.info.MaxMessageLength) {
-		return false
+		return errLarge
+	}
+	if !c.another() {
+		return errBusy
 	}
 	if b.Handle == nil || !b.Handle(&ConnScript{conn: c}, req) {
-		c.process(req)
+		c.process(req, size)
 	}
-	return true
+	return nil
+}
+
+// another counts a message, and returns false if it is one too many.
+func (c *Conn) another() bool {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	return c.spend(rateMessages, c.relay.behavior.MessageRate)
 }
 
 // exceeds reports whether n is over a limit; 0 is no limit.
 func exceeds(n, limit int) bool { return limit > 0 && n > limit }
 
-// process answers a message as the behavior says, Handle apart.
-func (c *Conn) process(req wire.Request) {
+// process answers a message of so many bytes as the behavior says, Handle apart.
+func (c *Conn) process(req wire.Request, size int) {
 	switch req.Type {
 	case wire.TypeReq:
-		c.request(req)
+		c.request(req, size)
 	case wire.TypeClose:
 		c.unsubscribe(req.Sub)
 	case wire.TypePublish:
-		c.accept(req.Event)
+		c.accept(req.Event, size-len(`["EVENT",]`))
 	case wire.TypeAnswer:
 		c.authenticate(req.Event)
 	case wire.TypeNegOpen:
@@ -86,54 +94,82 @@ func (c *Conn) say(m wire.Message) {
 // soon is when an answer to what came now goes out. relay.mu is held.
 func (c *Conn) soon() time.Time { return time.Now().Add(c.relay.behavior.Latency) }
 
-// accept takes an EVENT of the client.
-func (c *Conn) accept(ev *nostr.Event) {
-	ok, reason := false, "invalid: id or signature"
-	if id, err := filters.ParseEventID(ev.ID); err == nil {
-		if verify(ev) == nil {
-			ok, reason = c.relay.publish(ev)
-		}
-		c.relay.mu.Lock()
-		c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: ok, Text: reason})
-		c.relay.mu.Unlock()
+// accept takes an EVENT of the client, of so many bytes.
+func (c *Conn) accept(ev *nostr.Event, size int) {
+	id, err := filters.ParseEventID(ev.ID)
+	if err != nil {
+		return
 	}
-}
-
-// verify checks a genuine or a cheap signature.
-func verify(ev *nostr.Event) error {
-	if !ev.CheckID() {
-		return errors.New("wrong id")
-	}
-	if cheap(ev) {
-		return nil
-	}
-	if ok, err := ev.CheckSignature(); err != nil || !ok {
-		return errors.New("wrong signature")
-	}
-	return nil
-}
-
-func (c *Conn) authenticate(ev *nostr.Event) {
-	reason := ""
-	relay, err := filters.ParseRelayURL(tagValue(ev, "relay"))
-	id, idErr := filters.ParseEventID(ev.ID)
 	c.relay.mu.Lock()
-	challenge := c.challenge
+	most, m := c.relay.behavior.MaxEvent, c.relay.program().manners()
+	calm := c.spend(rateEvents, c.relay.behavior.EventRate)
 	c.relay.mu.Unlock()
+	var out outcome
 	switch {
-	case idErr != nil || verify(ev) != nil:
-		reason = "invalid: id or signature"
-	case ev.Kind != nostr.KindClientAuthentication:
-		reason = "invalid: kind"
-	case challenge == "" || tagValue(ev, "challenge") != challenge:
-		reason = "invalid: challenge"
-	case err != nil || relay != c.relay.url:
-		reason = "invalid: relay"
+	case !calm:
+		out.text = m.eventRate
+	case exceeds(size, most) && strings.Count(m.eventSize, "%d") == 2:
+		out.text = fmt.Sprintf(m.eventSize, size, most)
+	case exceeds(size, most):
+		out.text = fmt.Sprintf(m.eventSize, size)
+	case !ev.CheckID():
+		out.text = m.wrongID
+	case !signed(ev):
+		out.text = m.wrongSig
+	default:
+		out.accepted, out.text = c.relay.publish(ev)
+		if o, ok := m.outcomes[out.text]; ok && !out.accepted {
+			out = o
+		}
 	}
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
-	c.authed = c.authed || reason == ""
-	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: reason == "", Text: reason})
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+}
+
+// signed checks a genuine or a cheap signature.
+func signed(ev *nostr.Event) bool {
+	if cheap(ev) {
+		return true
+	}
+	ok, err := ev.CheckSignature()
+	return err == nil && ok
+}
+
+// authenticate takes an AUTH of the client.
+func (c *Conn) authenticate(ev *nostr.Event) {
+	id, idErr := filters.ParseEventID(ev.ID)
+	genuine := idErr == nil && ev.CheckID() && signed(ev)
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	m := c.relay.program().manners()
+	out := outcome{accepted: true, text: m.authed}
+	if !c.spend(rateAuths, c.relay.behavior.AuthRate) {
+		out = outcome{text: m.authRate}
+	} else if fault := c.authFault(ev, genuine, m.authAge); fault != "" {
+		out = outcome{text: m.authWords(fault)}
+	}
+	c.authed = c.authed || out.accepted
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+}
+
+// authFault says what is wrong with an AUTH. relay.mu is held.
+func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
+	relay, err := filters.ParseRelayURL(tagValue(ev, "relay"))
+	_, known := c.challenges[tagValue(ev, "challenge")]
+	switch {
+	case !genuine:
+		return faultEvent
+	case ev.Kind != nostr.KindClientAuthentication:
+		return faultKind
+	case !known:
+		return faultChallenge
+	case err != nil || relay != c.relay.url:
+		return faultRelay
+	case age > 0 && time.Since(ev.CreatedAt.Time()).Abs() > age:
+		return faultTime
+	}
+	return ""
 }
 
 func tagValue(ev *nostr.Event, name string) string {

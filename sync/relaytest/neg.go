@@ -16,6 +16,7 @@ import (
 type negSession struct {
 	set      *negentropy.Set
 	inFlight bool // the answer to the last message was not delivered
+	items    int  // records that the filter finds
 	rounds   int
 	last     time.Time
 }
@@ -28,31 +29,37 @@ func (c *Conn) negOpen(req wire.Request) {
 	if c.closed {
 		return
 	}
-	b := &r.behavior
-	if no := c.refuseAny(true); no != nil {
-		m := wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: no.text}
-		if no.notice {
-			m = wire.Message{Type: wire.TypeNotice, Text: no.text}
-		}
-		c.push(&answer{frames: []frame{c.refused(m, no)}, due: c.soon()})
+	off := r.behavior.off()
+	if off && r.behavior.Software != SoftwareAny {
+		c.refuseNeg(req.Sub) // a program that does not know NIP-77 looks at nothing else
 		return
 	}
-	if b.MaxSubs > 0 && c.negs[req.Sub] == nil && len(c.negs) >= b.MaxSubs {
-		c.say(wire.Message{Type: wire.TypeNotice, Text: "ERROR: too many concurrent NEG requests"})
+	var items []negentropy.Item
+	found := func() int {
+		if items == nil && len(req.Filters) > 0 && !off {
+			items = r.items(req.Filters[0])
+		}
+		return len(items)
+	}
+	if no := r.program().negOpen(c, req, found); no != nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, no)
 		return
 	}
 	if c.refuseNeg(req.Sub) || len(req.Filters) == 0 {
 		return
 	}
-	f := req.Filters[0]
-	items := r.items(f)
-	if b.NegMax > 0 && len(items) > b.NegMax {
-		text := orText(b.NegText, "blocked: too many query results")
-		c.say(wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: text, Max: b.NegMax})
-		return
-	}
-	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(f)...))}
+	n := found()
+	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(req.Filters[0])...)), items: n}
 	c.negAnswer(req)
+}
+
+// off reports whether the relay does not do NIP-77 at all.
+func (b *Behavior) off() bool {
+	switch b.Negentropy {
+	case NegNotice, NegErr, NegError, NegClosed, NegSilent:
+		return true
+	}
+	return false
 }
 
 // refuseNeg refuses all of NIP-77, if that is the behavior.
@@ -60,7 +67,7 @@ func (c *Conn) refuseNeg(sub string) bool {
 	b := &c.relay.behavior
 	switch b.Negentropy {
 	case NegNotice:
-		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, "ERROR: bad msg: negentropy disabled")})
+		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, c.relay.program().manners().negOff)})
 	case NegErr:
 		c.say(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "error: negentropy disabled")})
 	case NegError:
@@ -88,8 +95,13 @@ func (c *Conn) negSend(req wire.Request) {
 		delete(c.negs, req.Sub)
 		s = nil
 	}
+	p := c.relay.program()
+	if no := p.negSend(c); no != nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, no)
+		return
+	}
 	if s == nil {
-		c.say(wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: "closed: unknown subscription handle"})
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.manners().negLost})
 		return
 	}
 	c.negAnswer(req)
@@ -102,7 +114,7 @@ func (c *Conn) negAnswer(req wire.Request) {
 	reply, err := negReply(b, s, req.Payload)
 	if err != nil {
 		delete(c.negs, req.Sub)
-		c.say(wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: "PROTOCOL-ERROR"})
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: c.relay.program().manners().negInvalid})
 		return
 	}
 	s.rounds++

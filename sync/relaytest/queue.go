@@ -35,6 +35,7 @@ type answer struct {
 	due    time.Time            // the next frame goes out at this time
 	gap    time.Duration        // between two frames
 	live   int                  // bytes that count as backlog
+	first  bool                 // of the answers with this live event
 	last   int                  // cut short after so many frames, if > 0
 }
 
@@ -123,6 +124,9 @@ func (c *Conn) unqueue(i int) {
 	if a.live == 0 {
 		c.unread--
 	}
+	if a.first {
+		c.waiting--
+	}
 	if i == 0 {
 		c.queue[0] = nil
 		c.queue = c.queue[1:]
@@ -141,6 +145,9 @@ func (c *Conn) push(a *answer) {
 	c.backlog += a.live
 	if a.live == 0 {
 		c.unread++
+	}
+	if a.first {
+		c.waiting++
 	}
 }
 

@@ -34,8 +34,8 @@ type Relay struct {
 	violations []Violation
 	traffic    Traffic
 	challenges int
-	made       *Key // signs what is made up
-
+	made       *Key  // signs what is made up
+	sources    meter // of all connections together, since all come from one address
 }
 
 // New returns a relay that is part of no [Network]. It panics if url is no relay

@@ -12,14 +12,17 @@ import (
 
 // refusal is how a request is turned down.
 type refusal struct {
-	text   string
-	notice bool // NOTICE instead of CLOSED or NEG-ERR
-	eose   bool // and EOSE after it
-	rate   bool // it is about the rate
+	text      string
+	notice    bool // NOTICE instead of CLOSED or NEG-ERR
+	eose      bool // and EOSE after it
+	rate      bool // it is about the rate
+	challenge bool // AUTH before it
+	max       int  // the most records, in a NEG-ERR
+	after     int  // so many filters were taken before
 }
 
-// request answers a REQ.
-func (c *Conn) request(req wire.Request) {
+// request answers a REQ of so many bytes.
+func (c *Conn) request(req wire.Request, size int) {
 	r := c.relay
 	scripted := r.scriptedRefusal(req)
 	r.mu.Lock()
@@ -27,18 +30,12 @@ func (c *Conn) request(req wire.Request) {
 	if c.closed {
 		return
 	}
-	no := c.refuseAny(countsAgainstRate(req))
-	if no == nil && r.behavior.MaxSubs > 0 && c.subs[req.Sub] == nil && len(c.subs) >= r.behavior.MaxSubs {
-		no = &refusal{text: "ERROR: too many concurrent REQs", notice: true}
-	}
-	if no == nil {
-		no = r.behavior.refuseFilters(req.Filters)
-	}
+	no := r.program().request(c, req, size)
 	if no == nil {
 		no = scripted
 	}
 	if no == nil {
-		c.subscribe(req, nil)
+		c.subscribe(req, size, nil)
 		return
 	}
 	b := &r.behavior
@@ -46,30 +43,18 @@ func (c *Conn) request(req wire.Request) {
 		no.notice, no.text = true, "ERROR: "+no.text
 	}
 	if no.notice {
-		frames := []frame{c.refused(wire.Message{Type: wire.TypeNotice, Text: no.text}, no)}
-		if no.eose {
-			frames = append(frames, frame{msg: wire.Message{Type: wire.TypeEOSE, Sub: req.Sub}})
-		}
-		c.push(&answer{frames: frames, due: c.soon()})
+		c.turnDown(wire.TypeClosed, req.Sub, no)
 		return
 	}
-	closed := c.refused(wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: no.text}, no)
 	if b.EventsAfterClosed {
-		c.subscribe(req, &closed)
+		c.subscribe(req, size, c.refused(wire.TypeClosed, req.Sub, no))
 		return
 	}
 	c.drop(req.Sub, 0)
-	c.push(&answer{frames: []frame{closed}, due: c.soon()})
-}
-
-// refused makes the frame of a refusal; one about the rate starts the time in
-// which nothing should be asked.
-func (c *Conn) refused(m wire.Message, no *refusal) frame {
-	f := frame{msg: m}
-	if no.rate {
-		f.sent = func() { c.refusedAt = time.Now() }
+	c.turnDown(wire.TypeClosed, req.Sub, no)
+	if no.after > 0 {
+		c.follow(req.Sub, req.Filters[:no.after], size)
 	}
-	return f
 }
 
 // scriptedRefusal asks the functions of the behavior. relay.mu is not held.
@@ -93,77 +78,35 @@ func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	return nil
 }
 
-// refuseAny refuses what is refused whatever it asks for. relay.mu is held.
-func (c *Conn) refuseAny(counts bool) *refusal {
-	b := &c.relay.behavior
-	switch {
-	case b.Auth >= AuthRequired && !c.authed:
-		return &refusal{text: "auth-required: all requests must be authenticated"}
-	case b.Auth == AuthRestricted:
-		return &refusal{text: "restricted: not on the list"}
-	}
-	if b.RateLimit == 0 || !counts {
-		return nil
-	}
-	now := time.Now()
-	c.recent = slices.DeleteFunc(c.recent, func(t time.Time) bool { return now.Sub(t) >= time.Minute })
-	if len(c.recent) >= b.RateLimit {
-		no := &refusal{text: "rate-limited: slow down, please", notice: b.RateLimitNotice, rate: true}
-		return no
-	}
-	c.recent = append(c.recent, now)
-	return nil
-}
-
-// countsAgainstRate reports whether a REQ costs anything: one that is only live
-// does not.
-func countsAgainstRate(req wire.Request) bool {
-	return slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return !f.LimitZero })
-}
-
-// refuseFilters looks at what a REQ asks for.
-func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
-	if b.MaxFilters > 0 && len(fs) > b.MaxFilters {
-		return &refusal{text: "bad req: too many filters"}
-	}
-	for _, f := range fs {
-		if b.RefuseKindless && len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0 {
-			return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
-		}
-		if b.RefuseTagNamesOver > 0 && len(f.Tags) > b.RefuseTagNamesOver {
-			return &refusal{text: "bad req: too many tags in filter"}
-		}
-		for _, values := range f.Tags {
-			if n := b.RefuseTagValuesOver; n > 0 && len(values) > n {
-				return &refusal{text: "too many tag values", notice: true, eose: true}
-			}
-			if n := b.RefuseValueOver; n > 0 && slices.ContainsFunc(values, func(v string) bool { return len(v) > n }) {
-				return &refusal{text: "bad req: filter item too large"}
-			}
-		}
-	}
-	return nil
-}
-
-// subscribe opens a subscription and queues its stored events; if closed is given,
-// behind that. relay.mu is held.
-func (c *Conn) subscribe(req wire.Request, closed *frame) {
-	r, b := c.relay, c.relay.behavior
-	c.drop(req.Sub, 0) // the same id replaces (NIP-01)
-	s := &subscription{id: req.Sub, filters: req.Filters, opened: time.Now()}
+// follow opens a subscription. relay.mu is held.
+func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
+	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
 	asks := false
-	for _, f := range req.Filters {
+	for _, f := range fs {
 		s.matchers = append(s.matchers, newMatcher(f))
 		asks = asks || !f.LimitZero
+		if f.IDs == nil {
+			s.asksIDs = -1
+		}
+		if s.asksIDs >= 0 {
+			s.asksIDs += len(f.IDs)
+		}
 	}
-	s.follows = !b.LateListen || !asks
-	c.subs[req.Sub] = s
+	s.follows = !c.relay.behavior.LateListen || !asks
+	c.subs[id] = s
+	return s
+}
+
+// subscribe opens a subscription and queues its stored events, if first is given behind
+// that. relay.mu is held.
+func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
+	r, b := c.relay, c.relay.behavior
+	c.drop(req.Sub, 0) // the same id replaces (NIP-01)
+	s := c.follow(req.Sub, req.Filters, size)
 	records, complete := r.stored(req.Filters)
+	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
 	a := &answer{sub: req.Sub, due: c.soon(), gap: b.Drip}
-	if closed != nil {
-		a.frames = append(a.frames, *closed)
-	}
-	a.frames = append(a.frames, r.unasked(s, b.UnaskedEvents)...)
+	a.frames = append(first, r.unasked(s, b.UnaskedEvents)...)
 	a.more = c.stream(s, a, records, complete)
 	c.push(a)
 }
@@ -174,6 +117,7 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 	b := r.behavior
 	var ready []frame
 	made, eose := 0, false
+	found := len(records)
 	return func() (frame, bool) {
 		for len(ready) == 0 && len(records) > 0 {
 			ready = r.serve(s.id, records[0])
@@ -193,6 +137,7 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 			return frame{}, false
 		}
 		eose = true
+		ready = r.program().ended(c, s, found)
 		m := wire.Message{Type: wire.TypeEOSE, Sub: s.id}
 		if b.Hints {
 			m.Hint = wire.HintMore
@@ -240,6 +185,9 @@ func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 				records = append(records, rec)
 			}
 		}
+	}
+	if r.program().manners().merges {
+		slices.SortFunc(records, orderRecords)
 	}
 	return records, complete
 }

@@ -121,7 +121,7 @@ func (c *Conn) inspect(req wire.Request, size int) {
 			c.note(ViolationNegOverlap, fmt.Sprintf("after %d answers", s.rounds), req.Sub)
 		}
 	case wire.TypeAnswer:
-		if c.challenge == "" || c.authed {
+		if len(c.challenges) == 0 || c.authed {
 			c.note(ViolationAuth, "without a challenge, or again", "")
 		}
 	}

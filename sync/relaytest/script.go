@@ -38,7 +38,7 @@ func (s *ConnScript) Raw(text []byte) {
 }
 
 // Answer answers the request as the relay does without a Handle.
-func (s *ConnScript) Answer(req wire.Request) { s.conn.process(req); s.conn.stir() }
+func (s *ConnScript) Answer(req wire.Request) { s.conn.process(req, requestSize(req)); s.conn.stir() }
 
 // Cut ends the connection once everything before was read.
 func (s *ConnScript) Cut() { s.CutAfter(0) }

@@ -1,0 +1,205 @@
+package relaytest_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// Nothing is limited that was not asked for, but the size of a message.
+func TestKhatruUnlimited(t *testing.T) {
+	key := relaytest.NewCheapKey("author")
+	b := relaytest.Khatru()
+	assert.Zero(t, b.Info.MaxMessageLength)
+	assert.Zero(t, b.Info.MaxSubscriptions)
+	r := relay(b)
+	r.Publish(notes(key, 1, 2000)...)
+	c := connect(t, r)
+	c.open(1000)
+	many := make([]nostr.Filter, 300)
+	for i := range many {
+		many[i] = limit(0)
+	}
+	c.req(many...)
+	assert.Equal(t, "s1001 EOSE", render(c.receive()))
+	c.req(kind1)
+	assert.Equal(t, "s1002 EOSE", c.last(2001))
+	c.req(sized(t, "s1003", 512_000))
+	assert.Contains(t, render(c.receive()), "s1003 ")
+	c.req(sized(t, "s1004", 512_001))
+	for {
+		if _, err := c.Receive(t.Context()); err != nil {
+			assert.ErrorIs(t, err, relaysync.ErrClosed)
+			break
+		}
+	}
+}
+
+func TestKhatruPolicies(t *testing.T) {
+	tags := func(n int, kinds ...int) nostr.Filter {
+		f := nostr.Filter{Tags: nostr.TagMap{}, Kinds: kinds}
+		for i := range n {
+			f.Tags[string(rune('a'+i))] = []string{"x"}
+		}
+		return f
+	}
+	for _, test := range []struct {
+		name     string
+		behavior relaytest.Behavior
+		good     []nostr.Filter
+		bad      nostr.Filter
+		words    string
+	}{
+		{"complex", relaytest.KhatruDefaults(), []nostr.Filter{tags(2, 1, 2, 3, 4), tags(3, 1), tags(4)}, tags(3, 1, 2), "blocked: too many things to filter for"},
+		{"complex tags", relaytest.KhatruDefaults(), nil, tags(5), "blocked: too many things to filter for"},
+		{"empty", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseEmpty: true}, []nostr.Filter{kind1, tags(1)},
+			nostr.Filter{Since: ts(1)}, "blocked: can't handle empty filters"},
+		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true},
+			[]nostr.Filter{tags(1, 30617), {Authors: ids(1)}, {Kinds: []int{1}, Authors: ids(1)}},
+			tags(1), "blocked: an author must be specified to get their kind:1 notes"},
+		{"sync bots, ids", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
+			nostr.Filter{IDs: ids(1)}, "blocked: an author must be specified to get their kind:1 notes"},
+		{"sync bots, notes", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
+			tags(1, 1, 2), "blocked: an author must be specified to get their kind:1 notes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.behavior.Negentropy = relaytest.NegOn
+			c := connect(t, relay(test.behavior))
+			for _, f := range test.good {
+				id := c.req(f)
+				assert.Equal(t, id+" EOSE", render(c.receive()))
+			}
+			id := c.req(test.bad)
+			assert.Equal(t, id+" CLOSED "+test.words, render(c.receive()))
+			live := test.bad
+			live.LimitZero = true
+			id = c.req(live)
+			assert.Equal(t, id+" EOSE", render(c.receive()), "what is only live is not judged")
+			c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{test.bad}, Payload: []byte{0x61}})
+			assert.Equal(t, "n NEG-ERR "+test.words+" 0", render(c.receive()))
+		})
+	}
+}
+
+// The filters of all connections count; 100 at once, then 20 a minute.
+func TestKhatruRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.KhatruDefaults())
+		c, other := connect(t, r), connect(t, r)
+		const words = "CLOSED rate-limited: there is a bug in the client, no one should be making so many requests"
+		for range 49 {
+			c.req(kind1, kind1)
+			c.receive()
+		}
+		other.req(kind1)
+		other.req(kind1)
+		other.script(2)
+		c.req(kind1)
+		assert.Contains(t, render(c.receive()), words)
+		c.req(limit(0))
+		assert.Contains(t, render(c.receive()), "EOSE", "what is only live is free")
+		time.Sleep(time.Minute)
+		for range 20 {
+			c.req(kind1)
+			require.Contains(t, render(c.receive()), "EOSE")
+		}
+		c.req(kind1)
+		assert.Contains(t, render(c.receive()), words)
+	})
+}
+
+// If the second filter is refused, the first one is followed all the same.
+func TestKhatruHalfRefused(t *testing.T) {
+	b := relaytest.Khatru()
+	b.RefuseEmpty = true
+	r := relay(b)
+	r.Publish(notes(alice, 1, 1)...)
+	c := connect(t, r)
+	c.req(limit(0), nostr.Filter{})
+	assert.Equal(t, "s1 CLOSED blocked: can't handle empty filters", render(c.receive()))
+	r.Publish(notes(alice, 2, 1)...)
+	assert.Equal(t, "s1 2", render(c.receive()))
+}
+
+func TestKhatruAuth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := relaytest.Khatru()
+		b.Auth, b.Negentropy = relaytest.AuthRequired, relaytest.NegOn
+		c := connect(t, relay(b))
+		c.req(kind1)
+		c.neg("n")
+		c.req(limit(0))
+		assert.Equal(t, []string{
+			"AUTH challenge-1", "s1 CLOSED auth-required: all requests must be authenticated",
+			"AUTH challenge-1", "n NEG-ERR auth-required: all requests must be authenticated 0",
+			"s2 EOSE",
+		}, c.script(5), "no challenge before, and always the same one")
+		for _, test := range []struct {
+			challenge string
+			ago       time.Duration
+			words     string
+		}{
+			{"challenge-2", 0, "OK false error: failed to authenticate"},
+			{"challenge-1", 11 * time.Minute, "OK false error: failed to authenticate"},
+			{"challenge-1", 10 * time.Minute, "OK true "},
+		} {
+			ev := alice.Event(at(test.ago), 22242, "", nostr.Tag{"challenge", test.challenge}, nostr.Tag{"relay", "wss://a.example"})
+			c.send(wire.Request{Type: wire.TypeAnswer, Event: ev})
+			assert.Equal(t, test.words, render(c.receive()))
+		}
+		c.req(kind1)
+		assert.Equal(t, "s3 EOSE", render(c.receive()))
+	})
+}
+
+func TestKhatruNegentropy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay(relaytest.Khatru())
+		c := connect(t, r)
+		c.neg("n")
+		assert.Equal(t, "NOTICE failed to parse envelope: unknown envelope label", render(c.receive()), "off unless asked for")
+		r.Update(func(b *relaytest.Behavior) { b.Negentropy = relaytest.NegOn })
+		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{limit(0)}, Payload: []byte{0x61}})
+		c.neg("n")
+		assert.Equal(t, "n NEG-ERR invalid limit 0 0", render(c.receive()))
+		assert.Contains(t, render(c.receive()), "n NEG-MSG")
+		step := wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}}
+		time.Sleep(7 * time.Second)
+		c.send(step)
+		assert.Contains(t, render(c.receive()), "n NEG-MSG")
+		time.Sleep(7*time.Second + 1)
+		c.send(step)
+		text, err := c.ReceiveText(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, `["NEG-ERROR","n","CLOSED"]`, string(text))
+	})
+}
+
+func TestKhatruPublish(t *testing.T) {
+	c := connect(t, relay(relaytest.Khatru()))
+	ev := alice.Event(1, 1, "hello")
+	wrong := *ev
+	wrong.Content = "other"
+	unsigned := *ev
+	unsigned.Sig = strings.Repeat("ab", 64)
+	for _, ev := range []*nostr.Event{ev, ev, &wrong, &unsigned, alice.Deletion(2, ev), ev} {
+		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
+	}
+	assert.Equal(t, []string{
+		"OK true ",
+		"OK true ",
+		"OK false invalid: id is computed incorrectly",
+		"OK false invalid: signature is invalid",
+		"OK true ",
+		"OK false blocked: this event has been deleted",
+	}, c.script(6))
+}

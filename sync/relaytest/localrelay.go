@@ -1,0 +1,206 @@
+package relaytest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// LocalRelay is the relay that comes with rust-nostr (nostr-sdk 0.45.4, local_relay),
+// as it is when nothing is set:
+//
+//	500 REQs of 20 filters, 1 MiB of REQs in all
+//	500 events for a filter, also without a limit
+//	10 NEG sessions of together 50,000 records, answers of 60,000 bytes
+//	1,200 REQs and NEG-OPENs, 1,200 NEG-MSGs, 60 EVENTs, 30 AUTHs a minute
+//	6,000 messages a minute, then the connection ends without a word
+//	messages of 5 MiB, events of 64 KiB, subscription ids of 250 bytes
+//	1,024 live events wait, then all subscriptions are closed
+//
+// All refusals begin with "rate-limited:", also those that will never pass. Versions
+// before 0.45.2 took 120 queries a minute (RateLimit and NegRate), older ones 300
+// messages (MessageRate).
+//
+// A quota comes back by whole seconds since the last attempt, whether that one was
+// taken or not: who asks more than once a second gets nothing back until they pause.
+//
+// Of all this NIP-11 has the number of subscriptions, the limit of a filter, and the
+// lengths of a message and of an id, if whoever embeds the relay serves a document at
+// all: by itself it has none, which an empty Info says.
+func LocalRelay() Behavior {
+	return Behavior{
+		Software: SoftwareRustNostr,
+		Info: wire.Info{
+			Software:         "https://github.com/rust-nostr/nostr",
+			NIPs:             []int{1, 9, 11, 42, 45, 70, 77},
+			MaxMessageLength: 5 << 20,
+			MaxSubscriptions: 500,
+			MaxLimit:         500,
+			MaxSubIDLength:   250,
+		},
+		Cap:          500,
+		DefaultLimit: 500,
+		MaxSubs:      500,
+		MaxNegs:      10,
+		MaxSubBytes:  1 << 20,
+		MaxSubID:     250,
+		MaxFilters:   20,
+		MaxMessage:   5 << 20,
+		MaxEvent:     64 << 10,
+		MaxLive:      1024,
+		RateLimit:    1200,
+		NegRate:      1200,
+		EventRate:    60,
+		AuthRate:     30,
+		MessageRate:  6000,
+		NegMax:       50_000,
+		NegFrame:     60_000,
+	}
+}
+
+// GraspRelay is [LocalRelay] as ngit-grasp 3.0 runs it: 5 MiB of REQs in all, and events
+// of 192 KiB.
+func GraspRelay() Behavior {
+	b := LocalRelay()
+	b.Info.Software = "https://gitworkshop.dev/danconwaydev.com/ngit-grasp"
+	b.Info.NIPs = []int{1, 5, 9, 11, 34, 62, 77}
+	b.MaxSubBytes = 5 << 20
+	b.MaxEvent = 192 << 10
+	return b
+}
+
+// rustNostr is the program behind [LocalRelay].
+type rustNostr struct{}
+
+var rustManners = manners{
+	meter:       func() meter { return &tokens{} },
+	challenges:  true,
+	authAge:     120 * time.Second,
+	authRate:    "rate-limited: too many authentication attempts",
+	negOff:      "invalid client message", // does not know the label
+	negLost:     "error: subscription not found",
+	negInvalid:  "error: invalid negentropy message",
+	negTogether: true,
+	malformed:   "invalid client message",
+	overflow:    "error: live event buffer overflow; resubscribe to recover stored events",
+	merges:      true,
+	wrongID:     "invalid: invalid event ID",
+	wrongSig:    "invalid: invalid event signature",
+	eventRate:   "rate-limited: slow down",
+	eventSize:   "blocked: event size (%d bytes) exceeds maximum allowed size (%d bytes)",
+	outcomes: map[string]outcome{
+		archiveDuplicate: {true, "duplicate: already have this event"},
+		archiveDeleted:   {false, "blocked: this event is deleted"},
+		archiveOlder:     {false, "error: unknown"},
+	},
+	authWords: func(fault string) string {
+		switch fault {
+		case faultKind:
+			return "auth-required: invalid authentication event kind"
+		case faultChallenge:
+			return "auth-required: received invalid challenge"
+		case faultTime:
+			return "auth-required: challenge is too old (max allowed 2 min)"
+		}
+		return "auth-required: invalid authentication event"
+	},
+}
+
+func (rustNostr) manners() *manners { return &rustManners }
+
+func (p rustNostr) request(c *Conn, req wire.Request, size int) *refusal {
+	b := &c.relay.behavior
+	subs, open := c.openSubs(req.Sub)
+	switch {
+	case exceeds(len(req.Sub), b.MaxSubID):
+		return p.longID(b)
+	case !c.spend(rateQueries, b.RateLimit):
+		return p.tooFast()
+	case b.MaxSubs > 0 && c.subs[req.Sub] == nil && subs >= b.MaxSubs:
+		return &refusal{text: "rate-limited: too many REQs"}
+	case exceeds(len(req.Filters), b.MaxFilters):
+		return &refusal{text: fmt.Sprintf("rate-limited: REQ exceeds max filter count %d", b.MaxFilters)}
+	case exceeds(open+size, b.MaxSubBytes):
+		return &refusal{text: fmt.Sprintf("rate-limited: active subscriptions exceed max size %d bytes", b.MaxSubBytes)}
+	}
+	return p.auth(c)
+}
+
+// ended closes a subscription that named ids and got them all: nothing more can come.
+func (rustNostr) ended(c *Conn, s *subscription, _ int) []frame {
+	if !s.passes {
+		return nil
+	}
+	if c.subs[s.id] == s {
+		delete(c.subs, s.id)
+	}
+	return []frame{{msg: wire.Message{Type: wire.TypeClosed, Sub: s.id}}}
+}
+
+func (p rustNostr) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
+	b := &c.relay.behavior
+	switch {
+	case !c.spend(rateQueries, b.RateLimit):
+		return p.tooFast()
+	case exceeds(len(req.Sub), b.MaxSubID):
+		return p.longID(b)
+	case c.tooManyNegs(req.Sub):
+		return &refusal{text: "rate-limited: too many negentropy subscriptions"}
+	}
+	if no := p.auth(c); no != nil {
+		return no
+	}
+	if b.NegMax > 0 && c.negItems(req.Sub)+found() > b.NegMax {
+		return &refusal{text: orText(b.NegText, "rate-limited: too many negentropy items")}
+	}
+	return nil
+}
+
+func (p rustNostr) negSend(c *Conn) *refusal {
+	if !c.spend(rateNegs, c.relay.behavior.NegRate) {
+		return p.tooFast()
+	}
+	return nil
+}
+
+func (rustNostr) tooFast() *refusal {
+	return &refusal{text: "rate-limited: too many queries", rate: true}
+}
+
+func (rustNostr) longID(b *Behavior) *refusal {
+	return &refusal{text: fmt.Sprintf("blocked: subscription ID exceeds max length %d", b.MaxSubID)}
+}
+
+func (rustNostr) auth(c *Conn) *refusal {
+	switch before, after := c.wantsAuth(); {
+	case before:
+		return &refusal{text: "auth-required: you must auth", challenge: true}
+	case after: // of an embedder's policy
+		return &refusal{text: "restricted: not on the list"}
+	}
+	return nil
+}
+
+// tokens is a meter as rust-nostr has it. What comes back is counted from the last
+// attempt, in whole seconds.
+type tokens struct {
+	left int
+	last time.Time // zero before the first attempt
+}
+
+func (t *tokens) take(now time.Time, perMinute int) bool {
+	if t.last.IsZero() {
+		t.left = perMinute
+	} else {
+		elapsed := min(now.Sub(t.last), time.Minute)
+		part := float32(elapsed/time.Second) / 60
+		t.left = min(t.left+int(part*float32(perMinute)), perMinute)
+	}
+	t.last = now
+	if t.left == 0 {
+		return false
+	}
+	t.left--
+	return true
+}
