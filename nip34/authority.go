@@ -21,18 +21,28 @@ type Membership struct {
 // who has a say about the refs of each of them. It is made by [Membership.Family], does not
 // change, and is safe for concurrent use.
 type Family struct {
-	rule    Membership
-	by      map[filters.PubKey]*Announcement
-	listing map[filters.PubKey][]filters.PubKey // who lists somebody, in order of their keys
+	rule  Membership
+	by    map[filters.PubKey]*Announcement
+	place map[filters.PubKey]int32 // in all
+	all   []relation               // all who have an announcement, in order of their keys, and who are listed in one
+}
+
+// relation is somebody of a family. Others are named by their places there: a crowd that lists
+// itself is gone through many times.
+type relation struct {
+	key      filters.PubKey
+	own      *Announcement // nil: there is none
+	lists    []int32       // in the order of their announcement
+	listedBy []int32       // in order of their keys
 }
 
 // Family returns the family of an identifier. Of same, announcements with another
 // identifier are passed over, and of one author's the newest counts.
 func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 	f := &Family{
-		rule:    rule,
-		by:      make(map[filters.PubKey]*Announcement, len(same)),
-		listing: make(map[filters.PubKey][]filters.PubKey),
+		rule:  rule,
+		by:    make(map[filters.PubKey]*Announcement, len(same)),
+		place: make(map[filters.PubKey]int32, len(same)),
 	}
 	for _, a := range same {
 		if a.Ref.Identifier != identifier {
@@ -43,11 +53,29 @@ func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 		}
 	}
 	for _, by := range slices.SortedFunc(maps.Keys(f.by), filters.PubKey.Compare) {
-		for _, m := range f.by[by].Maintainers {
-			f.listing[m] = append(f.listing[m], by)
+		f.all[f.add(by)].own = f.by[by]
+	}
+	for i := range int32(len(f.by)) { //nolint:gosec // there are not that many announcements
+		own := f.all[i].own.Maintainers
+		lists := make([]int32, len(own))
+		for j, m := range own {
+			lists[j] = f.add(m)
+			f.all[lists[j]].listedBy = append(f.all[lists[j]].listedBy, i)
 		}
+		f.all[i].lists = lists
 	}
 	return f
+}
+
+// add returns the place of somebody, who is given one if need be.
+func (f *Family) add(who filters.PubKey) int32 {
+	i, known := f.place[who]
+	if !known {
+		i = int32(len(f.all)) //nolint:gosec // what is kept of announcements is bounded far below
+		f.place[who] = i
+		f.all = append(f.all, relation{key: who})
+	}
+	return i
 }
 
 // Walk is how the search for the one a view begins with has ended. Nobody has a say in a
@@ -185,23 +213,28 @@ func (f *Family) walk(owner filters.PubKey) (way []filters.PubKey, end Walk) {
 // who has a say, and lists somebody who has one, has one: what that takes may become known
 // from either side, so that both are looked at with each new member.
 func (f *Family) confirm(a *Authority, root filters.PubKey) {
-	invited := make(map[filters.PubKey]int) // index into People
+	at := f.place[root]
+	invited := make([]int32, len(f.all)) // one more than the index into People; 0: not yet
+	has := make([]bool, len(f.all))
 	a.members = map[filters.PubKey]struct{}{root: {}}
 	a.People = []Person{{Key: root, Say: Root}}
+	has[at] = true
 	silent := 0
-	queue := []filters.PubKey{root}
+	queue := []int32{at}
 	full := func() bool { return len(a.members) > MaxMaintainers }
+	join := func(who int32) {
+		has[who] = true
+		a.members[f.all[who].key] = struct{}{}
+		queue = append(queue, who)
+	}
 	for ; len(queue) > 0; queue = queue[1:] {
-		by := queue[0]
-		if f.by[by] == nil {
-			continue
-		}
-		for _, m := range f.by[by].Maintainers {
-			if _, again := invited[m]; again || a.Has(m) {
+		by := &f.all[queue[0]]
+		for _, m := range by.lists {
+			if invited[m] > 0 || has[m] {
 				continue
 			}
-			p := Person{Key: m, ListedBy: by}
-			p.Say, p.Lists = f.say(a, m)
+			p := Person{Key: f.all[m].key, ListedBy: by.key}
+			p.Say, p.Lists = f.say(has, m)
 			if p.Say == Silent {
 				if silent == MaxMaintainers {
 					continue
@@ -212,27 +245,25 @@ func (f *Family) confirm(a *Authority, root filters.PubKey) {
 				if full() {
 					continue
 				}
-				a.members[m] = struct{}{}
-				queue = append(queue, m)
+				join(m)
 			}
-			invited[m] = len(a.People)
 			a.People = append(a.People, p)
+			invited[m] = int32(len(a.People)) //nolint:gosec // each is one of all
 		}
-		for _, m := range f.listing[by] {
-			i, was := invited[m]
-			if !was || a.People[i].Say != Unanswered || full() {
+		for _, m := range by.listedBy {
+			i := invited[m] - 1
+			if i < 0 || a.People[i].Say != Unanswered || full() {
 				continue
 			}
-			a.People[i].Say, a.People[i].Lists = Member, by
-			a.members[m] = struct{}{}
-			queue = append(queue, m)
+			a.People[i].Say, a.People[i].Lists = Member, by.key
+			join(m)
 		}
 	}
 }
 
 // say is what becomes of somebody who is listed by one who has a say.
-func (f *Family) say(a *Authority, who filters.PubKey) (Say, filters.PubKey) {
-	own := f.by[who]
+func (f *Family) say(has []bool, who int32) (Say, filters.PubKey) {
+	own := f.all[who].own
 	switch {
 	case own != nil && !own.HasSay():
 		return Resigned, filters.PubKey{}
@@ -241,9 +272,9 @@ func (f *Family) say(a *Authority, who filters.PubKey) (Say, filters.PubKey) {
 	case own == nil:
 		return Silent, filters.PubKey{}
 	}
-	for _, m := range own.Maintainers {
-		if a.Has(m) {
-			return Member, m
+	for _, m := range f.all[who].lists {
+		if has[m] {
+			return Member, f.all[m].key
 		}
 	}
 	return Unanswered, filters.PubKey{}
@@ -273,23 +304,23 @@ const rootsAtOnce = 64
 // who has a say in one that was walked, nothing new is to be learned.
 func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struct{}, steps int) {
 	say = make(map[filters.PubKey]struct{})
-	var roots []filters.PubKey
-	begun := make(map[filters.PubKey]struct{})
+	var roots []int32
+	begun := make(map[int32]struct{})
 	for _, owner := range owners {
 		way, end := f.walk(owner)
 		if end != Found {
 			continue
 		}
-		root := way[len(way)-1]
+		root := f.place[way[len(way)-1]]
 		if _, again := begun[root]; !again {
 			begun[root] = struct{}{}
 			roots = append(roots, root)
 		}
 	}
 	for len(roots) > 0 {
-		var some []filters.PubKey
+		var some []int32
 		for ; len(roots) > 0 && len(some) < rootsAtOnce; roots = roots[1:] {
-			if _, has := say[roots[0]]; !has {
+			if _, has := say[f.all[roots[0]].key]; !has {
 				some = append(some, roots[0])
 			}
 		}
@@ -303,57 +334,49 @@ func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struc
 type voice struct{ says, listed, lists, news uint64 }
 
 // confirmAll adds to say who has one in some views, by their roots.
-func (f *Family) confirmAll(roots []filters.PubKey, say map[filters.PubKey]struct{}) (steps int) {
-	voices := make(map[filters.PubKey]*voice)
-	of := func(who filters.PubKey) *voice {
-		v := voices[who]
-		if v == nil {
-			v = new(voice)
-			voices[who] = v
-		}
-		return v
-	}
-	var queue []filters.PubKey
-	speaks := func(who filters.PubKey, v *voice, in uint64) {
+func (f *Family) confirmAll(roots []int32, say map[filters.PubKey]struct{}) (steps int) {
+	voices := make([]voice, len(f.all))
+	var queue []int32
+	speaks := func(who int32, in uint64) {
+		v := &voices[who]
 		if v.news == 0 {
 			queue = append(queue, who)
 		}
+		if v.says == 0 {
+			say[f.all[who].key] = struct{}{}
+		}
 		v.says |= in
 		v.news |= in
-		say[who] = struct{}{}
 	}
-	may := func(who filters.PubKey) bool {
-		own := f.by[who]
+	may := func(who int32) bool {
+		own := f.all[who].own
 		return own == nil && f.rule.OneSided || own != nil && own.HasSay()
 	}
 	for i, root := range roots {
-		speaks(root, of(root), 1<<i)
+		speaks(root, 1<<i)
+	}
+	look := func(who int32) {
+		steps++
+		v := &voices[who]
+		in := v.listed &^ v.says
+		if !f.rule.OneSided {
+			in &= v.lists
+		}
+		if in != 0 && may(who) {
+			speaks(who, in)
+		}
 	}
 	for ; len(queue) > 0; queue = queue[1:] {
 		by := queue[0]
-		news := of(by).news
-		of(by).news = 0
-		look := func(who filters.PubKey, v *voice) {
-			steps++
-			in := v.listed &^ v.says
-			if !f.rule.OneSided {
-				in &= v.lists
-			}
-			if in != 0 && may(who) {
-				speaks(who, v, in)
-			}
+		news := voices[by].news
+		voices[by].news = 0
+		for _, m := range f.all[by].lists {
+			voices[m].listed |= news
+			look(m)
 		}
-		if a := f.by[by]; a != nil {
-			for _, m := range a.Maintainers {
-				v := of(m)
-				v.listed |= news
-				look(m, v)
-			}
-		}
-		for _, m := range f.listing[by] {
-			v := of(m)
-			v.lists |= news
-			look(m, v)
+		for _, m := range f.all[by].listedBy {
+			voices[m].lists |= news
+			look(m)
 		}
 	}
 	return steps
@@ -364,10 +387,16 @@ func (f *Family) Announcement(who filters.PubKey) *Announcement { return f.by[wh
 
 // Knows reports whether somebody has an announcement in the family, or is listed in one: who
 // has not has no say, and nothing that becomes of the others gives them one.
-func (f *Family) Knows(who filters.PubKey) bool { return f.by[who] != nil || f.Lists(who) }
+func (f *Family) Knows(who filters.PubKey) bool {
+	_, known := f.place[who]
+	return known
+}
 
 // Lists reports whether somebody is listed in an announcement of the family.
-func (f *Family) Lists(who filters.PubKey) bool { return len(f.listing[who]) > 0 }
+func (f *Family) Lists(who filters.PubKey) bool {
+	i, known := f.place[who]
+	return known && len(f.all[i].listedBy) > 0
+}
 
 // Owners returns whose announcements these are.
 func Owners(all []*Announcement) []filters.PubKey {
@@ -392,86 +421,188 @@ func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintaine
 // Wanted returns whose announcements are of use to those of these owners, and for which of
 // them: whom they list, recursively, the nearest first. Whether they have a say shows only when
 // their announcements are here. What somebody lists who has no say is followed as well: the
-// way to the lead of a view may go through it. full says that some are left out.
+// way to the lead of a view may go through it. full says that some are left out: those who
+// lead to where a view begins, and who have a say there, come before all others then.
 func (f *Family) Wanted(owners []filters.PubKey, most Bounds) (wanted map[filters.PubKey]filters.PubKey, full bool) {
-	wanted = make(map[filters.PubKey]filters.PubKey)
 	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare))
-	lists := make([]*reach, len(owners))
-	for i, owner := range owners {
-		lists[i] = f.reach(owner, most.Each)
+	r := f.newReach(most.Each)
+	wanted, full = f.share(owners, most, func(owner filters.PubKey) ([]int32, bool) { return r.of(owner, nil) })
+	if !full || !f.passesOver(owners, wanted) {
+		return wanted, full
 	}
-	for round := 0; len(lists) > 0; round++ { // a place for each in turn
-		rest := lists[:0]
-		for _, l := range lists {
-			m, found := l.next(wanted)
+	heads := f.heads()
+	return f.share(owners, most, func(owner filters.PubKey) ([]int32, bool) { return r.of(owner, heads(owner)) })
+}
+
+// passesOver reports whether somebody is left out who leads to where a view begins, or has a say
+// in one, of these owners.
+func (f *Family) passesOver(owners []filters.PubKey, wanted map[filters.PubKey]filters.PubKey) bool {
+	in := func(who filters.PubKey) bool {
+		_, is := wanted[who]
+		if !is {
+			_, is = slices.BinarySearchFunc(owners, who, filters.PubKey.Compare)
+		}
+		return is
+	}
+	for _, owner := range owners {
+		for _, who := range f.leading(owner) {
+			if !in(f.all[who].key) {
+				return true
+			}
+		}
+	}
+	for who := range f.Speakers(owners) {
+		if !in(who) {
+			return true
+		}
+	}
+	return false
+}
+
+// leading returns those on the way from an owner to where the view begins, as far as it goes,
+// and whom the last of them names who is not here.
+func (f *Family) leading(owner filters.PubKey) (lead []int32) {
+	way, end := f.walk(owner)
+	for i, who := range way {
+		if i > 0 {
+			lead = append(lead, f.place[who])
+		}
+	}
+	if end == Unannounced && len(way) > 0 {
+		if next, listed := f.place[f.by[way[len(way)-1]].Leads[0]]; listed {
+			lead = append(lead, next)
+		}
+	}
+	return lead
+}
+
+// share gives each of some owners places for those whom they list, in turns.
+func (f *Family) share(owners []filters.PubKey, most Bounds, reach func(owner filters.PubKey) (lists []int32, cut bool)) (wanted map[filters.PubKey]filters.PubKey, full bool) {
+	wanted = make(map[filters.PubKey]filters.PubKey)
+	is := make([]bool, len(f.all))
+	type turn struct {
+		owner filters.PubKey
+		rest  []int32
+	}
+	turns := make([]turn, len(owners))
+	for i, owner := range owners {
+		lists, cut := reach(owner)
+		turns[i] = turn{owner, lists}
+		full = full || cut
+	}
+	for round := 0; len(turns) > 0; round++ {
+		still := turns[:0]
+		for _, t := range turns {
+			for len(t.rest) > 0 && is[t.rest[0]] {
+				t.rest = t.rest[1:]
+			}
 			switch {
-			case !found:
-				full = full || l.cut
+			case len(t.rest) == 0:
 				continue
 			case round >= most.Sure && len(wanted) >= most.All:
 				return wanted, true
 			}
-			wanted[m] = l.owner
-			rest = append(rest, l)
+			is[t.rest[0]] = true
+			wanted[f.all[t.rest[0]].key] = t.owner
+			t.rest = t.rest[1:]
+			still = append(still, t)
 		}
-		lists = rest
+		turns = still
 	}
 	return wanted, full
 }
 
+// heads returns who comes first of those whom an owner lists: those on the way to where the
+// view begins, and those with a say there. Views that begin with the same one have the same.
+func (f *Family) heads() func(owner filters.PubKey) []int32 {
+	members := make(map[filters.PubKey][]int32)
+	return func(owner filters.PubKey) []int32 {
+		way, end := f.walk(owner)
+		if end != Found {
+			return f.leading(owner)
+		}
+		root := way[len(way)-1]
+		of, known := members[root]
+		if !known {
+			var a Authority
+			f.confirm(&a, root)
+			for _, p := range a.People {
+				if a.Has(p.Key) {
+					of = append(of, f.place[p.Key])
+				}
+			}
+			members[root] = of
+		}
+		return slices.Concat(f.leading(owner), of)
+	}
+}
+
 // Wanters returns for whom of some owners the announcements of others are of use: all of them,
-// in order of their keys, each of whom wants at most so many.
+// in order of their keys, each of whom wants at most so many, as [Family.Wanted] says.
 func (f *Family) Wanters(owners []filters.PubKey, each int) map[filters.PubKey][]filters.PubKey {
 	out := make(map[filters.PubKey][]filters.PubKey)
+	r, heads := f.newReach(each), f.heads()
 	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare)) {
-		l := f.reach(owner, each)
-		for m, found := l.next(nil); found; m, found = l.next(nil) {
-			out[m] = append(out[m], owner)
+		lists, cut := r.of(owner, nil)
+		if cut {
+			lists, _ = r.of(owner, heads(owner))
+		}
+		for _, m := range lists {
+			out[f.all[m].key] = append(out[f.all[m].key], owner)
 		}
 	}
 	return out
 }
 
-// reach goes through those whom an owner lists, recursively, the nearest first.
+// reach goes through those whom owners list, recursively. What it has is used again for each.
 type reach struct {
-	f     *Family
-	owner filters.PubKey
-	most  int
-	seen  map[filters.PubKey]struct{}
-	queue []filters.PubKey
-	at    int  // in the list of the first of the queue
-	cut   bool // there are more than most
+	f             *Family
+	most          int
+	taken, queued []int32 // for which of the owners
+	owners        int32   // it was asked for
+	queue         []int32
 }
 
-func (f *Family) reach(owner filters.PubKey, most int) *reach {
-	return &reach{
-		f: f, owner: owner, most: most,
-		seen: map[filters.PubKey]struct{}{owner: {}}, queue: []filters.PubKey{owner},
-	}
+func (f *Family) newReach(most int) *reach {
+	return &reach{f: f, most: most, taken: make([]int32, len(f.all)), queued: make([]int32, len(f.all))}
 }
 
-// next returns the next who is not in wanted; false if there is none, or most were seen.
-func (r *reach) next(wanted map[filters.PubKey]filters.PubKey) (filters.PubKey, bool) {
-	for len(r.queue) > 0 {
-		a := r.f.by[r.queue[0]]
-		if a == nil || r.at == len(a.Maintainers) {
-			r.queue, r.at = r.queue[1:], 0
-			continue
+// of returns so many of those whom an owner lists: first those of head, then the nearest.
+// cut says that there are more.
+func (r *reach) of(owner filters.PubKey, head []int32) (lists []int32, cut bool) {
+	at, known := r.f.place[owner]
+	if !known {
+		return nil, false
+	}
+	r.owners++
+	r.taken[at], r.queued[at] = r.owners, r.owners
+	take := func(m int32) bool {
+		switch {
+		case r.taken[m] == r.owners:
+		case len(lists) == r.most:
+			cut = true
+		default:
+			r.taken[m] = r.owners
+			lists = append(lists, m)
 		}
-		m := a.Maintainers[r.at]
-		r.at++
-		if _, again := r.seen[m]; again {
-			continue
-		}
-		if len(r.seen) > r.most {
-			r.cut = true
-			return filters.PubKey{}, false
-		}
-		r.seen[m] = struct{}{}
-		r.queue = append(r.queue, m)
-		if _, already := wanted[m]; !already {
-			return m, true
+		return !cut
+	}
+	for _, m := range head {
+		if !take(m) {
+			return lists, true
 		}
 	}
-	return filters.PubKey{}, false
+	r.queue = append(r.queue[:0], at)
+	for i := 0; i < len(r.queue); i++ {
+		for _, m := range r.f.all[r.queue[i]].lists {
+			if !take(m) {
+				return lists, true
+			}
+			if r.queued[m] != r.owners {
+				r.queued[m] = r.owners
+				r.queue = append(r.queue, m)
+			}
+		}
+	}
+	return lists, false
 }

@@ -616,5 +616,159 @@ func TestWanters(t *testing.T) {
 	assert.Equal(t, map[filters.PubKey][]filters.PubKey{
 		key(0): {key(1), key(2)}, key(1): {key(2)}, key(10): both, key(11): both, key(12): {key(1), key(2)}, key(13): both,
 	}, f.Wanters(owners, 9))
-	assert.Equal(t, map[filters.PubKey][]filters.PubKey{key(10): {key(0)}, key(11): {key(1)}, key(1): {key(2)}}, f.Wanters(owners, 1))
+	assert.Equal(t, map[filters.PubKey][]filters.PubKey{key(11): {key(0), key(1)}, key(1): {key(2)}}, f.Wanters(owners, 1), "who has answered comes first")
+}
+
+// Of more than there is room for, those are wanted who lead to where a view begins, or have a say
+// in it, however far off they are; then the nearest.
+func TestWhoHasASayIsNotPassedOver(t *testing.T) {
+	crowd := func(by int, others ...int) *Announcement {
+		a := lists(by, others...)
+		for i := range 20 {
+			a.Maintainers = append(a.Maintainers, key(1000+20*by+i))
+		}
+		return a
+	}
+	leads := func(a *Announcement, lead int) *Announcement {
+		a.Leads = []filters.PubKey{key(lead)}
+		return a
+	}
+	late := func(by int, lead int) *Announcement { // the lead is listed last
+		return leads(func() *Announcement {
+			a := crowd(by)
+			a.Maintainers = append(a.Maintainers, key(lead))
+			return a
+		}(), lead)
+	}
+	for name, c := range map[string]struct {
+		all  []*Announcement
+		want []int
+	}{
+		"far off": {[]*Announcement{
+			func() *Announcement {
+				a := crowd(0)
+				a.Maintainers = append(a.Maintainers, key(1))
+				return a
+			}(), crowd(1, 0, 2), lists(2, 1, 3), lists(3, 2),
+		}, []int{1, 2, 3, 1000, 1001}},
+		"leads, and who is led":  {[]*Announcement{late(0, 1), late(1, 2), leads(lists(2, 3), 2), lists(3, 2)}, []int{1, 2, 3, 1000, 1001}},
+		"the missing lead":       {[]*Announcement{late(0, 1), late(1, 2)}, []int{1, 2, 1000, 1001, 1002}},
+		"a lead beyond the list": {[]*Announcement{leads(crowd(0), 900)}, []int{1000, 1001, 1002, 1003, 1004}},
+		"two leads": {[]*Announcement{func() *Announcement {
+			a := crowd(0)
+			a.Leads = []filters.PubKey{key(1), key(2)}
+			return a
+		}(), lists(1, 0)}, []int{1000, 1001, 1002, 1003, 1004}},
+	} {
+		f := Membership{}.Family("x", c.all)
+		want := make(map[filters.PubKey]filters.PubKey)
+		wanters := make(map[filters.PubKey][]filters.PubKey)
+		for _, who := range c.want {
+			want[key(who)], wanters[key(who)] = key(0), []filters.PubKey{key(0)}
+		}
+		got, full := f.Wanted([]filters.PubKey{key(0)}, Bounds{Each: 5, All: 100})
+		assert.Equal(t, want, got, name)
+		assert.True(t, full, name)
+		assert.Equal(t, wanters, f.Wanters([]filters.PubKey{key(0)}, 5), name)
+		got, full = f.Wanted([]filters.PubKey{key(0)}, Bounds{Each: 100, All: 5})
+		assert.Equal(t, want, got, name)
+		assert.True(t, full, name)
+	}
+}
+
+// A crowd is bounded, whatever it does: whoever has a say keeps their place, as does the answer
+// to who is wanted once those are gone who are not.
+func TestWhoIsNotWantedIsNotMissed(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	full, members := 0, 0
+	for range 2000 {
+		var all []*Announcement
+		n := 2 + rnd.IntN(12)
+		for by := range n {
+			if rnd.IntN(4) > 0 {
+				a := lists(by)
+				for range rnd.IntN(7) {
+					a.Maintainers = append(a.Maintainers, key(rnd.IntN(2*n)))
+				}
+				slices.SortFunc(a.Maintainers, filters.PubKey.Compare)
+				a.Maintainers = slices.Compact(a.Maintainers)
+				if rnd.IntN(5) == 0 && len(a.Maintainers) > 0 {
+					a.Leads = a.Maintainers[:1]
+				}
+				all = append(all, a)
+			}
+		}
+		var owners []filters.PubKey
+		for _, a := range all {
+			if rnd.IntN(3) == 0 {
+				owners = append(owners, a.Ref.Owner)
+			}
+		}
+		most := Bounds{Each: 1 + rnd.IntN(6), Sure: rnd.IntN(3), All: rnd.IntN(12)}
+		f := Membership{}.Family("x", all)
+		wanted, more := f.Wanted(owners, most)
+		require.LessOrEqual(t, len(wanted), max(most.All, most.Sure*len(owners)))
+		if more {
+			full++
+		}
+		for _, owner := range owners {
+			a := f.Authority(filters.RepoRef{Owner: owner, Identifier: "x"})
+			if len(a.Way)-1+len(a.Members()) > most.Each || len(owners) > 1 && more {
+				continue
+			}
+			members += len(a.Members())
+			for who := range a.Members() {
+				require.True(t, who == owner || wanted[who] != (filters.PubKey{}) || most.All < len(a.Way)+len(a.Members()))
+			}
+		}
+		kept := slices.DeleteFunc(all, func(a *Announcement) bool {
+			_, is := wanted[a.Ref.Owner]
+			return !is && !slices.Contains(owners, a.Ref.Owner)
+		})
+		again, _ := Membership{}.Family("x", kept).Wanted(owners, most)
+		for who := range wanted {
+			require.Contains(t, again, who)
+		}
+	}
+	assert.Greater(t, full, 300)
+	assert.Greater(t, members, 300)
+}
+
+// Each of 300 lists 256 of the others, or as many of their own.
+func BenchmarkWanted(b *testing.B) {
+	for name, of := range map[string]func(i, j int) int{
+		"each other": func(i, j int) int { return (i + j + 1) % 300 },
+		"all":        func(_, j int) int { return j },
+		"others":     func(i, j int) int { return 300 + 256*i + j },
+	} {
+		var all []*Announcement
+		for i := range 300 {
+			a := lists(i)
+			for j := range 256 {
+				a.Maintainers = append(a.Maintainers, key(of(i, j)))
+			}
+			all = append(all, a)
+		}
+		b.Run(name+"/family", func(b *testing.B) {
+			for b.Loop() {
+				Membership{}.Family("x", all)
+			}
+		})
+		f, owners := Membership{}.Family("x", all), Owners(all)
+		b.Run(name+"/wanted", func(b *testing.B) {
+			for b.Loop() {
+				f.Wanted(owners, ServedBounds())
+			}
+		})
+		b.Run(name+"/speakers", func(b *testing.B) {
+			for b.Loop() {
+				f.Speakers(owners)
+			}
+		})
+		b.Run(name+"/authority", func(b *testing.B) {
+			for b.Loop() {
+				f.Authority(all[0].Ref)
+			}
+		})
+	}
 }
