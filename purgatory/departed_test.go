@@ -248,3 +248,29 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 		require.NotContains(t, said.String(), "announced and not there")
 	})
 }
+
+// A look that had begun when the clock came to an announcement took its repository for nobody's,
+// and out of service, before it was settled whether there was something in it.
+func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
+	run(t, purgatory.Config{Hold: 2 * time.Minute, MaxHold: time.Hour}, func(t *testing.T, w *world) {
+		a := announce(alice, now())
+		w.held(a)
+		wait(time.Minute + 55*time.Second)
+		w.relay.put(says(alice, now()-100, "main", 1))
+		w.git.Put(repoOf(alice), object(1))
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		w.git.FailWith(func(op string) error {
+			switch op {
+			case "lock": // a slow disk: of the look below first, then of the clock
+				time.Sleep(8 * time.Second)
+			case "depart", "remove":
+				t.Error(op)
+			}
+			return nil
+		})
+		w.held(says(bob, now(), "main", 2))
+		wait(10 * time.Minute)
+		require.True(t, w.relay.has(a))
+		w.git.FailWith(nil)
+	})
+}

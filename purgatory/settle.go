@@ -85,6 +85,10 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 	}
 	defer p.unpin(g)
 	if r == nil {
+		if p.stillWaits(g, ref) {
+			p.touch(ref)
+			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", printable(ref.String()), ErrInUse)
+		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
 	r.watch, r.until = stopwatch.New(crowdShare*share, ErrCrowded), share
@@ -95,6 +99,19 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 		err = errors.Join(err, p.adoptIn(ctx, ref, r))
 	}
 	return f, err
+}
+
+// stillWaits reports whether a repository that a look took for nobody's has an announcement
+// that waits. It was being ended by the clock, which decides alone what becomes of the
+// repository: there may be something in it.
+func (p *Purgatory) stillWaits(g *group, ref filters.RepoRef) bool {
+	p.mu.Lock()
+	waiting := p.ledger.Announcements(ref.Identifier, false)
+	p.mu.Unlock()
+	return slices.ContainsFunc(waiting, func(e ledger.Entry) bool {
+		return e.Repos[0] == ref &&
+			!slices.ContainsFunc(g.over, func(o ended) bool { return o.entry.ID == e.ID })
+	})
 }
 
 // looking notes that a repository is looked at, and returns when it was touched last.
