@@ -121,6 +121,18 @@ func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
 	return nil
 }
 
+// refuseOther is refuseFilters without what a program says in words of its own.
+func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
+	b.MaxFilters = 0
+	switch b.Software {
+	case SoftwareStrfry, SoftwareOldStrfry:
+		b.RefuseTagNamesOver, b.RefuseValueOver, b.RefuseSetOver = 0, 0, 0
+	case SoftwareKhatru:
+		b.RefuseComplex, b.RefuseEmpty, b.RefuseKindless = false, false, false
+	}
+	return b.refuseFilters(fs)
+}
+
 func emptyFilter(f nostr.Filter) bool {
 	n := len(f.Kinds) + len(f.IDs) + len(f.Authors)
 	for _, values := range f.Tags {

@@ -111,13 +111,7 @@ func (khatru) filter(c *Conn, f nostr.Filter) *refusal {
 		text := "rate-limited: there is a bug in the client, no one should be making so many requests"
 		return &refusal{text: text, notice: b.RateLimitNotice, rate: true}
 	}
-	if no := (&Behavior{
-		RefuseTagNamesOver: b.RefuseTagNamesOver, RefuseValueOver: b.RefuseValueOver,
-		RefuseTagValuesOver: b.RefuseTagValuesOver, RefuseSetOver: b.RefuseSetOver,
-	}).refuseFilters([]nostr.Filter{f}); no != nil {
-		return no // by the database
-	}
-	return nil
+	return b.refuseOther([]nostr.Filter{f})
 }
 
 func (p khatru) negOpen(c *Conn, req wire.Request, found func() int) *refusal {

@@ -124,7 +124,10 @@ func (p rustNostr) request(c *Conn, req wire.Request, size int) *refusal {
 	case exceeds(open+size, b.MaxSubBytes):
 		return &refusal{text: fmt.Sprintf("rate-limited: active subscriptions exceed max size %d bytes", b.MaxSubBytes)}
 	}
-	return p.auth(c)
+	if no := p.auth(c); no != nil {
+		return no
+	}
+	return b.refuseOther(req.Filters)
 }
 
 // ended closes a subscription that named ids and got them all: nothing more can come.

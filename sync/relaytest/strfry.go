@@ -133,7 +133,7 @@ var strfryManners = manners{
 
 func (strfry) manners() *manners { return &strfryManners }
 
-func (p strfry) request(c *Conn, req wire.Request, _ int) *refusal {
+func (p strfry) request(c *Conn, req wire.Request, size int) *refusal {
 	b := &c.relay.behavior
 	if len(req.Filters) == 0 {
 		return p.bad(b, "arr too small")
@@ -164,10 +164,11 @@ func (p strfry) request(c *Conn, req wire.Request, _ int) *refusal {
 			running++
 		}
 	}
-	if b.MaxSubs > 0 && running >= b.MaxSubs {
+	_, open := c.openSubs(req.Sub)
+	if b.MaxSubs > 0 && running >= b.MaxSubs || exceeds(open+size, b.MaxSubBytes) {
 		return &refusal{text: "ERROR: too many concurrent REQs", notice: true}
 	}
-	return nil
+	return b.refuseOther(req.Filters)
 }
 
 // ended begins to follow a subscription, unless there are too many.
