@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -102,6 +103,14 @@ func (r *Relay) Traffic() Traffic {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.traffic
+}
+
+// Refusals returns what clients were told instead of an answer, the texts of CLOSED,
+// NEG-ERR and NOTICE, and how often.
+func (r *Relay) Refusals() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.refusals)
 }
 
 // Violations returns what clients did wrong, in order.

@@ -18,6 +18,9 @@ import (
 // oldest half is forgotten.
 const maxRecords = 200_000
 
+// maxTexts is how many different texts are counted.
+const maxTexts = 1000
+
 // Relay is one scripted relay. Make it with [Network.Add].
 type Relay struct {
 	url filters.RelayURL
@@ -33,6 +36,7 @@ type Relay struct {
 	requests   []Seen
 	violations []Violation
 	traffic    Traffic
+	refusals   map[string]int // by text; bounded by maxTexts
 	challenges int
 	made       *Key  // signs what is made up
 	sources    meter // of all connections together, since all come from one address
@@ -50,6 +54,7 @@ func New(url string, b Behavior) *Relay {
 		behavior: b,
 		store:    newArchive(),
 		conns:    make(map[*Conn]struct{}),
+		refusals: make(map[string]int),
 	}
 }
 

@@ -1,0 +1,398 @@
+// Package fieldhub makes a hub of repositories as large, and as uneven, as the largest
+// GRASP servers of November 2026, for tests and benchmarks. The same [Config] makes the
+// same events, always.
+//
+//	hub := fieldhub.New(fieldhub.Config{Size: fieldhub.Production.Part(10), Server: "grasp.example"})
+//	relay := network.Add("wss://"+hub.Host, relaytest.GraspRelay())
+//	relay.Publish(hub.Events...)
+//
+// What is measured and what is made up: the number of repositories, of patches, issues
+// and pull requests, of identifiers that several owners use, of deletion requests, of
+// relays that are listed and of those that answer, the largest event, the author with
+// 983 relays and the repository whose state names hundreds of commits that nobody has are
+// the field's. The rest follows from them: few repositories have most of what is written,
+// few authors own many repositories. The 10,500 roots and the 60,000 events with 50,000
+// deletion requests are of two servers, so all of it comes to 70,000 events.
+package fieldhub
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Size is how much there is of everything.
+type Size struct {
+	Repositories int // each with an owner and an announcement; three of four have a state
+	Shared       int // repositories that have the identifier of another one
+	Roots        int // issues, pull requests and patches
+	Comments     int // and statuses
+	Deletions    int // requests; nearly all of what nobody has
+	Authors      int
+	Relays       int // that announcements list besides the hub
+	Answering    int // of these
+	Tips         int // commits of one state that no server has
+	LargeEvent   int // bytes of one patch
+	AuthorRelays int // that one author lists (kind 10002)
+}
+
+// Production is the size that is seen in production.
+var Production = Size{
+	Repositories: 2500, Shared: 280, Roots: 10_500, Comments: 4500, Deletions: 50_000, Authors: 750,
+	Relays: 200, Answering: 12, Tips: 400, LargeEvent: 149 << 10, AuthorRelays: 983,
+}
+
+// Part is an nth of a size. What there is one of stays as large as it is.
+func (s Size) Part(n int) Size {
+	for _, v := range []*int{
+		&s.Repositories, &s.Shared, &s.Roots, &s.Comments, &s.Deletions, &s.Authors, &s.Relays, &s.Answering,
+	} {
+		*v = max(2, *v/n)
+	}
+	return s
+}
+
+// Config says what hub to make.
+type Config struct {
+	Size Size
+	// Server is the host of the server that is to sync; all announcements list it.
+	Server string
+	// Host is the host of the hub's relay. Defaults to "hub.example".
+	Host string
+	// Now is when the newest event was made; the oldest is two years older. Defaults to
+	// the first of November 2026.
+	Now time.Time
+	// Key makes the authors. Defaults to relaytest.NewCheapKey; with relaytest.NewKey
+	// the signatures are real, and take 0.1 ms each.
+	Key func(seed string) *relaytest.Key
+	// Seed makes another hub of the same size.
+	Seed uint64
+}
+
+// Relay is a relay that announcements list besides the hub.
+type Relay struct {
+	URL string
+	// Answers says that it can be reached, and then has these events, some of which are
+	// nowhere else.
+	Answers bool
+	Events  []*nostr.Event
+}
+
+// Hub is what a hub's relay has, and the relays around it.
+type Hub struct {
+	Host   string
+	Events []*nostr.Event // on the hub, oldest first
+	Relays []*Relay
+	// Wanted is what a server has to have when it has synced: what belongs to the
+	// repositories that list it, wherever it is, without what its author deleted.
+	Wanted []*nostr.Event
+
+	cfg     Config
+	authors []*relaytest.Key
+	repos   []*repository
+	roots   []*nostr.Event
+	gone    map[string]bool        // ids of deleted events
+	byRef   map[string]*repository // by address
+	byRoot  map[string]*repository // by id of a root
+}
+
+type repository struct {
+	owner      *relaytest.Key
+	name       string
+	identifier filters.RepoRef
+	relays     []*Relay // besides the hub
+	announced  nostr.Timestamp
+}
+
+// twoYears is the age of the oldest event, in seconds.
+const twoYears = 2 * 365 * 86_400
+
+// New makes a hub.
+func New(cfg Config) *Hub {
+	cfg.Host = cmp.Or(cfg.Host, "hub.example")
+	if cfg.Now.IsZero() {
+		cfg.Now = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+	}
+	if cfg.Key == nil {
+		cfg.Key = relaytest.NewCheapKey
+	}
+	h := &Hub{Host: cfg.Host, cfg: cfg, gone: make(map[string]bool)}
+	size := cfg.Size
+	h.authors = parallel(size.Authors, func(i int) *relaytest.Key {
+		return cfg.Key(fmt.Sprint("author ", i, " of the hub ", cfg.Seed))
+	})
+	h.found()
+	announcements := parallel(len(h.repos), func(i int) *nostr.Event { return h.announcement(h.repos[i]) })
+	states := parallel(len(h.repos), h.state)
+	h.roots = parallel(size.Roots, h.root)
+	comments := parallel(size.Comments, h.comment)
+	requests := parallel(size.Deletions, func(i int) *nostr.Event { return h.deletion(i, comments) })
+	for i := range requests {
+		if own := h.own(i, comments); own != nil {
+			h.gone[own.ID] = true
+		}
+	}
+	h.place(announcements, false)
+	h.place(states, false)
+	h.place(h.roots, true)
+	h.place(comments, true)
+	h.Events = append(append(h.Events, requests...), h.gossip())
+	slices.SortStableFunc(h.Events, func(a, b *nostr.Event) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	return h
+}
+
+// parallel makes n things on all processors.
+func parallel[T any](n int, make1 func(i int) T) []T {
+	all := make([]T, n)
+	var wg sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				all[i] = make1(i)
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// dice are the chances of the ith thing of a sort, whoever makes it and when.
+func (h *Hub) dice(sort string, i int) *rand.Rand {
+	n := h.cfg.Seed
+	for _, c := range []byte(sort) {
+		n = n*131 + uint64(c)
+	}
+	return rand.New(rand.NewPCG(n, uint64(i)))
+}
+
+// few picks one of n, the first ones far more often.
+func few(rng *rand.Rand, n int) int {
+	x := rng.Float64()
+	return int(x * x * x * float64(n))
+}
+
+func (h *Hub) now() nostr.Timestamp { return nostr.Timestamp(h.cfg.Now.Unix()) }
+
+// found decides on the repositories and on the relays that they list.
+func (h *Hub) found() {
+	size := h.cfg.Size
+	for i := range size.Relays {
+		r := &Relay{URL: fmt.Sprintf("wss://relay%d.example", i), Answers: i < size.Answering}
+		h.Relays = append(h.Relays, r)
+	}
+	for i := range size.Repositories {
+		rng := h.dice("repository", i)
+		r := &repository{owner: h.authors[few(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
+		if i == 0 {
+			r.name = "market" // whose state names what nobody has
+		}
+		if first := size.Repositories - size.Shared; i >= first {
+			// The same name with another owner; the owner that comes last has it once.
+			r.name = h.repos[rng.IntN(first)].name
+			r.owner = h.authors[len(h.authors)-1-(i-first)%(len(h.authors)/2)]
+		}
+		for range rng.IntN(4) {
+			listed := h.Relays[few(rng, len(h.Relays))]
+			if rng.IntN(3) == 0 {
+				listed = h.Relays[rng.IntN(len(h.Relays))]
+			}
+			if !slices.Contains(r.relays, listed) {
+				r.relays = append(r.relays, listed)
+			}
+		}
+		r.announced = h.now() - nostr.Timestamp(rng.IntN(twoYears))
+		r.identifier = r.owner.Ref(r.name)
+		h.repos = append(h.repos, r)
+	}
+	// One owner has a name only once: a later repository would be a newer version.
+	seen := make(map[filters.RepoRef]int)
+	for _, r := range h.repos {
+		if seen[r.identifier]++; seen[r.identifier] > 1 {
+			r.name = fmt.Sprintf("%s-%d", r.name, seen[r.identifier])
+			r.identifier = r.owner.Ref(r.name)
+		}
+	}
+}
+
+func (h *Hub) announcement(r *repository) *nostr.Event {
+	hosts := []string{h.cfg.Server, h.Host}
+	for _, rel := range r.relays {
+		hosts = append(hosts, strings.TrimPrefix(rel.URL, "wss://"))
+	}
+	return r.owner.Hosted(r.announced, r.name, hosts...)
+}
+
+// state returns a state of the ith repository, nil for one of four.
+func (h *Hub) state(i int) *nostr.Event {
+	rng, r := h.dice("state", i), h.repos[i]
+	refs := map[string]string{"refs/heads/main": commit(rng)}
+	switch {
+	case i == 0:
+		for tip := range h.cfg.Size.Tips {
+			refs[fmt.Sprintf("refs/heads/lost-%d", tip)] = commit(rng)
+		}
+	case rng.IntN(4) == 0:
+		return nil
+	default:
+		for tag := range rng.IntN(5) {
+			refs[fmt.Sprintf("refs/tags/v0.%d", tag)] = commit(rng)
+		}
+	}
+	return r.owner.State(h.later(rng, r.announced), r.name, refs, "main")
+}
+
+func commit(rng *rand.Rand) string {
+	return fmt.Sprintf("%016x%016x%08x", rng.Uint64(), rng.Uint64(), rng.Uint32())
+}
+
+// later is some time between then and now.
+func (h *Hub) later(rng *rand.Rand, then nostr.Timestamp) nostr.Timestamp {
+	return then + nostr.Timestamp(rng.Int64N(int64(max(1, h.now()-then))))
+}
+
+// root returns the ith issue, pull request or patch.
+func (h *Hub) root(i int) *nostr.Event {
+	rng := h.dice("root", i)
+	r := h.repos[few(rng, len(h.repos))]
+	author := h.authors[rng.IntN(len(h.authors))]
+	at, text := h.later(rng, r.announced), fmt.Sprintf("%d: %s", i, words(rng, 40))
+	switch k := rng.IntN(64); {
+	case i == 0:
+		line := "+ a line of a large patch\n"
+		return author.Event(at, filters.KindPatch, strings.Repeat(line, h.cfg.Size.LargeEvent/(len(line)+1)),
+			nostr.Tag{"a", r.identifier.String()}, nostr.Tag{"p", r.owner.Hex()}, nostr.Tag{"t", "root"})
+	case k < 31:
+		return author.Issue(at, r.identifier, text)
+	case k < 53:
+		return author.PullRequest(at, r.identifier, text, commit(rng), author.CloneURL("wss://"+h.cfg.Server, r.name))
+	default:
+		return author.Patch(at, r.identifier, text)
+	}
+}
+
+// comment returns the ith comment on, or status of, a root.
+func (h *Hub) comment(i int) *nostr.Event {
+	rng := h.dice("comment", i)
+	root := h.roots[few(rng, len(h.roots))]
+	author := h.authors[rng.IntN(len(h.authors))]
+	at := h.later(rng, root.CreatedAt)
+	if rng.IntN(4) == 0 {
+		return author.Status(at, 1630+rng.IntN(4), root)
+	}
+	return author.Comment(at, root, words(rng, 60))
+}
+
+// own returns the comment that the ith deletion request deletes, nil for most: they
+// delete what nobody has.
+func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
+	if i%500 != 0 || len(comments) == 0 {
+		return nil
+	}
+	return comments[(i/500*7)%len(comments)]
+}
+
+// deletion returns the ith deletion request.
+func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
+	rng := h.dice("deletion", i)
+	author := h.authors[rng.IntN(len(h.authors))]
+	if ev := h.own(i, comments); ev != nil {
+		for _, a := range h.authors {
+			if a.Hex() == ev.PubKey {
+				return a.Deletion(h.later(rng, ev.CreatedAt), ev)
+			}
+		}
+	}
+	at := h.now() - nostr.Timestamp(rng.IntN(twoYears))
+	tags := nostr.Tags{{"e", commit(rng) + commit(rng)[:24]}, {"k", "1111"}}
+	if rng.IntN(10) == 0 { // names one of our repositories, so that it is asked for
+		tags = append(tags, nostr.Tag{"a", h.repos[few(rng, len(h.repos))].identifier.String()})
+	}
+	return author.Event(at, filters.KindDeletion, "", tags...)
+}
+
+// gossip is the relay list of an author who lists every relay there is.
+func (h *Hub) gossip() *nostr.Event {
+	var tags nostr.Tags
+	for i := range h.cfg.Size.AuthorRelays {
+		tags = append(tags, nostr.Tag{"r", fmt.Sprintf("wss://listed%d.example/%x", i, i*i)})
+	}
+	return h.authors[0].Event(h.now()-86_400, 10_002, "", tags...)
+}
+
+// place puts events on the hub, and on the relays of their repositories that answer; if
+// some may stray, one of fifty of these is not on the hub.
+func (h *Hub) place(events []*nostr.Event, stray bool) {
+	for i, ev := range events {
+		if ev == nil {
+			continue
+		}
+		rng := h.dice("place "+ev.ID, i)
+		elsewhere := false
+		if r := h.repositoryOf(ev); r != nil {
+			for _, rel := range r.relays {
+				if rel.Answers && rng.IntN(2) == 0 {
+					rel.Events = append(rel.Events, ev)
+					elsewhere = true
+				}
+			}
+		}
+		if !elsewhere || !stray || rng.IntN(50) != 0 {
+			h.Events = append(h.Events, ev)
+		}
+		if !h.gone[ev.ID] {
+			h.Wanted = append(h.Wanted, ev)
+		}
+	}
+}
+
+// repositoryOf returns the repository that an event names.
+func (h *Hub) repositoryOf(ev *nostr.Event) *repository {
+	if h.byRef == nil {
+		h.byRef = make(map[string]*repository)
+		for _, r := range h.repos {
+			h.byRef[r.identifier.String()] = r
+		}
+		h.byRoot = make(map[string]*repository)
+		for _, root := range h.roots {
+			h.byRoot[root.ID] = h.byRef[value(root, "a")]
+		}
+	}
+	if r := h.byRef[value(ev, "a")]; r != nil {
+		return r
+	}
+	if r := h.byRoot[value(ev, "E")]; r != nil {
+		return r
+	}
+	return h.byRef[fmt.Sprintf("%d:%s:%s", filters.KindAnnouncement, ev.PubKey, value(ev, "d"))]
+}
+
+func value(ev *nostr.Event, name string) string {
+	for _, tag := range ev.Tags {
+		if len(tag) >= 2 && tag[0] == name {
+			return tag[1]
+		}
+	}
+	return ""
+}
+
+// words makes a text of up to n words.
+func words(rng *rand.Rand, n int) string {
+	some := []string{"the", "build", "fails", "when", "a", "merge", "is", "pushed", "and", "relay", "tests", "pass"}
+	var b strings.Builder
+	for range 1 + rng.IntN(n) {
+		b.WriteString(some[rng.IntN(len(some))])
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
