@@ -311,3 +311,40 @@ func TestArrivedNonsense(t *testing.T) {
 		require.False(t, e.leaving)
 	})
 }
+
+// A repository that was touched again since a look began stays touched.
+func TestTouchedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p := w.p
+		p.touch(w.ref)
+		number := p.looking(w.ref)
+		p.touch(w.ref)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.untouch(w.ref, number)
+		require.Contains(t, p.touched[w.ref.Identifier], w.ref)
+		p.untouch(w.ref, p.touched[w.ref.Identifier][w.ref])
+		require.Empty(t, p.touched)
+	})
+}
+
+// A repository in which refs could not be put back is not taken for mended.
+func TestMendingThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p := w.p
+		other, err := nip34.ParseRefName("refs/heads/other")
+		require.NoError(t, err)
+		j := newJournal(w.ref, Refs{}, []RefChange{{Name: mainBranch(), New: objectOf(1)}, {Name: other, New: objectOf(1)}}, nip34.RefName{})
+		for _, what := range []string{"refs", "align"} {
+			p.doubt(w.ref, j)
+			w.fail = what
+			require.ErrorIs(t, p.mend(t.Context(), w.ref, "dir"), errScales, what)
+			require.Contains(t, p.doubted, w.ref, what)
+		}
+		require.NoError(t, p.mend(t.Context(), w.ref, "dir"))
+		require.Empty(t, p.doubted)
+		require.NotContains(t, w.refs, mainBranch())
+	})
+}

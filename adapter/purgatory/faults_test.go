@@ -63,9 +63,13 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 		for what, do := range map[string]func() error{
 			"save":          func() error { return relay.Save(t.Context(), pr) },
 			"announcements": func() error { _, err := relay.Announcements(t.Context(), "repo"); return err },
-			"states":        func() error { _, err := relay.States(t.Context(), "repo"); return err },
-			"deleted":       func() error { _, err := relay.Deleted(t.Context(), pr); return err },
-			"has":           func() error { _, err := relay.(purgatory.Knower).Has(t.Context(), id); return err },
+			"relatives": func() error {
+				_, err := relay.(purgatory.Related).Relatives(t.Context(), "repo", []filters.PubKey{ref.Owner})
+				return err
+			},
+			"states":  func() error { _, err := relay.States(t.Context(), "repo"); return err },
+			"deleted": func() error { _, err := relay.Deleted(t.Context(), pr); return err },
+			"has":     func() error { _, err := relay.(purgatory.Knower).Has(t.Context(), id); return err },
 			"pull requests": func() (last error) {
 				for _, err := range relay.(purgatory.PullLister).Pulls(t.Context(), ref) {
 					require.NoError(t, last, "after an error nothing follows")

@@ -150,6 +150,16 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, int64(31), s.Stats().Bytes)
 }
 
+// What is held is written again once the log is twice as long, however much it is.
+func TestMuchIsHeld(t *testing.T) {
+	s := openDir(t, t.TempDir(), Config{})
+	for i := range 60 {
+		_, err := s.CompareAndSwap(t.Context(), fmt.Sprint(i), 0, make([]byte, 50_000))
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, s.Stats().Rewrites, "which made it")
+}
+
 // A log does not grow with what happens, only with what it holds.
 func TestCompaction(t *testing.T) {
 	dir := t.TempDir()

@@ -65,6 +65,7 @@ func TestInBounds(t *testing.T) {
 	long := inBounds(&boundedError{text: strings.Repeat("é\x1b", 1000)})
 	assert.LessOrEqual(t, len(long.Error()), 3*300)
 	assert.NotContains(t, long.Error(), "\x1b")
+	assert.Len(t, inBounds(&boundedError{text: strings.Repeat("x", 301)}).Error(), 300)
 }
 
 // pair dials a server whose end is returned as well.
