@@ -81,13 +81,19 @@ type server struct {
 // serve starts a server at an address; one that is to sync from others is told where to begin.
 func serve(t *testing.T, kind, at, bootstrap string, flags ...string) server {
 	t.Helper()
+	return serveAs(t, kind, at, at, bootstrap, flags...)
+}
+
+// serveAs starts a server that others reach at another address than its own.
+func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) server {
+	t.Helper()
 	tools := field(t)
 	s := server{address: at, data: t.TempDir()}
 	var cmd *exec.Cmd
 	if kind == ours {
 		bin, err := graspserver()
 		require.NoError(t, err)
-		args := []string{"-listen", at, "-domain", at, "-data", s.data, "-allow-plaintext", "-allow-net", "127.0.0.0/8", "-base-backoff", "1s"}
+		args := []string{"-listen", at, "-domain", domain, "-data", s.data, "-allow-plaintext", "-allow-net", "127.0.0.0/8", "-base-backoff", "1s"}
 		if bootstrap != "" {
 			args = append(args, "-bootstrap", "ws://"+bootstrap)
 		}
@@ -97,7 +103,7 @@ func serve(t *testing.T, kind, at, bootstrap string, flags ...string) server {
 			require.NoError(t, os.Mkdir(filepath.Join(s.data, dir), 0o700))
 		}
 		cmd = exec.Command(filepath.Join(tools, "ngit-grasp"))
-		cmd.Env = append(os.Environ(), "NGIT_DOMAIN="+at, "NGIT_BIND_ADDRESS="+at, "NGIT_GIT_DATA_PATH="+filepath.Join(s.data, "git"),
+		cmd.Env = append(os.Environ(), "NGIT_DOMAIN="+domain, "NGIT_BIND_ADDRESS="+at, "NGIT_GIT_DATA_PATH="+filepath.Join(s.data, "git"),
 			"NGIT_RELAY_DATA_PATH="+filepath.Join(s.data, "relay"), "NGIT_DATABASE_BACKEND=lmdb",
 			"NGIT_SYNC_ALLOW_NON_GLOBAL_TARGETS=true", "NGIT_SYNC_PLUS_ENABLED=false", "NGIT_SYNC_BASE_BACKOFF_SECS=1")
 		if bootstrap != "" {
