@@ -94,43 +94,154 @@ func (g *ingest) announced(ev *nostr.Event) {
 		if len(g.changed) < g.cfg.FeedQueue {
 			put(&g.changed, strings.Clone(a.Ref.Identifier), struct{}{})
 		} else {
-			g.overrun = true
+			g.overrun, g.unsure = true, true
 		}
 	}
 }
 
-// heard returns what is to be judged again since announcements have come or gone. The policy
-// is asked once for each identifier, however many have.
+// heard returns what is to be judged again since announcements have come or gone, and has those
+// removed that were stored for nothing but that they were listed. The policy is asked once for
+// each identifier, however many have.
 func (g *ingest) heard(ctx context.Context) (woken []*waitingEvent) {
 	stored, all := g.feed.index.takeNews()
 	g.mu.Lock()
-	changed := g.changed
-	g.changed = nil
+	changed, unsure := g.changed, all || g.unsure
+	g.changed, g.unsure = nil, false
 	g.mu.Unlock()
 	if all {
 		woken = append(woken, g.rejected.anything()...)
+	}
+	if unsure {
+		for _, identifier := range g.feed.index.related() {
+			put(&changed, identifier, struct{}{})
+		}
 	}
 	for identifier := range stored {
 		put(&changed, identifier, struct{}{})
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
-		if g.rejected.idle() { // who is heard meanwhile has nothing that waits
+		relatives := g.relatives(identifier)
+		idle := g.rejected.idle() // who is heard meanwhile has nothing that waits
+		if idle {
 			g.hearing.forget(identifier)
+		}
+		if idle && len(relatives) == 0 {
 			continue
 		}
-		keys := slices.DeleteFunc(g.newlyHeard(identifier), func(k depKey) bool { return !g.rejected.awaits(k) })
+		heard, can := g.hear(identifier)
+		if can {
+			g.retire(ctx, g.unlisted(identifier, relatives, heard))
+		}
+		if idle {
+			continue
+		}
+		keys := slices.DeleteFunc(g.newlyHeard(identifier, heard, can), func(k depKey) bool { return !g.rejected.awaits(k) })
 		woken = append(woken, g.arrived(ctx, keys)...)
 	}
 	return woken
 }
 
+// relatives returns what may be removed under an identifier if nobody lists it any more.
+func (g *ingest) relatives(identifier string) []*nip34.Announcement {
+	if _, can := g.store.(Remover); !can {
+		return nil
+	}
+	return g.feed.index.relatives(identifier)
+}
+
+// spared is how many announcements with an identifier stay that nobody lists any more, the newest:
+// who is listed again, after a mistake of an old client say, is known at once.
+const spared = 32
+
+// unlisted returns which of those have to go who are not listed.
+func (g *ingest) unlisted(identifier string, relatives []*nip34.Announcement, heard map[filters.PubKey]bool) []*nip34.Announcement {
+	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
+		_, is := heard[a.Ref.Owner]
+		return is
+	})
+	if len(g.view.Announcements(identifier)) == 0 { // nobody is left whose repository it is about
+		return out
+	}
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
+		if nip34.Newer(a.Version(), b.Version()) {
+			return -1
+		}
+		return 1
+	})
+	return out[min(spared, len(out)):]
+}
+
+// retiredAtOnce are removed that are read together: each may be half a megabyte long.
+const retiredAtOnce = 16
+
+// retire removes announcements that nobody lists any more, or that have given way to others
+// who are listed. They may come again, and are asked for once they are listed. What can't
+// be removed is tried with the next change there.
+func (g *ingest) retire(ctx context.Context, all []*nip34.Announcement) {
+	for some := range slices.Chunk(all, retiredAtOnce) {
+		ids := make([]filters.EventID, len(some))
+		for i, a := range some {
+			ids[i] = a.ID
+		}
+		events, err := g.view.Events(ctx, ids)
+		for i := 0; i < len(some) && err == nil; i++ {
+			err = g.remove(ctx, some[i], events[some[i].ID])
+		}
+		if err != nil {
+			g.cfg.Logger.Warn("announcements that nobody lists any more could not be removed", "left", len(some), keyErr, err)
+			return
+		}
+	}
+}
+
+// remove removes an announcement; ev is nil if it is not stored any more.
+func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Event) error {
+	if ev == nil {
+		ev = &nostr.Event{ID: a.ID.String(), Kind: filters.KindAnnouncement}
+		g.feed.removed(ev)
+		return nil
+	}
+	if err := g.removeStored(ctx, ev); err != nil {
+		return err
+	}
+	deps := keysOf([]Dependency{OnWanted(a.Ref.Identifier, a.Ref.Owner), OnRepo(a.Ref)})
+	g.note(note{
+		incoming: Incoming{Event: ev, Source: Source{Kind: CatchUp}}, id: a.ID, deps: deps,
+	})
+	g.known.forget(a.ID)
+	g.counters.drop("unlisted", 1)
+	g.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
+	g.feed.removed(ev)
+	g.withdrawn(ev)
+	return nil
+}
+
+func (g *ingest) removeStored(ctx context.Context, ev *nostr.Event) (err error) {
+	defer g.counters.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	defer cancel()
+	store, can := g.store.(Remover)
+	if !can {
+		return nil
+	}
+	return store.Remove(ctx, ev)
+}
+
+// hear asks the policy whose word counts under an identifier; false: it can't tell.
+func (g *ingest) hear(identifier string) (map[filters.PubKey]bool, bool) {
+	policy, can := g.policy.(Hearer)
+	if !can {
+		return nil, false
+	}
+	heard, err := g.askHearer(policy, identifier)
+	return heard, err == nil
+}
+
 // newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
 // can't tell has everybody tried.
-func (g *ingest) newlyHeard(identifier string) (keys []depKey) {
-	if policy, can := g.policy.(Hearer); can {
-		if heard, err := g.askHearer(policy, identifier); err == nil {
-			return g.hearing.gained(identifier, heard)
-		}
+func (g *ingest) newlyHeard(identifier string, heard map[filters.PubKey]bool, can bool) (keys []depKey) {
+	if can {
+		return g.hearing.gained(identifier, heard)
 	}
 	known := make(map[filters.PubKey]struct{})
 	for _, a := range g.view.Family(identifier) {

@@ -430,3 +430,192 @@ func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 		_, _ = p.Judge(b.Context(), ev, Source{}, x)
 	}
 }
+
+// forgetting is a saver that can remove, unless it fails.
+type forgetting struct {
+	saver
+	err     error
+	removed []string
+}
+
+func (s *forgetting) Remove(_ context.Context, ev *nostr.Event) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = append(s.removed, ev.ID)
+	s.events = slices.DeleteFunc(s.events, func(o *nostr.Event) bool { return o.ID == ev.ID })
+	return nil
+}
+
+func (r *hearingRig) forgets() *forgetting {
+	s := &forgetting{saver: saver{r.store}}
+	r.g.store = s
+	return s
+}
+
+// scan has the index read the store.
+func (r *hearingRig) scan() {
+	r.t.Helper()
+	x := r.g.feed.index
+	snap, _, err := x.scan(r.t.Context(), func(*nostr.Event) {})
+	require.NoError(r.t, err)
+	_, ok := r.g.feed.replaceAll(snap)
+	require.True(r.t, ok)
+}
+
+func (r *hearingRig) here(by int) bool {
+	return slices.ContainsFunc(r.store.events, func(ev *nostr.Event) bool {
+		return ev.Kind == filters.KindAnnouncement && ev.PubKey == testKey(by).String()
+	})
+}
+
+// What was stored since its author was listed goes when that is over, and when something keeps
+// it from going, with the next change.
+func TestUnlistedGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(r *hearingRig, s *forgetting)
+		stays  bool // at first
+	}{
+		"at once":                {before: func(*hearingRig, *forgetting) {}},
+		"it can't be removed":    {before: func(_ *hearingRig, s *forgetting) { s.err = errVerdict }, stays: true},
+		"the store is not known": {before: func(r *hearingRig, _ *forgetting) { r.g.feed.index.complete = false }, stays: true},
+		"the policy can't tell":  {before: func(r *hearingRig, _ *forgetting) { r.g.policy = deafPolicy{r.policy} }, stays: true},
+		"the store can't remove": {before: func(r *hearingRig, s *forgetting) { r.g.store = s.saver }, stays: true},
+		"something waits": {before: func(r *hearingRig, _ *forgetting) {
+			r.g.process(r.t.Context(), []*job{r.state(50)})
+		}},
+		"too much has changed": {before: func(r *hearingRig, _ *forgetting) {
+			for n := range maxNews + 1 {
+				r.g.feed.index.stored(announcementOf(20_000+n, 40, fmt.Sprint(n), 41))
+			}
+			require.True(r.t, r.g.feed.index.tooMany)
+		}},
+		"too many were announced": {before: func(r *hearingRig, _ *forgetting) {
+			for n := range r.g.cfg.FeedQueue + 1 {
+				r.g.announced(announcementOf(20_000+n, 40, fmt.Sprint(n), 41))
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newHearingRig(t, func(p Policy) Policy { return p })
+			store := r.forgets()
+			r.scan()
+			all := []int{2, 3}
+			for i := range spared {
+				all = append(all, 100+i)
+			}
+			r.announce(1, true, all...)
+			var three *nostr.Event
+			for _, who := range all {
+				if r.announce(who, false, 1); who == 3 {
+					three = r.last
+				}
+			}
+			require.True(t, r.here(2) && r.here(3))
+			c.before(r, store)
+			r.announce(1, true, 2)
+			require.Equal(t, c.stays, r.here(3))
+			require.True(t, r.here(2))
+			store.err, r.g.feed.index.complete, r.g.policy, r.g.store = nil, true, r.policy, store
+			r.announce(1, true, 2)
+			require.False(t, r.here(3))
+			require.True(t, r.here(2))
+			require.Equal(t, []string{three.ID}, store.removed)
+			require.Equal(t, map[string]uint64{"unlisted": 1}, r.g.counters.dropped)
+			require.Len(t, r.g.view.Family("x"), 2+spared, "those that are newer")
+			id, err := filters.ParseEventID(three.ID)
+			require.NoError(t, err)
+			require.True(t, r.g.rejected.has(id), "nobody is asked for it")
+			var again []filters.EventID
+			r.g.refetch = func(_ filters.RelayURL, ids []filters.EventID) { again = append(again, ids...) }
+			r.announce(1, true, 2, 3)
+			require.Equal(t, []filters.EventID{id}, again, "it is listed again")
+		})
+	}
+}
+
+// One that has left the Store unseen is not removed again and again.
+func TestWhatIsGoneIsNotRemoved(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	store := r.forgets()
+	r.scan()
+	r.announce(1, true, 2)
+	r.announce(2, false)
+	r.store.remove(slices.Index(r.store.events, r.last))
+	r.announce(1, false)
+	require.Empty(t, store.removed)
+	require.Empty(t, r.g.feed.index.relatives("x"))
+	require.Len(t, r.g.view.Family("x"), 1)
+}
+
+// What is here only since its author is listed is known after a restart as well, and what was
+// ours is not among it.
+func TestWhatIsHereForBeingListed(t *testing.T) {
+	r := newHearingRig(t, func(p Policy) Policy { return p })
+	store := r.forgets()
+	r.scan()
+	relatives := func() (out []int) {
+		for _, a := range r.g.feed.index.relatives("x") {
+			for i := range 10 {
+				if testKey(i) == a.Ref.Owner {
+					out = append(out, i)
+				}
+			}
+		}
+		slices.Sort(out)
+		require.Equal(t, len(out) > 0 || !r.g.feed.index.complete, slices.Equal([]string{"x"}, r.g.feed.index.related()))
+		return out
+	}
+	r.announce(1, true, 2, 3, 4)
+	require.Empty(t, relatives())
+	r.announce(2, false)
+	require.Equal(t, []int{2}, relatives())
+	r.announce(2, false, 1)
+	require.Equal(t, []int{2}, relatives())
+	r.announce(3, true)
+	r.announce(3, false)
+	require.Equal(t, []int{2}, relatives(), "3 took it from us")
+	r.announce(2, true)
+	require.Empty(t, relatives())
+	r.announce(2, false)
+	require.Empty(t, relatives())
+	r.announce(4, false)
+	r.announce(5, true)
+	r.announce(5, false)
+	require.Equal(t, []int{4}, relatives())
+	for range 2 {
+		r.scan()
+		require.Equal(t, []int{4}, relatives(), "as it was")
+	}
+	r.announce(1, true, 2, 3, 4)
+	r.g.process(t.Context(), []*job{r.state(1)})
+	restarts := func() {
+		r.g.feed.index.tables = newIndexTables()
+		r.scan()
+	}
+	restarts()
+	require.Equal(t, []int{2, 3, 4, 5}, relatives(), "after a restart, who may have been listed")
+	r.announce(1, true, 2, 3)
+	restarts()
+	require.Equal(t, []int{2, 3, 4, 5}, relatives())
+	for _, who := range []int{3, 5} {
+		s := r.state(who).incoming.Event
+		r.store.save(s)
+	}
+	restarts()
+	require.Equal(t, []int{2, 3, 4}, relatives(), "5 has something here and is not listed")
+	r.store.fail = ErrIncomplete
+	r.scan()
+	require.Empty(t, relatives(), "who lists them may be what was not read")
+	r.store.fail = nil
+	r.scan()
+	r.announce(1, true, 4)
+	require.Empty(t, store.removed, "there are few")
+	r.announce(1, false, 4)
+	require.Len(t, store.removed, 3, "they are about nobody's repository")
+	require.True(t, r.here(1) && r.here(5))
+	restarts()
+	require.Empty(t, relatives(), "nobody is left by whom they could have been listed")
+}

@@ -34,6 +34,8 @@ type index struct {
 
 	mu     sync.RWMutex // held for map operations only
 	tables *indexTables // guarded by mu, and by write for changes
+	// complete: the last scan has read all there is. Guarded by mu
+	complete bool
 	// guarded by mu: identifiers of which announcements came or went since they were taken
 	news    map[string]struct{}
 	tooMany bool // not all of them are kept
@@ -73,6 +75,39 @@ func (x *index) Family(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clip(x.tables.family[identifier])
+}
+
+// relatives returns the announcements with an identifier that are here only since their authors
+// are listed: none before all that is stored is known, since who lists them may not be.
+func (x *index) relatives(identifier string) (out []*nip34.Announcement) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if !x.complete {
+		return nil
+	}
+	for _, a := range x.tables.family[identifier] {
+		if r := x.tables.repos[a.Ref]; r != nil && r.relative {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// related returns the identifiers with such announcements.
+func (x *index) related() (out []string) {
+	each(x, x.repos(), func(ref filters.RepoRef, r *indexRepo) {
+		if r.relative {
+			out = append(out, ref.Identifier)
+		}
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (x *index) repos() map[filters.RepoRef]*indexRepo {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.repos
 }
 
 // Waiting implements [Standing].
@@ -429,8 +464,11 @@ const maxJournal = 100_000
 
 // snapshot is a scan of the Store, with what changed meanwhile.
 type snapshot struct {
-	tables  *indexTables // owned by scan, then by replaceAll
-	journal []indexOp    // guarded by index.write
+	tables   *indexTables // owned by scan, then by replaceAll
+	complete bool         // set by scan
+	// whose states there are, set by scan
+	states  map[filters.RepoRef]struct{}
+	journal []indexOp // guarded by index.write
 }
 
 // note remembers a change; one too many makes the snapshot useless.
@@ -445,7 +483,7 @@ func (s *snapshot) note(op indexOp) {
 // several scans only the one that was begun last is of use. A Store that can't tell
 // whether it gave all is believed as far as it goes: missed says what it said.
 func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot, missed, err error) {
-	s := &snapshot{tables: newIndexTables()}
+	s := &snapshot{tables: newIndexTables(), states: make(map[filters.RepoRef]struct{})}
 	defer func() {
 		if err != nil {
 			x.finish(s)
@@ -466,9 +504,12 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 		if op := x.storing(ev); op != nil {
 			op(s.tables, nil)
 		}
+		if author, err := filters.ParsePubKey(ev.PubKey); err == nil && ev.Kind == filters.KindState {
+			s.states[filters.RepoRef{Owner: author, Identifier: strings.Clone(ev.Tags.GetD())}] = struct{}{}
+		}
 		show(ev)
 	}
-	if missed != nil {
+	if s.complete = missed == nil; missed != nil {
 		err = x.retain(ctx, s)
 	}
 	return s, missed, err
@@ -545,9 +586,10 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 		op(s.tables, nil)
 	}
 	// Nobody else changes the tables now, so mu is not needed to read them.
+	s.tables.settleRelatives(x.tables, s.states)
 	c := x.tables.difference(s.tables)
 	x.mu.Lock()
-	x.tables = s.tables
+	x.tables, x.complete = s.tables, s.complete
 	x.note(c)
 	x.mu.Unlock()
 	return c, true

@@ -57,6 +57,7 @@ type ingest struct {
 	fulfilled []depKey                       // by events that did not come through here
 	changed   map[string]struct{}            // identifiers of which announcements have come or gone
 	overrun   bool                           // one of these was full: judge all that waits
+	unsure    bool                           // changed was: see who is listed under all of them
 	missed    map[filters.RelayURL]time.Time // since when events of a relay were let go of
 	nothing   bool                           // can be saved now
 	stuckAt   time.Time                      // when last nothing could be saved

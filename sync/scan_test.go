@@ -12,7 +12,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -92,9 +91,7 @@ func TestFullSecondInOurStore(t *testing.T) {
 		require.Equal(t, 600, r.manager.Status().Roots)
 
 		// But what was removed is not.
-		id, err := filters.ParseEventID(late.ID)
-		require.NoError(t, err)
-		store.Remove(id)
+		require.NoError(t, store.Remove(t.Context(), late))
 		after(26 * time.Hour)
 		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
 	})

@@ -42,9 +42,7 @@ func TestModeratedRepository(t *testing.T) {
 		(&rig{t: t, store: store}).save(ann, issue)
 		r := start(t, net, store, relaysync.Config{})
 		after(time.Minute)
-		id, err := filters.ParseEventID(ann.ID)
-		require.NoError(t, err)
-		store.Remove(id)
+		require.NoError(t, store.Remove(t.Context(), ann))
 		r.manager.Removed(ann)
 		after(time.Minute)
 		r = sameAfterARestart(r, relaysync.Depend,

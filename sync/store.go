@@ -52,6 +52,14 @@ type Store interface {
 	Deleted(ctx context.Context, event *nostr.Event) (bool, error)
 }
 
+// Remover is what a [Store] may be as well. Without it an announcement that was stored since it
+// was listed stays when nobody lists it any more: who lists others in turn has any number stored.
+type Remover interface {
+	// Remove takes an event out of the Store, durably, without a deletion: it may come again.
+	// One that is not there is no error. Whoever else has to know is told by the Store.
+	Remove(ctx context.Context, event *nostr.Event) error
+}
+
 // Stamp is what reconciliation needs to know of an event.
 type Stamp struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time

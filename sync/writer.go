@@ -563,12 +563,8 @@ func (g *ingest) fulfilsHeld(ev *nostr.Event) []depKey {
 
 // canTell reports whether the policy says whose word counts under an identifier.
 func (g *ingest) canTell(identifier string) bool {
-	policy, can := g.policy.(Hearer)
-	if !can {
-		return false
-	}
-	_, err := g.askHearer(policy, identifier)
-	return err == nil
+	_, can := g.hear(identifier)
+	return can
 }
 
 // arrived returns the whole events that waited for any of keys, and has those asked

@@ -99,6 +99,25 @@ func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
 	assert.Equal(t, []string{issue.ID}, *deleted)
 }
 
+// What sync removes for want of somebody who lists it leaves all stores, and the hooks are told.
+func TestSecondStoreSeesWhatIsRemoved(t *testing.T) {
+	relay, db, second, deleted := withTwo(t)
+	_, store, m := embed(t, relay, db, Config{})
+	one, other := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(bob, 30617, start, nostr.Tag{"d", "repo"})
+	importEvents(t, store, one, other)
+	var remover relaysync.Remover = store
+	require.NoError(t, remover.Remove(t.Context(), one))
+	require.NoError(t, remover.Remove(t.Context(), event(alice, 30617, start, nostr.Tag{"d", "never here"})))
+	assert.Equal(t, []string{other.ID}, in(t, db))
+	assert.Equal(t, []string{other.ID}, in(t, second))
+	assert.Equal(t, one.ID, (*deleted)[0])
+	assert.Empty(t, m.removed, "who had it removed knows")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, remover.Remove(ctx, other))
+	assert.Equal(t, []string{other.ID}, in(t, db))
+}
+
 // Where several stores have an event, hooks were called for each copy of it: a hook that
 // keeps a record of what is deleted had it three times.
 func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {

@@ -29,7 +29,20 @@ type imports struct {
 	sync *Sync
 }
 
-var _ relaysync.Store = (*imports)(nil)
+var (
+	_ relaysync.Store   = (*imports)(nil)
+	_ relaysync.Remover = (*imports)(nil)
+)
+
+// Remove implements [relaysync.Remover]: the DeleteEvent hooks are told.
+func (s *imports) Remove(ctx context.Context, e *nostr.Event) error {
+	if err := s.Store.Remove(ctx, e); err != nil {
+		return err
+	}
+	s.sync.removed.add(e)
+	s.sync.followRemovals(synced(ctx))
+	return nil
+}
 
 // Save implements [relaysync.Store].
 func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {

@@ -363,3 +363,90 @@ func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
 		require.True(t, r.waitsFor(back), "who comes back does")
 	})
 }
+
+// stored is how many announcements of others there are.
+func (r *rig) stored(all []*nostr.Event) (n int) {
+	for _, ev := range all {
+		if r.has(ev) {
+			n++
+		}
+	}
+	return n
+}
+
+// Who listed others in turn had the announcements of all of them stored for good: 250 with each
+// version of one of theirs, of which 1,502 were left after six. All but a few go whom nobody lists
+// any more.
+func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				defer func() { r.stop() }()
+				a := r.net.Add("wss://a.example", relaytest.Behavior{})
+				member, answer := helper, elsewhere(helper, 100*time.Hour, owner)
+				a.Publish(here(owner, 100*time.Hour, member), answer)
+				after(time.Minute)
+				r.serve(owner)
+				after(5 * time.Minute)
+				require.True(t, r.has(answer))
+
+				const versions, each, spared = 6, 250, 32
+				const few = 3 + spared // an announcement, a state, an answer, and of those who were listed before
+				turns := make([][]*nostr.Event, versions)
+				for i := range turns {
+					people := []*relaytest.Key{member}
+					for j := range each {
+						k := relaytest.NewCheapKey(fmt.Sprint("turn", i, "-", j))
+						people = append(people, k)
+						if answered {
+							turns[i] = append(turns[i], elsewhere(k, time.Hour, owner))
+						} else {
+							turns[i] = append(turns[i], elsewhere(k, time.Hour))
+						}
+					}
+					a.Publish(here(owner, 50*time.Hour-time.Duration(i)*time.Minute, people...))
+					a.Publish(turns[i]...)
+					after(20 * time.Minute)
+					require.Equal(t, each, r.stored(turns[i]))
+					require.LessOrEqual(t, r.store.Len(), few+each)
+					require.True(t, r.has(answer), "a member is not passed over")
+				}
+				require.EqualValues(t, (versions-1)*each-spared, r.manager.Status().Events.Dropped["unlisted"])
+
+				// Who is listed again is asked for again, after a restart as well.
+				r.stop()
+				r.start()
+				after(time.Minute)
+				back := []*relaytest.Key{member, relaytest.NewCheapKey("turn0-7")}
+				a.Publish(here(owner, time.Minute, back...))
+				after(25 * time.Hour)
+				require.True(t, r.has(turns[0][7]))
+				require.LessOrEqual(t, r.store.Len(), few+1, "they went though they came before the restart")
+				require.True(t, r.has(answer))
+			})
+		})
+	}
+}
+
+// What was taken from us stays, though nobody lists its owner any more: it keeps out the versions
+// by which it was ours.
+func TestWhatWasTakenFromUsStaysUnlisted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.stop()
+		a := r.net.Add("wss://a.example", relaytest.Behavior{})
+		a.Publish(here(owner, 4*time.Hour, helper), here(helper, 4*time.Hour))
+		after(time.Minute)
+		r.serve(owner)
+		r.serve(helper)
+		after(time.Minute)
+		taken := elsewhere(helper, 2*time.Hour, owner)
+		a.Publish(taken)
+		after(5 * time.Minute)
+		require.True(t, r.has(taken))
+		a.Publish(here(owner, time.Hour))
+		after(5 * time.Minute)
+		require.True(t, r.has(taken))
+	})
+}

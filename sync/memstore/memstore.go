@@ -40,7 +40,10 @@ type Store struct {
 	tombs     *nip34.Tombstones
 }
 
-var _ relaysync.Store = (*Store)(nil)
+var (
+	_ relaysync.Store   = (*Store)(nil)
+	_ relaysync.Remover = (*Store)(nil)
+)
 
 // entry is a stored event with what was parsed of it.
 type entry struct {
@@ -226,21 +229,27 @@ func (s *Store) remove(e *entry) {
 	}
 }
 
-// Remove takes an event out as moderation or expiry would, without a tombstone,
-// and reports whether it was here. Without its event a deletion no longer covers
-// anything.
-func (s *Store) Remove(id filters.EventID) bool {
+// Remove implements [relaysync.Remover]: it takes an event out as moderation or expiry would,
+// without a tombstone. Without its event a deletion no longer covers anything.
+func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("removing an event: %w", err)
+	}
+	id, err := filters.ParseEventID(event.ID)
+	if err != nil {
+		return nil //nolint:nilerr // it can't be here
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.events[id]
 	if e == nil {
-		return false
+		return nil
 	}
 	s.remove(e)
 	if e.event.Kind == filters.KindDeletion || e.event.Kind == filters.KindVanish {
 		s.bury()
 	}
-	return true
+	return nil
 }
 
 // Has implements [relaysync.Store].

@@ -74,13 +74,19 @@ func TestRemove(t *testing.T) {
 	deletion := event(5, start, nostr.Tag{"e", one.ID})
 	other := event(5, start, nostr.Tag{"e", two.ID})
 	save(t, s, one, deletion, other)
-	assert.False(t, s.Remove(idOf(t, one)), "deleted already")
-	assert.True(t, s.Remove(idOf(t, deletion)))
+	require.NoError(t, s.Remove(t.Context(), one), "deleted already")
+	require.NoError(t, s.Remove(t.Context(), &nostr.Event{ID: "x"}), "never here")
+	assert.Equal(t, 2, s.Len())
+	require.NoError(t, s.Remove(t.Context(), deletion))
 	outcomes := save(t, s, one, two)
 	assert.Equal(t, relaysync.Stored, outcomes[0].Result, "without its event a deletion covers nothing")
 	assert.Equal(t, relaysync.Deleted, outcomes[1].Result)
-	assert.True(t, s.Remove(idOf(t, one)))
+	require.NoError(t, s.Remove(t.Context(), one))
 	assert.Equal(t, relaysync.Stored, save(t, s, one)[0].Result, "no tombstone")
+	assert.Equal(t, 2, s.Len())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Remove(ctx, one), context.Canceled)
 	assert.Equal(t, 2, s.Len())
 }
 
@@ -179,8 +185,6 @@ func TestVanishNamesUs(t *testing.T) {
 		ID: strings.Repeat("2", 64), PubKey: alice, Kind: filters.KindVanish, CreatedAt: start,
 		Tags: nostr.Tags{{"relay", "wss://GRASP.example/"}},
 	}
-	id, err := filters.ParseEventID(request.ID)
-	require.NoError(t, err)
 	for _, s := range []*memstore.Store{memstore.New(memstore.WithIdentity(us)), memstore.New()} {
 		want := relaysync.Deleted
 		if _, err := s.Save(t.Context(), []relaysync.Incoming{{Event: note}, {Event: request}}); err != nil || s.Len() == 2 {
@@ -190,7 +194,7 @@ func TestVanishNamesUs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got[0].Result)
 		require.Equal(t, want == relaysync.Deleted, s.Len() == 1)
-		require.True(t, s.Remove(id))
+		require.NoError(t, s.Remove(t.Context(), request))
 		covered, err := s.Deleted(t.Context(), note)
 		require.NoError(t, err)
 		require.False(t, covered)

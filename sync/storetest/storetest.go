@@ -54,5 +54,6 @@ func checks() []check {
 		{"cancelled", checkCancelled},
 		{"early_break", checkEarlyBreak},
 		{"concurrent", checkConcurrent},
+		{"remove", checkRemove},
 	}
 }

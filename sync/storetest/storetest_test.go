@@ -32,6 +32,14 @@ type broken struct {
 	filter  func(f nostr.Filter) nostr.Filter
 	events  func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error])
 	deleted func(s *memstore.Store, e *nostr.Event) (bool, error)
+	remove  func(s *memstore.Store, ctx context.Context, e *nostr.Event) error
+}
+
+func (b broken) Remove(ctx context.Context, e *nostr.Event) error {
+	if b.remove != nil {
+		return b.remove(b.Store, ctx, e)
+	}
+	return b.Store.Remove(ctx, e)
 }
 
 func (b broken) Save(ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
@@ -117,6 +125,33 @@ func museum(release <-chan struct{}) map[string]broken {
 	ctx := context.Background()
 	seen := map[string]string{}
 	return map[string]broken{
+		"nothing is removed": {remove: func(*memstore.Store, context.Context, *nostr.Event) error { return nil }},
+		"what is not there can't be removed": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+			if has, err := s.Has(ctx, []filters.EventID{idOf(e)}); err != nil || !has[0] {
+				return errors.New("not here")
+			}
+			return s.Remove(ctx, e)
+		}},
+		"removal deletes": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+			d := nostr.Event{PubKey: e.PubKey, Kind: nostr.KindDeletion, CreatedAt: e.CreatedAt, Tags: nostr.Tags{{"e", e.ID}}}
+			d.ID = d.GetID()
+			_, err := s.Save(ctx, []relaysync.Incoming{{Event: &d}})
+			return err
+		}},
+		"removal goes by the address": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+			for o, err := range s.Events(ctx, nostr.Filter{Kinds: []int{e.Kind}, Authors: []string{e.PubKey}}) {
+				if err != nil {
+					return err
+				}
+				if o.Tags.GetD() == e.Tags.GetD() {
+					_ = s.Remove(ctx, o)
+				}
+			}
+			return ctx.Err()
+		}},
+		"removal goes on when its context has ended": {remove: func(s *memstore.Store, _ context.Context, e *nostr.Event) error {
+			return s.Remove(context.Background(), e)
+		}},
 		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
 			in = slices.Clone(in)
 			for i, e := range in {
@@ -230,9 +265,7 @@ func museum(release <-chan struct{}) map[string]broken {
 		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
-					if id, err := filters.ParseEventID(t[1]); err == nil {
-						s.Remove(id)
-					}
+					_ = s.Remove(ctx, &nostr.Event{ID: t[1]})
 				}
 			}
 			return nil
@@ -274,11 +307,9 @@ func museum(release <-chan struct{}) map[string]broken {
 		"deletions can be deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
-					if id, err := filters.ParseEventID(t[1]); err == nil {
-						for d, err := range s.Events(ctx, nostr.Filter{IDs: []string{t[1]}, Kinds: []int{5}}) {
-							if err == nil && d.PubKey == e.PubKey {
-								s.Remove(id)
-							}
+					for d, err := range s.Events(ctx, nostr.Filter{IDs: []string{t[1]}, Kinds: []int{5}}) {
+						if err == nil && d.PubKey == e.PubKey {
+							_ = s.Remove(ctx, d)
 						}
 					}
 				}

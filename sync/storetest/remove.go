@@ -1,0 +1,54 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// checkRemove is for a Store that can remove.
+func checkRemove(ctx context.Context, store relaysync.Store) error {
+	remover, can := store.(relaysync.Remover)
+	if !can {
+		return nil
+	}
+	s, g := subject{store, ctx}, newGen(77)
+	a, d := g.key(), nostr.Tag{"d", "repo"}
+	before, ann := g.event(a, kindAnnouncement, start, d), g.event(a, kindAnnouncement, start+1, d)
+	issue, other := g.event(a, kindIssue, start), g.event(a, kindAnnouncement, start, nostr.Tag{"d", "other"})
+	all := []*nostr.Event{before, ann, issue, other}
+	if err := s.saveAll(all[1:], relaysync.Stored); err != nil {
+		return err
+	}
+	for range 2 { // the second time they are not there
+		for _, e := range []*nostr.Event{before, ann, issue} {
+			if err := remover.Remove(ctx, e); err != nil {
+				return fmt.Errorf("Remove of %s: %w", describe(e), err)
+			}
+		}
+	}
+	if err := s.holds(all, []*nostr.Event{other}); err != nil {
+		return fmt.Errorf("after Remove: %w", err)
+	}
+	for _, e := range all[:3] { // nothing is remembered of them
+		if err := s.save(e, relaysync.Stored); err != nil {
+			return fmt.Errorf("after Remove: %w", err)
+		}
+	}
+	if err := remover.Remove(ctx, before); err != nil {
+		return fmt.Errorf("Remove of a version that is replaced: %w", err)
+	}
+	if err := s.holds(all, all[1:]); err != nil {
+		return fmt.Errorf("after Remove of a version that is replaced: %w", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if remover.Remove(ended, ann) == nil {
+		return errors.New("Remove with a context that has ended: no error")
+	}
+	return nil
+}
