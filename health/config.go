@@ -35,7 +35,8 @@ type Config struct {
 	// Defaults to 5 min.
 	DegradedFor time.Duration
 	// RateLimit is how long a relay is left in peace after it complained of too
-	// many requests. Defaults to 65 s.
+	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
+	// Defaults to 65 s.
 	RateLimit time.Duration
 	// HostileBackoff is the shortest wait after a relay was caught cheating.
 	// Defaults to 1 h.
@@ -150,3 +151,6 @@ func (c Config) random() float64 {
 	}
 	return 0
 }
+
+// mostRateLimit is the longest time without requests after a complaint.
+func (c Config) mostRateLimit() time.Duration { return max(c.RateLimit, time.Hour) }

@@ -21,6 +21,8 @@ type event struct {
 	kind kind
 	text string        // failed, lost, hostile: why, escaped
 	wait time.Duration // failed: what the relay asked us to wait, 0 if it did not
+
+	until time.Time // rateLimited: when requests may be sent again
 }
 
 // step is the whole of the rules: the record after an event. jitter is a random
@@ -44,7 +46,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
-		r.RateLimitedUntil = now.Add(c.RateLimit)
+		r.RateLimitedUntil = later(earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.RateLimit))
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
 		r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(c.HostileBackoff, jitter)))

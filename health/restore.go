@@ -76,7 +76,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 		*t = earlier(plausible(*t), now)
 	}
 	r.NextAttempt = plausible(r.NextAttempt)
-	r.RateLimitedUntil = earlier(plausible(r.RateLimitedUntil), now.Add(c.RateLimit))
+	r.RateLimitedUntil = earlier(plausible(r.RateLimitedUntil), now.Add(c.mostRateLimit()))
 	switch {
 	case r.Failures == 0:
 		r.FailingSince = time.Time{}

@@ -158,9 +158,9 @@ func TestRestore(t *testing.T) {
 			r := c.restore(tc.in, now, 0)
 			assert.Equal(t, tc.failures, r.Failures)
 			assert.Equal(t, tc.next, r.next())
-			assert.Equal(t, tc.state, c.state(r, now.Add(c.RateLimit)))
+			assert.Equal(t, tc.state, c.state(r, now.Add(c.mostRateLimit())))
 			assert.False(t, r.inUse() || r.Held)
-			assert.False(t, r.RateLimitedUntil.After(now.Add(c.RateLimit)))
+			assert.False(t, r.RateLimitedUntil.After(now.Add(c.mostRateLimit())))
 			assert.True(t, r.Up >= 0 && r.Down >= 0)
 		})
 	}

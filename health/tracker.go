@@ -73,9 +73,12 @@ func (t *RelayHealthTracker) Closed(u filters.RelayURL) { t.apply(u, event{kind:
 // minutes, and not after a pause as when our process had died.
 func (t *RelayHealthTracker) Stopped(u filters.RelayURL) { t.apply(u, event{kind: stopped}) }
 
-// RateLimited records that the relay complained of too many requests. No new ones
-// should be sent before Status(u).RateLimitedUntil; the connection stays.
-func (t *RelayHealthTracker) RateLimited(u filters.RelayURL) { t.apply(u, event{kind: rateLimited}) }
+// RateLimited records that the relay complained of too many requests, and is left in peace
+// until then, at least for [Config.RateLimit] and at most for an hour, or that. No new ones should be
+// sent before Status(u).RateLimitedUntil; the connection stays.
+func (t *RelayHealthTracker) RateLimited(u filters.RelayURL, until time.Time) {
+	t.apply(u, event{kind: rateLimited, until: until})
+}
 
 // Hostile records that the relay was caught cheating, as with forged signatures: a
 // failure, with at least an hour until the next attempt. If it is connected, that

@@ -77,12 +77,21 @@ func TestTrackerLifeOfARelay(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		assert.Equal(t, health.Healthy, tr.Status(u).State)
 
-		tr.RateLimited(u)
+		tr.RateLimited(u, time.Time{})
 		assert.Equal(t, health.RateLimited, tr.Status(u).State)
 		assert.Equal(t, after(306*time.Second+65*time.Second), tr.Status(u).RateLimitedUntil)
 		time.Sleep(65 * time.Second)
 		assert.Equal(t, health.Healthy, tr.Status(u).State)
 		assert.True(t, tr.Status(u).RateLimitedUntil.IsZero())
+
+		// Longer where the relay complains again and again, but never for days.
+		tr.RateLimited(u, time.Now().Add(130*time.Second))
+		assert.Equal(t, 130*time.Second, time.Until(tr.Status(u).RateLimitedUntil))
+		tr.RateLimited(u, time.Now().Add(100*time.Hour))
+		assert.Equal(t, time.Hour, time.Until(tr.Status(u).RateLimitedUntil))
+		tr.RateLimited(u, time.Now().Add(time.Second))
+		assert.Equal(t, 65*time.Second, time.Until(tr.Status(u).RateLimitedUntil))
+		time.Sleep(65 * time.Second)
 
 		tr.Lost(u, errors.New("EOF"))
 		assert.Equal(t, health.Disconnected, tr.Status(u).State)
@@ -297,7 +306,7 @@ func TestForgetInUse(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
 		tr.Attempt(u)
 		tr.Connected(u)
-		tr.RateLimited(u)
+		tr.RateLimited(u, time.Time{})
 		tr.Forget(u)
 		tr.Lost(u, nil)
 		s := tr.Status(u)
@@ -386,7 +395,7 @@ func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
 	tr.Attempt(b)
 	tr.Attempt(c)
 	assert.False(t, tr.KnownGood(a), "a proven relay goes before one in use")
-	tr.RateLimited(b) // b is now the one heard of last
+	tr.RateLimited(b, time.Time{}) // b is now the one heard of last
 	tr.Attempt(d)
 	assert.Equal(t, 2, tr.Len())
 	assert.EqualValues(t, 2, tr.Dropped())
@@ -422,7 +431,7 @@ func TestTrackerConcurrentUse(t *testing.T) {
 				case 4:
 					tr.Lost(u, errRefused)
 				case 5:
-					tr.RateLimited(u)
+					tr.RateLimited(u, time.Time{})
 				case 6:
 					tr.Hostile(u)
 				case 7:

@@ -73,7 +73,7 @@ func (w *trackerWorld) step() {
 	case n < 21:
 		tr.Stopped(u)
 	case n < 22:
-		tr.RateLimited(u)
+		tr.RateLimited(u, time.Now().Add(time.Duration(w.rng.IntN(80))*time.Minute))
 	case n < 23:
 		tr.Hostile(u)
 	case n < 24:

@@ -21,7 +21,7 @@ func TestTrapT6_NeverEOSE(t *testing.T) {
 		defer r.stop()
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
-		after(2 * time.Minute)
+		after(3 * time.Minute)
 		require.True(t, r.has(issue), "what came is kept")
 		s := r.relay("wss://a.example")
 		require.Equal(t, "live with gaps", s.Phase)

@@ -93,7 +93,8 @@ type Config struct {
 	// whole history of a relay. Default to 23 h and 25 h.
 	DailyMin, DailyMax time.Duration
 	// IdleTimeout ends a request to which nothing more comes, TotalTimeout one that
-	// does not end. Default to 30 s and 5 min.
+	// does not end. Default to 30 s and 5 min. For the first event there is more time,
+	// [Tuning.FirstAnswer].
 	IdleTimeout, TotalTimeout time.Duration
 	// BatchTimeout ends a batch of requests, keeping what it fetched; what is left
 	// is asked for again. Defaults to 30 min.

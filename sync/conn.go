@@ -377,6 +377,7 @@ func (c *conn) perform(actions []session.Action) {
 				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, Since: c.signs.behind(false),
 			}})
 		case session.RateLimited:
+			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
 			c.m.post(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.mayLog(c.url, classRateLimit)})
 		case session.Learned:
 			c.learn(a)

@@ -126,7 +126,7 @@ func TestLogLevels(t *testing.T) {
 		{"peer lacks events", "peer lacks events that we have", slog.LevelWarn, []string{"relay", "repo", "count"}, 1,
 			play(relaytest.Behavior{}, 20*time.Hour)},
 		{"fetching failed", "fetching history failed", slog.LevelWarn, []string{"relay", "items", "error"}, 0,
-			play(relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegNotice}, time.Minute)},
+			play(relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
 		{"rate limit", "relay limits us", slog.LevelWarn, []string{"relay", "reason"}, 1,
 			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
 		{"learned", "relay taught a limit", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,

@@ -399,7 +399,7 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		l.onBatchDone(ctx, msg)
 	case rateLimited:
 		if l.conns[msg.conn.url] == msg.conn {
-			l.m.health.RateLimited(msg.conn.url)
+			l.m.health.RateLimited(msg.conn.url, msg.until)
 			l.m.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
 			if msg.log {
 				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, clean(msg.reason))

@@ -336,8 +336,8 @@ func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limi
 		Auth:        m.cfg.Signer != nil,
 		OpenTimeout: t.OpenTimeout,
 		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
-		IdleTimeout: m.cfg.IdleTimeout, TotalTimeout: m.cfg.TotalTimeout,
-		Cooldown: m.cfg.Health.RateLimit, GapAge: t.GapAge, MaxStrikes: t.Strikes,
+		FirstAnswer: t.FirstAnswer, IdleTimeout: m.cfg.IdleTimeout, TotalTimeout: m.cfg.TotalTimeout,
+		Cooldown: m.cfg.Health.RateLimit, Cooled: stats.lastCooled(), GapAge: t.GapAge, MaxStrikes: t.Strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
 	if terms.MaxValues > 0 {

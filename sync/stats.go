@@ -38,6 +38,7 @@ type relayStats struct {
 	facts       learned.Facts
 	aside       map[session.Value]time.Time // until when
 	cuts        cuts
+	cooling     session.Cooling // the last time that it was left alone
 	method      session.Method
 	software    string
 	lastErr     string

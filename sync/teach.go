@@ -51,6 +51,19 @@ func (s *relayStats) learned(now time.Time) (facts learned.Facts, aside []sessio
 	return s.facts, aside
 }
 
+// cooled remembers for the next connection how long the relay had to be left alone.
+func (s *relayStats) cooled(c session.Cooling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cooling = c
+}
+
+func (s *relayStats) lastCooled() session.Cooling {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cooling
+}
+
 // cuts are the connections that a relay ended rather than answer a large request.
 type cuts struct {
 	size   int // the smallest of these requests
@@ -122,6 +135,7 @@ func termsOf(l plan.Limits, facts learned.Facts, now time.Time) session.Terms {
 		NeedsKinds:    facts.Value(learned.NeedsKinds, now) > 0,
 		MaxValues:     facts.Value(learned.MaxValues, now),
 		NegentropyMax: facts.Value(learned.NegentropyMax, now),
+		Pace:          time.Duration(facts.Value(learned.Pace, now)) * time.Millisecond,
 		MaxFilters:    l.MaxFilters, MaxMessage: l.MaxMessage, MaxSubscriptions: l.MaxSubscriptions,
 	}
 }

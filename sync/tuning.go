@@ -25,6 +25,11 @@ type Tuning struct {
 	// answer, by which an answer that does not say what it is for can be told to
 	// belong to one. Defaults to 2 s.
 	OpenTimeout time.Duration
+	// FirstAnswer is how long the first event of a page of history, or its end, may take:
+	// large relays under load take more than half a minute. What comes after that has
+	// [Config.IdleTimeout]. With a short one such relays are asked the same again and
+	// again. Defaults to 2 min, or IdleTimeout if that is more.
+	FirstAnswer time.Duration
 
 	// NegentropyFrame bounds a message of a reconciliation (NIP-77) that we send, in
 	// bytes; hex makes it twice as long on the wire, which is at most half of what the
@@ -95,6 +100,7 @@ func (t Tuning) withDefaults() Tuning {
 	def(&t.MaxPage, 50_000)
 	def(&t.IDsPerRequest, 250)
 	def(&t.OpenTimeout, 2*time.Second)
+	def(&t.FirstAnswer, 2*time.Minute)
 	def(&t.NegentropyFrame, 30_000)
 	def(&t.NegentropyRounds, 64)
 	def(&t.NegentropyIDs, 200_000)
@@ -121,7 +127,7 @@ func (t Tuning) validate(bad func(field string, value any, want string)) {
 		name  string
 		value time.Duration
 	}{
-		{"OpenTimeout", t.OpenTimeout}, {"NegentropyFirst", t.NegentropyFirst},
+		{"OpenTimeout", t.OpenTimeout}, {"FirstAnswer", t.FirstAnswer}, {"NegentropyFirst", t.NegentropyFirst},
 		{"WholeFor", t.WholeFor}, {"GapAge", t.GapAge},
 	} {
 		if d.value < 0 {

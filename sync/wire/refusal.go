@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,14 @@ const (
 	RefusalTooManyValues
 	// RefusalNeedsKinds: a filter that names kinds, or authors, may be taken.
 	RefusalNeedsKinds
+	// RefusalLimitZero: a filter without "limit": 0 may be taken.
+	RefusalLimitZero
+	// RefusalTooManyBytes: the requests that are open are too long together. Each of
+	// them counts until it is closed.
+	RefusalTooManyBytes
+	// RefusalOverflow: the relay lost live events before it could send them, and ends
+	// its live subscriptions. Nothing is wrong with these.
+	RefusalOverflow
 )
 
 // String returns the name of the refusal in lower case.
@@ -68,6 +77,12 @@ func (r Refusal) String() string {
 		return "too many values"
 	case RefusalNeedsKinds:
 		return "needs kinds"
+	case RefusalLimitZero:
+		return "limit 0"
+	case RefusalTooManyBytes:
+		return "too many bytes"
+	case RefusalOverflow:
+		return "overflow"
 	}
 	return fmt.Sprintf("refusal(%d)", uint8(r))
 }
@@ -86,7 +101,7 @@ func ClassifyNegErr(text string, max int) Refusal {
 	s := normal(text)
 	prefix, _ := cut(s)
 	switch {
-	case prefix == "closed" || hasAny(s, "unknown subscription handle"):
+	case prefix == "closed" || hasAny(s, "unknown subscription handle", "subscription not found"):
 		return RefusalSessionLost
 	case max > 0 && (prefix == "blocked" || hasAny(s, "too big", "too_big", "too many", "results")):
 		return RefusalTooLarge
@@ -94,6 +109,25 @@ func ClassifyNegErr(text string, max int) Refusal {
 		return RefusalNoNegentropy
 	}
 	return classify(s)
+}
+
+// SaidMost returns the number that a refusal names as the most that the relay takes: of
+// filters, of bytes. 0 if it names none. A number that is about what we asked for is none.
+func SaidMost(text string) int {
+	s := said(normal(text))
+	for _, before := range []string{"max filter count ", "max size "} {
+		_, after, ok := strings.Cut(s, before)
+		if !ok {
+			continue
+		}
+		if end := strings.IndexFunc(after, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+			after = after[:end]
+		}
+		if n, err := strconv.ParseInt(after, 10, 32); err == nil && n > 0 {
+			return int(n)
+		}
+	}
+	return 0
 }
 
 // RefusesNegentropy says whether a NOTICE that comes while a NEG-OPEN waits for
@@ -121,7 +155,7 @@ func classify(s string) Refusal {
 			return classify(rest)
 		}
 	case "rate-limited", "rate limited", "ratelimited", "rate-limit", "rate limit":
-		return RefusalRateLimited
+		return limited(said(rest))
 	case "auth-required":
 		return RefusalAuthRequired
 	case "restricted":
@@ -141,7 +175,7 @@ func classify(s string) Refusal {
 			return RefusalNoNegentropy
 		}
 		return RefusalBadRequest
-	case "bad req", "bad request", "invalid", "unsupported", "protocol-error":
+	case "bad req", "bad request", "invalid", "unsupported", "protocol-error", "filter validation failed":
 		return badRequest(rest)
 	case "closed":
 		return RefusalSessionLost
@@ -168,7 +202,48 @@ func badRequest(rest string) Refusal {
 	case "too many tag values", "too many kinds", "too many ids", "too many authors":
 		return RefusalTooManyValues
 	}
+	switch first, _ := cut(rest); first {
+	case "filter validation failed":
+		return badRequest(strings.TrimSpace(strings.TrimPrefix(rest[len(first):], ":")))
+	case "invalid number of filters":
+		return RefusalTooManyFilters
+	case "too many kinds in filter":
+		return RefusalTooManyValues
+	}
+	if wantsLimit(said(rest)) {
+		return RefusalLimitZero
+	}
 	return RefusalBadRequest
+}
+
+// limited reads what follows "rate-limited:". Relays built with rust-nostr write that
+// before every limit of theirs, and most of these do not pass with time.
+func limited(rest string) Refusal {
+	switch {
+	case hasAny(rest, "too many negentropy items"):
+		return RefusalTooLarge
+	case hasAny(rest, "exceeds max filter count"):
+		return RefusalTooManyFilters
+	case hasAny(rest, "subscriptions exceed max size"):
+		return RefusalTooManyBytes
+	case hasAny(rest, "too many reqs", "too many negentropy subscriptions", "too many concurrent"):
+		return RefusalTooManySubs
+	}
+	return RefusalRateLimited
+}
+
+// wantsLimit reports whether a text says that a limit of 0 is none.
+func wantsLimit(s string) bool {
+	return hasAny(s, "limit") && hasAny(s, "must be a positive", "must be positive", "must be greater than 0",
+		"must be greater than zero", "must be at least 1", "must be > 0", "must not be 0", "must not be zero")
+}
+
+// said returns a text up to where it begins to repeat what we asked.
+func said(s string) string {
+	if i := strings.IndexAny(s, "\"{["); i >= 0 {
+		return s[:i]
+	}
+	return s
 }
 
 // words reads free text.
@@ -177,21 +252,33 @@ func words(s string) Refusal {
 	case hasAny(s, "too many concurrent", "too many subscription", "too many open",
 		"maximum concurrent", "subscription limit"):
 		return RefusalTooManySubs
-	case hasAny(s, "rate limit", "rate-limit", "ratelimit", "too many requests", "slow down", "noting too much"):
+	case hasAny(s, "rate limit", "rate-limit", "ratelimit", "too many requests", "slow down", "noting too much",
+		"throttl"):
 		return RefusalRateLimited
 	case hasAny(s, "auth-required", "authentication required", "requires authentication", "must be authenticated"):
 		return RefusalAuthRequired
 	case hasAny(s, "too many query results", "query is too big", "results_too_big", "results too big"):
 		return RefusalTooLarge
-	case hasAny(s, "too many filters"):
+	case hasAny(s, "too many filters", "invalid number of filters", "max filter count"):
 		return RefusalTooManyFilters
+	case hasAny(s, "live event buffer overflow"):
+		return RefusalOverflow
 	case hasAny(s, "too many tag", "too many kinds", "too many ids", "too many authors",
 		"too many things to filter for"):
 		return RefusalTooManyValues
 	case hasAny(s, "an author must be specified", "empty filter", "kinds must be specified", "must specify kinds"):
 		return RefusalNeedsKinds
-	case hasAny(s, "search is not supported"):
+	case wantsLimit(said(s)):
+		return RefusalLimitZero
+	case hasAny(said(s), "not a member", "membership", "private relay", "request rejected"):
+		return RefusalRestricted
+	case hasAny(s, "search is not supported", "filter item too large", "unsupported filter", "invalid filters",
+		"filter validation failed", "invalid client message", "invalid negentropy message",
+		"filter must have exactly one", "kind not allowed"):
 		return RefusalBadRequest
+	// Of a filter without kinds they can't know that it is not after those.
+	case hasAny(s, "cannot request another user's gift wrap"):
+		return RefusalNeedsKinds
 	case hasAny(s, "negentropy", "neg-") && hasAny(s, "disabled", "unsupported", "not supported",
 		"not enabled", "invalid", "unknown", "unrecognized"):
 		return RefusalNoNegentropy

@@ -51,6 +51,9 @@ func TestClassifyNotice(t *testing.T) {
 		{"ERROR: rate limited: 5 REQs a second", wire.RefusalRateLimited, false},
 		{"auth-required: all requests must be authenticated", wire.RefusalAuthRequired, false},
 		{"restricted: not for you", wire.RefusalRestricted, false},
+		{"invalid client message", wire.RefusalBadRequest, true},
+		{"your requests are throttled", wire.RefusalRateLimited, false},
+		{"ERROR: bad req: filter validation failed: invalid number of filters: 8", wire.RefusalTooManyFilters, true},
 		{"", wire.RefusalOther, false},
 		{"welcome to my relay", wire.RefusalOther, false},
 		{":", wire.RefusalOther, false},
@@ -92,6 +95,35 @@ func TestClassifyClosed(t *testing.T) {
 		{"duplicate: already have this subscription", wire.RefusalOther},
 		{"pow: difficulty 26 is less than 30", wire.RefusalOther},
 		{"mute: no one was listening", wire.RefusalOther},
+		// rust-nostr writes one prefix before all of its limits.
+		{"rate-limited: too many queries", wire.RefusalRateLimited},
+		{"rate-limited: too many REQs", wire.RefusalTooManySubs},
+		{"rate-limited: too many concurrent REQs", wire.RefusalTooManySubs},
+		{"rate-limited: too many requests", wire.RefusalRateLimited},
+		{"rate-limited: REQ exceeds max filter count 20", wire.RefusalTooManyFilters},
+		{"rate-limited: active subscriptions exceed max size 1048576 bytes", wire.RefusalTooManyBytes},
+		{"error: live event buffer overflow; resubscribe to recover stored events", wire.RefusalOverflow},
+		{"error: you cannot request another user's gift wrap", wire.RefusalNeedsKinds},
+		{"auth-required: you must auth", wire.RefusalAuthRequired},
+		// strfry with filter validation
+		{"bad req: invalid number of filters: 8", wire.RefusalTooManyFilters},
+		{"ERROR: filter validation failed: invalid number of filters: 8", wire.RefusalTooManyFilters},
+		{"bad req: too many kinds in filter: 24", wire.RefusalTooManyValues},
+		{"bad req: kind not allowed: 30618", wire.RefusalBadRequest},
+		{"bad req: filter must have exactly one author, p tag, or e tag", wire.RefusalBadRequest},
+		{"ERROR: bad req: error parsing #a: filter item too large", wire.RefusalBadRequest},
+		{"error: filter item too large", wire.RefusalBadRequest},
+		{"unsupported: invalid filters", wire.RefusalBadRequest},
+		{"blocked: unsupported filter", wire.RefusalBadRequest},
+		{"invalid: Filter 'limit' must be a positive integer, got 0", wire.RefusalLimitZero},
+		{"error: limit must be greater than 0", wire.RefusalLimitZero},
+		{"bad req: limit 700 must be below 500", wire.RefusalBadRequest},
+		{"restricted: you are not a member of this relay", wire.RefusalRestricted},
+		{"error: membership required", wire.RefusalRestricted},
+		{"blocked: this is a private relay", wire.RefusalRestricted},
+		{"blocked: Request rejected", wire.RefusalRestricted},
+		{"request rejected", wire.RefusalRestricted},
+		{"blocked: too many subscriptions", wire.RefusalTooManySubs},
 		{"", wire.RefusalOther},
 	}
 	for _, tt := range tests {
@@ -124,6 +156,11 @@ func TestClassifyNegErr(t *testing.T) {
 		{"error: negentropy disabled", 0, wire.RefusalNoNegentropy},
 		{"unsupported: no NIP-77 here", 0, wire.RefusalNoNegentropy},
 		{"blocked: an author must be specified to get their kind:1 notes", 0, wire.RefusalNeedsKinds},
+		{"error: subscription not found", 0, wire.RefusalSessionLost},
+		{"error: invalid negentropy message", 0, wire.RefusalBadRequest},
+		{"rate-limited: too many queries", 0, wire.RefusalRateLimited},
+		{"rate-limited: too many negentropy subscriptions", 0, wire.RefusalTooManySubs},
+		{"rate-limited: too many negentropy items", 0, wire.RefusalTooLarge},
 		{"error: something", 0, wire.RefusalOther},
 		{"", 0, wire.RefusalOther},
 		{"", 7, wire.RefusalOther},
@@ -147,11 +184,37 @@ func TestTrapH4_MentionIsNoRefusal(t *testing.T) {
 func TestTrapG12_EchoedValuesAreNotRead(t *testing.T) {
 	for _, text := range []string{
 		`bad req: invalid value in #a: 30617:ab:rate-limit`, `invalid: "too many concurrent REQs"`, `ERROR: bad req: "auth-required"`,
+		`bad req: invalid value "limit must be positive"`,
 	} {
 		assert.Equal(t, wire.RefusalBadRequest, wire.ClassifyClosed(text), text)
 		assert.Equal(t, wire.RefusalBadRequest, wire.ClassifyNotice(text), text)
 	}
+	for _, text := range []string{
+		`rate-limited: ["too many reqs"]`, `rate-limited: filter {"#a":["subscriptions exceed max size 1"]}`,
+	} {
+		assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(text), text)
+	}
 	assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(`rate-limited: filter {"#a":["auth-required: negentropy disabled"]}`))
+}
+
+// The number is believed only where it is what the relay takes, and not what we asked.
+func TestSaidMost(t *testing.T) {
+	for text, want := range map[string]int{
+		"rate-limited: REQ exceeds max filter count 20":                    20,
+		"rate-limited: active subscriptions exceed max size 1048576 bytes": 1 << 20,
+		"RATE-LIMITED: MAX FILTER COUNT 3":                                 3,
+		"error: max size 12bytes":                                          12,
+		"bad req: invalid number of filters: 8":                            0,
+		"rate-limited: max filter count 0":                                 0,
+		"rate-limited: max filter count -4":                                0,
+		"rate-limited: max filter count many":                              0,
+		"rate-limited: max filter count 99999999999999999999":              0,
+		`rate-limited: {"#d":["max size 7"]}`:                              0,
+		"max filter count ":                                                0,
+		"":                                                                 0,
+	} {
+		assert.Equal(t, want, wire.SaidMost(text), text)
+	}
 }
 
 func TestClassifyBounded(t *testing.T) {
@@ -162,10 +225,10 @@ func TestClassifyBounded(t *testing.T) {
 
 func TestRefusalString(t *testing.T) {
 	seen := map[string]bool{}
-	for r := range wire.RefusalNeedsKinds + 1 {
+	for r := range wire.RefusalOverflow + 1 {
 		assert.NotContains(t, r.String(), "(")
 		seen[r.String()] = true
 	}
-	assert.Len(t, seen, int(wire.RefusalNeedsKinds)+1)
+	assert.Len(t, seen, int(wire.RefusalOverflow)+1)
 	assert.Equal(t, "refusal(99)", wire.Refusal(99).String())
 }

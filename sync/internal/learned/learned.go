@@ -30,13 +30,16 @@ const (
 	PageSize
 	// NegentropyMax: events in the largest set that it reconciles.
 	NegentropyMax
+	// Pace: milliseconds between two requests for history, since it complained of too
+	// many.
+	Pace
 
 	kinds // how many there are
 )
 
 var names = [kinds]string{
 	"no_negentropy", "needs_kinds", "max_values", "max_filters",
-	"max_subscriptions", "max_message", "page_size", "negentropy_max",
+	"max_subscriptions", "max_message", "page_size", "negentropy_max", "pace",
 }
 
 // String returns the name of the kind, as in JSON.

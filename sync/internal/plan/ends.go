@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // onDone takes in the end of a batch.
@@ -177,13 +178,17 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	if r == nil {
 		return
 	}
-	fs := r.live.remove(in.Live)
-	if fs == nil {
+	s := r.live.remove(in.Live)
+	if s == nil {
 		return
 	}
-	r.live.lost, r.live.putOff = append(r.live.lost, fs...), 0
+	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
 	r.closedFor(in)
-	if !now.Before(r.live.retryAt) { // else it belongs to the refusal before
+	// What the relay could not keep up with for once is followed again at once, unless it
+	// was so a moment ago. A refusal that came while another one is waited for belongs to
+	// that.
+	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= p.cfg.RetryBase
+	if !atOnce && !now.Before(r.live.retryAt) {
 		if now.Sub(r.live.retryAt) > p.cfg.RetryMax {
 			r.live.refused = 0
 		}

@@ -20,6 +20,7 @@ type liveSub struct {
 	filters []nostr.Filter // shared with whoever keeps it open
 	size    int            // bytes of its request
 	level   int            // how often what it has was opened anew together with more
+	since   time.Time      // when it was opened
 }
 
 // liveState is what is followed on a connection.
@@ -52,15 +53,15 @@ func (l *liveState) reset() {
 	}
 }
 
-// remove forgets a subscription and returns its filters; nil if there is none.
-func (l *liveState) remove(id LiveID) []nostr.Filter {
+// remove forgets a subscription and returns it; nil if there is none.
+func (l *liveState) remove(id LiveID) *liveSub {
 	s := l.subs[id]
 	if s == nil {
 		return nil
 	}
 	delete(l.subs, id)
 	l.filters -= len(s.filters)
-	return s.filters
+	return s
 }
 
 // Limits are what a connection may be asked for.
@@ -198,7 +199,7 @@ func (p *Plan) apply(r *relay, c change, now time.Time) {
 	}
 	var closed []nostr.Filter
 	for _, id := range c.old {
-		closed = append(closed, r.live.remove(id)...)
+		closed = append(closed, r.live.remove(id).filters...)
 		p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: id})
 	}
 	if !overlaps {
@@ -535,7 +536,7 @@ func (l Limits) fit(f nostr.Filter) []nostr.Filter {
 func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
 	for _, fs := range reqs {
 		p.lastLive++
-		s := &liveSub{filters: fs, size: requestOverhead, level: level}
+		s := &liveSub{filters: fs, size: requestOverhead, level: level, since: p.now}
 		for _, f := range fs {
 			s.size += filters.Size(f) + 1
 		}

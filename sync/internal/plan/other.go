@@ -83,7 +83,7 @@ func (r *relay) closedFor(in LiveClosed) {
 		if r.liveMost == 0 || stood < r.liveMost {
 			r.liveMost = stood
 		}
-	case wire.RefusalRateLimited, wire.RefusalAuthRequired:
+	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
 		if in.Live == r.live.kinds {
 			r.noKinds = true

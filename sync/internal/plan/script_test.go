@@ -27,7 +27,7 @@ import (
 //	<time> failed <relay> <retry after> [good]
 //	<time> lost <relay> <alive ago> <retry after> [b<n>=<cursor>,...]...
 //	<time> done <relay> b<n> complete|gaps|failed|refused|reconciled [<cursor>,...]
-//	<time> liveclosed <relay> l<n> [many|bad|restricted]
+//	<time> liveclosed <relay> l<n> [many|bad|restricted|overflow|bytes]
 //	<time> limits <relay> [subs=n] [filters=n] [message=n]
 //	<time> named <relay> <from>-<to>
 //	<time> unserved <relay> <from>-<to>
@@ -226,6 +226,7 @@ func (s *player) relayInput(now time.Time, verb string, u filters.RelayURL, epoc
 		if len(args) > 1 {
 			in.Why = map[string]wire.Refusal{
 				"many": wire.RefusalTooManySubs, "bad": wire.RefusalBadRequest, "restricted": wire.RefusalRestricted,
+				"overflow": wire.RefusalOverflow, "bytes": wire.RefusalTooManyBytes,
 			}[args[1]]
 		}
 		return in, nil

@@ -58,6 +58,7 @@ type (
 	// RateLimited reports that nothing new is asked for until then.
 	RateLimited struct {
 		Until  time.Time
+		For    time.Duration
 		Reason string
 	}
 	// Learned reports what is to be believed of the relay from now on.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -20,6 +21,8 @@ type Terms struct {
 	MaxMessage       int  // bytes of one request
 	MaxSubscriptions int  // open at once, 0 if unknown
 	NegentropyMax    int  // events reconciled at once, 0 if unknown
+
+	Pace time.Duration // between two historic requests, 0: as their turns come
 }
 
 // Value is one value of a filter: of a tag, or of the lists "ids" and "authors".
@@ -42,6 +45,7 @@ func (s *Session) SetTerms(t Terms, aside []Value) {
 	}
 	s.terms = t
 	s.negentropy = !t.NoNegentropy
+	s.pace.believe(t.Pace)
 	clear(s.aside)
 	for _, v := range aside[:min(len(aside), maxAside)] {
 		s.aside[v] = struct{}{}

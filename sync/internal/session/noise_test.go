@@ -390,5 +390,5 @@ func TestNoise(t *testing.T) {
 	}
 	t.Log(ended, news)
 	require.Subset(t, slices.Collect(maps.Keys(ended)), []plan.Result{plan.Complete, plan.Failed, plan.Refused})
-	require.Len(t, news, 7, "everything that there is to be learned")
+	require.Len(t, news, 8, "everything that there is to be learned")
 }

@@ -15,15 +15,18 @@ import (
 func (s *Session) open(now time.Time) {
 	s.openingOver(now)
 	s.closeReplaced()
-	if now.Before(s.coolUntil) {
+	if s.pace.cooling(now) {
 		return
 	}
-	s.coolUntil = time.Time{}
+	s.pace.pass(now)
 	for s.opening == nil && !s.authenticating() {
 		affordable := s.affordable()
 		i := slices.IndexFunc(s.waiting, func(x *sub) bool {
 			if s.trial != nil && x.kind != subProbe {
 				return false // first it has to be known what the relay takes
+			}
+			if x.kind != subLive && !s.pace.next.IsZero() {
+				return false
 			}
 			return s.hasRoom(x) && affordable(x)
 		})
@@ -85,20 +88,29 @@ func (s *Session) send(now time.Time, x *sub) {
 	case subProbe:
 		prefix = "p"
 		s.historic++
-		x.idleBy, x.totalBy = now.Add(s.cfg.IdleTimeout), now.Add(s.cfg.TotalTimeout)
+		x.idleBy, x.totalBy = s.answerBy(now), now.Add(s.cfg.TotalTimeout)
 	case subNeg:
 		prefix = "n"
 		r.Type, r.Payload = wire.TypeNegOpen, x.q.first
 		x.idleBy, x.totalBy = now.Add(s.cfg.FirstNeg), now.Add(s.cfg.NegTimeout)
 	default:
 		s.historic++
-		x.idleBy, x.totalBy = now.Add(s.cfg.IdleTimeout), now.Add(s.cfg.TotalTimeout)
+		x.idleBy, x.totalBy = s.answerBy(now), now.Add(s.cfg.TotalTimeout)
+	}
+	if x.kind != subLive {
+		s.pace.asked(now)
 	}
 	x.number = s.number()
 	x.id = prefix + strconv.FormatUint(x.number, 10)
 	r.Sub = x.id
 	s.subs[x.id] = x
 	s.do(Send{r})
+}
+
+// answerBy is when an answer must have begun. Large relays under load take longer for that
+// than for what follows.
+func (s *Session) answerBy(now time.Time) time.Time {
+	return now.Add(max(s.cfg.FirstAnswer, s.cfg.IdleTimeout))
 }
 
 // answered lets the next request be opened.
@@ -146,16 +158,6 @@ func (s *Session) drop(x *sub, tell bool) {
 		typ = wire.TypeNegClose
 	}
 	s.do(Send{wire.Request{Type: typ, Sub: x.id}})
-}
-
-// cool stops new requests for a while. What was refused is asked for again then.
-func (s *Session) cool(now time.Time, reason string) {
-	until := now.Add(s.cfg.Cooldown)
-	news := until.Sub(s.coolUntil) > s.cfg.Cooldown/6 // a storm of notices is told once
-	s.coolUntil = until
-	if news {
-		s.do(RateLimited{Until: until, Reason: reason})
-	}
 }
 
 // again has a request repeated that was refused for now. What it had brought by

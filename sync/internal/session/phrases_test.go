@@ -139,7 +139,7 @@ func (p phrase) effect(actions []Action) string {
 			out = append(out, fmt.Sprintf("remember %s=%d", a.Kind, a.Value))
 			if a.Kind == learned.NoNegentropy {
 				then = "use pages"
-			} else if a.Kind != learned.MaxSubscriptions {
+			} else if a.Kind != learned.MaxSubscriptions && a.Kind != learned.Pace {
 				then = "ask again accordingly"
 			}
 		case RateLimited:

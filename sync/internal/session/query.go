@@ -43,6 +43,7 @@ type query struct {
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
+	limited  int               // NEG-OPENs in a row that were refused as one of too many
 	todo     []filters.EventID // ids to be asked for
 	chunks   int               // id requests that have not ended
 	barren   int               // that brought nothing, in a row
@@ -353,6 +354,9 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 		s.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
+		if x.kind != subNeg { // an answer has begun
+			x.idleBy = now.Add(s.cfg.IdleTimeout)
+		}
 		s.answered(x)
 		s.do(Notice{Text: m.Text})
 	default:

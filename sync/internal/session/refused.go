@@ -20,8 +20,8 @@ func (s *Session) refused(now time.Time, x *sub, why wire.Refusal, text string, 
 		s.probeRefused(now, x, why, text, tell)
 		return
 	}
-	if slices.ContainsFunc(s.closing, func(c closing) bool { return c.sub == x }) {
-		s.drop(x, tell) // nobody wants it any more
+	if s.unwanted(x) {
+		s.drop(x, tell)
 		return
 	}
 	// What a live subscription should have brought since has to be caught up with:
@@ -32,16 +32,28 @@ func (s *Session) refused(now time.Time, x *sub, why wire.Refusal, text string, 
 	}
 }
 
+// unwanted reports whether a live subscription is only open since what replaces it does
+// not stand yet.
+func (s *Session) unwanted(x *sub) bool {
+	return slices.ContainsFunc(s.closing, func(c closing) bool { return c.sub == x })
+}
+
+// maxLimited is how often in a row a request is repeated that the relay calls too many. It
+// is the first to be sent after a time without any: whatever the relay says, it is not the
+// rate. What waits behind it must not wait for ever.
+const maxLimited = 3
+
 // cured does what can be done for a request to be answered yet; false if nothing
 // can. With missed it is not repeated here.
 func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, tell, missed bool) bool {
 	switch why {
 	case wire.RefusalRateLimited:
 		s.cool(now, text)
-		if !missed {
-			s.again(x, tell)
+		if missed || s.limitedAgain(x) {
+			return false
 		}
-		return !missed
+		s.again(x, tell)
+		return true
 	case wire.RefusalTooManySubs:
 		return s.tooMany(x, text, tell)
 	case wire.RefusalAuthRequired:
@@ -79,6 +91,17 @@ func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, te
 		s.relearned(x, tell)
 	}
 	return true
+}
+
+// limitedAgain counts the refusals of a request as one of too many, and reports whether it
+// is to be given up.
+func (s *Session) limitedAgain(x *sub) bool {
+	n := &x.limited
+	if x.kind == subNeg { // each time it is another
+		n = &x.q.limited
+	}
+	*n++
+	return *n >= maxLimited
 }
 
 // final gives a request up.
@@ -166,6 +189,8 @@ func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Ac
 	case x.kind == subNeg:
 		s.drop(x, false)
 		s.byPages(x.q)
+	case s.unwanted(x):
+		s.drop(x, false)
 	default:
 		s.answered(x)
 		smaller := s.learn(learned.MaxMessage, max(leastMessage, min(size, s.terms.MaxMessage)/2), reason)

@@ -130,6 +130,9 @@ func (p *player) configure(words []string) error {
 		case "auth":
 			p.cfg.Auth = n > 0
 			continue
+		case "pace":
+			p.cfg.Terms.Pace = time.Duration(n) * time.Millisecond
+			continue
 		}
 		field := map[string]*int{
 			"historic": &p.cfg.Historic, "limit": &p.cfg.PageLimit, "maxpage": &p.cfg.MaxPage,

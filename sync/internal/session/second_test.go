@@ -212,7 +212,7 @@ func TestSecondRateLimited(t *testing.T) {
 	w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
 	refused := 0
 	w.refuse = func(r wire.Request) bool {
-		if r.Filters[0].Since == nil || refused > 2 {
+		if r.Filters[0].Since == nil || refused > 1 {
 			return false
 		}
 		refused++
@@ -222,7 +222,7 @@ func TestSecondRateLimited(t *testing.T) {
 	d, b := w.fetchAll(plan.History, rootsFilter(4))
 	assert.Equal(t, plan.Complete, d.Result)
 	assert.Zero(t, w.missing(b))
-	assert.Equal(t, 3, refused)
+	assert.Equal(t, 2, refused)
 }
 
 // The pages for all the seconds of a batch are bounded.

@@ -30,9 +30,11 @@ type Config struct {
 	OpenTimeout  time.Duration // before the next request is opened without an answer
 	FirstNeg     time.Duration // for the first answer to NEG-OPEN
 	NegTimeout   time.Duration // for a reconciliation in all
+	FirstAnswer  time.Duration // for the first message of an answer, at least IdleTimeout
 	IdleTimeout  time.Duration // between two messages of an answer
 	TotalTimeout time.Duration // for an answer in all
-	Cooldown     time.Duration // without new requests after a rate limit
+	Cooldown     time.Duration // without new requests after a rate limit; it doubles up to an hour
+	Cooled       Cooling       // the last time without, of an earlier connection
 	GapAge       time.Duration // how long a live filter must have been open to have missed an event
 	MaxStrikes   int           // proofs of hostility within an hour
 
@@ -67,7 +69,7 @@ type Session struct {
 	negentropy bool
 	negDoubts  int // NEG-OPENs refused in words that may be about the filter
 	pageSize   int // largest page the relay ever gave
-	coolUntil  time.Time
+	pace       pacing
 	now        time.Time // of the last message
 	liveFrom   int64     // opening time of the oldest live subscription
 	strikes    []time.Time
@@ -86,6 +88,7 @@ func New(cfg Config) *Session {
 		lives:    make(map[plan.LiveID][]*sub),
 		aside:    make(map[Value]struct{}),
 	}
+	s.pace.last = cfg.Cooled
 	s.SetTerms(cfg.Terms, cfg.SetAside)
 	return s
 }
@@ -131,6 +134,7 @@ type sub struct {
 	refusal string // what the relay said when it refused it
 	passed  bool   // its filters were found to be taken
 	toAuth  bool   // it was refused for want of NIP-42
+	limited int    // times that it was refused as one of too many
 
 	openBy  time.Time // the next one may be opened
 	idleBy  time.Time

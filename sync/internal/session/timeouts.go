@@ -116,12 +116,15 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 	switch {
 	case s.opening != nil:
 		consider(s.opening.openBy)
-	case !s.coolUntil.IsZero():
-		consider(s.coolUntil)
+	case !s.pace.until.IsZero():
+		consider(s.pace.until)
 	case !s.authenticating() && s.trial == nil:
 		if at, waits := s.affordedAt(); waits {
 			consider(at)
 		}
+	}
+	if s.pace.until.IsZero() && !s.pace.next.IsZero() {
+		consider(s.pace.next)
 	}
 	return next, ok
 }

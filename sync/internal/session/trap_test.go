@@ -138,7 +138,7 @@ func TestTrapT6_EveryBatchEnds(t *testing.T) {
 	s, _ := paging(t)
 	wake, ok := s.NextWake()
 	require.True(t, ok)
-	assert.Equal(t, start.Add(30*time.Second), wake)
+	assert.Equal(t, start.Add(2*time.Minute), wake)
 	assert.Equal(t, plan.Failed, one[Done](t, s.Tick(wake)).Result)
 	s, r := paging(t)
 	assert.Len(t, only[Done](s.Receive(start, closed(r.Sub, ""))), 1)

@@ -259,6 +259,10 @@ func (s *Session) probeRefused(now time.Time, x *sub, why wire.Refusal, text str
 	switch why {
 	case wire.RefusalRateLimited:
 		s.cool(now, text)
+		if s.limitedAgain(x) {
+			s.probeFailed(x, text, tell)
+			return
+		}
 		s.again(x, tell)
 	case wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalAuthRequired:
 		s.probeFailed(x, text, tell)

@@ -302,7 +302,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	assert.Empty(t, s.subs)
 
 	s, probe = begin()
-	assert.Equal(t, "no answer in time", one[Done](t, s.Tick(start.Add(30*time.Second))).Report.Err)
+	assert.Equal(t, "no answer in time", one[Done](t, s.Tick(start.Add(2*time.Minute))).Report.Err)
 	assert.Nil(t, s.trial)
 	assert.Empty(t, s.Receive(late, closed(probe.Sub, "late")))
 

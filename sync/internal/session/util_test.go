@@ -25,7 +25,7 @@ func defaults() Config {
 		NegFrame: 30_000, NegRounds: 64, NegIDs: 1000,
 		Terms:       Terms{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20},
 		OpenTimeout: 2 * time.Second, FirstNeg: 10 * time.Second, NegTimeout: 2 * time.Minute,
-		IdleTimeout: 30 * time.Second, TotalTimeout: 5 * time.Minute,
+		FirstAnswer: 2 * time.Minute, IdleTimeout: 30 * time.Second, TotalTimeout: 5 * time.Minute,
 		Cooldown: 65 * time.Second, GapAge: time.Minute, MaxStrikes: 3,
 	}
 }

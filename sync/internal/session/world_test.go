@@ -407,6 +407,7 @@ func (w *world) forget() {
 	aside := slices.SortedFunc(maps.Keys(w.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
 	aside = slices.DeleteFunc(aside, func(Value) bool { return w.src.n(2) == 0 })
 	w.s.SetTerms(t, aside)
+	w.do("forget", w.s.flush(w.now)) // as whoever has it forget has something to tell it
 }
 
 // anySub names a subscription that never was or is over. What a relay says of one

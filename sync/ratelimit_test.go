@@ -1,0 +1,175 @@
+package sync_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// historic are the requests of a relay that ask for what it has stored.
+func historic(r *relaytest.Relay) (out []relaytest.Seen) {
+	for _, seen := range r.Requests(wire.TypeReq, wire.TypeNegOpen) {
+		if seen.Request.Type == wire.TypeNegOpen || !seen.Request.Filters[0].LimitZero {
+			out = append(out, seen)
+		}
+	}
+	return out
+}
+
+// A relay that complained once a minute was never asked again: each complaint moved the end
+// of the pause, though what it said was about what had been sent before.
+func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := crowded(t, relaytest.Behavior{RateLimit: 3, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 10)
+		defer c.stop()
+		after(10 * time.Second)
+		until := c.rig.relay("wss://a.example").RateLimitedUntil
+		require.Greater(t, time.Until(until), 50*time.Second)
+		c.relay.Update(func(b *relaytest.Behavior) { b.RateLimit = 0 })
+		for time.Until(until) > time.Second {
+			c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
+			after(10 * time.Second)
+			if time.Until(until) > time.Second {
+				require.Equal(t, until, c.rig.relay("wss://a.example").RateLimitedUntil)
+			}
+		}
+		after(2 * time.Minute)
+		require.Empty(t, c.lacks(c.issues))
+		require.Empty(t, c.violations())
+
+		// A complaint soon after that one makes a longer pause, which the status says.
+		began := time.Now()
+		c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
+		after(time.Second)
+		require.Equal(t, began.Add(130*time.Second), c.rig.relay("wss://a.example").RateLimitedUntil)
+		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
+		after(120 * time.Second)
+		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
+		// And the next one is longer still, on another connection as well.
+		after(10 * time.Second)
+		c.relay.Cut()
+		after(10 * time.Second)
+		began = time.Now()
+		c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
+		after(time.Second)
+		require.Equal(t, began.Add(260*time.Second), c.rig.relay("wss://a.example").RateLimitedUntil)
+	})
+}
+
+// After a relay refused a burst it got the next one 65 s later, and so on. Now history is
+// asked for at its pace; what is live does not wait.
+func TestHistoryIsPacedAfterARefusal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := relaytest.LocalRelay()
+		b.RateLimit, b.Negentropy, b.Info = 20, relaytest.NegNotice, wire.Info{} // 0.45.0 with a sixth of its quota
+		b.Cap = 5
+		c := crowded(t, b, relaysync.Config{}, 100)
+		defer c.stop()
+		after(3 * time.Hour)
+		require.Empty(t, c.lacks(c.issues))
+		require.Empty(t, c.violations())
+		status := c.rig.relay("wss://a.example")
+		require.Positive(t, status.Learned["pace"])
+		require.Equal(t, status.Wanted, status.Confirmed)
+
+		// Learned: also after a restart of the connection nothing comes faster.
+		asked := len(historic(c.relay))
+		c.relay.Cut()
+		after(time.Minute)
+		seen := historic(c.relay)[asked:]
+		require.Greater(t, len(seen), 3)
+		for i := range seen[1:] {
+			require.GreaterOrEqual(t, seen[i+1].At.Sub(seen[i].At), time.Second)
+		}
+
+		// Live requests do not wait.
+		more := make([]*nostr.Event, 0, 3)
+		for _, name := range []string{"x", "y", "z"} {
+			more = append(more, c.owner.Hosted(at(time.Minute), name, us, "a.example"))
+		}
+		c.save(more...)
+		after(10 * time.Second)
+		issue := c.owner.Issue(at(0), c.owner.Ref("z"), "live")
+		c.relay.Publish(issue)
+		after(time.Second)
+		require.True(t, c.has(issue))
+	})
+}
+
+// A relay that says of something that never passes that it was too much had everything else
+// wait behind it, for ever.
+func TestLimitThatNeverPasses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := relaytest.Behavior{Negentropy: relaytest.NegNotice}
+		b.ClosedReason = func(r wire.Request) string {
+			for _, f := range r.Filters {
+				if len(f.Tags["A"]) > 0 && !f.LimitZero {
+					return "rate-limited: we don't like capitals"
+				}
+			}
+			return ""
+		}
+		c := crowded(t, b, relaysync.Config{}, 20)
+		defer c.stop()
+		after(4 * time.Hour)
+		require.Empty(t, c.lacks(c.issues))
+	})
+}
+
+// A relay that could not keep up closes what is live. It was taken for a refusal: what was
+// followed was opened again half a minute later, and kinds never more.
+func TestLiveOverflow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := crowded(t, relaytest.LocalRelay(), relaysync.Config{}, 30)
+		defer c.stop()
+		after(10 * time.Minute)
+		before := c.relay.Subscriptions()
+		require.NotEmpty(t, before)
+		// It loses what it would have sent: it is stored, and not announced to anybody.
+		lost := c.owner.Issue(at(0), c.owner.Ref("repo7"), "lost")
+		c.relay.Update(func(b *relaytest.Behavior) { b.Latency = 10 * time.Second; b.MaxLive = 1 })
+		burst := []*nostr.Event{lost}
+		for _, name := range c.names[:5] {
+			burst = append(burst, c.owner.Issue(at(0), c.owner.Ref(name), "burst"))
+		}
+		c.relay.Publish(burst...)
+		c.relay.Update(func(b *relaytest.Behavior) { b.Latency, b.MaxLive = 0, 0 })
+		after(15 * time.Second) // of which the latency has ten
+		require.Empty(t, c.lacks(burst))
+		require.Empty(t, c.violations())
+		live := c.owner.Issue(at(0), c.owner.Ref("repo9"), "live")
+		c.relay.Publish(live)
+		after(time.Second)
+		require.True(t, c.has(live))
+		for _, now := range c.relay.Subscriptions() {
+			for _, old := range before {
+				require.NotEqual(t, old.ID, now.ID, "it was closed")
+			}
+		}
+		require.Equal(t, "live", c.rig.relay("wss://a.example").Following)
+	})
+}
+
+// The first page of a large relay under load takes more than half a minute.
+func TestSlowFirstAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := crowded(t, relaytest.Behavior{Latency: 100 * time.Second, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
+		defer c.stop()
+		after(25 * time.Minute)
+		require.Empty(t, c.lacks(c.issues))
+		require.Empty(t, c.rig.relay("wss://a.example").LastError)
+	})
+	// What comes after the first event has half a minute, as ever.
+	bubble(t, func(t *testing.T) {
+		c := crowded(t, relaytest.Behavior{Drip: 40 * time.Second, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
+		defer c.stop()
+		after(5 * time.Minute)
+		require.Contains(t, c.rig.relay("wss://a.example").LastError, "no answer in time")
+	})
+}
