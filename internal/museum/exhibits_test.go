@@ -89,7 +89,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"maintainers are not followed further", "nip34/authority.go",
-		"				a.members[m] = struct{}{}\n				queue = append(queue, m)", "				a.members[m] = struct{}{}", "./nip34", ".", nil, "",
+		"		a.members[f.all[who].key] = struct{}{}\n		queue = append(queue, who)", "		a.members[f.all[who].key] = struct{}{}", "./nip34", ".", nil, "",
 	},
 	{
 		"servers on one host are taken for each other", "nip34/identity.go",
@@ -263,6 +263,10 @@ var exhibits = []exhibit{
 	{
 		"each event that a relay kept back is a line in the log", "sync/see.go",
 		"if c.m.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+	},
+	{
+		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hold.go",
+		"return inner.Heard(identifier, view)", "return nil", "./adapter/khatru", "BeforeWhatIsHeld", nil, "",
 	},
 	{
 		"a second store does not have what came by sync", "adapter/khatru/imports.go",
