@@ -77,8 +77,8 @@ func (x *index) Family(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.family[identifier])
 }
 
-// relatives returns the announcements with an identifier that are here only since their authors
-// are listed: none before all that is stored is known, since who lists them may not be.
+// relatives returns the announcements with an identifier that are here since their authors were
+// listed: none before all that is stored is known, since who lists them may not be.
 func (x *index) relatives(identifier string) (out []*nip34.Announcement) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -466,9 +466,7 @@ const maxJournal = 100_000
 type snapshot struct {
 	tables   *indexTables // owned by scan, then by replaceAll
 	complete bool         // set by scan
-	// whose states there are, set by scan
-	states  map[filters.RepoRef]struct{}
-	journal []indexOp // guarded by index.write
+	journal  []indexOp    // guarded by index.write
 }
 
 // note remembers a change; one too many makes the snapshot useless.
@@ -483,7 +481,7 @@ func (s *snapshot) note(op indexOp) {
 // several scans only the one that was begun last is of use. A Store that can't tell
 // whether it gave all is believed as far as it goes: missed says what it said.
 func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot, missed, err error) {
-	s := &snapshot{tables: newIndexTables(), states: make(map[filters.RepoRef]struct{})}
+	s := &snapshot{tables: newIndexTables()}
 	defer func() {
 		if err != nil {
 			x.finish(s)
@@ -503,9 +501,6 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 		}
 		if op := x.storing(ev); op != nil {
 			op(s.tables, nil)
-		}
-		if author, err := filters.ParsePubKey(ev.PubKey); err == nil && ev.Kind == filters.KindState {
-			s.states[filters.RepoRef{Owner: author, Identifier: strings.Clone(ev.Tags.GetD())}] = struct{}{}
 		}
 		show(ev)
 	}
@@ -586,7 +581,7 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 		op(s.tables, nil)
 	}
 	// Nobody else changes the tables now, so mu is not needed to read them.
-	s.tables.settleRelatives(x.tables, s.states)
+	s.tables.relativesOf(x.tables)
 	c := x.tables.difference(s.tables)
 	x.mu.Lock()
 	x.tables, x.complete = s.tables, s.complete

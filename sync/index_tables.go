@@ -92,8 +92,9 @@ type indexRepo struct {
 	newest nip34.Version       // of its announcement, ours or not; zero: none is here
 	stored *nip34.Announcement // that one; nil: none is here
 	ann    *nip34.Announcement // nil: not ours
-	// relative: it is here only since its owner is listed. One by which a repository was taken
-	// from us is not: it keeps out the versions by which it was ours.
+	// relative: it came while its owner was listed, and is not ours. One that was there before we
+	// looked may be there for any reason, and is none. One by which a repository was taken from us
+	// is none either: it keeps out the versions by which it was ours.
 	relative bool
 	roots    map[filters.EventID]struct{}
 	alone    []*indexRepo // just itself: what most root events tag
@@ -185,6 +186,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	if !ours {
 		a = nil
 	}
+	listed := t.known.Has(r.ref.Identifier, r.ref.Owner)
 	replaced(t.family, r.ref.Identifier, r.stored, stored)
 	t.known.Remove(r.stored)
 	t.known.Add(stored)
@@ -198,7 +200,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	case stored == nil, ours, r.ann != nil: // the last: its owner took it from us
 		r.relative = false
 	case r.stored == nil:
-		r.relative = true
+		r.relative = listed
 	}
 	r.stored = stored
 	owner := unique.Make(r.ref.Owner)
@@ -340,32 +342,12 @@ func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 	c.setRoot(id, nil)
 }
 
-// settleRelatives decides of what a scan has found whether it is here only since its owner is
-// listed: as was known before, else if it may be. Who is not listed, and wrote a state or is alone
-// under their identifier, had a repository here.
-func (t *indexTables) settleRelatives(before *indexTables, states map[filters.RepoRef]struct{}) {
-	listed := make(map[string]map[filters.PubKey]struct{})
+// relativesOf has those for relatives that were before a scan, which can't tell why something
+// is stored.
+func (t *indexTables) relativesOf(before *indexTables) {
 	for ref, r := range t.repos {
-		if !r.relative {
-			continue
-		}
-		if was := before.repos[ref]; was != nil && was.stored != nil {
-			r.relative = was.relative
-			continue
-		}
-		of, known := listed[ref.Identifier]
-		if !known {
-			of = make(map[filters.PubKey]struct{})
-			for _, a := range t.family[ref.Identifier] {
-				for _, m := range a.Maintainers {
-					of[m] = struct{}{}
-				}
-			}
-			listed[ref.Identifier] = of
-		}
-		_, is := of[ref.Owner]
-		_, wrote := states[ref]
-		r.relative = is || !wrote && len(t.named[ref.Identifier]) > 0
+		was := before.repos[ref]
+		r.relative = was != nil && was.relative
 	}
 }
 
