@@ -53,9 +53,9 @@ func (s *Session) SetTerms(t Terms, aside []Value) {
 }
 
 // adapt turns a filter into those that together ask for the same in a form that
-// the relay takes. less means that values were left out that it never takes; if
-// none is left there is no filter.
-func (s *Session) adapt(f nostr.Filter, maxValues int) (fs []nostr.Filter, less bool) {
+// the relay takes, each in a request of at most so many bytes. less means that values
+// were left out that it never takes; if none is left there is no filter.
+func (s *Session) adapt(f nostr.Filter, maxValues, room int) (fs []nostr.Filter, less bool) {
 	f, less = s.withoutAside(f)
 	if filters.Empty(f) {
 		return nil, less
@@ -63,20 +63,27 @@ func (s *Session) adapt(f nostr.Filter, maxValues int) (fs []nostr.Filter, less 
 	if s.terms.NeedsKinds && kindless(f) {
 		f = filters.WithKinds(f)
 	}
-	// A query takes at most half of a message, as it does when it is planned.
-	reqs, tooLarge := filters.Pack(filters.AtMost(f, maxValues), max(leastMessage, s.terms.MaxMessage)/2, 1)
+	reqs, tooLarge := filters.Pack(filters.AtMost(f, maxValues), room, 1)
 	for _, r := range reqs {
 		fs = append(fs, r...)
 	}
 	return fs, less || len(tooLarge) > 0
 }
 
+// queryRoom is what a query may take: half of a message, as it does when it is planned.
+func (s *Session) queryRoom() int { return max(leastMessage, s.terms.MaxMessage) / 2 }
+
+// liveRoom is what a filter of a live subscription may take. It was planned as part of a
+// whole message: in halves it would find no room among the others, and what was planned
+// as one subscription would become two, for which there may be no room either.
+func (s *Session) liveRoom() int { return max(leastMessage, s.terms.MaxMessage) }
+
 // pack spreads the filters of a live subscription over as few requests as the relay
 // takes them in.
 func (s *Session) pack(fs []nostr.Filter) [][]nostr.Filter {
 	out := make([]nostr.Filter, 0, len(fs))
 	for _, f := range fs {
-		part, _ := s.adapt(f, s.liveValues)
+		part, _ := s.adapt(f, s.liveValues, s.liveRoom())
 		out = append(out, part...)
 	}
 	reqs, _ := filters.Pack(out, s.terms.MaxMessage, s.terms.MaxFilters)
@@ -195,16 +202,16 @@ func (s *Session) outdated(x *sub) bool {
 	switch {
 	case x.kind == subLive:
 		return s.terms.MaxFilters > 0 && len(x.filters) > s.terms.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.mustAdapt(f, s.liveValues) })
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.mustAdapt(f, s.liveValues, s.liveRoom()) })
 	case x.kind == subPage && x.q.unbegun(), x.kind == subNeg:
-		return s.mustAdapt(x.q.filter, s.terms.MaxValues)
+		return s.mustAdapt(x.q.filter, s.terms.MaxValues, s.queryRoom())
 	}
 	return false
 }
 
 // mustAdapt reports whether adapt would change a filter.
-func (s *Session) mustAdapt(f nostr.Filter, maxValues int) bool {
-	fs, less := s.adapt(f, maxValues)
+func (s *Session) mustAdapt(f nostr.Filter, maxValues, room int) bool {
+	fs, less := s.adapt(f, maxValues, room)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
@@ -243,7 +250,7 @@ func (s *Session) parts(live plan.LiveID, order uint64, fs []nostr.Filter) []*su
 // queriesFor makes the queries that a filter is fetched by: one, unless the relay
 // takes less at a time.
 func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := s.adapt(from.Filter, s.terms.MaxValues)
+	fs, less := s.adapt(from.Filter, s.terms.MaxValues, s.queryRoom())
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}

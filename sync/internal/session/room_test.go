@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -78,6 +79,45 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 		assert.Len(t, open, 5)
 	}
 	assert.Equal(t, 3, lives())
+}
+
+// A subscription that was planned to fill a message stays one. A filter of more than half
+// of a message was halved, as queries are, and found no room among the others any more: of
+// 18 subscriptions that were planned for a relay that takes 20, as nos.lol does, there
+// were 20, and history was refused for the rest of the day.
+func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
+	c := defaults()
+	c.Terms.MaxMessage = 13_107
+	s := New(c)
+	long := func(n int) nostr.Filter {
+		f := filters.Live(nostr.Filter{Tags: nostr.TagMap{}})
+		for i := range n {
+			f.Tags["e"] = append(f.Tags["e"], eventID(i).String())
+		}
+		return f
+	}
+	fs := []nostr.Filter{long(100), long(52), long(40)}
+	reqs, tooLarge := filters.Pack(fs, c.Terms.MaxMessage, c.Terms.MaxFilters)
+	require.Len(t, reqs, 1, "it is planned as one")
+	require.Empty(t, tooLarge)
+	require.Greater(t, filters.Size(fs[0]), c.Terms.MaxMessage/2)
+	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, fs)).Request.Filters)
+
+	// What a relay does not take in one message is still split.
+	c.Terms.MaxMessage = 6000
+	s = New(c)
+	var n int
+	for range 10 {
+		for _, a := range only[Send](s.Tick(start.Add(time.Minute))) {
+			n += len(a.Request.Filters)
+		}
+		if n == 0 {
+			for _, a := range only[Send](s.Follow(start, 1, fs[:1])) {
+				n += len(a.Request.Filters)
+			}
+		}
+	}
+	assert.Equal(t, 2, n)
 }
 
 // A relay that takes no more than is live still gets one page at a time, and decides.

@@ -250,7 +250,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
 	s.now = now
 	if q, ok := s.queries[id]; ok && q.state == qLoading {
-		if s.mustAdapt(q.filter, s.terms.MaxValues) {
+		if s.mustAdapt(q.filter, s.terms.MaxValues, s.queryRoom()) {
 			s.readaptQuery(q) // it is not the set of what will be asked for
 		} else {
 			s.setLoaded(q, set, err)
