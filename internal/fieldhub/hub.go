@@ -268,7 +268,7 @@ func (h *Hub) root(i int) *nostr.Event {
 	author := h.authors[rng.IntN(len(h.authors))]
 	at, text := h.later(rng, r.announced), fmt.Sprintf("%d: %s", i, words(rng, 40))
 	switch k := rng.IntN(64); {
-	case i == 0:
+	case i == h.cfg.Size.Roots/2:
 		line := "+ a line of a large patch\n"
 		return author.Event(at, filters.KindPatch, strings.Repeat(line, h.cfg.Size.LargeEvent/(len(line)+1)),
 			nostr.Tag{"a", r.identifier.String()}, nostr.Tag{"p", r.owner.Hex()}, nostr.Tag{"t", "root"})
@@ -315,8 +315,9 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	}
 	at := h.now() - nostr.Timestamp(rng.IntN(twoYears))
 	tags := nostr.Tags{{"e", commit(rng) + commit(rng)[:24]}, {"k", "1111"}}
-	if rng.IntN(10) == 0 { // names one of our repositories, so that it is asked for
-		tags = append(tags, nostr.Tag{"a", h.repos[few(rng, len(h.repos))].identifier.String()})
+	if r := h.repos[few(rng, len(h.repos))]; rng.IntN(10) == 0 && r.owner != author {
+		// It names somebody else's repository, so that it is asked for, and deletes nothing.
+		tags = append(tags, nostr.Tag{"a", r.identifier.String()})
 	}
 	return author.Event(at, filters.KindDeletion, "", tags...)
 }
