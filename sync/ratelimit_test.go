@@ -173,3 +173,104 @@ func TestSlowFirstAnswer(t *testing.T) {
 		require.Contains(t, c.rig.relay("wss://a.example").LastError, "no answer in time")
 	})
 }
+
+// What a relay keeps of requests is bounded in bytes. That was taken for a rate: the request
+// that did not fit was sent again every 65 s, and nothing else.
+func TestBytesOfRequestsAreBounded(t *testing.T) {
+	for _, most := range []int{24 << 10, 100 << 10} {
+		bubble(t, func(t *testing.T) {
+			b := relaytest.LocalRelay()
+			b.MaxSubBytes = most
+			c := crowded(t, b, relaysync.Config{}, 250)
+			defer c.stop()
+			after(time.Hour)
+			require.Empty(t, c.lacks(c.issues))
+			require.Empty(t, c.violations())
+			s := c.rig.relay("wss://a.example")
+			require.Equal(t, s.Wanted, s.Confirmed)
+			require.LessOrEqual(t, s.Learned["max_retained"], most)
+			require.Positive(t, s.Learned["max_retained"])
+			require.Positive(t, s.Unfollowed)
+			require.Zero(t, s.Learned["pace"])
+			refused := c.manager.Status().Events.Learned["max_retained"]
+			require.Less(t, refused, uint64(10))
+
+			// What is followed comes at once, what is not soon.
+			var news []*nostr.Event
+			for i := range 250 {
+				news = append(news, c.owner.Issue(at(0), c.owner.Ref(c.names[i]), "new"))
+			}
+			c.relay.Publish(news...)
+			after(time.Minute)
+			live := len(news) - len(c.lacks(news))
+			require.Positive(t, live)
+			after(15 * time.Minute)
+			require.Empty(t, c.lacks(news))
+
+			// It is known on the next connection, and believed for a day.
+			closed := c.relay.Requests(wire.TypeReq)
+			c.relay.Cut()
+			after(10 * time.Minute)
+			require.Equal(t, refused, c.manager.Status().Events.Learned["max_retained"])
+			require.Greater(t, len(c.relay.Requests(wire.TypeReq)), len(closed))
+			c.relay.Update(func(b *relaytest.Behavior) { b.MaxSubBytes = 0 })
+			after(50 * time.Hour)
+			require.Zero(t, c.rig.relay("wss://a.example").Unfollowed)
+		})
+	}
+}
+
+// A relay that takes limit 0 for an error was followed by its daily pass only, after as many
+// as 64 requests to find out why.
+func TestLimitZeroRefused(t *testing.T) {
+	for _, text := range []string{"invalid: Filter 'limit' must be a positive integer, got 0", "invalid: no"} {
+		bubble(t, func(t *testing.T) {
+			b := relaytest.Behavior{Negentropy: relaytest.NegNotice, ClosedReason: func(r wire.Request) string {
+				for _, f := range r.Filters {
+					if f.LimitZero {
+						return text
+					}
+				}
+				return ""
+			}}
+			c := crowded(t, b, relaysync.Config{}, 60)
+			defer c.stop()
+			after(10 * time.Minute)
+			require.Empty(t, c.lacks(c.issues))
+			refused := func() (n int) {
+				for _, seen := range c.relay.Requests(wire.TypeReq) {
+					if seen.Request.Filters[0].LimitZero {
+						n++
+					}
+				}
+				return n
+			}
+			require.Less(t, refused(), 10)
+			require.Equal(t, 1, c.rig.relay("wss://a.example").Learned["no_limit_zero"])
+			live := c.owner.Issue(at(0), c.owner.Ref("repo7"), "live")
+			// Made before it was followed, and published after that.
+			older := c.owner.Issue(at(12*time.Minute), c.owner.Ref("repo8"), "older")
+			c.relay.Publish(live, older)
+			after(time.Second)
+			require.Empty(t, c.lacks([]*nostr.Event{live, older}))
+
+			// It is known on the next connection.
+			before := refused()
+			c.relay.Cut()
+			after(time.Minute)
+			require.Equal(t, before, refused())
+			next := c.owner.Issue(at(0), c.owner.Ref("repo9"), "next")
+			c.relay.Publish(next)
+			after(time.Second)
+			require.True(t, c.has(next))
+			// And believed for a day: a relay that has become better is used better.
+			c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
+			after(50 * time.Hour)
+			c.relay.Cut()
+			after(time.Minute)
+			require.Zero(t, c.rig.relay("wss://a.example").Learned["no_limit_zero"])
+			reqs := c.relay.Requests(wire.TypeReq)
+			require.True(t, reqs[len(reqs)-1].Request.Filters[0].LimitZero || refused() > before)
+		})
+	}
+}

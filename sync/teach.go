@@ -124,6 +124,13 @@ func narrowed(l plan.Limits, facts learned.Facts, now time.Time) plan.Limits {
 	narrow(&l.MaxMessage, learned.MaxMessage, leastMessage)
 	narrow(&l.MaxFilters, learned.MaxFilters, 1)
 	narrow(&l.MaxSubscriptions, learned.MaxSubscriptions, 2)
+	if facts.Value(learned.NoLimitZero, now) > 0 {
+		l.MaxMessage = max(leastMessage, l.MaxMessage-session.SinceSize*l.MaxFilters)
+	}
+	if l.MaxRetained = facts.Value(learned.MaxRetained, now); l.MaxRetained > 0 {
+		// Of one request, that there is room for several.
+		l.MaxMessage = min(l.MaxMessage, max(leastMessage, l.MaxRetained/4))
+	}
 	l.MaxValues, l.NeedsKinds = facts.Value(learned.MaxValues, now), facts.Value(learned.NeedsKinds, now) > 0
 	return l
 }
@@ -133,10 +140,12 @@ func termsOf(l plan.Limits, facts learned.Facts, now time.Time) session.Terms {
 	return session.Terms{
 		NoNegentropy:  facts.Value(learned.NoNegentropy, now) > 0,
 		NeedsKinds:    facts.Value(learned.NeedsKinds, now) > 0,
+		NoLimitZero:   facts.Value(learned.NoLimitZero, now) > 0,
 		MaxValues:     facts.Value(learned.MaxValues, now),
 		NegentropyMax: facts.Value(learned.NegentropyMax, now),
 		Pace:          time.Duration(facts.Value(learned.Pace, now)) * time.Millisecond,
 		MaxFilters:    l.MaxFilters, MaxMessage: l.MaxMessage, MaxSubscriptions: l.MaxSubscriptions,
+		MaxRetained: l.MaxRetained,
 	}
 }
 

@@ -33,6 +33,10 @@ const (
 	// Pace: milliseconds between two requests for history, since it complained of too
 	// many.
 	Pace
+	// MaxRetained: bytes of all requests together that are open.
+	MaxRetained
+	// NoLimitZero: it refuses filters with "limit": 0. The value is 1.
+	NoLimitZero
 
 	kinds // how many there are
 )
@@ -40,6 +44,7 @@ const (
 var names = [kinds]string{
 	"no_negentropy", "needs_kinds", "max_values", "max_filters",
 	"max_subscriptions", "max_message", "page_size", "negentropy_max", "pace",
+	"max_retained", "no_limit_zero",
 }
 
 // String returns the name of the kind, as in JSON.

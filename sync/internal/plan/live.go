@@ -69,6 +69,9 @@ type Limits struct {
 	MaxMessage       int // bytes of one request
 	MaxFilters       int // filters of one request
 	MaxSubscriptions int // live and historic together
+	// MaxRetained bounds the bytes of all requests that are open, live and historic
+	// together; 0 if there is no such bound, as far as is known.
+	MaxRetained int
 	// MaxValues is how long a list of a live filter may be, 0 if unknown. NeedsKinds
 	// says that no filter goes without kinds. Whoever sends history sees to it there.
 	MaxValues  int
@@ -84,6 +87,10 @@ const (
 func (l Limits) LiveSubscriptions() int {
 	return max(1, l.MaxSubscriptions-min(keptHistoric, l.MaxSubscriptions/2))
 }
+
+// LiveBytes is how many bytes the requests of standing subscriptions may have together, 0
+// for any number: room for a request of the largest size is left to history.
+func (l Limits) LiveBytes() int { return l.MaxRetained - min(l.MaxMessage, l.MaxRetained/2) }
 
 // Historic is how many historic requests may be open at once, as far as the standing
 // subscriptions leave room for them.
@@ -113,7 +120,7 @@ func (p *Plan) follow(r *relay, now time.Time) {
 		return
 	case l.putOff > 0 && len(l.missing) >= l.putOff && p.postpone(r, now):
 		return
-	case l.unfollowed > 0 && len(l.subs) >= r.liveRoom():
+	case l.unfollowed > 0 && r.liveFull():
 		p.followNoMore(r, now)
 		return
 	}
@@ -173,11 +180,20 @@ func (p *Plan) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
 // fits reports whether there is room for what stands after the change, overlaps whether
 // there is for what is opened before anything is closed.
 func (c change) fits(r *relay) bool {
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom()
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
 }
 
 func (c change) overlaps(r *relay) bool {
-	return len(c.old) == 0 || len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom()
+	return len(c.old) == 0 ||
+		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.retains(r.live.size()+sizeOf(c.reqs))
+}
+
+// closed is how many bytes those have that the change closes.
+func (c change) closed(r *relay) (n int) {
+	for _, id := range c.old {
+		n += r.live.subs[id].size
+	}
+	return n
 }
 
 // filters is by how many more filters are followed after the change.
@@ -442,17 +458,16 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	r.live.reset()
 	most := r.liveRoom()
 	reqs, tooLarge := p.pack(r, items, false)
-	reqs = squeeze(reqs, most, r.limits)
+	reqs, left := within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 	r.live.tooLarge = tooLarge
 	kinds := false
-	if left := countFilters(reqs[min(most, len(reqs)):]); p.prefersKinds(r, left) {
+	if p.prefersKinds(r, countFilters(left)) {
 		kinds = true
 		reqs, _ = p.pack(r, items, true)
-		reqs = squeeze(reqs, most, r.limits)
+		reqs, left = within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 	}
-	if len(reqs) > most {
-		p.followOtherwise(r, reqs[most:], kinds, now)
-		reqs = reqs[:most]
+	if len(left) > 0 {
+		p.followOtherwise(r, left, kinds, now)
 	}
 	if poll != nil {
 		p.missedSince(r, poll.oldest())
@@ -460,7 +475,7 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	if kinds {
 		r.live.kinds = p.lastLive + 1 // it is packed into the first
 	}
-	overlap := len(old)+len(reqs) <= most
+	overlap := len(old)+len(reqs) <= most && r.retains(sizeOfSubs(old)+sizeOf(reqs))
 	if overlap {
 		p.open(r, reqs, 0)
 	}
@@ -536,10 +551,7 @@ func (l Limits) fit(f nostr.Filter) []nostr.Filter {
 func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
 	for _, fs := range reqs {
 		p.lastLive++
-		s := &liveSub{filters: fs, size: requestOverhead, level: level, since: p.now}
-		for _, f := range fs {
-			s.size += filters.Size(f) + 1
-		}
+		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: p.now}
 		r.live.subs[p.lastLive] = s
 		r.live.filters += len(fs)
 		p.emit(OpenLive{Relay: r.url, Epoch: r.epoch, Live: p.lastLive, Filters: fs})

@@ -103,7 +103,8 @@ func (p *Plan) onLimitsChanged(in LimitsChanged) {
 	}
 	old := r.limits
 	r.limits = in.Limits
-	if in.Limits.MaxMessage < old.MaxMessage || r.live.unfollowed+r.live.tooLarge > 0 || len(r.live.subs) > r.liveRoom() {
+	if in.Limits.MaxMessage < old.MaxMessage || r.live.unfollowed+r.live.tooLarge > 0 || len(r.live.subs) > r.liveRoom() ||
+		!r.retains(r.live.size()) {
 		r.live.stale = true
 	}
 	r.live.putOff = 0

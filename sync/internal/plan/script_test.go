@@ -28,7 +28,7 @@ import (
 //	<time> lost <relay> <alive ago> <retry after> [b<n>=<cursor>,...]...
 //	<time> done <relay> b<n> complete|gaps|failed|refused|reconciled [<cursor>,...]
 //	<time> liveclosed <relay> l<n> [many|bad|restricted|overflow|bytes]
-//	<time> limits <relay> [subs=n] [filters=n] [message=n]
+//	<time> limits <relay> [subs=n] [filters=n] [message=n] [retained=n]
 //	<time> named <relay> <from>-<to>
 //	<time> unserved <relay> <from>-<to>
 //	<time> settled [<ago>]
@@ -247,6 +247,7 @@ func limitsFrom(args []string) (Limits, error) {
 		}
 		*map[string]*int{
 			"subs": &limits.MaxSubscriptions, "filters": &limits.MaxFilters, "message": &limits.MaxMessage,
+			"retained": &limits.MaxRetained,
 		}[name] = n
 	}
 	return limits, nil

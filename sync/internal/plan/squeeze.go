@@ -13,6 +13,84 @@ import (
 // subscription id of 64 bytes.
 const requestOverhead = len(`["REQ",""]`) + 64
 
+// requestSize is how many bytes a request has.
+func requestSize(fs []nostr.Filter) int {
+	n := requestOverhead
+	for _, f := range fs {
+		n += filters.Size(f) + 1
+	}
+	return n
+}
+
+func sizeOf(reqs [][]nostr.Filter) (n int) {
+	for _, fs := range reqs {
+		n += requestSize(fs)
+	}
+	return n
+}
+
+func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
+	for _, s := range subs {
+		n += s.size
+	}
+	return n
+}
+
+// size is how many bytes the standing subscriptions have.
+func (l *liveState) size() int { return sizeOfSubs(l.subs) }
+
+// retains reports whether the relay takes so many bytes in standing subscriptions.
+func (r *relay) retains(size int) bool {
+	return r.limits.MaxRetained == 0 || size <= r.limits.LiveBytes()
+}
+
+// liveFull reports whether a rebuild would find no more room than there is.
+func (r *relay) liveFull() bool {
+	const share = 16 // of it less than this part is left
+	most := r.limits.LiveBytes()
+	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(requestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
+}
+
+// within splits requests into those for which there is room, in number and in bytes, and
+// the rest. With 0 bytes any number of them fits. The last one that fits is cut.
+func within(reqs [][]nostr.Filter, most, size int) (fit, left [][]nostr.Filter) {
+	if size == 0 {
+		n := min(most, len(reqs))
+		return reqs[:n], reqs[n:]
+	}
+	for i, fs := range reqs {
+		if n := requestSize(fs); i < most && n <= size {
+			fit, size = append(fit, fs), size-n
+			continue
+		}
+		left = reqs[i:]
+		if i == most {
+			return fit, left
+		}
+		head, tail := cutRequest(fs, size-requestOverhead)
+		if len(head) > 0 {
+			fit, left = append(fit, head), append([][]nostr.Filter{tail}, left[1:]...)
+		}
+		return fit, left
+	}
+	return fit, nil
+}
+
+// cutRequest splits filters so that those of the first part take at most size bytes.
+func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
+	for i, f := range fs {
+		first, rest, ok := cut(f, size-1)
+		if !ok {
+			return head, append(tail, fs[i:]...)
+		}
+		head, size = append(head, first), size-filters.Size(first)-1
+		if len(rest.Tags) > 0 {
+			return head, append([]nostr.Filter{rest}, fs[i+1:]...)
+		}
+	}
+	return head, tail
+}
+
 // squeeze fills up the first most requests with what is in the others, cut to the
 // room that is left there. A hub needs nearly every byte that a relay takes.
 func squeeze(reqs [][]nostr.Filter, most int, limits Limits) [][]nostr.Filter {

@@ -335,11 +335,13 @@ func (w *world) limits() Limits {
 	if w.calm { // less than is wanted
 		return Limits{MaxMessage: 64 << 10, MaxFilters: 1 + w.src.n(3), MaxSubscriptions: 3 + w.src.n(5)}
 	}
-	return Limits{MaxMessage: 700 << w.src.n(4), MaxFilters: 3 + w.src.n(20), MaxSubscriptions: 4 + w.src.n(17)}
+	return Limits{MaxMessage: 700 << w.src.n(4), MaxFilters: 3 + w.src.n(20), MaxSubscriptions: 4 + w.src.n(17),
+		MaxRetained: []int{0, 0, 6_000, 20_000}[w.src.n(4)],
+	}
 }
 
 func (w *world) why() wire.Refusal {
-	return []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalBadRequest}[w.src.n(4)]
+	return []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalBadRequest, wire.RefusalOverflow, wire.RefusalTooManyBytes}[w.src.n(6)]
 }
 
 // createdAt gives a root event its age, several the same.
@@ -562,6 +564,7 @@ type worldClosing struct {
 	stands  bool // the one that is closed now
 	retryAt time.Time
 	refused int
+	atOnce  bool // it is opened again
 }
 
 func (w *world) closing(in Input) (c worldClosing) {
@@ -573,7 +576,9 @@ func (w *world) closing(in Input) (c worldClosing) {
 	if r == nil || conn == nil || !conn.connected || conn.epoch != closed.Epoch {
 		return c
 	}
-	return worldClosing{r.live.subs[closed.Live] != nil, r.live.retryAt, r.live.refused}
+	sub := r.live.subs[closed.Live]
+	atOnce := closed.Why == wire.RefusalOverflow && sub != nil && w.now.Sub(sub.since) >= 30*time.Second
+	return worldClosing{sub != nil, r.live.retryAt, r.live.refused, atOnce}
 }
 
 // checkClosed checks when a subscription that the relay has closed is opened again: after a
@@ -583,7 +588,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 		return
 	}
 	r := w.plan.relays[in.(LiveClosed).Relay]
-	if w.now.Before(before.retryAt) {
+	if before.atOnce || w.now.Before(before.retryAt) {
 		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
 		return
 	}

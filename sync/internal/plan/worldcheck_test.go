@@ -132,6 +132,9 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
+	if c.limits.MaxRetained > 0 {
+		require.LessOrEqual(t, r.live.size(), c.limits.LiveBytes(), "bytes of what is followed")
+	}
 	if r.liveMost > 0 {
 		require.LessOrEqual(t, len(c.live), r.liveMost)
 	}

@@ -16,10 +16,12 @@ import (
 type Terms struct {
 	NoNegentropy     bool // it does not offer NIP-77
 	NeedsKinds       bool // it refuses filters without kinds
+	NoLimitZero      bool // it refuses filters with limit 0
 	MaxValues        int  // of one list of a filter, 0 if unknown
 	MaxFilters       int  // of one request
 	MaxMessage       int  // bytes of one request
 	MaxSubscriptions int  // open at once, 0 if unknown
+	MaxRetained      int  // bytes of all open requests together, 0 if unknown
 	NegentropyMax    int  // events reconciled at once, 0 if unknown
 
 	Pace time.Duration // between two historic requests, 0: as their turns come
@@ -120,7 +122,7 @@ func (s *Session) learn(k learned.Kind, value int, reason string) bool {
 	field := map[learned.Kind]*int{
 		learned.MaxValues: &t.MaxValues, learned.MaxFilters: &t.MaxFilters,
 		learned.MaxMessage: &t.MaxMessage, learned.MaxSubscriptions: &t.MaxSubscriptions,
-		learned.NegentropyMax: &t.NegentropyMax,
+		learned.NegentropyMax: &t.NegentropyMax, learned.MaxRetained: &t.MaxRetained,
 	}[k]
 	switch {
 	case k == learned.NeedsKinds:
@@ -128,6 +130,12 @@ func (s *Session) learn(k learned.Kind, value int, reason string) bool {
 			return false
 		}
 		t.NeedsKinds = true
+	case k == learned.NoLimitZero:
+		if t.NoLimitZero {
+			return false
+		}
+		t.NoLimitZero = true
+		t.MaxMessage = max(leastMessage, t.MaxMessage-SinceSize*t.MaxFilters)
 	case value < 1 || *field > 0 && value >= *field:
 		return false
 	default:
@@ -146,7 +154,11 @@ func (s *Session) remedy(x *sub, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
 		n := len(x.filters)
-		return n > 1 && s.learn(learned.MaxFilters, n/2, text)
+		most := n / 2
+		if said := wire.SaidMost(text); said > 0 && said < n {
+			most = said
+		}
+		return n > 1 && s.learn(learned.MaxFilters, most, text)
 	case wire.RefusalTooManyValues:
 		most := 0
 		for _, f := range x.asks() {
@@ -159,8 +171,34 @@ func (s *Session) remedy(x *sub, why wire.Refusal, text string) bool {
 		return most > 1 && s.fewerValues(x, most/2, text)
 	case wire.RefusalNeedsKinds:
 		return slices.ContainsFunc(x.asks(), kindless) && s.learn(learned.NeedsKinds, 1, text)
+	case wire.RefusalLimitZero:
+		return x.limitZero && s.learn(learned.NoLimitZero, 1, text)
 	}
 	return false
+}
+
+// SinceSize is how many bytes longer a live filter is without limit 0.
+const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
+
+// sinceBack is how far back a live subscription looks where it can't say that it wants
+// nothing of the past: what was made a moment before may be published a moment later.
+const sinceBack = 15 * time.Minute
+
+// form returns the filters of a request as the relay takes them. With since a probe asks
+// whether it takes them so.
+func (s *Session) form(x *sub, now time.Time) []nostr.Filter {
+	if !slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return f.LimitZero }) {
+		return x.filters
+	}
+	if x.limitZero = !s.terms.NoLimitZero && !x.since; x.limitZero {
+		return x.filters
+	}
+	out := slices.Clone(x.filters)
+	from := nostr.Timestamp(now.Add(-sinceBack).Unix())
+	for i := range out {
+		out[i].LimitZero, out[i].Since = false, &from
+	}
+	return out
 }
 
 // fewerValues learns how many values a request may have. Many relays look at that
@@ -201,7 +239,8 @@ func (s *Session) relearned(x *sub, tell bool) {
 func (s *Session) outdated(x *sub) bool {
 	switch {
 	case x.kind == subLive:
-		return s.terms.MaxFilters > 0 && len(x.filters) > s.terms.MaxFilters ||
+		return s.terms.NoLimitZero && (x.limitZero || x.size() > s.terms.MaxMessage) ||
+			s.terms.MaxFilters > 0 && len(x.filters) > s.terms.MaxFilters ||
 			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.mustAdapt(f, s.liveValues, s.liveRoom()) })
 	case x.kind == subPage && x.q.unbegun(), x.kind == subNeg:
 		return s.mustAdapt(x.q.filter, s.terms.MaxValues, s.queryRoom())

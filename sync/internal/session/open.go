@@ -80,7 +80,7 @@ func (s *Session) send(now time.Time, x *sub) {
 	x.events, x.noticed, x.openAt = 0, false, 0
 	x.openBy = now.Add(s.cfg.OpenTimeout)
 	s.opening = x
-	r := wire.Request{Type: wire.TypeReq, Filters: x.filters}
+	r := wire.Request{Type: wire.TypeReq, Filters: s.form(x, now)}
 	prefix := "r"
 	switch x.kind {
 	case subLive:

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +31,12 @@ var phrases = []phrase{
 	{"NOTICE", "NEG-OPEN", "Invalid enum value. Expected 'EVENT' | 'REQ' | 'CLOSE', received 'NEG-OPEN'", 0},
 	{"NOTICE", "NEG-OPEN", "error: bad message", 0},
 	{"NOTICE", "NEG-OPEN", "bad message type", 0},
+	{"NOTICE", "NEG-OPEN", "invalid client message", 0},
+	{"NEG-ERR", "NEG-OPEN", "rate-limited: too many negentropy subscriptions", 0},
+	{"NEG-ERR", "NEG-OPEN", "rate-limited: too many negentropy items", 0},
+	{"NEG-ERR", "NEG-OPEN", "rate-limited: too many queries", 0},
+	{"NEG-ERR", "NEG-OPEN", "error: subscription not found", 0},
+	{"NEG-ERR", "NEG-OPEN", "error: invalid negentropy message", 0},
 	{"NOTICE", "NEG-OPEN", `"value" does not match any of the allowed types`, 0},
 	{"NOTICE", "NEG-OPEN", "Command unrecognized", 0},
 	{"NOTICE", "NEG-OPEN", "failed to parse envelope: unknown envelope label", 0},
@@ -72,6 +79,12 @@ var phrases = []phrase{
 	{"CLOSED", "REQ", "blocked: an author must be specified to get their kind:1 notes", 0},
 	{"CLOSED", "REQ", "blocked: can't handle empty filters", 0},
 	{"NOTICE", "REQ", "ERROR: too many concurrent REQs", 0},
+	{"CLOSED", "REQ", "rate-limited: too many REQs", 0},
+	{"CLOSED", "REQ", "rate-limited: active subscriptions exceed max size 1048576 bytes", 0},
+	{"CLOSED", "REQ", "rate-limited: too many queries", 0},
+	{"NOTICE", "REQ", "invalid client message", 0},
+	{"CLOSED", "REQ", "bad req: invalid number of filters: 8", 0},
+	{"CLOSED", "REQ", "restricted: you are not a member of this relay", 0},
 	{"NOTICE", "REQ", "Maximum concurrent subscription count reached", 0},
 	{"CLOSED", "REQ", "rate-limited: there is a bug in the client, no one should be making so many requests", 0},
 	{"NOTICE", "REQ", "you are noting too much", 0},
@@ -86,6 +99,11 @@ var phrases = []phrase{
 	{"NOTICE", "REQ", "welcome to this relay", 0},
 
 	{"CLOSED", "live REQ", "bad req: too many filters", 0},
+	{"CLOSED", "live REQ", "rate-limited: REQ exceeds max filter count 1", 0},
+	{"CLOSED", "live REQ", "rate-limited: too many REQs", 0},
+	{"CLOSED", "live REQ", "rate-limited: active subscriptions exceed max size 1048576 bytes", 0},
+	{"CLOSED", "live REQ", "error: live event buffer overflow; resubscribe to recover stored events", 0},
+	{"CLOSED", "live REQ", "blocked: this is a private relay", 0},
 	{"CLOSED", "live REQ", "bad req: filter item too large", 0},
 	{"NOTICE", "live REQ", "ERROR: too many concurrent REQs", 0},
 	{"CLOSED", "live REQ", "auth-required: who are you?", 0},
@@ -139,7 +157,7 @@ func (p phrase) effect(actions []Action) string {
 			out = append(out, fmt.Sprintf("remember %s=%d", a.Kind, a.Value))
 			if a.Kind == learned.NoNegentropy {
 				then = "use pages"
-			} else if a.Kind != learned.MaxSubscriptions && a.Kind != learned.Pace {
+			} else if !slices.Contains([]learned.Kind{learned.MaxSubscriptions, learned.MaxRetained, learned.Pace}, a.Kind) {
 				then = "ask again accordingly"
 			}
 		case RateLimited:

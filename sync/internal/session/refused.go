@@ -46,6 +46,9 @@ const maxLimited = 3
 // cured does what can be done for a request to be answered yet; false if nothing
 // can. With missed it is not repeated here.
 func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, tell, missed bool) bool {
+	if why == wire.RefusalLimitZero && !x.limitZero {
+		why = wire.RefusalBadRequest // it was about something else
+	}
 	switch why {
 	case wire.RefusalRateLimited:
 		s.cool(now, text)
@@ -56,11 +59,14 @@ func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, te
 		return true
 	case wire.RefusalTooManySubs:
 		return s.tooMany(x, text, tell)
+	case wire.RefusalTooManyBytes:
+		return s.tooManyBytes(x, text, tell)
 	case wire.RefusalAuthRequired:
 		if !s.mayAuthenticate(now, x) {
 			return false
 		}
-	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalBadRequest:
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalLimitZero,
+		wire.RefusalBadRequest:
 		if x.kind == subIDs {
 			return s.fewerIDs(x, tell)
 		}
@@ -107,7 +113,7 @@ func (s *Session) limitedAgain(x *sub) bool {
 // final gives a request up.
 func (s *Session) final(x *sub, why wire.Refusal, text string, tell bool) {
 	switch why {
-	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds:
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalLimitZero:
 		why = wire.RefusalBadRequest
 	}
 	switch x.kind {
@@ -155,6 +161,33 @@ func (s *Session) tooMany(x *sub, text string, tell bool) bool {
 		return true
 	}
 	return false
+}
+
+// leastRetained is what every relay is trusted to keep of requests, in bytes.
+const leastRetained = 4 << 10
+
+// tooManyBytes deals with a request that was too long beside those that are open. How many
+// bytes the relay takes it says, or what is open shows. History waits until there is room;
+// live subscriptions the plan makes anew, with fewer bytes.
+func (s *Session) tooManyBytes(x *sub, text string, tell bool) bool {
+	if x.kind == subNeg {
+		return false
+	}
+	others := s.retained()
+	if s.sent(x) {
+		others -= x.size()
+	}
+	most := others + x.size() - 1
+	if n := wire.SaidMost(text); n > 0 {
+		most = min(most, n)
+	} else if others > 0 {
+		most = others
+	}
+	if !s.learn(learned.MaxRetained, max(most, leastRetained), text) || x.kind == subLive {
+		return false
+	}
+	s.again(x, tell)
+	return true
 }
 
 // fewerIDs asks for events by id in smaller chunks.

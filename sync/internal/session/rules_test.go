@@ -23,6 +23,7 @@ type rules struct {
 	filters  int // more in one request
 	ids      int // more in one request
 	poison   string
+	noZero   bool // limit 0
 	auth     authRule
 	unsaid   bool // it does not say why
 	notice   bool // it does not say what
@@ -57,6 +58,7 @@ func drawRules(src source) rules {
 	if src.n(3) == 0 {
 		r.poison = "z"
 	}
+	r.noZero = src.n(3) == 0
 	if src.n(3) == 0 {
 		r.auth = authRule(src.n(int(authRules)))
 	}
@@ -84,6 +86,8 @@ func (r *rules) refusal(req wire.Request) string {
 	}
 	for _, f := range req.Filters {
 		switch {
+		case r.noZero && f.LimitZero:
+			return "invalid: Filter 'limit' must be a positive integer, got 0"
 		case r.ids > 0 && len(f.IDs) > r.ids:
 			return "too many ids"
 		case f.IDs != nil:

@@ -139,6 +139,7 @@ func (p *player) configure(words []string) error {
 			"reconciling": &p.cfg.Reconciling, "chunk": &p.cfg.IDChunk, "pagesize": &p.cfg.PageSize,
 			"negids": &p.cfg.NegIDs, "values": &p.cfg.Terms.MaxValues, "filters": &p.cfg.Terms.MaxFilters,
 			"message": &p.cfg.Terms.MaxMessage, "subs": &p.cfg.Terms.MaxSubscriptions,
+			"retained": &p.cfg.Terms.MaxRetained,
 		}[name]
 		if field == nil {
 			return errCommand

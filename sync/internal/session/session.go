@@ -117,24 +117,27 @@ const (
 
 // sub is a request that was sent or waits to be sent.
 type sub struct {
-	kind    subKind
-	id      string // given when it is sent
-	number  uint64 // in it
-	filters []nostr.Filter
-	match   *filters.Matcher
-	live    plan.LiveID
-	order   uint64 // live: when it was asked for
-	openAt  int64  // live: Unix time of its EOSE, 0 before
-	q       *query
-	want    map[filters.EventID]struct{} // subIDs: not yet received
-	asked   int                          // subIDs: how many there were
-	events  int
-	noticed bool   // a NOTICE came and nothing else yet
-	missed  bool   // live: what it should have brought has to be caught up with
-	refusal string // what the relay said when it refused it
-	passed  bool   // its filters were found to be taken
-	toAuth  bool   // it was refused for want of NIP-42
-	limited int    // times that it was refused as one of too many
+	kind      subKind
+	id        string // given when it is sent
+	number    uint64 // in it
+	filters   []nostr.Filter
+	match     *filters.Matcher
+	live      plan.LiveID
+	order     uint64 // live: when it was asked for
+	openAt    int64  // live: Unix time of its EOSE, 0 before
+	q         *query
+	want      map[filters.EventID]struct{} // subIDs: not yet received
+	asked     int                          // subIDs: how many there were
+	limitZero bool                         // it was sent with limit 0
+	bytes     int                          // of it, 0 if they were not counted
+	events    int
+	noticed   bool   // a NOTICE came and nothing else yet
+	missed    bool   // live: what it should have brought has to be caught up with
+	refusal   string // what the relay said when it refused it
+	passed    bool   // its filters were found to be taken
+	toAuth    bool   // it was refused for want of NIP-42
+	since     bool   // probe: without limit 0
+	limited   int    // times that it was refused as one of too many
 
 	openBy  time.Time // the next one may be opened
 	idleBy  time.Time

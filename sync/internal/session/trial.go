@@ -19,7 +19,7 @@ const maxProbes = 64
 // parts of it, one at a time: one value that a relay dislikes must not hide the 99
 // others. First it is asked for the whole again, since the refusal may have been
 // about something else; then for one filter alone with a harmless value in place
-// of its own, which tells whether it is the form; then for halves.
+// of its own, which tells whether it is the form, or only limit 0; then for halves.
 type trial struct {
 	origin *sub // the first of those held
 	text   string
@@ -46,6 +46,7 @@ const (
 	pieceFilters pieceKind = iota
 	pieceForm              // the parent with a harmless value
 	pieceKinds             // that with kinds
+	pieceSince             // that, or the former, without limit 0
 	pieceClean             // the parent without what was set aside under other tags
 )
 
@@ -123,7 +124,7 @@ func (s *Session) nextProbe() {
 			fs[i] = filters.Between(f, f.Since, nil, 1)
 		}
 	}
-	s.enqueueFirst(&sub{kind: subProbe, filters: fs})
+	s.enqueueFirst(&sub{kind: subProbe, filters: fs, since: t.now.kind == pieceSince})
 }
 
 // probed takes in what became of a probe.
@@ -139,6 +140,9 @@ func (s *Session) probed(x *sub, taken, tell bool) {
 		s.split(p.parent)
 	case p.kind == pieceKinds:
 		s.learn(learned.NeedsKinds, 1, t.text)
+		t.stack = nil
+	case p.kind == pieceSince:
+		s.learn(learned.NoLimitZero, 1, t.text)
 		t.stack = nil
 	case p.kind == pieceClean:
 		t.poison = append(t.poison, s.asideElsewhere(p.parent.filters[0])...)
@@ -164,7 +168,9 @@ func (s *Session) split(p *piece) {
 	switch {
 	case p.kind == pieceForm && kindless(f) && !s.terms.NeedsKinds:
 		t.stack = append(t.stack, &piece{kind: pieceKinds, filters: []nostr.Filter{filters.WithKinds(f)}, parent: p.parent})
-	case p.kind == pieceForm, p.kind == pieceKinds:
+	case (p.kind == pieceForm || p.kind == pieceKinds) && t.origin.limitZero && !s.terms.NoLimitZero:
+		t.stack = append(t.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
+	case p.kind == pieceForm, p.kind == pieceKinds, p.kind == pieceSince:
 		t.bad = append(t.bad, p.parent.filters[0])
 	case p.kind == pieceClean:
 		p.parent.hinted = true

@@ -404,6 +404,7 @@ func (w *world) forget() {
 		}
 	}
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
+	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
 	aside := slices.SortedFunc(maps.Keys(w.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
 	aside = slices.DeleteFunc(aside, func(Value) bool { return w.src.n(2) == 0 })
 	w.s.SetTerms(t, aside)

@@ -123,7 +123,7 @@ func (w *world) send(r wire.Request) {
 	}
 	switch {
 	case r.Type == wire.TypeNegOpen:
-	case r.Filters[0].LimitZero && r.Sub[0] == 'l':
+	case r.Sub[0] == 'l':
 		w.live[r.Sub] = &worldLive{filters: r.Filters}
 	default:
 		w.history[r.Sub] = true
@@ -139,7 +139,7 @@ func (w *world) send(r wire.Request) {
 		w.negOpen(r)
 		return
 	}
-	if r.Filters[0].LimitZero {
+	if r.Filters[0].LimitZero || r.Sub[0] == 'l' || r.Sub[0] == 'p' && r.Filters[0].Limit == 0 {
 		w.reactLive(r)
 		return
 	}
