@@ -25,7 +25,8 @@ type Config struct {
 	Observe func(Observation)
 
 	// Hold is how long an event waits, MaxHold how long signs of life can make an
-	// announcement wait in all, which must not be less. Default to 30 min and 24 h.
+	// announcement wait in all, and any event one of whose servers was not asked for it yet
+	// because others had their turns; it must not be less. Default to 30 min and 24 h.
 	Hold, MaxHold time.Duration
 	// SoftExpiry is how long an announcement that expired is kept, during which a
 	// state event revives it. Defaults to 24 h.

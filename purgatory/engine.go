@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -468,7 +469,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 		return
 	}
 	e.p.mu.Lock()
-	due := e.p.ledger.Due(now, room)
+	due := e.due(ctx, now, room)
 	for _, entry := range due {
 		e.p.ledger.Postpone(entry.ID, now.Add(expiryPause))
 	}
@@ -480,6 +481,40 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 		e.expiring[entry.ID] = true
 		e.wg.Go(func() { e.p.inbox.put(expiredDone{entry, e.p.expire(ctx, entry.ID)}) })
 	}
+}
+
+// due returns at most n of the entries whose time is over. What servers were not even asked
+// for waits on: who has very many repositories is asked for some of them a minute. It is
+// called with the lock of p held.
+func (e *engine) due(ctx context.Context, now time.Time, n int) (due []ledger.Entry) {
+	var prolonged []ledger.Entry
+	for {
+		due = e.p.ledger.Due(now, n)
+		before := len(prolonged)
+		for _, entry := range due {
+			if e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {
+				prolonged = append(prolonged, entry)
+			}
+		}
+		if len(prolonged) == before {
+			break
+		}
+	}
+	if len(prolonged) > 0 {
+		e.wg.Go(func() {
+			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
+				if err := e.p.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
+					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+				}
+			}
+		})
+	}
+	return due
+}
+
+// owed reports whether a server is still to be asked for what an entry waits for.
+func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
+	return slices.ContainsFunc(e.p.needing(entry), func(ref filters.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing

@@ -58,18 +58,24 @@ func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
 // while it is being ended nobody has one, and what waits for that would end as well. It is
 // called with mu held.
 func (p *Purgatory) fetchesFor(e ledger.Entry) bool {
+	return slices.ContainsFunc(p.needing(e), func(ref filters.RepoRef) bool {
+		began := p.engine.fetches.since(ref)
+		return !began.IsZero() && began.Before(e.Deadline)
+	})
+}
+
+// needing returns the repositories that lack what an entry waits for. It is called with mu
+// held.
+func (p *Purgatory) needing(e ledger.Entry) (refs []filters.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
 		for ref, n := range p.needs[identifier] {
 			announces := e.Class == ledger.Announcement && !e.Soft && ref == e.Repos[0]
-			if !announces && !slices.Contains(n.entries, e.ID) {
-				continue
-			}
-			if began := p.engine.fetches.since(ref); !began.IsZero() && began.Before(e.Deadline) {
-				return true
+			if announces || slices.Contains(n.entries, e.ID) {
+				refs = append(refs, ref)
 			}
 		}
 	}
-	return false
+	return refs
 }
 
 func (p *Purgatory) isFetchedFor(e ledger.Entry) bool {

@@ -393,6 +393,10 @@ var exhibits = []exhibit{
 		"|| p.pinned[id] > 0 || p.fetchesFor(e) {", "|| p.pinned[id] > 0 || e.Class == ledger.Announcement && p.fetchesFor(e) {", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
+		"what nobody was asked for expires", "purgatory/engine.go",
+		"if e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {", "if !e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+	},
+	{
 		"what takes long never comes", "purgatory/gitfetch/fetcher.go",
 		"		more := f.cfg.earned(m.n.Load()) - took\n", "		more := 0*f.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
 	},

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -168,6 +169,7 @@ type entry struct {
 	second  RequestID               // besides; 0: none
 	tried   map[egress.URL]struct{} // by the attempt; nil: there is none
 	queued  map[egress.URL]struct{} // left to their domains
+	asked   map[egress.URL]time.Time
 }
 
 // New returns an empty queue.
@@ -215,12 +217,15 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	case e == nil:
 		e = &entry{
 			repo: in.Repo, due: now.Add(delay),
-			queued: make(map[egress.URL]struct{}),
+			queued: make(map[egress.URL]struct{}), asked: make(map[egress.URL]time.Time),
 		}
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
 			delete(q.past, in.Repo)
 			number = p.attempts
+			for _, u := range in.URLs {
+				e.asked[u] = now // had it waited for its turn only, nothing would be known of it
+			}
 			if p.next.After(e.due) {
 				e.due = p.next
 			}
@@ -234,8 +239,20 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e.due = now.Add(delay)
 	}
 	e.urls = slices.Clone(in.URLs)
+	maps.DeleteFunc(e.asked, func(u egress.URL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
+}
+
+// Owes reports whether a repository waits for its turn with a server that may have what is
+// missing of it, and was not asked for that since a time.
+func (q *Queue) Owes(now time.Time, repo filters.RepoRef, since time.Time) bool {
+	e := q.repos[repo]
+	return e != nil && slices.ContainsFunc(e.urls, func(u egress.URL) bool {
+		_, waits := e.queued[u]
+		waits = waits || !e.running && !now.Before(e.due)
+		return waits && e.asked[u].Before(since) && !q.domain(u).brokenUntil.After(now)
+	})
 }
 
 // settle forgets a repository. Requests that are under way for it still count for
@@ -299,6 +316,7 @@ func (q *Queue) fetch(now time.Time, e *entry, u egress.URL, left bool) RequestI
 	d := q.domain(u)
 	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now, left: left, slow: e.slow || d.slow}
 	q.busy[u] = struct{}{}
+	e.asked[u] = now
 	d.start(now)
 	q.effects = append(q.effects, Fetch{
 		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),

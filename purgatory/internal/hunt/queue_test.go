@@ -442,3 +442,44 @@ func TestRestore(t *testing.T) {
 	require.Zero(t, failures, "of whom nothing is known")
 	require.Zero(t, until)
 }
+
+// Who waits for a turn is owed one: of each server that may be asked soon, since it came.
+func TestOwes(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 1, PerMinute: 2}
+	p := play(t, cfg)
+	came := p.now
+	owes := func() (out []bool) {
+		for i := range 3 {
+			out = append(out, p.q.Owes(p.now, repo(i), came))
+		}
+		return out
+	}
+	none := []bool{false, false, false}
+	require.Equal(t, none, owes())
+	for i := range 3 {
+		p.want(i, BySync, "https://a.example/"+string(rune('x'+i))+".git")
+	}
+	require.Equal(t, none, owes(), "it is not their turn that they wait for")
+	p.wait(time.Second)
+	require.Equal(t, []bool{false, true, true}, owes())
+	p.answer(Nothing)
+	require.Equal(t, []bool{false, false, true}, owes())
+	p.answer(Nothing)
+	p.wait(time.Minute)
+	require.Equal(t, none, owes())
+	require.True(t, p.q.Owes(p.now, repo(0), p.now), "for what comes now it was not asked")
+	p.answer(Broken)
+	p.wait(30 * time.Second)
+	require.Equal(t, none, owes(), "nobody is asked soon")
+
+	p.now = p.now.Add(time.Hour)
+	p.q.Restore(p.now, []PastRepo{{Repo: repo(7), Attempts: 1, Next: p.now}}, nil)
+	p.want(7, BySync, "https://a.example/7.git")
+	p.want(8, BySync, "https://a.example/8.git")
+	p.now = p.now.Add(time.Second) // and nothing was done yet
+	require.False(t, p.q.Owes(p.now, repo(7), came), "it was asked before a restart")
+	require.True(t, p.q.Owes(p.now, repo(8), came))
+	p.step(Settled{repo(8)})
+	require.False(t, p.q.Owes(p.now, repo(8), came))
+}

@@ -34,6 +34,22 @@ func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, submitted bool) (e Ent
 	return e, revived, true
 }
 
+// Prolong has an entry wait on that is due through no fault of its own. False means that it
+// does not wait, has waited as long as may be, or is of a kind that others decide about.
+func (l *Ledger) Prolong(now time.Time, id filters.EventID) bool {
+	old, ok := l.entries[id]
+	if !ok || old.Class == Placeholder || old.Class == Relative {
+		return false
+	}
+	e := *old
+	if e.Deadline = l.extended(now, e); !e.Deadline.After(now) {
+		return false
+	}
+	e.try = time.Time{}
+	l.set(&e)
+	return true
+}
+
 // extended is the deadline after a sign of life.
 func (l *Ledger) extended(now time.Time, e Entry) time.Time {
 	if e.Soft {

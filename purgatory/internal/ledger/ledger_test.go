@@ -382,3 +382,36 @@ func TestChargeGoesByTheQuota(t *testing.T) {
 	_, has = l.Charge(later, e, nil)
 	require.False(t, has)
 }
+
+// What is due through no fault of its own waits on, as long as signs of life could make it
+// wait; what others decide about does not.
+func TestProlong(t *testing.T) {
+	l := New(config())
+	for i, c := range []Class{Announcement, State, PullRequest, Placeholder, Relative} {
+		e := entry(i+1, c, i+1)
+		e.For = e.Author
+		admit(t, l, start, e)
+		now, most := start, start.Add(24*time.Hour)
+		for {
+			was, _ := l.Get(e.ID)
+			now = was.Deadline
+			l.Postpone(e.ID, now.Add(time.Second)) // as whoever ends it does
+			if !l.Prolong(now, e.ID) {
+				break
+			}
+			is, _ := l.Get(e.ID)
+			require.Equal(t, now.Add(min(30*time.Minute, most.Sub(now))), is.Deadline, c)
+			require.Equal(t, is.Deadline, is.due(), c)
+		}
+		if c == Placeholder || c == Relative {
+			require.True(t, now.Before(start.Add(time.Hour)), c)
+		} else {
+			require.Equal(t, most, now, c)
+		}
+	}
+	require.False(t, l.Prolong(start, id(99)))
+	_, soft, _ := l.Expire(start.Add(24*time.Hour), id(1))
+	require.True(t, soft)
+	was, _ := l.Get(id(1))
+	require.False(t, l.Prolong(was.Deadline, id(1)), "it was told that it has expired")
+}

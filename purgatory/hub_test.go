@@ -1,0 +1,77 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// hub has one server have repositories of as many owners, and all of them wait.
+func (w *world) hub(n int, serves bool) {
+	w.t.Helper()
+	for i := range n {
+		at, name := fmt.Sprintf("a.example/%d.git", i), fmt.Sprint("repo", i)
+		if serves {
+			w.git.Serve(clone(at), serving(i))
+		}
+		k := relaytest.NewCheapKey(fmt.Sprint("k", i))
+		w.held(k.Event(now()-500, 30617, "", nostr.Tag{"d", name}, nostr.Tag{"clone", "https://" + at}))
+		w.held(k.State(now(), name, map[string]string{"refs/heads/main": object(i).String()}, "main"))
+	}
+}
+
+// A server had more repositories than it is asked for while one waits: all others expired
+// though nobody had asked for them, and were refused for a week.
+func TestHubOfManyRepositories(t *testing.T) {
+	limit := purgatory.Limit{Concurrent: 1, PerMinute: 1}
+	const n = 50
+	for name, restart := range map[string]bool{"running": false, "with restarts": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{DomainLimit: limit, Hold: 10 * time.Minute}, func(t *testing.T, w *world) {
+				w.hub(n, true)
+				for range 8 {
+					wait(8 * time.Minute)
+					if restart {
+						w.stop()
+						w.start()
+					}
+				}
+				require.Empty(t, w.p.Status().Waiting)
+				released := 0
+				for _, o := range w.seen {
+					if e, ok := o.(purgatory.Ended); ok {
+						require.Equal(t, purgatory.Released, e.Fate)
+						released++
+					}
+				}
+				require.Equal(t, 2*n, released)
+				require.Len(t, w.git.Calls(), n)
+			})
+		})
+	}
+	t.Run("no longer than MaxHold", func(t *testing.T) {
+		run(t, purgatory.Config{DomainLimit: limit, Hold: 10 * time.Minute, MaxHold: 25 * time.Minute}, func(t *testing.T, w *world) {
+			w.hub(n, true)
+			wait(24 * time.Minute)
+			require.Zero(t, w.p.Status().Expired)
+			wait(2 * time.Minute)
+			s := w.p.Status()
+			require.Zero(t, s.States)
+			require.InDelta(t, 2*25, s.Released, 4)
+			require.EqualValues(t, 2*n, s.Released+s.Expired)
+		})
+	})
+	t.Run("asked in vain", func(t *testing.T) {
+		run(t, purgatory.Config{Hold: 10 * time.Minute}, func(t *testing.T, w *world) {
+			w.hub(n, false)
+			wait(11 * time.Minute)
+			require.EqualValues(t, 2*n, w.p.Status().Expired, "all had a turn")
+		})
+	})
+}
