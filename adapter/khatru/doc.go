@@ -27,7 +27,8 @@
 //	                          before it is stored, and where the policy holds events
 //	                          before the policy is asked, so that no git data is fetched
 //	                          for whom a hook keeps out. Again when an event is released
-//	                          that was held: it is dropped if it is refused then.
+//	                          that was held, and when one that a client published is judged
+//	                          again since it gave way: it is dropped if it is refused then.
 //	StoreEvent, ReplaceEvent  for what clients publish by khatru, first of all ours, which
 //	                          asks a policy that holds events. For what is synced or
 //	                          released after the backend has stored it: a second store is

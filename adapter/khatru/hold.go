@@ -69,7 +69,9 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 
 // hooked is a policy that holds events, behind the RejectEvent hooks of the relay: what
 // they refuse is not held, so that no git data is fetched for it and no repository made.
-// What a client submits has passed them before.
+// What a client submits has just passed them. When it is judged again, since it gave way
+// or could not be saved, they are asked as they are for what came by sync: they may have
+// come to refuse it.
 type hooked struct {
 	relaysync.Policy
 	relaysync.Holder
@@ -89,7 +91,7 @@ const reasonHook = "blocked: refused by a hook of the relay"
 func (h *hooked) Judge(
 	ctx context.Context, e *nostr.Event, src relaysync.Source, view relaysync.View,
 ) (relaysync.Verdict, error) {
-	if src.Kind != relaysync.Direct {
+	if !isSubmission(ctx) {
 		switch o := h.sync.admit(synced(ctx), relaysync.Incoming{Event: e, Source: src}); o.Result {
 		case relaysync.Refused:
 			return relaysync.Verdict{Decision: relaysync.Reject, Reason: reasonHook}, nil

@@ -36,6 +36,16 @@ func following(ctx context.Context) context.Context {
 
 func isFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
+type submissionKey struct{}
+
+// submission marks the context of a policy that is asked about what somebody publishes by
+// khatru right now: all RejectEvent hooks have let it pass.
+func submission(ctx context.Context) context.Context {
+	return context.WithValue(ctx, submissionKey{}, true)
+}
+
+func isSubmission(ctx context.Context) bool { return ctx.Value(submissionKey{}) != nil }
+
 // isDeleteRequest reports whether khatru is executing a client's deletion. It does so
 // before any hook has said whether the deletion is accepted.
 func isDeleteRequest(ctx context.Context) bool {
@@ -205,6 +215,7 @@ func (s *Sync) started(ctx context.Context) bool {
 
 // verdict asks the policy, and says what a client is to hear.
 func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict relaysync.Verdict, msg string) {
+	ctx = submission(ctx)
 	verdict, err := s.manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
 		verdict, err = s.manager.Judge(ctx, e)
