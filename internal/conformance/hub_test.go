@@ -22,7 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// hubRepos is how many repositories the hub of TestHub has. HUB_REPOS says otherwise.
+// hubRepos is how many repositories the hub of TestHub has, unless HUB_REPOS says otherwise; one
+// in four has an owner of its own, unless HUB_OWNERS says how many owners there are.
 const hubRepos = 20
 
 // hub is what a server has that others are to get.
@@ -42,7 +43,7 @@ type hubRepo struct {
 // are in the folder: some owners have several, and some have one of the same name as others.
 func newHub(t *testing.T, dir string, n int, servers ...string) *hub {
 	t.Helper()
-	owners, people := relaytest.Keys("owner", max(2, n/4)), relaytest.Keys("people", 10)
+	owners, people := relaytest.Keys("owner", many(t, "HUB_OWNERS", max(2, n/4))), relaytest.Keys("people", 10)
 	run(t, dir, "git", "init", "-q", "--bare")
 	var stream bytes.Buffer
 	for i := range n {
@@ -102,6 +103,18 @@ func newHub(t *testing.T, dir string, n int, servers ...string) *hub {
 		h.repos = append(h.repos, r)
 	}
 	return h
+}
+
+// many is a number that the environment may say.
+func many(t *testing.T, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
 }
 
 func run(t *testing.T, dir string, args ...string) string {
@@ -285,12 +298,7 @@ func (h *hub) arrives(t *testing.T, at server, most time.Duration) {
 // A server that begins with a relay which has very many repositories gets all of them, whoever
 // wrote either. Both are listed by every announcement.
 func TestHub(t *testing.T) {
-	n := hubRepos
-	if text := os.Getenv("HUB_REPOS"); text != "" {
-		var err error
-		n, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	n := many(t, "HUB_REPOS", hubRepos)
 	pairs := [][2]string{{peer, ours}, {ours, peer}}
 	if n > hubRepos {
 		pairs = append(pairs, [][2]string{{ours, ours}, {peer, peer}}...) // to compare with
