@@ -164,11 +164,11 @@ func (h *hub) fill(t *testing.T, dir string, to server) {
 func (r *hubRepo) fill(ctx context.Context, dir string, to server) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	relay, err := nostr.RelayConnect(ctx, "ws://"+to.address) // each of its own: there are only so many events a minute for one
+	relay, err := dial(ctx, to.address) // each of its own: there are only so many events a minute for one
 	if err != nil {
 		return err
 	}
-	defer relay.Close()
+	defer relay.close()
 	url := r.owner.CloneURL("ws://"+to.address, r.identifier)
 	push := func(refs ...string) error {
 		return again(ctx, func() error {
@@ -180,7 +180,7 @@ func (r *hubRepo) fill(ctx context.Context, dir string, to server) error {
 		})
 	}
 	for i, ev := range r.events {
-		if err := again(ctx, func() error { return relay.Publish(ctx, *ev) }); err != nil {
+		if err := again(ctx, func() error { return relay.publish(ctx, ev) }); err != nil {
 			return fmt.Errorf("kind %d: %w", ev.Kind, err)
 		}
 		if i == 1 {
@@ -212,13 +212,13 @@ func again(ctx context.Context, do func() error) error {
 }
 
 // lacks returns which of the events a server does not serve.
-func lacks(ctx context.Context, relay *nostr.Relay, ids []string) ([]string, error) {
+func lacks(ctx context.Context, relay client, ids []string) ([]string, error) {
 	missing := make(map[string]bool)
 	for _, id := range ids {
 		missing[id] = true
 	}
 	for some := range slices.Chunk(ids, 100) {
-		events, err := relay.QuerySync(ctx, nostr.Filter{IDs: some})
+		events, err := relay.query(ctx, nostr.Filter{IDs: some})
 		if err != nil {
 			return nil, err
 		}
@@ -254,9 +254,9 @@ func (h *hub) arrives(t *testing.T, at server, most time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
-	relay, err := nostr.RelayConnect(ctx, "ws://"+at.address)
+	relay, err := dial(ctx, at.address)
 	require.NoError(t, err)
-	defer relay.Close()
+	defer relay.close()
 	began, told := time.Now(), time.Now()
 	var ids []string
 	for id := range h.events {
@@ -325,10 +325,10 @@ func TestHub(t *testing.T) {
 			r := h.repos[n/2]
 			issue := relaytest.NewKey("people 0").Issue(nostr.Now(), r.owner.Ref(r.identifier), "later")
 			h = &hub{events: map[string]int{issue.ID: filters.KindIssue}}
-			relay, err := nostr.RelayConnect(t.Context(), "ws://"+b.address)
+			relay, err := dial(t.Context(), b.address)
 			require.NoError(t, err)
-			defer relay.Close()
-			require.NoError(t, relay.Publish(t.Context(), *issue))
+			defer relay.close()
+			require.NoError(t, relay.publish(t.Context(), issue))
 			h.arrives(t, a, time.Minute)
 		})
 	}

@@ -137,10 +137,10 @@ func (s server) events(t *testing.T) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	relay, err := nostr.RelayConnect(ctx, "ws://"+s.address)
+	relay, err := dial(ctx, s.address)
 	require.NoError(t, err)
-	defer relay.Close()
-	events, err := relay.QuerySync(ctx, nostr.Filter{Limit: 500})
+	defer relay.close()
+	events, err := relay.query(ctx, nostr.Filter{Limit: 500})
 	require.NoError(t, err)
 	out := make(map[string]int)
 	for _, ev := range events {
