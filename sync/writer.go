@@ -661,10 +661,7 @@ func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 	if len(jobs) == 0 {
 		return nil
 	}
-	events := make([]Incoming, len(jobs))
-	for i, j := range jobs {
-		events[i] = j.incoming
-	}
+	events, places := incoming(jobs)
 	outcomes, err := g.saveAll(ctx, events, p.call)
 	if err != nil {
 		return g.saveFailed(ctx, jobs, p, fmt.Errorf("saving %d events: %w", len(events), err))
@@ -675,9 +672,30 @@ func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 		}
 	}
 	for i, j := range jobs {
-		woken = append(woken, g.outcome(ctx, j, outcomes[i])...)
+		o := &outcomes[places[i]]
+		woken = append(woken, g.outcome(ctx, j, *o)...)
+		if o.Result == Stored {
+			o.Result = Duplicate // for a copy of it
+		}
 	}
 	return woken
+}
+
+// incoming returns the events of jobs, each once, and the place of each job's event in
+// them: what was judged again comes beside a copy that a relay has just sent.
+func incoming(jobs []*job) (events []Incoming, places []int) {
+	events, places = make([]Incoming, 0, len(jobs)), make([]int, len(jobs))
+	seen := make(map[filters.EventID]int, len(jobs))
+	for i, j := range jobs {
+		place, ok := seen[j.key.id]
+		if !ok {
+			place = len(events)
+			seen[j.key.id] = place
+			events = append(events, j.incoming)
+		}
+		places[i] = place
+	}
+	return events, places
 }
 
 // saveFailed has jobs tried again that could not be saved together. It may be one of
