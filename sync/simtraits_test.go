@@ -45,6 +45,69 @@ var simTraits = []trait{
 	{"offers authentication", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Auth = relaytest.AuthOffered }},
 }
 
+// simModels are programs that relays run, with limits that matter in a small world.
+var simModels = []trait{
+	{"rust-nostr", true, func(rng *rand.Rand, b *relaytest.Behavior) { rustLike(rng, b, relaytest.LocalRelay()) }},
+	{"ngit-grasp", true, func(rng *rand.Rand, b *relaytest.Behavior) { rustLike(rng, b, relaytest.GraspRelay()) }},
+	{"old rust-nostr", true, func(rng *rand.Rand, b *relaytest.Behavior) {
+		rustLike(rng, b, relaytest.LocalRelay())
+		b.RateLimit, b.NegRate, b.MessageRate = 120, 120, 300
+	}},
+	{"strfry", true, func(rng *rand.Rand, b *relaytest.Behavior) { strfryLike(rng, b, relaytest.Strfry()) }},
+	{"strfry as nos.lol", true, func(rng *rand.Rand, b *relaytest.Behavior) { strfryLike(rng, b, relaytest.StrfryNosLol()) }},
+	{"strfry as primal", true, func(rng *rand.Rand, b *relaytest.Behavior) { strfryLike(rng, b, relaytest.StrfryPrimal()) }},
+	{"strfry as damus", true, func(rng *rand.Rand, b *relaytest.Behavior) { strfryLike(rng, b, relaytest.StrfryDamus()) }},
+	{"strfry that validates", true, func(rng *rand.Rand, b *relaytest.Behavior) { strfryLike(rng, b, relaytest.StrfryValidating()) }},
+	{"khatru", true, func(rng *rand.Rand, b *relaytest.Behavior) { khatruLike(rng, b, relaytest.Khatru()) }},
+	{"khatru with defaults", true, func(rng *rand.Rand, b *relaytest.Behavior) { khatruLike(rng, b, relaytest.KhatruDefaults()) }},
+}
+
+// rustLike is a rust-nostr relay with its limits, which everything fits in, or with small
+// ones.
+func rustLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
+	model.Latency = b.Latency
+	*b = model
+	if rng.IntN(2) == 0 {
+		return
+	}
+	b.MaxSubBytes = 4<<10 + rng.IntN(60<<10)
+	b.MaxFilters = 1 + rng.IntN(8)
+	b.MaxNegs, b.NegMax = 1+rng.IntN(3), 10+rng.IntN(100)
+	b.MaxLive = 5 + rng.IntN(20)
+	b.Cap = 10 + rng.IntN(50)
+	b.MaxSubs = 5 + rng.IntN(10)
+	b.Info.MaxLimit, b.Info.MaxSubscriptions = b.Cap, b.MaxSubs
+}
+
+// strfryLike is a strfry with its limits or with small ones.
+func strfryLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
+	model.Latency = b.Latency
+	*b = model
+	if rng.IntN(2) == 0 {
+		return
+	}
+	b.MaxFilters = 1 + rng.IntN(8)
+	b.NegMax = 10 + rng.IntN(100)
+	b.Cap = 10 + rng.IntN(50)
+	b.MaxSubs = 5 + rng.IntN(10)
+	b.MaxMessage = 8<<10 + rng.IntN(32<<10)
+	b.Info.MaxLimit, b.Info.MaxSubscriptions, b.Info.MaxMessageLength = b.Cap, b.MaxSubs, b.MaxMessage
+}
+
+// khatruLike is a khatru with NIP-77 or without, before a database that finds so many
+// events or all.
+func khatruLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
+	model.Latency = b.Latency
+	if b.Negentropy == relaytest.NegOn {
+		model.Negentropy = relaytest.NegOn
+	}
+	*b = model
+	if rng.IntN(2) == 0 {
+		b.Cap = 10 + rng.IntN(100)
+		b.DefaultLimit = b.Cap
+	}
+}
+
 // Other things that happen in a simulation, each of which may be switched off.
 const (
 	simFuture      = true // events dated further ahead than is accepted, which time catches up with

@@ -177,7 +177,7 @@ func (w *world) populate(wanted func(trait) bool) {
 			r.base = cages[names[i]]
 			about += ": " + names[i]
 		} else {
-			r.base, about = w.honest(traits)
+			r.base, about = w.honest(traits, wanted)
 		}
 		r.Relay = w.net.Add(fmt.Sprintf("wss://r%d.example", i), r.base)
 		w.relays = append(w.relays, r)
@@ -185,14 +185,19 @@ func (w *world) populate(wanted func(trait) bool) {
 	}
 }
 
-// honest makes an honest relay with up to two traits.
-func (w *world) honest(traits []trait) (relaytest.Behavior, string) {
+// honest makes an honest relay, of no program or of one of them, with up to two traits.
+func (w *world) honest(traits []trait, wanted func(trait) bool) (relaytest.Behavior, string) {
 	modes := []relaytest.NegMode{relaytest.NegOn, relaytest.NegOn, relaytest.NegNotice, relaytest.NegErr, relaytest.NegError, relaytest.NegClosed, relaytest.NegSilent}
 	b := relaytest.Behavior{
 		Latency:    time.Duration(w.rng.IntN(300)) * time.Millisecond,
 		Negentropy: modes[w.rng.IntN(len(modes))],
 	}
-	about := fmt.Sprint("honest: ", b.Latency, ", NIP-77 ", b.Negentropy)
+	about := fmt.Sprint("honest: ", b.Latency)
+	if m := simModels[w.rng.IntN(len(simModels))]; w.rng.IntN(2) == 0 && wanted(m) {
+		m.set(w.rng, &b)
+		about += ", " + m.name
+	}
+	about += fmt.Sprint(", NIP-77 ", b.Negentropy)
 	for range w.rng.IntN(3) {
 		if len(traits) > 0 {
 			tr := traits[w.rng.IntN(len(traits))]
