@@ -53,6 +53,20 @@ type Announcement struct {
 // Version returns what decides between two announcements of one repository.
 func (a *Announcement) Version() Version { return Version{a.CreatedAt, a.ID} }
 
+// What an announcement takes up besides its event, in bytes: somebody who is listed with their
+// place in a [Family], a role, and an address without the text that the event has as well.
+const (
+	bytesBase    = 320
+	bytesListing = 160
+	bytesRole    = 36
+	bytesAddress = 128
+)
+
+// Size is about how many bytes an announcement takes up besides its event, and in a [Family].
+func (a *Announcement) Size() int {
+	return bytesBase + bytesListing*len(a.Maintainers) + bytesRole*len(a.Roles) + bytesAddress*(len(a.Relays)+len(a.Clones))
+}
+
 // ParseAnnouncement reads a repository announcement. Tags with several values may
 // also be repeated; all values of all of them count, in order. An event of another
 // kind, or without an identifier that [filters.CheckIdentifier] accepts, is an

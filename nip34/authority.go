@@ -1,6 +1,8 @@
 package nip34
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,10 +23,11 @@ type Membership struct {
 // who has a say about the refs of each of them. It is made by [Membership.Family], does not
 // change, and is safe for concurrent use.
 type Family struct {
-	rule  Membership
-	by    map[filters.PubKey]*Announcement
-	place map[filters.PubKey]int32 // in all
-	all   []relation               // all who have an announcement, in order of their keys, and who are listed in one
+	rule Membership
+	by   map[filters.PubKey]*Announcement
+	all  []relation // all who have an announcement or are listed in one, in order of their keys
+
+	listed int // how many are listed
 }
 
 // relation is somebody of a family. Others are named by their places there: a crowd that lists
@@ -33,17 +36,20 @@ type relation struct {
 	key      filters.PubKey
 	own      *Announcement // nil: there is none
 	lists    []int32       // in the order of their announcement
-	listedBy []int32       // in order of their keys
+	listedBy []int32       // in order
+}
+
+// mention is that an announcement is somebody's, or lists them.
+type mention struct {
+	key uint64 // its first bytes
+	in  int32  // of the announcements
+	at  int32  // in their list; -1: it is theirs
 }
 
 // Family returns the family of an identifier. Of same, announcements with another
 // identifier are passed over, and of one author's the newest counts.
 func (rule Membership) Family(identifier string, same []*Announcement) *Family {
-	f := &Family{
-		rule:  rule,
-		by:    make(map[filters.PubKey]*Announcement, len(same)),
-		place: make(map[filters.PubKey]int32, len(same)),
-	}
+	f := &Family{rule: rule, by: make(map[filters.PubKey]*Announcement, len(same))}
 	for _, a := range same {
 		if a.Ref.Identifier != identifier {
 			continue
@@ -52,30 +58,81 @@ func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 			f.by[a.Ref.Owner] = a
 		}
 	}
-	for _, by := range slices.SortedFunc(maps.Keys(f.by), filters.PubKey.Compare) {
-		f.all[f.add(by)].own = f.by[by]
-	}
-	for i := range int32(len(f.by)) { //nolint:gosec // there are not that many announcements
-		own := f.all[i].own.Maintainers
-		lists := make([]int32, len(own))
-		for j, m := range own {
-			lists[j] = f.add(m)
-			f.all[lists[j]].listedBy = append(f.all[lists[j]].listedBy, i)
-		}
-		f.all[i].lists = lists
-	}
+	f.arrange(slices.Collect(maps.Values(f.by)))
 	return f
 }
 
-// add returns the place of somebody, who is given one if need be.
-func (f *Family) add(who filters.PubKey) int32 {
-	i, known := f.place[who]
-	if !known {
-		i = int32(len(f.all)) //nolint:gosec // what is kept of announcements is bounded far below
-		f.place[who] = i
-		f.all = append(f.all, relation{key: who})
+// arrange gives everybody their place. Sorting does that: no table has to grow with a crowd.
+func (f *Family) arrange(own []*Announcement) {
+	listings := 0
+	for _, a := range own {
+		listings += len(a.Maintainers)
 	}
-	return i
+	mentions := make([]mention, 0, len(own)+listings)
+	for i, a := range own {
+		in := int32(i) //nolint:gosec // memory holds no more
+		mentions = append(mentions, mention{binary.BigEndian.Uint64(a.Ref.Owner[:]), in, -1})
+		for at, m := range a.Maintainers {
+			mentions = append(mentions, mention{binary.BigEndian.Uint64(m[:]), in, int32(at)}) //nolint:gosec // there are at most MaxMaintainers
+		}
+	}
+	of := func(m mention) *filters.PubKey {
+		if m.at < 0 {
+			return &own[m.in].Ref.Owner
+		}
+		return &own[m.in].Maintainers[m.at]
+	}
+	slices.SortFunc(mentions, func(a, b mention) int {
+		if a.key != b.key {
+			return cmp.Compare(a.key, b.key)
+		}
+		return of(a).Compare(*of(b))
+	})
+	people := 0
+	isNext := func(i int) bool {
+		return i == 0 || mentions[i].key != mentions[i-1].key || *of(mentions[i]) != *of(mentions[i-1])
+	}
+	for i := range mentions {
+		if isNext(i) {
+			people++
+		}
+	}
+	f.all = make([]relation, 0, people)
+	// Each listing has a place in both of these, which are cut into what belongs to each.
+	lists, listedBy := make([]int32, listings), make([]int32, listings)
+	from := make([]int32, len(own)+1)
+	for i, a := range own {
+		from[i+1] = from[i] + int32(len(a.Maintainers)) //nolint:gosec // as above
+	}
+	times := 0
+	for i, m := range mentions {
+		if isNext(i) {
+			f.all = append(f.all, relation{key: *of(m), listedBy: listedBy[times:times]})
+		}
+		place := len(f.all) - 1
+		who := &f.all[place]
+		if m.at < 0 {
+			who.own, who.lists = own[m.in], lists[from[m.in]:from[m.in+1]]
+			continue
+		}
+		lists[from[m.in]+m.at] = int32(place) //nolint:gosec // as above
+		times++
+	}
+	for i := range f.all {
+		for _, m := range f.all[i].lists {
+			who := &f.all[m]
+			if len(who.listedBy) == 0 {
+				f.listed++
+			}
+			who.listedBy = append(who.listedBy, int32(i)) //nolint:gosec // as above
+		}
+	}
+}
+
+// place returns where somebody is in all.
+func (f *Family) place(who filters.PubKey) (int32, bool) {
+	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key filters.PubKey) int { return r.key.Compare(key) })
+	return int32(i), known //nolint:gosec // as above
 }
 
 // Walk is how the search for the one a view begins with has ended. Nobody has a say in a
@@ -213,7 +270,7 @@ func (f *Family) walk(owner filters.PubKey) (way []filters.PubKey, end Walk) {
 // who has a say, and lists somebody who has one, has one: what that takes may become known
 // from either side, so that both are looked at with each new member.
 func (f *Family) confirm(a *Authority, root filters.PubKey) {
-	at := f.place[root]
+	at, _ := f.place(root)
 	invited := make([]int32, len(f.all)) // one more than the index into People; 0: not yet
 	has := make([]bool, len(f.all))
 	a.members = map[filters.PubKey]struct{}{root: {}}
@@ -311,7 +368,7 @@ func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struc
 		if end != Found {
 			continue
 		}
-		root := f.place[way[len(way)-1]]
+		root, _ := f.place(way[len(way)-1])
 		if _, again := begun[root]; !again {
 			begun[root] = struct{}{}
 			roots = append(roots, root)
@@ -388,13 +445,13 @@ func (f *Family) Announcement(who filters.PubKey) *Announcement { return f.by[wh
 // Knows reports whether somebody has an announcement in the family, or is listed in one: who
 // has not has no say, and nothing that becomes of the others gives them one.
 func (f *Family) Knows(who filters.PubKey) bool {
-	_, known := f.place[who]
+	_, known := f.place(who)
 	return known
 }
 
 // Lists reports whether somebody is listed in an announcement of the family.
 func (f *Family) Lists(who filters.PubKey) bool {
-	i, known := f.place[who]
+	i, known := f.place(who)
 	return known && len(f.all[i].listedBy) > 0
 }
 
@@ -465,11 +522,12 @@ func (f *Family) leading(owner filters.PubKey) (lead []int32) {
 	way, end := f.walk(owner)
 	for i, who := range way {
 		if i > 0 {
-			lead = append(lead, f.place[who])
+			at, _ := f.place(who)
+			lead = append(lead, at)
 		}
 	}
 	if end == Unannounced && len(way) > 0 {
-		if next, listed := f.place[f.by[way[len(way)-1]].Leads[0]]; listed {
+		if next, listed := f.place(f.by[way[len(way)-1]].Leads[0]); listed {
 			lead = append(lead, next)
 		}
 	}
@@ -528,7 +586,8 @@ func (f *Family) heads() func(owner filters.PubKey) []int32 {
 			f.confirm(&a, root)
 			for _, p := range a.People {
 				if a.Has(p.Key) {
-					of = append(of, f.place[p.Key])
+					at, _ := f.place(p.Key)
+					of = append(of, at)
 				}
 			}
 			members[root] = of
@@ -570,7 +629,7 @@ func (f *Family) newReach(most int) *reach {
 // of returns so many of those whom an owner lists: first those of head, then the nearest.
 // cut says that there are more.
 func (r *reach) of(owner filters.PubKey, head []int32) (lists []int32, cut bool) {
-	at, known := r.f.place[owner]
+	at, known := r.f.place(owner)
 	if !known {
 		return nil, false
 	}
@@ -593,7 +652,11 @@ func (r *reach) of(owner filters.PubKey, head []int32) (lists []int32, cut bool)
 		}
 	}
 	r.queue = append(r.queue[:0], at)
-	for i := 0; i < len(r.queue); i++ {
+	others := r.f.listed // of whom there are no more than these
+	if len(r.f.all[at].listedBy) > 0 {
+		others--
+	}
+	for i := 0; i < len(r.queue) && len(lists) < others; i++ {
 		for _, m := range r.f.all[r.queue[i]].lists {
 			if !take(m) {
 				return lists, true

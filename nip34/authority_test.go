@@ -742,10 +742,14 @@ func BenchmarkWanted(b *testing.B) {
 		"others":     func(i, j int) int { return 300 + 256*i + j },
 	} {
 		var all []*Announcement
+		spread := func(i int) (k filters.PubKey) {
+			_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}).Read(k[:])
+			return k
+		}
 		for i := range 300 {
-			a := lists(i)
+			a := &Announcement{Ref: filters.RepoRef{Owner: spread(i), Identifier: "x"}, ID: eventID(i)}
 			for j := range 256 {
-				a.Maintainers = append(a.Maintainers, key(of(i, j)))
+				a.Maintainers = append(a.Maintainers, spread(of(i, j)))
 			}
 			all = append(all, a)
 		}

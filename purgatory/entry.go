@@ -51,6 +51,7 @@ func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
 		}
 		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Version()
 		e.Repos, e.Announces = []filters.RepoRef{a.Ref}, a
+		e.Size += int64(a.Size()) // it is kept parsed
 	case filters.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {

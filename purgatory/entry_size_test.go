@@ -1,13 +1,16 @@
 package purgatory_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // What waits counts with all that it takes up, of which thousands of tags without a word
@@ -26,6 +29,15 @@ func TestSizeOfWhatWaits(t *testing.T) {
 		empty := w.p.Status().Bytes
 		require.Greater(t, empty-small, int64(1_000*2*16))
 		w.held(carol.Event(now(), filters.KindAnnouncement, strings.Repeat("x", 10_000), d, nostrTag{"x", strings.Repeat("y", 10_000)}))
-		require.Greater(t, w.p.Status().Bytes-empty, int64(20_000))
+		full := w.p.Status().Bytes
+		require.Greater(t, full-empty, int64(20_000))
+
+		// It is kept parsed, and whoever it lists has a place beside those whom others list.
+		lists := nostrTag{"maintainers"}
+		for i := range nip34.MaxMaintainers {
+			lists = append(lists, fmt.Sprintf("%064x", i))
+		}
+		w.held(relaytest.NewCheapKey("dora").Event(now(), filters.KindAnnouncement, "", d, lists))
+		require.Greater(t, w.p.Status().Bytes-full, int64(nip34.MaxMaintainers*(64+16+32+96)))
 	})
 }

@@ -36,7 +36,7 @@ func TestAFamilyIsMadeOnce(t *testing.T) {
 		f.of(rule, "x", []*nip34.Announcement{a, b, c})
 		require.Len(t, f.byName["x"], 2)
 	}
-	many := announcement(4, 5_000)
+	many := announcement(4, 12_500)
 	for n := range 3 * maxFamilies {
 		made := f.of(rule, fmt.Sprint(n), []*nip34.Announcement{many})
 		require.Same(t, made, f.of(rule, fmt.Sprint(n), []*nip34.Announcement{many}))
@@ -49,7 +49,48 @@ func TestAFamilyIsMadeOnce(t *testing.T) {
 		require.Equal(t, sum, f.listings)
 		require.LessOrEqual(t, f.listings, maxFamilyListings)
 		require.LessOrEqual(t, len(f.byName), maxFamilies)
+		require.Len(t, f.recent, len(f.byName))
+		require.Contains(t, f.byName, "0", "it is asked for again and again")
+		require.NotNil(t, f.of(rule, "0", []*nip34.Announcement{many}))
 	}
+	require.Len(t, f.byName, (maxFamilyListings-1)/12_501)
+	for n := range 3 * maxFamilies {
+		f.of(rule, fmt.Sprint("small", n), []*nip34.Announcement{a})
+	}
+	require.Len(t, f.byName, maxFamilies)
+	// One with more than all may have is kept, with and without what expired softly, and the
+	// others are when it is not asked for any more.
 	huge := announcement(5, 2*maxFamilyListings)
-	require.Same(t, f.of(rule, "x", []*nip34.Announcement{huge}), f.of(rule, "x", []*nip34.Announcement{huge}))
+	soft, hard := f.of(rule, "x", []*nip34.Announcement{huge, a}), f.of(rule, "x", []*nip34.Announcement{huge})
+	for range 3 {
+		require.Same(t, soft, f.of(rule, "x", []*nip34.Announcement{huge, a}))
+		require.Same(t, hard, f.of(rule, "x", []*nip34.Announcement{huge}))
+	}
+	require.Len(t, f.byName, 1)
+	f.of(rule, "y", []*nip34.Announcement{a})
+	require.Len(t, f.byName, 1)
+	require.Equal(t, 4, f.listings)
+}
+
+// Two identifiers that many are listed under had all families forgotten with each look at either.
+func TestFamiliesOfTwoCrowds(t *testing.T) {
+	var f families
+	made := make(map[string]*nip34.Family)
+	for range 3 {
+		for _, name := range []string{"x", "y"} {
+			var all []*nip34.Announcement
+			for n := range 400 {
+				a := &nip34.Announcement{ID: filters.EventID{byte(n), byte(n >> 8)}, Ref: filters.RepoRef{Owner: filters.PubKey{byte(n), byte(n >> 8)}, Identifier: name}}
+				for i := range nip34.MaxMaintainers {
+					a.Maintainers = append(a.Maintainers, filters.PubKey{1, byte(i)})
+				}
+				all = append(all, a)
+			}
+			is := f.of(nip34.Membership{}, name, all)
+			if made[name] != nil {
+				require.Same(t, made[name], is)
+			}
+			made[name] = is
+		}
+	}
 }

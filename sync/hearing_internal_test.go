@@ -329,7 +329,7 @@ func TestNoOlderKinIsKept(t *testing.T) {
 }
 
 // What is kept is bounded by the listings there are: of one identifier as many may be as of
-// thousands. One that has more than all may is kept by itself.
+// thousands. One that has more than all may is kept, with and without what waits.
 func TestKinIsBoundedByListings(t *testing.T) {
 	var c kinCache
 	generation := Generation{Known: true}
@@ -348,15 +348,21 @@ func TestKinIsBoundedByListings(t *testing.T) {
 	}
 	require.Equal(t, 10, c.recent.Len())
 	require.NotNil(t, c.get(kinKey{"90", true}, generation), "it is the oldest no more")
-	huge := kinKey{"huge", false}
+	huge, waits := kinKey{"huge", false}, kinKey{"huge", true}
 	for range 2 {
-		c.put(kinEntry{huge, generation, &kin{}, 2 * maxKinListings})
-		require.Equal(t, 1, c.recent.Len())
-		require.NotNil(t, c.get(huge, generation))
+		for _, key := range []kinKey{huge, waits} {
+			c.put(kinEntry{key, generation, &kin{}, 2 * maxKinListings})
+			require.Equal(t, 2, c.recent.Len())
+			require.NotNil(t, c.get(key, generation))
+		}
+		require.NotNil(t, c.get(huge, generation), "with what waits it has as many")
 	}
-	c.put(kinEntry{kinKey{"small", false}, generation, &kin{}, 1})
+	for i := range 2 {
+		c.put(kinEntry{kinKey{fmt.Sprint("small", i), false}, generation, &kin{}, 1})
+	}
 	require.Nil(t, c.get(huge, generation))
-	require.Equal(t, 1, c.listings)
+	require.Nil(t, c.get(waits, generation))
+	require.Equal(t, 2, c.listings)
 }
 
 // askedView counts how often it is asked for all announcements with an identifier.

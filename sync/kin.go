@@ -63,11 +63,13 @@ func (k *kin) wanted() (of map[filters.PubKey]filters.PubKey, full bool) {
 }
 
 // The bounds of what is kept of what follows from announcements: for how many identifiers, and
-// how many announcements and listings these have together. That of the last one is kept
-// however many it has: else each event of it would have it worked out.
+// how many announcements and listings these have together. The last two are kept however many
+// they have, of one identifier with and without what waits: else each event of it would have
+// them worked out.
 const (
 	maxKin         = 1000
 	maxKinListings = 250_000
+	leastKin       = 2
 )
 
 // kinCache is what was worked out lately. The zero value is ready.
@@ -116,7 +118,7 @@ func (c *kinCache) put(e kinEntry) {
 	}
 	put(&c.entries, e.key, c.recent.PushBack(e))
 	c.listings += e.listings
-	for c.recent.Len() > 1 && (c.recent.Len() > maxKin || c.listings > maxKinListings) {
+	for c.recent.Len() > leastKin && (c.recent.Len() > maxKin || c.listings > maxKinListings) {
 		c.drop(c.recent.Front())
 	}
 }
