@@ -190,8 +190,8 @@ type Authority struct {
 	Way  []filters.PubKey
 	Walk Walk
 	// People are those with a say and those who are invited, in the order in which they were
-	// come across. Those with a say are at most 1 + MaxMaintainers, and as many have no
-	// announcement and are invited.
+	// come across. Those with a say are at most 1 + MaxMaintainers, and of those who are invited
+	// there are as many without an announcement, and as many with one.
 	People []Person
 
 	members map[filters.PubKey]struct{}
@@ -271,49 +271,57 @@ func (f *Family) walk(owner filters.PubKey) (way []filters.PubKey, end Walk) {
 // from either side, so that both are looked at with each new member.
 func (f *Family) confirm(a *Authority, root filters.PubKey) {
 	at, _ := f.place(root)
-	invited := make([]int32, len(f.all)) // one more than the index into People; 0: not yet
+	listedBy := make([]int32, len(f.all)) // one more than who was come across that does; 0: nobody
+	invited := make([]int32, len(f.all))  // one more than the index into People; 0: they are not there
 	has := make([]bool, len(f.all))
 	a.members = map[filters.PubKey]struct{}{root: {}}
 	a.People = []Person{{Key: root, Say: Root}}
 	has[at] = true
-	silent := 0
+	silent, others := 0, 0
 	queue := []int32{at}
 	full := func() bool { return len(a.members) > MaxMaintainers }
-	join := func(who int32) {
+	join := func(who int32, p Person) {
+		if i := invited[who]; i > 0 {
+			a.People[i-1] = p
+		} else {
+			a.People = append(a.People, p)
+		}
 		has[who] = true
-		a.members[f.all[who].key] = struct{}{}
+		a.members[p.Key] = struct{}{}
 		queue = append(queue, who)
 	}
 	for ; len(queue) > 0; queue = queue[1:] {
-		by := &f.all[queue[0]]
+		at := queue[0]
+		by := &f.all[at]
 		for _, m := range by.lists {
-			if invited[m] > 0 || has[m] {
+			if listedBy[m] > 0 || has[m] {
 				continue
 			}
 			p := Person{Key: f.all[m].key, ListedBy: by.key}
 			p.Say, p.Lists = f.say(has, m)
-			if p.Say == Silent {
-				if silent == MaxMaintainers {
-					continue
+			some := &others
+			switch {
+			case p.Say == Member:
+				if !full() {
+					listedBy[m] = at + 1
+					join(m, p)
 				}
-				silent++
+				continue
+			case p.Say == Silent:
+				some = &silent
 			}
-			if p.Say == Member {
-				if full() {
-					continue
-				}
-				join(m)
+			listedBy[m] = at + 1
+			if *some < MaxMaintainers {
+				*some++
+				a.People = append(a.People, p)
+				invited[m] = int32(len(a.People)) //nolint:gosec // it is bounded
 			}
-			a.People = append(a.People, p)
-			invited[m] = int32(len(a.People)) //nolint:gosec // each is one of all
 		}
 		for _, m := range by.listedBy {
-			i := invited[m] - 1
-			if i < 0 || a.People[i].Say != Unanswered || full() {
+			if listedBy[m] == 0 || has[m] || full() || !f.all[m].own.HasSay() {
 				continue
 			}
-			a.People[i].Say, a.People[i].Lists = Member, by.key
-			join(m)
+			join(m, Person{Key: f.all[m].key, Say: Member, ListedBy: f.all[listedBy[m]-1].key, Lists: by.key})
 		}
 	}
 }
@@ -463,6 +471,10 @@ func Owners(all []*Announcement) []filters.PubKey {
 	}
 	return out
 }
+
+// MaxGenerations is through how many others somebody is listed at most whose announcement is taken
+// in: whoever keeps announcements elsewhere has to read as many times.
+const MaxGenerations = 16
 
 // Bounds is whose announcements are taken in for those of some owners: of each owner at most
 // Each of whom they list, recursively, and of all together at most All, of which each owner
@@ -656,7 +668,14 @@ func (r *reach) of(owner filters.PubKey, head []int32) (lists []int32, cut bool)
 	if len(r.f.all[at].listedBy) > 0 {
 		others--
 	}
+	generation, last := 1, len(r.queue) // where those begin who are as far off as nobody before
 	for i := 0; i < len(r.queue) && len(lists) < others; i++ {
+		if i == last {
+			generation, last = generation+1, len(r.queue)
+		}
+		if generation > MaxGenerations {
+			break
+		}
 		for _, m := range r.f.all[r.queue[i]].lists {
 			if !take(m) {
 				return lists, true

@@ -413,6 +413,26 @@ func TestAuthorityIsBounded(t *testing.T) {
 	assert.True(t, full)
 	f = Membership{}.Family("x", []*Announcement{first})
 	assert.Len(t, f.Authority(first.Ref).People, MaxMaintainers+1)
+	var silent []*Announcement // they have announcements and answer nobody, but for one
+	for i, a := range crowd {
+		silent = append(silent, lists(i))
+		silent[i].Maintainers = a.Maintainers
+		if i > 0 {
+			silent[i].Maintainers = nil
+		}
+	}
+	silent[900] = lists(900, 901)
+	silent[901] = lists(901, 0)
+	f = Membership{}.Family("x", silent)
+	a = f.Authority(first.Ref)
+	assert.Len(t, a.People, MaxMaintainers+3, "of whom nobody is left out who has a say")
+	assert.Len(t, a.Members(), 3)
+	assert.Equal(t, Person{Key: key(900), Say: Member, ListedBy: key(0), Lists: key(901)}, a.People[MaxMaintainers+2])
+	for n, want := range map[int]int{MaxGenerations: MaxGenerations, MaxGenerations + 1: MaxGenerations} {
+		wanted, full := Membership{}.Family("x", chain[:n]).Wanted([]filters.PubKey{key(0)}, ServedBounds())
+		assert.Len(t, wanted, want, "nobody is wanted who is further off")
+		assert.False(t, full)
+	}
 	a = Membership{}.Family("x", leads).Authority(leads[0].Ref)
 	assert.Equal(t, Circular, a.Walk)
 	assert.Empty(t, a.Members())

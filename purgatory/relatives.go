@@ -16,10 +16,6 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// maxGenerations is through how many others somebody is listed at most whose announcement is
-// read: each is a question to the Store.
-const maxGenerations = 16
-
 // known is how much of those is read whom some owners list: each has their own, whatever
 // the others list. Bounds that are shared are for what is taken in: free keys must not have
 // the announcement of a maintainer forgotten that is here.
@@ -44,7 +40,7 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 	}
 	asked := make(map[filters.PubKey]struct{})
 	now := time.Now()
-	for step := range maxGenerations {
+	for step := range nip34.MaxGenerations { // each is a question to the Store
 		var ask []filters.PubKey
 		about := func(who filters.PubKey) {
 			if _, again := asked[who]; !again {
