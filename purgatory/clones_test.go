@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // Of each announcement and each pull request the first clone URLs are hunted, the rest
@@ -49,5 +50,48 @@ func TestMaxClones(t *testing.T) {
 		require.Equal(t, []string{
 			"pull0.example", "pull1.example", "served0.example", "served1.example", "waiting0.example", "waiting1.example",
 		}, slices.Compact(asked))
+	})
+}
+
+// With as many as may have a say in a repository, each of whom names servers, a hunt would have
+// asked all of these: each has a server asked in turn, the owner and who wrote what waits first.
+func TestClonesOfManyMaintainers(t *testing.T) {
+	run(t, purgatory.Config{MaxClones: 2, Hold: 480 * time.Hour, MaxHold: 480 * time.Hour}, func(t *testing.T, w *world) {
+		hers, list := announce(alice, now()-500, "alice0.example/r.git", "alice1.example/r.git"), nostrTag{"maintainers"}
+		var last *relaytest.Key
+		for i := range 20 {
+			k := relaytest.NewCheapKey(fmt.Sprint("maintainer", i))
+			list = append(list, k.Hex())
+			his := announce(k, now()-500, fmt.Sprintf("m%d.example/r.git", i), fmt.Sprintf("n%d.example/r.git", i))
+			his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
+			k.Sign(his)
+			w.relay.relatives = append(w.relay.relatives, his)
+			last = k
+		}
+		hers.Tags = append(hers.Tags, list)
+		alice.Sign(hers)
+		w.relay.put(hers)
+		w.held(says(last, now(), "main", 1))
+		asked := func() (hosts []string) {
+			for _, c := range w.git.Calls() {
+				hosts = append(hosts, c.URL.Authority.Host)
+			}
+			slices.Sort(hosts)
+			return slices.Compact(hosts)
+		}
+		wait(30 * time.Minute)
+		require.Len(t, asked(), 8)
+		require.Contains(t, asked(), "alice0.example")
+		require.Contains(t, asked(), "m19.example")
+		require.NotContains(t, asked(), "n0.example", "nobody has a second one before all have one")
+		require.Positive(t, w.p.Status().Dropped["clones"])
+		wait(240 * time.Hour) // what is hunted in vain has its turns ever more rarely
+		first := 0
+		for i := range 20 {
+			if slices.Contains(asked(), fmt.Sprintf("m%d.example", i)) {
+				first++
+			}
+		}
+		require.Equal(t, 20, first, "each has had a turn")
 	})
 }

@@ -93,7 +93,8 @@ type Config struct {
 	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
 	MaxKept int
 	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
-	// are hunted: the first ones. The rest is counted. Defaults to 16.
+	// are hunted: the first ones, and four times as many of all who have a say in a repository
+	// together, one of each in turn. The rest is counted. Defaults to 16.
 	MaxClones int
 	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
 	// objects are looked at, in turns by owner, and half as many more of those that took

@@ -47,8 +47,8 @@ type GRASPPolicy struct {
 	// used, and must be that of purgatory where there is one.
 	Membership nip34.Membership
 	// GRASPLists has anybody's list of preferred GRASP servers (kind 10317) accepted, one of
-	// each author: clients look for servers by these. It must not be changed once the policy is
-	// used. Nobody is asked for them.
+	// each author, of at most 32 KiB: clients look for servers by these. It must not be changed
+	// once the policy is used. Nobody is asked for them.
 	GRASPLists bool
 
 	identity nip34.Identity
@@ -76,6 +76,7 @@ const (
 	reasonUnlisted  = "blocked: announcement does not list this service as a relay and its own repository here as a clone URL"
 	reasonVanish    = "blocked: asks other relays to forget"
 	reasonDeletion  = "blocked: deletes nothing of its author that is here"
+	reasonLong      = "invalid: list of GRASP servers is too long"
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
 
@@ -122,9 +123,27 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, vi
 		return p.judgeVanish(ctx, ev, view)
 	}
 	if ev.Kind == filters.KindGRASPList && p.GRASPLists {
+		if length(ev) > maxGRASPList {
+			return reject(reasonLong), nil
+		}
 		return accept(), nil
 	}
 	return p.judgeRelated(ctx, ev, view)
+}
+
+// maxGRASPList is how many bytes the words of a list of GRASP servers have at most: any key may
+// have one stored, and a hundred servers take a tenth of that.
+const maxGRASPList = 32 << 10
+
+// length is how many bytes the words of an event have.
+func length(ev *nostr.Event) int {
+	n := len(ev.Content)
+	for _, t := range ev.Tags {
+		for _, v := range t {
+			n += 1 + len(v)
+		}
+	}
+	return n
 }
 
 func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {

@@ -395,6 +395,16 @@ func TestGRASPListsOfAnybody(t *testing.T) {
 		v, err := p.Judge(t.Context(), list, Source{}, graspView())
 		require.NoError(t, err)
 		require.Equal(t, wanted, v.Decision == Accept)
+		for size, want := range map[int]Decision{maxGRASPList: Accept, maxGRASPList + 1: Reject} {
+			for _, tags := range []nostr.Tags{nil, {{"g", strings.Repeat("x", 1000)}}, slices.Repeat(nostr.Tags{{}, {""}}, 1000)} {
+				long := testEvent(91, filters.KindGRASPList, 9, 1, tags...)
+				long.Content = strings.Repeat("x", size-length(long))
+				v, err = p.Judge(t.Context(), long, Source{}, graspView())
+				require.NoError(t, err)
+				require.Equal(t, wanted && want == Accept, v.Decision == Accept)
+				require.True(t, !wanted || v.Decision == want)
+			}
+		}
 		v, err = p.Judge(t.Context(), protected, Source{Kind: Live}, graspView())
 		require.NoError(t, err)
 		require.Equal(t, Reject, v.Decision)
