@@ -247,8 +247,7 @@ func victim() error {
 		}
 	}
 	cfg := purgatory.Config{
-		Membership: unanswered(),
-		Hold:       holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
+		Hold: holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
 		Observe: func(o purgatory.Observation) {
 			switch o := o.(type) {
 			case purgatory.Began:
@@ -335,7 +334,7 @@ func killEvents(origin, tip string) []*nostr.Event {
 	const at = 1_700_000_000
 	d, cl := nostrTag{"d", "r"}, nostrTag{"clone", origin}
 	return []*nostr.Event{
-		alice.Event(at, filters.KindAnnouncement, "", d, cl),
+		alice.Event(at, filters.KindAnnouncement, "", d, cl, nostrTag{"maintainers", bob.Hex()}),
 		bob.Event(at, filters.KindAnnouncement, "", d, cl, nostrTag{"maintainers", alice.Hex()}),
 		carol.Event(at, filters.KindAnnouncement, "", d),
 		alice.Event(at, filters.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/main"}, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/tags/v1", tip}),
