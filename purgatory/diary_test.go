@@ -136,7 +136,13 @@ func (l *drawnLife) step() {
 		if rng.IntN(2) == 0 {
 			tags = append(tags, nostrTag{"maintainers", bob.Hex()})
 		}
-		l.comes(alice.Event(now()-nostrTime(rng.IntN(3)), filters.KindAnnouncement, "", tags...))
+		who := alice
+		if !l.cfg.Membership.OneSided && rng.IntN(3) == 0 { // bob answers, or does not any more
+			if who, tags = bob, tags[:2]; rng.IntN(3) > 0 {
+				tags = append(tags, nostrTag{"maintainers", alice.Hex()})
+			}
+		}
+		l.comes(who.Event(now()-nostrTime(rng.IntN(3)), filters.KindAnnouncement, "", tags...))
 	case 2, 3, 4:
 		var refs []any
 		for _, name := range []string{"main", "dev"} {
@@ -271,7 +277,7 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 53))
 		l := &drawnLife{world: newWorld(t, purgatory.Config{
-			Membership: unanswered(), Hold: 10 * time.Minute, MaxHold: time.Hour, SoftExpiry: 20 * time.Minute, PlaceholderHold: 3 * time.Minute,
+			Membership: nip34.Membership{OneSided: seed%2 == 0 || seed == 1}, Hold: 10 * time.Minute, MaxHold: time.Hour, SoftExpiry: 20 * time.Minute, PlaceholderHold: 3 * time.Minute,
 			Remember: time.Hour, Departed: 30 * time.Minute, UserDelay: time.Minute, Check: 100_000 * time.Hour, NoMaintenance: true,
 			MaxRepoDay: []int64{4000, 1 << 30}[rng.IntN(2)],
 			MaxEntries: []int{6, 1000}[rng.IntN(2)], MaxPlaceholdersPerRepo: 2, MaxClones: 2, MaxSettling: 1,
