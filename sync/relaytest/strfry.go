@@ -27,7 +27,9 @@ func Strfry() Behavior {
 		Info: wire.Info{
 			Software: "git+https://github.com/hoytech/strfry.git",
 			NIPs:     []int{1, 2, 4, 9, 11, 28, 40, 45, 70, 77},
+			MaxLimit: 500,
 		},
+		Cap:                500,
 		MaxSubID:           64,
 		MaxFilters:         200,
 		MaxEvent:           64 << 10,
@@ -37,20 +39,20 @@ func Strfry() Behavior {
 		NegMax:             1_000_000,
 		NegFrame:           500_000,
 	}
-	return b.strfryLimits(500, 200, 128<<10)
+	return b.strfryLimits(200, 128<<10)
 }
 
 // StrfryNosLol is strfry 1.1.0 as nos.lol had it in August 2026: 20 subscriptions.
 func StrfryNosLol() Behavior {
 	b := Strfry()
-	return b.strfryLimits(500, 20, 128<<10)
+	return b.strfryLimits(20, 128<<10)
 }
 
 // StrfryDamus is strfry 1.1.0 as relay.damus.io had it in August 2026: messages of
 // 1,000,000 bytes.
 func StrfryDamus() Behavior {
 	b := Strfry()
-	return b.strfryLimits(500, 200, 1_000_000)
+	return b.strfryLimits(200, 1_000_000)
 }
 
 // StrfryPrimal is strfry 1.0.3 as relay.primal.net had it in August 2026: 20
@@ -63,7 +65,7 @@ func StrfryPrimal() Behavior {
 	b.MaxSubID = 71
 	b.MaxFilters = 20
 	b.Negentropy = NegNotice
-	return b.strfryLimits(500, 20, 1_000_000)
+	return b.strfryLimits(20, 1_000_000)
 }
 
 // StrfryValidating is [Strfry] with filterValidation switched on: 3 filters in a REQ, 3
@@ -75,8 +77,7 @@ func StrfryValidating() Behavior {
 }
 
 // strfryLimits sets the limits that operators change.
-func (b *Behavior) strfryLimits(results, subs, message int) Behavior {
-	b.Cap, b.Info.MaxLimit = results, results
+func (b *Behavior) strfryLimits(subs, message int) Behavior {
 	b.MaxSubs, b.Info.MaxSubscriptions = subs, subs
 	b.MaxMessage, b.Info.MaxMessageLength = message, message
 	return *b
