@@ -89,7 +89,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"maintainers are not followed further", "nip34/authority.go",
-		"		a.members[f.all[who].key] = struct{}{}\n		queue = append(queue, who)", "		a.members[f.all[who].key] = struct{}{}", "./nip34", ".", nil, "",
+		"		a.members[p.Key] = struct{}{}\n		queue = append(queue, who)", "		a.members[p.Key] = struct{}{}", "./nip34", ".", nil, "",
 	},
 	{
 		"servers on one host are taken for each other", "nip34/identity.go",
