@@ -354,7 +354,7 @@ func (m *SyncManager) planConfig() plan.Config {
 	t := m.cfg.Tuning
 	return plan.Config{
 		Salt:     m.remember.salt,
-		MaxDials: m.cfg.MaxDials, MaxConnections: m.cfg.MaxConnections,
+		MaxDials: m.cfg.MaxDials, DialEvery: t.DialEvery, MaxConnections: m.cfg.MaxConnections,
 		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
 		MaxBatches: m.cfg.MaxBatches, RebuildFilters: t.RebuildFilters,

@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -273,4 +274,77 @@ func TestLimitZeroRefused(t *testing.T) {
 			require.True(t, reqs[len(reqs)-1].Request.Filters[0].LimitZero || refused() > before)
 		})
 	}
+}
+
+// A relay that will not have us follow a part of what we ask was asked for all of it again
+// within the hour, for ever, and new subscriptions had to wait as long.
+func TestRefusedCoverageRestsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		refuse := func(r wire.Request) string {
+			for _, f := range r.Filters {
+				if len(f.Tags["E"]) > 0 && f.LimitZero {
+					return "restricted: you are not a member of this relay"
+				}
+			}
+			return ""
+		}
+		c := crowded(t, relaytest.Behavior{ClosedReason: refuse}, relaysync.Config{}, 30)
+		defer c.stop()
+		after(10 * time.Minute)
+		require.Empty(t, c.lacks(c.issues))
+		refused := func() (n int) {
+			for _, seen := range c.relay.Requests(wire.TypeReq) {
+				if refuse(seen.Request) != "" {
+					n++
+				}
+			}
+			return n
+		}
+		s := c.rig.relay("wss://a.example")
+		require.Equal(t, "live in part", s.Following)
+		require.Equal(t, 1, s.Unfollowed)
+		asked := refused()
+		require.Less(t, asked, 5)
+		// The rest is followed, on this connection and the next.
+		for range 2 {
+			issue := c.owner.Issue(at(0), c.owner.Ref("repo3"), time.Now().String())
+			c.relay.Publish(issue)
+			after(time.Second)
+			require.True(t, c.has(issue))
+			c.relay.Cut()
+			after(time.Minute)
+		}
+		after(20 * time.Hour)
+		require.LessOrEqual(t, refused(), asked+4, "the two issues are new")
+		// After a day it is asked for again.
+		c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
+		after(8 * time.Hour)
+		require.Equal(t, "live", c.rig.relay("wss://a.example").Following)
+		require.Zero(t, c.rig.relay("wss://a.example").Unfollowed)
+	})
+}
+
+// Two hundred relays behind one proxy saw as many dials at once.
+func TestDialsAreSpaced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var hosts []string
+		var relays []*relaytest.Relay
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			hosts = append(hosts, name+".example")
+			relays = append(relays, net.Add("wss://"+name+".example", relaytest.Behavior{}))
+		}
+		r, _ := hosted(t, net, relaysync.Config{}, hosts...)
+		defer r.stop()
+		after(10 * time.Second)
+		var begun []time.Time
+		for _, rel := range relays {
+			require.Len(t, rel.Dials(), 1)
+			begun = append(begun, rel.Dials()[0].At)
+		}
+		slices.SortFunc(begun, time.Time.Compare)
+		for i := range begun[1:] {
+			require.Equal(t, 250*time.Millisecond, begun[i+1].Sub(begun[i]))
+		}
+	})
 }

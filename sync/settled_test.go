@@ -87,6 +87,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 func TestSettledBehindWhatIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
+		l.plan = allAtOnce(l.m)
 		l.started = true
 		var relays []filters.RelayURL
 		for _, name := range []string{"wss://a.example", "wss://b.example"} {
@@ -207,4 +208,11 @@ func TestWatchClock(t *testing.T) {
 		l.watchClock(t.Context(), time.Now())
 		require.Equal(t, now, l.plan.Kept()[0].Mark)
 	})
+}
+
+// allAtOnce is a plan that dials without a pause: nothing wakes it here.
+func allAtOnce(m *SyncManager) *plan.Plan {
+	cfg := m.planConfig()
+	cfg.DialEvery = 0
+	return plan.New(cfg, newRand())
 }

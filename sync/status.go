@@ -107,7 +107,7 @@ type RelayStatus struct {
 
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
-	Unfollowed        int `json:"unfollowed"` // filters that found no room
+	Unfollowed        int `json:"unfollowed"` // filters that found no room, or that the relay refuses
 	// Following says how what is wanted is followed: "live" by standing
 	// subscriptions; where the relay has no room for all, "live+kinds" by one for all
 	// that is of our kinds, or "live+polling" by asking in rotation; "live in part" if

@@ -29,6 +29,7 @@ func statusBench(t *testing.T, of ...string) (*loop, []filters.RelayURL) {
 	m := newSaidBench(t, &saidPolicy{}).SyncManager
 	made := newLoop(m)
 	l := &made
+	l.plan = allAtOnce(m)
 	l.started = true
 	var relays []filters.RelayURL
 	for i := range of {

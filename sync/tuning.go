@@ -25,6 +25,10 @@ type Tuning struct {
 	// answer, by which an answer that does not say what it is for can be told to
 	// belong to one. Defaults to 2 s.
 	OpenTimeout time.Duration
+	// DialEvery is how long after the beginning of an attempt to connect the next one
+	// begins: a proxy or a resolver behind all of them should not see a burst. With a long
+	// one a start takes long where there are many relays. Defaults to 250 ms.
+	DialEvery time.Duration
 	// FirstAnswer is how long the first event of a page of history, or its end, may take:
 	// large relays under load take more than half a minute. What comes after that has
 	// [Config.IdleTimeout]. With a short one such relays are asked the same again and
@@ -100,6 +104,7 @@ func (t Tuning) withDefaults() Tuning {
 	def(&t.MaxPage, 50_000)
 	def(&t.IDsPerRequest, 250)
 	def(&t.OpenTimeout, 2*time.Second)
+	def(&t.DialEvery, 250*time.Millisecond)
 	def(&t.FirstAnswer, 2*time.Minute)
 	def(&t.NegentropyFrame, 30_000)
 	def(&t.NegentropyRounds, 64)
@@ -127,7 +132,8 @@ func (t Tuning) validate(bad func(field string, value any, want string)) {
 		name  string
 		value time.Duration
 	}{
-		{"OpenTimeout", t.OpenTimeout}, {"FirstAnswer", t.FirstAnswer}, {"NegentropyFirst", t.NegentropyFirst},
+		{"OpenTimeout", t.OpenTimeout}, {"FirstAnswer", t.FirstAnswer},
+		{"DialEvery", t.DialEvery}, {"NegentropyFirst", t.NegentropyFirst},
 		{"WholeFor", t.WholeFor}, {"GapAge", t.GapAge},
 	} {
 		if d.value < 0 {

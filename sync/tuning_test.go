@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, 65*time.Second, cfg.Health.RateLimit)
 	assert.Equal(t, map[string]int64{
 		"PageLimit": 500, "MaxPage": 50_000, "IDsPerRequest": 250, "OpenTimeout": int64(2 * time.Second),
-		"FirstAnswer":     int64(2 * time.Minute),
+		"FirstAnswer": int64(2 * time.Minute), "DialEvery": int64(250 * time.Millisecond),
 		"NegentropyFrame": 30_000, "NegentropyRounds": 64, "NegentropyIDs": 200_000,
 		"NegentropyFirst": int64(10 * time.Second), "NegentropyTimeout": int64(2 * time.Minute),
 		"MessageSize": 64 << 10, "Filters": 20, "Subscriptions": 20,
@@ -145,6 +145,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 			}
 			return int64(c.session.IDChunk)
 		}},
+		"DialEvery":   {77, func(c tuned) int64 { return int64(c.plan.DialEvery) }},
 		"FirstAnswer": {77, func(c tuned) int64 { return int64(c.session.FirstAnswer) }},
 		"OpenTimeout": {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
 		"NegentropyFrame": {7_777, func(c tuned) int64 {

@@ -130,12 +130,20 @@ func (p *Plan) patienceEnds() time.Time {
 	if len(p.young.queue) == 0 || p.dialing >= p.cfg.MaxDials+p.silentMost() {
 		return time.Time{}
 	}
-	for i := range p.lines {
-		if p.lines[i].first() != nil {
-			return p.young.queue[0].until
-		}
+	if p.anyWaits() {
+		return p.young.queue[0].until
 	}
 	return time.Time{}
+}
+
+// anyWaits reports whether a relay waits for its turn to be dialed.
+func (p *Plan) anyWaits() bool {
+	for i := range p.lines {
+		if p.lines[i].first() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // fourFifths leaves a part of what there is to relays that are proven.
@@ -146,7 +154,7 @@ func fourFifths(n int) int { return n - n/5 }
 // that others never wait for relays that are dead or say nothing.
 func (p *Plan) dial(now time.Time) {
 	p.mature(now)
-	for p.mayDial() {
+	for p.mayDial() && !now.Before(p.dialAt) {
 		r := p.nextTurn(now)
 		if r == nil {
 			return
@@ -167,6 +175,7 @@ func (p *Plan) dial(now time.Time) {
 		p.lastEpoch++
 		r.epoch, r.young = p.lastEpoch, true
 		p.young.queue = append(p.young.queue, youngAttempt{r, r.epoch, now.Add(patience)})
+		p.dialAt = now.Add(p.cfg.DialEvery) // one proxy, or one resolver, may be behind all
 		p.emit(Dial{Relay: r.url, Epoch: r.epoch})
 	}
 }

@@ -182,6 +182,14 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	if s == nil {
 		return
 	}
+	since := now
+	if !in.Since.IsZero() && in.Since.Before(now) {
+		since = in.Since
+	}
+	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds {
+		p.refuses(r, s, since, now)
+		return
+	}
 	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
 	r.closedFor(in)
 	// What the relay could not keep up with for once is followed again at once, unless it
@@ -194,10 +202,6 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 		}
 		r.live.refused++
 		r.live.retryAt = now.Add(p.retryAfter(r.live.refused))
-	}
-	since := now
-	if !in.Since.IsZero() && in.Since.Before(now) {
-		since = in.Since
 	}
 	p.missedSome(r, since)
 }

@@ -106,6 +106,7 @@ func (p *Plan) follow(r *relay, now time.Time) {
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
 		return
 	}
+	p.rested(r, now)
 	if p.dropIdle(r, now); l.stale {
 		p.rebuild(r, now)
 		return
@@ -537,7 +538,7 @@ func (p *Plan) liveFilters(r *relay, items []Item) (fs []nostr.Filter) {
 			fs = append(fs, r.limits.fit(filters.Live(f))...)
 		}
 	}
-	return fs
+	return r.withoutResting(fs)
 }
 
 // fit returns a filter as the relay takes it, as several if need be.

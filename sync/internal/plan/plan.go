@@ -12,6 +12,7 @@ import (
 // Config holds the constants of a [Plan]. All numbers of it must be set.
 type Config struct {
 	MaxDials       int           // connection attempts at once, of those that are young
+	DialEvery      time.Duration // between the beginnings of two attempts, 0 for no time
 	MaxConnections int           // connections, attempts included
 	MaxRelays      int           // relays known
 	MaxRoots       int           // root events followed per repository
@@ -49,7 +50,8 @@ type Plan struct {
 	relays map[filters.RelayURL]*relay
 
 	dialing         int
-	dialingUnproven int // of them
+	dialAt          time.Time // the next attempt may begin
+	dialingUnproven int       // of them
 	young           youngAttempts
 	unproven        int // attempts and connections of relays that never answered
 	connected       map[*relay]struct{}
@@ -184,10 +186,17 @@ func (p *Plan) NextWake() (time.Time, bool) {
 			at, ok = t, true
 		}
 	}
-	if p.mayDial() {
-		earlier(p.roomAt)
+	if p.mayDial() && !p.roomAt.IsZero() {
+		look := p.roomAt
+		if p.dialAt.After(look) {
+			look = p.dialAt
+		}
+		earlier(look)
 	}
 	earlier(p.patienceEnds())
+	if p.anyWaits() && p.dialAt.After(p.now) {
+		earlier(p.dialAt)
+	}
 	return at, ok
 }
 
@@ -312,6 +321,9 @@ func (p *Plan) arm(r *relay, now time.Time) {
 		consider(r.live.postponed.Add(mostPostponed))
 	}
 	consider(r.coolUntil)
+	for _, k := range r.resting {
+		consider(k.until)
+	}
 	consider(r.authorsRetry)
 	if r.live.poll != nil {
 		consider(r.live.poll.at)

@@ -89,6 +89,7 @@ type relay struct {
 	liveMost   int  // standing subscriptions that it takes; 0: as many as limits say
 	noKinds    bool // it refused the filter of kinds without tags
 	reconciles bool // it was reconciled with
+	resting    []resting
 
 	// The facts about items. todo is the subset of items with that status.
 	items    map[Item]status

@@ -19,7 +19,7 @@ import (
 // TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
 // the input before (>), or an input at a time after the start:
 //
-//	config <field>=<number>...             before anything else; narrow is 0 or 1
+//	config <field>=<number>...             before anything else; narrow is 0 or 1, every is in ms
 //	<time> change [<repo>:<level>:<relay>,...]... [<from>-<to>:<repo>,...]...
 //	<time> snapshot ...                    the same
 //	<time> bootstrap <relay>
@@ -117,6 +117,10 @@ func (s *player) configure(words []string) error {
 		}
 		if name == "narrow" {
 			s.cfg.NarrowLayer1 = n == 1
+			continue
+		}
+		if name == "every" {
+			s.cfg.DialEvery = time.Duration(n) * time.Millisecond
 			continue
 		}
 		field := map[string]*int{

@@ -19,7 +19,7 @@ type RelayStatus struct {
 	Confirmed   int
 	LiveSubs    int // standing subscriptions
 	LiveFilters int
-	Unfollowed  int // filters that found no room in the subscriptions
+	Unfollowed  int // filters that found no room in the subscriptions, or that the relay refuses
 	LiveMethod  LiveMethod
 	// Examples are up to three repositories that list it.
 	Examples  []filters.RepoRef
@@ -51,7 +51,7 @@ func (p *Plan) Status() []RelayStatus {
 			Confirmed:   r.ofStatus[confirmed],
 			LiveSubs:    len(r.live.subs),
 			LiveFilters: r.live.filters,
-			Unfollowed:  r.live.unfollowed + r.live.tooLarge,
+			Unfollowed:  r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
 			LiveMethod:  r.live.method(),
 			Examples:    slices.Clone(p.examples(r)),
 			Named:       r.namedCount(),

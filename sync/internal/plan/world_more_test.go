@@ -341,7 +341,7 @@ func (w *world) limits() Limits {
 }
 
 func (w *world) why() wire.Refusal {
-	return []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalBadRequest, wire.RefusalOverflow, wire.RefusalTooManyBytes}[w.src.n(6)]
+	return []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalBadRequest, wire.RefusalOverflow, wire.RefusalTooManyBytes, wire.RefusalRestricted}[w.src.n(7)]
 }
 
 // createdAt gives a root event its age, several the same.
@@ -577,7 +577,8 @@ func (w *world) closing(in Input) (c worldClosing) {
 		return c
 	}
 	sub := r.live.subs[closed.Live]
-	atOnce := closed.Why == wire.RefusalOverflow && sub != nil && w.now.Sub(sub.since) >= 30*time.Second
+	rests := closed.Why == wire.RefusalRestricted && closed.Live != r.live.kinds
+	atOnce := rests || closed.Why == wire.RefusalOverflow && sub != nil && w.now.Sub(sub.since) >= 30*time.Second
 	return worldClosing{sub != nil, r.live.retryAt, r.live.refused, atOnce}
 }
 

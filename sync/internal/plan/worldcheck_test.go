@@ -111,7 +111,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	for id, b := range r.batches {
 		require.True(t, r.wakeIndex > 0 && !r.wakeAt.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
-	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 {
+	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.resting) == 0 {
 		all := len(p.liveFilters(r, slices.Collect(maps.Keys(r.items))))
 		require.Equal(t, all, p.rebuiltFilters(r), "filters that a rebuild would need")
 	}
@@ -142,6 +142,10 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	covered := make(map[string]bool)
 	for _, keys := range c.live {
 		maps.Copy(covered, keys)
+	}
+	for _, k := range r.resting {
+		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
+		maps.Copy(covered, keysOf(k.filters...))
 	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
@@ -212,7 +216,13 @@ func (w *world) finish() {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
 			}
 		}
-		for key := range w.wanted(u) {
+		wanted := w.wanted(u)
+		for _, k := range r.resting { // they have their time yet
+			for key := range keysOf(k.filters...) {
+				delete(wanted, key)
+			}
+		}
+		for key := range wanted {
 			require.Empty(w.t, w.missed[u][key], "T8: %s: events of %s missed for good", short(u), key)
 		}
 	}

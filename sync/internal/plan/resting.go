@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// Some relays answer what we ask and will not have us follow it, or a part of it: private
+// ones, those that serve members. To ask again within the hour, for ever, is no use to
+// anybody. What they refuse rests for a day, is then asked for once, and what came
+// meanwhile is caught up with; all else stays as it is.
+
+const (
+	restFor = 24 * time.Hour
+	// mostResting is how many refusals are kept apart.
+	mostResting = 64
+)
+
+// resting are live filters that a relay refuses.
+type resting struct {
+	filters []nostr.Filter
+	until   time.Time
+	since   time.Time // what came later is missed
+}
+
+// refuses takes in that the relay will not have us follow what a subscription has. What is
+// refused together with other things is asked for apart from these, unless it was refused
+// so before.
+func (p *Plan) refuses(r *relay, s *liveSub, since, now time.Time) {
+	parts := byRole(s.filters)
+	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.refusedAlone(roleOf(fs[0])) })
+	if c := (change{reqs: parts}); len(parts) > 1 && unknown && c.fits(r) {
+		p.apply(r, c, now)
+		p.catchSince(r, since)
+		p.queueCatchUpOf(r, p.itemsOfAll(r, s.filters))
+		return
+	}
+	until := now.Add(p.longer(restFor))
+	if n := len(r.resting); n > 0 && r.resting[n-1].until.Sub(now) > restFor-time.Hour {
+		until = r.resting[n-1].until // they are asked for together
+	}
+	r.resting = append(r.resting, resting{filters: s.filters, until: until, since: since})
+	if len(r.resting) > mostResting {
+		all := r.resting[0]
+		for _, k := range r.resting[1:] {
+			all.filters = append(all.filters, k.filters...)
+			if k.since.Before(all.since) {
+				all.since = k.since
+			}
+		}
+		all.filters = p.joined(r, all.filters)
+		r.resting = []resting{all}
+	}
+}
+
+// byRole puts the filters together that ask in the same way: a refusal is about that, more
+// often than about values.
+func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
+	at := make(map[role]int)
+	for _, f := range fs {
+		i, ok := at[roleOf(f)]
+		if !ok {
+			i = len(out)
+			at[roleOf(f)] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], f)
+	}
+	return out
+}
+
+// refusedAlone reports whether nothing but filters of this role were refused.
+func (r *relay) refusedAlone(as role) bool {
+	return slices.ContainsFunc(r.resting, func(k resting) bool {
+		return !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
+	})
+}
+
+// rested has what has rested long enough followed again.
+func (p *Plan) rested(r *relay, now time.Time) {
+	kept := r.resting[:0]
+	for _, k := range r.resting {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+			continue
+		}
+		r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
+		p.missedSome(r, k.since)
+	}
+	clear(r.resting[len(kept):])
+	r.resting = kept
+}
+
+// withoutResting takes from filters what rests.
+func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
+	if len(r.resting) == 0 {
+		return fs
+	}
+	type value struct {
+		role
+		value string
+	}
+	rests := make(map[value]struct{})
+	for _, k := range r.resting {
+		for _, f := range k.filters {
+			as := roleOf(f)
+			if as.tag == "" {
+				rests[value{as, ""}] = struct{}{}
+			}
+			for _, v := range f.Tags[as.tag] {
+				rests[value{as, v}] = struct{}{}
+			}
+		}
+	}
+	out := make([]nostr.Filter, 0, len(fs))
+	for _, f := range fs {
+		as := roleOf(f)
+		if _, all := rests[value{as, ""}]; all && as.tag == "" {
+			continue
+		}
+		if as.tag != "" {
+			left := slices.DeleteFunc(slices.Clone(f.Tags[as.tag]), func(v string) bool {
+				_, ok := rests[value{as, v}]
+				return ok
+			})
+			if len(left) == 0 {
+				continue
+			}
+			f.Tags = filters.WithList(f.Tags, as.tag, left)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// restingFilters is how many filters rest.
+func (r *relay) restingFilters() (n int) {
+	for _, k := range r.resting {
+		n += len(k.filters)
+	}
+	return n
+}
