@@ -18,7 +18,8 @@ import (
 // Config says how a server works. Dir and State must be set.
 type Config struct {
 	// Dir is the folder of the bare repositories. It is made if need be; one process
-	// at a time may use it.
+	// at a time may use it. The database of events belongs on the same disk: where less of that is
+	// free than MinFreeDisk of Serve says, no more events are stored either.
 	Dir string
 	// State keeps what is to survive a restart, the events that wait among it, as
 	// filestate.Open returns it. The caller closes it, after Run.

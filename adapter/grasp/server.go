@@ -17,6 +17,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -71,6 +72,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	cfg.Sync.Policy = policy
 	if s.sync, err = khatruadapter.New(relay, backend, identity, khatruadapter.Config{
 		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync,
+		Free: func() (uint64, error) { return disk.Free(cfg.Dir) }, MinFree: cfg.Serve.MinFreeDisk,
 	}); err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if s.purgatory, err = purgatory.Open(ctx, host.Relay(), s.repos, s.fetcher, cfg.State, cfg.Purgatory); err != nil {
 		return nil, err
 	}
-	policy.Join(s.purgatory)
+	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { s.purgatory.Arrived(e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
 		s.purgatory.Departed(e) // moderation and expiry store nothing that would tell
@@ -107,6 +109,29 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
+}
+
+// bounded is a purgatory that takes in nothing for which the disk has no room: neither its
+// record nor its data could be kept, and what comes by sync is tried again.
+type bounded struct {
+	*purgatory.Purgatory
+	room func(e *nostr.Event) error
+}
+
+// Submit is that of the purgatory.
+func (b bounded) Submit(ctx context.Context, e *nostr.Event, byUser bool) (purgatory.Answer, error) {
+	if err := b.room(e); err != nil {
+		return purgatory.Answer{}, err
+	}
+	return b.Purgatory.Submit(ctx, e, byUser)
+}
+
+// SubmitFrom is that of the purgatory.
+func (b bounded) SubmitFrom(ctx context.Context, e *nostr.Event, relay string) (purgatory.Answer, error) {
+	if err := b.room(e); err != nil {
+		return purgatory.Answer{}, err
+	}
+	return b.Purgatory.SubmitFrom(ctx, e, relay)
 }
 
 // removed takes note of an event that waited and will not be served: a hook may have come

@@ -67,6 +67,14 @@
 // [Information] serves a NIP-11 document that
 // says what a GRASP server has to.
 //
+// # A disk that is full
+//
+// Where Config.Free says that less than MinFree is left, clients hear an error that begins
+// with "error: no room on the disk", before the policy is asked. What comes by sync, and what
+// is released, fails as with a backend that does, and is tried again until there is room. A
+// policy that keeps what it holds on the same disk asks [Sync.Room] first. It is logged, once
+// a minute, how many events that concerned.
+//
 // # Broadcasting and expiry
 //
 // Broadcasting runs on a goroutine of its own behind a bounded queue, because a

@@ -55,6 +55,9 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 		s.manager.NotReleased(e, o)
 		return o, nil
 	}
+	if err := s.Room(e); err != nil {
+		return relaysync.Outcome{Result: relaysync.Failed, Err: err}, nil
+	}
 	outcomes, err := s.save(ctx, s.store, []relaysync.Incoming{in})
 	if err != nil {
 		return relaysync.Outcome{}, err

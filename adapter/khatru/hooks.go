@@ -134,6 +134,7 @@ const (
 	msgBareD   = "invalid: d tag without a value"
 	msgDeleted = "blocked: this event has been deleted"
 	msgLookup  = "error: could not look up deletions"
+	msgRoom    = "error: no room on the disk, try again later"
 	msgJudge   = "error: could not judge the event"
 	msgReject  = "blocked: not for this relay"
 	msgDepends = "blocked: what it belongs to is not here"
@@ -147,6 +148,9 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	}
 	if bareD(e) {
 		return true, msgBareD // khatru would crash
+	}
+	if s.Room(e) != nil {
+		return true, msgRoom
 	}
 	deleted, err := s.store.Deleted(ctx, e)
 	if err != nil {
@@ -219,6 +223,9 @@ func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict relaysync.V
 	verdict, err := s.manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
 		verdict, err = s.manager.Judge(ctx, e)
+	}
+	if errors.Is(err, ErrRoom) { // since the hooks were asked
+		return relaysync.Verdict{}, msgRoom
 	}
 	if err != nil {
 		s.log.Error("event could not be judged", "err", err)

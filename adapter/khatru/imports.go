@@ -163,6 +163,9 @@ func (s *Sync) acceptable(ctx context.Context, in relaysync.Incoming) (outcome r
 			return outcome
 		}
 	}
+	if err := s.Room(in.Event); err != nil {
+		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+	}
 	var msg string
 	var err error
 	if perr := protect(func() { msg, err = s.undeletable(ctx, in.Event) }); perr != nil {

@@ -18,6 +18,7 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -56,6 +57,14 @@ type Config struct {
 	// expire first; the store is read again when it is the others' turn. A small one
 	// has it read often. Defaults to 100,000.
 	MaxExpiring int
+	// Free says how many bytes of the backend's disk may still be used. It is asked at most
+	// once a second. Where that is less than MinFree, what clients publish is refused for as
+	// long, and what comes by sync is tried again until it can be stored; deletions (kinds 5
+	// and 62) are stored down to a quarter of it. While Free fails nothing is. Without it the
+	// disk may be filled.
+	Free func() (uint64, error)
+	// MinFree is what is to stay free, in bytes. Defaults to 1 GiB.
+	MinFree uint64
 }
 
 const (
@@ -70,6 +79,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxExpiring == 0 {
 		c.MaxExpiring = defaultMaxExpiring
+	}
+	if c.MinFree == 0 {
+		c.MinFree = disk.MinFree
 	}
 	if c.Sync.Logger == nil {
 		c.Sync.Logger = slog.New(slog.DiscardHandler)
@@ -117,6 +129,7 @@ type Sync struct {
 	holding bool // the policy holds events
 	us      nip34.Identity
 	log     *slog.Logger
+	room    *room
 
 	broadcasts chan *nostr.Event
 	unfinished chan struct{} // one slot: a stored deletion could not be executed
@@ -190,6 +203,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		broadcasts: make(chan *nostr.Event, cfg.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
+		room:       newRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     newExpiry(cfg.MaxExpiring),
 	}, cfg, nil
 }
@@ -258,6 +272,10 @@ func (s *Sync) Store() *eventstoreadapter.Store { return s.store }
 // BroadcastsDropped is how many synced events were stored but not broadcast,
 // because clients did not read fast enough.
 func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
+
+// Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
+// Config.Free and MinFree. A policy that holds events asks this before it keeps one.
+func (s *Sync) Room(e *nostr.Event) error { return s.room.of(e) }
 
 func (s *Sync) runBroadcasts(ctx context.Context) {
 	for {

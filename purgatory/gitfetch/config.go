@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
 )
 
 // Config says how things are fetched. Only Dialer must be set.
@@ -99,7 +100,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxMemory, 1<<30)
 	def(&c.MaxChildren, 4)
 	def(&c.MaxFetches, 20)
-	def(&c.MinFreeDisk, 1<<30)
+	def(&c.MinFreeDisk, disk.MinFree)
 	return c
 }
 

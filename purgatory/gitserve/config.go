@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/disk"
 )
 
 // Config says how repositories are served. The zero value works.
@@ -114,7 +116,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Timeout, 30*time.Minute)
 	def(&c.MaxAlloc, 512<<20)
 	def(&c.MaxMemory, 1<<30)
-	def(&c.MinFreeDisk, 1<<30)
+	def(&c.MinFreeDisk, disk.MinFree)
 	def(&c.StageHold, defaultLimits.Hold)
 	def(&c.MaxStaged, defaultLimits.All)
 	def(&c.MaxStagedPerRepo, defaultLimits.PerRepo)

@@ -1,0 +1,111 @@
+package khatruadapter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+var ErrRoom = errors.New("no room on the disk")
+
+const (
+	// roomPeriod is how long it counts what the disk had free.
+	roomPeriod = time.Second
+	// roomSaid is the time between two lines in the log about it.
+	roomSaid = time.Minute
+	// deletionShare is the part of Config.MinFree, one of so many, that deletions leave. They
+	// make room, but one may be a thousand times as long as what it removes.
+	deletionShare = 4
+)
+
+// room knows whether the disk has room for more events. Databases die where it has not:
+// badger writes to memory that is mapped to its files, and is killed.
+type room struct {
+	// set by New, read-only
+	free  func() (uint64, error) // nil: there always is
+	least uint64
+	log   *slog.Logger
+
+	mu sync.Mutex
+	// guarded by mu
+	asked  time.Time
+	left   uint64
+	err    error
+	kept   uint64 // events that found no room, since the last line in the log
+	saidAt time.Time
+	said   bool // that there is none, and not yet that there is again
+}
+
+func newRoom(free func() (uint64, error), least uint64, log *slog.Logger) *room {
+	return &room{free: free, least: least, log: log, left: math.MaxUint64}
+}
+
+// of returns why there is no room for an event; nil if there is. What comes while the disk is
+// looked at goes by what was known before.
+func (r *room) of(e *nostr.Event) error {
+	if r.free == nil || nostr.IsEphemeralKind(e.Kind) {
+		return nil
+	}
+	least := r.least
+	if e.Kind == filters.KindDeletion || e.Kind == filters.KindVanish {
+		least /= deletionShare
+	}
+	now := time.Now()
+	r.look(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.err != nil:
+		r.say(now)
+		return fmt.Errorf("%w: it could not be looked at: %w", ErrRoom, r.err)
+	case r.left < least:
+		r.say(now)
+		return fmt.Errorf("%w: %d bytes are free", ErrRoom, r.left)
+	}
+	return nil
+}
+
+// look asks what is free, at most once in roomPeriod.
+func (r *room) look(now time.Time) {
+	r.mu.Lock()
+	due := r.asked.IsZero() || now.Sub(r.asked) >= roomPeriod
+	if due {
+		r.asked = now
+	}
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	var left uint64
+	var err error
+	if perr := protect(func() { left, err = r.free() }); perr != nil {
+		err = perr
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left, r.err = left, err
+	if r.said && err == nil && left >= r.least {
+		r.said = false
+		r.log.Info("there is room on the disk again", "free", left, "events", r.kept)
+		r.kept = 0
+	}
+}
+
+// say counts an event that found no room, and logs that once in a while. It is called with mu.
+func (r *room) say(now time.Time) {
+	r.kept++
+	if r.said && now.Sub(r.saidAt) < roomSaid {
+		return
+	}
+	// One that comes by sync is counted for each attempt.
+	r.log.Warn("no room on the disk: events are not stored", "free", r.left, "least", r.least, "events", r.kept, "err", r.err)
+	r.kept, r.saidAt, r.said = 0, now, true
+}

@@ -1,0 +1,206 @@
+package khatruadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+const saidNoRoom = "WARN no room on the disk: events are not stored"
+
+// A disk is looked at once a second, however many events come, and what is said of it is
+// said once a minute.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		var left uint64 = 1000
+		var err error
+		asked := 0
+		r := newRoom(func() (uint64, error) {
+			asked++
+			if left == 7 {
+				panic("a callback of the embedder's")
+			}
+			return left, err
+		}, 1000, slog.New(slog.NewTextHandler(&said, nil)))
+		lines := func(what string) int { return strings.Count(said.String(), what) }
+		note, deletion, vanish, typing := event(alice, 1, start), event(alice, 5, start), event(alice, 62, start), event(alice, 20001, start)
+		for range 3 {
+			require.NoError(t, r.of(note))
+		}
+		require.Equal(t, 1, asked)
+		left = 999
+		time.Sleep(roomPeriod - 1)
+		require.NoError(t, r.of(note))
+		time.Sleep(1)
+		for range 5 {
+			require.ErrorIs(t, r.of(note), ErrRoom)
+			require.NoError(t, r.of(deletion))
+			require.NoError(t, r.of(vanish))
+			require.NoError(t, r.of(typing))
+		}
+		require.Equal(t, 2, asked)
+		require.Equal(t, 1, lines("level=WARN"))
+		time.Sleep(roomSaid)
+		require.Error(t, r.of(note))
+		require.Equal(t, 2, lines("level=WARN"))
+		require.Equal(t, 1, lines("events=5"), "four that were not said before, and this one")
+		for has, may := range map[uint64]bool{250: true, 249: false} {
+			left = has
+			time.Sleep(roomPeriod)
+			require.Equal(t, may, r.of(deletion) == nil, "%d", has)
+			require.Equal(t, may, r.of(vanish) == nil, "%d", has)
+			require.NoError(t, r.of(typing), "nobody stores it")
+		}
+		left = 2000
+		time.Sleep(roomPeriod)
+		require.NoError(t, r.of(note))
+		require.NoError(t, r.of(note))
+		require.Equal(t, 1, lines("level=INFO"))
+		err = errors.New("stale file handle")
+		time.Sleep(roomPeriod)
+		require.ErrorIs(t, r.of(note), err)
+		require.ErrorIs(t, r.of(deletion), ErrRoom)
+		left, err = 7, nil
+		time.Sleep(roomPeriod)
+		require.ErrorIs(t, r.of(note), ErrRoom)
+		left = 2000
+		time.Sleep(roomPeriod)
+		require.NoError(t, r.of(note))
+		require.Equal(t, 2, lines("level=INFO"))
+		require.NoError(t, newRoom(nil, 1000, nil).of(note), "nobody says what there is")
+	})
+}
+
+// drive is a disk of which a test says what is free.
+type drive struct{ free atomic.Uint64 }
+
+func (d *drive) Free() (uint64, error) { return d.free.Load(), nil }
+
+// Clients filled the disk until the database was killed, and did not start again. They hear
+// that it will pass; neither is anything stored nor is the policy asked, which may hold it
+// and have its data fetched. What makes room is stored.
+func TestClientsWithoutRoom(t *testing.T) {
+	for name, policy := range map[string]relaysync.Policy{
+		"a policy that holds": holder{relaysync.NewGRASPPolicy(nip34.Identity{})}, "one that does not": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			relay := khatru.NewRelay()
+			synctest.Test(t, func(t *testing.T) {
+				var d drive
+				d.free.Store(1 << 30)
+				expectLog(t, saidNoRoom, "ERROR event could not be judged")
+				s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Free: d.Free, Sync: relaysync.Config{Policy: policy}})
+				publish := func(e *nostr.Event) error {
+					_, err := relay.AddEvent(t.Context(), e)
+					return err
+				}
+				m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+				here, refused := event(alice, 1, start), event(alice, 1, start)
+				require.NoError(t, publish(here), "there is a GiB")
+				d.free.Store(1<<30 - 1)
+				time.Sleep(roomPeriod)
+				require.EqualError(t, publish(refused), msgRoom)
+				require.True(t, strings.HasPrefix(msgRoom, "error: no room on the disk"), "by which a client knows that it passes")
+				require.EqualError(t, publish(event(alice, 30617, start, nostr.Tag{"d", "repo"})), msgRoom)
+				require.NoError(t, publish(event(alice, 20001, start)))
+				require.Equal(t, 1, m.judged)
+				deletion := event(alice, 5, start, nostr.Tag{"e", here.ID})
+				require.NoError(t, publish(deletion))
+				require.Equal(t, []string{deletion.ID}, content(t, s.Store()))
+				d.free.Store(1 << 30)
+				time.Sleep(roomPeriod)
+				require.NoError(t, publish(refused))
+
+				m.err = ErrRoom // it has filled up since the hooks were asked
+				require.EqualError(t, publish(event(alice, 1, start)), msgRoom)
+				m.err = errors.New("boom")
+				require.EqualError(t, publish(event(alice, 1, start)), msgJudge)
+				require.ElementsMatch(t, []string{deletion.ID, refused.ID}, content(t, s.Store()))
+			})
+		})
+	}
+}
+
+// What was held is not released as long as there is no room, and is afterwards.
+func TestReleaseWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d drive
+		expectLog(t, saidNoRoom)
+		s, _, m := embed(t, &khatru.Relay{}, newSlice(t), Config{Free: d.Free, MinFree: 10})
+		e := event(alice, 1, start)
+		for _, free := range []uint64{9, 10} {
+			d.free.Store(free)
+			time.Sleep(roomPeriod)
+			o, err := s.Release(t.Context(), e)
+			require.NoError(t, err)
+			require.Equal(t, free == 10, o.Result == relaysync.Stored)
+			require.Equal(t, free != 10, o.Result == relaysync.Failed && errors.Is(o.Err, ErrRoom))
+		}
+		require.Empty(t, m.notReleased, "to fail is no verdict")
+		require.Equal(t, []string{e.ID}, m.stored)
+	})
+}
+
+// What comes by sync is kept for as long as there is no room, and stored when there is:
+// what a hook refuses is refused meanwhile, and deletions go on.
+func TestSyncWithoutRoom(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner, spammer := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("spammer")
+		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
+		db := newSlice(t)
+		announcement := owner.Hosted(at, "repo", "grasp.example.com", "a.example")
+		old, early := owner.Issue(at, owner.Ref("repo"), "old"), owner.Issue(at+1, owner.Ref("repo"), "early")
+		for _, e := range []*nostr.Event{announcement, old} {
+			require.NoError(t, db.SaveEvent(t.Context(), e))
+		}
+		a.Publish(announcement, old, early)
+		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
+			return e.PubKey == spammer.Hex(), "blocked: spam"
+		})
+		var d drive
+		d.free.Store(1 << 29)
+		expectLog(t, saidNoRoom, "WARN events could not be saved, and are tried again",
+			"WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+		s, err := New(relay, db, identity, Config{Transport: net, Free: d.Free, Sync: relaysync.Config{
+			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		stop := run(t, s)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		late, spam := owner.Issue(at+2, owner.Ref("repo"), "late"), spammer.Issue(at, owner.Ref("repo"), "spam")
+		deletion := owner.Event(at+3, filters.KindDeletion, "", nostr.Tag{"e", old.ID})
+		a.Publish(late, spam, deletion)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{announcement.ID, deletion.ID}, content(t, s.Store()))
+		assert.Positive(t, s.Status().Events.Failed)
+		d.free.Store(1 << 30)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{announcement.ID, deletion.ID, early.ID, late.ID}, content(t, s.Store()))
+		stop()
+	})
+}
