@@ -274,6 +274,7 @@ func (p *Plan) act(r *relay, now time.Time) {
 		p.startDaily(r, now)
 	}
 	p.follow(r, now)
+	p.followDescendants(r, now)
 	p.dispatch(r, now)
 	p.arm(r, now)
 }
@@ -332,5 +333,6 @@ func (p *Plan) arm(r *relay, now time.Time) {
 		consider(r.named.retryAt)
 	}
 	consider(r.sweep.retryAt)
+	r.considerDescendants(consider)
 	p.timers.set(r, next)
 }

@@ -1,0 +1,551 @@
+package sync
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// The bounds of what is followed of descendants: of answers to root events and to
+// repositories, of answers to these, and so on.
+const (
+	// maxDepth is how far a descendant is from its root event or repository.
+	maxDepth = 8
+	// maxOfBranch is how many there are of one root event, or of one repository beside its
+	// root events. Where there are more, those of the authors who have fewest are kept.
+	maxOfBranch = 500
+	// maxDescendants is how many there are in all: some 50 MB. Where there are more, those of
+	// the owners of repositories that have fewest are kept.
+	maxDescendants = 100_000
+	// maxRefs is how many of the events and addresses that one refers to may be what it
+	// answers: the rest is not looked at.
+	maxRefs = 16
+	// maxOrphans is how many events are remembered that came before what they answer.
+	maxOrphans = 1_024
+)
+
+// descent is which stored events descend from what is ours: from a repository, or from a root
+// event of one. It follows from the events alone, in whatever order they come, as long as no
+// bound is reached. The zero value is not ready: see newDescent.
+type descent struct {
+	nodes    map[refKey]*node              // by id, and by address
+	children map[refKey]map[*node]struct{} // by what they refer to, be it here or not
+	ours     map[refKey]*indexRepo         // the repositories
+	branches map[refKey]*branch            // those that have begun
+	owners   map[filters.PubKey]*ownerShare
+	size     int // nodes with a place
+
+	orphans []*node // a ring: what came before that which it answers
+	oldest  int
+}
+
+// refKey is an id, or the hash of an address: what a tag names.
+type refKey [32]byte
+
+func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
+
+// node is an event that descends from something of ours, or an orphan.
+type node struct {
+	id     filters.EventID
+	at     nostr.Timestamp
+	author unique.Handle[filters.PubKey]
+	key    filters.Descendant // what answers to it name
+	refs   []refKey           // never changed
+	place  place
+	orphan bool
+}
+
+// place is where a node hangs: the zero one is nowhere.
+type place struct {
+	top    refKey // root event or repository
+	ofRepo bool   // it is a repository
+	depth  uint8  // 1 for what refers to the top itself
+}
+
+// before reports whether a place is to be had rather than another: one below a root event
+// rather than one below a repository, of those the one that is nearest.
+func (p place) before(other place) bool {
+	switch {
+	case other.depth == 0:
+		return p.depth > 0
+	case p.ofRepo != other.ofRepo:
+		return other.ofRepo
+	case p.depth != other.depth:
+		return p.depth < other.depth
+	}
+	return bytes.Compare(p.top[:], other.top[:]) < 0
+}
+
+// branch is what descends from one top.
+type branch struct {
+	owner filters.PubKey // who pays for it
+	nodes map[*node]struct{}
+	by    map[unique.Handle[filters.PubKey]]int
+}
+
+// ownerShare is what descends from the repositories of one owner.
+type ownerShare struct {
+	branches map[refKey]struct{}
+	size     int
+}
+
+func newDescent() *descent {
+	return &descent{
+		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
+		branches: make(map[refKey]*branch), owners: make(map[filters.PubKey]*ownerShare),
+	}
+}
+
+// nodeOf returns what a stored event is among others; nil for one whose answers are not asked
+// for: announcements, states and root events have layers of their own, and nobody answers a
+// deletion, a reaction (NIP-25) or a zap (NIP-57).
+func nodeOf(ev *nostr.Event) *node {
+	switch ev.Kind {
+	case filters.KindAnnouncement, filters.KindState, filters.KindDeletion, filters.KindVanish, kindReaction, kindZap:
+		return nil
+	}
+	if nostr.IsEphemeralKind(ev.Kind) || len(nip34.RootRefs(ev)) > 0 {
+		return nil
+	}
+	var refs []refKey
+	for _, id := range nip34.EventRefs(ev) {
+		refs = append(refs, refKey(id))
+	}
+	refs = refs[:min(len(refs), maxRefs)]
+	for _, a := range nip34.Addresses(ev) {
+		if len(refs) == maxRefs {
+			break
+		}
+		if a.Kind != filters.KindState { // who names one belongs to whatever else they name
+			refs = append(refs, addressRef(nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier}.String()))
+		}
+	}
+	id, err := filters.ParseEventID(ev.ID)
+	author, err2 := filters.ParsePubKey(ev.PubKey)
+	if err != nil || err2 != nil || len(refs) == 0 {
+		return nil
+	}
+	n := &node{id: id, at: ev.CreatedAt, author: unique.Make(author), key: filters.Descendant{ID: id}, refs: slices.Clip(refs)}
+	if c, ok := nip34.CoordinatesOf(ev); ok && (c.Identifier == "" || filters.CheckIdentifier(c.Identifier) == nil) {
+		n.key = filters.Descendant{Address: c.String()}
+	}
+	return n
+}
+
+const (
+	kindReaction = 7
+	kindZap      = 9735
+)
+
+// keys returns what others may call a node by; the first one is what it is asked about by.
+func (n *node) keys() []refKey {
+	if n.key.Address != "" {
+		return []refKey{addressRef(n.key.Address), refKey(n.id)}
+	}
+	return []refKey{refKey(n.id)}
+}
+
+// addNode takes in a stored event.
+func (t *indexTables) addNode(n *node, c *indexChange) {
+	d, author := t.descent, n.author.Value()
+	if _, erased := t.erased.get(authored{n.id, author}); erased || d.nodes[refKey(n.id)] != nil {
+		return
+	}
+	if until, ok := t.vanished.get(author); ok && n.at <= until {
+		return
+	}
+	if old := d.nodes[n.keys()[0]]; old != nil {
+		// What answers a version of it answers the next one as well.
+		if nip34.Newer(nip34.Version{CreatedAt: n.at, ID: n.id}, nip34.Version{CreatedAt: old.at, ID: old.id}) {
+			d.unlink(old)
+			old.id, old.at, old.refs = n.id, n.at, n.refs
+			d.link(old)
+			t.settle([]*node{old}, c)
+		}
+		return
+	}
+	own := *n // a change may be applied to several tables
+	n = &own
+	if at, deep := t.best(n); at.depth == 0 && deep {
+		c.leaveOut()
+	}
+	d.link(n)
+	if t.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
+		d.await(n)
+	}
+}
+
+func (d *descent) link(n *node) {
+	for _, k := range n.keys() {
+		d.nodes[k] = n
+	}
+	for _, ref := range n.refs {
+		of := d.children[ref]
+		put(&of, n, struct{}{})
+		d.children[ref] = of
+	}
+}
+
+func (d *descent) unlink(n *node) {
+	for _, k := range n.keys() {
+		delete(d.nodes, k)
+	}
+	for _, ref := range n.refs {
+		if delete(d.children[ref], n); len(d.children[ref]) == 0 {
+			delete(d.children, ref)
+		}
+	}
+}
+
+// await keeps what answers nothing that is here, or something that is too deep, for a while:
+// what is stored is not always reported in the same order, and what is gone may come back.
+func (d *descent) await(n *node) {
+	n.orphan = true
+	if len(d.orphans) < maxOrphans {
+		d.orphans = append(d.orphans, n)
+		return
+	}
+	if old := d.orphans[d.oldest]; old.orphan {
+		old.orphan = false
+		d.unlink(old)
+	}
+	d.orphans[d.oldest] = n
+	d.oldest = (d.oldest + 1) % maxOrphans
+}
+
+// below returns what refers to something by one of its keys, in order.
+func (d *descent) below(keys ...refKey) (out []*node) {
+	for _, k := range keys {
+		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
+	}
+	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
+	return out
+}
+
+// top reports whether a key is that of a repository that is ours, or of a root event of one,
+// and who owns it.
+func (t *indexTables) top(k refKey) (owner filters.PubKey, ofRepo, is bool) {
+	if r := t.descent.ours[k]; r != nil {
+		return r.ref.Owner, true, true
+	}
+	root, ok := t.roots[filters.EventID(k)]
+	if !ok {
+		return owner, false, false
+	}
+	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	if i < 0 {
+		return owner, false, false
+	}
+	return (*root.repos)[i].ref.Owner, false, true
+}
+
+// best returns the best place that a node can have by what it refers to; deep says that it
+// refers to something that is too deep already.
+func (t *indexTables) best(n *node) (at place, deep bool) {
+	for _, ref := range n.refs {
+		p := place{top: ref, depth: 1}
+		if _, ofRepo, is := t.top(ref); is {
+			p.ofRepo = ofRepo
+		} else {
+			parent := t.descent.nodes[ref]
+			if parent == nil || parent == n || parent.place.depth == 0 {
+				continue
+			}
+			if p = parent.place; p.depth == maxDepth {
+				deep = true
+				continue
+			}
+			p.depth++
+		}
+		if p.before(at) {
+			at = p
+		}
+	}
+	return at, deep
+}
+
+// settle gives nodes the places that are theirs now, and whatever hangs on them.
+func (t *indexTables) settle(work []*node, c *indexChange) {
+	d := t.descent
+	for len(work) > 0 {
+		n := work[0]
+		work = work[1:]
+		if d.nodes[refKey(n.id)] != n {
+			continue // it is gone
+		}
+		at, _ := t.best(n)
+		was := n.place
+		if at == was {
+			continue
+		}
+		below := d.below(n.keys()...)
+		switch {
+		case at.depth == 0:
+			c.setDescendant(n.key, nil)
+			t.vacate(n)
+			d.await(n)
+		case at.top == was.top && was.depth > 0:
+			n.place = at
+		default:
+			t.vacate(n)
+			gone, fits := t.makeRoom(n, at, c)
+			work = append(work, gone...)
+			if fits {
+				t.take(n, at)
+				c.setDescendant(n.key, t.reposBelow(at))
+				break
+			}
+			n.place = was // for who is told
+			t.dropNode(n, c)
+			c.leaveOut()
+		}
+		work = append(work, below...)
+	}
+}
+
+// reposBelow returns the repositories of what hangs at a place.
+func (t *indexTables) reposBelow(at place) []filters.RepoRef {
+	if at.ofRepo {
+		return []filters.RepoRef{t.descent.ours[at.top].ref}
+	}
+	return t.roots[filters.EventID(at.top)].refs()
+}
+
+// take has a node take a place.
+func (t *indexTables) take(n *node, at place) {
+	d := t.descent
+	b := d.branches[at.top]
+	if b == nil {
+		b = &branch{nodes: make(map[*node]struct{}), by: make(map[unique.Handle[filters.PubKey]]int)}
+		b.owner, _, _ = t.top(at.top)
+		d.branches[at.top] = b
+		if d.owners[b.owner] == nil {
+			d.owners[b.owner] = &ownerShare{branches: make(map[refKey]struct{})}
+		}
+		d.owners[b.owner].branches[at.top] = struct{}{}
+	}
+	n.place, n.orphan = at, false
+	b.nodes[n] = struct{}{}
+	b.by[n.author]++
+	d.owners[b.owner].size++
+	d.size++
+}
+
+// vacate undoes that.
+func (t *indexTables) vacate(n *node) {
+	if n.place.depth == 0 {
+		return
+	}
+	d, top := t.descent, n.place.top
+	n.place = place{}
+	b := d.branches[top]
+	if b == nil || !has(b.nodes, n) {
+		return
+	}
+	delete(b.nodes, n)
+	if b.by[n.author]--; b.by[n.author] == 0 {
+		delete(b.by, n.author)
+	}
+	share := d.owners[b.owner]
+	share.size--
+	d.size--
+	if len(b.nodes) > 0 {
+		return
+	}
+	delete(d.branches, top)
+	if delete(share.branches, top); len(share.branches) == 0 {
+		delete(d.owners, b.owner)
+	}
+}
+
+func has[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// dropNode forgets a node. What hangs on it is for the caller to settle.
+func (t *indexTables) dropNode(n *node, c *indexChange) {
+	if n.place.depth > 0 {
+		c.setDescendant(n.key, nil)
+	}
+	t.vacate(n)
+	n.orphan = false // its place in the ring stays empty
+	t.descent.unlink(n)
+}
+
+// removeNode forgets an event that is gone, if it is by this author; zero: whoever's it is.
+func (t *indexTables) removeNode(k refKey, author filters.PubKey, c *indexChange) {
+	n := t.descent.nodes[k]
+	if n == nil || author != (filters.PubKey{}) && n.author.Value() != author {
+		return
+	}
+	below := t.descent.below(n.keys()...)
+	t.dropNode(n, c)
+	t.settle(below, c)
+}
+
+// makeRoom sees to room for a node at a place. Where there is none, somebody who has more than
+// others gives up something, unless that is the author, or the owner, of this one. It returns
+// what may have hung on what is given up.
+func (t *indexTables) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
+	d := t.descent
+	b := d.branches[at.top]
+	if b != nil && len(b.nodes) >= maxOfBranch {
+		who, ok := fullest(b.by, n.author, func(x, y unique.Handle[filters.PubKey]) int { return x.Value().Compare(y.Value()) })
+		if !ok {
+			return nil, false
+		}
+		if hung, ok = t.giveUp(b, who, t.above(n), c); !ok {
+			return nil, false
+		}
+	}
+	if d.size < maxDescendants {
+		return hung, true
+	}
+	owner, _, _ := t.top(at.top)
+	sizes := make(map[filters.PubKey]int, len(d.owners))
+	for o, share := range d.owners {
+		sizes[o] = share.size
+	}
+	rich, ok := fullest(sizes, owner, filters.PubKey.Compare)
+	if !ok {
+		return hung, false
+	}
+	sizesOf := make(map[refKey]int)
+	for k := range d.owners[rich].branches {
+		sizesOf[k] = len(d.branches[k].nodes)
+	}
+	k, _ := fullest(sizesOf, refKey{}, func(x, y refKey) int { return bytes.Compare(x[:], y[:]) })
+	who, _ := fullest(d.branches[k].by, unique.Handle[filters.PubKey]{}, func(x, y unique.Handle[filters.PubKey]) int {
+		return x.Value().Compare(y.Value())
+	})
+	more, ok := t.giveUp(d.branches[k], who, nil, c)
+	return append(hung, more...), ok
+}
+
+// fullest returns who has most of what is shared, if asks has less than an equal share of it.
+func fullest[K comparable](sizes map[K]int, asks K, compare func(a, b K) int) (who K, ok bool) {
+	all := 0
+	for k, size := range sizes {
+		all += size
+		if most := sizes[who]; !ok || size > most || size == most && compare(k, who) < 0 {
+			who, ok = k, true
+		}
+	}
+	shares := len(sizes)
+	if sizes[asks] == 0 {
+		shares++
+	}
+	return who, ok && sizes[asks] < all/shares && sizes[asks] < sizes[who]
+}
+
+// giveUp drops what hangs deepest of an author's in a branch, and is newest, unless it is one
+// of those to spare.
+func (t *indexTables) giveUp(b *branch, who unique.Handle[filters.PubKey], spare map[*node]struct{}, c *indexChange) (hung []*node, ok bool) {
+	var victim *node
+	for n := range b.nodes {
+		if has(spare, n) || n.author != who {
+			continue
+		}
+		if victim == nil || cmp.Or(cmp.Compare(n.place.depth, victim.place.depth), cmp.Compare(n.at, victim.at), n.id.Compare(victim.id)) > 0 {
+			victim = n
+		}
+	}
+	if victim == nil {
+		return nil, false
+	}
+	hung = t.descent.below(victim.keys()...)
+	t.dropNode(victim, c)
+	c.leaveOut()
+	return hung, true
+}
+
+// above returns what a node hangs on, directly or not.
+func (t *indexTables) above(n *node) map[*node]struct{} {
+	found := make(map[*node]struct{})
+	for work := []*node{n}; len(work) > 0; work = work[1:] {
+		for _, ref := range work[0].refs {
+			p := t.descent.nodes[ref]
+			if p != nil && p.place.depth > 0 && !has(found, p) {
+				found[p] = struct{}{}
+				work = append(work, p)
+			}
+		}
+	}
+	return found
+}
+
+// stands takes note that a repository has become ours, or is ours no more. Not all that
+// descends from it may be known then: the Store is asked for it.
+func (t *indexTables) stands(r *indexRepo, c *indexChange) {
+	d, key := t.descent, addressRef(r.ref.String())
+	if r.ann == nil {
+		delete(d.ours, key)
+	} else {
+		d.ours[key] = r
+		c.setFresh(r.ref)
+	}
+	keys := []refKey{key}
+	for id := range r.roots {
+		keys = append(keys, refKey(id))
+	}
+	t.settle(d.below(keys...), c)
+}
+
+// reportBelow adds to a change what descends from a top.
+func (t *indexTables) reportBelow(top refKey, c *indexChange) {
+	if b := t.descent.branches[top]; b != nil && c != nil {
+		for n := range b.nodes {
+			c.setDescendant(n.key, t.reposBelow(n.place))
+		}
+	}
+}
+
+// differs adds to a change what turns the descendants of t into those of now.
+func (t *indexTables) differs(now *indexTables, c *indexChange) {
+	for k, n := range now.descent.nodes {
+		if n.place.depth == 0 || k != n.keys()[0] {
+			continue
+		}
+		before := t.descent.nodes[k]
+		if before == nil || before.place.depth == 0 || before.place.top != n.place.top {
+			c.setDescendant(n.key, now.reposBelow(n.place))
+		}
+	}
+	for k, n := range t.descent.nodes {
+		if after := now.descent.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
+			c.setDescendant(n.key, nil)
+		}
+	}
+}
+
+// vanishBelow forgets what an author wrote up to a time.
+func (t *indexTables) vanishBelow(author filters.PubKey, until nostr.Timestamp, c *indexChange) {
+	var gone []filters.EventID
+	by := unique.Make(author)
+	for _, n := range t.descent.nodes {
+		if n.author == by && n.at <= until {
+			gone = append(gone, n.id)
+		}
+	}
+	slices.SortFunc(gone, filters.EventID.Compare)
+	for _, id := range gone {
+		t.removeNode(refKey(id), author, c)
+	}
+}
+
+// endNode executes a deletion of what is at an address up to a time.
+func (t *indexTables) endNode(at nip34.Address, until nostr.Timestamp, c *indexChange) {
+	k := addressRef(nip34.Coordinates{Kind: at.Kind, Author: at.PubKey.String(), Identifier: at.Identifier}.String())
+	if n := t.descent.nodes[k]; n != nil && n.at <= until {
+		t.removeNode(k, at.PubKey, c)
+	}
+}
