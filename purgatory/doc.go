@@ -72,7 +72,7 @@
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
 // memory and a suite for any, package purgatorymock mocks. What these may be able to do
-// besides: a Relay [Knower] and [PullCounter]; Repositories [Departures] and [Stager]; a
+// besides: a Relay [Knower] and [PullLister]; Repositories [Departures] and [Stager]; a
 // GitFetcher [Sharer], [Taker], [Mender], [Prober] and [Maintainer]. Without one of them what
 // it is for is not done. A panic in what an
 // embedder gives counts as an error of that call, which is tried again as any; Status

@@ -172,6 +172,34 @@ func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found t
 
 // A relay that keeps back what it has and serves it as history, or refuses whatever is
 // asked for, filled our log: a line for each event and each value.
+// Whoever looks for an event that is not here finds why, at debug level.
+func TestWhyAnEventIsNotHere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, logs := relaytest.NewNetwork(), newCapture()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{Logger: logs.logger()}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		foreign := owner.Hosted(at(0), "other", "elsewhere.example")
+		a.Publish(foreign)
+		direct := owner.Comment(at(0), owner.Issue(at(0), owner.Ref("nowhere"), "x"), "y")
+		_, err := r.manager.Judge(t.Context(), direct)
+		require.NoError(t, err)
+		after(time.Minute)
+		why := make(map[string]map[string]string)
+		for _, l := range logs.find("event rejected") {
+			require.Equal(t, slog.LevelDebug, l.level)
+			why[l.attrs["event"]] = l.attrs
+		}
+		require.Equal(t, map[string]string{
+			"event": foreign.ID, "kind": "30617", "source": "live", "relay": "wss://a.example", "reason": "blocked: announcement does not list this service as a relay and its own repository here as a clone URL",
+		}, why[foreign.ID])
+		require.Equal(t, map[string]string{
+			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: what it belongs to is not here",
+		}, why[direct.ID])
+	})
+}
+
 func TestLogsOfAWithholdingRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -241,7 +241,8 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 	if !m.ready.Load() {
 		return Verdict{}, ErrNotReady
 	}
-	v, err := m.ingest.verdict(ctx, Incoming{Event: event})
+	in := Incoming{Event: event}
+	v, err := m.ingest.verdict(ctx, in)
 	if err == nil && v.Decision == Accept && m.ingest.expired(event) {
 		v = reject(reasonExpired)
 	}
@@ -254,8 +255,10 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, e
 		m.Held(event)
 	case v.Decision == Reject, v.Decision == Later:
 		m.counters.reject(v.Reason)
+		m.ingest.sayRejected(in, v.Reason)
 	case v.Decision == Depend:
 		m.counters.reject(reasonDepends)
+		m.ingest.sayRejected(in, reasonDepends)
 	}
 	return v, err
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +226,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						case c.reason != "" && !kept:
 							told = []Observation{EventRejected{ID: testID(1), Source: j.incoming.Source, Reason: c.reason}}
 							counts["rejected "+c.reason] = 1
+							lines = []string{rejectedLine(j, c.reason)}
 						case c.came == "held":
 							counts["held"] = 1
 						}
@@ -491,4 +494,19 @@ func TestWhatGaveWay(t *testing.T) {
 			}
 		}
 	})
+}
+
+// rejectedLine is what is logged of an event that is not stored.
+func rejectedLine(j *job, reason string) string {
+	in := j.incoming
+	return fmt.Sprintf("level=DEBUG msg=\"event rejected\" event=%s kind=%d source=%s relay=%s reason=%s",
+		in.Event.ID, in.Event.Kind, in.Source.Kind, logText(in.Source.Relay.String()), logText(reason))
+}
+
+// logText is how log/slog writes a string.
+func logText(s string) string {
+	if s == "" || strings.ContainsAny(s, " =\"") {
+		return strconv.Quote(s)
+	}
+	return s
 }

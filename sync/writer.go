@@ -501,7 +501,14 @@ func (g *ingest) displaced(ev *nostr.Event, id filters.EventID) {
 func (g *ingest) unwanted(j *job, reason string) {
 	j.became(false)
 	g.counters.reject(reason)
+	g.sayRejected(j.incoming, reason)
 	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
+}
+
+// sayRejected logs why an event is not stored, or not now, for whoever looks for one.
+func (g *ingest) sayRejected(in Incoming, reason string) {
+	g.cfg.Logger.Debug("event rejected", keyEvent, in.Event.ID, "kind", in.Event.Kind,
+		"source", in.Source.Kind.String(), keyRelay, in.Source.Relay.String(), keyReason, clean(reason))
 }
 
 // fateOf is what is to be remembered of an event that was accepted.

@@ -194,6 +194,14 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	return opt, nil
 }
 
+// bare is a -domain without the scheme that it may have.
+func bare(domain string) string {
+	if _, rest, ok := strings.Cut(domain, "://"); ok {
+		return rest
+	}
+	return domain
+}
+
 // number is a flag that must be more than 0: what reads the options takes 0 for "as
 // usual", and names its own fields in errors.
 type number[T ~int | ~int64] struct {

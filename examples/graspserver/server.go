@@ -103,7 +103,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	relay.Negentropy = true
-	relay.Info.Name = cmp.Or(opt.name, opt.domain)
+	relay.Info.Name = cmp.Or(opt.name, bare(opt.domain))
 	relay.Info.Description = opt.description
 	relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon = opt.pubkey, opt.contact, opt.icon
 	relay.Info.Software, relay.Info.Version = "https://github.com/graspsync/graspsync", version()

@@ -46,7 +46,9 @@ func beside(t *testing.T, others string, f, arrive func()) {
 	arrive()
 	took := least(t, f)
 	t.Logf("beside %s: %v, alone %v", others, took.Round(time.Millisecond), alone.Round(time.Millisecond))
-	require.Less(t, took, 2*alone+300*time.Millisecond)
+	// What was to be waited for were the 20 s of a queue. That it is twice as long at most shows on
+	// a machine that nobody else has.
+	require.Less(t, took, 2*alone+2*time.Second)
 }
 
 // crowd are connections that do something now and then, until they can't any more.
