@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -45,6 +46,8 @@ type Config struct {
 	// discarding it.
 	Logger *slog.Logger
 
+	// Gate has the limits of clients' websockets. Its Client defaults to that of Serve.
+	Gate gate.Config
 	// Sync is the configuration of the SyncManager. Its State is set by New; its
 	// Policy, by default GRASPPolicy, decides before purgatory does.
 	Sync relaysync.Config

@@ -14,6 +14,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -32,6 +33,7 @@ type Server struct {
 	purgatory *purgatory.Purgatory
 
 	relay   http.Handler
+	gate    *gate.Gate
 	git     *gitserve.Handler
 	fetcher *gitfetch.Fetcher
 	repos   *gitserve.Repositories
@@ -105,7 +107,15 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Curation != "" { // else nobody curates it
 		about["curation"] = cfg.Curation
 	}
-	s.relay = front{relay, khatruadapter.Information(relay, about), s.whole, cfg.Criteria, cfg.Curation}
+	if cfg.Gate.Client == nil {
+		cfg.Gate.Client = cfg.Serve.Client
+	}
+	if cfg.Gate.Logger == nil {
+		cfg.Gate.Logger = cfg.Logger
+	}
+	cfg.Gate.MaxName, cfg.Gate.MaxMessage = maxSubIDLength, relay.MaxMessageSize
+	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
+	s.relay = front{relay, s.gate, s.whole, cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
@@ -221,6 +231,9 @@ func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
 // Staging has what was pushed for events that are not here: its metrics.
 func (s *Server) Staging() *gitserve.Staging { return s.repos.Staging() }
 
+// Gate is what stands before the relay.
+func (s *Server) Gate() *gate.Gate { return s.gate }
+
 // GitHandler is what serves the repositories: its metrics.
 func (s *Server) GitHandler() *gitserve.Handler { return s.git }
 
@@ -247,6 +260,9 @@ func (s *Server) Run(ctx context.Context) error {
 // Close ends what is left: requests under way and child processes. It is called after
 // Run, and after the HTTP server has ended; a second call does nothing.
 func (s *Server) Close() error {
+	if s.gate != nil {
+		s.gate.Close()
+	}
 	if s.git != nil {
 		s.git.Close()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state/filestate"
@@ -33,7 +34,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		front := &http.Server{Handler: relay, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		front := &http.Server{Handler: gate.New(relay, gate.Config{}), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 		defer front.Close()
 
 		identity, err := nip34.ParseIdentity("grasp.example.com")

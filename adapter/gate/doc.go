@@ -1,0 +1,16 @@
+// Package gate stands between clients and a relay's websocket. Relays are made for clients that
+// mean well: khatru has a goroutine for each message, waits for whoever does not read, and parses
+// what a stranger wrote with code that panics or allocates what a message claims. One key, or none,
+// is enough to end such a server.
+//
+//	http.Serve(listener, gate.New(relay, gate.Config{}))
+//
+// A Gate takes websockets in itself and hands on to the relay, over a pipe, what it has read and
+// found to be a message of NIP-01, NIP-42, NIP-45 or NIP-77, written anew. Of each connection it
+// lets in what the relay has time for; it takes everything that the relay writes at once, and hangs
+// up on whoever does not read it. Room that strangers share is shared by client. The names of
+// subscriptions are the gate's own on the relay's side: one that is opened again replaces the one
+// before, as NIP-01 has it, whatever the relay does.
+//
+// What is no websocket passes, with a bounded body.
+package gate

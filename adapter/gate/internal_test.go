@@ -1,0 +1,154 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What passes is a message that begins as it says, with a name of ours.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`["EVENT",{}]`, `["REQ","x",{},{"kinds":[1]}]`, `["CLOSE","x"]`, `["COUNT","x",{}]`, `["NEG-OPEN","x",{},"6100000200"]`,
+		`["NEG-MSG","x","61"]`, `["NEG-CLOSE","x"]`, `["AUTH",{}]`, `[ "REQ" , "\u0000" , {}]`, `,""`, `[[[[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	g := New(nil, Config{MaxFilters: 3})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		r, answer := g.parse(message)
+		var parts []json.RawMessage
+		if answer != nil {
+			require.NoError(t, json.Unmarshal(answer, &parts), "%s", answer)
+			return
+		}
+		out := r.as(7)
+		require.NoError(t, json.Unmarshal(out, &parts), "%s", out)
+		require.True(t, bytes.HasPrefix(out, []byte(`["`+r.label+`",`)))
+		if r.name != "" {
+			require.Equal(t, `"7"`, string(parts[1]))
+		}
+	})
+}
+
+// What the relay answers goes to whom it is for under their name.
+func FuzzAnswer(f *testing.F) {
+	for _, seed := range []string{
+		`["EVENT","7",{"id":"x"}]`, `["EOSE","7"]`, `["CLOSED","7","x"]`, `["OK","7",true,""]`, `["NOTICE","7"]`, `["NEG-MSG", "7","61"]`, `["EVENT"`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		a := readAnswer(message)
+		var before, after []json.RawMessage
+		if a.number == 0 || json.Unmarshal(message, &before) != nil {
+			return
+		}
+		require.NoError(t, json.Unmarshal(a.as([]byte(`"n"`)), &after))
+		require.Equal(t, `"n"`, string(after[1]))
+		require.Equal(t, before[2:], after[2:])
+	})
+}
+
+// Places are never more than there are, nobody takes what others have left but half of it, and whoever
+// waits gets in.
+func TestTurns(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			const all = 20
+			rng := rand.New(rand.NewPCG(seed, 1))
+			turns := newTurns(all)
+			var done, gone atomic.Int32
+			for range 200 {
+				client, n := fmt.Sprint(rng.IntN(4)), 1+rng.IntN(8)
+				wait, work := time.Duration(rng.IntN(300))*time.Second, time.Duration(rng.IntN(60))*time.Second
+				begin := time.Duration(rng.IntN(600)) * time.Second
+				go func() {
+					time.Sleep(begin)
+					ctx, cancel := context.WithTimeout(t.Context(), 2000*time.Second+wait)
+					defer cancel()
+					if turns.enter(ctx, client, n) != nil {
+						gone.Add(1)
+						return
+					}
+					turns.mu.Lock()
+					sum := 0
+					for _, k := range turns.taken {
+						sum += k
+					}
+					free := turns.free
+					turns.mu.Unlock()
+					if free < 0 || sum+free != all {
+						t.Error("free", free, "taken", sum)
+					}
+					time.Sleep(work)
+					turns.leave(client, n)
+					done.Add(1)
+				}()
+			}
+			time.Sleep(3000 * time.Second)
+			synctest.Wait()
+			require.EqualValues(t, 200, done.Load()+gone.Load())
+			require.Greater(t, done.Load(), int32(100))
+			require.Equal(t, all, turns.free)
+			require.Empty(t, turns.taken)
+			require.Empty(t, turns.queue)
+			require.Empty(t, turns.wait)
+		})
+	}
+}
+
+// A client with very many who wait lets another one in at once.
+func TestTurnsAreByClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(4)
+		for range 100 {
+			go func() {
+				if turns.enter(t.Context(), "many", 1) == nil {
+					time.Sleep(time.Second)
+					turns.leave("many", 1)
+				}
+			}()
+		}
+		synctest.Wait()
+		require.Equal(t, 2, turns.free, "half")
+		require.NoError(t, turns.enter(t.Context(), "one", 1))
+		turns.leave("one", 1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errQuiet)
+		require.True(t, errors.Is(turns.enter(ctx, "many", 1), errQuiet))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 4, turns.free)
+	})
+}
+
+func TestAddress(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3::1%eth0]:80": "2001:db8:1:2::/64", "pipe": "pipe",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.RemoteAddr = from
+		require.Equal(t, want, Address(r), from)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	cfg := New(nil, Config{}).cfg
+	require.NotNil(t, cfg.Client)
+	require.NotNil(t, cfg.Logger)
+	cfg.Client, cfg.Logger = nil, nil
+	require.Equal(t, Config{
+		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, MaxFilters: 100, MaxListening: 50_000, MaxQueue: 64 << 20, MaxQueues: 512 << 20, MaxBody: 1 << 20,
+	}, cfg)
+}

@@ -1,0 +1,132 @@
+package gate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// dial has the relay take a websocket over a pipe, as if the client's request came to it. The
+// answer is the relay's if it takes none.
+func (g *Gate) dial(ctx context.Context, r *http.Request) (*websocket.Conn, *http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBy)
+	defer cancel()
+	c, resp, err := websocket.Dial(ctx, "ws://relay.invalid", &websocket.DialOptions{
+		HTTPClient:      &http.Client{Transport: pipe{g.next, r}},
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err == nil {
+		c.SetReadLimit(-1) // the relay is ours
+	}
+	return c, resp, err
+}
+
+// pipe has a handler answer a request as if it had come over a connection.
+type pipe struct {
+	next   http.Handler
+	client *http.Request
+}
+
+// upgrade are the headers of a websocket.
+var upgrade = []string{"Connection", "Upgrade", "Sec-WebSocket-Version", "Sec-WebSocket-Key", "Sec-WebSocket-Extensions", "Sec-WebSocket-Protocol"}
+
+// RoundTrip implements [http.RoundTripper].
+func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
+	near, far := net.Pipe()
+	r := p.client.Clone(context.WithoutCancel(p.client.Context()))
+	for _, name := range upgrade {
+		r.Header.Del(name)
+		if v := ours.Header.Get(name); v != "" {
+			r.Header.Set(name, v)
+		}
+	}
+	r.Body = http.NoBody
+	deadline, _ := ours.Context().Deadline()
+	_ = near.SetReadDeadline(deadline)
+	w := &hijacked{conn: far, header: make(http.Header)}
+	go w.serve(p.next, r)
+	in := bufio.NewReader(near)
+	resp, err := http.ReadResponse(in, ours)
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	_ = near.SetReadDeadline(time.Time{})
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = buffered{near, in}
+	}
+	return resp, nil
+}
+
+// buffered is a connection of which something has been read ahead.
+type buffered struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// Read implements [io.Reader].
+func (b buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// hijacked is the [http.ResponseWriter] of a connection that can be taken over.
+type hijacked struct {
+	conn   net.Conn
+	header http.Header
+	taken  bool
+	status int
+	body   []byte
+}
+
+// serve has a request answered, and writes the answer if nobody has taken the connection over.
+func (w *hijacked) serve(next http.Handler, r *http.Request) {
+	defer func() {
+		failed := recover() // as net/http does
+		if w.taken {
+			if failed != nil {
+				_ = w.conn.Close()
+			}
+			return
+		}
+		if failed != nil {
+			w.status, w.body = http.StatusInternalServerError, nil
+		}
+		_ = w.conn.SetWriteDeadline(time.Now().Add(answerBy))
+		if w.status == 0 {
+			w.status = http.StatusOK
+		}
+		resp := http.Response{
+			StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header, ContentLength: int64(len(w.body)), Body: io.NopCloser(bytes.NewReader(w.body)),
+		}
+		_ = resp.Write(w.conn)
+		_ = w.conn.Close()
+	}()
+	next.ServeHTTP(w, r)
+}
+
+// Header implements [http.ResponseWriter].
+func (w *hijacked) Header() http.Header { return w.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *hijacked) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (w *hijacked) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+// Hijack implements [http.Hijacker].
+func (w *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.taken = true
+	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
+}
