@@ -162,6 +162,9 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	if r.live.poll != nil {
 		p.missedSince(r, r.live.poll.oldest())
 	}
+	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
+		p.missedSince(r, r.live.postponed)
+	}
 	r.unparkAll()
 	r.queue, r.catchQueue, r.catchRunning = nil, nil, 0
 	r.descLost(aliveAt)
