@@ -30,6 +30,7 @@ type fake struct {
 	remove func(e *nostr.Event) error
 
 	queries int
+	given   int // events of all answers
 	most    int // the most values of one query
 }
 
@@ -63,6 +64,7 @@ func (b *fake) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 			found = append(found, e)
 		}
 	}
+	b.given += len(found)
 	ch := make(chan *nostr.Event)
 	go func() {
 		defer close(ch)

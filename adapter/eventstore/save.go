@@ -1,6 +1,7 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -327,14 +328,62 @@ func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.E
 			return nil, err
 		}
 	}
+	events, err := s.versionsOf(ctx, e.PubKey, at)
+	return append(targets, events...), err
+}
+
+// addressesAtOnce is how many addresses, or kinds, are looked up in one query.
+const addressesAtOnce = 100
+
+// versionsOf returns what is stored at addresses of one author. A stranger may name thousands:
+// they are looked up in order of their kinds, so that of what the author has stored each event
+// is read a few times at most.
+func (s *Store) versionsOf(ctx context.Context, author string, at []nip34.Coordinates) (found []*nostr.Event, err error) {
+	wanted := make(map[nip34.Coordinates]bool, len(at))
+	var exact []nip34.Coordinates
+	var kinds []int // of addresses that no tag finds
 	for _, c := range at {
-		events, err := s.versions(ctx, c)
+		switch {
+		case wanted[c]:
+			continue
+		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.reader.profile.indexed("d", c.Identifier):
+			exact = append(exact, c)
+		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
+			kinds = append(kinds, c.Kind)
+		default:
+			continue // no event has such an address
+		}
+		wanted[c] = true
+	}
+	slices.SortFunc(exact, func(a, b nip34.Coordinates) int { return cmp.Compare(a.Kind, b.Kind) })
+	slices.Sort(kinds)
+	var asked []nostr.Filter
+	for some := range slices.Chunk(exact, addressesAtOnce) {
+		f := nostr.Filter{Tags: nostr.TagMap{"d": nil}}
+		for _, c := range some {
+			f.Kinds, f.Tags["d"] = append(f.Kinds, c.Kind), append(f.Tags["d"], c.Identifier)
+		}
+		f.Kinds = slices.Compact(f.Kinds)
+		asked = append(asked, f)
+	}
+	for some := range slices.Chunk(slices.Compact(kinds), addressesAtOnce) {
+		asked = append(asked, nostr.Filter{Kinds: some})
+	}
+	seen := make(map[filters.EventID]bool)
+	for _, f := range asked {
+		f.Authors = []string{author}
+		err := s.walk(ctx, f, func(id filters.EventID, e *nostr.Event) bool {
+			if c, ok := nip34.CoordinatesOf(e); ok && wanted[c] && !seen[id] {
+				seen[id] = true
+				found = append(found, e)
+			}
+			return true
+		})
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, events...)
 	}
-	return targets, nil
+	return found, nil
 }
 
 // Targets returns what is stored of what a deletion names: ids, whoever wrote their

@@ -1,6 +1,7 @@
 package khatruadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -181,11 +182,15 @@ func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg stri
 	if deletion.Kind != nostr.KindDeletion || (IsSynced(ctx) && len(hooks) == 1) { // that one is ours
 		return "", nil
 	}
-	targets, err := s.store.Targets(ctx, deletion)
+	named := deletion
+	if len(hooks) == 1 { // ours has nothing against what is named by its address: it is of the author's
+		named = byID(deletion)
+	}
+	targets, err := s.store.Targets(ctx, named)
 	if err != nil {
 		return "", err
 	}
-	targets = distinct(append(targets, s.targetsElsewhere(ctx, deletion)...))
+	targets = distinct(append(targets, s.targetsElsewhere(ctx, named)...))
 	removed := nip34.NewTombstones(s.us)
 	removed.Add(deletion)
 	for _, target := range targets {
@@ -202,6 +207,13 @@ func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg stri
 		}
 	}
 	return "", nil
+}
+
+// byID is a deletion of what one names by id.
+func byID(deletion *nostr.Event) *nostr.Event {
+	named := *deletion
+	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t nostr.Tag) bool { return len(t) > 0 && t[0] == "a" })
+	return &named
 }
 
 // started waits for a while until the store has been read. It reports whether it was.
@@ -271,37 +283,79 @@ func bareD(e *nostr.Event) bool {
 // targetsElsewhere returns what hooks of the relay that query give of what a deletion
 // names: not all they have need be in the backend.
 func (s *Sync) targetsElsewhere(ctx context.Context, deletion *nostr.Event) (targets []*nostr.Event) {
+	if len(s.elsewhere) == 0 {
+		return nil
+	}
 	ids, at := nip34.Deletes(deletion)
-	var wanted []nostr.Filter
-	for some := range slices.Chunk(ids, 100) { // which is what many answer at most
-		f := nostr.Filter{}
-		for _, id := range some {
-			f.IDs = append(f.IDs, id.String())
-		}
-		wanted = append(wanted, f)
+	at = slices.DeleteFunc(at, func(c nip34.Coordinates) bool {
+		return !nostr.IsAddressableKind(c.Kind) && !nostr.IsReplaceableKind(c.Kind) // no event has such an address
+	})
+	// In order of kinds, so that few others match what asks for several. Those without an
+	// identifier come first.
+	slices.SortFunc(at, func(a, b nip34.Coordinates) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier))
+	})
+	at = slices.Compact(at)
+	tagged := slices.IndexFunc(at, func(c nip34.Coordinates) bool { return nostr.IsAddressableKind(c.Kind) })
+	if tagged < 0 {
+		tagged = len(at)
 	}
-	for _, c := range at {
-		f := nostr.Filter{Kinds: []int{c.Kind}, Authors: []string{c.Author}, Until: &deletion.CreatedAt}
-		if nostr.IsAddressableKind(c.Kind) {
-			f.Tags = nostr.TagMap{"d": {c.Identifier}}
-		}
-		wanted = append(wanted, f)
-	}
+	parts := slices.Collect(slices.Chunk(at[:tagged], answerAtMost/2))
+	parts = slices.AppendSeq(parts, slices.Chunk(at[tagged:], answerAtMost/2))
 	for _, q := range s.elsewhere {
-		for _, f := range wanted {
-			err := protect(func() {
-				if ch, err := q(ctx, f); err == nil {
-					for e := range ch {
-						targets = append(targets, e)
-					}
-				}
-			})
-			if err != nil {
-				s.log.Error("hook of the relay failed", "hook", "QueryEvents", "err", err)
+		for some := range slices.Chunk(ids, answerAtMost) {
+			f := nostr.Filter{}
+			for _, id := range some {
+				f.IDs = append(f.IDs, id.String())
 			}
+			targets = append(targets, s.queried(ctx, q, f)...)
+		}
+		for _, some := range parts {
+			found := s.queried(ctx, q, versions(deletion, some))
+			if len(found) >= answerAtMost { // others match as well, and may have kept some out
+				for i := range some {
+					found = append(found, s.queried(ctx, q, versions(deletion, some[i:i+1]))...)
+				}
+			}
+			targets = append(targets, found...)
 		}
 	}
 	return targets
+}
+
+// answerAtMost is how many events many answer at most.
+const answerAtMost = 100
+
+// versions is for what a deletion removes at some addresses, or at others of the same kinds
+// and identifiers.
+func versions(deletion *nostr.Event, at []nip34.Coordinates) nostr.Filter {
+	f := nostr.Filter{Authors: []string{deletion.PubKey}, Until: &deletion.CreatedAt}
+	for _, c := range at {
+		f.Kinds = append(f.Kinds, c.Kind)
+		if nostr.IsAddressableKind(c.Kind) {
+			if f.Tags == nil {
+				f.Tags = nostr.TagMap{}
+			}
+			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
+		}
+	}
+	f.Kinds = slices.Compact(f.Kinds)
+	return f
+}
+
+// queried is what a hook of the relay's that queries gives.
+func (s *Sync) queried(ctx context.Context, q query, f nostr.Filter) (found []*nostr.Event) {
+	err := protect(func() {
+		if ch, err := q(ctx, f); err == nil {
+			for e := range ch {
+				found = append(found, e)
+			}
+		}
+	})
+	if err != nil {
+		s.log.Error("hook of the relay failed", "hook", "QueryEvents", "err", err)
+	}
+	return found
 }
 
 // distinct leaves out what is there already: several stores may have an event, and hooks

@@ -1,0 +1,123 @@
+package eventstoreadapter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Each address that a deletion names was a query of its own, and one of a kind that has no
+// addresses read all that its author has of that kind, each time.
+func TestThousandsOfAddresses(t *testing.T) {
+	const named, stored = 4000, 300
+	address := func(kind, i int) nostr.Tag { return nostr.Tag{"a", fmt.Sprintf("%d:%s:%d", kind, alice, i)} }
+	for name, c := range map[string]struct {
+		kind    func(i int) int // of the i-th address
+		found   int
+		queries int
+		given   int
+	}{
+		"of one kind":                     {func(int) int { return 30023 }, stored, 700, 2 * stored},
+		"of a kind that has none":         {func(int) int { return 1621 }, 0, 0, 0},
+		"each of another kind":            {func(i int) int { return 30000 + i }, 1, 700, 2 * stored},
+		"of a kind that has one for each": {func(int) int { return 10002 }, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &fake{limit: 500}
+			s := newStore(t, b, eventstoreadapter.Config{})
+			for i := range stored {
+				kind := c.kind(0)
+				e := event(alice, kind, start, nostr.Tag{"d", fmt.Sprint(i)})
+				require.NoError(t, b.SaveEvent(t.Context(), e))
+			}
+			var tags []nostr.Tag
+			for i := range named {
+				tags = append(tags, address(c.kind(i), i))
+			}
+			b.queries, b.given = 0, 0
+			targets, err := s.Targets(t.Context(), event(alice, 5, start, tags...))
+			require.NoError(t, err)
+			require.Len(t, targets, c.found)
+			require.LessOrEqual(t, b.queries, c.queries)
+			require.LessOrEqual(t, b.given, c.given)
+		})
+	}
+}
+
+// Whatever the addresses and the backend, all that is stored at them is found, each once, and
+// nothing else.
+func TestTargetsAtAddresses(t *testing.T) {
+	long := strings.Repeat("l", 101) // which badger does not index
+	var events []*nostr.Event
+	at := start
+	add := func(author string, kind int, tags ...nostr.Tag) {
+		at-- // what is full of a second can't be read from all backends
+		events = append(events, event(author, kind, at, tags...))
+	}
+	for _, author := range []string{alice, bob} {
+		for _, kind := range []int{0, 3, 10002, 30617, 30618, 30023} {
+			add(author, kind)
+			add(author, kind, nostr.Tag{"d", ""})
+			for _, d := range []string{"repo", "repo-2", long, long + "er", "with:colon", "with \"quotes\""} {
+				add(author, kind, nostr.Tag{"d", d})
+				add(author, kind, nostr.Tag{"d", d}, nostr.Tag{"d", "other"})
+			}
+		}
+		add(author, 1, nostr.Tag{"d", "repo"})
+	}
+	for name, named := range map[string][]string{
+		"a profile":    {"0::", "0::"},
+		"many":         {"30617::repo", "30618::repo", "30617::repo", "30617::with:colon", "30023::with \"quotes\"", "30023::none"},
+		"not indexed":  {"30617::" + long, "30617::repo", "30618::", "3::", "30023::other"},
+		"of no events": {"1::repo", "1::", "0::repo", "70000::x", "-1::x", "20001::x"},
+		"nothing":      nil,
+	} {
+		for backend, open := range map[string]func() eventstore.Store{
+			"badger":       func() eventstore.Store { return newBadger(t, 0) },
+			"slicestore":   func() eventstore.Store { return newSlice(t, 0) },
+			"another":      func() eventstore.Store { return &fake{limit: 500} },
+			"a strict one": func() eventstore.Store { return &fake{limit: 10, maxValues: 3} },
+		} {
+			t.Run(name+" in "+backend, func(t *testing.T) {
+				db := open()
+				for _, e := range events {
+					require.NoError(t, db.SaveEvent(t.Context(), e))
+				}
+				var tags []nostr.Tag
+				wanted := make(map[nip34.Coordinates]bool)
+				for _, n := range named {
+					tags = append(tags, nostr.Tag{"a", strings.Replace(n, "::", ":"+alice+":", 1)})
+				}
+				deletion := event(alice, 5, start, tags...)
+				_, at := nip34.Deletes(deletion)
+				require.Len(t, at, len(named))
+				for _, c := range at {
+					wanted[c] = true
+				}
+				var want, got []string
+				for _, e := range events {
+					if c, ok := nip34.CoordinatesOf(e); ok && wanted[c] {
+						want = append(want, e.ID)
+					}
+				}
+				var cfg eventstoreadapter.Config
+				if backend == "a strict one" {
+					cfg = eventstoreadapter.Config{PageSize: 10, MaxValues: 3}
+				}
+				targets, err := newStore(t, db, cfg).Targets(t.Context(), deletion)
+				require.NoError(t, err)
+				for _, e := range targets {
+					got = append(got, e.ID)
+				}
+				require.ElementsMatch(t, want, got)
+			})
+		}
+	}
+}
