@@ -146,7 +146,15 @@ const (
 
 // Addressed implements [View].
 func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
-	for some := range slices.Chunk(at, tagsAtOnce) {
+	// In order of kinds, and without what no event has for an address: where one has no identifier
+	// all of its kind is read, with all of the kinds in the same question.
+	at = slices.DeleteFunc(slices.Clone(at), func(c nip34.Coordinates) bool {
+		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
+	})
+	slices.SortFunc(at, func(a, b nip34.Coordinates) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Author, b.Author))
+	})
+	for some := range slices.Chunk(slices.Compact(at), tagsAtOnce) {
 		f, wanted := versions(some)
 		for ev, err := range x.store.Events(ctx, f) {
 			if err != nil {

@@ -1,0 +1,74 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// reading counts the events that are read.
+type reading struct {
+	Store
+	read int
+}
+
+// Events implements [Store].
+func (s *reading) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		for ev, err := range s.Store.Events(ctx, f) {
+			s.read++
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// Whoever named thousands of addresses, among each hundred one without an identifier, had all
+// read that they have stored, each time, before anybody had said that it may be deleted.
+func TestAddressedReadsWhatIsThereOnce(t *testing.T) {
+	const stored = 200
+	author := testKey(1).String()
+	for name, odd := range map[string]func(i int) nip34.Coordinates{
+		"of a kind that has no addresses": func(int) nip34.Coordinates { return nip34.Coordinates{Kind: filters.KindIssue, Author: author} },
+		"of one that has one":             func(i int) nip34.Coordinates { return nip34.Coordinates{Kind: 10_000 + i, Author: author} },
+		"of one that may have an identifier": func(i int) nip34.Coordinates {
+			return nip34.Coordinates{Kind: 30_000 + i, Author: author}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &reading{Store: &twinStore{}}
+			x := newIndex(s, listsByName)
+			for i := range stored {
+				s.Store.(*twinStore).save(testEvent(2*i, filters.KindIssue, 1, 1))
+				s.Store.(*twinStore).save(testEvent(2*i+1, filters.KindState, 1, 1, nostr.Tag{"d", fmt.Sprint("here ", i)}))
+			}
+			var at []nip34.Coordinates
+			for i := range 4000 {
+				c := nip34.Coordinates{Kind: filters.KindState, Author: author, Identifier: fmt.Sprint(i)}
+				if i%tagsAtOnce == 0 {
+					c = odd(i)
+				}
+				at = append(at, c)
+			}
+			here, err := x.Addressed(t.Context(), at)
+			require.NoError(t, err)
+			require.False(t, here)
+			require.LessOrEqual(t, s.read, 2*stored, "twice what is of kinds that are named")
+			for _, i := range []int{0, stored - 1} {
+				here, err = x.Addressed(t.Context(), append(at, nip34.Coordinates{
+					Kind: filters.KindState, Author: author, Identifier: fmt.Sprint("here ", i),
+				}))
+				require.NoError(t, err)
+				require.True(t, here)
+			}
+		})
+	}
+}
