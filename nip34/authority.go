@@ -300,15 +300,16 @@ func (f *Family) confirm(a *Authority, root filters.PubKey) {
 			p := Person{Key: f.all[m].key, ListedBy: by.key}
 			p.Say, p.Lists = f.say(has, m)
 			some := &others
-			switch {
-			case p.Say == Member:
+			switch p.Say {
+			case Member:
 				if !full() {
 					listedBy[m] = at + 1
 					join(m, p)
 				}
 				continue
-			case p.Say == Silent:
+			case Silent:
 				some = &silent
+			default:
 			}
 			listedBy[m] = at + 1
 			if *some < MaxMaintainers {

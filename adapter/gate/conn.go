@@ -18,10 +18,10 @@ type conn struct {
 	client  string
 	out, in *websocket.Conn // the client's, the relay's
 	queue   *queue
-	drained chan struct{} // holds one: less waits to be written
-	slots   chan struct{} // of messages that have no answer
-	reading atomic.Bool   // the client's next message is waited for
-	ctx     context.Context
+	drained chan struct{}   // holds one: less waits to be written
+	slots   chan struct{}   // of messages that have no answer
+	reading atomic.Bool     // the client's next message is waited for
+	ctx     context.Context //nolint:containedctx // it is the connection's
 	end     context.CancelCauseFunc
 
 	mu sync.Mutex
@@ -77,7 +77,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave(c)
-	in, resp, err := g.dial(ctx, r)
+	in, resp, err := g.dial(ctx, r) //nolint:bodyclose // a pipe that has ended
 	if err != nil {
 		refuse(w, resp)
 		return

@@ -61,12 +61,6 @@ func (q *queue) close() {
 	q.signal()
 }
 
-func (q *queue) ended() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed && len(q.messages) == 0
-}
-
 func (q *queue) signal() {
 	select {
 	case q.more <- struct{}{}:

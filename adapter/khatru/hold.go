@@ -55,8 +55,8 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 		s.manager.NotReleased(e, o)
 		return o, nil
 	}
-	if err := s.Room(e); err != nil {
-		return relaysync.Outcome{Result: relaysync.Failed, Err: err}, nil
+	if full := s.Room(e); full != nil {
+		return relaysync.Outcome{Result: relaysync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
 	}
 	outcomes, err := s.save(ctx, s.store, []relaysync.Incoming{in})
 	if err != nil {

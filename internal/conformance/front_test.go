@@ -28,7 +28,7 @@ type front struct {
 	said  traffic
 	to    string // the address of the server
 	proxy http.Handler
-	ended context.Context //nolint:containedctx // ends with the test
+	ended context.Context
 }
 
 // traffic is what went through a front. Bytes of websockets are those of messages.

@@ -237,7 +237,7 @@ func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
 	}
 	id, err := filters.ParseEventID(event.ID)
 	if err != nil {
-		return nil //nolint:nilerr // it can't be here
+		return nil // it can't be here
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -391,7 +391,8 @@ func TestProlong(t *testing.T) {
 		e := entry(i+1, c, i+1)
 		e.For = e.Author
 		admit(t, l, start, e)
-		now, most := start, start.Add(24*time.Hour)
+		most := start.Add(24 * time.Hour)
+		var now time.Time
 		for {
 			was, _ := l.Get(e.ID)
 			now = was.Deadline
