@@ -453,16 +453,17 @@ func (c *conn) answered(message []byte) ([]byte, error) {
 	if p != nil {
 		p.over()
 	}
+	var err error
 	switch {
+	case closed && !over, a.label == labelClosed: // khatru keeps the filters before the one that it refuses
+		err = c.ended(s)
 	case over:
 		c.giveUp(s)
-	case closed:
-		return nil, c.ended(s)
 	}
 	if closed {
-		return nil, nil //nolint:nilnil // as above
+		return nil, err
 	}
-	return a.as(s.name), nil
+	return a.as(s.name), err
 }
 
 // say has a message written to the client. Who does not read what there is loses the connection,

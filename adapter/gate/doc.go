@@ -12,5 +12,5 @@
 // subscriptions are the gate's own on the relay's side: one that is opened again replaces the one
 // before, as NIP-01 has it, whatever the relay does.
 //
-// What is no websocket passes, with a bounded body.
+// What is no websocket passes; a request that manages the relay (NIP-86) has a bounded body.
 package gate

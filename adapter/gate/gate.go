@@ -33,7 +33,8 @@ type Config struct {
 	// MaxQueue bounds what waits to be written to one client, in bytes: who is slower than that is
 	// hung up. Defaults to 64 MiB; MaxQueues bounds it for all, and defaults to 512 MiB.
 	MaxQueue, MaxQueues int
-	// MaxBody bounds the body of what is no websocket, in bytes. Defaults to 1 MiB.
+	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
+	// before it asks who that is. Defaults to 1 MiB.
 	MaxBody int64
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
@@ -127,8 +128,8 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.websocket(w, r)
 		return
 	}
-	if r.Body != nil && r.Body != http.NoBody {
-		// Not each connection can have one, and what can't is bounded in bytes all the same.
+	if r.Header.Get("Content-Type") == "application/nostr+json+rpc" {
+		// Not each connection can have a deadline, and what can't is bounded in bytes all the same.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyBy))
 		r.Body = http.MaxBytesReader(w, r.Body, g.cfg.MaxBody)
 	}

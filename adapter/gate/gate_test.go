@@ -7,11 +7,14 @@ package gate_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +88,7 @@ next:
 				continue next
 			}
 		}
-		return string(m)
+		return strings.TrimSpace(string(m))
 	}
 }
 
@@ -254,11 +257,29 @@ func TestARelayThatRefuses(t *testing.T) {
 
 // The body of a request that manages the relay was read whole before it was seen whose it is.
 func TestBodies(t *testing.T) {
-	s := serve(t, gate.Config{MaxBody: 1000})
-	resp, err := http.Post("http"+strings.TrimPrefix(s.url, "ws"), "application/nostr+json+rpc", strings.NewReader(strings.Repeat("x", 2000)))
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	require.True(t, resp.Close || resp.StatusCode >= 200)
+	var most *http.MaxBytesError
+	g := gate.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		_, _ = fmt.Fprint(w, len(body), errors.As(err, &most))
+	}), gate.Config{MaxBody: 1000})
+	for kind, want := range map[string]string{"application/nostr+json+rpc": "1000 true", "application/octet-stream": "2000 false"} {
+		answer, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2000)))
+		r.Header.Set("Content-Type", kind)
+		g.ServeHTTP(answer, r)
+		require.Equal(t, want, answer.Body.String())
+	}
+}
+
+// Of a subscription that is refused khatru kept the filters before the one that it did not want.
+func TestNothingIsLeftOfWhatIsRefused(t *testing.T) {
+	s := serve(t, gate.Config{})
+	s.relay.RejectFilter = append(s.relay.RejectFilter, func(_ context.Context, f nostr.Filter) (bool, string) {
+		return slices.Contains(f.Kinds, 7), "blocked: no reactions"
+	})
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1]},{"kinds":[7]}]`)
+	require.Equal(t, `["CLOSED","x","blocked: no reactions"]`, c.hears(`["E`))
+	require.Eventually(t, func() bool { return len(s.relay.GetListeningFilters()) == 0 }, 5*time.Second, 10*time.Millisecond)
 }
 
 // Filters that listen are bounded in all, and nobody has more of them than there are left.
