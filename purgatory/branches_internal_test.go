@@ -348,3 +348,35 @@ func TestMendingThatFails(t *testing.T) {
 		require.NotContains(t, w.refs, mainBranch())
 	})
 }
+
+// released is a relay that is read just before what waits is released.
+type released struct {
+	*scales
+	after func()
+}
+
+func (r *released) Announcements(context.Context, string) ([]*nip34.Announcement, error) {
+	r.after()
+	return nil, nil
+}
+
+// An announcement that was released while what is stored and what waits was read was in neither,
+// and its repository not hunted for any more.
+func TestReleasedWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p, ref := w.p, filters.RepoRef{Owner: filters.PubKey{4}, Identifier: "x"}
+		ev := eventBy(ref.Owner, time.Now().Unix(), filters.KindAnnouncement, nostr.Tag{"d", "x"})
+		answer, err := p.Submit(t.Context(), ev, false)
+		require.NoError(t, err)
+		require.Equal(t, Held, answer.Decision)
+		p.relay = &released{w.scales, func() {
+			for _, e := range p.ledger.Announcements("x", false) {
+				p.ledger.Remove(e.ID)
+			}
+		}}
+		g, err := p.announced(t.Context(), "x", false)
+		require.NoError(t, err)
+		require.True(t, g.isOurs(ref))
+	})
+}

@@ -115,6 +115,11 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
 		waiting:    make(map[filters.RepoRef]ledger.Entry),
 	}
+	// What waits is read before what is stored: what is released meanwhile is found twice, and
+	// not taken for what nobody has announced.
+	p.mu.Lock()
+	waiting := slices.Concat(p.ledger.Announcements(identifier, false), p.ledger.Relatives(identifier))
+	p.mu.Unlock()
 	announcements, err := p.relay.Announcements(ctx, identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -134,9 +139,6 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 	if g.stored, err = p.relay.States(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
-	p.mu.Lock()
-	waiting := slices.Concat(p.ledger.Announcements(identifier, false), p.ledger.Relatives(identifier))
-	p.mu.Unlock()
 	if err = p.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
