@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -153,7 +154,7 @@ func (c *conn) over() {
 	for _, s := range all {
 		c.giveUp(s)
 	}
-	time.AfterFunc(time.Second, func() {
+	time.AfterFunc(goneFor, func() {
 		for _, p := range left {
 			p.over()
 		}
@@ -176,36 +177,70 @@ func (c *conn) giveUp(s *sub) {
 // fromClient reads what the client writes.
 func (c *conn) fromClient() error {
 	for {
-		c.reading.Store(true)
-		kind, message, err := c.out.Read(c.ctx)
-		c.reading.Store(false)
+		kind, message, room, err := c.read()
 		if err != nil {
 			return err
 		}
 		if kind != websocket.MessageText {
 			c.say(notice("invalid: messages are text"))
+			room()
 			continue
 		}
 		r, answer := c.g.parse(message)
 		if answer != nil {
 			c.say(answer)
+			room()
 			continue
 		}
-		if err := c.take(r, len(message)); err != nil {
+		if err := c.take(r, room); err != nil {
+			room()
 			return err
 		}
 	}
 }
 
+// read reads a message. One that is not small has room for it before it is read on, which room
+// gives back, and all of it comes in a while.
+func (c *conn) read() (kind websocket.MessageType, message []byte, room func(), err error) {
+	room = func() {}
+	c.reading.Store(true)
+	kind, in, err := c.out.Reader(c.ctx)
+	c.reading.Store(false)
+	if err != nil {
+		return kind, nil, room, err
+	}
+	late := time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
+	defer func() { late.Stop() }()
+	message, err = io.ReadAll(io.LimitReader(in, smallBody))
+	if err != nil || len(message) < smallBody {
+		return kind, message, room, err
+	}
+	late.Stop()
+	size := int(c.g.cfg.MaxMessage)
+	if err := c.g.bodies.enter(c.ctx, c.client, size); err != nil {
+		return kind, nil, room, err
+	}
+	var once sync.Once
+	room = func() { once.Do(func() { c.g.bodies.leave(c.client, size) }) }
+	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
+	rest, err := io.ReadAll(in)
+	if err != nil {
+		room()
+	}
+	return kind, append(message, rest...), room, err
+}
+
 // take hands a message on to the relay when that has time for it.
-func (c *conn) take(r request, size int) error {
+func (c *conn) take(r request, room func()) error {
 	switch r.label {
 	case labelClose:
+		room()
 		return c.closes(c.named(c.subs, r.name))
 	case labelNegClose:
+		room()
 		return c.closes(c.named(c.negs, r.name))
 	case labelEvent, labelAuth:
-		p, err := c.admit(1, size)
+		p, err := c.admit(1, room)
 		if err != nil {
 			return err
 		}
@@ -214,13 +249,13 @@ func (c *conn) take(r request, size int) error {
 		c.mu.Unlock()
 		return c.forward(r.as(0))
 	case labelNegMsg:
-		return c.negMessage(r, size)
+		return c.negMessage(r, room)
 	}
-	return c.asks(r, size)
+	return c.asks(r, room)
 }
 
 // asks hands on what wants an answer from what is stored.
-func (c *conn) asks(r request, size int) error {
+func (c *conn) asks(r request, room func()) error {
 	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: len(r.parts)}
 	table := c.subs
 	switch r.label {
@@ -230,6 +265,7 @@ func (c *conn) asks(r request, size int) error {
 		}
 		if !c.g.listening.try(c.client, s.filters) {
 			c.say(r.refusal("rate-limited: too many subscriptions are open"))
+			room()
 			return nil
 		}
 	case labelNegOpen:
@@ -239,13 +275,14 @@ func (c *conn) asks(r request, size int) error {
 		s.filters = 1
 		if table = c.negs; c.many(table) >= negOf || !c.g.negs.try(c.client, 1) {
 			c.say(r.refusal("rate-limited: too many negentropy subscriptions"))
+			room()
 			return nil
 		}
-		s.timer = time.AfterFunc(time.Hour, func() { _ = c.closes(s) })
+		s.timer = time.AfterFunc(answerBy, func() { _ = c.closes(s) })
 	case labelCount:
 		table = nil
 	}
-	p, err := c.ready(s.filters, size)
+	p, err := c.ready(s.filters, room)
 	if err != nil {
 		c.giveUp(s)
 		return err
@@ -261,24 +298,28 @@ func (c *conn) asks(r request, size int) error {
 	return c.forward(r.as(s.number))
 }
 
-func (c *conn) negMessage(r request, size int) error {
-	s := c.named(c.negs, r.name)
-	if s == nil {
-		c.say(r.refusal("closed: no reconciliation has this name"))
-		return nil
-	}
-	p, err := c.ready(1, size)
+func (c *conn) negMessage(r request, room func()) error {
+	p, err := c.ready(1, room)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	s.pending = append(s.pending, p)
+	s := c.negs[r.name]
+	if s != nil {
+		s.pending = append(s.pending, p)
+		s.timer.Reset(answerBy) // it is in use
+	}
 	c.mu.Unlock()
+	if s == nil {
+		p.over()
+		c.say(r.refusal("closed: no reconciliation has this name"))
+		return nil
+	}
 	return c.forward(r.as(s.number))
 }
 
 // ready waits until the client has read what it has asked for before, and then for the relay.
-func (c *conn) ready(n, size int) (*pending, error) {
+func (c *conn) ready(n int, room func()) (*pending, error) {
 	for c.queue.size() > softQueue {
 		select {
 		case <-c.drained:
@@ -286,11 +327,11 @@ func (c *conn) ready(n, size int) (*pending, error) {
 			return nil, context.Cause(c.ctx)
 		}
 	}
-	return c.admit(n, size)
+	return c.admit(n, room)
 }
 
 // admit waits until the relay has time for a message.
-func (c *conn) admit(n, size int) (*pending, error) {
+func (c *conn) admit(n int, room func()) (*pending, error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ctx.Done():
@@ -300,14 +341,9 @@ func (c *conn) admit(n, size int) (*pending, error) {
 		<-c.slots
 		return nil, err
 	}
-	if err := c.g.bodies.enter(c.ctx, c.client, size); err != nil {
-		c.g.work.leave(c.client, n)
-		<-c.slots
-		return nil, err
-	}
 	p := &pending{}
 	p.release = func() {
-		c.g.bodies.leave(c.client, size)
+		room()
 		c.g.work.leave(c.client, n)
 		<-c.slots
 		c.mu.Lock()

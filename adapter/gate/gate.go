@@ -54,6 +54,8 @@ const (
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // and a second more for each 16 KiB
 	bodyBy    = 30 * time.Second
+	goneFor   = 15 * time.Second // the relay may be at what somebody has asked for who has gone
+	smallBody = 16 << 10         // bytes of a message that anybody may be sending
 )
 
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent

@@ -109,23 +109,27 @@ func TestOddMessages(t *testing.T) {
 	s := serve(t, gate.Config{MaxName: 10, MaxFilters: 2})
 	c := s.dial()
 	for message, answer := range map[string]string{
-		`,""`:                      `["NOTICE","invalid: this is no message of NIP-01"]`,
-		` ,"x"`:                    `["NOTICE","invalid: this is no message of NIP-01"]`,
-		`[]`:                       `["NOTICE","invalid: this is no message of NIP-01"]`,
-		`["REQ"`:                   `["NOTICE","invalid: this is no message of NIP-01"]`,
-		`[1,2]`:                    `["NOTICE","invalid: a message begins with its label"]`,
-		`["HELLO","x"]`:            `["NOTICE","invalid: unknown label of a message"]`,
-		`["EVENT",[]]`:             `["NOTICE","invalid: EVENT has one event"]`,
-		`["REQ",1,{}]`:             `["NOTICE","invalid: a subscription has a name, and no long one"]`,
-		`["REQ","",{}]`:            `["NOTICE","invalid: a subscription has a name, and no long one"]`,
-		`["REQ","x"]`:              `["CLOSED","x","invalid: not as many filters as there must be"]`,
-		`["REQ","x",1]`:            `["CLOSED","x","invalid: a filter is an object"]`,
-		`["REQ","x",{},{},{}]`:     `["CLOSED","x","invalid: too many filters"]`,
-		`["REQ","01234567890",{}]`: `["CLOSED","01234567890","invalid: the subscription id is too long"]`,
-		`["COUNT","x",{},{}]`:      `["CLOSED","x","invalid: not as many filters as there must be"]`,
-		`["NEG-OPEN","a",{}]`:      `["NEG-ERR","a","invalid: NEG-OPEN has a filter and a message"]`,
-		`["NEG-OPEN","a",{},1]`:    `["NEG-ERR","a","invalid: a negentropy message is in hex"]`,
-		`["NEG-OPEN","a",{},"6"]`:  `["NEG-ERR","a","error: invalid negentropy message"]`,
+		`,""`:                                `["NOTICE","invalid: this is no message of NIP-01"]`,
+		` ,"x"`:                              `["NOTICE","invalid: this is no message of NIP-01"]`,
+		`[]`:                                 `["NOTICE","invalid: this is no message of NIP-01"]`,
+		`["REQ"`:                             `["NOTICE","invalid: this is no message of NIP-01"]`,
+		`[1,2]`:                              `["NOTICE","invalid: a message begins with its label"]`,
+		`["HELLO","x"]`:                      `["NOTICE","invalid: unknown label of a message"]`,
+		`["EVENT",[]]`:                       `["NOTICE","invalid: EVENT has one event"]`,
+		`["REQ",1,{}]`:                       `["NOTICE","invalid: a subscription has a name, and no long one"]`,
+		`["REQ","",{}]`:                      `["NOTICE","invalid: a subscription has a name, and no long one"]`,
+		`["REQ","x"]`:                        `["CLOSED","x","invalid: not as many filters as there must be"]`,
+		`["REQ","x",1]`:                      `["CLOSED","x","invalid: this is no filter of NIP-01"]`,
+		`["REQ","x",{},{},{}]`:               `["CLOSED","x","invalid: too many filters"]`,
+		`["REQ","01234567890",{}]`:           `["CLOSED","01234567890","invalid: the subscription id is too long"]`,
+		`["COUNT","x",{},{}]`:                `["CLOSED","x","invalid: not as many filters as there must be"]`,
+		`["NEG-OPEN","a",{}]`:                `["NEG-ERR","a","invalid: NEG-OPEN has a filter and a message"]`,
+		`["NEG-OPEN","a",{},1]`:              `["NEG-ERR","a","invalid: a negentropy message is in hex"]`,
+		`["NEG-OPEN","a",1,"61"]`:            `["NEG-ERR","a","invalid: this is no filter of NIP-01"]`,
+		`["REQ","x",{"since":1700000000.5}]`: `["CLOSED","x","invalid: this is no filter of NIP-01"]`,
+		`["REQ","x",{"kinds":["x"]}]`:        `["CLOSED","x","invalid: this is no filter of NIP-01"]`,
+		`["NEG-OPEN","b",{"limit":0},"61"]`:  `["NEG-ERR","b","invalid limit 0"]`,
+		`["NEG-OPEN","a",{},"6"]`:            `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-OPEN","a",{},"610081ffffffffffffffff7f00"]`: `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-OPEN","a",{},"61000002c0808000"]`:           `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-MSG","a","61"]`:                             `["NEG-ERR","a","closed: no reconciliation has this name"]`,
@@ -295,4 +299,40 @@ func TestListening(t *testing.T) {
 	require.Equal(t, `["EOSE","1"]`, open(b, "1", 2))
 	require.Equal(t, `["EOSE","1"]`, open(a, "1", 2), "in its place")
 	require.Equal(t, `["EOSE","2"]`, open(a, "2", 1))
+}
+
+// A backend may make a query for each author with each kind: one message of 400 kB ended the process.
+func TestWhatAFilterMayName(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	many := func(n int, one string) string { return "[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]" }
+	key := `"` + strings.Repeat("a", 64) + `"`
+	for filter, reason := range map[string]string{
+		`{"authors":` + many(101, key) + `,"kinds":` + many(100, "1") + `}`: "invalid: too many authors",
+		`{"kinds":` + many(10_001, "1") + `}`:                               "invalid: too many authors",
+		`{"ids":` + many(4001, key) + `}`:                                   "invalid: too many ids",
+		`{"#e":` + many(2001, key) + `,"#E":` + many(2000, key) + `}`:       "invalid: too many tag values",
+	} {
+		c.says(`["REQ","x",` + filter + `]`)
+		require.Equal(t, `["CLOSED","x","`+reason+`"]`, c.hears())
+		c.says(`["NEG-OPEN","x",` + filter + `,"6100000200"]`)
+		require.Equal(t, `["NEG-ERR","x","`+reason+`"]`, c.hears())
+	}
+	c.says(`["REQ","x",{"authors":` + many(100, key) + `,"kinds":` + many(100, "1") + `}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}
+
+// What the relay refuses takes up no room for reconciliations of others.
+func TestReconciliationsThatAreRefused(t *testing.T) {
+	s := serve(t, gate.Config{Client: func(r *http.Request) string { return r.RemoteAddr }})
+	for range 12 {
+		c := s.dial()
+		for i := range 10 {
+			c.says(fmt.Sprintf(`["NEG-OPEN","%d",{"limit":0},"6100000200"]`, i))
+			require.Equal(t, fmt.Sprintf(`["NEG-ERR","%d","invalid limit 0"]`, i), c.hears())
+		}
+	}
+	c := s.dial()
+	c.says(`["NEG-OPEN","x",{},"6100000200"]`)
+	require.True(t, strings.HasPrefix(c.hears(), `["NEG-MSG","x",`))
 }

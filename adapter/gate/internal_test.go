@@ -133,6 +133,34 @@ func TestTurnsAreByClient(t *testing.T) {
 	})
 }
 
+// Who needs much has it though others always need a little.
+func TestTurnsOfWhoNeedsMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(20)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 20 {
+			go func() {
+				for ctx.Err() == nil {
+					if turns.enter(ctx, fmt.Sprint(i), 1) == nil {
+						time.Sleep(time.Second)
+						turns.leave(fmt.Sprint(i), 1)
+					}
+				}
+			}()
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		began := time.Now()
+		require.NoError(t, turns.enter(ctx, "much", 10))
+		require.LessOrEqual(t, time.Since(began), 2*time.Second)
+		turns.leave("much", 10)
+		cancel()
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 20, turns.free)
+	})
+}
+
 func TestAddress(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3::1%eth0]:80": "2001:db8:1:2::/64", "pipe": "pipe",

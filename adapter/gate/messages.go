@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -76,14 +78,17 @@ func (r request) check(most int) (answer []byte) {
 		if len(r.parts) == 0 || r.label == labelCount && len(r.parts) > 1 {
 			return r.refusal("invalid: not as many filters as there must be")
 		}
-		for _, f := range r.parts {
-			if !isObject(f) {
-				return r.refusal("invalid: a filter is an object")
+		for i := range r.parts {
+			if reason := r.checkFilter(i); reason != "" {
+				return r.refusal(reason)
 			}
 		}
 	case labelNegOpen:
-		if len(r.parts) != 2 || !isObject(r.parts[0]) {
+		if len(r.parts) != 2 {
 			return r.refusal("invalid: NEG-OPEN has a filter and a message")
+		}
+		if reason := r.checkFilter(0); reason != "" {
+			return r.refusal(reason)
 		}
 		return r.checkNeg(r.parts[1])
 	case labelNegMsg:
@@ -93,6 +98,40 @@ func (r request) check(most int) (answer []byte) {
 		return r.checkNeg(r.parts[0])
 	}
 	return nil
+}
+
+// What a filter may name. A backend may look for each author with each kind by itself, and all at
+// once: it is the product that costs.
+const (
+	maxValues   = 4000
+	maxProducts = 10_000
+)
+
+// checkFilter says what is wrong with a filter, and has it written as whoever reads it next reads it:
+// of what can't be parsed a relay does not say whose it was.
+func (r request) checkFilter(i int) (reason string) {
+	var f nostr.Filter
+	if !isObject(r.parts[i]) || json.Unmarshal(r.parts[i], &f) != nil {
+		return "invalid: this is no filter of NIP-01"
+	}
+	values := 0
+	for _, of := range f.Tags {
+		values += len(of)
+	}
+	switch {
+	case len(f.IDs) > maxValues:
+		return "invalid: too many ids"
+	case values > maxValues:
+		return "invalid: too many tag values"
+	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
+		return "invalid: too many authors"
+	}
+	text, err := json.Marshal(f)
+	if err != nil {
+		return "invalid: this is no filter of NIP-01"
+	}
+	r.parts[i] = text
+	return ""
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {
@@ -170,7 +209,10 @@ func readAnswer(message []byte) (a answer) {
 	if !ok || !found {
 		return a
 	}
-	switch a.label = string(label); a.label {
+	if a.label = string(label); a.label == "NEG-ERROR" { // as go-nostr spells it
+		a.label = labelNegErr
+	}
+	switch a.label {
 	case labelEvent, labelEOSE, labelClosed, labelCount, labelNegMsg, labelNegErr:
 	default:
 		return a

@@ -13,6 +13,7 @@ type turns struct {
 	free  int
 	taken map[string]int // by client
 	queue []string       // clients of which somebody waits, the next one first
+	kept  bool           // what is free is kept for the first one
 	wait  map[string][]*turn
 }
 
@@ -49,7 +50,7 @@ func (t *turns) take(client string, n int) {
 // enter waits for n places, which are no more than there are in all.
 func (t *turns) enter(ctx context.Context, client string, n int) error {
 	t.mu.Lock()
-	if len(t.wait[client]) == 0 && t.fits(client, n) {
+	if len(t.wait[client]) == 0 && !t.kept && t.fits(client, n) {
 		t.take(client, n)
 		t.mu.Unlock()
 		return nil
@@ -93,9 +94,14 @@ func (t *turns) release(client string, n int) {
 
 // admit lets in who waits and fits, a client after the other. It is called with mu held.
 func (t *turns) admit() {
+	t.kept = false
 	for tried := 0; tried < len(t.queue); {
 		client := t.queue[0]
 		first := t.wait[client][0]
+		if t.taken[client] == 0 && first.n > t.free {
+			t.kept = true // or who needs few would have it wait for ever
+			return
+		}
 		if !t.fits(client, first.n) {
 			t.queue = append(t.queue[1:], client)
 			tried++
@@ -110,6 +116,7 @@ func (t *turns) admit() {
 
 // remove takes somebody out of the queue; its client goes to the end of it.
 func (t *turns) remove(client string, gone *turn) {
+	t.kept = false
 	left := t.wait[client][:0]
 	for _, w := range t.wait[client] {
 		if w != gone {
