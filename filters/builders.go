@@ -1,10 +1,8 @@
 package filters
 
 import (
-	"cmp"
 	"encoding/hex"
 	"slices"
-	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 )
@@ -59,37 +57,6 @@ func Roots(ids []EventID) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(ids, EventID.Compare)), MaxValues) {
 		fs = append(fs, tagged(chunk, "e", "E", "q")...)
-	}
-	return fs
-}
-
-// Descendant is an event that is not of layers 1 to 3 but belongs to something that is: a
-// comment, and an answer to it. It is what answers to it name.
-type Descendant struct {
-	ID      EventID // of an event; zero if Address is set
-	Address string  // of a replaceable or addressable one, "<kind>:<pubkey>:<identifier>"
-}
-
-// Compare orders descendants: those without an address first.
-func (d Descendant) Compare(other Descendant) int {
-	return cmp.Or(cmp.Compare(d.Address, other.Address), d.ID.Compare(other.ID))
-}
-
-// Descendants asks for whatever tags one of the events (layer 4): `e`, `E` and `q` tags with
-// its id, or `a`, `A` and `q` tags with its address. Nothing to ask about, no filters.
-func Descendants(of []Descendant) []nostr.Filter {
-	var ids []EventID
-	var at []string
-	for _, d := range of {
-		if d.Address == "" {
-			ids = append(ids, d.ID)
-		} else {
-			at = append(at, d.Address)
-		}
-	}
-	fs := Roots(ids)
-	for chunk := range slices.Chunk(sorted(at, strings.Compare), MaxValues) {
-		fs = append(fs, tagged(chunk, "a", "A", "q")...)
 	}
 	return fs
 }

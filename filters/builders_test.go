@@ -100,16 +100,6 @@ func TestRootsOfOne(t *testing.T) {
 	}, jsons(filters.Roots([]filters.EventID{{0xab}})))
 }
 
-func TestDescendantsOfOne(t *testing.T) {
-	hex := "ab" + strings.Repeat("00", 31)
-	at := "39842:" + hex + ":x:y"
-	assert.Equal(t, []string{
-		`{"#e":["` + hex + `"]}`, `{"#E":["` + hex + `"]}`, `{"#q":["` + hex + `"]}`,
-		`{"#a":["` + at + `"]}`, `{"#A":["` + at + `"]}`, `{"#q":["` + at + `"]}`,
-	}, jsons(filters.Descendants([]filters.Descendant{{Address: at}, {ID: filters.EventID{0xab}}, {Address: at}})))
-	assert.Empty(t, filters.Descendants(nil))
-}
-
 // builder is a builder over n values and how many filters each tag name gets.
 type builder struct {
 	name  string
@@ -145,19 +135,6 @@ func builders() []builder {
 			in = append(in, in[:n/2]...)
 			shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
 			return filters.Roots(in)
-		}, func(n int) map[string][]string {
-			ids := eventIDs(n)
-			e := strs(n, func(i int) string { return ids[i].String() })
-			return map[string][]string{"#e": e, "#E": e, "#q": e}
-		}},
-		{"descendants", func(n int, shuffle func(int, func(i, j int))) []nostr.Filter {
-			var in []filters.Descendant
-			for _, id := range eventIDs(n) {
-				in = append(in, filters.Descendant{ID: id})
-			}
-			in = append(in, in[:n/2]...)
-			shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
-			return filters.Descendants(in)
 		}, func(n int) map[string][]string {
 			ids := eventIDs(n)
 			e := strs(n, func(i int) string { return ids[i].String() })

@@ -190,7 +190,7 @@ func (l *loop) peerLacks(u filters.RelayURL, st *relayStats, now time.Time) {
 
 // reposOf returns the repositories that an event belongs to, at most 16: its own, if
 // it is an announcement or a state, those that it tags, and those of the patches,
-// pull requests and issues, and of what descends from these, that it tags.
+// pull requests and issues that it tags.
 func (x *index) reposOf(ev *nostr.Event) []filters.RepoRef {
 	refs := nip34.RepoRefs(ev)
 	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
@@ -203,8 +203,6 @@ func (x *index) reposOf(ev *nostr.Event) []filters.RepoRef {
 	for _, id := range ids {
 		if root, ok := x.tables.roots[id]; ok {
 			refs = append(refs, root.refs()...)
-		} else if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-			refs = append(refs, x.tables.reposBelow(n.place)...)
 		}
 	}
 	x.mu.RUnlock()

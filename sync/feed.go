@@ -56,14 +56,6 @@ func (f *feed) stored(ev *nostr.Event) {
 	})
 }
 
-// descends reports a stored event that may descend from something of ours.
-func (f *feed) descends(ev *nostr.Event) {
-	f.update(func() bool {
-		f.add(f.index.apply(storingNode(ev)))
-		return f.something()
-	})
-}
-
 func (f *feed) addAuthor(ev *nostr.Event) {
 	a, err := filters.ParsePubKey(ev.PubKey)
 	if _, known := f.seen[a]; err != nil || known || len(f.authors) >= f.authorsMost {
@@ -120,25 +112,19 @@ func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
 // tellAll has the loop told everything anew.
 func (f *feed) tellAll() {
 	f.update(func() bool {
-		f.overrunBy(f.change)
+		f.change, f.overrun = indexChange{}, true
 		return true
 	})
 }
 
 func (f *feed) add(c indexChange) {
 	if f.overrun {
-		f.change.merge(indexChange{leftOut: c.leftOut, fresh: c.fresh})
 		return
 	}
 	f.change.merge(c)
-	if n := f.change.size(); n > f.most && n > f.index.size()/overrunShare {
-		f.overrunBy(f.change)
+	if n := len(f.change.repos) + len(f.change.roots); n > f.most && n > f.index.size()/overrunShare {
+		f.change, f.overrun = indexChange{}, true
 	}
-}
-
-// overrunBy has the loop told all there is, and of a change only what that does not say.
-func (f *feed) overrunBy(c indexChange) {
-	f.change, f.overrun = indexChange{leftOut: c.leftOut, fresh: c.fresh}, true
 }
 
 // overrunShare of what is known are so many changes that the loop may as well be told
@@ -161,9 +147,7 @@ func (f *feed) update(change func() (wake bool)) {
 func (f *feed) take() feedBatch {
 	b := f.takeChanges()
 	if b.all {
-		leftOut, fresh := b.change.leftOut, b.change.fresh
 		b.change = f.index.all()
-		b.change.leftOut, b.change.fresh = leftOut, fresh
 	}
 	return b
 }
@@ -187,7 +171,7 @@ func (f *feed) pending() bool {
 func (x *index) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.tables.repos) + len(x.tables.roots) + x.tables.descent.size
+	return len(x.tables.repos) + len(x.tables.roots)
 }
 
 // announcedRepos is how many repositories are announced.
@@ -218,11 +202,6 @@ func (x *index) all() (c indexChange) {
 		}
 	})
 	each(x, t.roots, func(id filters.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
-	each(x, t.descent.nodes, func(_ refKey, n *node) {
-		if n.place.depth > 0 {
-			c.setDescendant(n.key, t.reposBelow(n.place))
-		}
-	})
 	return c
 }
 

@@ -262,34 +262,18 @@ func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) 
 	return false, nil
 }
 
-// rootBy reports whether a root event, or what descends from one, is followed and by that
-// author.
+// rootBy reports whether a root event that is followed is by that author.
 func (x *index) rootBy(id filters.EventID, author filters.PubKey) bool {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-		return n.author.Value() == author
-	}
 	root, ok := x.tables.roots[id]
+	x.mu.RUnlock()
 	return ok && root.author.Value() == author
 }
 
-// descends reports whether an event descends from something of ours, and is followed.
-func (x *index) descends(id filters.EventID) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	n := x.tables.descent.nodes[refKey(id)]
-	return n != nil && n.place.depth > 0
-}
-
-// rootOwner returns whose repository a root event, or what descends from one, belongs to.
+// rootOwner returns whose repository a root event that is followed belongs to.
 func (x *index) rootOwner(id filters.EventID) (owner filters.PubKey, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-		owner, _, ok = x.tables.top(n.place.top)
-		return owner, ok
-	}
 	root, ok := x.tables.roots[id]
 	if !ok {
 		return owner, false
@@ -355,7 +339,7 @@ func (x *index) stored(ev *nostr.Event) indexChange { return x.apply(x.storing(e
 // that replaced or deleted it.
 func (x *index) removed(ev *nostr.Event) indexChange {
 	id, err := filters.ParseEventID(ev.ID)
-	if err != nil {
+	if err != nil || (ev.Kind != filters.KindAnnouncement && !nip34.IsRoot(ev.Kind)) {
 		return indexChange{}
 	}
 	return x.apply(func(t *indexTables, c *indexChange) { t.forget(id, c) })
@@ -406,22 +390,6 @@ func (x *index) takeNews() (names map[string]struct{}, tooMany bool) {
 
 // storing returns what a stored event does to the index, nil for nothing.
 func (x *index) storing(ev *nostr.Event) indexOp {
-	if op := x.standing(ev); op != nil {
-		return op
-	}
-	return storingNode(ev)
-}
-
-func storingNode(ev *nostr.Event) indexOp {
-	n := nodeOf(ev)
-	if n == nil {
-		return nil
-	}
-	return func(t *indexTables, c *indexChange) { t.addNode(n, c) }
-}
-
-// standing is storing without what descends from others: that is found only once these are.
-func (x *index) standing(ev *nostr.Event) indexOp {
 	switch {
 	case ev.Kind == filters.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
@@ -485,8 +453,6 @@ func storingDeletion(ev *nostr.Event) indexOp {
 		for i, a := range addresses {
 			if a.Kind == filters.KindAnnouncement && a.PubKey == author {
 				t.end(filters.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
-			} else if a.PubKey == author {
-				t.endNode(a, until, c)
 			}
 		}
 	}
@@ -542,16 +508,13 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 		if err != nil {
 			return nil, nil, fmt.Errorf("scanning the store: %w", err)
 		}
-		if op := x.standing(ev); op != nil {
+		if op := x.storing(ev); op != nil {
 			op(s.tables, nil)
 		}
 		show(ev)
 	}
 	if s.complete = missed == nil; missed != nil {
 		err = x.retain(ctx, s)
-	}
-	if err == nil {
-		err = x.retainNodes(ctx, s)
 	}
 	return s, missed, err
 }
@@ -560,32 +523,7 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 // not all could be read, that something did not come does not say that it is gone.
 func (x *index) retain(ctx context.Context, s *snapshot) error {
 	unseen := x.unseen(s)
-	return x.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id filters.EventID) { unseen[id](s.tables, nil) })
-}
-
-// retainNodes keeps what descends from what was found and is still stored. What is new of it
-// is asked for later.
-func (x *index) retainNodes(ctx context.Context, s *snapshot) error {
-	var known []node
-	x.mu.RLock()
-	for k, n := range x.tables.descent.nodes {
-		if k == n.keys()[0] {
-			known = append(known, *n)
-		}
-	}
-	x.mu.RUnlock()
-	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
-	ids, byID := make([]filters.EventID, len(known)), make(map[filters.EventID]*node, len(known))
-	for i := range known {
-		n := &known[i]
-		n.place, n.orphan = place{}, false
-		ids[i], byID[n.id] = n.id, n
-	}
-	return x.stillHere(ctx, ids, func(id filters.EventID) { s.tables.addNode(byID[id], nil) })
-}
-
-// stillHere asks the Store which of some events it has, and has each of them taken, in order.
-func (x *index) stillHere(ctx context.Context, ids []filters.EventID, take func(filters.EventID)) error {
+	ids := slices.Collect(maps.Keys(unseen))
 	for chunk := range slices.Chunk(ids, saveBatch) {
 		has, err := x.store.Has(ctx, chunk)
 		if err == nil && len(has) != len(chunk) {
@@ -596,7 +534,7 @@ func (x *index) stillHere(ctx context.Context, ids []filters.EventID, take func(
 		}
 		for i, id := range chunk {
 			if has[i] {
-				take(id)
+				unseen[id](s.tables, nil)
 			}
 		}
 	}

@@ -19,21 +19,12 @@ type indexChange struct {
 	// The repositories that a root event tags, whether ours or not; nil if it is
 	// gone. A repository that becomes ours comes with all of its root events.
 	roots map[filters.EventID][]filters.RepoRef
-	// The repositories of what a descendant hangs on, nil if it is gone. A repository that
-	// becomes ours comes with all that are known.
-	descendants map[filters.Descendant][]filters.RepoRef
-	leftOut     int // descendants for which there was no room
-	// The repositories that were not ours: what descends from them may be stored.
-	fresh map[filters.RepoRef]struct{}
 	// The identifiers with other announcements than before, whether ours or not. It is for
 	// who looks at the change itself: they are not merged.
 	names map[string]struct{}
 }
 
-func (c *indexChange) empty() bool { return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 }
-
-// size is how many things have changed.
-func (c *indexChange) size() int { return len(c.repos) + len(c.roots) + len(c.descendants) }
+func (c *indexChange) empty() bool { return len(c.repos) == 0 && len(c.roots) == 0 }
 
 // merge adds a change that happened after c.
 func (c *indexChange) merge(later indexChange) {
@@ -43,16 +34,9 @@ func (c *indexChange) merge(later indexChange) {
 	for id, refs := range later.roots {
 		c.setRoot(id, refs)
 	}
-	for of, refs := range later.descendants {
-		c.setDescendant(of, refs)
-	}
-	c.leftOut += later.leftOut
-	for ref := range later.fresh {
-		c.setFresh(ref)
-	}
 }
 
-// The setters, and leaveOut, do nothing on a nil indexChange, for callers that do not want
+// setRepo, setRoot and setName do nothing on a nil indexChange, for callers that do not want
 // to know.
 func (c *indexChange) setRepo(ref filters.RepoRef, a *nip34.Announcement) {
 	if c != nil {
@@ -69,24 +53,6 @@ func (c *indexChange) setName(identifier string) {
 func (c *indexChange) setRoot(id filters.EventID, refs []filters.RepoRef) {
 	if c != nil {
 		put(&c.roots, id, refs)
-	}
-}
-
-func (c *indexChange) setDescendant(of filters.Descendant, refs []filters.RepoRef) {
-	if c != nil {
-		put(&c.descendants, of, refs)
-	}
-}
-
-func (c *indexChange) leaveOut() {
-	if c != nil {
-		c.leftOut++
-	}
-}
-
-func (c *indexChange) setFresh(ref filters.RepoRef) {
-	if c != nil {
-		put(&c.fresh, ref, struct{}{})
 	}
 }
 
@@ -108,7 +74,6 @@ type indexTables struct {
 	known       *nip34.Known                   // by that
 	byID        map[filters.EventID]*indexRepo // by the id of the newest announcement
 	roots       map[filters.EventID]indexRoot
-	descent     *descent
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
 	ended    recent[filters.RepoRef, nostr.Timestamp]
@@ -166,8 +131,6 @@ func newIndexTables() *indexTables {
 		byID:   make(map[filters.EventID]*indexRepo),
 		roots:  make(map[filters.EventID]indexRoot),
 		wrote:  make(map[unique.Handle[filters.PubKey]]map[*indexRepo]int),
-
-		descent: newDescent(),
 	}
 }
 
@@ -255,9 +218,6 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		replaced(t.named, r.ref.Identifier, before, a)
 		c.setRepo(r.ref, a)
 	}
-	if (before == nil) != (a == nil) {
-		t.stands(r, c)
-	}
 	if before == nil && a != nil {
 		t.report(r, c)
 	}
@@ -294,16 +254,11 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-// report adds the root events of a repository, and what descends from it, to a change.
+// report adds the root events of a repository to a change.
 func (t *indexTables) report(r *indexRepo, c *indexChange) {
-	if c == nil {
-		return
-	}
 	for id := range r.roots {
 		c.setRoot(id, t.roots[id].refs())
-		t.reportBelow(refKey(id), c)
 	}
-	t.reportBelow(addressRef(r.ref.String()), c)
 }
 
 // release forgets a repository that nothing is known of.
@@ -336,7 +291,6 @@ func (t *indexTables) addRoot(
 	}
 	t.roots[id] = root
 	c.setRoot(id, root.refs())
-	t.settle(t.descent.below(refKey(id)), c)
 }
 
 // erase executes the deletion of an id by somebody who says that it is theirs. With
@@ -350,7 +304,6 @@ func (t *indexTables) erase(id filters.EventID, author filters.PubKey, remember 
 	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
 		t.forget(id, c)
 	}
-	t.removeNode(refKey(id), author, c)
 }
 
 // vanish executes an author's request to vanish.
@@ -369,17 +322,15 @@ func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *in
 			}
 		}
 	}
-	t.vanishBelow(author, until, c)
 }
 
-// forget drops an announcement, a root event or what descends from one.
+// forget drops an announcement or a root event.
 func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
 	}
 	root, ok := t.roots[id]
 	if !ok {
-		t.removeNode(refKey(id), filters.PubKey{}, c)
 		return
 	}
 	delete(t.roots, id)
@@ -389,7 +340,6 @@ func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 		t.release(r)
 	}
 	c.setRoot(id, nil)
-	t.settle(t.descent.below(refKey(id)), c)
 }
 
 // relativesOf has those for relatives that were before a scan, which can't tell why something
@@ -428,7 +378,6 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 			c.setRoot(id, nil)
 		}
 	}
-	t.differs(now, &c)
 	if len(t.byID) == 0 { // the first scan: nothing was judged by what was here before
 		return c
 	}

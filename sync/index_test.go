@@ -42,21 +42,11 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 				require.True(t, c.empty(), "nothing was wrong before")
 			}
 			if store.save(ev) {
-				c := x.stored(ev)
-				mirror.apply(t, c)
-				if len(c.fresh) > 0 {
-					x.descendTo(t, c.fresh, mirror)
-				}
+				mirror.apply(t, x.stored(ev))
 			}
 			x.check(t, store, mirror)
 		}
 	}
-}
-
-// descendTo has all that descends from repositories looked for.
-func (x *index) descendTo(t *testing.T, of map[filters.RepoRef]struct{}, mirror facts) {
-	t.Helper()
-	require.NoError(t, x.descend(t.Context(), of, func(ev *nostr.Event) { mirror.apply(t, x.apply(storingNode(ev))) }))
 }
 
 // Concurrent writers report what they stored in any order; a deletion that is
@@ -121,8 +111,6 @@ func TestIndexScanWhileChanging(t *testing.T) {
 		c, ok := x.replaceAll(s)
 		require.True(t, ok)
 		mirror.apply(t, c)
-		store.during = nil
-		x.descendTo(t, nil, mirror)
 		x.check(t, store, mirror)
 	}
 }

@@ -1,17 +1,14 @@
 package sync
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
-	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -127,12 +124,8 @@ func (s *twinStore) Save(context.Context, []Incoming) ([]Outcome, error) {
 	return nil, errors.New("the index saves nothing")
 }
 
-func (s *twinStore) Has(_ context.Context, ids []filters.EventID) ([]bool, error) {
-	has := make([]bool, len(ids))
-	for i, id := range ids {
-		has[i] = len(s.matching(nostr.Filter{IDs: []string{id.String()}})) > 0
-	}
-	return has, nil
+func (s *twinStore) Has(context.Context, []filters.EventID) ([]bool, error) {
+	return nil, errors.New("the index has its own ways")
 }
 
 func (s *twinStore) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
@@ -180,14 +173,10 @@ func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[*nostr.E
 type facts struct {
 	Repos map[filters.RepoRef]filters.EventID
 	Roots map[filters.EventID][]filters.RepoRef
-	Below map[filters.Descendant][]filters.RepoRef
 }
 
 func newFacts() facts {
-	return facts{
-		make(map[filters.RepoRef]filters.EventID), make(map[filters.EventID][]filters.RepoRef),
-		make(map[filters.Descendant][]filters.RepoRef),
-	}
+	return facts{make(map[filters.RepoRef]filters.EventID), make(map[filters.EventID][]filters.RepoRef)}
 }
 
 // facts reads from the events what the index should hold, and which repositories
@@ -206,72 +195,7 @@ func (s *twinStore) facts() (f facts, announced map[filters.RepoRef]struct{}) {
 			f.Roots[id] = refs
 		}
 	}
-	f.Below = below(s.matching(nostr.Filter{}), f)
 	return f, announced
-}
-
-// below finds what descends from what is ours the long way: by looking at all events again
-// and again, each time one step further down.
-func below(events []*nostr.Event, f facts) map[filters.Descendant][]filters.RepoRef {
-	type hangs struct {
-		ofRepo bool
-		depth  int
-		top    refKey
-		repos  []filters.RepoRef
-	}
-	less := func(a, b hangs) bool {
-		if a.ofRepo != b.ofRepo {
-			return b.ofRepo
-		}
-		if a.depth != b.depth {
-			return a.depth < b.depth
-		}
-		return bytes.Compare(a.top[:], b.top[:]) < 0
-	}
-	by := make(map[string]hangs) // what a tag may hold
-	for ref := range f.Repos {
-		by[ref.String()] = hangs{ofRepo: true, top: addressRef(ref.String()), repos: []filters.RepoRef{ref}}
-	}
-	for id, refs := range f.Roots {
-		if slices.ContainsFunc(refs, func(ref filters.RepoRef) bool { return changes(f.Repos, ref) }) {
-			by[id.String()] = hangs{top: refKey(id), repos: refs}
-		}
-	}
-	out := make(map[filters.Descendant][]filters.RepoRef)
-	for changed := true; changed; {
-		changed = false
-		for _, ev := range events {
-			id, err := filters.ParseEventID(ev.ID)
-			switch ev.Kind {
-			case filters.KindAnnouncement, filters.KindState, filters.KindDeletion, filters.KindVanish, 7, 9735:
-				continue
-			}
-			if err != nil || len(nip34.RootRefs(ev)) > 0 {
-				continue
-			}
-			of, names := filters.Descendant{ID: id}, []string{ev.ID}
-			if c, ok := nip34.CoordinatesOf(ev); ok {
-				of = filters.Descendant{Address: c.String()}
-				names = append(names, of.Address)
-			}
-			for _, tag := range ev.Tags {
-				if !slices.Contains([]string{"a", "A", "e", "E", "q"}, tag[0]) {
-					continue
-				}
-				p, ok := by[tag[1]]
-				if p.depth++; !ok || p.depth > 8 || slices.Contains(names, tag[1]) {
-					continue
-				}
-				if old, known := by[names[0]]; !known || less(p, old) {
-					for _, name := range names {
-						by[name] = p
-					}
-					out[of], changed = p.repos, true
-				}
-			}
-		}
-	}
-	return out
 }
 
 // facts reads what it does hold.
@@ -284,11 +208,6 @@ func (x *index) facts() facts {
 	}
 	for id, root := range x.tables.roots {
 		f.Roots[id] = root.refs()
-	}
-	for _, n := range x.tables.descent.nodes {
-		if n.place.depth > 0 {
-			f.Below[n.key] = x.tables.reposBelow(n.place)
-		}
 	}
 	return f
 }
@@ -316,13 +235,6 @@ func (f facts) apply(t *testing.T, c indexChange) {
 			delete(f.Roots, id)
 		} else {
 			f.Roots[id] = refs
-		}
-	}
-	for of, refs := range c.descendants {
-		if refs == nil {
-			delete(f.Below, of)
-		} else {
-			f.Below[of] = refs
 		}
 	}
 }
@@ -369,62 +281,9 @@ func (x *index) check(t *testing.T, store *twinStore, told facts) {
 		require.Equal(t, ours, x.Root(id))
 	}
 	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
-	require.Equal(t, len(announced)+len(want.Roots)+len(want.Below), x.size())
-	x.tables.checkBelow(t)
+	require.Equal(t, len(announced)+len(want.Roots), x.size())
 	require.Equal(t, len(want.Repos), x.announcedRepos())
 	x.checkAnswers(t, store, want)
-}
-
-// checkBelow compares the counts of what descends from others with what there is.
-func (t *indexTables) checkBelow(tb testing.TB) {
-	tb.Helper()
-	d := t.descent
-	size, children := 0, 0
-	for key, b := range d.branches {
-		require.NotEmpty(tb, b.nodes)
-		require.LessOrEqual(tb, len(b.nodes), maxOfBranch)
-		by := make(map[unique.Handle[filters.PubKey]]int)
-		for n := range b.nodes {
-			if n.place.top != key || d.nodes[n.keys()[0]] != n {
-				require.Fail(tb, "in another branch")
-			}
-			by[n.author]++
-		}
-		require.Equal(tb, by, b.by)
-		require.Contains(tb, d.owners[b.owner].branches, key)
-		size += len(b.nodes)
-	}
-	require.Equal(tb, size, d.size)
-	require.LessOrEqual(tb, size, maxDescendants)
-	of, branches := 0, 0
-	for _, share := range d.owners {
-		of += share.size
-		branches += len(share.branches)
-	}
-	require.Equal(tb, size, of)
-	require.Len(tb, d.branches, branches)
-	placed := make(map[*node]struct{})
-	for _, n := range d.nodes {
-		placed[n] = struct{}{}
-		if best, _ := t.best(n); best != n.place || n.orphan != (n.place.depth == 0) {
-			require.Equal(tb, best, n.place)
-			require.Fail(tb, "an orphan has no place, and nobody else has none")
-		}
-		for _, ref := range n.refs {
-			if !has(d.children[ref], n) {
-				require.Fail(tb, "not among what refers to something")
-			}
-		}
-	}
-	for _, m := range d.children {
-		for n := range m {
-			if !has(placed, n) {
-				require.Fail(tb, "not known")
-			}
-		}
-		children += len(m)
-	}
-	require.LessOrEqual(tb, len(d.orphans), maxOrphans)
 }
 
 // checkAnswers compares what the index says of everything that history can make, be it
@@ -458,14 +317,6 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		id := testID(n)
 		refs, isRoot := want.Roots[id]
 		var owner, author filters.PubKey
-		if ev := byID[id]; ev != nil && !isRoot {
-			of := filters.Descendant{ID: id}
-			if c, ok := nip34.CoordinatesOf(ev); ok {
-				of = filters.Descendant{Address: c.String()}
-			}
-			refs = want.Below[of]
-			same(x.descends(id) == (refs != nil), "descends", id)
-		}
 		ours := slices.IndexFunc(refs, func(ref filters.RepoRef) bool { return changes(want.Repos, ref) })
 		if ours >= 0 {
 			owner = refs[ours].Owner
@@ -473,14 +324,12 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		var at nostr.Timestamp
 		if isRoot {
 			at = byID[id].CreatedAt
-		}
-		if refs != nil {
 			author, _ = filters.ParsePubKey(byID[id].PubKey)
 		}
 		got, ok := x.rootOwner(id)
 		same(ok == (ours >= 0) && got == owner, "rootOwner", id)
 		same(x.rootTime(id) == at, "rootTime", id)
-		same(x.rootBy(id, author) == (refs != nil), "rootBy", id)
+		same(x.rootBy(id, author) == isRoot, "rootBy", id)
 		same(!x.rootBy(id, testKey(99)), "rootBy somebody else", id)
 	}
 	got, all := newFacts(), x.all()
@@ -488,7 +337,6 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		got.Repos[ref] = a.ID
 	}
 	maps.Copy(got.Roots, all.roots)
-	maps.Copy(got.Below, all.descendants)
 	require.Equal(t, want, got)
 }
 
@@ -504,18 +352,9 @@ func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 			name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
 			events = append(events, testAnnouncement(i, author, r.Identifier, at, name))
 		case 2, 3:
-			ev := testEvent(i, []int{1617, 1618, 1619, 1621, 1, 1111, 7, 39842}[rnd.IntN(8)], author, at)
-			if ev.Kind == 39842 {
-				ev.Tags = append(ev.Tags, nostr.Tag{"d", []string{"1", "2"}[rnd.IntN(2)]})
-			}
+			ev := testEvent(i, []int{1617, 1618, 1619, 1621, 1}[rnd.IntN(5)], author, at)
 			for range rnd.IntN(3) {
 				ev.Tags = append(ev.Tags, tagRepo(ref()))
-			}
-			for range rnd.IntN(3) { // what comes later may be answered as well
-				ev.Tags = append(ev.Tags, nostr.Tag{[]string{"e", "E", "q"}[rnd.IntN(3)], testID(rnd.IntN(n)).String()})
-			}
-			if rnd.IntN(4) == 0 {
-				ev.Tags = append(ev.Tags, nostr.Tag{"a", fmt.Sprintf("39842:%s:%d", testKey(rnd.IntN(3)), rnd.IntN(3))})
 			}
 			events = append(events, ev)
 		case 4:

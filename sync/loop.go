@@ -66,8 +66,7 @@ type loop struct {
 	publishedFor uint64        // events received by then
 	healthLost   uint64        // records of health dropped by then
 
-	resume     resume // of what could not be saved
-	descending descending
+	resume resume // of what could not be saved
 
 	settledAt time.Time // the last Settled
 	settling  settling  // the next one
@@ -140,7 +139,6 @@ func (l *loop) run(ctx context.Context) {
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
 			l.resumed(ctx, time.Now())
-			l.descend(ctx, time.Now())
 			l.complete(now)
 			l.m.sets.forgetOld(now)
 			l.publish(now)
@@ -282,19 +280,12 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	}
 	l.window = nil
 	l.closeWindow(ctx)
-	l.descending.all = true
-	l.descend(ctx, time.Now())
 }
 
 // closeWindow acts on what the own feed has brought.
 func (l *loop) closeWindow(ctx context.Context) {
 	b := l.m.feed.take()
 	l.hold(&b)
-	l.m.counters.drop("descendants", b.change.leftOut)
-	for ref := range b.change.fresh {
-		put(&l.descending.of, ref, struct{}{})
-	}
-	defer l.descend(ctx, time.Now())
 	if len(b.authors) > 0 {
 		l.step(ctx, plan.Authors(b.authors))
 	}
@@ -362,9 +353,6 @@ func (l *loop) changes(c indexChange) plan.Changes {
 	for id, refs := range c.roots {
 		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
 	}
-	for of, refs := range c.descendants {
-		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
-	}
 	return out
 }
 
@@ -401,8 +389,6 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		msg.answer(l)
 	case lacking:
 		l.onLacking(msg)
-	case descended:
-		l.onDescended(ctx, msg)
 	case connected:
 		l.onConnected(ctx, msg)
 	case dialFailed:

@@ -38,12 +38,7 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 		ref, ok := a.Repo()
 		return ok && g.view.Announced(ref)
 	}
-	ids := nip34.EventRefs(ev)
-	if slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(ids, g.view.Root) {
-		return true
-	}
-	below, ok := g.view.(interface{ descends(id filters.EventID) bool })
-	return ok && slices.ContainsFunc(ids, below.descends)
+	return slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(nip34.EventRefs(ev), g.view.Root)
 }
 
 // listed reports whether somebody is listed by an announcement with that identifier: what
@@ -124,7 +119,7 @@ func (g *ingest) ownersOf(ref filters.RepoRef) (owners []filters.PubKey) {
 }
 
 // names returns the owner of the first repository that an event names, or that of the first
-// root event, or of what descends from one; zero if there is none.
+// root event; zero if there is none.
 func (g *ingest) names(ev *nostr.Event) filters.PubKey {
 	for _, a := range nip34.Addresses(ev) {
 		if ref, ok := a.Repo(); ok && g.view.Announced(ref) {

@@ -105,11 +105,6 @@ type RelayStatus struct {
 	Parked      int `json:"parked"`      // batches that failed and wait to be tried again
 	GapBatches  int `json:"gap_batches"` // batches of this pass that ended with gaps
 
-	// Descendants are answers to root events, answers to these, and so on, about which it is
-	// asked besides; DescendantsLive of these are followed, the others asked about in turn.
-	Descendants     int `json:"descendants"`
-	DescendantsLive int `json:"descendants_live"`
-
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
 	Unfollowed        int `json:"unfollowed"` // filters that found no room, or that the relay refuses
@@ -265,7 +260,6 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
 		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
-		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,

@@ -121,9 +121,6 @@ type batch struct {
 	poll  *pollGroup  // Recent: it is a poll, not part of a catch-up
 	sweep *sweepChunk // History: of root events in rotation
 
-	desc   *descGroup // it is about descendants, which are no items of its relay
-	behind bool       // and about those that are followed live, too
-
 	// Recent: where an earlier attempt had got to, and since when it looks.
 	resume *cursors
 	since  nostr.Timestamp
@@ -131,9 +128,7 @@ type batch struct {
 
 // background reports whether a batch is one of those that come up again and again,
 // without which a relay counts as fetched from all the same.
-func (b *batch) background() bool {
-	return b.poll != nil || b.sweep != nil || b.desc != nil || b.kind == Audit
-}
+func (b *batch) background() bool { return b.poll != nil || b.sweep != nil || b.kind == Audit }
 
 // itemFilters returns the filters for items. A group was made of items of one
 // kind, but while it waited the number of one may have come to stand for something
@@ -141,7 +136,6 @@ func (b *batch) background() bool {
 func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []filters.RepoRef
 	var ids []filters.EventID
-	var below []filters.Descendant
 	for _, it := range items {
 		switch in := &p.want.infos[it]; in.kind {
 		case itemLayer1:
@@ -156,14 +150,11 @@ func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
 			ids = append(ids, in.root)
-		case itemDescendant:
-			below = append(below, p.want.descendant(it))
 		}
 	}
 	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
-	out = append(out, filters.Roots(ids)...)
-	return append(out, filters.Descendants(below)...)
+	return append(out, filters.Roots(ids)...)
 }
 
 // group is a chunk of items that one batch can cover.
@@ -214,8 +205,6 @@ func (p *Plan) compare(a, b Item) int {
 		return x.repo.ref.Compare(y.repo.ref)
 	case itemRoot:
 		return x.root.Compare(y.root)
-	case itemDescendant:
-		return p.want.descendant(a).Compare(p.want.descendant(b))
 	}
 	return 0
 }

@@ -79,7 +79,6 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 // neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
 	r.authorsAsked = 0
-	r.passDescendants()
 	r.passAt, r.keptDirty = now, true
 	r.auditDue = r.reconciles
 	p.sweepNext(r, p.cfg.SweepRoots)
@@ -150,8 +149,6 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 			r.namedLost(b)
 		case b.sweep != nil:
 			r.sweep.chunks = append(r.sweep.chunks, *b.sweep)
-		case b.desc != nil:
-			r.desc.notAskedAbout(b, got[id], r.desc.retryAt)
 		default:
 			p.giveUp(r, b, got[id])
 			r.giveBackAuthors(b)
@@ -162,12 +159,8 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	if r.live.poll != nil {
 		p.missedSince(r, r.live.poll.oldest())
 	}
-	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
-		p.missedSince(r, r.live.postponed)
-	}
 	r.unparkAll()
 	r.queue, r.catchQueue, r.catchRunning = nil, nil, 0
-	r.descLost(aliveAt)
 	r.live.reset()
 }
 
@@ -302,8 +295,6 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 			p.startHistory(r, now)
 		case len(r.sweep.chunks) > 0 && !now.Before(r.sweep.retryAt):
 			p.startSweep(r, now)
-		case p.descendantsDue(r, now):
-			p.startDescendants(r, now)
 		case r.auditDue && !r.busy():
 			p.startAudit(r, now)
 		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.authorsRetry):

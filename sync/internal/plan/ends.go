@@ -27,7 +27,7 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 	if b.background() {
 		r.behind--
 	}
-	if b.kind == Recent && b.poll == nil && b.desc == nil {
+	if b.kind == Recent && b.poll == nil {
 		r.catchRunning--
 	}
 	if in.Result >= Failed {
@@ -42,8 +42,6 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 		r.gaps++
 	}
 	switch {
-	case b.desc != nil:
-		p.askedAbout(r, b)
 	case b.poll != nil:
 		b.poll.running, b.poll.since = false, b.begun
 	case b.kind == Recent:
@@ -59,9 +57,6 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 // with each failure, or after the longest at once if the relay won't have it.
 func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 	failures := &r.failures
-	if b.desc != nil {
-		failures = &r.desc.failures
-	}
 	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
 		failures, r.late = &r.unsaved, true
 	}
@@ -73,8 +68,6 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 		until = now.Add(p.longer(p.cfg.RetryMax))
 	}
 	switch {
-	case b.desc != nil:
-		r.desc.notAskedAbout(b, in.Cursors, until)
 	case b.poll != nil:
 		b.poll.running = false
 		if r.live.poll != nil && until.After(r.live.poll.at) {
@@ -118,9 +111,6 @@ func (p *Plan) onSaving(in Saving) {
 		r.unsaved, r.late = 0, false
 		r.unparkAll()
 		r.authorsRetry, r.sweep.retryAt = time.Time{}, time.Time{}
-		if r.desc != nil {
-			r.desc.retryAt = time.Time{}
-		}
 		if r.named != nil {
 			r.named.retryAt = time.Time{}
 		}
@@ -186,11 +176,6 @@ func (p *Plan) expire(r *relay, now time.Time) {
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
-		return
-	}
-	if p.descClosed(r, in, now) {
-		r.closedFor(in)
-		r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 		return
 	}
 	s := r.live.remove(in.Live)

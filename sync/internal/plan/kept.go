@@ -305,13 +305,6 @@ func (p *Plan) onClockJumped(now time.Time, in ClockJumped) {
 				earlier(&g.since)
 			}
 		}
-		if r.desc != nil {
-			for _, g := range r.desc.groups {
-				earlier(&g.since)
-				earlier(&g.begun)
-				earlier(&g.floor)
-			}
-		}
 		for _, b := range r.batches {
 			earlier(&b.begun)
 		}

@@ -21,9 +21,8 @@ type (
 	Bootstrap struct{ Relay filters.RelayURL }
 	// Changes are what a batch window of the own feed brought.
 	Changes struct {
-		Repos       []RepoChange
-		Roots       []RootChange
-		Descendants []DescendantChange
+		Repos []RepoChange
+		Roots []RootChange
 	}
 	// Snapshot is all there is to want; whatever it does not name is not wanted.
 	Snapshot Changes
@@ -276,10 +275,3 @@ func (Confirmed) effect()  {}
 func (Reset) effect()      {}
 func (Incomplete) effect() {}
 func (Dropped) effect()    {}
-
-// DescendantChange sets the repositories that a descendant belongs to; none means that it is
-// gone.
-type DescendantChange struct {
-	Of    filters.Descendant
-	Repos []filters.RepoRef
-}

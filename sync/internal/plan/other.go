@@ -79,7 +79,7 @@ func (r *relay) closedFor(in LiveClosed) {
 	case wire.RefusalTooManySubs:
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
-		stood := max(1, len(r.live.subs)+r.descSubs()-1)
+		stood := max(1, len(r.live.subs)-1)
 		if r.liveMost == 0 || stood < r.liveMost {
 			r.liveMost = stood
 		}

@@ -274,7 +274,6 @@ func (p *Plan) act(r *relay, now time.Time) {
 		p.startDaily(r, now)
 	}
 	p.follow(r, now)
-	p.followDescendants(r, now)
 	p.dispatch(r, now)
 	p.arm(r, now)
 }
@@ -333,6 +332,5 @@ func (p *Plan) arm(r *relay, now time.Time) {
 		consider(r.named.retryAt)
 	}
 	consider(r.sweep.retryAt)
-	r.considerDescendants(consider)
 	p.timers.set(r, next)
 }

@@ -123,7 +123,6 @@ type relay struct {
 	auditDue   bool
 
 	live liveState
-	desc *descendants // nil: there are none
 
 	dirty, gone bool
 	wakeAt      time.Time // its timer

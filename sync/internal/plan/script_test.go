@@ -20,8 +20,7 @@ import (
 // the input before (>), or an input at a time after the start:
 //
 //	config <field>=<number>...             before anything else; narrow is 0 or 1, every is in ms
-//	<time> change [<repo>:<level>:<relay>,...]... [<from>-<to>:<repo>,...]... [^<from>-<to>:<repo>,...]...
-//	                                       ^ is for descendants
+//	<time> change [<repo>:<level>:<relay>,...]... [<from>-<to>:<repo>,...]...
 //	<time> snapshot ...                    the same
 //	<time> bootstrap <relay>
 //	<time> connected <relay> [subs=n] [filters=n]
@@ -283,18 +282,7 @@ func (s *player) cursors(words string) (out []Cursor) {
 
 func (s *player) changes(words []string) (c Changes, err error) {
 	for _, w := range words {
-		w, below := strings.CutPrefix(w, "^")
 		parts := strings.Split(w, ":")
-		if from, to, err := span(parts[0]); err == nil && below {
-			for n := from; n <= to; n++ {
-				dc := DescendantChange{Of: filters.Descendant{ID: rootID(10_000 + n)}}
-				for _, name := range names(parts[1]) {
-					dc.Repos = append(dc.Repos, repoRef(name))
-				}
-				c.Descendants = append(c.Descendants, dc)
-			}
-			continue
-		}
 		if from, to, err := span(parts[0]); err == nil {
 			for n := from; n <= to; n++ {
 				rc := RootChange{ID: rootID(n), CreatedAt: nostr.Timestamp(n)}
@@ -344,9 +332,6 @@ func (s *player) status() (out []string) {
 		}
 		if st.LiveMethod != LiveAll {
 			line += " " + st.LiveMethod.String()
-		}
-		if st.Descendants > 0 {
-			line += fmt.Sprintf(" descendants=%d/%d", st.DescendantsLive, st.Descendants)
 		}
 		if st.Named > 0 {
 			line += fmt.Sprintf(" named=%d", st.Named)

@@ -10,20 +10,17 @@ import (
 
 // RelayStatus is what is known of one relay, for people and for metrics.
 type RelayStatus struct {
-	Relay     filters.RelayURL
-	Phase     Phase
-	Bootstrap bool
-	Repos     int // repositories that list it
-	Wanted    int // items, layer 1 included
-	InFlight  int
-	Confirmed int
-	// Descendants are asked about besides; of these so many are followed live.
-	Descendants     int `json:",omitempty"`
-	DescendantsLive int `json:",omitempty"`
-	LiveSubs        int // standing subscriptions
-	LiveFilters     int
-	Unfollowed      int // filters that found no room in the subscriptions, or that the relay refuses
-	LiveMethod      LiveMethod
+	Relay       filters.RelayURL
+	Phase       Phase
+	Bootstrap   bool
+	Repos       int // repositories that list it
+	Wanted      int // items, layer 1 included
+	InFlight    int
+	Confirmed   int
+	LiveSubs    int // standing subscriptions
+	LiveFilters int
+	Unfollowed  int // filters that found no room in the subscriptions, or that the relay refuses
+	LiveMethod  LiveMethod
 	// Examples are up to three repositories that list it.
 	Examples  []filters.RepoRef
 	Named     int // ids that wait to be fetched by name, or are fetched
@@ -44,7 +41,6 @@ func (p *Plan) Status() []RelayStatus {
 	}
 	out := make([]RelayStatus, 0, len(p.ordered))
 	for _, r := range p.ordered {
-		descendants, apart, descFilters := r.descCounts()
 		out = append(out, RelayStatus{
 			Relay:       r.url,
 			Phase:       r.phase(),
@@ -53,20 +49,19 @@ func (p *Plan) Status() []RelayStatus {
 			Wanted:      len(r.items),
 			InFlight:    r.ofStatus[inFlight],
 			Confirmed:   r.ofStatus[confirmed],
-			LiveSubs:    len(r.live.subs) + r.descSubs(),
-			LiveFilters: r.live.filters + descFilters,
-			Descendants: descendants, DescendantsLive: descendants - apart,
-			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
-			LiveMethod: r.live.method(),
-			Examples:   slices.Clone(p.examples(r)),
-			Named:      r.namedCount(),
-			Gaps:       r.gaps,
-			Parked:     len(r.parked),
-			Batches:    len(r.batches),
-			RetryAt:    r.retryAt,
-			CoolUntil:  r.coolUntil,
-			DailyAt:    r.dailyAt,
-			PassAt:     r.passAt,
+			LiveSubs:    len(r.live.subs),
+			LiveFilters: r.live.filters,
+			Unfollowed:  r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
+			LiveMethod:  r.live.method(),
+			Examples:    slices.Clone(p.examples(r)),
+			Named:       r.namedCount(),
+			Gaps:        r.gaps,
+			Parked:      len(r.parked),
+			Batches:     len(r.batches),
+			RetryAt:     r.retryAt,
+			CoolUntil:   r.coolUntil,
+			DailyAt:     r.dailyAt,
+			PassAt:      r.passAt,
 		})
 	}
 	return out

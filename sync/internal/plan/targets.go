@@ -7,17 +7,14 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// change applies what a batch window brought: repositories first, since the others
-// mean nothing without them.
+// change applies what a batch window brought: repositories first, since root
+// events mean nothing without them.
 func (p *Plan) change(in Changes) {
 	for _, c := range in.Repos {
 		p.setRepo(c)
 	}
 	for _, c := range in.Roots {
 		p.setRoot(c)
-	}
-	for _, c := range in.Descendants {
-		p.setDescendant(c)
 	}
 }
 
@@ -31,14 +28,7 @@ func (p *Plan) replace(in Snapshot) {
 	for _, c := range in.Roots {
 		roots[c.ID] = struct{}{}
 	}
-	descendants := make(map[filters.Descendant]struct{}, len(in.Descendants))
-	for _, c := range in.Descendants {
-		descendants[c.Of] = struct{}{}
-	}
 	p.change(Changes(in))
-	for _, of := range sortedBy(without(p.want.descendants, descendants), filters.Descendant.Compare) {
-		p.setDescendant(DescendantChange{Of: of})
-	}
 	gone := without(p.want.roots, roots)
 	for r := range p.want.resting {
 		maps.Copy(gone, without(r.rest, roots))
@@ -116,29 +106,21 @@ func (p *Plan) setRepo(c RepoChange) {
 	p.want.drop(r)
 }
 
-// follows makes a repository, its root events and what descends from it targets of a relay.
+// follows makes a repository and its root events targets of a relay.
 func (p *Plan) follows(r *repo, rel *relay) {
 	rel.add(r.item, itemRepo)
 	for it := range r.roots {
 		rel.add(it, itemRoot)
 	}
-	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), p.compare) {
-		p.addDescendant(rel, it)
-	}
 	p.touch(rel)
 }
 
-// unfollows undoes follows, but for what another repository wants.
+// unfollows undoes follows, but for root events that another repository wants.
 func (p *Plan) unfollows(r *repo, rel *relay) {
 	rel.remove(r.item, itemRepo)
 	for it := range r.roots {
 		if !p.want.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
-		}
-	}
-	for it := range r.descendants {
-		if !p.want.isTarget(it, rel) {
-			p.removeDescendant(rel, it)
 		}
 	}
 	p.touch(rel)

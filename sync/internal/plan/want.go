@@ -36,15 +36,14 @@ const (
 	itemStates // of a repository; only where layer 1 is narrowed
 	itemRepo
 	itemRoot
-	itemDescendant // none of those that a relay has a status for
-	itemKinds      // how many there are
+	itemKinds // how many there are
 )
 
 // info is what is known of an Item.
 type info struct {
 	kind itemKind
-	root filters.EventID // or descendant
-	at   uint32          // of a root event: its created_at, cut to what fits
+	root filters.EventID
+	at   uint32 // of a root event: its created_at, cut to what fits
 	repo *repo
 }
 
@@ -58,8 +57,6 @@ type repo struct {
 	relays []*relay
 	roots  map[Item]struct{}
 
-	descendants map[Item]struct{}
-
 	// Where there are more root events than are followed:
 	rest   map[filters.EventID]uint32 // the older ones, with their created_at
 	oldest []Item                     // heap of roots, oldest first; nil if it is not known
@@ -68,15 +65,13 @@ type repo struct {
 // want is the first of the four facts. It interns items and tells which of them
 // are targets of which relay.
 type want struct {
-	narrow      bool // layer 1 is announcements alone
-	infos       []info
-	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
-	other       map[Item][]*repo // of root events and descendants that belong to more than one
-	free        []Item
-	repos       map[filters.RepoRef]*repo
-	roots       map[filters.EventID]Item
-	descendants map[filters.Descendant]Item
-	addresses   map[Item]string // of those that have one
+	narrow bool // layer 1 is announcements alone
+	infos  []info
+	hashes []uint64         // of infos, as far as anyone asked; 0: not known
+	other  map[Item][]*repo // of root events that belong to more than one
+	free   []Item
+	repos  map[filters.RepoRef]*repo
+	roots  map[filters.EventID]Item
 	// resting are the repositories with a rest.
 	resting map[*repo]struct{}
 }
@@ -89,9 +84,6 @@ func newWant(narrow bool) want {
 		other: make(map[Item][]*repo),
 		repos: make(map[filters.RepoRef]*repo),
 		roots: make(map[filters.EventID]Item),
-
-		descendants: make(map[filters.Descendant]Item),
-		addresses:   make(map[Item]string),
 
 		resting: make(map[*repo]struct{}),
 	}
@@ -131,9 +123,9 @@ func (w *want) repoOf(ref filters.RepoRef) *repo {
 	return r
 }
 
-// drop removes an entry that wants nothing, and that nothing belongs to.
+// drop removes an entry that wants nothing and has no root events.
 func (w *want) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.rest)+len(r.descendants) == 0 {
+	if r.level == LevelNone && len(r.roots)+len(r.rest) == 0 {
 		delete(w.repos, r.ref)
 		w.release(r.item)
 		if r.states != 0 {
@@ -156,7 +148,7 @@ func (r *repo) wants(it Item) bool {
 	return r.level == LevelFull && (root || it == r.item)
 }
 
-// isTarget reports whether a root event or a descendant is wanted of rel by any repository.
+// isTarget reports whether a root event is wanted of rel by any repository.
 func (w *want) isTarget(it Item, rel *relay) bool {
 	return w.infos[it].repo.follows(rel) ||
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })

@@ -413,17 +413,6 @@ func (w *world) restart() {
 	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), filters.RepoRef.Compare) {
 		snap.Repos = append(snap.Repos, w.repos[ref])
 	}
-	for _, of := range slices.SortedFunc(maps.Keys(w.below), filters.Descendant.Compare) {
-		maps.DeleteFunc(w.below[of], func(ref filters.RepoRef, _ bool) bool {
-			_, known := w.repos[ref]
-			return !known
-		})
-		if len(w.below[of]) == 0 {
-			delete(w.below, of)
-			continue
-		}
-		snap.Descendants = append(snap.Descendants, w.descendantChange(of))
-	}
 	for _, id := range slices.SortedFunc(maps.Keys(w.roots), filters.EventID.Compare) {
 		maps.DeleteFunc(w.roots[id], func(ref filters.RepoRef, _ bool) bool {
 			_, known := w.repos[ref]

@@ -28,7 +28,6 @@ type world struct {
 
 	repos     map[filters.RepoRef]RepoChange
 	roots     map[filters.EventID]map[filters.RepoRef]bool
-	below     map[filters.Descendant]map[filters.RepoRef]bool
 	bootstrap map[filters.RelayURL]bool
 
 	conns  map[filters.RelayURL]*worldConn
@@ -47,9 +46,6 @@ type world struct {
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
 	long     bool               // hours pass, and days
-	deep     bool               // there are descendants
-	alive    int                // checks of a connection that had all of them live
-	rotated  int                // and of one that had not
 	jumps    int                // of the clock
 	audits   int
 	earliest int64         // that it has shown
@@ -122,7 +118,6 @@ func newWorld(t testing.TB, src source) *world {
 		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),
 		repos:     make(map[filters.RepoRef]RepoChange),
 		roots:     make(map[filters.EventID]map[filters.RepoRef]bool),
-		below:     make(map[filters.Descendant]map[filters.RepoRef]bool),
 		bootstrap: make(map[filters.RelayURL]bool),
 		conns:     make(map[filters.RelayURL]*worldConn),
 		missed:    make(map[filters.RelayURL]map[string][]worldEvent),
@@ -216,29 +211,7 @@ func (w *world) changes() (c Changes) {
 		}
 		c.Roots = append(c.Roots, rc)
 	}
-	for range w.descendants() {
-		dc := DescendantChange{Of: worldDescendant(w.src.n(40))}
-		for range w.src.n(3) {
-			dc.Repos = append(dc.Repos, worldRef(w.src.n(worldRepos)))
-		}
-		c.Descendants = append(c.Descendants, dc)
-	}
 	return c
-}
-
-// descendants draws how many of them change. Where there are none it draws nothing.
-func (w *world) descendants() int {
-	if w.deep {
-		return w.src.n(5)
-	}
-	return 0
-}
-
-func worldDescendant(n int) filters.Descendant {
-	if n%4 == 0 {
-		return filters.Descendant{Address: fmt.Sprintf("39842:%s:%d", pubKey(n), n)}
-	}
-	return filters.Descendant{ID: rootID(1000 + n)}
 }
 
 // snapshot keeps a part of what is wanted, and adds to it.
@@ -252,12 +225,6 @@ func (w *world) snapshot() Snapshot {
 	for _, id := range slices.SortedFunc(maps.Keys(w.roots), filters.EventID.Compare) {
 		if w.src.n(3) > 0 {
 			c.Roots = append(c.Roots, w.rootChange(id))
-		}
-	}
-	for _, of := range slices.SortedFunc(maps.Keys(w.below), filters.Descendant.Compare) {
-		named := slices.ContainsFunc(c.Descendants, func(c DescendantChange) bool { return c.Of == of })
-		if w.src.n(3) > 0 && !named {
-			c.Descendants = append(c.Descendants, w.descendantChange(of))
 		}
 	}
 	return Snapshot(c)

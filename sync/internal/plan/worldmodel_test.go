@@ -20,11 +20,6 @@ func (w *world) before(in Input) {
 		w.wantChanges(in)
 	case Snapshot:
 		w.wantChanges(Changes(in))
-		for of := range w.below {
-			if !slices.ContainsFunc(in.Descendants, func(c DescendantChange) bool { return c.Of == of }) {
-				w.wantBelow(DescendantChange{Of: of})
-			}
-		}
 		for id := range w.roots {
 			if !slices.ContainsFunc(in.Roots, func(c RootChange) bool { return c.ID == id }) {
 				w.wantRoot(RootChange{ID: id})
@@ -87,40 +82,6 @@ func (w *world) wantChanges(c Changes) {
 	for _, rc := range c.Roots {
 		w.wantRoot(rc)
 	}
-	for _, dc := range c.Descendants {
-		w.wantBelow(dc)
-	}
-}
-
-func (w *world) wantBelow(c DescendantChange) {
-	delete(w.below, c.Of)
-	for _, ref := range c.Repos {
-		if _, known := w.repos[ref]; known {
-			if w.below[c.Of] == nil {
-				w.below[c.Of] = make(map[filters.RepoRef]bool)
-			}
-			w.below[c.Of][ref] = true
-		}
-	}
-	w.dropRepos()
-}
-
-func (w *world) descendantChange(of filters.Descendant) DescendantChange {
-	return DescendantChange{Of: of, Repos: slices.SortedFunc(maps.Keys(w.below[of]), filters.RepoRef.Compare)}
-}
-
-// wantedBelow computes from scratch which descendants a relay is to be asked about, and the
-// keys of each.
-func (w *world) wantedBelow(u filters.RelayURL) map[filters.Descendant][]string {
-	out := make(map[filters.Descendant][]string)
-	for of, refs := range w.below {
-		for ref := range refs {
-			if rc := w.repos[ref]; rc.Level == LevelFull && slices.Contains(rc.Relays, u) {
-				out[of] = slices.Sorted(maps.Keys(keysOf(filters.Descendants([]filters.Descendant{of})...)))
-			}
-		}
-	}
-	return out
 }
 
 // wantRepo keeps a repository that is not wanted as long as it has root events.
@@ -153,9 +114,6 @@ func (w *world) wantRoot(rc RootChange) {
 func (w *world) dropRepos() {
 	used := make(map[filters.RepoRef]bool)
 	for _, refs := range w.roots {
-		maps.Copy(used, refs)
-	}
-	for _, refs := range w.below {
 		maps.Copy(used, refs)
 	}
 	maps.DeleteFunc(w.repos, func(ref filters.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone && !used[ref] })
@@ -245,11 +203,6 @@ func (w *world) publish() {
 		return
 	}
 	maps.Copy(keys, keysOf(filters.Layer1()))
-	for _, below := range w.wantedBelow(u) {
-		for _, key := range below {
-			keys[key] = true
-		}
-	}
 	sorted := slices.Sorted(maps.Keys(keys))
 	key := sorted[w.src.n(len(sorted))]
 	if c := w.conns[u]; c != nil && c.connected {
