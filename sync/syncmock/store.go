@@ -235,3 +235,65 @@ func (c *MockStoreStampsCall) DoAndReturn(f func(context.Context, nostr.Filter) 
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
+
+// MockRemover is a mock of Remover interface.
+type MockRemover struct {
+	ctrl     *gomock.Controller
+	recorder *MockRemoverMockRecorder
+	isgomock struct{}
+}
+
+// MockRemoverMockRecorder is the mock recorder for MockRemover.
+type MockRemoverMockRecorder struct {
+	mock *MockRemover
+}
+
+// NewMockRemover creates a new mock instance.
+func NewMockRemover(ctrl *gomock.Controller) *MockRemover {
+	mock := &MockRemover{ctrl: ctrl}
+	mock.recorder = &MockRemoverMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockRemover) EXPECT() *MockRemoverMockRecorder {
+	return m.recorder
+}
+
+// Remove mocks base method.
+func (m *MockRemover) Remove(ctx context.Context, event *nostr.Event) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Remove", ctx, event)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Remove indicates an expected call of Remove.
+func (mr *MockRemoverMockRecorder) Remove(ctx, event any) *MockRemoverRemoveCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Remove", reflect.TypeOf((*MockRemover)(nil).Remove), ctx, event)
+	return &MockRemoverRemoveCall{Call: call}
+}
+
+// MockRemoverRemoveCall wrap *gomock.Call
+type MockRemoverRemoveCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRemoverRemoveCall) Return(arg0 error) *MockRemoverRemoveCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRemoverRemoveCall) Do(f func(context.Context, *nostr.Event) error) *MockRemoverRemoveCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRemoverRemoveCall) DoAndReturn(f func(context.Context, *nostr.Event) error) *MockRemoverRemoveCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
