@@ -117,6 +117,11 @@ func (c *conn) serve() {
 	}
 	<-c.ctx.Done()
 	why := context.Cause(c.ctx)
+	for _, ours := range []error{errSlow, errQuiet, errRoom} {
+		if errors.Is(why, ours) { // what a client says of its going is its own
+			c.g.cfg.Logger.Debug("a client was hung up", "client", c.client, "why", ours)
+		}
+	}
 	switch {
 	case errors.Is(why, errSlow):
 		c.g.count("slow")

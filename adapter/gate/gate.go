@@ -36,7 +36,7 @@ type Config struct {
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
 	MaxBody int64
-	// Logger defaults to one that discards.
+	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
 	Logger *slog.Logger
 }
 

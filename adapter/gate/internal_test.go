@@ -161,6 +161,26 @@ func TestTurnsOfWhoNeedsMuch(t *testing.T) {
 	})
 }
 
+// What was kept for who has gone is for others at once.
+func TestTurnsOfWhoHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(20)
+		require.True(t, turns.try("a", 5))
+		require.True(t, turns.try("b", 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = turns.enter(ctx, "much", 18) }()
+		synctest.Wait()
+		turns.leave("b", 1) // it is kept for the one who needs much
+		in := false
+		go func() { in = turns.enter(t.Context(), "few", 1) == nil }()
+		synctest.Wait()
+		require.False(t, in)
+		cancel()
+		synctest.Wait()
+		require.True(t, in)
+	})
+}
+
 func TestAddress(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3::1%eth0]:80": "2001:db8:1:2::/64", "pipe": "pipe",

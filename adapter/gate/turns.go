@@ -73,6 +73,7 @@ func (t *turns) enter(ctx context.Context, client string, n int) error {
 		t.release(client, n)
 	default:
 		t.remove(client, mine)
+		t.admit() // what was kept for it is for others
 	}
 	return context.Cause(ctx)
 }
