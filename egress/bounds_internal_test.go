@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -100,45 +101,6 @@ func TestClientBounds(t *testing.T) {
 	})
 }
 
-// A URL may have 2048 bytes, as it is read and as it is spelled by us.
-func TestURLBounds(t *testing.T) {
-	const host = "wss://relay.example/"
-	for in, ok := range map[string]bool{
-		host + strings.Repeat("a", 2048-len(host)):       true,
-		host + strings.Repeat("a", 2049-len(host)):       false,
-		host + strings.Repeat(`"`, 676):                  true, // 20 + 3 * 676 = 2048
-		host + strings.Repeat(`"`, 676) + "a":            false,
-		host + "?" + strings.Repeat("a", 2048-len(host)): false, // read, it has one more
-	} {
-		_, err := ParseURL(in, Relay)
-		assert.Equal(t, ok, err == nil, "%d bytes: %v", len(in), err)
-	}
-	for n := range 256 {
-		c := byte(n)
-		u, err := ParseURL(host+"%"+fmt.Sprintf("%02x", c), Relay)
-		require.Equal(t, c >= ' ' && c != 0x7f, err == nil, "%%%02x", c)
-		if err != nil {
-			continue
-		}
-		plain := c != '.' && strings.IndexByte("-_~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c) >= 0
-		switch {
-		case c == '.':
-			require.Empty(t, u.Path)
-		case plain:
-			require.Equal(t, "/"+string(c), u.Path)
-		default:
-			require.Equal(t, fmt.Sprintf("/%%%02X", c), u.Path)
-		}
-	}
-	const kept = "!$&'()*+,;=:@"
-	u, err := ParseURL(host+kept+"?"+kept+"/?", Relay)
-	require.NoError(t, err)
-	assert.Equal(t, "/"+kept, u.Path)
-	assert.Equal(t, kept+"/?", u.Query)
-	assert.Equal(t, strings.Repeat("a", 100), clip(strings.Repeat("a", 100)))
-	assert.Equal(t, strings.Repeat("a", 100), clip(strings.Repeat("a", 101)))
-}
-
 // A tenth of what is begun in a minute may come at once, and then as many as are due by then.
 func TestPaceOfAttempts(t *testing.T) {
 	b, err := NewBudget(BudgetConfig{PerMinute: 60})
@@ -181,29 +143,29 @@ func TestErrorsAreSpelled(t *testing.T) {
 		"wss://a.example/" + strings.Repeat(`"`, 900), "ftp://a.example", "f t://a.example", "f_t://a.example", long + "://a.example",
 		"wss://" + long, "wss://\xff",
 	} {
-		_, err := ParseURL(s, Relay)
+		_, err := graspsync.ParseURL(s, graspsync.RelaySchemes)
 		say(fmt.Sprintf("%.40q", s), err)
 	}
-	_, err := ParseURL("a.example", nil)
+	_, err := graspsync.ParseURL("a.example", nil)
 	say("no schemes", err)
 	d, err := NewDialer(Config{
-		Own: []netip.AddrPort{netip.MustParseAddrPort("9.9.9.9:8080")}, OwnNames: []Authority{{"us.example", 443}},
+		Own: []netip.AddrPort{netip.MustParseAddrPort("9.9.9.9:8080")}, OwnNames: []graspsync.HostPort{{Host: "us.example", Port: 443}},
 		HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
 		Allow:     []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")},
 	})
 	require.NoError(t, err)
-	for _, u := range []URL{
-		{Scheme: long}, {Scheme: "ws", Authority: Authority{"a.example", 80}}, {Scheme: "wss", Authority: Authority{"a.example", 22}},
-		{Scheme: "wss", Authority: Authority{"us.example", 443}}, {Scheme: "wss", Authority: Authority{"9.9.9.9", 8080}},
-		{Scheme: "wss", Authority: Authority{"8.8.4.4", 443}}, {Scheme: "wss", Authority: Authority{"10.0.0.1", 443}},
-		{Scheme: "wss", Authority: Authority{"0.0.0.0", 443}}, {Scheme: "wss", Authority: Authority{"64:ff9b::a00:1", 443}},
-		{Scheme: "wss", Authority: Authority{"a b", 443}},
+	for _, u := range []graspsync.URL{
+		{Scheme: long}, {Scheme: "ws", HostPort: graspsync.HostPort{Host: "a.example", Port: 80}}, {Scheme: "wss", HostPort: graspsync.HostPort{Host: "a.example", Port: 22}},
+		{Scheme: "wss", HostPort: graspsync.HostPort{Host: "us.example", Port: 443}}, {Scheme: "wss", HostPort: graspsync.HostPort{Host: "9.9.9.9", Port: 8080}},
+		{Scheme: "wss", HostPort: graspsync.HostPort{Host: "8.8.4.4", Port: 443}}, {Scheme: "wss", HostPort: graspsync.HostPort{Host: "10.0.0.1", Port: 443}},
+		{Scheme: "wss", HostPort: graspsync.HostPort{Host: "0.0.0.0", Port: 443}}, {Scheme: "wss", HostPort: graspsync.HostPort{Host: "64:ff9b::a00:1", Port: 443}},
+		{Scheme: "wss", HostPort: graspsync.HostPort{Host: "a b", Port: 443}},
 	} {
-		say(fmt.Sprintf("%.40v", u.Authority), d.Check(u))
+		say(fmt.Sprintf("%.40v", u.HostPort), d.Check(u))
 	}
 	for _, addr := range []string{"a.example", long, "10.0.0.1:443", ":443", "a.example:22"} {
 		_, err := d.DialContext(t.Context(), "tcp", addr)
-		say("dial "+clip(addr), err)
+		say("dial "+graspsync.Clip(addr, 100), err)
 	}
 	_, err = d.DialContext(t.Context(), long, "10.0.0.1:443")
 	say("dial by another network", err)
@@ -221,7 +183,7 @@ func TestErrorsAreSpelled(t *testing.T) {
 	_, err = inOrder(t.Context(), nil, nil)
 	say("nothing to try", err)
 	say("budget", &BudgetError{netip.MustParsePrefix("9.9.9.9/32"), 1499 * time.Millisecond})
-	_, err = NewDialer(Config{Timeout: -1, MaxRedirects: 11, Own: make([]netip.AddrPort, 1), OwnNames: make([]Authority, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
+	_, err = NewDialer(Config{Timeout: -1, MaxRedirects: 11, Own: make([]netip.AddrPort, 1), OwnNames: make([]graspsync.HostPort, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
 	say("config", err)
 	_, err = NewBudget(BudgetConfig{BaseBackoff: -1, Jitter: 2, PerMinute: -1, MaxBackoff: 1, DeadInterval: time.Nanosecond})
 	say("budget config", err)

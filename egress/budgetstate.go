@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // BudgetState is what a [Budget] keeps over a restart. It is JSON; the names of its
@@ -89,7 +91,7 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		l.accounts.set(key, a)
 	}
 	for _, h := range s.Hosts {
-		if canonical, err := canonicalAuthority(Authority{Host: h.Host}); err != nil || canonical.Host != h.Host {
+		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
 			continue
 		}
 		p, ok := l.hosts.get(h.Host)

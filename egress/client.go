@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 )
 
 // HTTPClient returns a client whose requests all go through d: each URL, that of a
-// redirect too, is read by [ParseURL] and must pass [Dialer.Check]; each
+// redirect too, is read by [graspsync.ParseURL] and must pass [Dialer.Check]; each
 // connection is made by [Dialer.DialContext]. timeout bounds a whole exchange
 // including its body; 0 leaves that to the request's context.
 //
@@ -89,7 +91,7 @@ func (g *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 func (g *guardedTransport) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
 func (g *guardedTransport) check(u *url.URL) error {
-	parsed, err := ParseURL(u.String(), HTTP)
+	parsed, err := graspsync.ParseURL(u.String(), graspsync.HTTPSchemes)
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
 func get(ctx context.Context, client *http.Client, u string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", egress.ErrURL, err)
+		return "", fmt.Errorf("%w: %w", graspsync.ErrURL, err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -127,7 +128,7 @@ func TestRedirectTargets(t *testing.T) {
 	d := newDialer(t, egress.Config{
 		Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true, RootCAs: roots,
 		Resolver: &answers{names: map[string][]string{"example.com": {"127.0.0.1"}, "private.test": {"10.0.0.1"}, "own.test": {"127.0.0.1"}}},
-		OwnNames: []egress.Authority{{Host: "own.test", Port: s.Listener.Addr().(*net.TCPAddr).AddrPort().Port()}},
+		OwnNames: []graspsync.HostPort{{Host: "own.test", Port: s.Listener.Addr().(*net.TCPAddr).AddrPort().Port()}},
 	})
 	client := newClient(t, d)
 	start := "https://example.com:" + port + "/"
@@ -154,17 +155,17 @@ func TestRedirectTargets(t *testing.T) {
 		{"file:///etc/passwd", egress.ErrRedirect},
 		{"javascript:alert(1)", egress.ErrRedirect},
 		{"https:example.com", egress.ErrRedirect},
-		{"https:///x", egress.ErrURL},
-		{"https://user:secret@example.com:PORT/x", egress.ErrURL},
+		{"https:///x", graspsync.ErrURL},
+		{"https://user:secret@example.com:PORT/x", graspsync.ErrURL},
 		{"https://user:secret@exa mple.com/", egress.ErrRedirect},
-		{"https://example.com:22/x", egress.ErrURL},
-		{"https://example.com:PORT/%0d%0aX", egress.ErrURL},
+		{"https://example.com:22/x", graspsync.ErrURL},
+		{"https://example.com:PORT/%0d%0aX", graspsync.ErrURL},
 		{"https://example.com:PORT/" + strings.Repeat("a", 2048), egress.ErrRedirect},
 		{"https://10.0.0.1/x", egress.ErrAddress},
 		{"https://[::1]:22222/x", egress.ErrAddress},
 		{"https://169.254.169.254/latest/meta-data", egress.ErrAddress},
 		{"https://private.test/x", egress.ErrAddress},
-		{"https://2130706433/", egress.ErrURL},
+		{"https://2130706433/", graspsync.ErrURL},
 		{"https://own.test:PORT/x", egress.ErrOwn},
 		{"//own.test.:PORT/x", egress.ErrOwn},
 		{"https://%zz/", egress.ErrRedirect},
@@ -190,8 +191,8 @@ func TestTrapG9_CredentialsStayOut(t *testing.T) {
 		"https://user:secret\\@host", "https://:secret@host", "https://user:secret", "https://user:secret/@host", "https://user:secret#@host",
 		"https://user:secret?@host/x", "https://user:secret%zz@host", "ssh://user:secret@host/x", "user:secret@host://x",
 	} {
-		_, err := egress.ParseURL(s, egress.HTTP)
-		if assert.ErrorIs(t, err, egress.ErrURL, "%q", s) {
+		_, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
+		if assert.ErrorIs(t, err, graspsync.ErrURL, "%q", s) {
 			assert.NotContains(t, err.Error(), "secret", "%q", s)
 		}
 	}
@@ -199,15 +200,15 @@ func TestTrapG9_CredentialsStayOut(t *testing.T) {
 		"https://real.test/x@other.test": "real.test", "https://real.test?@other.test": "real.test", "https://real.test#@other.test": "real.test",
 		"https://real.test/:80@other.test/": "real.test", "https://real.test/%40other.test": "real.test",
 	} {
-		u, err := egress.ParseURL(in, egress.HTTP)
+		u, err := graspsync.ParseURL(in, graspsync.HTTPSchemes)
 		require.NoError(t, err, in)
-		assert.Equal(t, host, u.Authority.Host, in)
+		assert.Equal(t, host, u.HostPort.Host, in)
 	}
 
 	ctx, begun := attempted(t)
 	client := newClient(t, newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true}))
 	_, err := get(ctx, client, "http://user:secret@127.0.0.1:8080/")
-	require.ErrorIs(t, err, egress.ErrURL)
+	require.ErrorIs(t, err, graspsync.ErrURL)
 	assert.NotContains(t, err.Error(), "secret")
 	assert.Zero(t, begun.Load())
 }

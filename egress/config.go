@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Defaults of [Config].
@@ -49,7 +51,7 @@ type Config struct {
 	// OwnNames lists the names under which others reach us, with their ports:
 	// never dialed either, though the address may be that of a proxy or of a
 	// router before us. Names are compared whole. Defaults to none.
-	OwnNames []Authority
+	OwnNames []graspsync.HostPort
 
 	// AllowPlaintext lets [Dialer.Check] and the HTTP client accept ws and http.
 	// It does not weaken the rule that a redirect never leaves https for http.
@@ -92,7 +94,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Allow = append([]netip.Prefix(nil), c.Allow...)
 	c.Own = append([]netip.AddrPort(nil), c.Own...)
-	c.OwnNames = append([]Authority(nil), c.OwnNames...)
+	c.OwnNames = append([]graspsync.HostPort(nil), c.OwnNames...)
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
@@ -131,7 +133,7 @@ func (c Config) validate() error {
 		}
 	}
 	for i, n := range c.OwnNames {
-		if _, err := canonicalAuthority(n); err != nil || n.Port == 0 {
+		if _, err := n.Canonical(); err != nil || n.Port == 0 {
 			errs = append(errs, fmt.Errorf("field OwnNames[%d]: needs a host and a port", i))
 		}
 	}

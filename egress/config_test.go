@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
 func TestConfigZeroValueWorks(t *testing.T) {
 	d, err := egress.NewDialer(egress.Config{})
 	require.NoError(t, err)
-	u, err := egress.ParseURL("https://relay.test", egress.HTTP)
+	u, err := graspsync.ParseURL("https://relay.test", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	assert.NoError(t, d.Check(u))
 }
@@ -25,7 +26,7 @@ func TestConfigNamesEveryBadField(t *testing.T) {
 	_, err := egress.NewDialer(egress.Config{
 		Allow:        []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}, netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 		Own:          []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.1:1")},
-		OwnNames:     []egress.Authority{{}, {Host: "x.org"}, {Host: "127.1", Port: 443}, {Host: "x.org", Port: 443}, {Host: "[::1]", Port: 443}},
+		OwnNames:     []graspsync.HostPort{{}, {Host: "x.org"}, {Host: "127.1", Port: 443}, {Host: "x.org", Port: 443}, {Host: "[::1]", Port: 443}},
 		Timeout:      -1,
 		MaxRedirects: 11,
 	})
@@ -63,7 +64,7 @@ func TestConfigIsCopied(t *testing.T) {
 	for host, want := range map[string]error{
 		"10.0.0.1": egress.ErrOwn, "10.0.0.2": nil, "192.168.0.1": egress.ErrAddress,
 	} {
-		u, err := egress.ParseURL("https://"+host+":8080", egress.HTTP)
+		u, err := graspsync.ParseURL("https://"+host+":8080", graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		assert.ErrorIs(t, d.Check(u), want, host)
 	}

@@ -7,10 +7,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Sentinels that errors of a [Dialer] wrap. None of them is expected to go away by
@@ -37,8 +38,8 @@ const (
 // [NewDialer]; it holds nothing that has to be closed. All methods may be called
 // concurrently.
 type Dialer struct {
-	cfg      Config                 // set by NewDialer, read-only
-	ownNames map[Authority]struct{} // set by NewDialer, read-only
+	cfg      Config                          // set by NewDialer, read-only
+	ownNames map[graspsync.HostPort]struct{} // set by NewDialer, read-only
 	// socket opens a socket and has what is about to be connected judged. It is
 	// openSocket but in tests.
 	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
@@ -49,12 +50,12 @@ func NewDialer(c Config) (*Dialer, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("egress config: %w", err)
 	}
-	d := &Dialer{cfg: c.withDefaults(), ownNames: make(map[Authority]struct{}, len(c.OwnNames)), socket: openSocket}
+	d := &Dialer{cfg: c.withDefaults(), ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), socket: openSocket}
 	for i, o := range d.cfg.Own {
 		d.cfg.Own[i] = netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port())
 	}
 	for _, n := range d.cfg.OwnNames {
-		if n, err := canonicalAuthority(n); err == nil { // it is: n was validated
+		if n, err := n.Canonical(); err == nil { // it is: n was validated
 			d.ownNames[n] = struct{}{}
 		}
 	}
@@ -63,17 +64,17 @@ func NewDialer(c Config) (*Dialer, error) {
 
 // Check says whether u is worth dialing, as far as the URL alone tells: it asks no
 // resolver and opens no connection. It returns nil, or an error that wraps
-// [ErrURL] (u is no URL), [ErrPlaintext], [ErrAddress] or [ErrOwn]. A name that
+// [graspsync.ErrURL] (u is no URL), [ErrPlaintext], [ErrAddress] or [ErrOwn]. A name that
 // passes may still be refused by [Dialer.DialContext].
-func (d *Dialer) Check(u URL) error {
-	isScheme := func(s Scheme) bool { return s.Name == u.Scheme }
-	if !slices.ContainsFunc(Relay, isScheme) && !slices.ContainsFunc(HTTP, isScheme) {
-		return fmt.Errorf("%w: scheme %q", ErrURL, clip(u.Scheme))
+func (d *Dialer) Check(u graspsync.URL) error {
+	isScheme := func(s graspsync.Scheme) bool { return s.Name == u.Scheme }
+	if !slices.ContainsFunc(graspsync.RelaySchemes, isScheme) && !slices.ContainsFunc(graspsync.HTTPSchemes, isScheme) {
+		return fmt.Errorf("%w: scheme %q", graspsync.ErrURL, graspsync.Clip(u.Scheme, 100))
 	}
 	if u.Plaintext() && !d.cfg.AllowPlaintext {
 		return fmt.Errorf("%w: %s", ErrPlaintext, u.Scheme)
 	}
-	_, _, err := d.judgeAuthority(u.Authority)
+	_, _, err := d.judgeHostPort(u.HostPort)
 	return err
 }
 
@@ -89,16 +90,16 @@ func (d *Dialer) Check(u URL) error {
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("dialing %q: %w", clip(addr), err)
+		return nil, fmt.Errorf("dialing %q: %w", graspsync.Clip(addr, 100), err)
 	}
 	return conn, nil
 }
 
 func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, fmt.Errorf("%w: network %q", ErrAddress, clip(network))
+		return nil, fmt.Errorf("%w: network %q", ErrAddress, graspsync.Clip(network, 100))
 	}
-	target, err := splitHostPort(addr)
+	target, err := graspsync.ParseHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
@@ -119,8 +120,8 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 }
 
 // resolve returns the addresses of a target, all of them permitted.
-func (d *Dialer) resolve(ctx context.Context, target Authority) ([]netip.Addr, error) {
-	literal, isLiteral, err := d.judgeAuthority(target)
+func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]netip.Addr, error) {
+	literal, isLiteral, err := d.judgeHostPort(target)
 	if err != nil {
 		return nil, err
 	}
@@ -298,23 +299,4 @@ func openSocket(ctx context.Context, to netip.AddrPort, judge func(address strin
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return judge(address) },
 	}
 	return socket.DialContext(ctx, "tcp", to.String())
-}
-
-// canonicalAuthority gives an authority the spelling that ParseURL would.
-func canonicalAuthority(a Authority) (Authority, error) {
-	host, err := canonicalHost(a.Host, strings.Contains(a.Host, ":"))
-	return Authority{Host: host, Port: a.Port}, err
-}
-
-// splitHostPort reads the address of a dial.
-func splitHostPort(addr string) (Authority, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return Authority{}, fmt.Errorf("%w: no host and port", ErrURL)
-	}
-	n, err := parsePort(port)
-	if err != nil {
-		return Authority{}, err
-	}
-	return canonicalAuthority(Authority{Host: host, Port: n})
 }

@@ -2,7 +2,7 @@
 // URLs that strangers wrote, and a dialer that judges the address it is about to
 // connect to.
 //
-// [ParseURL] reads a URL once and gives one [URL] for all its spellings.
+// [graspsync.ParseURL] reads a URL once and gives one [graspsync.URL] for all its spellings.
 // [Dialer] refuses addresses that are not public, at the moment of dialing, so
 // that neither a second DNS answer nor a redirect nor an odd spelling of an
 // address gets past it. Relays, NIP-11 documents and git servers share one
@@ -12,7 +12,7 @@
 //		Own: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:7334")},
 //	})
 //	...
-//	u, err := egress.ParseURL(clone, egress.HTTP)
+//	u, err := graspsync.ParseURL(clone, graspsync.HTTPSchemes)
 //	...
 //	if err := d.Check(u); err != nil { // cheap, before anything is queued
 //		return err

@@ -5,31 +5,21 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
-
-func ExampleParseURL() {
-	for _, s := range []string{"relay.example.com", "WSS://Relay.example.com:443/", "ws://127.1"} {
-		u, err := egress.ParseURL(s, egress.Relay)
-		fmt.Println(u, err)
-	}
-	// Output:
-	// wss://relay.example.com <nil>
-	// wss://relay.example.com <nil>
-	//  unusable URL: host "127.1"
-}
 
 func ExampleDialer_Check() {
 	d, err := egress.NewDialer(egress.Config{
 		Allow:    []netip.Prefix{netip.MustParsePrefix("10.7.0.0/16")},
-		OwnNames: []egress.Authority{{Host: "grasp.example.com", Port: 443}},
+		OwnNames: []graspsync.HostPort{{Host: "grasp.example.com", Port: 443}},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, s := range []string{"https://10.7.0.1:8080", "https://10.8.0.1", "https://grasp.example.com/x.git", "http://example.com"} {
-		u, err := egress.ParseURL(s, egress.HTTP)
+		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 		if err != nil {
 			fmt.Println(err)
 			continue

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
@@ -94,7 +95,7 @@ func TestHonestDestinations(t *testing.T) {
 	_, port := serve(t, "127.0.0.2:0", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "honest") })
 	d := newDialer(t, egress.Config{
 		Allow: prefixes("127.0.0.2/31", "127.0.0.4/32", "64:ff9b::/96"), Resolver: resolver, AllowPlaintext: true,
-		OwnNames: []egress.Authority{{Host: "own.test", Port: 443}, {Host: "relay.test", Port: 443}},
+		OwnNames: []graspsync.HostPort{{Host: "own.test", Port: 443}, {Host: "relay.test", Port: 443}},
 	})
 	client := newClient(t, d)
 	for _, host := range []string{
@@ -106,7 +107,7 @@ func TestHonestDestinations(t *testing.T) {
 		if assert.NoError(t, err, host) {
 			assert.NoError(t, conn.Close())
 		}
-		u, err := egress.ParseURL("http://"+host+":"+port+"/x", egress.HTTP)
+		u, err := graspsync.ParseURL("http://"+host+":"+port+"/x", graspsync.HTTPSchemes)
 		require.NoError(t, err, host)
 		body, err := get(t.Context(), client, u.String())
 		assert.NoError(t, err, host)
@@ -168,11 +169,11 @@ func TestTrapG3_SchemesAndPorts(t *testing.T) {
 		"file:///etc/passwd", "/etc/passwd", "./x", "../x", "ssh://git@host/x", "git@host:x", "git://host/x", "ext::sh -c id", "ext::https://host",
 		"ftp://host/x", "https://host:22/x", "https://host:25/", "https://host:6379999/", "fd::17", "--upload-pack=x", "https://u:p@host/x",
 	} {
-		u, err := egress.ParseURL(s, egress.HTTP)
+		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 		if err == nil { // a bare path or option is read as a host name, and no more than that
 			assert.Equal(t, "https", u.Scheme, s)
-			assert.NotContains(t, u.Authority.Host, "/", s)
-			assert.False(t, u.Authority.Host == "" || u.Authority.Host[0] == '-', s)
+			assert.NotContains(t, u.HostPort.Host, "/", s)
+			assert.False(t, u.HostPort.Host == "" || u.HostPort.Host[0] == '-', s)
 		}
 	}
 	d := newDialer(t, egress.Config{Allow: prefixes("0.0.0.0/0", "::/0")})
@@ -192,5 +193,5 @@ func TestTrapG3_SchemesAndPorts(t *testing.T) {
 }
 
 func isRefusal(err error) bool {
-	return errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrURL)
+	return errors.Is(err, egress.ErrAddress) || errors.Is(err, graspsync.ErrURL)
 }

@@ -4,19 +4,21 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/graspsync/graspsync"
 )
 
-// judgeAuthority judges what can be judged without DNS. If the host is an address
+// judgeHostPort judges what can be judged without DNS. If the host is an address
 // it is returned, and was judged.
-func (d *Dialer) judgeAuthority(a Authority) (literal netip.Addr, isLiteral bool, err error) {
-	canonical, err := canonicalAuthority(a)
+func (d *Dialer) judgeHostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bool, err error) {
+	canonical, err := a.Canonical()
 	if err != nil {
 		return netip.Addr{}, false, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	if _, own := d.ownNames[canonical]; own {
 		return netip.Addr{}, false, fmt.Errorf("%w: %s", ErrOwn, canonical)
 	}
-	if !portAllowed(a.Port) {
+	if !graspsync.DialablePort(a.Port) {
 		return netip.Addr{}, false, fmt.Errorf("%w: port %d", ErrAddress, a.Port)
 	}
 	literal, err = netip.ParseAddr(canonical.Host)
@@ -34,7 +36,7 @@ func (d *Dialer) judgeAuthority(a Authority) (literal netip.Addr, isLiteral bool
 func (d *Dialer) judgeSocket(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: no socket address: %q", ErrAddress, clip(address))
+		return fmt.Errorf("%w: no socket address: %q", ErrAddress, graspsync.Clip(address, 100))
 	}
 	host, err := d.hostAddrs()
 	if err != nil {
@@ -59,7 +61,7 @@ func (d *Dialer) judge(to netip.AddrPort, host []netip.Addr) error {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.Zone() != "":
 		// The unspecified address is this host, the loopback of either family.
 		return fmt.Errorf("%w: %s is no destination", ErrAddress, addr)
-	case !portAllowed(port):
+	case !graspsync.DialablePort(port):
 		return fmt.Errorf("%w: port %d", ErrAddress, port)
 	}
 	if err := d.judgeAddr(addr, port, host); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
@@ -158,7 +159,7 @@ func TestDialErrorsThatArePassing(t *testing.T) {
 	again := &answers{names: map[string][]string{"again.test": {"127.0.0.2", "::ffff:127.0.0.2", "127.0.0.2"}}}
 	traced, begun := attempted(t)
 	_, err = newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), Resolver: again}).DialContext(
-		traced, "tcp", egress.Authority{Host: "again.test", Port: c.port}.String())
+		traced, "tcp", graspsync.HostPort{Host: "again.test", Port: c.port}.String())
 	require.Error(t, err)
 	assert.EqualValues(t, 1, begun.Load(), "one address is tried once")
 

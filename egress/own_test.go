@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
@@ -66,25 +67,25 @@ func TestOwnListenersAreRefused(t *testing.T) {
 func TestTrapD2_OwnNamesAreComparedWhole(t *testing.T) {
 	d := newDialer(t, egress.Config{
 		AllowPlaintext: true,
-		OwnNames:       []egress.Authority{{Host: "X.org.", Port: 443}, {Host: "x.org", Port: 7334}, {Host: "2606:4700:0::1111", Port: 443}},
+		OwnNames:       []graspsync.HostPort{{Host: "X.org.", Port: 443}, {Host: "x.org", Port: 7334}, {Host: "2606:4700:0::1111", Port: 443}},
 	})
 	for _, s := range []string{
 		"https://x.org", "https://X.ORG./npub1/x.git", "https://x.org:443/a?b", "https://x.org:7334", "http://x.org:7334/", "https://x。org",
 		"https://[2606:4700::1111]/", "http://x.org:443",
 	} {
-		u, err := egress.ParseURL(s, egress.HTTP)
+		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 		require.NoError(t, err, s)
 		assert.ErrorIs(t, d.Check(u), egress.ErrOwn, s)
-		_, err = d.DialContext(t.Context(), "tcp", u.Authority.String())
+		_, err = d.DialContext(t.Context(), "tcp", u.HostPort.String())
 		assert.ErrorIs(t, err, egress.ErrOwn, s)
 	}
-	byHand := egress.URL{Scheme: "https", Authority: egress.Authority{Host: "X.ORG.", Port: 443}}
+	byHand := graspsync.URL{Scheme: "https", HostPort: graspsync.HostPort{Host: "X.ORG.", Port: 443}}
 	assert.ErrorIs(t, d.Check(byHand), egress.ErrOwn)
 	for _, s := range []string{
 		"https://evil-x.org", "https://x.org.evil.test", "https://a.x.org", "https://x.or", "https://other.test/x.org", "https://other.test?x.org:443",
 		"https://x.org:7335", "http://x.org", "https://xx.org", "https://[2606:4700::1112]",
 	} {
-		u, err := egress.ParseURL(s, egress.HTTP)
+		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 		require.NoError(t, err, s)
 		assert.NoError(t, d.Check(u), s)
 	}
@@ -106,7 +107,7 @@ func TestHostAddressesAreRefused(t *testing.T) {
 		assert.ErrorContains(t, err, "address of this host", addr)
 	}
 	assert.Zero(t, begun.Load())
-	u, err := egress.ParseURL("https://8.8.8.8", egress.HTTP)
+	u, err := graspsync.ParseURL("https://8.8.8.8", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	assert.NoError(t, d.Check(u))
 
@@ -141,7 +142,7 @@ func TestUnknownHostAddressesStopEverything(t *testing.T) {
 
 func TestAllowOpensOnlyItsPrefix(t *testing.T) {
 	check := func(d *egress.Dialer, host string) error {
-		u, err := egress.ParseURL("https://"+host+":8080", egress.HTTP)
+		u, err := graspsync.ParseURL("https://"+host+":8080", graspsync.HTTPSchemes)
 		require.NoError(t, err, host)
 		return d.Check(u)
 	}
@@ -175,23 +176,23 @@ func TestCheck(t *testing.T) {
 	strict := newDialer(t, egress.Config{Resolver: resolver})
 	lax := newDialer(t, egress.Config{Resolver: resolver, AllowPlaintext: true})
 	for _, row := range []struct {
-		url         egress.URL
+		url         graspsync.URL
 		strict, lax error
 	}{
-		{egress.URL{}, egress.ErrURL, egress.ErrURL},
-		{egress.URL{Scheme: "ftp", Authority: egress.Authority{Host: "relay.test", Port: 443}}, egress.ErrURL, egress.ErrURL},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "relay.test", Port: 443}}, nil, nil},
-		{egress.URL{Scheme: "https", Authority: egress.Authority{Host: "8.8.8.8", Port: 443}}, nil, nil},
-		{egress.URL{Scheme: "ws", Authority: egress.Authority{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
-		{egress.URL{Scheme: "http", Authority: egress.Authority{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
-		{egress.URL{Scheme: "ws", Authority: egress.Authority{Host: "10.0.0.1", Port: 80}}, egress.ErrPlaintext, egress.ErrAddress},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "::1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{}, graspsync.ErrURL, graspsync.ErrURL},
+		{graspsync.URL{Scheme: "ftp", HostPort: graspsync.HostPort{Host: "relay.test", Port: 443}}, graspsync.ErrURL, graspsync.ErrURL},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test", Port: 443}}, nil, nil},
+		{graspsync.URL{Scheme: "https", HostPort: graspsync.HostPort{Host: "8.8.8.8", Port: 443}}, nil, nil},
+		{graspsync.URL{Scheme: "ws", HostPort: graspsync.HostPort{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
+		{graspsync.URL{Scheme: "http", HostPort: graspsync.HostPort{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
+		{graspsync.URL{Scheme: "ws", HostPort: graspsync.HostPort{Host: "10.0.0.1", Port: 80}}, egress.ErrPlaintext, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "::1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
 		// Made by hand, not by ParseURL.
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "relay.test", Port: 22}}, egress.ErrAddress, egress.ErrAddress},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "relay.test"}}, egress.ErrAddress, egress.ErrAddress},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "127.1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-		{egress.URL{Scheme: "wss", Authority: egress.Authority{Host: "fe80::1%eth0", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test", Port: 22}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test"}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "127.1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Port: 443}}, egress.ErrAddress, egress.ErrAddress},
+		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "fe80::1%eth0", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
 	} {
 		assert.ErrorIs(t, strict.Check(row.url), row.strict, "%v", row.url)
 		assert.ErrorIs(t, lax.Check(row.url), row.lax, "%v", row.url)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
@@ -71,7 +72,7 @@ func TestSSRFCorpus(t *testing.T) {
 	d := newDialer(t, egress.Config{
 		Allow: prefixes("127.0.0.2/32"), Resolver: resolver, AllowPlaintext: true,
 		Own:      []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:" + port)},
-		OwnNames: []egress.Authority{{Host: "own.example", Port: c.port}},
+		OwnNames: []graspsync.HostPort{{Host: "own.example", Port: c.port}},
 	})
 	client := newClient(t, d)
 	tried, connections := 0, int64(0)
@@ -79,16 +80,16 @@ func TestSSRFCorpus(t *testing.T) {
 		address := host + ":" + port
 		for _, way := range []struct {
 			name    string
-			schemes []egress.Scheme
+			schemes []graspsync.Scheme
 			prefix  string
-		}{{"relay", egress.Relay, "ws://"}, {"relay", egress.Relay, "wss://"}, {"clone", egress.HTTP, "https://"}} {
+		}{{"relay", graspsync.RelaySchemes, "ws://"}, {"relay", graspsync.RelaySchemes, "wss://"}, {"clone", graspsync.HTTPSchemes, "https://"}} {
 			tried++
-			u, err := egress.ParseURL(way.prefix+address+"/x", way.schemes)
+			u, err := graspsync.ParseURL(way.prefix+address+"/x", way.schemes)
 			if err != nil {
 				continue
 			}
 			ctx, begun := attempted(t)
-			_, err = d.DialContext(ctx, "tcp", u.Authority.String())
+			_, err = d.DialContext(ctx, "tcp", u.HostPort.String())
 			assert.ErrorIs(t, err, egress.ErrAddress, "%s %s", way.name, host)
 			connections += begun.Load()
 		}
@@ -174,7 +175,7 @@ func TestSSRFControls(t *testing.T) {
 	_, port := serve(t, "127.0.0.2:0", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "honest") })
 	d := newDialer(t, egress.Config{
 		Allow: prefixes("127.0.0.2/32", "127.0.0.4/32"), Resolver: resolver, AllowPlaintext: true,
-		OwnNames: []egress.Authority{{Host: "own.example", Port: 443}, {Host: "relay.example", Port: 443}},
+		OwnNames: []graspsync.HostPort{{Host: "own.example", Port: 443}, {Host: "relay.example", Port: 443}},
 	})
 	client := newClient(t, d)
 	passed := 0
@@ -183,7 +184,7 @@ func TestSSRFControls(t *testing.T) {
 		"bücher.example", "BÜCHER.example", "xn--bcher-kva.example", "localhost.example", "127.example", "0x7f.example", "10.0.0.1.example",
 		"a--b.example", "1.example", "metadata.example", "two.example", "mapped.example", "same.example", "127.0.0.2", "[::ffff:127.0.0.2]",
 	} {
-		u, err := egress.ParseURL("http://"+host+":"+port+"/", egress.HTTP)
+		u, err := graspsync.ParseURL("http://"+host+":"+port+"/", graspsync.HTTPSchemes)
 		if !assert.NoError(t, err, host) {
 			continue
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 )
 
@@ -42,7 +42,7 @@ type due []dueRelay
 
 type dueRelay struct {
 	at time.Time
-	u  filters.RelayURL
+	u  graspsync.RelayURL
 }
 
 func (d due) Len() int           { return len(d) }
@@ -93,7 +93,7 @@ func newProcess(t *testing.T, seen map[netip.Addr]int) *process {
 }
 
 // restart is a crash in the middle of an attempt, and a new process.
-func (p *process) restart(urls []filters.RelayURL) *process {
+func (p *process) restart(urls []graspsync.RelayURL) *process {
 	next := newProcess(p.t, p.seen)
 	next.firstOK = p.firstOK
 	var state egress.BudgetState
@@ -120,12 +120,12 @@ func roundTrip(t *testing.T, from, to any) {
 }
 
 // dial makes an attempt if it is allowed, and returns when the next one is.
-func (p *process) dial(u filters.RelayURL) time.Time {
+func (p *process) dial(u graspsync.RelayURL) time.Time {
 	if at := p.tracker.NextAttempt(u); at.After(time.Now()) {
 		return at
 	}
 	p.tracker.Attempt(u)
-	conn, err := p.dialer.DialContext(p.t.Context(), "tcp", u.Authority().String())
+	conn, err := p.dialer.DialContext(p.t.Context(), "tcp", u.HostPort().String())
 	if err == nil {
 		p.tracker.Connected(u)
 		p.firstOK = time.Now()
@@ -140,7 +140,7 @@ func (p *process) dial(u filters.RelayURL) time.Time {
 const mostRelays = 16
 
 // attack is what 1,000 keys sign, each of them 1,000 URLs, as far as it counts.
-func attack(t *testing.T) (urls []filters.RelayURL) {
+func attack(t *testing.T) (urls []graspsync.RelayURL) {
 	keys := 1000
 	if testing.Short() {
 		keys = 100
@@ -156,7 +156,7 @@ func attack(t *testing.T) (urls []filters.RelayURL) {
 			if n%8 == 2 {
 				arg = 1024 + n%60000
 			}
-			u, err := filters.ParseRelayURL(fmt.Sprintf(s, arg))
+			u, err := graspsync.ParseRelayURL(fmt.Sprintf(s, arg))
 			require.NoError(t, err)
 			urls = append(urls, u)
 		}
@@ -169,7 +169,7 @@ func attack(t *testing.T) (urls []filters.RelayURL) {
 func TestPromiseP14_Victim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		urls := attack(t)
-		honest, err := filters.ParseRelayURL("wss://honest.example")
+		honest, err := graspsync.ParseRelayURL("wss://honest.example")
 		require.NoError(t, err)
 		seen := make(map[netip.Addr]int)
 		p := newProcess(t, seen)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -24,26 +25,26 @@ func number32[T ~[32]byte](n int) (b T) {
 	return b
 }
 
-func eventIDs(n int) []filters.EventID {
-	out := make([]filters.EventID, n)
+func eventIDs(n int) []graspsync.EventID {
+	out := make([]graspsync.EventID, n)
 	for i := range out {
-		out[i] = number32[filters.EventID](i)
+		out[i] = number32[graspsync.EventID](i)
 	}
 	return out
 }
 
-func repoRefs(n int) []filters.RepoRef {
-	out := make([]filters.RepoRef, n)
+func repoRefs(n int) []graspsync.RepoRef {
+	out := make([]graspsync.RepoRef, n)
 	for i := range out {
-		out[i] = filters.RepoRef{Owner: number32[filters.PubKey](i / 3), Identifier: fmt.Sprintf("repo-%d", i)}
+		out[i] = graspsync.RepoRef{Owner: number32[graspsync.PubKey](i / 3), Identifier: fmt.Sprintf("repo-%d", i)}
 	}
 	return out
 }
 
-func pubKeys(n int) []filters.PubKey {
-	out := make([]filters.PubKey, n)
+func pubKeys(n int) []graspsync.PubKey {
+	out := make([]graspsync.PubKey, n)
 	for i := range out {
-		out[i] = number32[filters.PubKey](i)
+		out[i] = number32[graspsync.PubKey](i)
 	}
 	return out
 }
@@ -77,27 +78,37 @@ func TestLayer1(t *testing.T) {
 // Layer 1 is the two halves of what a narrowed one asks for.
 func TestAnnouncementsAndStates(t *testing.T) {
 	assert.Equal(t, `{"kinds":[30617]}`, filters.Announcements().String())
-	ref := filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: `a"b`}
-	twin := filters.RepoRef{Owner: filters.PubKey{0xcd}, Identifier: `a"b`}
-	assert.Equal(t, []string{`{"kinds":[30618],"#d":["a\"b","c"]}`}, jsons(filters.States([]filters.RepoRef{ref, {Identifier: "c"}, twin})))
+	ref := graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: `a"b`}
+	twin := graspsync.RepoRef{Owner: graspsync.PubKey{0xcd}, Identifier: `a"b`}
+	assert.Equal(t, []string{`{"kinds":[30618],"#d":["a\"b","c"]}`}, jsons(filters.States([]graspsync.RepoRef{ref, {Identifier: "c"}, twin})))
 }
 
 func TestReposOfOne(t *testing.T) {
-	ref := filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: `a"b`}
+	ref := graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: `a"b`}
 	hex := "ab" + strings.Repeat("00", 31)
 	assert.Equal(t, []string{
 		`{"#a":["30617:` + hex + `:a\"b"]}`,
 		`{"#A":["30617:` + hex + `:a\"b"]}`,
 		`{"#q":["30617:` + hex + `:a\"b"]}`,
 		`{"kinds":[5],"#a":["30617:` + hex + `:a\"b","30618:` + hex + `:a\"b"]}`,
-	}, jsons(filters.Repos([]filters.RepoRef{ref})))
+	}, jsons(filters.Repos([]graspsync.RepoRef{ref})))
 }
 
 func TestRootsOfOne(t *testing.T) {
 	hex := "ab" + strings.Repeat("00", 31)
 	assert.Equal(t, []string{
 		`{"#e":["` + hex + `"]}`, `{"#E":["` + hex + `"]}`, `{"#q":["` + hex + `"]}`,
-	}, jsons(filters.Roots([]filters.EventID{{0xab}})))
+	}, jsons(filters.Roots([]graspsync.EventID{{0xab}})))
+}
+
+func TestDescendantsOfOne(t *testing.T) {
+	hex := "ab" + strings.Repeat("00", 31)
+	at := "39842:" + hex + ":x:y"
+	assert.Equal(t, []string{
+		`{"#e":["` + hex + `"]}`, `{"#E":["` + hex + `"]}`, `{"#q":["` + hex + `"]}`,
+		`{"#a":["` + at + `"]}`, `{"#A":["` + at + `"]}`, `{"#q":["` + at + `"]}`,
+	}, jsons(filters.Descendants([]filters.Descendant{{Address: at}, {ID: graspsync.EventID{0xab}}, {Address: at}})))
+	assert.Empty(t, filters.Descendants(nil))
 }
 
 // builder is a builder over n values and how many filters each tag name gets.
@@ -127,7 +138,7 @@ func builders() []builder {
 		}, func(n int) map[string][]string {
 			refs := repoRefs(n)
 			a := strs(n, func(i int) string { return refs[i].String() })
-			states := strs(n, func(i int) string { return refs[i].Address(filters.KindState) })
+			states := strs(n, func(i int) string { return refs[i].Address(graspsync.KindState) })
 			return map[string][]string{"#a": a, "#A": a, "#q": a, "5#a": slices.Concat(a, states)}
 		}},
 		{"roots", func(n int, shuffle func(int, func(i, j int))) []nostr.Filter {
@@ -135,6 +146,19 @@ func builders() []builder {
 			in = append(in, in[:n/2]...)
 			shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
 			return filters.Roots(in)
+		}, func(n int) map[string][]string {
+			ids := eventIDs(n)
+			e := strs(n, func(i int) string { return ids[i].String() })
+			return map[string][]string{"#e": e, "#E": e, "#q": e}
+		}},
+		{"descendants", func(n int, shuffle func(int, func(i, j int))) []nostr.Filter {
+			var in []filters.Descendant
+			for _, id := range eventIDs(n) {
+				in = append(in, filters.Descendant{ID: id})
+			}
+			in = append(in, in[:n/2]...)
+			shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
+			return filters.Descendants(in)
 		}, func(n int) map[string][]string {
 			ids := eventIDs(n)
 			e := strs(n, func(i int) string { return ids[i].String() })
@@ -228,34 +252,34 @@ func TestBuildersLeaveInputAlone(t *testing.T) {
 
 // A value that a relay refuses takes the other 99 of its filter with it.
 func TestPoisonValuesNeverReachFilters(t *testing.T) {
-	good := filters.RepoRef{Identifier: "good"}
-	refs := []filters.RepoRef{
+	good := graspsync.RepoRef{Identifier: "good"}
+	refs := []graspsync.RepoRef{
 		{}, good,
-		{Identifier: strings.Repeat("x", filters.MaxIdentifier+1)},
+		{Identifier: strings.Repeat("x", graspsync.MaxIdentifier+1)},
 		{Identifier: "bad\xff"},
 		{Identifier: "bad\x00"},
 	}
 	for _, f := range slices.Concat(filters.Repos(refs), filters.States(refs)) {
 		for _, v := range values(f) {
-			assert.Contains(t, []string{good.String(), good.Address(filters.KindState), "good"}, v)
+			assert.Contains(t, []string{good.String(), good.Address(graspsync.KindState), "good"}, v)
 		}
 	}
-	assert.Empty(t, filters.Repos([]filters.RepoRef{{}}))
-	assert.Empty(t, filters.States([]filters.RepoRef{{}}))
+	assert.Empty(t, filters.Repos([]graspsync.RepoRef{{}}))
+	assert.Empty(t, filters.States([]graspsync.RepoRef{{}}))
 }
 
 // Elsewhere a set that had become empty was sent as an empty list, which some
 // relays answer with everything they have.
 func TestTrapP28_EmptyListNeverOnTheWire(t *testing.T) {
 	assert.Empty(t, filters.Repos(nil))
-	assert.Empty(t, filters.Repos([]filters.RepoRef{}))
+	assert.Empty(t, filters.Repos([]graspsync.RepoRef{}))
 	assert.Empty(t, filters.Roots(nil))
-	assert.Empty(t, filters.Roots([]filters.EventID{}))
+	assert.Empty(t, filters.Roots([]graspsync.EventID{}))
 	assert.Empty(t, filters.Deletions(nil))
-	assert.Empty(t, filters.Deletions([]filters.PubKey{}))
+	assert.Empty(t, filters.Deletions([]graspsync.PubKey{}))
 	assert.Empty(t, filters.States(nil))
 	assert.Empty(t, filters.ByID(nil, 10))
-	assert.Empty(t, filters.ByID([]filters.EventID{}, 10))
+	assert.Empty(t, filters.ByID([]graspsync.EventID{}, 10))
 
 	empties := map[string]nostr.Filter{
 		"ids":        {IDs: []string{}},
@@ -355,6 +379,19 @@ func TestWithKinds(t *testing.T) {
 	assert.NotContains(t, filters.Kinds(), 0)
 }
 
+func TestWithoutNotes(t *testing.T) {
+	f := filters.WithoutNotes(nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}})
+	assert.Equal(t, filters.RelatedKinds()[1:], f.Kinds)
+	kinds := []int{1, 5, 30617}
+	assert.Equal(t, []int{5, 30617}, filters.WithoutNotes(nostr.Filter{Kinds: kinds}).Kinds)
+	assert.Equal(t, []int{1, 5, 30617}, kinds)
+	assert.Equal(t, filters.Layer1(), filters.WithoutNotes(filters.Layer1()))
+	assert.True(t, filters.Empty(filters.WithoutNotes(nostr.Filter{Kinds: []int{1}})))
+	of := nostr.Filter{Kinds: kinds, Authors: []string{"x"}}
+	assert.Equal(t, of, filters.WithoutNotes(of))
+	assert.Nil(t, filters.WithoutNotes(nostr.Filter{Authors: []string{"x"}}).Kinds)
+}
+
 // A relay that wants kinds was not asked for notes, reactions, zaps, labels, releases or what
 // CI says, so that these were only on the relays that do not. What is about anything is asked
 // for only by what it tags.
@@ -368,5 +405,15 @@ func TestKindsOfTheField(t *testing.T) {
 	}
 	for _, kind := range []int{0, 3, 10002, 22242, 24242, 27235} {
 		assert.NotContains(t, filters.RelatedKinds(), kind)
+	}
+}
+
+// Elsewhere an identifier was cut at its first colon, so that nothing was found.
+func TestTrapD4_FiltersForIdentifiersWithColons(t *testing.T) {
+	for _, identifier := range []string{":", "a:b", "::a"} {
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: identifier}
+		for _, f := range filters.Repos([]graspsync.RepoRef{ref}) {
+			assert.Contains(t, values(f), ref.String())
+		}
 	}
 }

@@ -1,11 +1,11 @@
-// Package filters decides what relays are asked for: typed names of relays,
-// repositories and events, the filters of the three layers, how filters are
-// packed into requests, how a page that was cut is continued, and whether an
-// event is one that was asked for.
+// Package filters decides what relays are asked for: the filters of the four layers, how
+// filters are packed into requests, how a page that was cut is continued, and whether an event
+// is one that was asked for.
 //
 //	layer 1   [Layer1]   announcements and states, the same JSON for every relay
 //	layer 2   [Repos]    whatever tags a repository
 //	layer 3   [Roots]    whatever tags a patch, pull request or issue
+//	layer 4   [Descendants] whatever tags what was found by layers 2, 3 and 4
 //	          [Deletions] deletions by the authors of what is stored
 //
 // Layer 1 may be narrowed to [Announcements]; [States] asks for states by identifier.

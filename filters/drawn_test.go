@@ -8,11 +8,12 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
-func drawnID(n int) (id filters.EventID) {
+func drawnID(n int) (id graspsync.EventID) {
 	id[0], id[1], id[2] = byte(n>>16), byte(n>>8), byte(n)
 	return id
 }
@@ -96,7 +97,7 @@ func TestDrawnAnswers(t *testing.T) {
 			say(w.Next())
 			for range rng.IntN(9) * rng.IntN(3) {
 				e := ev(dense)
-				id, err := filters.ParseEventID(e.ID)
+				id, err := graspsync.ParseEventID(e.ID)
 				require.NoError(t, err)
 				say(w.Saw(id, e.CreatedAt))
 			}
@@ -115,7 +116,7 @@ func TestDrawnAnswers(t *testing.T) {
 			}
 			for range rng.IntN(10) {
 				e := ev(1_000)
-				id, err := filters.ParseEventID(e.ID)
+				id, err := graspsync.ParseEventID(e.ID)
 				require.NoError(t, err)
 				if rng.IntN(5) == 0 {
 					s.Heard(e)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
 )
 
 func numbered(prefix string, n int) (out []string) {
@@ -72,13 +74,13 @@ func TestLongest(t *testing.T) {
 // A repository is written as its address, and read back; what is none is refused and
 // changes nothing.
 func TestRepoRefText(t *testing.T) {
-	ref, err := ParseRepoRef("30617:" + fmt.Sprintf("%064x", 7) + ":a:b \"c\"")
+	ref, err := graspsync.ParseRepoRef("30617:" + fmt.Sprintf("%064x", 7) + ":a:b \"c\"")
 	require.NoError(t, err)
-	text, err := json.Marshal(map[RepoRef]RepoRef{ref: ref})
+	text, err := json.Marshal(map[graspsync.RepoRef]graspsync.RepoRef{ref: ref})
 	require.NoError(t, err)
-	var back map[RepoRef]RepoRef
+	var back map[graspsync.RepoRef]graspsync.RepoRef
 	require.NoError(t, json.Unmarshal(text, &back))
-	require.Equal(t, map[RepoRef]RepoRef{ref: ref}, back)
+	require.Equal(t, map[graspsync.RepoRef]graspsync.RepoRef{ref: ref}, back)
 	was := ref
 	require.Error(t, ref.UnmarshalText([]byte("30617:x:y")))
 	require.Equal(t, was, ref)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -208,7 +209,7 @@ func TestMatcherConcurrently(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 500 {
-				ev := &nostr.Event{Tags: nostr.Tags{{"E", number32[filters.EventID](j).String()}}}
+				ev := &nostr.Event{Tags: nostr.Tags{{"E", number32[graspsync.EventID](j).String()}}}
 				if !m.Match(ev) {
 					t.Errorf("goroutine %d: event %d did not match", i, j)
 				}
@@ -228,8 +229,8 @@ func BenchmarkMatcher(b *testing.B) {
 		return append(out, nostr.Tag{"E", value})
 	}
 	for name, ev := range map[string]*nostr.Event{
-		"hit":  {Kind: 1111, Tags: tags(number32[filters.EventID](6399).String())},
-		"miss": {Kind: 1111, Tags: tags(number32[filters.EventID](7000).String())},
+		"hit":  {Kind: 1111, Tags: tags(number32[graspsync.EventID](6399).String())},
+		"miss": {Kind: 1111, Tags: tags(number32[graspsync.EventID](7000).String())},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

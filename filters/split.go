@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 )
 
 // maxSplitAuthors and maxSplitKinds bound what a [Split] goes by where a filter
@@ -49,7 +51,7 @@ type Split struct {
 	doubtful bool // something can't be proven
 
 	size, fresh int // of the page under way
-	ids         map[EventID]struct{}
+	ids         map[graspsync.EventID]struct{}
 	kinds       []int
 	authors     []string
 }
@@ -78,7 +80,7 @@ type splitLeaf struct {
 // NewSplit begins to split what f matches in the second at, of which a full page
 // was had. The since, until and limit of f are replaced. Nothing of f is shared.
 func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitOptions) *Split {
-	s := &Split{at: at, limit: opt.Limit, page: opt.Page, left: opt.Requests, ids: make(map[EventID]struct{}), kinds: Kinds()}
+	s := &Split{at: at, limit: opt.Limit, page: opt.Page, left: opt.Requests, ids: make(map[graspsync.EventID]struct{}), kinds: Kinds()}
 	if s.limit < 1 {
 		s.limit = DefaultLimit
 	}
@@ -109,7 +111,7 @@ func (s *Split) Next() (f nostr.Filter, ok bool) {
 
 // Saw counts an event of the page. It must be called for each EVENT as it comes off
 // the wire, wanted or not.
-func (s *Split) Saw(id EventID, ev *nostr.Event) {
+func (s *Split) Saw(id graspsync.EventID, ev *nostr.Event) {
 	s.size++
 	if ev.CreatedAt == s.at {
 		if isNew, _ := remember(s.ids, id); isNew {

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -24,7 +25,7 @@ type crowd struct {
 const busy = nostr.Timestamp(1_700_000_000)
 
 func (c *crowd) add(kind int, author string, tags ...nostr.Tag) {
-	id := number32[filters.EventID](len(c.events))
+	id := number32[graspsync.EventID](len(c.events))
 	c.events = append(c.events, &nostr.Event{ID: id.String(), Kind: kind, PubKey: author, CreatedAt: busy, Tags: tags})
 }
 
@@ -62,7 +63,7 @@ func (c *crowd) run(t testing.TB, s *filters.Split) map[string]bool {
 		require.False(t, filters.Empty(f))
 		page, complete, more := c.answer(f)
 		for _, ev := range page {
-			id, err := filters.ParseEventID(ev.ID)
+			id, err := graspsync.ParseEventID(ev.ID)
 			require.NoError(t, err)
 			s.Saw(id, ev)
 			got[ev.ID] = true
@@ -177,8 +178,8 @@ func TestSplitWidensAgain(t *testing.T) {
 		asked = append(asked, f.Authors)
 		switch {
 		case f.Authors == nil:
-			s.Saw(number32[filters.EventID](1), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "a"})
-			s.Saw(number32[filters.EventID](2), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "b"})
+			s.Saw(number32[graspsync.EventID](1), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "a"})
+			s.Saw(number32[graspsync.EventID](2), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "b"})
 		case n == 1:
 			s.Heard(&nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "late"})
 		}
@@ -199,7 +200,7 @@ func TestSplitEndsWithAnyRelay(t *testing.T) {
 		}
 		pages++
 		for n := range 5 {
-			s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
+			s.Saw(number32[graspsync.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
 		}
 		s.End(false, false)
 	}
@@ -235,8 +236,8 @@ func TestSplitRepeatsAPage(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, []int{1}, f.Kinds)
 		require.Equal(t, 3, f.Limit)
-		s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
-		s.Saw(number32[filters.EventID](n+1), &nostr.Event{CreatedAt: busy, Kind: 1})
+		s.Saw(number32[graspsync.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
+		s.Saw(number32[graspsync.EventID](n+1), &nostr.Event{CreatedAt: busy, Kind: 1})
 	}
 	s.End(false, false)
 	f, _ := s.Next()
@@ -263,7 +264,7 @@ func FuzzSplitHostile(f *testing.F) {
 			pages++
 			for range src.intn(8) {
 				n := src.intn(40)
-				s.Saw(number32[filters.EventID](n), &nostr.Event{CreatedAt: busy - nostr.Timestamp(src.intn(2)), Kind: n, PubKey: fmt.Sprint(n % 7)})
+				s.Saw(number32[graspsync.EventID](n), &nostr.Event{CreatedAt: busy - nostr.Timestamp(src.intn(2)), Kind: n, PubKey: fmt.Sprint(n % 7)})
 			}
 			hint := src.intn(6)
 			s.End(hint == 5, hint == 4)
@@ -304,7 +305,7 @@ func TestTrapH5_CapShrinks(t *testing.T) {
 	times := slices.Concat(seconds(101, 150), slices.Repeat([]nostr.Timestamp{100}, 30), seconds(80, 99))
 	r := newModel(20, times...)
 	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
-	got := map[filters.EventID]bool{}
+	got := map[graspsync.EventID]bool{}
 	for !w.Done() {
 		if w.Pages() == 2 {
 			r.cap = 6

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 )
 
 // DefaultLimit is the page size that a [Walk] asks for by default, in events. It
@@ -83,9 +85,9 @@ func (s Step) String() string {
 type Walk struct {
 	filter nostr.Filter // private copy, without until and limit
 	limit  int
-	floor  nostr.Timestamp      // the oldest second asked for
-	until  nostr.Timestamp      // newest second of this page; noUntil at the top
-	known  map[EventID]struct{} // of second until: what came
+	floor  nostr.Timestamp                // the oldest second asked for
+	until  nostr.Timestamp                // newest second of this page; noUntil at the top
+	known  map[graspsync.EventID]struct{} // of second until: what came
 	page   page
 	idle   int // pages in a row without anything new
 
@@ -106,14 +108,14 @@ type Walk struct {
 
 // page is what came since the last EOSE.
 type page struct {
-	size    int                  // events between floor and until, repetitions included
-	rises   int                  // events newer than the one before
-	above   int                  // events newer than until: not asked for
-	below   int                  // events older than until
-	atUntil int                  // ids of second until that were new
-	last    nostr.Timestamp      // of the event that came last
-	edge    nostr.Timestamp      // where the next page begins
-	ids     map[EventID]struct{} // of second edge, while that is below until
+	size    int                            // events between floor and until, repetitions included
+	rises   int                            // events newer than the one before
+	above   int                            // events newer than until: not asked for
+	below   int                            // events older than until
+	atUntil int                            // ids of second until that were new
+	last    nostr.Timestamp                // of the event that came last
+	edge    nostr.Timestamp                // where the next page begins
+	ids     map[graspsync.EventID]struct{} // of second edge, while that is below until
 }
 
 // NewWalk begins a walk over what matches f, whose limit is replaced; its since
@@ -124,9 +126,9 @@ func NewWalk(f nostr.Filter, opt WalkOptions) *Walk {
 		limit:    opt.Limit,
 		pageSize: opt.PageSize,
 		until:    noUntil,
-		known:    make(map[EventID]struct{}),
+		known:    make(map[graspsync.EventID]struct{}),
 	}
-	w.page.ids = make(map[EventID]struct{})
+	w.page.ids = make(map[graspsync.EventID]struct{})
 	if w.limit < 1 {
 		w.limit = DefaultLimit
 	}
@@ -149,7 +151,7 @@ func NewWalk(f nostr.Filter, opt WalkOptions) *Walk {
 // again. When the walk is over, Next returns a filter that matches no event.
 func (w *Walk) Next() nostr.Filter {
 	if w.done {
-		return nostr.Filter{IDs: []string{EventID{}.String()}, Limit: 1}
+		return nostr.Filter{IDs: []string{graspsync.EventID{}.String()}, Limit: 1}
 	}
 	w.page = page{ids: w.page.ids}
 	var until *nostr.Timestamp
@@ -164,7 +166,7 @@ func (w *Walk) Next() nostr.Filter {
 // events that nobody wants is still a page. It reports whether the event is new to
 // this walk, as far as the walk remembers. What lies outside of the page's bounds
 // is not, and does not move the walk.
-func (w *Walk) Saw(id EventID, createdAt nostr.Timestamp) (isNew bool) {
+func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool) {
 	p := &w.page
 	if w.done || createdAt < w.floor {
 		return false
@@ -208,7 +210,7 @@ func (w *Walk) moveEdge(t nostr.Timestamp) {
 	p.edge = t
 	if len(p.ids) > 64 {
 		// Clearing takes time in proportion to what a map once held.
-		p.ids = make(map[EventID]struct{})
+		p.ids = make(map[graspsync.EventID]struct{})
 	} else {
 		clear(p.ids)
 	}
@@ -216,7 +218,7 @@ func (w *Walk) moveEdge(t nostr.Timestamp) {
 
 // remember adds id to a set. An id that the set has no room for is new each time,
 // but is never counted as progress.
-func remember(ids map[EventID]struct{}, id EventID) (isNew, remembered bool) {
+func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, remembered bool) {
 	if _, again := ids[id]; again {
 		return false, false
 	}
@@ -247,7 +249,7 @@ func (w *Walk) End(complete, more bool) Step {
 		return w.endEmpty(p, more)
 	case p.edge < w.until:
 		w.idle = 0
-		w.known, w.page.ids = p.ids, make(map[EventID]struct{})
+		w.known, w.page.ids = p.ids, make(map[graspsync.EventID]struct{})
 		w.until = p.edge
 		return StepMore
 	case p.atUntil > 0:
@@ -314,7 +316,7 @@ func (w *Walk) below() Step {
 		return w.finish()
 	}
 	w.until--
-	w.known = make(map[EventID]struct{})
+	w.known = make(map[graspsync.EventID]struct{})
 	return StepMore
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -144,7 +145,7 @@ func TestWalkFinishHintEndsAtOnce(t *testing.T) {
 	assert.Empty(t, missed(r, run(t, r, w)))
 	assert.Equal(t, 1, w.Pages())
 	assert.True(t, w.Complete())
-	assert.False(t, w.Saw(filters.EventID{1}, 3), "after the end nothing is new")
+	assert.False(t, w.Saw(graspsync.EventID{1}, 3), "after the end nothing is new")
 }
 
 func TestWalkMoreHint(t *testing.T) {
@@ -158,7 +159,7 @@ func TestWalkMoreHint(t *testing.T) {
 	t.Run("the second try brings it", func(t *testing.T) {
 		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
 		assert.Equal(t, filters.StepMore, w.End(false, true))
-		w.Saw(filters.EventID{1}, 7)
+		w.Saw(graspsync.EventID{1}, 7)
 		assert.Equal(t, filters.StepMore, w.End(false, true))
 		assert.EqualValues(t, 7, w.Until())
 		assert.Equal(t, filters.StepDone, w.End(true, false))
@@ -166,9 +167,9 @@ func TestWalkMoreHint(t *testing.T) {
 	})
 	t.Run("below a second", func(t *testing.T) {
 		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 100})
-		w.Saw(filters.EventID{1}, 7)
+		w.Saw(graspsync.EventID{1}, 7)
 		w.End(false, true)
-		w.Saw(filters.EventID{1}, 7)
+		w.Saw(graspsync.EventID{1}, 7)
 		assert.Equal(t, filters.StepMore, w.End(false, true))
 		assert.Equal(t, []nostr.Timestamp{7}, w.Gaps(), "a small page may be cut, too, if the relay says so")
 		assert.EqualValues(t, 6, w.Until())
@@ -222,7 +223,7 @@ func TestWalkRepeatsABrokenPage(t *testing.T) {
 
 func TestWalkSaysWhatIsNew(t *testing.T) {
 	w := filters.NewWalk(nostr.Filter{Since: ts(3)}, filters.WalkOptions{})
-	a, b, c := filters.EventID{1}, filters.EventID{2}, filters.EventID{3}
+	a, b, c := graspsync.EventID{1}, graspsync.EventID{2}, graspsync.EventID{3}
 	assert.True(t, w.Saw(a, 9))
 	assert.True(t, w.Saw(b, 7))
 	assert.False(t, w.Saw(b, 7), "twice on one page")
@@ -244,12 +245,12 @@ func TestWalkOwnsItsFilter(t *testing.T) {
 	next.Tags["e"][0], *next.Since = "changed", 100
 	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, w.Next().String())
 
-	w.Saw(filters.EventID{1}, 50)
+	w.Saw(graspsync.EventID{1}, 50)
 	w.End(false, false)
 	*w.Next().Until = 1
 	assert.EqualValues(t, 50, w.Until())
 
-	w.Saw(filters.EventID{1}, 50)
+	w.Saw(graspsync.EventID{1}, 50)
 	w.End(false, false)
 	require.Len(t, w.Gaps(), 1)
 	w.Gaps()[0] = 0

@@ -10,12 +10,13 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
 type stamp struct {
 	at nostr.Timestamp
-	id filters.EventID
+	id graspsync.EventID
 }
 
 // modelRelay answers as NIP-01 says: newest first, the lowest id first within a
@@ -31,7 +32,7 @@ type modelRelay struct {
 func newModel(limit int, times ...nostr.Timestamp) *modelRelay {
 	r := &modelRelay{cap: limit}
 	for i, at := range times {
-		r.events = append(r.events, stamp{at, number32[filters.EventID](i)})
+		r.events = append(r.events, stamp{at, number32[graspsync.EventID](i)})
 	}
 	r.sort()
 	return r
@@ -70,9 +71,9 @@ func (r *modelRelay) counts() map[nostr.Timestamp]int {
 
 // run walks to the end and returns what came, and fails if the walk does not end
 // within the promised number of pages.
-func run(t testing.TB, r *modelRelay, w *filters.Walk) map[filters.EventID]bool {
+func run(t testing.TB, r *modelRelay, w *filters.Walk) map[graspsync.EventID]bool {
 	t.Helper()
-	got := map[filters.EventID]bool{}
+	got := map[graspsync.EventID]bool{}
 	fresh, moved := 0, 0
 	before := int64(-1)
 	for step := filters.StepMore; step == filters.StepMore; {
@@ -100,7 +101,7 @@ func run(t testing.TB, r *modelRelay, w *filters.Walk) map[filters.EventID]bool 
 }
 
 // missed returns what the model has and got has not.
-func missed(r *modelRelay, got map[filters.EventID]bool) (out []stamp) {
+func missed(r *modelRelay, got map[graspsync.EventID]bool) (out []stamp) {
 	for _, ev := range r.events {
 		if !got[ev.id] {
 			out = append(out, ev)
@@ -170,7 +171,7 @@ func modelFrom(s *source) (r *modelRelay, f nostr.Filter, opt filters.WalkOption
 		}
 		for range burst {
 			if at >= 0 {
-				r.events = append(r.events, stamp{at, number32[filters.EventID](n)})
+				r.events = append(r.events, stamp{at, number32[graspsync.EventID](n)})
 			}
 			n++
 		}
@@ -223,7 +224,7 @@ func FuzzWalkHostile(f *testing.F) {
 			until := *w.Next().Until
 			require.GreaterOrEqual(t, until, nostr.Timestamp(0))
 			for range s.intn(8) {
-				if w.Saw(filters.EventID{byte(s.intn(6))}, nostr.Timestamp(s.intn(70)-3)) {
+				if w.Saw(graspsync.EventID{byte(s.intn(6))}, nostr.Timestamp(s.intn(70)-3)) {
 					fresh++
 				}
 			}

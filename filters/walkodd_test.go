@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -36,7 +37,7 @@ func TestWalkRelayThatIgnoresLimit(t *testing.T) {
 		r := newModel(1000, seconds(1, 200)...)
 		all := r.events
 		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Limit: limit})
-		got := map[filters.EventID]bool{}
+		got := map[graspsync.EventID]bool{}
 		for step := filters.StepMore; step == filters.StepMore; {
 			f := w.Next()
 			for _, ev := range all {
@@ -55,14 +56,14 @@ func TestWalkRelayThatIgnoresLimit(t *testing.T) {
 // The same id for ever, at whatever time: the walk ends.
 func TestWalkHostileRelay(t *testing.T) {
 	for name, answer := range map[string]func(page int, until nostr.Timestamp) []stamp{
-		"one event for ever": func(int, nostr.Timestamp) []stamp { return []stamp{{50, filters.EventID{1}}} },
-		"the same second":    func(_ int, until nostr.Timestamp) []stamp { return []stamp{{until, filters.EventID{1}}} },
-		"from the future":    func(int, nostr.Timestamp) []stamp { return []stamp{{math.MaxInt64, filters.EventID{1}}} },
+		"one event for ever": func(int, nostr.Timestamp) []stamp { return []stamp{{50, graspsync.EventID{1}}} },
+		"the same second":    func(_ int, until nostr.Timestamp) []stamp { return []stamp{{until, graspsync.EventID{1}}} },
+		"from the future":    func(int, nostr.Timestamp) []stamp { return []stamp{{math.MaxInt64, graspsync.EventID{1}}} },
 		"before 1970": func(int, nostr.Timestamp) []stamp {
-			return []stamp{{-1, filters.EventID{1}}, {math.MinInt64, filters.EventID{2}}}
+			return []stamp{{-1, graspsync.EventID{1}}, {math.MinInt64, graspsync.EventID{2}}}
 		},
 		"up and down": func(page int, until nostr.Timestamp) []stamp {
-			return []stamp{{until, filters.EventID{1}}, {until - 1, filters.EventID{2}}, {until, filters.EventID{3}}}
+			return []stamp{{until, graspsync.EventID{1}}, {until - 1, graspsync.EventID{2}}, {until, graspsync.EventID{3}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +91,8 @@ func TestWalkHostileRelay(t *testing.T) {
 // on.
 func TestWalkBoundsMemoryOfASecond(t *testing.T) {
 	w := filters.NewWalk(nostr.Filter{Until: ts(100)}, filters.WalkOptions{})
-	var id filters.EventID
-	next := func() filters.EventID {
+	var id graspsync.EventID
+	next := func() graspsync.EventID {
 		for i := range id {
 			if id[i]++; id[i] != 0 {
 				break
@@ -129,13 +130,13 @@ func TestWalkEventsThatComeInBetween(t *testing.T) {
 				if r.cap < 50 && where == len(page) {
 					continue
 				}
-				page = slices.Insert(page, where, stamp{at, number32[filters.EventID](-1 - strays)})
+				page = slices.Insert(page, where, stamp{at, number32[graspsync.EventID](-1 - strays)})
 				strays++
 			}
 			return page
 		}
 		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Limit: 50})
-		got := map[filters.EventID]bool{}
+		got := map[graspsync.EventID]bool{}
 		for step := filters.StepMore; step == filters.StepMore; {
 			f := w.Next()
 			page, _, _ := r.answer(f)
@@ -176,7 +177,7 @@ func TestWalkPageSizeWithoutEventsInBetween(t *testing.T) {
 	r := newModel(5, 30, 29, 28, 27, 26, 20, 20, 20, 20, 20, 20)
 	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
 	page, _, _ := r.answer(w.Next())
-	for _, ev := range slices.Insert(page, 2, stamp{3, filters.EventID{1}}) {
+	for _, ev := range slices.Insert(page, 2, stamp{3, graspsync.EventID{1}}) {
 		w.Saw(ev.id, ev.at)
 	}
 	require.Equal(t, filters.StepMore, w.End(false, false))

@@ -3,11 +3,8 @@ package health
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -265,39 +262,4 @@ func TestStateText(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"rate limited","connected":false,"known_good":false,"failures":0,"attempts":0,
 		"connections":0,"failed_attempts":0,"disconnects":0,"reconnects":0,"uptime_ns":0,"downtime_ns":0}`, string(b))
-}
-
-func TestEscape(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                               "",
-		"dial tcp: refused":              "dial tcp: refused",
-		`a "quoted" \n`:                  `a "quoted" \n`,
-		"two\nlines\r\x00":               `two\nlines\r\x00`,
-		"\x1b[31mred":                    `\x1b[31mred`,
-		"\u202eright to left":            `\u202eright to left`,
-		"bad \xff\xfe\x05 utf8 é 漢":      `bad \xff\xfe\x05 utf8 é 漢`,
-		"\u2028":                         `\u2028`,
-		"\U000e0001":                     `\U000e0001`,
-		strings.Repeat("x", 400):         strings.Repeat("x", 300),
-		strings.Repeat("é", 400):         strings.Repeat("é", 150),
-		strings.Repeat("\n", 400):        strings.Repeat(`\n`, 150),
-		"x" + strings.Repeat("\x01", 99): "x" + strings.Repeat(`\x01`, 74),
-	} {
-		assert.Equal(t, want, escape(in), "%q", in)
-	}
-}
-
-func FuzzEscape(f *testing.F) {
-	f.Add("dial tcp 192.0.2.1:443: connection refused")
-	f.Add("\x1b]0;title\x07\r\n\xff\u202e")
-	f.Add(strings.Repeat("漢\x00", 200))
-	f.Fuzz(func(t *testing.T, s string) {
-		got := escape(s)
-		require.LessOrEqual(t, len(got), MaxError)
-		require.True(t, utf8.ValidString(got))
-		for _, r := range got {
-			require.True(t, unicode.IsPrint(r), "%q", r)
-		}
-		require.Equal(t, got, escape(got), "escaping twice changes nothing")
-	})
 }

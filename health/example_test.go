@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 )
@@ -18,7 +18,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	relay, err := filters.ParseRelayURL("relay.example.com")
+	relay, err := graspsync.ParseRelayURL("relay.example.com")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -46,7 +46,7 @@ func ExampleRelayHealthTracker_Export() {
 	ctx := context.Background()
 	store := state.NewMemory()
 
-	save := func(tracker *health.RelayHealthTracker, relay filters.RelayURL) error {
+	save := func(tracker *health.RelayHealthTracker, relay graspsync.RelayURL) error {
 		record, ok := tracker.Export(relay)
 		if !ok {
 			return nil
@@ -68,7 +68,7 @@ func ExampleRelayHealthTracker_Export() {
 			if err != nil {
 				return err
 			}
-			relay, err := filters.ParseRelayURL(key[len(prefix):])
+			relay, err := graspsync.ParseRelayURL(key[len(prefix):])
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func ExampleRelayHealthTracker_Export() {
 		return nil
 	}
 
-	relay, err := filters.ParseRelayURL("relay.example.com")
+	relay, err := graspsync.ParseRelayURL("relay.example.com")
 	if err != nil {
 		fmt.Println(err)
 		return

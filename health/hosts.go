@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // hosts keeps a record for each host: what happened to all of its relay URLs, read
@@ -17,19 +17,19 @@ import (
 type hosts struct {
 	table table[string]
 	// by is the URL whose attempt or connection a host's record is about.
-	by map[string]filters.RelayURL
+	by map[string]graspsync.RelayURL
 }
 
 func newHosts(most int) hosts {
-	return hosts{table: newTable[string](most), by: make(map[string]filters.RelayURL)}
+	return hosts{table: newTable[string](most), by: make(map[string]graspsync.RelayURL)}
 }
 
 // Host returns the name under which the tracker keeps the host of a relay: the name
 // or address without a port. It is empty for a loopback, private or link-local
 // address and for localhost: these are not shared with strangers, since nothing but
 // an operator's own permission lets them be dialed, and many relays may run there.
-func Host(u filters.RelayURL) string {
-	name := u.Authority().Host
+func Host(u graspsync.RelayURL) string {
+	name := u.HostPort().Host
 	if name == "localhost" {
 		return ""
 	}
@@ -41,7 +41,7 @@ func Host(u filters.RelayURL) string {
 }
 
 // apply has a host's record follow what happens to one of its URLs.
-func (h *hosts) apply(c Config, u filters.RelayURL, e event, now time.Time, jitter float64) {
+func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, jitter float64) {
 	name := Host(u)
 	r, ok := h.table.get(name)
 	if name == "" || e.kind == rateLimited || ok && r.Proven {
@@ -74,7 +74,7 @@ func (h *hosts) set(name string, r Record) {
 }
 
 // prove notes that a URL of the host has held a connection.
-func (h *hosts) prove(u filters.RelayURL) {
+func (h *hosts) prove(u graspsync.RelayURL) {
 	name := Host(u)
 	r, _ := h.table.get(name)
 	if name == "" || r.Proven {
@@ -86,7 +86,7 @@ func (h *hosts) prove(u filters.RelayURL) {
 
 // restored has a host learn from the saved record of one of its URLs, for a host
 // whose own record was not saved.
-func (h *hosts) restored(u filters.RelayURL, r Record) {
+func (h *hosts) restored(u graspsync.RelayURL, r Record) {
 	name := Host(u)
 	if r.Proven {
 		h.prove(u)
@@ -105,7 +105,7 @@ const secondTurn = 2 * time.Second
 
 // next is the earliest time that the host's record allows an attempt at u; r is u's
 // own record.
-func (h *hosts) next(c Config, u filters.RelayURL, r Record, now time.Time) time.Time {
+func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) time.Time {
 	name := Host(u)
 	host, _ := h.table.get(name) // there is none of no name
 	if by := h.by[name]; host.inUse() && by != u {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestPromiseP14_OneHostOneBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := tracker(t, health.Config{})
-		urls := []filters.RelayURL{relay(t, "wss://victim.example")}
+		urls := []graspsync.RelayURL{relay(t, "wss://victim.example")}
 		for i := range 999 {
 			urls = append(urls, relay(t, fmt.Sprintf("wss://victim.example:%d/%d", 2000+i%100, i)))
 		}
@@ -141,7 +141,7 @@ func TestHostOfOwnNetwork(t *testing.T) {
 func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := tracker(t, health.Config{})
-		urls := []filters.RelayURL{relay(t, "wss://h.example/a"), relay(t, "wss://h.example/b")}
+		urls := []graspsync.RelayURL{relay(t, "wss://h.example/a"), relay(t, "wss://h.example/b")}
 		for range 8 {
 			for _, u := range urls {
 				time.Sleep(time.Until(tr.NextAttempt(u)))
@@ -187,7 +187,7 @@ func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 	})
 }
 
-func importAll(tr *health.RelayHealthTracker, t *testing.T, urls []filters.RelayURL, next time.Time) {
+func importAll(tr *health.RelayHealthTracker, t *testing.T, urls []graspsync.RelayURL, next time.Time) {
 	for _, u := range urls {
 		tr.Import(u, health.Record{
 			Failures: 8, FailingSince: time.Now().Add(-time.Hour), LastFailure: time.Now(), LastAttempt: time.Now(), NextAttempt: next,

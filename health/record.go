@@ -1,11 +1,7 @@
 package health
 
 import (
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Record is all that is remembered about one relay. It is a plain value; its zero
@@ -52,7 +48,7 @@ type Record struct {
 	Useful bool `json:"useful,omitempty"`
 	// UsefulAt is when it last did. Records of older versions have none.
 	UsefulAt time.Time `json:"useful_at,omitzero"`
-	// LastError is the text of the last failure, escaped, at most [MaxError] bytes.
+	// LastError is the text of the last failure, escaped, at most [graspsync.MaxText] bytes.
 	LastError string `json:"last_error,omitempty"`
 
 	// Attempts, by outcome: Connections and FailedAttempts; the rest were given
@@ -78,29 +74,3 @@ type Record struct {
 func (r Record) inUse() bool { return r.Dialing || r.connected() }
 
 func (r Record) connected() bool { return !r.ConnectedAt.IsZero() }
-
-// MaxError is how much of an error's text is kept, in bytes after escaping.
-const MaxError = 300
-
-// escape makes an error's text fit for a log, a status page and a terminal: one
-// line of printable characters of at most [MaxError] bytes. Relays can choose
-// parts of such texts. Escaping twice changes nothing.
-func escape(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		piece := s[:size]
-		switch {
-		case r == utf8.RuneError && size == 1:
-			piece = `\x` + strconv.FormatUint(uint64(s[0])|0x100, 16)[1:]
-		case !unicode.IsPrint(r):
-			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
-		}
-		if b.Len()+len(piece) > MaxError {
-			break
-		}
-		b.WriteString(piece)
-		s = s[size:]
-	}
-	return b.String()
-}

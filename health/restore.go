@@ -1,6 +1,10 @@
 package health
 
-import "time"
+import (
+	"time"
+
+	"github.com/graspsync/graspsync"
+)
 
 // diedWith is the error of an attempt or connection that our process did not
 // outlive, as far as the saved record tells.
@@ -91,7 +95,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	r.Held = r.Held && r.connected()
 	r.Up = min(max(r.Up, 0), longest)
 	r.Down = min(max(r.Down, 0), longest)
-	r.LastError = escape(r.LastError)
+	r.LastError = graspsync.Printable(r.LastError)
 	return r
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // full is a record with every field set.
@@ -70,7 +70,7 @@ func TestSavedHasNoMonotonicTimes(t *testing.T) {
 
 func TestExportImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, err := filters.ParseRelayURL("wss://relay.example.com")
+		u, err := graspsync.ParseRelayURL("wss://relay.example.com")
 		require.NoError(t, err)
 		none := func() float64 { return 0 }
 		first, err := NewTracker(Config{Rand: none})
@@ -212,7 +212,7 @@ func FuzzImport(f *testing.F) {
 		r = c.restore(r, now, jitter)
 		require.False(t, r.next().After(now.Add(c.longestWait(r))))
 		require.False(t, r.inUse())
-		require.LessOrEqual(t, len(r.LastError), MaxError)
+		require.LessOrEqual(t, len(r.LastError), graspsync.MaxText)
 		s := c.status(r, now)
 		require.True(t, s.UptimeShare() >= 0 && s.UptimeShare() <= 1)
 		_, err := json.Marshal(r.saved())

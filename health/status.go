@@ -69,7 +69,7 @@ type Status struct {
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	ConnectedSince   time.Time `json:"connected_since,omitzero"`
 	// LastError is the text of the last failure: one printable line of at most
-	// [MaxError] bytes. A stranger may have written it.
+	// [graspsync.MaxText] bytes. A stranger may have written it.
 	LastError string `json:"last_error,omitempty"`
 
 	// Attempts, of which Connections succeeded and FailedAttempts failed; the rest

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // RelayHealthTracker keeps a [Record] for each relay and applies the rules to it.
@@ -22,7 +22,7 @@ type RelayHealthTracker struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	records table[filters.RelayURL]
+	records table[graspsync.RelayURL]
 	hosts   hosts
 }
 
@@ -33,21 +33,21 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("health: Config: %w", err)
 	}
-	return &RelayHealthTracker{config: c, records: newTable[filters.RelayURL](c.MaxRecords), hosts: newHosts(c.MaxHosts)}, nil
+	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.MaxHosts)}, nil
 }
 
 // Attempt records that a dial begins. Exactly one of Connected, Failed and Closed
 // is told next.
-func (t *RelayHealthTracker) Attempt(u filters.RelayURL) { t.apply(u, event{kind: attempt}) }
+func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{kind: attempt}) }
 
 // Connected records that the dial succeeded. Exactly one of Lost, Hostile and
 // Closed is told when the connection ends.
-func (t *RelayHealthTracker) Connected(u filters.RelayURL) { t.apply(u, event{kind: connected}) }
+func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{kind: connected}) }
 
 // Failed records that the dial failed, and why. An error in whose chain there is a
 // method RetryAfter() time.Duration (HTTP's header of that name) makes the relay
 // wait at least that long, up to MaxBackoff.
-func (t *RelayHealthTracker) Failed(u filters.RelayURL, err error) {
+func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	e := event{kind: failed, text: text(err)}
 	var asked interface{ RetryAfter() time.Duration }
 	if errors.As(err, &asked) {
@@ -59,38 +59,38 @@ func (t *RelayHealthTracker) Failed(u filters.RelayURL, err error) {
 // Lost records that the connection ended, and why: the relay closed it, the network
 // broke, a ping was not answered. It is a failure only if the connection had not
 // held for a minute.
-func (t *RelayHealthTracker) Lost(u filters.RelayURL, err error) {
+func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
 }
 
 // Closed records that we ended the connection, or gave up the dial, for reasons of
 // our own: shutdown, nothing left to ask. It is neither a success nor a failure, and
 // a relay in backoff keeps its place.
-func (t *RelayHealthTracker) Closed(u filters.RelayURL) { t.apply(u, event{kind: closed}) }
+func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kind: closed}) }
 
 // Stopped is Closed where the reason is that our process stops, for a relay that has
 // answered as one: after Import it may be dialed at once, up to three times in ten
 // minutes, and not after a pause as when our process had died.
-func (t *RelayHealthTracker) Stopped(u filters.RelayURL) { t.apply(u, event{kind: stopped}) }
+func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
 // RateLimited records that the relay complained of too many requests, and is left in peace
 // until then, at least for [Config.RateLimit] and at most for an hour, or that. No new ones should be
 // sent before Status(u).RateLimitedUntil; the connection stays.
-func (t *RelayHealthTracker) RateLimited(u filters.RelayURL, until time.Time) {
+func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
 }
 
 // Hostile records that the relay was caught cheating, as with forged signatures: a
 // failure, with at least an hour until the next attempt. If it is connected, that
 // connection counts as ended; a Lost that follows is nothing more.
-func (t *RelayHealthTracker) Hostile(u filters.RelayURL) {
+func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
 // Useful records that the relay brought something that nobody else had. It changes
 // nothing but what Status and the record say; for a relay without a record it is
 // nothing.
-func (t *RelayHealthTracker) Useful(u filters.RelayURL) {
+func (t *RelayHealthTracker) Useful(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r, ok := t.records.get(u); ok {
@@ -103,7 +103,7 @@ func (t *RelayHealthTracker) Useful(u filters.RelayURL) {
 // the place of a failing relay in the backoff is kept, while there is room, so that
 // who lists a relay and unlists it again and again can't bring it more attempts than
 // who lists it once. If it is connected, that connection counts as Closed.
-func (t *RelayHealthTracker) Forget(u filters.RelayURL) {
+func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, ok := t.records.get(u)
@@ -129,14 +129,14 @@ func (t *RelayHealthTracker) Forget(u filters.RelayURL) {
 // record and by that of its host. It is zero for one that was never tried, which
 // means now, and meaningless while the relay is connected. While an attempt is under
 // way it says when the next would be due if nothing were heard of that one.
-func (t *RelayHealthTracker) NextAttempt(u filters.RelayURL) time.Time {
+func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nextAttempt(u, time.Now())
 }
 
 // nextAttempt expects the lock to be held.
-func (t *RelayHealthTracker) nextAttempt(u filters.RelayURL, now time.Time) time.Time {
+func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) time.Time {
 	r, _ := t.records.get(u)
 	r = t.config.settle(r, now)
 	if r.connected() {
@@ -146,7 +146,7 @@ func (t *RelayHealthTracker) nextAttempt(u filters.RelayURL, now time.Time) time
 }
 
 // KnownGood reports whether the relay has ever held a connection for a minute.
-func (t *RelayHealthTracker) KnownGood(u filters.RelayURL) bool {
+func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, _ := t.records.get(u)
@@ -155,13 +155,13 @@ func (t *RelayHealthTracker) KnownGood(u filters.RelayURL) bool {
 
 // Status returns how the relay is doing now. A relay without a record is
 // Disconnected.
-func (t *RelayHealthTracker) Status(u filters.RelayURL) Status {
+func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 	s, _ := t.status(u)
 	return s
 }
 
 // status also reports whether the relay has a record that is not forgotten.
-func (t *RelayHealthTracker) status(u filters.RelayURL) (Status, bool) {
+func (t *RelayHealthTracker) status(u graspsync.RelayURL) (Status, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, _ := t.records.get(u)
@@ -173,8 +173,8 @@ func (t *RelayHealthTracker) status(u filters.RelayURL) (Status, bool) {
 
 // All yields every relay that has a record and is not forgotten, in no particular order, each with its
 // status at the moment it is yielded. The loop may call any method of the tracker.
-func (t *RelayHealthTracker) All() iter.Seq2[filters.RelayURL, Status] {
-	return func(yield func(filters.RelayURL, Status) bool) {
+func (t *RelayHealthTracker) All() iter.Seq2[graspsync.RelayURL, Status] {
+	return func(yield func(graspsync.RelayURL, Status) bool) {
 		for _, u := range t.urls() {
 			s, ok := t.status(u)
 			if ok && !yield(u, s) {
@@ -184,7 +184,7 @@ func (t *RelayHealthTracker) All() iter.Seq2[filters.RelayURL, Status] {
 	}
 }
 
-func (t *RelayHealthTracker) urls() []filters.RelayURL {
+func (t *RelayHealthTracker) urls() []graspsync.RelayURL {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.records.wanted()
@@ -208,7 +208,7 @@ func (t *RelayHealthTracker) Dropped() uint64 {
 // Export returns the record of a relay for saving, false if there is none. To keep
 // the promises about restarts save it after Attempt and before the dial, when a
 // connection ended, and once in a while; at shutdown tell Closed first.
-func (t *RelayHealthTracker) Export(u filters.RelayURL) (Record, bool) {
+func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -222,7 +222,7 @@ func (t *RelayHealthTracker) Export(u filters.RelayURL) (Record, bool) {
 // that lie in the future, as after the clock was set back, are corrected. See Stopped
 // for what is dialed at once. A relay
 // that already has a record keeps it, so Import belongs before the first attempt.
-func (t *RelayHealthTracker) Import(u filters.RelayURL, r Record) {
+func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.records.get(u); ok || u.IsZero() {
@@ -235,7 +235,7 @@ func (t *RelayHealthTracker) Import(u filters.RelayURL, r Record) {
 }
 
 // apply is the shell: clock, randomness and storage around one pure call.
-func (t *RelayHealthTracker) apply(u filters.RelayURL, e event) {
+func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	if u.IsZero() {
 		return
 	}
@@ -258,5 +258,5 @@ func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return escape(err.Error())
+	return graspsync.Printable(err.Error())
 }

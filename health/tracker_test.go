@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 )
 
-func relay(t testing.TB, s string) filters.RelayURL {
+func relay(t testing.TB, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }
@@ -167,7 +167,7 @@ func TestTrackerErrorTextIsBoundedAndEscaped(t *testing.T) {
 	tr.Attempt(u)
 	tr.Failed(u, errors.New("\x1b[2J\n"+strings.Repeat("spam", 1000)))
 	got := tr.Status(u).LastError
-	assert.Len(t, got, health.MaxError)
+	assert.Len(t, got, graspsync.MaxText)
 	assert.True(t, strings.HasPrefix(got, `\x1b[2J\nspam`), got)
 	tr.Attempt(u)
 	tr.Failed(u, nil)
@@ -187,7 +187,7 @@ func TestTrackerOneRecordForAllSpellings(t *testing.T) {
 
 func TestTrackerZeroRelay(t *testing.T) {
 	tr := tracker(t, health.Config{})
-	var none filters.RelayURL
+	var none graspsync.RelayURL
 	tr.Attempt(none)
 	tr.Failed(none, nil)
 	tr.Import(none, health.Record{Failures: 3})
@@ -288,7 +288,7 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 func TestForgottenRelaysAreDroppedFirst(t *testing.T) {
 	tr := tracker(t, health.Config{MaxRecords: 2})
 	a, b, c := relay(t, "wss://a.example"), relay(t, "wss://b.example"), relay(t, "wss://c.example")
-	for _, u := range []filters.RelayURL{a, b} {
+	for _, u := range []graspsync.RelayURL{a, b} {
 		tr.Attempt(u)
 		tr.Failed(u, nil)
 	}
@@ -409,7 +409,7 @@ func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
 func TestTrackerConcurrentUse(t *testing.T) {
 	// Rand need not be safe for concurrent use; -race tells if it would have to be.
 	tr := tracker(t, health.Config{MaxRecords: 8, Rand: rand.New(rand.NewPCG(1, 2)).Float64})
-	urls := make([]filters.RelayURL, 16)
+	urls := make([]graspsync.RelayURL, 16)
 	for i := range urls {
 		urls[i] = relay(t, fmt.Sprintf("wss://r%d.example.com", i))
 	}
@@ -476,7 +476,7 @@ func TestTrackerCountsEveryCall(t *testing.T) {
 
 func BenchmarkTracker(b *testing.B) {
 	tr := tracker(b, health.Config{})
-	urls := make([]filters.RelayURL, 1000)
+	urls := make([]graspsync.RelayURL, 1000)
 	for i := range urls {
 		urls[i] = relay(b, fmt.Sprintf("wss://r%d.example.com", i))
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -29,7 +29,7 @@ type trackerWorld struct {
 	rng    *rand.Rand
 	config Config
 	tr     *RelayHealthTracker
-	urls   []filters.RelayURL
+	urls   []graspsync.RelayURL
 	all    []string
 }
 
@@ -51,7 +51,7 @@ func (w *trackerWorld) sleep() {
 	time.Sleep(d)
 }
 
-func (w *trackerWorld) url() filters.RelayURL { return w.urls[w.rng.IntN(len(w.urls))] }
+func (w *trackerWorld) url() graspsync.RelayURL { return w.urls[w.rng.IntN(len(w.urls))] }
 
 func (w *trackerWorld) step() {
 	tr, u := w.tr, w.url()
@@ -195,7 +195,7 @@ func TestTrackerWorlds(t *testing.T) {
 				w.config.MaxRecords, w.config.MaxHosts = 1+w.rng.IntN(6), 1+w.rng.IntN(3)
 			}
 			for _, s := range worldURLs {
-				u, err := filters.ParseRelayURL(s)
+				u, err := graspsync.ParseRelayURL(s)
 				require.NoError(t, err)
 				w.urls = append(w.urls, u)
 			}

@@ -7,8 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Bounds of what one announcement can make us do.
@@ -32,26 +31,28 @@ var ErrInvalid = errors.New("not a valid NIP-34 event")
 type Announcement struct {
 	// Event is what was parsed. It is nil where only the fields below are kept.
 	Event     *nostr.Event
-	ID        filters.EventID
-	Ref       filters.RepoRef
+	ID        graspsync.EventID
+	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
 	// The first distinct usable values: at most [MaxListed] relays and clone URLs,
 	// [MaxMaintainers] maintainers and roles. Maintainers are those in active M and m tags
 	// or, only where there is no role tag at all, those in the tag `maintainers`.
-	Relays      []filters.RelayURL
-	Clones      []egress.URL
-	Maintainers []filters.PubKey
-	Roles       []Role           // one for each letter and key, with the strongest standing
-	Leads       []filters.PubKey // in active M tags: the first two
+	Relays      []graspsync.RelayURL
+	Clones      []graspsync.URL
+	Maintainers []graspsync.PubKey
+	Roles       []Role             // one for each letter and key, with the strongest standing
+	Leads       []graspsync.PubKey // in active M tags: the first two
 	// Own is what the role tags say of the author themselves: see [Announcement.HasSay].
 	Own Standing
 	// How many values were unusable, or came when the list was full.
 	DroppedRelays, DroppedClones, DroppedMaintainers int
 }
 
-// Version returns what decides between two announcements of one repository.
-func (a *Announcement) Version() Version { return Version{a.CreatedAt, a.ID} }
+// Stamp returns what decides between two announcements of one repository.
+func (a *Announcement) Stamp() graspsync.Stamp {
+	return graspsync.Stamp{CreatedAt: a.CreatedAt, ID: a.ID}
+}
 
 // What an announcement takes up besides its event, in bytes: somebody who is listed with their
 // place in a [Family], a role, and an address without the text that the event has as well.
@@ -69,32 +70,32 @@ func (a *Announcement) Size() int {
 
 // ParseAnnouncement reads a repository announcement. Tags with several values may
 // also be repeated; all values of all of them count, in order. An event of another
-// kind, or without an identifier that [filters.CheckIdentifier] accepts, is an
+// kind, or without an identifier that [graspsync.CheckIdentifier] accepts, is an
 // error that wraps [ErrInvalid]; a list that can't be read is merely empty.
 func ParseAnnouncement(ev *nostr.Event) (*Announcement, error) {
-	id, ref, err := parseHeader(ev, filters.KindAnnouncement)
+	id, ref, err := parseHeader(ev, graspsync.KindAnnouncement)
 	if err != nil {
 		return nil, err
 	}
 	a := &Announcement{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt}
 	a.Name, _ = firstValue(ev, "name")
-	a.Relays, a.DroppedRelays = listed(ev, "relays", MaxListed, filters.ParseRelayURL)
+	a.Relays, a.DroppedRelays = listed(ev, "relays", MaxListed, graspsync.ParseRelayURL)
 	a.Clones, a.DroppedClones = listed(ev, "clone", MaxListed, parseClone)
 	a.readRoles(ev)
 	return a, nil
 }
 
-func parseClone(s string) (egress.URL, error) { return egress.ParseURL(s, egress.HTTP) }
+func parseClone(s string) (graspsync.URL, error) { return graspsync.ParseURL(s, graspsync.HTTPSchemes) }
 
 // parseHeader reads what announcements and states have in common.
-func parseHeader(ev *nostr.Event, kind int) (id filters.EventID, ref filters.RepoRef, err error) {
+func parseHeader(ev *nostr.Event, kind int) (id graspsync.EventID, ref graspsync.RepoRef, err error) {
 	if ev.Kind != kind {
 		return id, ref, fmt.Errorf("%w: kind %d instead of %d", ErrInvalid, ev.Kind, kind)
 	}
-	if id, err = filters.ParseEventID(ev.ID); err != nil {
+	if id, err = graspsync.ParseEventID(ev.ID); err != nil {
 		return id, ref, fmt.Errorf("%w: id: %w", ErrInvalid, err)
 	}
-	if ref.Owner, err = filters.ParsePubKey(ev.PubKey); err != nil {
+	if ref.Owner, err = graspsync.ParsePubKey(ev.PubKey); err != nil {
 		return id, ref, fmt.Errorf("%w: author: %w", ErrInvalid, err)
 	}
 	// A bare ["d"] has no value; it is not read as an empty one, and no later d
@@ -103,7 +104,7 @@ func parseHeader(ev *nostr.Event, kind int) (id filters.EventID, ref filters.Rep
 	if !ok {
 		return id, ref, fmt.Errorf("%w: no identifier", ErrInvalid)
 	}
-	if err = filters.CheckIdentifier(identifier); err != nil {
+	if err = graspsync.CheckIdentifier(identifier); err != nil {
 		return id, ref, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	ref.Identifier = identifier

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -34,22 +33,22 @@ func TestParseAnnouncement(t *testing.T) {
 		nostr.Tag{"maintainers", key(2).String(), "nonsense", key(3).String()},
 		nostr.Tag{"maintainers", key(2).String(), strings.ToUpper(key(2000).String())},
 	)
-	assert.Equal(t, filters.RepoRef{Owner: key(1), Identifier: "a:b"}, a.Ref)
+	assert.Equal(t, graspsync.RepoRef{Owner: key(1), Identifier: "a:b"}, a.Ref)
 	assert.Equal(t, eventID(7), a.ID)
 	assert.Equal(t, "A thing", a.Name)
-	assert.Equal(t, Version{100, eventID(7)}, a.Version())
+	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, a.Stamp())
 	assert.Equal(t, []string{"wss://one.example", "wss://two.example", "ws://four.example:7000/x"}, texts(a.Relays))
 	assert.Equal(t, 2, a.DroppedRelays)
 	assert.Equal(t, []string{"https://one.example/x.git", "http://two.example/y.git"}, texts(a.Clones))
 	assert.Equal(t, 1, a.DroppedClones)
-	assert.Equal(t, []filters.PubKey{key(2), key(3)}, a.Maintainers)
+	assert.Equal(t, []graspsync.PubKey{key(2), key(3)}, a.Maintainers)
 	assert.Equal(t, 2, a.DroppedMaintainers)
 	assert.NotNil(t, a.Event)
 }
 
 func TestParseAnnouncementRefuses(t *testing.T) {
 	for name, change := range map[string]func(*nostr.Event){
-		"another kind":          func(ev *nostr.Event) { ev.Kind = filters.KindState },
+		"another kind":          func(ev *nostr.Event) { ev.Kind = graspsync.KindState },
 		"no id":                 func(ev *nostr.Event) { ev.ID = "" },
 		"upper-case id":         func(ev *nostr.Event) { ev.ID = strings.Repeat("A", 64) },
 		"short author":          func(ev *nostr.Event) { ev.PubKey = ev.PubKey[2:] },
@@ -63,12 +62,12 @@ func TestParseAnnouncementRefuses(t *testing.T) {
 		"not UTF-8":             func(ev *nostr.Event) { ev.Tags = nostr.Tags{{"d", "a\xff"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ev := event(filters.KindAnnouncement, key(1), nostr.Tag{"d", "x"})
+			ev := event(graspsync.KindAnnouncement, key(1), nostr.Tag{"d", "x"})
 			change(ev)
 			a, err := ParseAnnouncement(ev)
 			require.ErrorIs(t, err, ErrInvalid)
 			assert.Nil(t, a)
-			ev.Kind = filters.KindState + filters.KindAnnouncement - ev.Kind
+			ev.Kind = graspsync.KindState + graspsync.KindAnnouncement - ev.Kind
 			s, err := ParseState(ev)
 			require.ErrorIs(t, err, ErrInvalid, "states have the same header")
 			assert.Nil(t, s)
@@ -120,11 +119,11 @@ func TestParseAnnouncementBoundsMaintainers(t *testing.T) {
 func TestRealEvents(t *testing.T) {
 	us, err := ParseIdentity("gitnostr.com")
 	require.NoError(t, err)
-	announced := make(map[filters.RepoRef]*Announcement)
+	announced := make(map[graspsync.RepoRef]*Announcement)
 	var states []*State
 	for _, ev := range realEvents(t) {
 		require.True(t, ev.CheckID())
-		if ev.Kind == filters.KindState {
+		if ev.Kind == graspsync.KindState {
 			s, err := ParseState(ev)
 			require.NoError(t, err)
 			states = append(states, s)
@@ -134,7 +133,7 @@ func TestRealEvents(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, us.Lists(a), a.Ref)
 		assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers)
-		assert.Equal(t, []filters.PubKey{a.Ref.Owner}, a.Maintainers)
+		assert.Equal(t, []graspsync.PubKey{a.Ref.Owner}, a.Maintainers)
 		announced[a.Ref] = a
 	}
 	require.Len(t, announced, 4)
@@ -147,16 +146,16 @@ func TestRealEvents(t *testing.T) {
 		assert.Len(t, s.Refs, 1)
 		assert.Zero(t, s.Dropped)
 	}
-	worker := announced[filters.RepoRef{Owner: states[0].Ref.Owner, Identifier: "loom-worker"}]
+	worker := announced[graspsync.RepoRef{Owner: states[0].Ref.Owner, Identifier: "loom-worker"}]
 	assert.Len(t, worker.Relays, 7)
 	assert.Len(t, worker.Clones, 4)
 }
 
 func TestNewer(t *testing.T) {
-	v := []Version{{1, eventID(3)}, {2, eventID(9)}, {2, eventID(1)}, {3, eventID(5)}}
+	v := []graspsync.Stamp{{CreatedAt: 1, ID: eventID(3)}, {CreatedAt: 2, ID: eventID(9)}, {CreatedAt: 2, ID: eventID(1)}, {CreatedAt: 3, ID: eventID(5)}}
 	for i, a := range v {
 		for j, b := range v {
-			assert.Equal(t, i > j, Newer(a, b), "%d %d", i, j)
+			assert.Equal(t, i > j, a.Newer(b), "%d %d", i, j)
 		}
 	}
 }
@@ -169,20 +168,20 @@ func FuzzParseAnnouncement(f *testing.F) {
 	us, err := ParseIdentity("a.example", "https://b.example/base")
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, text string, at int64) {
-		ev := event(filters.KindAnnouncement, key(1), fuzzTags(text)...)
+		ev := event(graspsync.KindAnnouncement, key(1), fuzzTags(text)...)
 		ev.CreatedAt = nostr.Timestamp(at)
 		a, err := ParseAnnouncement(ev)
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
 		}
-		require.NoError(t, filters.CheckIdentifier(a.Ref.Identifier))
+		require.NoError(t, graspsync.CheckIdentifier(a.Ref.Identifier))
 		require.LessOrEqual(t, len(a.Relays), MaxListed)
 		require.LessOrEqual(t, len(a.Clones), MaxListed)
 		require.LessOrEqual(t, len(a.Maintainers), MaxMaintainers)
 		for i, u := range a.Relays {
 			require.NotContains(t, a.Relays[:i], u)
-			again, err := filters.ParseRelayURL(u.String())
+			again, err := graspsync.ParseRelayURL(u.String())
 			require.NoError(t, err)
 			require.Equal(t, u, again)
 		}
@@ -190,10 +189,10 @@ func FuzzParseAnnouncement(f *testing.F) {
 			require.True(t, slices.ContainsFunc(a.Relays, us.IsRelay))
 			require.True(t, slices.ContainsFunc(a.Clones, us.IsClone))
 		}
-		ref, err := filters.ParseRepoRef(a.Ref.String())
+		ref, err := graspsync.ParseRepoRef(a.Ref.String())
 		require.NoError(t, err)
 		require.Equal(t, a.Ref, ref)
-		var u egress.URL
+		var u graspsync.URL
 		require.NotContains(t, a.Clones, u)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Membership says what it takes to have a say. The zero value is what servers agree on: a
@@ -24,7 +24,7 @@ type Membership struct {
 // change, and is safe for concurrent use.
 type Family struct {
 	rule Membership
-	by   map[filters.PubKey]*Announcement
+	by   map[graspsync.PubKey]*Announcement
 	all  []relation // all who have an announcement or are listed in one, in order of their keys
 
 	listed int // how many are listed
@@ -33,7 +33,7 @@ type Family struct {
 // relation is somebody of a family. Others are named by their places there: a crowd that lists
 // itself is gone through many times.
 type relation struct {
-	key      filters.PubKey
+	key      graspsync.PubKey
 	own      *Announcement // nil: there is none
 	lists    []int32       // in the order of their announcement
 	listedBy []int32       // in order
@@ -49,12 +49,12 @@ type mention struct {
 // Family returns the family of an identifier. Of same, announcements with another
 // identifier are passed over, and of one author's the newest counts.
 func (rule Membership) Family(identifier string, same []*Announcement) *Family {
-	f := &Family{rule: rule, by: make(map[filters.PubKey]*Announcement, len(same))}
+	f := &Family{rule: rule, by: make(map[graspsync.PubKey]*Announcement, len(same))}
 	for _, a := range same {
 		if a.Ref.Identifier != identifier {
 			continue
 		}
-		if b := f.by[a.Ref.Owner]; b == nil || Newer(a.Version(), b.Version()) {
+		if b := f.by[a.Ref.Owner]; b == nil || a.Stamp().Newer(b.Stamp()) {
 			f.by[a.Ref.Owner] = a
 		}
 	}
@@ -76,7 +76,7 @@ func (f *Family) arrange(own []*Announcement) {
 			mentions = append(mentions, mention{binary.BigEndian.Uint64(m[:]), in, int32(at)}) //nolint:gosec // there are at most MaxMaintainers
 		}
 	}
-	of := func(m mention) *filters.PubKey {
+	of := func(m mention) *graspsync.PubKey {
 		if m.at < 0 {
 			return &own[m.in].Ref.Owner
 		}
@@ -130,8 +130,8 @@ func (f *Family) arrange(own []*Announcement) {
 }
 
 // place returns where somebody is in all.
-func (f *Family) place(who filters.PubKey) (int32, bool) {
-	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key filters.PubKey) int { return r.key.Compare(key) })
+func (f *Family) place(who graspsync.PubKey) (int32, bool) {
+	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key graspsync.PubKey) int { return r.key.Compare(key) })
 	return int32(i), known //nolint:gosec // as above
 }
 
@@ -176,32 +176,32 @@ func (s Say) String() string {
 
 // Person is somebody who has a say in a view, or is invited to.
 type Person struct {
-	Key      filters.PubKey
+	Key      graspsync.PubKey
 	Say      Say
-	ListedBy filters.PubKey // who has a say and lists them; zero for the root
-	Lists    filters.PubKey // whom of those that have a say a Member lists; zero if no answer is needed
+	ListedBy graspsync.PubKey // who has a say and lists them; zero for the root
+	Lists    graspsync.PubKey // whom of those that have a say a Member lists; zero if no answer is needed
 }
 
 // Authority is who has a say about the refs of one view, the repository of one announcement.
 type Authority struct {
-	View filters.RepoRef
+	View graspsync.RepoRef
 	// Way are the authors whose announcements were followed, from the owner to the root, or
 	// to where the walk ended.
-	Way  []filters.PubKey
+	Way  []graspsync.PubKey
 	Walk Walk
 	// People are those with a say and those who are invited, in the order in which they were
 	// come across. Those with a say are at most 1 + MaxMaintainers, and of those who are invited
 	// there are as many without an announcement, and as many with one.
 	People []Person
 
-	members map[filters.PubKey]struct{}
+	members map[graspsync.PubKey]struct{}
 }
 
 // Members returns who has a say. It must not be changed.
-func (a *Authority) Members() map[filters.PubKey]struct{} { return a.members }
+func (a *Authority) Members() map[graspsync.PubKey]struct{} { return a.members }
 
 // Has reports whether somebody has a say.
-func (a *Authority) Has(key filters.PubKey) bool {
+func (a *Authority) Has(key graspsync.PubKey) bool {
 	_, ok := a.members[key]
 	return ok
 }
@@ -214,10 +214,10 @@ func (a *Authority) String() string {
 	}
 	for _, p := range a.People {
 		fmt.Fprintf(&out, "%s: %s", p.Key, p.Say)
-		if p.ListedBy != (filters.PubKey{}) {
+		if p.ListedBy != (graspsync.PubKey{}) {
 			fmt.Fprintf(&out, ", listed by %s", p.ListedBy)
 		}
-		if p.Lists != (filters.PubKey{}) {
+		if p.Lists != (graspsync.PubKey{}) {
 			fmt.Fprintf(&out, ", lists %s", p.Lists)
 		}
 		out.WriteByte('\n')
@@ -226,11 +226,11 @@ func (a *Authority) String() string {
 }
 
 // Authority returns who has a say in the view of this owner.
-func (f *Family) Authority(view filters.RepoRef) *Authority {
+func (f *Family) Authority(view graspsync.RepoRef) *Authority {
 	a := &Authority{View: view}
 	a.Way, a.Walk = f.walk(view.Owner)
 	if a.Walk == Found {
-		f.confirm(a, a.Way[len(a.Way)-1])
+		f.confirm(a, a.Way[len(a.Way)-1], f.newTally())
 	}
 	return a
 }
@@ -238,8 +238,8 @@ func (f *Family) Authority(view filters.RepoRef) *Authority {
 // walk looks for whom a view begins with: it follows the one lead whom each announcement
 // names. Only somebody who is named as lead must name a lead again, be it themselves: the
 // owner may name none.
-func (f *Family) walk(owner filters.PubKey) (way []filters.PubKey, end Walk) {
-	seen := make(map[filters.PubKey]struct{}, 1)
+func (f *Family) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end Walk) {
+	seen := make(map[graspsync.PubKey]struct{}, 1)
 	for at := owner; ; {
 		a := f.by[at]
 		if _, again := seen[at]; again || len(way) > MaxMaintainers {
@@ -269,14 +269,14 @@ func (f *Family) walk(owner filters.PubKey) (way []filters.PubKey, end Walk) {
 // confirm adds the people of a view that begins with root. Whoever is listed by somebody
 // who has a say, and lists somebody who has one, has one: what that takes may become known
 // from either side, so that both are looked at with each new member.
-func (f *Family) confirm(a *Authority, root filters.PubKey) {
+func (f *Family) confirm(a *Authority, root graspsync.PubKey, t *tally) {
+	defer t.clear()
 	at, _ := f.place(root)
-	listedBy := make([]int32, len(f.all)) // one more than who was come across that does; 0: nobody
-	invited := make([]int32, len(f.all))  // one more than the index into People; 0: they are not there
-	has := make([]bool, len(f.all))
-	a.members = map[filters.PubKey]struct{}{root: {}}
+	listedBy, invited, has := t.listedBy, t.invited, t.has
+	a.members = map[graspsync.PubKey]struct{}{root: {}}
 	a.People = []Person{{Key: root, Say: Root}}
 	has[at] = true
+	t.touched = append(t.touched, at)
 	silent, others := 0, 0
 	queue := []int32{at}
 	full := func() bool { return len(a.members) > MaxMaintainers }
@@ -300,7 +300,7 @@ func (f *Family) confirm(a *Authority, root filters.PubKey) {
 			p := Person{Key: f.all[m].key, ListedBy: by.key}
 			p.Say, p.Lists = f.say(has, m)
 			some := &others
-			switch p.Say {
+			switch t.touched = append(t.touched, m); p.Say {
 			case Member:
 				if !full() {
 					listedBy[m] = at + 1
@@ -327,28 +327,48 @@ func (f *Family) confirm(a *Authority, root filters.PubKey) {
 	}
 }
 
+// tally is what is noted of each of a family while the people of a view are found. It is used
+// again for other views: who is not come across costs nothing.
+type tally struct {
+	listedBy []int32 // one more than who was come across that does; 0: nobody
+	invited  []int32 // one more than the index into People; 0: they are not there
+	has      []bool
+	touched  []int32 // of whom something is noted, and maybe others
+}
+
+func (f *Family) newTally() *tally {
+	return &tally{listedBy: make([]int32, len(f.all)), invited: make([]int32, len(f.all)), has: make([]bool, len(f.all))}
+}
+
+func (t *tally) clear() {
+	for _, m := range t.touched {
+		t.listedBy[m], t.invited[m], t.has[m] = 0, 0, false
+	}
+	t.touched = t.touched[:0]
+}
+
 // say is what becomes of somebody who is listed by one who has a say.
-func (f *Family) say(has []bool, who int32) (Say, filters.PubKey) {
+func (f *Family) say(has []bool, who int32) (Say, graspsync.PubKey) {
 	own := f.all[who].own
 	switch {
 	case own != nil && !own.HasSay():
-		return Resigned, filters.PubKey{}
+		return Resigned, graspsync.PubKey{}
 	case f.rule.OneSided:
-		return Member, filters.PubKey{}
+		return Member, graspsync.PubKey{}
 	case own == nil:
-		return Silent, filters.PubKey{}
+		return Silent, graspsync.PubKey{}
 	}
 	for _, m := range f.all[who].lists {
 		if has[m] {
 			return Member, f.all[m].key
 		}
 	}
-	return Unanswered, filters.PubKey{}
+	return Unanswered, graspsync.PubKey{}
 }
 
 // Maintains reports whether somebody has a say in the view of at least one of the owners, as
 // [Family.Speakers] says.
-func (f *Family) Maintains(author filters.PubKey, owners []filters.PubKey) bool {
+func (f *Family) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
 	if !f.Knows(author) {
 		return false
 	}
@@ -358,7 +378,7 @@ func (f *Family) Maintains(author filters.PubKey, owners []filters.PubKey) bool 
 
 // Speakers returns who has a say in the view of at least one of the owners. Who is left out of
 // a view since more than [MaxMaintainers] have a say there is among them.
-func (f *Family) Speakers(owners []filters.PubKey) map[filters.PubKey]struct{} {
+func (f *Family) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say, _ := f.speakers(owners)
 	return say
 }
@@ -368,8 +388,8 @@ const rootsAtOnce = 64
 
 // speakers also returns how many listings were followed. Of views that begin with somebody
 // who has a say in one that was walked, nothing new is to be learned.
-func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struct{}, steps int) {
-	say = make(map[filters.PubKey]struct{})
+func (f *Family) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]struct{}, steps int) {
+	say = make(map[graspsync.PubKey]struct{})
 	var roots []int32
 	begun := make(map[int32]struct{})
 	for _, owner := range owners {
@@ -400,7 +420,7 @@ func (f *Family) speakers(owners []filters.PubKey) (say map[filters.PubKey]struc
 type voice struct{ says, listed, lists, news uint64 }
 
 // confirmAll adds to say who has one in some views, by their roots.
-func (f *Family) confirmAll(roots []int32, say map[filters.PubKey]struct{}) (steps int) {
+func (f *Family) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (steps int) {
 	voices := make([]voice, len(f.all))
 	var queue []int32
 	speaks := func(who int32, in uint64) {
@@ -449,24 +469,24 @@ func (f *Family) confirmAll(roots []int32, say map[filters.PubKey]struct{}) (ste
 }
 
 // Announcement returns the newest announcement of somebody; nil if there is none.
-func (f *Family) Announcement(who filters.PubKey) *Announcement { return f.by[who] }
+func (f *Family) Announcement(who graspsync.PubKey) *Announcement { return f.by[who] }
 
 // Knows reports whether somebody has an announcement in the family, or is listed in one: who
 // has not has no say, and nothing that becomes of the others gives them one.
-func (f *Family) Knows(who filters.PubKey) bool {
+func (f *Family) Knows(who graspsync.PubKey) bool {
 	_, known := f.place(who)
 	return known
 }
 
 // Lists reports whether somebody is listed in an announcement of the family.
-func (f *Family) Lists(who filters.PubKey) bool {
+func (f *Family) Lists(who graspsync.PubKey) bool {
 	i, known := f.place(who)
 	return known && len(f.all[i].listedBy) > 0
 }
 
 // Owners returns whose announcements these are.
-func Owners(all []*Announcement) []filters.PubKey {
-	out := make([]filters.PubKey, len(all))
+func Owners(all []*Announcement) []graspsync.PubKey {
+	out := make([]graspsync.PubKey, len(all))
 	for i, a := range all {
 		out[i] = a.Ref.Owner
 	}
@@ -493,24 +513,24 @@ func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintaine
 // their announcements are here. What somebody lists who has no say is followed as well: the
 // way to the lead of a view may go through it. full says that some are left out: those who
 // lead to where a view begins, and who have a say there, come before all others then.
-func (f *Family) Wanted(owners []filters.PubKey, most Bounds) (wanted map[filters.PubKey]filters.PubKey, full bool) {
-	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare))
+func (f *Family) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
+	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare))
 	r := f.newReach(most.Each)
-	wanted, full = f.share(owners, most, func(owner filters.PubKey) ([]int32, bool) { return r.of(owner, nil) })
+	wanted, full = f.share(owners, most, func(owner graspsync.PubKey) ([]int32, bool) { return r.of(owner, nil) })
 	if !full || !f.passesOver(owners, wanted) {
 		return wanted, full
 	}
 	heads := f.heads()
-	return f.share(owners, most, func(owner filters.PubKey) ([]int32, bool) { return r.of(owner, heads(owner)) })
+	return f.share(owners, most, func(owner graspsync.PubKey) ([]int32, bool) { return r.of(owner, heads(owner)) })
 }
 
 // passesOver reports whether somebody is left out who leads to where a view begins, or has a say
 // in one, of these owners.
-func (f *Family) passesOver(owners []filters.PubKey, wanted map[filters.PubKey]filters.PubKey) bool {
-	in := func(who filters.PubKey) bool {
+func (f *Family) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubKey]graspsync.PubKey) bool {
+	in := func(who graspsync.PubKey) bool {
 		_, is := wanted[who]
 		if !is {
-			_, is = slices.BinarySearchFunc(owners, who, filters.PubKey.Compare)
+			_, is = slices.BinarySearchFunc(owners, who, graspsync.PubKey.Compare)
 		}
 		return is
 	}
@@ -531,7 +551,7 @@ func (f *Family) passesOver(owners []filters.PubKey, wanted map[filters.PubKey]f
 
 // leading returns those on the way from an owner to where the view begins, as far as it goes,
 // and whom the last of them names who is not here.
-func (f *Family) leading(owner filters.PubKey) (lead []int32) {
+func (f *Family) leading(owner graspsync.PubKey) (lead []int32) {
 	way, end := f.walk(owner)
 	for i, who := range way {
 		if i > 0 {
@@ -548,11 +568,11 @@ func (f *Family) leading(owner filters.PubKey) (lead []int32) {
 }
 
 // share gives each of some owners places for those whom they list, in turns.
-func (f *Family) share(owners []filters.PubKey, most Bounds, reach func(owner filters.PubKey) (lists []int32, cut bool)) (wanted map[filters.PubKey]filters.PubKey, full bool) {
-	wanted = make(map[filters.PubKey]filters.PubKey)
+func (f *Family) share(owners []graspsync.PubKey, most Bounds, reach func(owner graspsync.PubKey) (lists []int32, cut bool)) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
+	wanted = make(map[graspsync.PubKey]graspsync.PubKey)
 	is := make([]bool, len(f.all))
 	type turn struct {
-		owner filters.PubKey
+		owner graspsync.PubKey
 		rest  []int32
 	}
 	turns := make([]turn, len(owners))
@@ -585,9 +605,9 @@ func (f *Family) share(owners []filters.PubKey, most Bounds, reach func(owner fi
 
 // heads returns who comes first of those whom an owner lists: those on the way to where the
 // view begins, and those with a say there. Views that begin with the same one have the same.
-func (f *Family) heads() func(owner filters.PubKey) []int32 {
-	members := make(map[filters.PubKey][]int32)
-	return func(owner filters.PubKey) []int32 {
+func (f *Family) heads() func(owner graspsync.PubKey) []int32 {
+	members, t := make(map[graspsync.PubKey][]int32), f.newTally()
+	return func(owner graspsync.PubKey) []int32 {
 		way, end := f.walk(owner)
 		if end != Found {
 			return f.leading(owner)
@@ -596,7 +616,7 @@ func (f *Family) heads() func(owner filters.PubKey) []int32 {
 		of, known := members[root]
 		if !known {
 			var a Authority
-			f.confirm(&a, root)
+			f.confirm(&a, root, t)
 			for _, p := range a.People {
 				if a.Has(p.Key) {
 					at, _ := f.place(p.Key)
@@ -611,10 +631,10 @@ func (f *Family) heads() func(owner filters.PubKey) []int32 {
 
 // Wanters returns for whom of some owners the announcements of others are of use: all of them,
 // in order of their keys, each of whom wants at most so many, as [Family.Wanted] says.
-func (f *Family) Wanters(owners []filters.PubKey, each int) map[filters.PubKey][]filters.PubKey {
-	out := make(map[filters.PubKey][]filters.PubKey)
+func (f *Family) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
+	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r, heads := f.newReach(each), f.heads()
-	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), filters.PubKey.Compare)) {
+	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare)) {
 		lists, cut := r.of(owner, nil)
 		if cut {
 			lists, _ = r.of(owner, heads(owner))
@@ -641,7 +661,7 @@ func (f *Family) newReach(most int) *reach {
 
 // of returns so many of those whom an owner lists: first those of head, then the nearest.
 // cut says that there are more.
-func (r *reach) of(owner filters.PubKey, head []int32) (lists []int32, cut bool) {
+func (r *reach) of(owner graspsync.PubKey, head []int32) (lists []int32, cut bool) {
 	at, known := r.f.place(owner)
 	if !known {
 		return nil, false

@@ -15,17 +15,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
 // people are those of the scripts; their keys are in order of the names.
 var people = []string{"ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal"}
 
-func keyOf(name string) (filters.PubKey, error) {
+func keyOf(name string) (graspsync.PubKey, error) {
 	i := slices.Index(people, name)
 	if i < 0 {
-		return filters.PubKey{}, fmt.Errorf("nobody is called %q", name)
+		return graspsync.PubKey{}, fmt.Errorf("nobody is called %q", name)
 	}
 	return key(i), nil
 }
@@ -47,6 +47,7 @@ func named(text string) string {
 //	onesided bob             the same if listings need no answer
 //	somewhere bob            whether bob has a say in any view
 //	wanted ann bob           whose announcements those of ann and bob make wanted
+//	relays bob               at which relays bob's repository is followed
 type authorityPlayer struct{ same []*Announcement }
 
 func (p *authorityPlayer) play(words []string) ([]string, error) {
@@ -56,13 +57,13 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 		return nil, nil
 	case "view", "onesided":
 		owner, err := keyOf(words[1])
-		a := p.family(words[0] == "onesided").Authority(filters.RepoRef{Owner: owner, Identifier: "x"})
+		a := p.family(words[0] == "onesided").Authority(graspsync.RepoRef{Owner: owner, Identifier: "x"})
 		return strings.Split(strings.TrimSpace(named(a.String())), "\n"), err
 	case "somewhere":
 		who, err := keyOf(words[1])
 		return []string{strconv.FormatBool(p.family(false).Maintains(who, Owners(p.same)))}, err
 	case "wanted":
-		var owners []filters.PubKey
+		var owners []graspsync.PubKey
 		for _, w := range words[1:] {
 			owner, err := keyOf(w)
 			if err != nil {
@@ -77,12 +78,15 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 		}
 		slices.Sort(out)
 		return []string{strings.Join(append([]string{"wanted:"}, out...), " ")}, nil
+	case "relays":
+		owner, err := keyOf(words[1])
+		return []string{p.relays(owner)}, err
 	}
 	owner, err := keyOf(words[0])
 	if err != nil {
 		return nil, err
 	}
-	ev := event(filters.KindAnnouncement, owner)
+	ev := event(graspsync.KindAnnouncement, owner)
 	ev.ID = eventID(100 + len(p.same)).String()
 	identifier := "x"
 	for _, w := range words[1:] {
@@ -96,6 +100,11 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 			ev.CreatedAt = nostr.Timestamp(at)
 		case "d":
 			identifier = tag[1]
+		case "relays":
+			for i, name := range tag[1:] {
+				tag[1+i] = "wss://" + name + ".example"
+			}
+			ev.Tags = append(ev.Tags, tag)
 		default:
 			ev.Tags = append(ev.Tags, tag)
 		}
@@ -104,6 +113,23 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 	a, err := ParseAnnouncement(ev)
 	p.same = append(p.same, a)
 	return nil, err
+}
+
+func (p *authorityPlayer) relays(owner graspsync.PubKey) string {
+	usable := func(graspsync.RelayURL) bool { return true }
+	targets, left := p.family(false).Targets(TargetBounds{People: MaxMaintainers, Each: MaxListed, Most: 4, Usable: usable})(owner)
+	out, by := "relays:", owner
+	for _, s := range targets {
+		if s.By != by || s.By != owner {
+			out += ", of " + named(s.By.String()) + ":"
+			by = s.By
+		}
+		out += " " + strings.TrimSuffix(strings.TrimPrefix(s.Relay.String(), "wss://"), ".example")
+	}
+	if left > 0 {
+		out += fmt.Sprint(", and ", left, " left")
+	}
+	return out
 }
 
 func (p *authorityPlayer) family(oneSided bool) *Family {
@@ -148,11 +174,19 @@ func TestAuthorityTable(t *testing.T) {
 
 const tableHead = `# Who has a say about the refs
 
-Made from the scripts in nip34/testdata by TestAuthorityTable; don't edit. In an announcement
-"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. "view bob" asks for the repository of
-bob's announcement, "onesided bob" for the same where listings need no answer, "somewhere bob"
-whether bob has a say in any view, and "wanted ann" whose announcements are taken in though they
-don't list this server, if that of ann does.
+The owner of a repository has a say, or the lead whom the owner names. Besides, everybody has a say whom somebody with a say
+lists as "m" or "M", and whose own announcement lists, in turn, somebody with a say. "o" gives none, and an ended role
+gives none. "/status.json?repo=..." of a server shows it for one repository, and so does its page.
+
+The cases below are made from the scripts in nip34/testdata by TestAuthorityTable; don't edit. In an announcement
+"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. What is asked:
+
+- view bob: who has a say in the repository of bob's announcement. "root" is where the view begins, "member" who has a say
+  besides, "invited" who is listed and has not answered.
+- onesided bob: the same where listings need no answer.
+- somewhere bob: whether bob has a say in any view.
+- wanted ann: whose announcements are taken in although they don't list this server, if that of ann does.
+- relays ann: at which relays ann's repository is followed then, and who names them.
 `
 
 func writeTable(out *strings.Builder, script string) (cases int) {
@@ -182,7 +216,7 @@ func writeTable(out *strings.Builder, script string) (cases int) {
 			}
 			title, announced = rest, nil
 			cases++
-		case word == "view" || word == "onesided" || word == "somewhere" || word == "wanted":
+		case word == "view" || word == "onesided" || word == "somewhere" || word == "wanted" || word == "relays":
 			flush()
 			asked = line
 		default:
@@ -199,7 +233,7 @@ type naiveRoles struct{ tags nostr.Tags }
 
 // named reports whether an entry of one of the letters names somebody, and whether one of
 // these is active.
-func (n naiveRoles) named(letters string, who filters.PubKey) (named, active bool) {
+func (n naiveRoles) named(letters string, who graspsync.PubKey) (named, active bool) {
 	for _, tag := range n.tags {
 		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(letters, tag[0]) || tag[1] != who.String() {
 			continue
@@ -224,7 +258,7 @@ func (n naiveRoles) any() bool {
 	return false
 }
 
-func (n naiveRoles) lists(who filters.PubKey) bool {
+func (n naiveRoles) lists(who graspsync.PubKey) bool {
 	if n.any() {
 		_, active := n.named("Mm", who)
 		return active
@@ -237,21 +271,21 @@ func (n naiveRoles) lists(who filters.PubKey) bool {
 	return false
 }
 
-func (n naiveRoles) hasSay(author filters.PubKey) bool {
+func (n naiveRoles) hasSay(author graspsync.PubKey) bool {
 	named, _ := n.named("Mmo", author)
 	_, active := n.named("Mm", author)
 	return !named || active
 }
 
 // naiveSay goes round until nothing changes.
-func naiveSay(all map[filters.PubKey]naiveRoles, view filters.PubKey, oneSided bool, everybody []filters.PubKey) map[filters.PubKey]struct{} {
+func naiveSay(all map[graspsync.PubKey]naiveRoles, view graspsync.PubKey, oneSided bool, everybody []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	root := view
 	for step := 0; ; step++ {
 		n, known := all[root]
 		if !known || step > len(all) {
 			return nil
 		}
-		var leads []filters.PubKey
+		var leads []graspsync.PubKey
 		for _, k := range everybody {
 			if _, active := n.named("M", k); active {
 				leads = append(leads, k)
@@ -265,7 +299,7 @@ func naiveSay(all map[filters.PubKey]naiveRoles, view filters.PubKey, oneSided b
 		}
 		root = leads[0]
 	}
-	set := map[filters.PubKey]struct{}{root: {}}
+	set := map[graspsync.PubKey]struct{}{root: {}}
 	for before := 0; before != len(set); {
 		before = len(set)
 		for _, who := range everybody {
@@ -317,8 +351,8 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 	sizes := make(map[int]int)
 	for range 3000 {
 		n := 1 + rnd.IntN(7)
-		everybody := make([]filters.PubKey, n)
-		all := make(map[filters.PubKey]naiveRoles)
+		everybody := make([]graspsync.PubKey, n)
+		all := make(map[graspsync.PubKey]naiveRoles)
 		var same []*Announcement
 		for i := range n {
 			everybody[i] = key(i)
@@ -334,9 +368,9 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 			family := Membership{OneSided: oneSided}.Family("x", same)
 			slices.Reverse(same)
 			other := Membership{OneSided: oneSided}.Family("x", same)
-			somewhere := make(map[filters.PubKey]struct{})
+			somewhere := make(map[graspsync.PubKey]struct{})
 			for _, view := range everybody {
-				ref := filters.RepoRef{Owner: view, Identifier: "x"}
+				ref := graspsync.RepoRef{Owner: view, Identifier: "x"}
 				want, got := naiveSay(all, view, oneSided, everybody), family.Authority(ref)
 				require.Equal(t, want, got.Members(), "%v", all)
 				require.Equal(t, got, other.Authority(ref), "whatever the order")
@@ -380,7 +414,7 @@ func checkReasons(t *testing.T, f *Family, a *Authority) {
 
 // lists makes an announcement of "x" by key(owner) that lists the others.
 func lists(owner int, maintainers ...int) *Announcement {
-	a := &Announcement{Ref: filters.RepoRef{Owner: key(owner), Identifier: "x"}, CreatedAt: 100, ID: eventID(owner)}
+	a := &Announcement{Ref: graspsync.RepoRef{Owner: key(owner), Identifier: "x"}, CreatedAt: 100, ID: eventID(owner)}
 	for _, m := range maintainers {
 		a.Maintainers = append(a.Maintainers, key(m))
 	}
@@ -408,7 +442,7 @@ func TestAuthorityIsBounded(t *testing.T) {
 	a = f.Authority(first.Ref)
 	assert.Len(t, a.Members(), MaxMaintainers+1)
 	assert.True(t, a.Has(key(MaxMaintainers)))
-	wanted, full := f.Wanted([]filters.PubKey{key(0)}, ServedBounds())
+	wanted, full := f.Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
 	assert.Len(t, wanted, MaxMaintainers)
 	assert.True(t, full)
 	f = Membership{}.Family("x", []*Announcement{first})
@@ -429,7 +463,7 @@ func TestAuthorityIsBounded(t *testing.T) {
 	assert.Len(t, a.Members(), 3)
 	assert.Equal(t, Person{Key: key(900), Say: Member, ListedBy: key(0), Lists: key(901)}, a.People[MaxMaintainers+2])
 	for n, want := range map[int]int{MaxGenerations: MaxGenerations, MaxGenerations + 1: MaxGenerations} {
-		wanted, full := Membership{}.Family("x", chain[:n]).Wanted([]filters.PubKey{key(0)}, ServedBounds())
+		wanted, full := Membership{}.Family("x", chain[:n]).Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
 		assert.Len(t, wanted, want, "nobody is wanted who is further off")
 		assert.False(t, full)
 	}
@@ -469,7 +503,7 @@ func TestSpeakersInOneWalk(t *testing.T) {
 		listings += len(a.Maintainers)
 	}
 	f := Membership{}.Family("x", all)
-	somewhere := make(map[filters.PubKey]struct{})
+	somewhere := make(map[graspsync.PubKey]struct{})
 	for _, a := range all[:4] {
 		maps.Copy(somewhere, f.Authority(a.Ref).Members())
 	}
@@ -508,7 +542,7 @@ func BenchmarkSpeakers(b *testing.B) {
 func TestWantedIsShared(t *testing.T) {
 	const strangers = 40
 	var all []*Announcement
-	var owners []filters.PubKey
+	var owners []graspsync.PubKey
 	next := 1000
 	for i := range strangers {
 		a := lists(i)
@@ -525,7 +559,7 @@ func TestWantedIsShared(t *testing.T) {
 		wanted, full := f.Wanted(append(owners, owners...), most)
 		assert.LessOrEqual(t, len(wanted), max(most.All, most.Sure*len(owners)))
 		assert.True(t, full, "%v", most)
-		of := make(map[filters.PubKey]int)
+		of := make(map[graspsync.PubKey]int)
 		for _, owner := range wanted {
 			of[owner]++
 		}
@@ -559,7 +593,7 @@ func TestRolesBeyondTheBound(t *testing.T) {
 	a := announcement(t, key(0), tags...)
 	assert.Equal(t, Ended, a.Own)
 	assert.False(t, a.HasSay())
-	assert.Equal(t, []filters.PubKey{key(1), key(2)}, a.Leads)
+	assert.Equal(t, []graspsync.PubKey{key(1), key(2)}, a.Leads)
 	assert.Len(t, a.Maintainers, MaxMaintainers)
 	assert.Len(t, a.Roles, MaxMaintainers)
 	assert.Equal(t, 1002-MaxMaintainers, a.DroppedMaintainers)
@@ -605,7 +639,7 @@ func FuzzRoles(f *testing.F) {
 	f.Add("M\t" + o + "\nM\t" + k + "\t\nM\t" + k)
 	f.Fuzz(func(t *testing.T, text string) {
 		tags := append(nostr.Tags{{"d", "x"}}, fuzzTags(text)...)
-		a, err := ParseAnnouncement(event(filters.KindAnnouncement, key(0), tags...))
+		a, err := ParseAnnouncement(event(graspsync.KindAnnouncement, key(0), tags...))
 		if err != nil {
 			return
 		}
@@ -624,19 +658,19 @@ func FuzzRoles(f *testing.F) {
 			require.NotContains(t, a.Roles[:i], r)
 		}
 		view := Membership{}.Family("x", []*Announcement{a}).Authority(a.Ref)
-		require.Equal(t, naiveSay(map[filters.PubKey]naiveRoles{key(0): naive}, key(0), false, []filters.PubKey{key(0), key(1)}) != nil && view.Walk == Found, view.Has(key(0)))
+		require.Equal(t, naiveSay(map[graspsync.PubKey]naiveRoles{key(0): naive}, key(0), false, []graspsync.PubKey{key(0), key(1)}) != nil && view.Walk == Found, view.Has(key(0)))
 	})
 }
 
 // All who want somebody's announcement are told, each of whom reaches no further than they may.
 func TestWanters(t *testing.T) {
 	f := Membership{}.Family("x", []*Announcement{lists(0, 10, 11), lists(1, 11, 12), lists(2, 1), lists(11, 0, 13), lists(3, 3)})
-	owners := []filters.PubKey{key(2), key(1), key(0), key(3), key(1)}
-	both := []filters.PubKey{key(0), key(1), key(2)}
-	assert.Equal(t, map[filters.PubKey][]filters.PubKey{
+	owners := []graspsync.PubKey{key(2), key(1), key(0), key(3), key(1)}
+	both := []graspsync.PubKey{key(0), key(1), key(2)}
+	assert.Equal(t, map[graspsync.PubKey][]graspsync.PubKey{
 		key(0): {key(1), key(2)}, key(1): {key(2)}, key(10): both, key(11): both, key(12): {key(1), key(2)}, key(13): both,
 	}, f.Wanters(owners, 9))
-	assert.Equal(t, map[filters.PubKey][]filters.PubKey{key(11): {key(0), key(1)}, key(1): {key(2)}}, f.Wanters(owners, 1), "who has answered comes first")
+	assert.Equal(t, map[graspsync.PubKey][]graspsync.PubKey{key(11): {key(0), key(1)}, key(1): {key(2)}}, f.Wanters(owners, 1), "who has answered comes first")
 }
 
 // Of more than there is room for, those are wanted who lead to where a view begins, or have a say
@@ -650,7 +684,7 @@ func TestWhoHasASayIsNotPassedOver(t *testing.T) {
 		return a
 	}
 	leads := func(a *Announcement, lead int) *Announcement {
-		a.Leads = []filters.PubKey{key(lead)}
+		a.Leads = []graspsync.PubKey{key(lead)}
 		return a
 	}
 	late := func(by int, lead int) *Announcement { // the lead is listed last
@@ -676,21 +710,21 @@ func TestWhoHasASayIsNotPassedOver(t *testing.T) {
 		"a lead beyond the list": {[]*Announcement{leads(crowd(0), 900)}, []int{1000, 1001, 1002, 1003, 1004}},
 		"two leads": {[]*Announcement{func() *Announcement {
 			a := crowd(0)
-			a.Leads = []filters.PubKey{key(1), key(2)}
+			a.Leads = []graspsync.PubKey{key(1), key(2)}
 			return a
 		}(), lists(1, 0)}, []int{1000, 1001, 1002, 1003, 1004}},
 	} {
 		f := Membership{}.Family("x", c.all)
-		want := make(map[filters.PubKey]filters.PubKey)
-		wanters := make(map[filters.PubKey][]filters.PubKey)
+		want := make(map[graspsync.PubKey]graspsync.PubKey)
+		wanters := make(map[graspsync.PubKey][]graspsync.PubKey)
 		for _, who := range c.want {
-			want[key(who)], wanters[key(who)] = key(0), []filters.PubKey{key(0)}
+			want[key(who)], wanters[key(who)] = key(0), []graspsync.PubKey{key(0)}
 		}
-		got, full := f.Wanted([]filters.PubKey{key(0)}, Bounds{Each: 5, All: 100})
+		got, full := f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 5, All: 100})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
-		assert.Equal(t, wanters, f.Wanters([]filters.PubKey{key(0)}, 5), name)
-		got, full = f.Wanted([]filters.PubKey{key(0)}, Bounds{Each: 100, All: 5})
+		assert.Equal(t, wanters, f.Wanters([]graspsync.PubKey{key(0)}, 5), name)
+		got, full = f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 100, All: 5})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
 	}
@@ -710,7 +744,7 @@ func TestWhoIsNotWantedIsNotMissed(t *testing.T) {
 				for range rnd.IntN(7) {
 					a.Maintainers = append(a.Maintainers, key(rnd.IntN(2*n)))
 				}
-				slices.SortFunc(a.Maintainers, filters.PubKey.Compare)
+				slices.SortFunc(a.Maintainers, graspsync.PubKey.Compare)
 				a.Maintainers = slices.Compact(a.Maintainers)
 				if rnd.IntN(5) == 0 && len(a.Maintainers) > 0 {
 					a.Leads = a.Maintainers[:1]
@@ -718,7 +752,7 @@ func TestWhoIsNotWantedIsNotMissed(t *testing.T) {
 				all = append(all, a)
 			}
 		}
-		var owners []filters.PubKey
+		var owners []graspsync.PubKey
 		for _, a := range all {
 			if rnd.IntN(3) == 0 {
 				owners = append(owners, a.Ref.Owner)
@@ -732,13 +766,13 @@ func TestWhoIsNotWantedIsNotMissed(t *testing.T) {
 			full++
 		}
 		for _, owner := range owners {
-			a := f.Authority(filters.RepoRef{Owner: owner, Identifier: "x"})
+			a := f.Authority(graspsync.RepoRef{Owner: owner, Identifier: "x"})
 			if len(a.Way)-1+len(a.Members()) > most.Each || len(owners) > 1 && more {
 				continue
 			}
 			members += len(a.Members())
 			for who := range a.Members() {
-				require.True(t, who == owner || wanted[who] != (filters.PubKey{}) || most.All < len(a.Way)+len(a.Members()))
+				require.True(t, who == owner || wanted[who] != (graspsync.PubKey{}) || most.All < len(a.Way)+len(a.Members()))
 			}
 		}
 		kept := slices.DeleteFunc(all, func(a *Announcement) bool {
@@ -762,12 +796,12 @@ func BenchmarkWanted(b *testing.B) {
 		"others":     func(i, j int) int { return 300 + 256*i + j },
 	} {
 		var all []*Announcement
-		spread := func(i int) (k filters.PubKey) {
+		spread := func(i int) (k graspsync.PubKey) {
 			_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}).Read(k[:])
 			return k
 		}
 		for i := range 300 {
-			a := &Announcement{Ref: filters.RepoRef{Owner: spread(i), Identifier: "x"}, ID: eventID(i)}
+			a := &Announcement{Ref: graspsync.RepoRef{Owner: spread(i), Identifier: "x"}, ID: eventID(i)}
 			for j := range 256 {
 				a.Maintainers = append(a.Maintainers, spread(of(i, j)))
 			}

@@ -12,40 +12,39 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // key returns the n-th key of the tests; ids are made in the same way.
-func key(n int) filters.PubKey {
-	k, err := filters.ParsePubKey(fmt.Sprintf("%064x", n+1))
+func key(n int) graspsync.PubKey {
+	k, err := graspsync.ParsePubKey(fmt.Sprintf("%064x", n+1))
 	if err != nil {
 		panic(err)
 	}
 	return k
 }
 
-func eventID(n int) filters.EventID { return filters.EventID(key(n)) }
+func eventID(n int) graspsync.EventID { return graspsync.EventID(key(n)) }
 
-func event(kind int, author filters.PubKey, tags ...nostr.Tag) *nostr.Event {
+func event(kind int, author graspsync.PubKey, tags ...nostr.Tag) *nostr.Event {
 	return &nostr.Event{Kind: kind, ID: eventID(7).String(), PubKey: author.String(), CreatedAt: 100, Tags: tags}
 }
 
-func announcement(t *testing.T, author filters.PubKey, tags ...nostr.Tag) *Announcement {
+func announcement(t *testing.T, author graspsync.PubKey, tags ...nostr.Tag) *Announcement {
 	t.Helper()
-	a, err := ParseAnnouncement(event(filters.KindAnnouncement, author, tags...))
+	a, err := ParseAnnouncement(event(graspsync.KindAnnouncement, author, tags...))
 	require.NoError(t, err)
 	return a
 }
 
-func relayURL(t *testing.T, s string) filters.RelayURL {
+func relayURL(t *testing.T, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }
 
-func cloneURL(t *testing.T, s string) egress.URL {
+func cloneURL(t *testing.T, s string) graspsync.URL {
 	t.Helper()
 	u, err := parseClone(s)
 	require.NoError(t, err)

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
@@ -24,7 +23,7 @@ type Identity struct {
 }
 
 type base struct {
-	authority egress.Authority
+	authority graspsync.HostPort
 	path      []string // decoded segments
 }
 
@@ -52,23 +51,23 @@ func ParseIdentity(specs ...string) (Identity, error) {
 // parseBases reads one address of ours: two authorities where it names neither
 // scheme nor port.
 func parseBases(spec string) ([]base, error) {
-	readings := [][]egress.Scheme{slices.Concat(egress.HTTP, egress.Relay)}
+	readings := [][]graspsync.Scheme{slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes)}
 	if !strings.Contains(spec, "://") {
-		readings = [][]egress.Scheme{egress.HTTP[:1], egress.HTTP[1:]}
+		readings = [][]graspsync.Scheme{graspsync.HTTPSchemes[:1], graspsync.HTTPSchemes[1:]}
 	}
 	var bases []base
 	for _, schemes := range readings {
-		u, err := egress.ParseURL(spec, schemes)
+		u, err := graspsync.ParseURL(spec, schemes)
 		if err != nil {
 			return nil, err
 		}
 		if u.Query != "" {
 			return nil, errors.New("has a query")
 		}
-		if slices.Contains([]string{"http", "https", "ws", "wss"}, u.Authority.Host) {
+		if slices.Contains([]string{"http", "https", "ws", "wss"}, u.HostPort.Host) {
 			return nil, errors.New("the host is the name of a scheme: is a colon missing before the slashes?")
 		}
-		b := base{authority: u.Authority, path: segments(u.Path)}
+		b := base{authority: u.HostPort, path: segments(u.Path)}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
 		}
@@ -76,11 +75,11 @@ func parseBases(spec string) ([]base, error) {
 	return bases, nil
 }
 
-// Authorities returns the hosts and ports that are ours alone, for the dialer that must
+// HostPorts returns the hosts and ports that are ours alone, for the dialer that must
 // never connect to them. Of what is reached under a path there may be others beside it:
 // [Identity.IsRelay] and [Identity.IsClone] tell.
-func (id Identity) Authorities() []egress.Authority {
-	out := make([]egress.Authority, 0, len(id.bases))
+func (id Identity) HostPorts() []graspsync.HostPort {
+	out := make([]graspsync.HostPort, 0, len(id.bases))
 	for _, b := range id.bases {
 		if len(b.path) == 0 {
 			out = append(out, b.authority)
@@ -122,19 +121,19 @@ func (id Identity) Paths() (paths []string) {
 
 // IsRelay reports whether the relay is ourselves, so that we are never our own peer: host
 // and port decide, whatever the path, and exactly the path too where we have one.
-func (id Identity) IsRelay(u filters.RelayURL) bool {
+func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == u.Authority() && (len(b.path) == 0 || slices.Equal(b.path, path))
+		return b.authority == u.HostPort() && (len(b.path) == 0 || slices.Equal(b.path, path))
 	})
 }
 
 // IsClone reports whether a clone URL leads to ourselves: host and port decide, and that it
 // is below our path.
-func (id Identity) IsClone(u egress.URL) bool {
+func (id Identity) IsClone(u graspsync.URL) bool {
 	path := segments(u.Path)
 	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == u.Authority && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
+		return b.authority == u.HostPort && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
 	})
 }
 
@@ -144,31 +143,31 @@ func (id Identity) IsClone(u egress.URL) bool {
 // list [MaxListed] count, however few of them are made use of.
 func (id Identity) Lists(a *Announcement) bool {
 	return slices.ContainsFunc(a.Relays, id.served) &&
-		slices.ContainsFunc(a.Clones, func(u egress.URL) bool { return id.serves(u, a.Ref) })
+		slices.ContainsFunc(a.Clones, func(u graspsync.URL) bool { return id.serves(u, a.Ref) })
 }
 
-func (id Identity) served(u filters.RelayURL) bool {
-	return id.at(u.Authority(), segments(u.Path()))
+func (id Identity) served(u graspsync.RelayURL) bool {
+	return id.at(u.HostPort(), segments(u.Path()))
 }
 
-func (id Identity) serves(u egress.URL, ref filters.RepoRef) bool {
+func (id Identity) serves(u graspsync.URL, ref graspsync.RepoRef) bool {
 	if u.Query != "" || !id.IsClone(u) {
 		return false
 	}
 	path := segments(u.Path)
 	n := len(path) - 2
 	return n >= 0 && path[n] == NPub(ref.Owner) && path[n+1] == ref.Identifier+".git" &&
-		id.at(u.Authority, path[:n])
+		id.at(u.HostPort, path[:n])
 }
 
 // at reports whether our service is at this authority under exactly this path.
-func (id Identity) at(a egress.Authority, path []string) bool {
+func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	return slices.ContainsFunc(id.bases, func(b base) bool {
 		return b.authority == a && slices.Equal(b.path, path)
 	})
 }
 
-// segments splits a path of an [egress.URL] and decodes its parts one by one, so
+// segments splits a path of a [graspsync.URL] and decodes its parts one by one, so
 // that an encoded slash stays within its part.
 func segments(path string) []string {
 	if path == "" {

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 func identity(t *testing.T, specs ...string) Identity {
@@ -201,7 +200,7 @@ func TestNpub(t *testing.T) {
 		"7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e": "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg",
 		"bbb5dda0e15567979f0543407bdc2033d6f0bbb30f72512a981cfdb2f09e2747": "npub1hw6amg8p24ne08c9gdq8hhpqx0t0pwanpae9z25crn7m9uy7yarse465gr",
 	} {
-		pk, err := filters.ParsePubKey(k)
+		pk, err := graspsync.ParsePubKey(k)
 		require.NoError(t, err)
 		assert.Equal(t, want, NPub(pk))
 	}
@@ -228,7 +227,7 @@ func FuzzIdentity(f *testing.F) {
 	f.Add("https://h.example:7334/b%2f", "h.example:7334/b%2F", "http://h.example:7334/b%2F/x", "%", []byte{})
 	f.Add("h.example:7334", "ws://h.example:7334", "http://h.example:7334", "a/b", []byte("0123456789012345678901234567890123"))
 	f.Fuzz(func(t *testing.T, spec, relay, clone, identifier string, k []byte) {
-		var owner filters.PubKey
+		var owner graspsync.PubKey
 		copy(owner[:], k)
 		require.Equal(t, owner.String(), naiveDecode(NPub(owner)))
 		id, err := ParseIdentity(spec)
@@ -237,7 +236,7 @@ func FuzzIdentity(f *testing.F) {
 			require.True(t, id.IsZero())
 			return
 		}
-		ev := event(filters.KindAnnouncement, owner, nostr.Tag{"d", identifier},
+		ev := event(graspsync.KindAnnouncement, owner, nostr.Tag{"d", identifier},
 			nostr.Tag{"relays", relay}, nostr.Tag{"clone", clone})
 		a, err := ParseAnnouncement(ev)
 		if err != nil || !id.Lists(a) {
@@ -252,15 +251,15 @@ func FuzzIdentity(f *testing.F) {
 func TestAuthorities(t *testing.T) {
 	id, err := ParseIdentity("grasp.example.com", "127.0.0.1:7334")
 	require.NoError(t, err)
-	require.ElementsMatch(t, []egress.Authority{
+	require.ElementsMatch(t, []graspsync.HostPort{
 		{Host: "grasp.example.com", Port: 443}, {Host: "grasp.example.com", Port: 80}, {Host: "127.0.0.1", Port: 7334},
-	}, id.Authorities())
+	}, id.HostPorts())
 	require.Equal(t, "grasp.example.com:443 grasp.example.com:80 127.0.0.1:7334", id.String())
 
 	// Who has a path shares the host: the dialer must reach what is beside it.
 	id, err = ParseIdentity("https://grasp.example.com/a%20b", "own.example:7334")
 	require.NoError(t, err)
-	require.Equal(t, []egress.Authority{{Host: "own.example", Port: 7334}}, id.Authorities())
+	require.Equal(t, []graspsync.HostPort{{Host: "own.example", Port: 7334}}, id.HostPorts())
 	require.Equal(t, "grasp.example.com:443/a%20b own.example:7334", id.String())
 }
 

@@ -3,7 +3,7 @@ package nip34
 import (
 	"hash/maphash"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Known counts who has an announcement under an identifier, or is listed in one, as
@@ -20,10 +20,10 @@ func NewKnown() *Known { return &Known{maphash.MakeSeed(), make(map[uint64]uint3
 
 type acquaintance struct {
 	identifier string
-	who        filters.PubKey
+	who        graspsync.PubKey
 }
 
-func (k *Known) key(identifier string, who filters.PubKey) uint64 {
+func (k *Known) key(identifier string, who graspsync.PubKey) uint64 {
 	return maphash.Comparable(k.seed, acquaintance{identifier, who})
 }
 
@@ -52,6 +52,6 @@ func (k *Known) each(a *Announcement, do func(key uint64)) {
 }
 
 // Has reports whether somebody is known under an identifier.
-func (k *Known) Has(identifier string, who filters.PubKey) bool {
+func (k *Known) Has(identifier string, who graspsync.PubKey) bool {
 	return k.times[k.key(identifier, who)] > 0
 }

@@ -1,10 +1,10 @@
 package nip34
 
-import "github.com/graspsync/graspsync/filters"
+import "github.com/graspsync/graspsync"
 
 // NPub returns the key as clone URLs spell it (NIP-19): bech32 (BIP-173) with the
 // prefix "npub". There is no decoder: a path is compared, never read.
-func NPub(k filters.PubKey) string {
+func NPub(k graspsync.PubKey) string {
 	const charset = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 	out := make([]byte, 0, len("npub1")+52+6)
 	out = append(out, "npub1"...)

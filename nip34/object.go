@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 var (
@@ -98,7 +98,7 @@ func ParseRefName(name string) (RefName, error) {
 
 // EventRef is the ref at which the data of a pull request or of an update of one is
 // served: refs/nostr/ and the id of the event.
-func EventRef(id filters.EventID) RefName { return RefName{"refs/nostr/" + id.String()} }
+func EventRef(id graspsync.EventID) RefName { return RefName{"refs/nostr/" + id.String()} }
 
 // String returns the full name.
 func (r RefName) String() string { return r.name }

@@ -5,25 +5,24 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // PullRequest is a pull request (NIP-34, kind 1618) or an update of one (kind 1619).
 type PullRequest struct {
 	// Event is what was parsed.
 	Event     *nostr.Event
-	ID        filters.EventID
-	Author    filters.PubKey
+	ID        graspsync.EventID
+	Author    graspsync.PubKey
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	// Repos are the repositories that it is for, each once: at least one, and the
 	// first [MaxRepos].
-	Repos []filters.RepoRef
+	Repos []graspsync.RepoRef
 	// Tip is the commit that it proposes.
 	Tip ObjectID
 	// Clones are where that commit can be had, besides the clone URLs of the
 	// repositories: the first [MaxListed] distinct usable ones.
-	Clones        []egress.URL
+	Clones        []graspsync.URL
 	DroppedClones int
 }
 
@@ -31,18 +30,18 @@ type PullRequest struct {
 // kind, without a repository or without a usable tip is an error that wraps
 // [ErrInvalid].
 func ParsePullRequest(ev *nostr.Event) (*PullRequest, error) {
-	if ev.Kind != filters.KindPullRequest && ev.Kind != filters.KindPullRequestUpdate {
+	if ev.Kind != graspsync.KindPullRequest && ev.Kind != graspsync.KindPullRequestUpdate {
 		return nil, fmt.Errorf("%w: kind %d", ErrInvalid, ev.Kind)
 	}
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	author, err := filters.ParsePubKey(ev.PubKey)
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	p := &PullRequest{Event: ev, ID: id, Author: author, CreatedAt: ev.CreatedAt, Repos: references(ev, "a", MaxRepos, filters.ParseRepoRef)}
+	p := &PullRequest{Event: ev, ID: id, Author: author, CreatedAt: ev.CreatedAt, Repos: references(ev, "a", MaxRepos, graspsync.ParseRepoRef)}
 	if len(p.Repos) == 0 {
 		return nil, fmt.Errorf("%w: no repository", ErrInvalid)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 func pullRequest() *nostr.Event {
 	owner := strings.Repeat("b", 64)
 	return &nostr.Event{
-		ID: strings.Repeat("1", 64), PubKey: strings.Repeat("a", 64), Kind: filters.KindPullRequest, CreatedAt: 9,
+		ID: strings.Repeat("1", 64), PubKey: strings.Repeat("a", 64), Kind: graspsync.KindPullRequest, CreatedAt: 9,
 		Tags: nostr.Tags{
 			{"a", "30617:" + owner + ":x"}, {"a", "30617:" + owner + ":y:z"}, {"a", "30617:" + owner + ":x"}, {"a", "30618:" + owner + ":x"},
 			{"c", strings.Repeat("2", 40)}, {"c", strings.Repeat("3", 40)},
@@ -26,7 +26,7 @@ func pullRequest() *nostr.Event {
 }
 
 func TestParsePullRequest(t *testing.T) {
-	for _, kind := range []int{filters.KindPullRequest, filters.KindPullRequestUpdate} {
+	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		ev := pullRequest()
 		ev.Kind = kind
 		p, err := ParsePullRequest(ev)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Letter is the name of a role tag of an announcement.
@@ -41,7 +41,7 @@ func (s Standing) String() string {
 // Role is a role tag: what an announcement says that somebody is.
 type Role struct {
 	Letter   Letter
-	Key      filters.PubKey
+	Key      graspsync.PubKey
 	Standing Standing // Malformed, Ended, Deferred or Active
 }
 
@@ -57,7 +57,7 @@ func ParseRole(tag nostr.Tag) (role Role, bounds []uint64, ok bool) {
 	if !isRole(tag) || len(tag) < 2 {
 		return Role{}, nil, false
 	}
-	key, err := filters.ParsePubKey(tag[1])
+	key, err := graspsync.ParsePubKey(tag[1])
 	if err != nil {
 		return Role{}, nil, false
 	}
@@ -93,15 +93,15 @@ const maxLeads = 2
 // lists, not what the author says of themselves, nor that there is more than one lead.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
-		a.Maintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, filters.ParsePubKey)
+		a.Maintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
 		return
 	}
 	type entry struct {
 		letter Letter
-		key    filters.PubKey
+		key    graspsync.PubKey
 	}
 	at := make(map[entry]int)
-	maintains := make(map[filters.PubKey]struct{})
+	maintains := make(map[graspsync.PubKey]struct{})
 	for _, tag := range ev.Tags {
 		if !isRole(tag) {
 			continue

@@ -6,17 +6,17 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // State says what the refs of a repository point to (NIP-34, kind 30618), in the
 // eyes of its author.
 type State struct {
 	Event *nostr.Event
-	ID    filters.EventID
+	ID    graspsync.EventID
 	// Ref joins the state's author and identifier. The author need not own a
 	// repository of that identifier: see [Family].
-	Ref       filters.RepoRef
+	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	// HEAD is the branch it points to, spelled with "ref: " before it or without; zero if
 	// it does not say, or says something else.
@@ -33,8 +33,8 @@ type State struct {
 	Impossible int
 }
 
-// Version returns what decides between two states of one author and identifier.
-func (s *State) Version() Version { return Version{s.CreatedAt, s.ID} }
+// Stamp returns what decides between two states of one author and identifier.
+func (s *State) Stamp() graspsync.Stamp { return graspsync.Stamp{CreatedAt: s.CreatedAt, ID: s.ID} }
 
 // symbolic is before the name of a ref that something points to in place of an object.
 const symbolic = "ref: "
@@ -43,7 +43,7 @@ const symbolic = "ref: "
 // of another kind, without a usable identifier, or with a ref below the name of another
 // one, which no repository can have, is an error that wraps [ErrInvalid].
 func ParseState(ev *nostr.Event) (*State, error) {
-	id, ref, err := parseHeader(ev, filters.KindState)
+	id, ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 func TestParseState(t *testing.T) {
-	s, err := ParseState(event(filters.KindState, key(1),
+	s, err := ParseState(event(graspsync.KindState, key(1),
 		nostr.Tag{}, nostr.Tag{"d", "x:y"},
 		nostr.Tag{"HEAD", "ref: refs/heads/main"},
 		nostr.Tag{"HEAD", "ref: refs/heads/later"},
@@ -32,8 +32,8 @@ func TestParseState(t *testing.T) {
 		nostr.Tag{"heads/other", sha1},
 	))
 	require.NoError(t, err)
-	assert.Equal(t, filters.RepoRef{Owner: key(1), Identifier: "x:y"}, s.Ref)
-	assert.Equal(t, Version{100, eventID(7)}, s.Version())
+	assert.Equal(t, graspsync.RepoRef{Owner: key(1), Identifier: "x:y"}, s.Ref)
+	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, s.Stamp())
 	assert.Equal(t, RefName{"refs/heads/main"}, s.HEAD)
 	assert.Equal(t, map[RefName]ObjectID{{"refs/heads/main"}: {sha1}, {"refs/tags/v1"}: {sha256}}, s.Refs)
 	assert.Equal(t, 4, s.Dropped)
@@ -42,7 +42,7 @@ func TestParseState(t *testing.T) {
 // Zero refs mean an empty repository; a parser that wants refs hides the deletion
 // of all of them.
 func TestParseStateWithoutRefs(t *testing.T) {
-	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}))
+	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}))
 	require.NoError(t, err)
 	assert.Empty(t, s.Refs)
 	assert.NotNil(t, s.Refs)
@@ -51,7 +51,7 @@ func TestParseStateWithoutRefs(t *testing.T) {
 
 // Peeled tags and symbolic values were taken for objects.
 func TestTrapG10_NotObjects(t *testing.T) {
-	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"},
+	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"},
 		nostr.Tag{"refs/tags/v1^{}", sha1}, nostr.Tag{"refs/heads/main", "ref: refs/heads/x"}))
 	require.NoError(t, err)
 	assert.Empty(t, s.Refs)
@@ -65,12 +65,12 @@ func TestImpossibleRefs(t *testing.T) {
 		"abc123": 1, "": 1, strings.ToUpper(sha1): 1, sha1: 0, sha256: 0, "ref: refs/heads/x": 0,
 	} {
 		for _, name := range []string{"refs/heads/main", "refs/tags/v1"} {
-			s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{name, value}))
+			s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{name, value}))
 			require.NoError(t, err)
 			require.Equal(t, impossible, s.Impossible, "%s %q", name, value)
 		}
 	}
-	s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", sha1},
+	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", sha1},
 		nostr.Tag{"refs/heads/main", "again"}, nostr.Tag{"refs/heads/bare"}, nostr.Tag{"refs/heads/a..b", "x"},
 		nostr.Tag{"refs/nostr/" + eventID(1).String(), "x"}, nostr.Tag{"refs/tags/v1^{}", "x"}))
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestHEAD(t *testing.T) {
 		"ref: refs/heads/ref: x":   "",
 		"ref: refs/heads/--upload": "refs/heads/--upload",
 	} {
-		s, err := ParseState(event(filters.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"HEAD", value}))
+		s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"HEAD", value}))
 		require.NoError(t, err)
 		assert.Equal(t, want, s.HEAD.String(), "%q", value)
 	}
@@ -141,12 +141,12 @@ func FuzzParseState(f *testing.F) {
 	f.Add("d")
 	f.Add("\n\nHEAD\nd\tx\nHEAD\tref: ")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := ParseState(event(filters.KindState, key(1), fuzzTags(text)...))
+		s, err := ParseState(event(graspsync.KindState, key(1), fuzzTags(text)...))
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
 		}
-		require.NoError(t, filters.CheckIdentifier(s.Ref.Identifier))
+		require.NoError(t, graspsync.CheckIdentifier(s.Ref.Identifier))
 		if !s.HEAD.IsZero() {
 			require.NoError(t, parseErr(ParseRefName(s.HEAD.String())))
 		}
@@ -172,7 +172,7 @@ func TestObjectFormats(t *testing.T) {
 	}
 	assert.Equal(t, "sha1 sha256 format(7)", fmt.Sprint(SHA1, SHA256, ObjectFormat(7)))
 	assert.True(t, ObjectID{}.IsZero())
-	assert.Equal(t, "refs/nostr/"+strings.Repeat("00", 32), EventRef(filters.EventID{}).String())
+	assert.Equal(t, "refs/nostr/"+strings.Repeat("00", 32), EventRef(graspsync.EventID{}).String())
 }
 
 // A state that git can't apply was taken for one, and held up everything else.
@@ -182,7 +182,7 @@ func TestParseStateThatNoRepositoryCanHave(t *testing.T) {
 		for _, name := range names {
 			tags = append(tags, nostr.Tag{name, sha1})
 		}
-		return ParseState(event(filters.KindState, key(1), tags...))
+		return ParseState(event(graspsync.KindState, key(1), tags...))
 	}
 	for _, names := range [][]string{
 		{"refs/heads/a", "refs/heads/a/b"},

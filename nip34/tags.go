@@ -1,98 +1,57 @@
 package nip34
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
-
-// Address names an addressable event (NIP-01): what an `a` tag holds.
-type Address struct {
-	Kind       int // 0 to 65,535
-	PubKey     filters.PubKey
-	Identifier string // empty for replaceable kinds; may contain ":"
-}
-
-// Repo returns the repository of the address of an announcement or a state: that
-// of the address's own pubkey. It is false for all other kinds.
-func (a Address) Repo() (filters.RepoRef, bool) {
-	if a.Kind != filters.KindAnnouncement && a.Kind != filters.KindState {
-		return filters.RepoRef{}, false
-	}
-	return filters.RepoRef{Owner: a.PubKey, Identifier: a.Identifier}, true
-}
-
-var errAddress = errors.New("not an address")
-
-// ParseAddress reads "<kind>:<pubkey>:<identifier>". The identifier is all that
-// follows the second colon. Addresses of announcements and states must have one
-// that [filters.CheckIdentifier] accepts.
-func ParseAddress(s string) (Address, error) {
-	kind, rest, _ := strings.Cut(s, ":")
-	author, identifier, ok := strings.Cut(rest, ":")
-	n, err := strconv.ParseUint(kind, 10, 16)
-	if !ok || err != nil {
-		return Address{}, fmt.Errorf("%w: kind and two colons are needed", errAddress)
-	}
-	pk, err := filters.ParsePubKey(author)
-	if err != nil {
-		return Address{}, fmt.Errorf("%w: %w", errAddress, err)
-	}
-	a := Address{Kind: int(n), PubKey: pk, Identifier: identifier}
-	if _, ok := a.Repo(); ok {
-		if err := filters.CheckIdentifier(identifier); err != nil {
-			return Address{}, fmt.Errorf("%w: %w", errAddress, err)
-		}
-	}
-	return a, nil
-}
 
 // RepoRefs returns the repositories whose announcements the event refers to in its
 // a, A and q tags: all of them, each once, in order.
-func RepoRefs(ev *nostr.Event) []filters.RepoRef {
-	return references(ev, "aAq", 0, filters.ParseRepoRef)
+func RepoRefs(ev *nostr.Event) []graspsync.RepoRef {
+	return references(ev, "aAq", 0, graspsync.ParseRepoRef)
 }
 
 // RootRefs returns the repositories that a patch, pull request or issue belongs
 // to: the first [MaxRepos] that its a tags name. Without any the event is no root
 // event; neither is an event of another kind.
-func RootRefs(ev *nostr.Event) []filters.RepoRef {
+func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 	if !IsRoot(ev.Kind) {
 		return nil
 	}
-	return references(ev, "a", MaxRepos, filters.ParseRepoRef)
+	return references(ev, "a", MaxRepos, graspsync.ParseRepoRef)
 }
 
 // Addresses returns the addresses that the event refers to in its a, A and q tags,
 // of whatever kind, each once, in order.
-func Addresses(ev *nostr.Event) []Address { return references(ev, "aAq", 0, ParseAddress) }
+func Addresses(ev *nostr.Event) []graspsync.Address {
+	return references(ev, "aAq", 0, graspsync.ParseAddress)
+}
 
 // EventRefs returns the ids that the event refers to in its e, E and q tags: all
 // of them, each once, in order.
-func EventRefs(ev *nostr.Event) []filters.EventID {
-	return references(ev, "eEq", 0, filters.ParseEventID)
+func EventRefs(ev *nostr.Event) []graspsync.EventID {
+	return references(ev, "eEq", 0, graspsync.ParseEventID)
 }
 
 // ParseDeletion returns what a deletion (NIP-09, kind 5) names: the ids of its e
 // tags and the addresses of its a tags, each once, in order. Whether they are its
 // author's is for the caller to see. An event of another kind names nothing.
-func ParseDeletion(ev *nostr.Event) (ids []filters.EventID, addresses []Address) {
-	if ev.Kind != filters.KindDeletion {
+func ParseDeletion(ev *nostr.Event) (ids []graspsync.EventID, addresses []graspsync.Address) {
+	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
 	}
-	return references(ev, "e", 0, filters.ParseEventID), references(ev, "a", 0, ParseAddress)
+	return references(ev, "e", 0, graspsync.ParseEventID), references(ev, "a", 0, graspsync.ParseAddress)
 }
 
 // IsRoot reports whether events of this kind start a conversation about a
 // repository: patch, pull request, issue. The event is a root only with
 // [RootRefs].
 func IsRoot(kind int) bool {
-	return kind == filters.KindPatch || kind == filters.KindPullRequest || kind == filters.KindIssue
+	return kind == graspsync.KindPatch || kind == graspsync.KindPullRequest || kind == graspsync.KindIssue
 }
 
 // IsProtected reports whether only its author may publish the event (NIP-70).

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
-func repo(n int, identifier string) filters.RepoRef {
-	return filters.RepoRef{Owner: key(n), Identifier: identifier}
+func repo(n int, identifier string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: key(n), Identifier: identifier}
 }
 
 func TestReferences(t *testing.T) {
@@ -33,25 +33,25 @@ func TestReferences(t *testing.T) {
 		nostr.Tag{"a", eventID(4).String()},
 		nostr.Tag{"e", strings.ToUpper(eventID(0xabc).String())},
 		nostr.Tag{"a", repo(1, "one").String()},
-		nostr.Tag{"a", repo(6, "state").Address(filters.KindState)},
+		nostr.Tag{"a", repo(6, "state").Address(graspsync.KindState)},
 		nostr.Tag{"a", "30023:" + key(7).String() + ":"},
 	)
-	assert.Equal(t, []filters.RepoRef{repo(1, "one"), repo(2, "two"), repo(3, "three")}, RepoRefs(ev))
-	assert.Equal(t, []filters.EventID{eventID(1), eventID(2), eventID(3)}, EventRefs(ev))
-	assert.Equal(t, []Address{
-		{filters.KindAnnouncement, key(1), "one"}, {filters.KindAnnouncement, key(2), "two"},
-		{filters.KindAnnouncement, key(3), "three"}, {filters.KindState, key(6), "state"}, {30023, key(7), ""},
+	assert.Equal(t, []graspsync.RepoRef{repo(1, "one"), repo(2, "two"), repo(3, "three")}, RepoRefs(ev))
+	assert.Equal(t, []graspsync.EventID{eventID(1), eventID(2), eventID(3)}, EventRefs(ev))
+	assert.Equal(t, []graspsync.Address{
+		{Kind: graspsync.KindAnnouncement, Author: key(1), Identifier: "one"}, {Kind: graspsync.KindAnnouncement, Author: key(2), Identifier: "two"},
+		{Kind: graspsync.KindAnnouncement, Author: key(3), Identifier: "three"}, {Kind: graspsync.KindState, Author: key(6), Identifier: "state"}, {Kind: 30023, Author: key(7), Identifier: ""},
 	}, Addresses(ev))
 	assert.Empty(t, RepoRefs(event(1, key(1))))
 }
 
 // Identifiers with ":" were cut short, and only the first a tag was used.
 func TestTrapD4_WholeIdentifiersAndAllTags(t *testing.T) {
-	ev := event(filters.KindIssue, key(1), nostr.Tag{"a", repo(1, "a:b:c").String()}, nostr.Tag{"a", repo(2, ":").String()})
-	want := []filters.RepoRef{repo(1, "a:b:c"), repo(2, ":")}
+	ev := event(graspsync.KindIssue, key(1), nostr.Tag{"a", repo(1, "a:b:c").String()}, nostr.Tag{"a", repo(2, ":").String()})
+	want := []graspsync.RepoRef{repo(1, "a:b:c"), repo(2, ":")}
 	assert.Equal(t, want, RepoRefs(ev))
 	assert.Equal(t, want, RootRefs(ev))
-	ev.Kind = filters.KindDeletion
+	ev.Kind = graspsync.KindDeletion
 	_, addresses := ParseDeletion(ev)
 	assert.Equal(t, "a:b:c", addresses[0].Identifier)
 }
@@ -62,10 +62,10 @@ func TestRootRefs(t *testing.T) {
 		want := kind == 1617 || kind == 1618 || kind == 1621
 		require.Equal(t, want, IsRoot(kind), kind)
 	}
-	assert.Equal(t, []filters.RepoRef{repo(1, "x")}, RootRefs(event(filters.KindPatch, key(1), a)))
+	assert.Equal(t, []graspsync.RepoRef{repo(1, "x")}, RootRefs(event(graspsync.KindPatch, key(1), a)))
 	assert.Empty(t, RootRefs(event(1619, key(1), a)), "a pull request update is no root")
-	assert.Empty(t, RootRefs(event(filters.KindIssue, key(1), nostr.Tag{"q", a[1]}, nostr.Tag{"A", a[1]})))
-	ev := event(filters.KindIssue, key(1))
+	assert.Empty(t, RootRefs(event(graspsync.KindIssue, key(1), nostr.Tag{"q", a[1]}, nostr.Tag{"A", a[1]})))
+	ev := event(graspsync.KindIssue, key(1))
 	for i := range 100 {
 		ev.Tags = append(ev.Tags, nostr.Tag{"a", repo(i, "x").String()})
 	}
@@ -73,41 +73,15 @@ func TestRootRefs(t *testing.T) {
 	assert.Len(t, RepoRefs(ev), 100)
 }
 
-func TestParseAddress(t *testing.T) {
-	k := key(1).String()
-	for s, want := range map[string]Address{
-		"30617:" + k + ":x":    {30617, key(1), "x"},
-		"30618:" + k + ":x:y":  {30618, key(1), "x:y"},
-		"0:" + k + ":":         {0, key(1), ""},
-		"30023:" + k + ":a\nb": {30023, key(1), "a\nb"},
-		"65535:" + k + "::":    {65535, key(1), ":"},
-	} {
-		a, err := ParseAddress(s)
-		require.NoError(t, err, s)
-		assert.Equal(t, want, a)
-		ref, ok := a.Repo()
-		assert.Equal(t, a.Kind == 30617 || a.Kind == 30618, ok)
-		assert.Equal(t, !ok, ref.IsZero())
-	}
-	for _, s := range []string{
-		"", ":", "::", "30617", "30617:" + k, "30617:" + k + ":", "30618:" + k + ":" + strings.Repeat("x", 300),
-		"x:" + k + ":x", "-1:" + k + ":x", "65536:" + k + ":x", "+1:" + k + ":x", "30617:" + k[1:] + ":x",
-		"30617::x", "30617:" + k + ":a\nb",
-	} {
-		_, err := ParseAddress(s)
-		require.ErrorIs(t, err, errAddress, "%q", s)
-	}
-}
-
 func TestParseDeletion(t *testing.T) {
-	ev := event(filters.KindDeletion, key(1),
+	ev := event(graspsync.KindDeletion, key(1),
 		nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e"}, nostr.Tag{"e", "x"},
 		nostr.Tag{"E", eventID(2).String()}, nostr.Tag{"q", eventID(3).String()},
 		nostr.Tag{"a", repo(1, "x").String()}, nostr.Tag{"A", repo(1, "y").String()}, nostr.Tag{"a", repo(2, "z").Address(30618)},
 	)
 	ids, addresses := ParseDeletion(ev)
-	assert.Equal(t, []filters.EventID{eventID(1)}, ids)
-	assert.Equal(t, []Address{{30617, key(1), "x"}, {30618, key(2), "z"}}, addresses)
+	assert.Equal(t, []graspsync.EventID{eventID(1)}, ids)
+	assert.Equal(t, []graspsync.Address{{Kind: 30617, Author: key(1), Identifier: "x"}, {Kind: 30618, Author: key(2), Identifier: "z"}}, addresses)
 	ev.Kind = 1
 	ids, addresses = ParseDeletion(ev)
 	assert.Empty(t, ids)
@@ -138,7 +112,7 @@ func TestMarks(t *testing.T) {
 
 // 10,000 tags are what one event may bring; nothing here is more than one pass.
 func TestHostileTags(t *testing.T) {
-	ev := event(filters.KindIssue, key(1))
+	ev := event(graspsync.KindIssue, key(1))
 	for i := range 10_000 {
 		ev.Tags = append(ev.Tags, []nostr.Tag{
 			{}, nil, {""}, {"a"}, {"d"}, {"e", ""}, {"q", repo(i, "x").String()}, {"e", eventID(i).String()},
@@ -149,16 +123,16 @@ func TestHostileTags(t *testing.T) {
 	assert.Len(t, EventRefs(ev), 1000)
 	assert.Empty(t, RootRefs(ev))
 	assert.False(t, IsProtected(ev))
-	ev.Kind = filters.KindAnnouncement
+	ev.Kind = graspsync.KindAnnouncement
 	_, err := ParseAnnouncement(ev)
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
 // naiveRefs is references without its set.
-func naiveRefs(ev *nostr.Event) (refs []filters.RepoRef) {
+func naiveRefs(ev *nostr.Event) (refs []graspsync.RepoRef) {
 	for _, name := range ev.Tags {
 		if len(name) > 1 && (name[0] == "a" || name[0] == "A" || name[0] == "q") {
-			if ref, err := filters.ParseRepoRef(name[1]); err == nil && !slices.Contains(refs, ref) {
+			if ref, err := graspsync.ParseRepoRef(name[1]); err == nil && !slices.Contains(refs, ref) {
 				refs = append(refs, ref)
 			}
 		}

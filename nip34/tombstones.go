@@ -1,57 +1,16 @@
 package nip34
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
-
-// Coordinates are what the versions of a replaceable or addressable event share
-// (NIP-01), as they were written: what stores compare. Unlike those of an [Address]
-// they need not be well-formed. Comparable.
-type Coordinates struct {
-	Kind       int
-	Author     string
-	Identifier string // empty for replaceable kinds
-}
-
-// String returns the coordinates as an a tag has them.
-func (c Coordinates) String() string {
-	return strconv.Itoa(c.Kind) + ":" + c.Author + ":" + c.Identifier
-}
-
-// CoordinatesOf returns the coordinates of an event; false for kinds that have
-// none. The identifier is the value of the first d tag that has one, else empty.
-func CoordinatesOf(ev *nostr.Event) (Coordinates, bool) {
-	switch {
-	case nostr.IsAddressableKind(ev.Kind):
-		return Coordinates{ev.Kind, ev.PubKey, ev.Tags.GetD()}, true
-	case nostr.IsReplaceableKind(ev.Kind):
-		return Coordinates{ev.Kind, ev.PubKey, ""}, true
-	}
-	return Coordinates{}, false
-}
-
-// parseCoordinates reads "<kind>:<author>:<identifier>"; the identifier may contain
-// colons. Other spellings of the kind name nothing, as they match no tag filter.
-func parseCoordinates(s string) (Coordinates, bool) {
-	kind, rest, ok := strings.Cut(s, ":")
-	author, identifier, ok2 := strings.Cut(rest, ":")
-	k, err := strconv.Atoi(kind)
-	if !ok || !ok2 || err != nil || strconv.Itoa(k) != kind {
-		return Coordinates{}, false
-	}
-	return Coordinates{k, author, identifier}, true
-}
 
 // Deletes returns what a deletion (NIP-09, kind 5) can remove: the ids of its e
 // tags, of whose events it can't be seen whether they are its author's, and those
-// coordinates of its a tags that are. An event of another kind deletes nothing.
-func Deletes(ev *nostr.Event) (ids []filters.EventID, at []Coordinates) {
-	if ev.Kind != filters.KindDeletion {
+// addresses of its a tags that are. An event of another kind deletes nothing.
+func Deletes(ev *nostr.Event) (ids []graspsync.EventID, at []graspsync.Address) {
+	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
 	}
 	for _, t := range ev.Tags {
@@ -60,12 +19,12 @@ func Deletes(ev *nostr.Event) (ids []filters.EventID, at []Coordinates) {
 		}
 		switch t[0] {
 		case "e":
-			if id, err := filters.ParseEventID(t[1]); err == nil {
+			if id, err := graspsync.ParseEventID(t[1]); err == nil {
 				ids = append(ids, id)
 			}
 		case "a":
-			if c, ok := parseCoordinates(t[1]); ok && c.Author == ev.PubKey {
-				at = append(at, c)
+			if a, err := graspsync.ParseAddress(t[1]); err == nil && a.Author.String() == ev.PubKey {
+				at = append(at, a)
 			}
 		}
 	}
@@ -78,7 +37,7 @@ const allRelays = "ALL_RELAYS"
 // Vanishes reports whether an event is a request to vanish (NIP-62, kind 62) that
 // concerns our service: it names one of our relays, or all there are.
 func (id Identity) Vanishes(ev *nostr.Event) bool {
-	if ev.Kind != filters.KindVanish {
+	if ev.Kind != graspsync.KindVanish {
 		return false
 	}
 	for _, t := range ev.Tags {
@@ -88,7 +47,7 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 		if t[1] == allRelays {
 			return true
 		}
-		if u, err := filters.ParseRelayURL(t[1]); err == nil && id.IsRelay(u) {
+		if u, err := graspsync.ParseRelayURL(t[1]); err == nil && id.IsRelay(u) {
 			return true
 		}
 	}
@@ -101,15 +60,15 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 // not safe for concurrent use.
 //
 // A deletion covers what it names if that is by its author: ids whatever their
-// time, coordinates up to its own time. It never covers another deletion. A request
+// time, addresses up to its own time. It never covers another deletion. A request
 // to vanish covers all that its author signed up to its own time, deletions
 // included, but no request to vanish. What others wrapped for the author is not
 // looked for.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
-	at       map[Coordinates]nostr.Timestamp // versions up to this time
-	vanished map[string]nostr.Timestamp      // by author, events up to this time
+	at       map[graspsync.Address]nostr.Timestamp // versions up to this time
+	vanished map[string]nostr.Timestamp            // by author, events up to this time
 }
 
 // grave is an id as one author asked for its deletion.
@@ -132,8 +91,8 @@ func (t *Tombstones) Add(ev *nostr.Event) {
 		}
 		t.ids[grave{id.String(), ev.PubKey}] = struct{}{}
 	}
-	for _, c := range at {
-		later(&t.at, c, ev.CreatedAt)
+	for _, a := range at {
+		later(&t.at, a, ev.CreatedAt)
 	}
 }
 
@@ -149,22 +108,22 @@ func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 
 // Cover reports whether an event is covered.
 func (t *Tombstones) Cover(ev *nostr.Event) bool {
-	if ev.Kind == filters.KindVanish {
+	if ev.Kind == graspsync.KindVanish {
 		return false
 	}
 	if until, ok := t.vanished[ev.PubKey]; ok && ev.CreatedAt <= until {
 		return true
 	}
-	if ev.Kind == filters.KindDeletion {
+	if ev.Kind == graspsync.KindDeletion {
 		return false
 	}
 	if _, ok := t.ids[grave{ev.ID, ev.PubKey}]; ok {
 		return true
 	}
-	c, ok := CoordinatesOf(ev)
+	a, ok := graspsync.AddressOf(ev)
 	if !ok {
 		return false
 	}
-	until, ok := t.at[c]
+	until, ok := t.at[a]
 	return ok && ev.CreatedAt <= until
 }

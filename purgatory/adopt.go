@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -15,7 +15,7 @@ import (
 //
 // Nothing of that is removed at once: who has lost events gets them again by sync, and
 // must not have lost their data by then.
-func (p *Purgatory) adoptIn(ctx context.Context, ref filters.RepoRef, looked *repository) error {
+func (p *Purgatory) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
 	if _, knows := p.relay.(Knower); !knows || looked.failed != nil {
 		return nil //nolint:nilerr // what failed was told of by who looked; the refs of what is served look the same
 	}
@@ -33,7 +33,7 @@ func (p *Purgatory) adoptIn(ctx context.Context, ref filters.RepoRef, looked *re
 
 // roomFor reports whether data that was pushed for an event has room, or waits
 // already.
-func (p *Purgatory) roomFor(ref filters.RepoRef, id filters.EventID) bool {
+func (p *Purgatory) roomFor(ref graspsync.RepoRef, id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, waits := p.ledger.Get(id); waits {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -17,7 +17,7 @@ func TestSubmittedAgainAfterExpiry(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100))
 		w.git.Put(repoOf(alice))
-		s, p := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		s, p := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
 		w.held(s)
 		w.held(p)
 		wait(31 * time.Minute)
@@ -89,7 +89,7 @@ func TestExpiryWaitsForAFetch(t *testing.T) {
 				served, waits := []*nostrEvent{a}, []*nostrEvent{s}
 				switch kind {
 				case "pull request":
-					waits = []*nostrEvent{pull(carol, repoOf(alice), 1, filters.KindPullRequest)}
+					waits = []*nostrEvent{pull(carol, repoOf(alice), 1, graspsync.KindPullRequest)}
 				case "announcement":
 					served, waits = nil, []*nostrEvent{a, s}
 				case "announcement of a stored state":

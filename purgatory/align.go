@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -146,8 +146,8 @@ func (r *repository) missingOf(sets []objects) (ids []nip34.ObjectID) {
 // sources returns the repositories that may have what one lacks: those of its own
 // maintainers first, then those that somebody has a say in who has one in this, and those
 // that a pull request is for as well.
-func (g *group) sources(r *repository) (out []filters.RepoRef) {
-	var others []filters.RepoRef
+func (g *group) sources(r *repository) (out []graspsync.RepoRef) {
+	var others []graspsync.RepoRef
 	for ref := range g.ours() {
 		switch {
 		case ref == r.ref:
@@ -157,7 +157,7 @@ func (g *group) sources(r *repository) (out []filters.RepoRef) {
 			others = append(others, ref)
 		}
 	}
-	for _, refs := range [][]filters.RepoRef{out, others} {
+	for _, refs := range [][]graspsync.RepoRef{out, others} {
 		rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 	}
 	out = append(out, others...)
@@ -165,7 +165,7 @@ func (g *group) sources(r *repository) (out []filters.RepoRef) {
 }
 
 // pulledWith reports whether a pull request that waits is for both repositories.
-func (g *group) pulledWith(a, b filters.RepoRef) bool {
+func (g *group) pulledWith(a, b graspsync.RepoRef) bool {
 	return slices.ContainsFunc(g.pulls, func(h heldPull) bool {
 		return slices.Contains(h.pull.Repos, a) && slices.Contains(h.pull.Repos, b)
 	})
@@ -173,7 +173,7 @@ func (g *group) pulledWith(a, b filters.RepoRef) bool {
 
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
-func (p *Purgatory) shareFrom(ctx context.Context, g *group, from filters.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+func (p *Purgatory) shareFrom(ctx context.Context, g *group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	p.mu.Lock()
 	lacks := setOf(p.needs[from.Identifier][from].ids)
 	p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *group, r *repository, d
 	case ctx.Err() != nil || errors.Is(err, ErrCrowded):
 		return 0, false, err
 	default: // it takes long, or something that it needs is not there: nothing else waits for that
-		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, printable(r.ref.String()), keyError, printable(err.Error()))
+		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.ref.String()), keyError, graspsync.Printable(err.Error()))
 		return 0, false, nil
 	}
 	for _, h := range g.pulls {
@@ -300,13 +300,13 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *group, r *repository) {
 			continue
 		}
 		if err := p.alignOther(ctx, g, ref, r); err != nil {
-			p.cfg.Logger.Debug("refs follow later", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+			p.cfg.Logger.Debug("refs follow later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
 
 // alignOther aligns another repository, which may have what it lacks from this one.
-func (p *Purgatory) alignOther(ctx context.Context, by *group, ref filters.RepoRef, r *repository) error {
+func (p *Purgatory) alignOther(ctx context.Context, by *group, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := p.enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err

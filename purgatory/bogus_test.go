@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/state"
@@ -57,15 +57,15 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			git, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
 			require.NoError(t, err)
 			t.Cleanup(git.Close)
-			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]chan struct{})}
+			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})}
 			cfg := purgatory.Config{SyncDelay: time.Second, UserDelay: time.Second, Backoff: time.Hour, MaxBackoff: time.Hour}
 			p, err := purgatory.Open(t.Context(), relay, repos, git, state.NewMemory(), cfg)
 			require.NoError(t, err)
 			d, at := nostrTag{"d", "r"}, now()
-			relay.put(alice.Event(at-500, filters.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"}))
-			s := alice.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/heads/old", below})
+			relay.put(alice.Event(at-500, graspsync.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"}))
+			s := alice.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/heads/old", below})
 			for i := range 10 {
-				_, err := p.Submit(t.Context(), pull(bob, repoOf(alice), i+1, filters.KindPullRequest), false)
+				_, err := p.Submit(t.Context(), pull(bob, repoOf(alice), i+1, graspsync.KindPullRequest), false)
 				require.NoError(t, err)
 			}
 			_, err = p.Submit(t.Context(), s, false)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
@@ -23,7 +23,7 @@ type bounded struct {
 	came int64 // guarded by mu
 }
 
-func (b *bounded) Reserve(_ context.Context, _ filters.RepoRef, _ bool, bytes int64) (func(), error) {
+func (b *bounded) Reserve(_ context.Context, _ graspsync.RepoRef, _ bool, bytes int64) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.left <= bytes {
@@ -98,7 +98,7 @@ func TestWhatWasStagedHasACeiling(t *testing.T) {
 		defer w.stop()
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice), object(1))
-		first, second := pull(bob, repoOf(alice), 2, filters.KindPullRequest), pull(carol, repoOf(alice), 1, filters.KindPullRequest)
+		first, second := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest), pull(carol, repoOf(alice), 1, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(first), object(2), object(2))
 		w.held(first)
 		w.held(second)

@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -23,8 +23,8 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
 	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
 	for kind, tags := range map[int]nostr.Tags{
-		filters.KindAnnouncement: {d}, filters.KindState: {d},
-		filters.KindPullRequest: {a, c}, filters.KindPullRequestUpdate: {a, c},
+		graspsync.KindAnnouncement: {d}, graspsync.KindState: {d},
+		graspsync.KindPullRequest: {a, c}, graspsync.KindPullRequestUpdate: {a, c},
 	} {
 		whole, err := entryOf(signedBy(kind, "", tags...), false)
 		require.NoError(t, err, kind)
@@ -34,7 +34,7 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			_, err := entryOf(ev, false)
 			require.Error(t, err, kind)
 			require.NotErrorIs(t, err, errNotOurs, kind)
-			id, err := filters.ParseEventID(ev.ID)
+			id, err := graspsync.ParseEventID(ev.ID)
 			require.NoError(t, err)
 			text, err := json.Marshal(record{Class: whole.Class, Event: ev, Seen: time.Unix(1, 0), Deadline: time.Unix(2, 0)})
 			require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestMalformedEventsAreNone(t *testing.T) {
 func TestReposOfARecord(t *testing.T) {
 	list := func(n int) (out []string) {
 		for i := range n {
-			out = append(out, filters.RepoRef{Owner: filters.PubKey{1}, Identifier: fmt.Sprint(i)}.String())
+			out = append(out, graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: fmt.Sprint(i)}.String())
 		}
 		return out
 	}
@@ -157,18 +157,18 @@ func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)
 	p.rations = x
-	one, other := &nip34.PullRequest{ID: filters.EventID{1}}, &nip34.PullRequest{ID: filters.EventID{2}}
-	ref := filters.RepoRef{Identifier: "r"}
+	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
+	ref := graspsync.RepoRef{Identifier: "r"}
 	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
 	x.placed(ref, one.ID, 99)
 	require.Empty(t, x.displaced)
 	x.displace(ref, 30)
 	began := time.Now()
-	require.EqualValues(t, 5+7+10, x.pruned(ref, began, 30, 5, map[filters.EventID]int64{one.ID: 7, other.ID: 10}))
+	require.EqualValues(t, 5+7+10, x.pruned(ref, began, 30, 5, map[graspsync.EventID]int64{one.ID: 7, other.ID: 10}))
 	require.Equal(t, began, x.displacedIn(ref).since)
 	require.EqualValues(t, 22, x.displacedBut(asks(), nil, nil))
 	require.EqualValues(t, 15, x.displacedBut(asks(one), nil, nil))
-	require.EqualValues(t, 12, x.displacedBut(asks(one, other), nil, []filters.EventID{one.ID}))
+	require.EqualValues(t, 12, x.displacedBut(asks(one, other), nil, []graspsync.EventID{one.ID}))
 	require.EqualValues(t, 5, x.displacedBut(asks(one, other), nil, nil))
 	x.placed(ref, one.ID, 99)
 	x.placed(ref, one.ID, 99)
@@ -176,7 +176,7 @@ func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
 	x.placed(ref, other.ID, 99)
 	require.EqualValues(t, 5, x.displacedIn(ref).bytes)
 	require.Zero(t, x.pruned(ref, began, 5, 0, nil))
-	require.EqualValues(t, 3, x.pruned(ref, began, 0, 9, map[filters.EventID]int64{one.ID: 3}), "after a restart")
+	require.EqualValues(t, 3, x.pruned(ref, began, 0, 9, map[graspsync.EventID]int64{one.ID: 3}), "after a restart")
 	x.placed(ref, one.ID, 99)
 	require.Empty(t, x.displaced)
 }
@@ -188,25 +188,25 @@ func TestWhatIsFetchedCountsOnce(t *testing.T) {
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)
 	p.rations = x
-	ref := filters.RepoRef{Identifier: "r"}
-	one, other := &nip34.PullRequest{ID: filters.EventID{1}}, &nip34.PullRequest{ID: filters.EventID{2}}
+	ref := graspsync.RepoRef{Identifier: "r"}
+	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
 	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
 	x.displace(ref, 3)
 	x.fetched(ref, 0)
 	x.fetched(ref, 40)
 	require.EqualValues(t, 43, x.displacedIn(ref).bytes)
-	weights := map[filters.EventID]int64{one.ID: 10, other.ID: 50}
+	weights := map[graspsync.EventID]int64{one.ID: 10, other.ID: 50}
 	require.EqualValues(t, 33, x.displacedBut(asks(one), weights, nil))
 	require.EqualValues(t, 3, x.displacedBut(asks(one, other), weights, nil))
-	require.EqualValues(t, 33, x.displacedBut(asks(one, other), weights, []filters.EventID{other.ID}))
+	require.EqualValues(t, 33, x.displacedBut(asks(one, other), weights, []graspsync.EventID{other.ID}))
 	x.placed(ref, one.ID, 10)
 	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
-	x.came(ref, map[filters.EventID]int64{other.ID: 20})
+	x.came(ref, map[graspsync.EventID]int64{other.ID: 20})
 	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
 	require.EqualValues(t, 13, x.displacedBut(asks(other), weights, nil))
-	x.placed(ref, filters.EventID{3}, 15)
+	x.placed(ref, graspsync.EventID{3}, 15)
 	require.EqualValues(t, 23, x.displacedIn(ref).bytes, "no more than has come")
-	x.came(ref, map[filters.EventID]int64{{4}: 7})
+	x.came(ref, map[graspsync.EventID]int64{{4}: 7})
 	require.EqualValues(t, 30, x.displacedIn(ref).bytes)
 	p.cfg.NoMaintenance = true
 	x.fetched(ref, 5)
@@ -221,15 +221,15 @@ func TestInTurns(t *testing.T) {
 		at     int64
 	}{{1, 90}, {2, 50}, {3, 10}, {1, 80}, {2, 40}, {1, 70}, {1, 60}} { // as they should be
 		want = append(want, &nip34.PullRequest{
-			ID: filters.EventID{byte(p.at)}, Author: filters.PubKey{p.author}, CreatedAt: nostr.Timestamp(p.at),
+			ID: graspsync.EventID{byte(p.at)}, Author: graspsync.PubKey{p.author}, CreatedAt: nostr.Timestamp(p.at),
 		})
 	}
 	for _, i := range rand.Perm(len(want)) {
 		pulls = append(pulls, want[i])
 	}
 	require.Equal(t, want, inTurns(pulls))
-	same := []*nip34.PullRequest{{ID: filters.EventID{2}}, {ID: filters.EventID{1}}}
-	require.Equal(t, filters.EventID{1}, inTurns(same)[0].ID)
+	same := []*nip34.PullRequest{{ID: graspsync.EventID{2}}, {ID: graspsync.EventID{1}}}
+	require.Equal(t, graspsync.EventID{1}, inTurns(same)[0].ID)
 }
 
 // noMaintainer is git that has repositories put in order, as far as anybody asks here.
@@ -242,9 +242,9 @@ func TestDisplacedIsBounded(t *testing.T) {
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)
 	p.rations = x
-	refs := make([]filters.RepoRef, maxUpkeep+2)
+	refs := make([]graspsync.RepoRef, maxUpkeep+2)
 	for i := range refs {
-		refs[i].Owner = filters.PubKey{byte(i), byte(i >> 8), byte(i >> 16)}
+		refs[i].Owner = graspsync.PubKey{byte(i), byte(i >> 8), byte(i >> 16)}
 		x.displace(refs[i], 1)
 	}
 	require.Len(t, x.displaced, maxUpkeep)
@@ -260,13 +260,13 @@ func TestDisplacedIsBounded(t *testing.T) {
 	require.EqualValues(t, 2, x.displacedIn(last).bytes)
 	require.Zero(t, x.pruned(last, time.Now(), 2, 0, nil))
 	require.Zero(t, x.pruned(last, time.Now(), 0, 5, nil), "nothing was displaced")
-	require.Zero(t, x.pruned(last, time.Now(), 1, 5, map[filters.EventID]int64{{1}: 7}), "it has left")
+	require.Zero(t, x.pruned(last, time.Now(), 1, 5, map[graspsync.EventID]int64{{1}: 7}), "it has left")
 	require.NotContains(t, x.displaced, last)
 	require.Empty(t, x.crowded())
 	x.displace(last, 49)
 	require.Empty(t, x.crowded())
 	x.displace(last, 1)
-	require.Equal(t, []filters.RepoRef{last}, x.crowded(), "half of what pull requests may take up")
+	require.Equal(t, []graspsync.RepoRef{last}, x.crowded(), "half of what pull requests may take up")
 	p.cfg.NoMaintenance = true
 	x.displace(refs[0], 50)
 	require.Len(t, x.crowded(), 1, "nobody would say that it is gone")
@@ -277,11 +277,11 @@ func TestWeightsAreBounded(t *testing.T) {
 	p := &Purgatory{}
 	x := newRations(p, nil)
 	for n := range maxWalked + 2 {
-		r := &repository{ref: filters.RepoRef{Identifier: fmt.Sprint(n)}}
-		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[filters.EventID]int64{{1}: 5}}})
-		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[filters.EventID]int64{{1}: 6}}})
+		r := &repository{ref: graspsync.RepoRef{Identifier: fmt.Sprint(n)}}
+		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 5}}})
+		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 6}}})
 	}
 	require.Len(t, x.weights, maxWalked)
-	require.EqualValues(t, 6, x.weights[filters.RepoRef{Identifier: fmt.Sprint(maxWalked + 1)}].of[filters.EventID{1}])
-	require.NotContains(t, x.weights, filters.RepoRef{})
+	require.EqualValues(t, 6, x.weights[graspsync.RepoRef{Identifier: fmt.Sprint(maxWalked + 1)}].of[graspsync.EventID{1}])
+	require.NotContains(t, x.weights, graspsync.RepoRef{})
 }

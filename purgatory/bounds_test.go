@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -57,7 +57,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 		w.held(s)
 		wait(time.Minute)
 		require.Len(t, began, 1, "the engine is busy")
-		other := dave.Event(now(), filters.KindDeletion, "", nostrTag{"e", s.ID})
+		other := dave.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		for range 20_000 {
 			w.p.Arrived(other)
 		}
@@ -218,12 +218,12 @@ func TestGitThatCanOnlyFetch(t *testing.T) {
 		require.True(t, w.hasRef(late))
 		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
 		require.Zero(t, w.p.Displaced(alice.PubKey()))
-		w.pushed(repoOf(alice), refOf(pull(dave, repoOf(alice), 7, filters.KindPullRequest)), object(7))
+		w.pushed(repoOf(alice), refOf(pull(dave, repoOf(alice), 7, graspsync.KindPullRequest)), object(7))
 		require.Equal(t, 101, w.pullRefs(repoOf(alice)))
 		wait(10 * time.Minute)
 		require.Equal(t, 100, w.pullRefs(repoOf(alice)), "its event did not come")
 		require.Zero(t, w.p.Displaced(alice.PubKey()))
-		w.relay.put(bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
+		w.relay.put(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
 		w.git.Needs(object(8), object(9))
 		w.git.Put(repoOf(bob), object(8)) // but not what it needs
 		w.held(says(alice, now(), "main", 8))

@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -82,17 +82,17 @@ type elusive struct {
 	removes        error
 }
 
-func (e *elusive) Lock(context.Context, filters.RepoRef) (string, func(), error) {
+func (e *elusive) Lock(context.Context, graspsync.RepoRef) (string, func(), error) {
 	e.locks++
 	return "", nil, ErrNoRepository
 }
 
-func (e *elusive) Create(context.Context, filters.RepoRef, nip34.ObjectFormat) error {
+func (e *elusive) Create(context.Context, graspsync.RepoRef, nip34.ObjectFormat) error {
 	e.creates++
 	return e.fails("create")
 }
 
-func (e *elusive) Remove(context.Context, filters.RepoRef) error { return e.removes }
+func (e *elusive) Remove(context.Context, graspsync.RepoRef) error { return e.removes }
 
 // A repository that can't be made to be there is given up for now.
 func TestRepositoryThatIsNeverThere(t *testing.T) {
@@ -111,7 +111,7 @@ func TestRepositoryThatIsNeverThere(t *testing.T) {
 		w.fail = "announcements"
 		_, _, err = w.p.open(t.Context(), w.ref, false)
 		require.ErrorIs(t, err, errScales)
-		other := filters.RepoRef{Owner: filters.PubKey{77}, Identifier: "r"}
+		other := graspsync.RepoRef{Owner: graspsync.PubKey{77}, Identifier: "r"}
 		_, r, err = w.p.open(t.Context(), other, false)
 		require.NoError(t, err)
 		require.Nil(t, r, "it is not ours")
@@ -157,9 +157,9 @@ func TestLackRef(t *testing.T) {
 		w := newRationed(t, 0)
 		p := w.p
 		_, r := w.look()
-		other := filters.RepoRef{Owner: filters.PubKey{50}, Identifier: "r"}
-		h := heldPull{pull: &nip34.PullRequest{Repos: []filters.RepoRef{w.ref, other}, Tip: objectOf(1)}}
-		lacks := func(has ...filters.RepoRef) bool {
+		other := graspsync.RepoRef{Owner: graspsync.PubKey{50}, Identifier: "r"}
+		h := heldPull{pull: &nip34.PullRequest{Repos: []graspsync.RepoRef{w.ref, other}, Tip: objectOf(1)}}
+		lacks := func(has ...graspsync.RepoRef) bool {
 			out, err := p.lackRef(t.Context(), r, h, setOf(has))
 			require.NoError(t, err)
 			return out
@@ -168,9 +168,9 @@ func TestLackRef(t *testing.T) {
 		require.False(t, lacks(w.ref), "the other one is not ours")
 		r.refs.Format = nip34.SHA256
 		require.False(t, lacks(), "it can't have it")
-		p.ledger.Put(ledger.Entry{ID: filters.EventID{1}, Class: ledger.Announcement, Repos: []filters.RepoRef{other}})
+		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}})
 		require.True(t, lacks(), "it may be ours yet")
-		p.ledger.Put(ledger.Entry{ID: filters.EventID{1}, Class: ledger.Announcement, Repos: []filters.RepoRef{other}, Soft: true})
+		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}, Soft: true})
 		require.False(t, lacks())
 		r.refs.Format = nip34.SHA1
 		w.fail = "announcements"
@@ -186,22 +186,22 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 		with := &relatives{scales: w.scales}
 		w.open(with, w.scales, false)
 		p, now := w.p, time.Now()
-		bob := filters.PubKey{6}
-		a := eventBy(bob, now.Unix(), filters.KindAnnouncement, nostr.Tag{"d", "r"})
+		bob := graspsync.PubKey{6}
+		a := eventBy(bob, now.Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
 		_, err := p.Submit(t.Context(), a, false)
 		require.NoError(t, err)
-		ref := filters.RepoRef{Owner: bob, Identifier: "r"}
+		ref := graspsync.RepoRef{Owner: bob, Identifier: "r"}
 		for _, what := range []string{"announcements", "relatives"} {
 			time.Sleep(time.Minute)
 			before, _ := p.waiting(ref)
 			w.log.Reset()
 			w.fail = what
-			p.alive(t.Context(), ledger.Entry{Author: bob, Repos: []filters.RepoRef{ref}})
+			p.alive(t.Context(), ledger.Entry{Author: bob, Repos: []graspsync.RepoRef{ref}})
 			after, _ := p.waiting(ref)
 			require.True(t, after.Deadline.After(before.Deadline), what)
 			require.Equal(t, 1, strings.Count(w.log.String(), "reading announcements failed"), what)
 			time.Sleep(time.Minute)
-			p.alive(t.Context(), ledger.Entry{Author: filters.PubKey{7}, Repos: []filters.RepoRef{ref}})
+			p.alive(t.Context(), ledger.Entry{Author: graspsync.PubKey{7}, Repos: []graspsync.RepoRef{ref}})
 			same, _ := p.waiting(ref)
 			require.Equal(t, after.Deadline, same.Deadline, "a stranger's")
 		}
@@ -220,13 +220,13 @@ func TestStanding(t *testing.T) {
 		w := newRationed(t, 0)
 		with := &relatives{scales: w.scales}
 		w.open(with, w.scales, false)
-		other := filters.RepoRef{Owner: filters.PubKey{50}, Identifier: "r"}
-		is := func(class ledger.Class, author filters.PubKey, repos ...filters.RepoRef) ledger.Entry {
+		other := graspsync.RepoRef{Owner: graspsync.PubKey{50}, Identifier: "r"}
+		is := func(class ledger.Class, author graspsync.PubKey, repos ...graspsync.RepoRef) ledger.Entry {
 			e, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Author: author, Repos: repos})
 			require.NoError(t, err)
 			return e
 		}
-		stranger := filters.PubKey{9}
+		stranger := graspsync.PubKey{9}
 		require.True(t, is(ledger.State, w.ref.Owner, w.ref).Trusted)
 		require.False(t, is(ledger.State, stranger, w.ref).Trusted)
 		require.False(t, is(ledger.Announcement, w.ref.Owner, w.ref).Trusted)
@@ -240,7 +240,7 @@ func TestStanding(t *testing.T) {
 		for _, what := range []string{"announcements", "relatives"} {
 			for _, class := range []ledger.Class{ledger.State, ledger.PullRequest} {
 				w.fail = what
-				_, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Repos: []filters.RepoRef{w.ref}})
+				_, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Repos: []graspsync.RepoRef{w.ref}})
 				require.ErrorIs(t, err, errScales)
 			}
 		}
@@ -277,7 +277,7 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 		e.Class = ledger.Announcement
 		p.gaveWay(t.Context(), e)
 		items, _ = p.inbox.take()
-		require.Equal(t, []any{look{identifier: "r", why: causes{left: map[filters.RepoRef]bool{w.ref: true}}}}, items)
+		require.Equal(t, []any{look{identifier: "r", why: causes{left: map[graspsync.RepoRef]bool{w.ref: true}}}}, items)
 		require.Contains(t, p.touched["r"], w.ref)
 	})
 }
@@ -294,7 +294,7 @@ func TestArrivedNonsense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		e := &w.p.engine
-		good := eventBy(filters.PubKey{6}, 1, filters.KindDeletion)
+		good := eventBy(graspsync.PubKey{6}, 1, graspsync.KindDeletion)
 		for _, spoil := range []func(ev *nostr.Event){
 			func(ev *nostr.Event) { ev.ID = "x" }, func(ev *nostr.Event) { ev.PubKey = "x" },
 		} {
@@ -305,7 +305,7 @@ func TestArrivedNonsense(t *testing.T) {
 			require.Empty(t, e.surveys.todo)
 		}
 		e.handle(t.Context(), arrived{good})
-		require.Equal(t, map[filters.PubKey]bool{{6}: true}, e.leavers)
+		require.Equal(t, map[graspsync.PubKey]bool{{6}: true}, e.leavers)
 		e.leave(t.Context())
 		require.Empty(t, e.leavers, "nobody can be asked")
 		require.False(t, e.leaving)
@@ -365,8 +365,8 @@ func (r *released) Announcements(context.Context, string) ([]*nip34.Announcement
 func TestReleasedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
-		p, ref := w.p, filters.RepoRef{Owner: filters.PubKey{4}, Identifier: "x"}
-		ev := eventBy(ref.Owner, time.Now().Unix(), filters.KindAnnouncement, nostr.Tag{"d", "x"})
+		p, ref := w.p, graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
+		ev := eventBy(ref.Owner, time.Now().Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "x"})
 		answer, err := p.Submit(t.Context(), ev, false)
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -23,7 +23,7 @@ func (w *world) bytesOf(of *relaytest.Key) (sum int64) {
 
 // lyingAt is a pull request for alice's repository whose data is at a URL.
 func lyingAt(by *relaytest.Key, tip int, u string) *nostrEvent {
-	return by.Event(now(), filters.KindPullRequest, fmt.Sprint(tip), nostrTag{"a", repoOf(alice).String()},
+	return by.Event(now(), graspsync.KindPullRequest, fmt.Sprint(tip), nostrTag{"a", repoOf(alice).String()},
 		nostrTag{"c", object(tip).String()}, nostrTag{"clone", "https://" + u})
 }
 
@@ -129,7 +129,7 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 		ev := lyingAt(eve, 50, "eve.example/r.git")
 		w.held(ev)
 		wait(30 * time.Second)
-		deletion := eve.Event(now(), filters.KindDeletion, "", nostrTag{"e", ev.ID})
+		deletion := eve.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", ev.ID})
 		w.relay.put(deletion)
 		w.p.Arrived(deletion)
 		wait(10 * time.Minute)
@@ -150,7 +150,7 @@ func TestWhatIsSharedHasRoomTogether(t *testing.T) {
 		w.git.Put(repoOf(mallory), object(1))
 		w.git.Push(repoOf(mallory), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		both := func(by *relaytest.Key, tip int) *nostrEvent {
-			return by.Event(now(), filters.KindPullRequest, "for both", nostrTag{"a", repoOf(alice).String()},
+			return by.Event(now(), graspsync.KindPullRequest, "for both", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"a", repoOf(mallory).String()}, nostrTag{"c", object(tip).String()})
 		}
 		var tips []nip34.ObjectID

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // checkRetry is the wait after the list of repositories could not be read.
@@ -31,14 +31,14 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 		identifiers, err := p.identifiers(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+				p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 			}
 			timer.Reset(checkRetry)
 			continue
 		}
 		left, err := p.inService(ctx)
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+			p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 		}
 		identifiers = slices.AppendSeq(identifiers, maps.Keys(left))
 		slices.Sort(identifiers)
@@ -68,7 +68,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 		listed, err = p.listed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 	slices.Sort(listed)
 	count, readable := 0, true
@@ -85,7 +85,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 			if readable = err == nil; readable {
 				lost = n
 			} else { // the check comes to the others: a store that hangs is waited for once
-				p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+				p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 			}
 		}
 		if count += lost; lost > 0 {
@@ -99,14 +99,14 @@ func (p *Purgatory) findLost(ctx context.Context) {
 
 // lost counts the repositories with an identifier that are announced and not among those
 // that are there. Others of the same name may be: forks are called as what they are of.
-func (p *Purgatory) lost(ctx context.Context, identifier string, there map[filters.RepoRef]bool) (int, error) {
+func (p *Purgatory) lost(ctx context.Context, identifier string, there map[graspsync.RepoRef]bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	announcements, err := p.relay.Announcements(ctx, identifier)
 	if err != nil {
 		return 0, fmt.Errorf("reading announcements: %w", err)
 	}
-	lost := make(map[filters.RepoRef]struct{})
+	lost := make(map[graspsync.RepoRef]struct{})
 	for _, a := range announcements {
 		if !there[a.Ref] && !hasExpired(a.Event, time.Now()) {
 			lost[a.Ref] = struct{}{}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
@@ -30,10 +30,10 @@ func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 		w.git.Serve(clone("a.example/r.git"), serving(1000))
 		s := says(alice, now(), "main", 1)
 		w.held(s)
-		good := pull(carol, repoOf(alice), 1000, filters.KindPullRequest)
+		good := pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest)
 		w.held(good)
 		for i := range 30 {
-			w.held(pull(bob, repoOf(alice), 2000+i, filters.KindPullRequest))
+			w.held(pull(bob, repoOf(alice), 2000+i, graspsync.KindPullRequest))
 			wait(20 * time.Second)
 		}
 		require.True(t, w.relay.has(good))
@@ -54,7 +54,7 @@ func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 		require.Greater(t, len(asked), 2*states, "nor is the state one to let them wait")
 		w.git.Serve(clone("a.example/r.git"), serving(1, 1000))
 		for i := range 36 {
-			w.held(pull(bob, repoOf(alice), 3000+i, filters.KindPullRequest))
+			w.held(pull(bob, repoOf(alice), 3000+i, graspsync.KindPullRequest))
 			wait(20 * time.Second)
 		}
 		require.True(t, w.relay.has(s))
@@ -72,7 +72,7 @@ func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
 				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 				w.git.Serve(clone("a.example/r.git"), server)
 				for i := range 6 {
-					w.held(pull(bob, repoOf(alice), 2000+i, filters.KindPullRequest))
+					w.held(pull(bob, repoOf(alice), 2000+i, graspsync.KindPullRequest))
 					wait(time.Minute)
 				}
 				require.LessOrEqual(t, len(w.git.Calls()), 2)

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -24,9 +23,9 @@ const rotates = time.Hour
 // [Config.MaxClones] count. Where there is no room for those of all maintainers each has one in
 // turn: first the owner, then those whose states wait, then the others, of whom those come first
 // each hour who had none in the one before.
-func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) {
-	seen := make(map[egress.URL]struct{})
-	usable := func(us []egress.URL) (out []egress.URL) {
+func (p *Purgatory) urls(g *group, r *repository) (own, strangers []graspsync.URL) {
+	seen := make(map[graspsync.URL]struct{})
+	usable := func(us []graspsync.URL) (out []graspsync.URL) {
 		for _, u := range us[:min(len(us), p.cfg.MaxClones)] {
 			if _, again := seen[u]; !again && !p.cfg.Identity.IsClone(u) {
 				seen[u] = struct{}{}
@@ -35,7 +34,7 @@ func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) 
 		}
 		return out
 	}
-	of := make(map[filters.PubKey][]egress.URL)
+	of := make(map[graspsync.PubKey][]graspsync.URL)
 	add := func(a *nip34.Announcement) {
 		us := usable(a.Clones)
 		own = append(own, us...)
@@ -46,7 +45,7 @@ func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) 
 			add(a)
 		}
 	}
-	members := slices.SortedFunc(maps.Keys(r.members), filters.PubKey.Compare)
+	members := slices.SortedFunc(maps.Keys(r.members), graspsync.PubKey.Compare)
 	for _, member := range members {
 		if a := g.family.Announcement(member); a != nil {
 			add(a)
@@ -65,14 +64,14 @@ func (p *Purgatory) urls(g *group, r *repository) (own, strangers []egress.URL) 
 }
 
 // inOrder returns the maintainers of a repository as their URLs have their turns.
-func inOrder(g *group, r *repository, members []filters.PubKey, most int) []filters.PubKey {
+func inOrder(g *group, r *repository, members []graspsync.PubKey, most int) []graspsync.PubKey {
 	first := int(time.Now().Unix()/int64(rotates/time.Second)%int64(len(members))) * max(1, most/2) % len(members)
 	out := slices.Concat(members[first:], members[:first])
-	writes := make(map[filters.PubKey]struct{})
+	writes := make(map[graspsync.PubKey]struct{})
 	for _, h := range g.states {
 		writes[h.state.Ref.Owner] = struct{}{}
 	}
-	rank := func(who filters.PubKey) int {
+	rank := func(who graspsync.PubKey) int {
 		_, is := writes[who]
 		switch {
 		case who == r.ref.Owner:
@@ -82,12 +81,12 @@ func inOrder(g *group, r *repository, members []filters.PubKey, most int) []filt
 		}
 		return 2
 	}
-	slices.SortStableFunc(out, func(a, b filters.PubKey) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
 	return out
 }
 
 // inTurn returns so many of the URLs of some, one of each in turn.
-func inTurn(of map[filters.PubKey][]egress.URL, order []filters.PubKey, most int) (out []egress.URL) {
+func inTurn(of map[graspsync.PubKey][]graspsync.URL, order []graspsync.PubKey, most int) (out []graspsync.URL) {
 	for round := 0; len(out) < most; round++ {
 		before := len(out)
 		for _, who := range order {
@@ -104,7 +103,7 @@ func inTurn(of map[filters.PubKey][]egress.URL, order []filters.PubKey, most int
 
 // beyond is how many clone URLs of an event are not hunted: those that were not even
 // read, and the rest beyond the bound.
-func (p *Purgatory) beyond(us []egress.URL, unread int) int {
+func (p *Purgatory) beyond(us []graspsync.URL, unread int) int {
 	return unread + max(0, len(us)-p.cfg.MaxClones)
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -29,7 +29,7 @@ func TestMaxClones(t *testing.T) {
 		wait(time.Second)
 		require.Equal(t, uint64(3), w.p.Status().Dropped["clones"])
 		w.held(says(alice, now(), "main", 1))
-		pr := pull(carol, repoOf(alice), 9, filters.KindPullRequest)
+		pr := pull(carol, repoOf(alice), 9, graspsync.KindPullRequest)
 		for _, s := range named("pull") {
 			pr.Tags = append(pr.Tags, nostrTag{"clone", "https://" + s})
 		}
@@ -44,7 +44,7 @@ func TestMaxClones(t *testing.T) {
 		wait(10 * time.Minute)
 		var asked []string
 		for _, c := range w.git.Calls() {
-			asked = append(asked, c.URL.Authority.Host)
+			asked = append(asked, c.URL.HostPort.Host)
 		}
 		slices.Sort(asked)
 		require.Equal(t, []string{
@@ -74,7 +74,7 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 		w.held(says(last, now(), "main", 1))
 		asked := func() (hosts []string) {
 			for _, c := range w.git.Calls() {
-				hosts = append(hosts, c.URL.Authority.Host)
+				hosts = append(hosts, c.URL.HostPort.Host)
 			}
 			slices.Sort(hosts)
 			return slices.Compact(hosts)

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -110,7 +110,7 @@ type Config struct {
 	// has exceptions, in which both numbers must be set. Defaults to 5 requests at once
 	// and 30 a minute.
 	DomainLimit  Limit
-	DomainLimits map[egress.Authority]Limit
+	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
 	// one server in 24 hours. What only pull requests name, as their servers or as an
 	// object, gets half of that at most. Default to 4 GiB and 16 GiB.

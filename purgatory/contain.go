@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 )
@@ -30,14 +30,14 @@ func (p *Purgatory) recovered(err *error, whose string) {
 		return
 	}
 	p.panicked(r, whose)
-	*err = fmt.Errorf("%s panicked: %s", whose, printable(fmt.Sprint(r)))
+	*err = fmt.Errorf("%s panicked: %s", whose, graspsync.Printable(fmt.Sprint(r)))
 }
 
 // panicked counts a panic that was contained. It is called while that unwinds, so that
 // the stack tells where it was.
 func (p *Purgatory) panicked(r any, whose string) {
 	p.stats.panicked(whose)
-	p.cfg.Logger.Error("panic contained", "where", whose, keyError, printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
+	p.cfg.Logger.Error("panic contained", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
 // observe tells the observer. Nothing depends on what it makes of that.
@@ -77,7 +77,7 @@ func (r containedRelay) Announcements(ctx context.Context, identifier string) (_
 }
 
 // Relatives implements [Related]; there are none if the other one does not.
-func (r containedRelay) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) (_ []*nip34.Announcement, err error) {
+func (r containedRelay) Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (_ []*nip34.Announcement, err error) {
 	defer r.p.recovered(&err, ofRelay)
 	if of, is := r.Relay.(Related); is {
 		return of.Relatives(ctx, identifier, authors)
@@ -111,13 +111,13 @@ type containedKnower struct {
 	knower Knower
 }
 
-func (k containedKnower) Has(ctx context.Context, id filters.EventID) (_ bool, err error) {
+func (k containedKnower) Has(ctx context.Context, id graspsync.EventID) (_ bool, err error) {
 	defer k.p.recovered(&err, ofRelay)
 	return k.knower.Has(ctx, id)
 }
 
 // stored calls f for what a [PullLister] yields.
-func (p *Purgatory) stored(ctx context.Context, lister PullLister, ref filters.RepoRef, f func(*nip34.PullRequest)) (err error) {
+func (p *Purgatory) stored(ctx context.Context, lister PullLister, ref graspsync.RepoRef, f func(*nip34.PullRequest)) (err error) {
 	defer p.recovered(&err, ofRelay)
 	for pr, err := range lister.Pulls(ctx, ref) {
 		if err != nil {
@@ -129,7 +129,7 @@ func (p *Purgatory) stored(ctx context.Context, lister PullLister, ref filters.R
 }
 
 // standings is that of [PullLister].
-func (p *Purgatory) standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (out map[filters.EventID]PullStanding, err error) {
+func (p *Purgatory) standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (out map[graspsync.EventID]PullStanding, err error) {
 	defer p.recovered(&err, ofRelay)
 	if out, err = p.rations.lister.Standings(ctx, ref, pulls, members); err != nil {
 		return nil, fmt.Errorf("reading what is said of pull requests: %w", err)
@@ -143,7 +143,7 @@ type containedRepositories struct {
 	p     *Purgatory
 }
 
-func (r containedRepositories) Lock(ctx context.Context, ref filters.RepoRef) (_ string, _ func(), err error) {
+func (r containedRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ string, _ func(), err error) {
 	defer r.p.recovered(&err, ofRepos)
 	dir, unlock, err := r.repos.Lock(ctx, ref)
 	if err != nil {
@@ -163,18 +163,18 @@ func (r containedRepositories) unlock(unlock func()) {
 	unlock()
 }
 
-func (r containedRepositories) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) (err error) {
+func (r containedRepositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) (err error) {
 	defer r.p.recovered(&err, ofRepos)
 	return r.repos.Create(ctx, ref, format)
 }
 
-func (r containedRepositories) Remove(ctx context.Context, ref filters.RepoRef) (err error) {
+func (r containedRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.p.recovered(&err, ofRepos)
 	return r.repos.Remove(ctx, ref)
 }
 
 // reserve is that of [Bounded]. Where there is none there is room.
-func (r containedRepositories) reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+func (r containedRepositories) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
 	defer r.p.recovered(&err, ofRepos)
 	b, bounded := r.repos.(Bounded)
 	if !bounded {

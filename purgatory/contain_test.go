@@ -11,8 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -36,8 +35,8 @@ type panickingQuarantine struct {
 	host string
 }
 
-func (q panickingQuarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
-	if from.Authority.Host == q.host {
+func (q panickingQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
+	if from.HostPort.Host == q.host {
 		panic("odd answer")
 	}
 	return q.Quarantine.Fetch(ctx, from, ids)
@@ -107,7 +106,7 @@ func (r buggyRelay) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) 
 	return r.relay.Deleted(ctx, ev)
 }
 
-func (r buggyRelay) Has(ctx context.Context, id filters.EventID) (bool, error) {
+func (r buggyRelay) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	r.b.at("has")
 	return r.relay.Has(ctx, id)
 }
@@ -126,7 +125,7 @@ type buggyRepos struct {
 	b *bugs
 }
 
-func (r buggyRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (r buggyRepos) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	r.b.at("lock")
 	dir, unlock, err := r.Fake.Lock(ctx, ref)
 	return dir, func() {
@@ -135,12 +134,12 @@ func (r buggyRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func
 	}, err
 }
 
-func (r buggyRepos) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r buggyRepos) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	r.b.at("create")
 	return r.Fake.Create(ctx, ref, format)
 }
 
-func (r buggyRepos) Remove(ctx context.Context, ref filters.RepoRef) error {
+func (r buggyRepos) Remove(ctx context.Context, ref graspsync.RepoRef) error {
 	r.b.at("remove")
 	return r.Fake.Remove(ctx, ref)
 }
@@ -280,7 +279,7 @@ func testPanics(t *testing.T, where, op string) {
 			submit(ev)
 		}
 		// Data whose event does not come.
-		pushed := nip34.EventRef(filters.EventID{7})
+		pushed := nip34.EventRef(graspsync.EventID{7})
 		wait(10 * time.Minute)
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{pushed: object(9)}, object(9))
 		until(func() error { return w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{pushed}) })

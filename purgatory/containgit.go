@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -140,11 +140,11 @@ var errSpoilt = errors.New("git panicked")
 
 // Fetch says after a panic that the server is of no use, whatever it did to provoke it,
 // and that nobody knows what is in the quarantine now.
-func (q containedQuarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (n int64, err error) {
+func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			q.p.panicked(r, ofGit)
-			err = fmt.Errorf("%w: %w: %s", ErrBroken, errSpoilt, printable(fmt.Sprint(r)))
+			err = fmt.Errorf("%w: %w: %s", ErrBroken, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
 		}
 	}()
 	return q.q.Fetch(ctx, from, ids)

@@ -19,7 +19,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -198,7 +198,7 @@ func (c *crashes) checkLocked(when string) {
 	c.relay.mu.Unlock()
 	for _, ev := range served {
 		if p, err := nip34.ParsePullRequest(ev); err == nil && journals == 0 {
-			require.True(c.t, slices.ContainsFunc(p.Repos, func(ref filters.RepoRef) bool {
+			require.True(c.t, slices.ContainsFunc(p.Repos, func(ref graspsync.RepoRef) bool {
 				return c.git.RefsOf(ref)[nip34.EventRef(p.ID)] == p.Tip
 			}), "%s: a pull request is served without its ref", when)
 		}
@@ -210,7 +210,7 @@ func (c *crashes) checkHeld(when, id string, h promise, entries, gone map[string
 		return
 	}
 	if record, waits := entries[id]; waits {
-		if h.event.Kind != filters.KindAnnouncement {
+		if h.event.Kind != graspsync.KindAnnouncement {
 			require.True(c.t, deadlineIn(c.t, record).Equal(h.deadline), "%s: deadline of %s", when, id)
 		}
 		return
@@ -223,7 +223,7 @@ func (c *crashes) checkHeld(when, id string, h promise, entries, gone map[string
 
 // replaces reports whether a is a newer version of b.
 func replaces(a, b *nostr.Event) bool {
-	return a.Kind == b.Kind && (a.Kind == filters.KindAnnouncement || a.Kind == filters.KindState) && a.PubKey == b.PubKey &&
+	return a.Kind == b.Kind && (a.Kind == graspsync.KindAnnouncement || a.Kind == graspsync.KindState) && a.PubKey == b.PubKey &&
 		(a.CreatedAt > b.CreatedAt || (a.CreatedAt == b.CreatedAt && a.ID < b.ID))
 }
 
@@ -233,7 +233,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 	members := c.rule.Family(a.Ref.Identifier, all).Authority(a.Ref).Members()
 	var newest *nip34.State
 	for _, s := range stored {
-		if _, member := members[s.Ref.Owner]; member && (newest == nil || nip34.Newer(s.Version(), newest.Version())) {
+		if _, member := members[s.Ref.Owner]; member && (newest == nil || s.Stamp().Newer(newest.Stamp())) {
 			newest = s
 		}
 	}
@@ -247,7 +247,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 	ok := maps.Equal(now, newest.Refs)
 	for _, ev := range c.all {
 		s, err := nip34.ParseState(ev)
-		ok = ok || (err == nil && nip34.Newer(s.Version(), newest.Version()) && maps.Equal(now, s.Refs))
+		ok = ok || (err == nil && s.Stamp().Newer(newest.Stamp()) && maps.Equal(now, s.Refs))
 	}
 	require.True(c.t, ok, "%s: %s is served, refs are %v", when, newest.ID, now)
 }
@@ -282,10 +282,10 @@ func (c *crashes) act(n int) {
 	case 0, 1:
 		ev := announce(who, now(), "a.example/r.git", "b.example/r.git")
 		if who == alice { // bob maintains alice's repository, and carol bob's
-			ev = alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://a.example/r.git"}, nostrTag{"maintainers", bob.Hex()})
+			ev = alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://a.example/r.git"}, nostrTag{"maintainers", bob.Hex()})
 		}
 		if who == bob { // and answers
-			ev = bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://b.example/r.git"}, nostrTag{"maintainers", alice.Hex()})
+			ev = bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://b.example/r.git"}, nostrTag{"maintainers", alice.Hex()})
 		}
 		c.submit(ev)
 	case 2, 3, 4:
@@ -299,7 +299,7 @@ func (c *crashes) act(n int) {
 		c.submit(says(who, now(), refs...))
 	case 5:
 		to, tip := repoOf(keys[c.rng.IntN(3)]), c.rng.IntN(8)
-		p := pull(who, to, tip, filters.KindPullRequest+c.rng.IntN(2))
+		p := pull(who, to, tip, graspsync.KindPullRequest+c.rng.IntN(2))
 		if c.rng.IntN(2) == 0 { // its data came first, or half of it
 			c.git.Stage(to, idOf(p), object(tip), object(tip), object(7+c.rng.IntN(2)))
 			c.git.Stage(to, idOf(p), object(9), object(9))
@@ -321,7 +321,7 @@ func (c *crashes) act(n int) {
 		if len(c.all) > 0 {
 			ev := c.all[c.rng.IntN(len(c.all))]
 			if h, waits := c.held[ev.ID]; waits && !c.relay.has(h.event) && c.rng.IntN(3) == 0 {
-				d := relaytestKey(ev.PubKey).Event(now(), filters.KindDeletion, "", nostrTag{"e", ev.ID})
+				d := relaytestKey(ev.PubKey).Event(now(), graspsync.KindDeletion, "", nostrTag{"e", ev.ID})
 				c.mu.Lock()
 				c.deleted[ev.ID] = true
 				c.mu.Unlock()

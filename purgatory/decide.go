@@ -22,7 +22,7 @@ func (g *group) concerning(r *repository) (out []*nip34.State) {
 
 func (g *group) newestStored(r *repository) (newest *nip34.State) {
 	for _, s := range g.stored {
-		if r.isMember(s.Ref.Owner) && (newest == nil || nip34.Newer(s.Version(), newest.Version())) {
+		if r.isMember(s.Ref.Owner) && (newest == nil || s.Stamp().Newer(newest.Stamp())) {
 			newest = s
 		}
 	}
@@ -60,7 +60,7 @@ func (g *group) authoritative(r *repository) *nip34.State {
 		if !r.isMember(h.state.Ref.Owner) || !r.here(h.state) || (len(h.state.Refs) == 0 && !r.active) {
 			continue
 		}
-		if newest == nil || nip34.Newer(h.state.Version(), newest.Version()) {
+		if newest == nil || h.state.Stamp().Newer(newest.Stamp()) {
 			newest = h.state
 		}
 	}
@@ -104,7 +104,7 @@ func (g *group) unborn(r *repository) (head nip34.RefName) {
 	}
 	var newest *nip34.State
 	for _, h := range g.states {
-		if r.isMember(h.state.Ref.Owner) && !r.isUnfit(h.state) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+		if r.isMember(h.state.Ref.Owner) && !r.isUnfit(h.state) && (newest == nil || h.state.Stamp().Newer(newest.Stamp())) {
 			newest = h.state
 		}
 	}
@@ -125,7 +125,7 @@ func (g *group) ahead(r *repository, name nip34.RefName) bool {
 	}
 	return slices.ContainsFunc(g.states, func(h heldState) bool {
 		return r.isMember(h.state.Ref.Owner) && h.state.Refs[name] == r.refs.At[name] && // or neither has it
-			(r.decides == nil || nip34.Newer(h.state.Version(), r.decides.Version()))
+			(r.decides == nil || h.state.Stamp().Newer(r.decides.Stamp()))
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -18,7 +18,7 @@ var ErrNoDepartures = errors.New("repositories can't be taken out of service")
 // must take something down, after the announcement is gone, or the repository is made
 // again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
 // being fetched for it and it should be called again.
-func (p *Purgatory) RemoveRepository(ctx context.Context, ref filters.RepoRef) error {
+func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	if p.departures == nil {
 		return ErrNoDepartures
 	}
@@ -44,7 +44,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref filters.RepoRef) e
 
 // removeRepository removes a repository that nobody announces: one with refs is taken out
 // of service, and kept for a while. The error wraps ErrInUse if somebody is at it.
-func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) error {
+func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	leave, free := p.engine.fetches.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
@@ -56,7 +56,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 		defer cancel()
 		if err = p.departures.Depart(waiting, ref); err == nil {
 			p.stats.drop("departed")
-			p.cfg.Logger.Info("repository out of service", keyRepo, printable(ref.String()))
+			p.cfg.Logger.Info("repository out of service", keyRepo, graspsync.Printable(ref.String()))
 		}
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref filters.RepoRef) e
 // was deleted while it waited is struck off after that: nobody else would know of a repository
 // that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
 // which may have been announced again since this one began.
-func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) error {
+func (p *Purgatory) leaves(ctx context.Context, g *group, ref graspsync.RepoRef) error {
 	err := p.removeRepository(ctx, ref)
 	var waited []ended
 	for _, o := range g.over {
@@ -92,7 +92,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *group, ref filters.RepoRef) e
 
 // emptyOfState removes the refs of pull requests where nothing else is: they keep no
 // announcement from expiring. has is true if something else is.
-func (p *Purgatory) emptyOfState(ctx context.Context, ref filters.RepoRef) (has bool, err error) {
+func (p *Purgatory) emptyOfState(ctx context.Context, ref graspsync.RepoRef) (has bool, err error) {
 	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
@@ -131,7 +131,7 @@ func (p *Purgatory) runSweeps(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		if err := p.departures.Sweep(ctx, time.Now().Add(-p.cfg.Departed)); err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, printable(err.Error()))
+			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, graspsync.Printable(err.Error()))
 		}
 		select {
 		case <-timer.C:
@@ -142,28 +142,28 @@ func (p *Purgatory) runSweeps(ctx context.Context) {
 }
 
 // ownedBy has the repositories of an owner looked at who may not announce them any more.
-func (p *Purgatory) ownedBy(ctx context.Context, owner filters.PubKey) {
+func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	err := p.departures.owned(ctx, owner, func(ref filters.RepoRef) {
-		p.tell(look{identifier: ref.Identifier, why: causes{left: map[filters.RepoRef]bool{ref: true}}})
+	err := p.departures.owned(ctx, owner, func(ref graspsync.RepoRef) {
+		p.tell(look{identifier: ref.Identifier, why: causes{left: map[graspsync.RepoRef]bool{ref: true}}})
 	})
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("listing repositories failed", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 }
 
 // inService returns the repositories that are there, by identifier.
-func (p *Purgatory) inService(ctx context.Context) (map[string]map[filters.RepoRef]bool, error) {
+func (p *Purgatory) inService(ctx context.Context) (map[string]map[graspsync.RepoRef]bool, error) {
 	if p.departures == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	out := make(map[string]map[filters.RepoRef]bool)
-	err := p.departures.owned(ctx, filters.PubKey{}, func(ref filters.RepoRef) {
+	out := make(map[string]map[graspsync.RepoRef]bool)
+	err := p.departures.owned(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) {
 		if out[ref.Identifier] == nil {
-			out[ref.Identifier] = make(map[filters.RepoRef]bool)
+			out[ref.Identifier] = make(map[graspsync.RepoRef]bool)
 		}
 		out[ref.Identifier][ref] = true
 	})
@@ -176,7 +176,7 @@ type containedDepartures struct {
 	p *Purgatory
 }
 
-func (d containedDepartures) Depart(ctx context.Context, ref filters.RepoRef) (err error) {
+func (d containedDepartures) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer d.p.recovered(&err, ofRepos)
 	return d.Departures.Depart(ctx, ref)
 }
@@ -186,13 +186,13 @@ func (d containedDepartures) Sweep(ctx context.Context, before time.Time) (err e
 	return d.Departures.Sweep(ctx, before)
 }
 
-func (d containedDepartures) Erase(ctx context.Context, ref filters.RepoRef) (err error) {
+func (d containedDepartures) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer d.p.recovered(&err, ofRepos)
 	return d.Departures.Erase(ctx, ref)
 }
 
 // owned calls each for the repositories that Owned yields.
-func (d containedDepartures) owned(ctx context.Context, owner filters.PubKey, each func(ref filters.RepoRef)) (err error) {
+func (d containedDepartures) owned(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
 	defer d.p.recovered(&err, ofRepos)
 	for ref, err := range d.Owned(ctx, owner) {
 		if err != nil {

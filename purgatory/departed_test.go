@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -46,13 +46,13 @@ func TestDepartedRepositories(t *testing.T) {
 	}{
 		"deleted by its address": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
-			d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
+			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
 			w.relay.put(d)
 			w.p.Arrived(d)
 		}},
 		"deleted by its id": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
-			d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 			w.relay.put(d)
 			w.p.Arrived(d)
 		}},
@@ -67,7 +67,7 @@ func TestDepartedRepositories(t *testing.T) {
 		"lost": {false, func(w *world, a *nostrEvent) { w.relay.gone(a) }},
 		"expired": {false, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
-			w.relay.put(alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", "1"}))
+			w.relay.put(alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", "1"}))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,10 +101,10 @@ func TestOthersDoNotDepart(t *testing.T) {
 		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.held(announce(carol, now()))
 		wait(time.Second)
-		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()}))
-		w.p.Arrived(bob.Event(now(), filters.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()}))
+		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()}))
+		w.p.Arrived(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()}))
 		wait(5 * time.Hour)
-		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
+		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
 			require.True(t, w.git.Has(ref))
 		}
 	})
@@ -115,7 +115,7 @@ func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
 		wait(24 * time.Hour)
 		require.False(t, w.git.Has(repoOf(alice)))
 		again := announce(alice, now())
@@ -136,7 +136,7 @@ func TestDepartsAfterThePush(t *testing.T) {
 		_, unlock, err := w.git.Lock(context.Background(), repoOf(alice))
 		require.NoError(t, err)
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
 		wait(time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)))
 		unlock()
@@ -173,7 +173,7 @@ func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
 			}
 			w.held(announce(alice, now()))
 			wait(time.Second)
-			p := pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+			p := pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
 			w.relay.put(p)
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
 			wait(30 * time.Minute)

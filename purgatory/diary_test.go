@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -142,7 +142,7 @@ func (l *drawnLife) step() {
 				tags = append(tags, nostrTag{"maintainers", alice.Hex()})
 			}
 		}
-		l.comes(who.Event(now()-nostrTime(rng.IntN(3)), filters.KindAnnouncement, "", tags...))
+		l.comes(who.Event(now()-nostrTime(rng.IntN(3)), graspsync.KindAnnouncement, "", tags...))
 	case 2, 3, 4:
 		var refs []any
 		for _, name := range []string{"main", "dev"} {
@@ -160,12 +160,12 @@ func (l *drawnLife) step() {
 		if rng.IntN(6) == 0 {
 			tags = append(tags, nostrTag{"expiration", fmt.Sprint(now() + nostrTime(rng.IntN(500)))})
 		}
-		ev := k.Event(now(), filters.KindPullRequest, fmt.Sprint(len(l.events)), tags...)
+		ev := k.Event(now(), graspsync.KindPullRequest, fmt.Sprint(len(l.events)), tags...)
 		if l.git.Has(repoOf(alice)) && rng.IntN(3) == 0 {
 			tip := object(10 + rng.IntN(6))
 			l.git.Stage(repoOf(alice), idOf(ev), tip, tip)
 			wait(3 * time.Millisecond)
-			l.p.Staged(repoOf(alice), []filters.EventID{idOf(ev)})
+			l.p.Staged(repoOf(alice), []graspsync.EventID{idOf(ev)})
 			wait(3 * time.Millisecond)
 		}
 		l.comes(ev)
@@ -218,7 +218,7 @@ func (l *drawnLife) step() {
 		for _, k := range []*relaytest.Key{alice, bob, carol, dave} {
 			if k.Hex() == ev.PubKey {
 				l.relay.gone(ev)
-				d := k.Event(now(), filters.KindDeletion, "", nostrTag{"e", ev.ID})
+				d := k.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", ev.ID})
 				l.relay.put(d)
 				l.p.Arrived(d)
 				wait(3 * time.Millisecond)
@@ -303,7 +303,7 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 			}
 		}
 		l.relay.refuse = func(ev *nostrEvent) error {
-			if ev.Kind != filters.KindAnnouncement && ev.ID[0] == '7' {
+			if ev.Kind != graspsync.KindAnnouncement && ev.ID[0] == '7' {
 				return purgatory.ErrRefused
 			}
 			return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -113,18 +113,18 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, pr.Event, p.Event(pr.ID))
 		require.Equal(t, pr, p.PullRequest(pr.ID))
-		require.Nil(t, p.PullRequest(filters.EventID{1}))
+		require.Nil(t, p.PullRequest(graspsync.EventID{1}))
 		for _, c := range []struct {
-			id            filters.EventID
+			id            graspsync.EventID
 			byUser, waits bool
-		}{{pr.ID, false, true}, {other.ID, true, true}, {filters.EventID{1}, false, false}} {
+		}{{pr.ID, false, true}, {other.ID, true, true}, {graspsync.EventID{1}, false, false}} {
 			byUser, waits := p.Submitted(c.id)
 			require.Equal(t, []bool{c.byUser, c.waits}, []bool{byUser, waits})
 		}
-		p.ledger.Put(ledger.Entry{ID: filters.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []filters.RepoRef{w.ref}, ByUser: true})
-		byUser, waits := p.Submitted(filters.EventID{2})
+		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
+		byUser, waits := p.Submitted(graspsync.EventID{2})
 		require.True(t, byUser && !waits, "its event is not here")
-		require.Nil(t, p.PullRequest(filters.EventID{2}))
+		require.Nil(t, p.PullRequest(graspsync.EventID{2}))
 		var own []*nostr.Event
 		for _, x := range []*nip34.PullRequest{pr, other} {
 			if x.Author == pr.Author {
@@ -132,21 +132,21 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, own, p.EventsOf(pr.Author))
-		require.Empty(t, p.EventsOf(filters.PubKey{99}))
+		require.Empty(t, p.EventsOf(graspsync.PubKey{99}))
 
 		a, members, err := p.Announced(t.Context(), w.ref)
 		require.NoError(t, err)
 		require.Equal(t, w.announces, a)
-		require.Equal(t, map[filters.PubKey]struct{}{w.ref.Owner: {}}, members)
-		waiting := eventBy(filters.PubKey{8}, now, filters.KindAnnouncement, nostr.Tag{"d", "r"})
+		require.Equal(t, map[graspsync.PubKey]struct{}{w.ref.Owner: {}}, members)
+		waiting := eventBy(graspsync.PubKey{8}, now, graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
 		_, err = p.Submit(t.Context(), waiting, false)
 		require.NoError(t, err)
-		theirs := filters.RepoRef{Owner: filters.PubKey{8}, Identifier: "r"}
+		theirs := graspsync.RepoRef{Owner: graspsync.PubKey{8}, Identifier: "r"}
 		a, members, err = p.Announced(t.Context(), theirs)
 		require.NoError(t, err)
 		require.Equal(t, waiting, a.Event)
-		require.Equal(t, map[filters.PubKey]struct{}{{8}: {}}, members)
-		a, _, err = p.Announced(t.Context(), filters.RepoRef{Owner: filters.PubKey{9}, Identifier: "r"})
+		require.Equal(t, map[graspsync.PubKey]struct{}{{8}: {}}, members)
+		a, _, err = p.Announced(t.Context(), graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "r"})
 		require.NoError(t, err)
 		require.Nil(t, a)
 		for _, what := range []string{"announcements", "states"} {
@@ -196,7 +196,7 @@ func TestCrowdedPullRequestsWait(t *testing.T) {
 				require.NoError(t, rerr)
 				require.ErrorIs(t, r.trouble, ErrCrowded)
 				require.ErrorContains(t, r.trouble, "pull request: ")
-				require.Equal(t, setOf([]filters.EventID{theirs.ID, own.ID}), r.over)
+				require.Equal(t, setOf([]graspsync.EventID{theirs.ID, own.ID}), r.over)
 				d := p.rations.displacedIn(w.ref)
 				require.Equal(t, came, d.bytes == p.rations.much() && d.waits[theirs.ID] == p.rations.much(), d)
 				require.Equal(t, came, p.upkeep.queue.Len() == 1, "it is looked for")
@@ -210,7 +210,7 @@ func TestWeightOfWhatGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		w.sizes[objectOf(10)] = 300
-		one, other := nip34.EventRef(filters.EventID{1}), nip34.EventRef(filters.EventID{2})
+		one, other := nip34.EventRef(graspsync.EventID{1}), nip34.EventRef(graspsync.EventID{2})
 		c := RefChange{Name: one, Old: objectOf(10)}
 		weigh := func(refs map[nip34.RefName]nip34.ObjectID) int64 {
 			return w.p.rations.weightOf(t.Context(), w.ref, "dir", Refs{At: refs}, c)
@@ -225,7 +225,7 @@ func TestWeightOfWhatGoes(t *testing.T) {
 		w.takes = time.Second + 1
 		require.EqualValues(t, 512, weigh(alone))
 		w.takes = 0
-		w.p.rations.weights[w.ref] = weighed{of: map[filters.EventID]int64{{1}: 7}}
+		w.p.rations.weights[w.ref] = weighed{of: map[graspsync.EventID]int64{{1}: 7}}
 		require.EqualValues(t, 7, weigh(alone))
 	})
 }
@@ -303,7 +303,7 @@ type relatives struct {
 	all []*nip34.Announcement
 }
 
-func (r relatives) Relatives(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error) {
+func (r relatives) Relatives(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error) {
 	return r.all, r.fails("relatives")
 }
 
@@ -315,16 +315,16 @@ func TestRelativesHaveASay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		now := time.Now().Unix()
-		lists := func(by, whom filters.PubKey, until int64) *nip34.Announcement {
+		lists := func(by, whom graspsync.PubKey, until int64) *nip34.Announcement {
 			tags := nostr.Tags{{"d", "r"}, {"maintainers", whom.String()}}
 			if until > 0 {
 				tags = append(tags, nostr.Tag{"expiration", fmt.Sprint(until)})
 			}
-			a, err := nip34.ParseAnnouncement(eventBy(by, now-10, filters.KindAnnouncement, tags...))
+			a, err := nip34.ParseAnnouncement(eventBy(by, now-10, graspsync.KindAnnouncement, tags...))
 			require.NoError(t, err)
 			return a
 		}
-		bob := filters.PubKey{6}
+		bob := graspsync.PubKey{6}
 		w.announces = lists(w.ref.Owner, bob, 0)
 		with := &relatives{scales: w.scales}
 		w.open(with, w.scales, false)
@@ -351,9 +351,9 @@ func TestWhatMustNotGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
 		f := p.engine.fetches
-		ref := filters.RepoRef{Owner: filters.PubKey{4}, Identifier: "x"}
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		for _, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
-			e := ledger.Entry{ID: filters.EventID{byte(class)}, Class: class, Repos: []filters.RepoRef{ref}}
+			e := ledger.Entry{ID: graspsync.EventID{byte(class)}, Class: class, Repos: []graspsync.RepoRef{ref}}
 			pull := class == ledger.PullRequest
 			require.False(t, p.isFixed(e) || p.isInUse(e))
 			p.pinned[e.ID] = 1
@@ -366,7 +366,7 @@ func TestWhatMustNotGiveWay(t *testing.T) {
 			require.Equal(t, !pull, p.isInUse(e))
 			f.leave(ref, pl)
 			require.False(t, p.isInUse(e))
-			p.pushed["x"] = map[filters.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
+			p.pushed["x"] = map[graspsync.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
 			require.Equal(t, !pull, p.isInUse(e))
 			delete(p.pushed, "x")
 		}
@@ -380,7 +380,7 @@ func TestNextWake(t *testing.T) {
 		p := newRationed(t, 0).p
 		e, now := &p.engine, time.Now()
 		require.Equal(t, now.Add(time.Hour), e.nextWake(now))
-		for i, at := range []map[filters.RepoRef]retry{
+		for i, at := range []map[graspsync.RepoRef]retry{
 			{{Identifier: "x"}: {at: now.Add(50 * time.Minute)}}, {{Identifier: "x"}: {}}, {{Identifier: "x"}: {at: now.Add(2 * time.Hour)}},
 		} {
 			e.retries = at
@@ -389,12 +389,12 @@ func TestNextWake(t *testing.T) {
 		e.surveys.retries["x"] = retry{at: now.Add(40 * time.Minute)}
 		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now))
 		p.ledger.Put(ledger.Entry{
-			ID: filters.EventID{1}, Class: ledger.State, Repos: []filters.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
+			ID: graspsync.EventID{1}, Class: ledger.State, Repos: []graspsync.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
 		})
 		require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
 		for n := range p.cfg.MaxSettling {
 			require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
-			e.expiring[filters.EventID{byte(n)}] = true
+			e.expiring[graspsync.EventID{byte(n)}] = true
 		}
 		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now), "all workers are at it")
 		clear(e.expiring)
@@ -413,7 +413,7 @@ func TestSinceOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
 		f, now := p.engine.fetches, time.Now()
-		ref := filters.RepoRef{Identifier: "x"}
+		ref := graspsync.RepoRef{Identifier: "x"}
 		require.True(t, f.since(ref).IsZero())
 		require.False(t, f.uses(ref))
 		pl := f.enter(ref)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -103,7 +103,7 @@ func TestWhatIsSharedHasRoom(t *testing.T) {
 		w.git.Put(repoOf(mallory), object(1))
 		w.git.Push(repoOf(mallory), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		both := func(by *relaytest.Key, tip int) *nostrEvent {
-			return by.Event(now(), filters.KindPullRequest, "for both", nostrTag{"a", repoOf(alice).String()},
+			return by.Event(now(), graspsync.KindPullRequest, "for both", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"a", repoOf(mallory).String()}, nostrTag{"c", object(tip).String()})
 		}
 		size := func(of *relaytest.Key) (sum int64) {
@@ -144,7 +144,7 @@ func TestWhatIsFetchedWaitsForWhatGaveWay(t *testing.T) {
 		s := serving(50)
 		s.Bytes = 600
 		w.git.Serve(clone("honest.example/r.git"), s)
-		honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+		honest := dave.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 			nostrTag{"c", object(50).String()}, nostrTag{"clone", "https://honest.example/r.git"})
 		w.held(honest)
 		began := time.Now()
@@ -251,7 +251,7 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 		wait(time.Second)
 		require.Positive(t, w.p.Displaced(alice.PubKey()))
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
 		wait(time.Second)
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.Zero(t, w.p.Displaced(alice.PubKey()))

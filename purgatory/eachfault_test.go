@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -89,14 +89,14 @@ func (r faultyRelay) Deleted(ctx context.Context, ev *nostrEvent) (bool, error) 
 	return r.relay.Deleted(ctx, ev)
 }
 
-func (r faultyRelay) Has(ctx context.Context, id filters.EventID) (bool, error) {
+func (r faultyRelay) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	if err := r.f.step("has"); err != nil {
 		return false, err
 	}
 	return r.relay.Has(ctx, id)
 }
 
-func (r faultyRelay) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+func (r faultyRelay) Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	return func(yield func(*nip34.PullRequest, error) bool) {
 		if err := r.f.step("pulls"); err != nil {
 			yield(nil, err)
@@ -106,7 +106,7 @@ func (r faultyRelay) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*
 	}
 }
 
-func (r faultyRelay) Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+func (r faultyRelay) Standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
 	if err := r.f.step("standings"); err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (l *faultyLife) comes(evs ...*nostrEvent) {
 }
 
 // goes is a push to one ref.
-func (l *faultyLife) goes(to filters.RepoRef, name nip34.RefName, tip int) {
+func (l *faultyLife) goes(to graspsync.RepoRef, name nip34.RefName, tip int) {
 	l.t.Helper()
 	l.pushRefs(to, map[nip34.RefName]nip34.ObjectID{name: object(tip)})
 	l.try(func() error { return l.p.Pushed(l.t.Context(), to, []nip34.RefName{name}) })
@@ -283,7 +283,7 @@ func TestEachFailureIsToldAndMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.open()
 		l.git.Serve(clone("a.example/r.git"), serving(1, 2))
-		first := []*nostrEvent{announce(alice, now()-100, "a.example/r.git"), says(alice, now()-100, "main", 1), pull(carol, repoOf(alice), 2, filters.KindPullRequest)}
+		first := []*nostrEvent{announce(alice, now()-100, "a.example/r.git"), says(alice, now()-100, "main", 1), pull(carol, repoOf(alice), 2, graspsync.KindPullRequest)}
 		l.comes(first...)
 		wait(3 * time.Minute)
 		l.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
@@ -310,7 +310,7 @@ func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
 		listing := func(k, other *relaytest.Key) *nostrEvent {
-			return k.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
+			return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
 		}
 		l.relay.put(listing(alice, bob), listing(bob, alice), says(alice, now()-400, "main", 1))
 		for _, k := range []*relaytest.Key{alice, bob} {
@@ -326,10 +326,10 @@ func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 		}
 		l.open()
 		l.git.Push(repoOf(alice), nil, object(2), object(3))
-		both := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()},
+		both := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()},
 			nostrTag{"c", object(3).String()})
 		l.comes(bad, both)
-		late := pull(dave, repoOf(alice), 5, filters.KindPullRequest)
+		late := pull(dave, repoOf(alice), 5, graspsync.KindPullRequest)
 		l.goes(repoOf(alice), refOf(late), 5)
 		l.goes(repoOf(bob), refOf(late), 5) // which it does not name
 		l.goes(repoOf(bob), junk(1), 6)
@@ -352,7 +352,7 @@ func TestEachFailureOfSharingIsToldAndMadeUpFor(t *testing.T) {
 		l.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), branch("dev"): object(2)})
 		l.open()
 		wait(time.Minute)
-		l.comes(bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
+		l.comes(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
 		wait(time.Second)
 		require.True(l.t, l.f.failed() != "" || l.p.Sizes()["needs"] == 0, "what it was given it does not lack")
 		wait(time.Hour)

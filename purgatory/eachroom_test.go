@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -72,7 +72,7 @@ func TestEachFailureWhereThereIsLittleRoomIsMadeUpFor(t *testing.T) {
 		server := serving(21)
 		server.Bytes = 300
 		l.git.Serve(clone("b.example/r.git"), server)
-		fetched := bob.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+		fetched := bob.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 			nostrTag{"c", object(21).String()}, nostrTag{"clone", "https://b.example/r.git"})
 		l.comes(fetched)
 		wait(2 * time.Hour)
@@ -119,7 +119,7 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 				l.open()
 				l.comes(announce(carol, now()))
 				wait(time.Second)
-				p := pull(dave, repoOf(carol), 5, filters.KindPullRequest)
+				p := pull(dave, repoOf(carol), 5, graspsync.KindPullRequest)
 				l.relay.put(p)
 				l.git.Push(repoOf(carol), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
 				wait(15 * time.Minute)
@@ -132,7 +132,7 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 				wait(2 * time.Hour)
 				require.True(l.t, l.f.failed() != "" || !early, "it is looked at when it is told")
 				out := fmt.Sprint(l.p.Status().Waiting)
-				for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
+				for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
 					out += fmt.Sprint(" ", l.git.Has(ref), l.git.Kept(ref))
 				}
 				wait(4 * time.Hour)
@@ -149,7 +149,7 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 		l.often = true
 		l.relay.put(announce(alice, now()-500))
 		l.git.Put(repoOf(alice), object(1), object(2))
-		bad := []*nostrEvent{says(alice, now()-100, "main", 1), pull(dave, repoOf(alice), 2, filters.KindPullRequest), announce(bob, now()-50)}
+		bad := []*nostrEvent{says(alice, now()-100, "main", 1), pull(dave, repoOf(alice), 2, graspsync.KindPullRequest), announce(bob, now()-50)}
 		l.relay.refuse = func(ev *nostrEvent) error {
 			for _, b := range bad {
 				if ev.ID == b.ID {
@@ -188,7 +188,7 @@ func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 		l.comes(many...)
 		wait(2 * time.Minute) // they have been here for a while
 		l.comes(proposes(dave, now(), 60, "one"), proposes(bob, now(), 61, "another"))
-		pushed := pull(bob, repoOf(alice), 1, filters.KindPullRequest)
+		pushed := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest)
 		l.goes(repoOf(alice), refOf(pushed), 1)
 		l.relay.put(pushed)
 		l.p.Arrived(pushed)
@@ -207,7 +207,7 @@ func TestEachFailureOfMakingARepositoryAnewIsMadeUpFor(t *testing.T) {
 		l.relay.put(announce(alice, now()-500))
 		l.git.Put(repoOf(alice))
 		l.open()
-		s := alice.Event(now(), filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"HEAD", "ref: refs/heads/main"},
+		s := alice.Event(now(), graspsync.KindState, "", nostrTag{"d", "r"}, nostrTag{"HEAD", "ref: refs/heads/main"},
 			nostrTag{"refs/heads/main", object256(1).String()})
 		l.comes(s)
 		wait(10 * time.Minute)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -21,14 +21,14 @@ type engine struct {
 	wg       sync.WaitGroup
 	surveys  surveys
 	looks    looks
-	retries  retries[filters.RepoRef] // whose look failed
-	expiring map[filters.EventID]bool
-	vain     map[filters.EventID]int // how often an entry could not be expired
+	retries  retries[graspsync.RepoRef] // whose look failed
+	expiring map[graspsync.EventID]bool
+	vain     map[graspsync.EventID]int // how often an entry could not be expired
 	// leavers have deleted something: their repositories may be among that. They are looked
 	// for by one goroutine, while leaving.
-	leavers map[filters.PubKey]bool
+	leavers map[graspsync.PubKey]bool
 	leaving bool
-	patient map[filters.RepoRef]patience
+	patient map[graspsync.RepoRef]patience
 	fetches *fetches // safe for concurrent use
 }
 
@@ -58,9 +58,9 @@ func newEngine(p *Purgatory) engine {
 	cfg.Limits = mapValues(p.cfg.DomainLimits, limits)
 	return engine{
 		p: p, queue: hunt.New(cfg),
-		surveys: newSurveys(p.cfg.MaxSettling), looks: newLooks(p.cfg.MaxSettling), retries: make(retries[filters.RepoRef]),
-		expiring: make(map[filters.EventID]bool), vain: make(map[filters.EventID]int), leavers: make(map[filters.PubKey]bool),
-		patient: make(map[filters.RepoRef]patience), fetches: newFetches(p),
+		surveys: newSurveys(p.cfg.MaxSettling), looks: newLooks(p.cfg.MaxSettling), retries: make(retries[graspsync.RepoRef]),
+		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
+		patient: make(map[graspsync.RepoRef]patience), fetches: newFetches(p),
 	}
 }
 
@@ -110,12 +110,12 @@ func (e *engine) want(ctx context.Context, entry ledger.Entry) {
 	if entry.Class == ledger.Placeholder || entry.Soft {
 		return
 	}
-	why := causes{fresh: map[filters.EventID]bool{entry.ID: entry.ByUser}}
+	why := causes{fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
 	if entry.Class == ledger.Announcement || entry.Class == ledger.Relative { // it may name servers of what waits already
-		why = causes{owners: map[filters.PubKey]bool{entry.Author: entry.ByUser}}
+		why = causes{owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
 	}
 	if entry.Class == ledger.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
-		why.left = map[filters.RepoRef]bool{entry.Repos[0]: true}
+		why.left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
 		e.surveys.want(ref.Identifier, why)
@@ -205,18 +205,18 @@ func (e *engine) handle(ctx context.Context, msg any) {
 
 // arrived takes note of an event that is stored.
 func (e *engine) arrived(ctx context.Context, msg arrived) {
-	id, err := filters.ParseEventID(msg.event.ID)
+	id, err := graspsync.ParseEventID(msg.event.ID)
 	if err != nil {
 		return
 	}
-	author, err := filters.ParsePubKey(msg.event.PubKey)
+	author, err := graspsync.ParsePubKey(msg.event.PubKey)
 	if err != nil {
 		return
 	}
 	e.p.mu.Lock()
 	entry, waits := e.p.ledger.Get(id)
 	var affected []ledger.Entry
-	if msg.event.Kind == filters.KindDeletion || msg.event.Kind == kindVanish {
+	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.p.ledger.ByAuthor(author)
 		e.leavers[author] = true
 	}
@@ -224,7 +224,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	if waits && entry.Class == ledger.Placeholder {
 		e.wg.Go(func() {
 			if err := e.p.forget(ctx, entry, Released); err != nil && ctx.Err() == nil {
-				e.p.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+				e.p.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 			}
 		})
 	}
@@ -241,8 +241,8 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
 		e.p.touch(a.Ref)
 		e.surveys.want(a.Ref.Identifier, causes{
-			owners: map[filters.PubKey]bool{a.Ref.Owner: false},
-			left:   map[filters.RepoRef]bool{a.Ref: true}, // it may not list us
+			owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
+			left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
 		})
 	}
 }
@@ -258,7 +258,7 @@ func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 			select {
 			case <-ctx.Done():
 			case <-time.After(doubled(time.Minute, time.Hour, n+1)):
@@ -324,7 +324,7 @@ func (e *engine) leave(ctx context.Context) {
 		return
 	}
 	owners := e.leavers
-	e.leavers, e.leaving = make(map[filters.PubKey]bool), true
+	e.leavers, e.leaving = make(map[graspsync.PubKey]bool), true
 	e.wg.Go(func() {
 		for owner := range owners {
 			e.p.ownedBy(ctx, owner)
@@ -336,7 +336,7 @@ func (e *engine) leave(ctx context.Context) {
 // failed logs what a stranger may have had a part in, once in a while.
 func (e *engine) failed(what, msg string, err error, now time.Time) {
 	if e.fetches.lines.May(line{who: what, what: "look"}, now) {
-		e.p.cfg.Logger.Warn(msg, "what", printable(what), keyError, printable(err.Error()))
+		e.p.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
@@ -360,10 +360,10 @@ func (e *engine) settled(ctx context.Context, msg settledDone) {
 		}
 	}
 	if msg.found.gained {
-		e.surveys.want(msg.ref.Identifier, causes{gained: map[filters.RepoRef]bool{msg.ref: true}})
+		e.surveys.want(msg.ref.Identifier, causes{gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
 	if msg.found.whole {
-		e.wholes(ctx, now, []filters.RepoRef{msg.ref})
+		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
 	}
 	if len(msg.found.need.ids) > 0 {
 		e.hunt(ctx, now, msg.ref, msg.found.need, msg.why)
@@ -371,7 +371,7 @@ func (e *engine) settled(ctx context.Context, msg settledDone) {
 }
 
 // wholes ends the hunt for what lacks nothing any more.
-func (e *engine) wholes(ctx context.Context, now time.Time, refs []filters.RepoRef) {
+func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
 		delete(e.patient, ref)
 		e.wg.Go(func() { e.fetches.forget(ref) })
@@ -380,7 +380,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []filters.RepoR
 }
 
 // hunt has a repository hunted for that lacks something, if there is a reason to.
-func (e *engine) hunt(ctx context.Context, now time.Time, ref filters.RepoRef, n need, why causes) {
+func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n need, why causes) {
 	by, anew := why.anew(n)
 	if !anew {
 		if !why.check || now.Before(e.patient[ref].until) {
@@ -393,7 +393,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref filters.RepoRef, n
 		e.patient[ref] = k
 		e.fetches.inVain(ref, k)
 	}
-	e.p.cfg.Logger.Debug("hunt queued", keyRepo, printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
+	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
 	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
 }
 
@@ -428,7 +428,7 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 			e.fetches.started(x)
 			e.wg.Go(func() {
 				outcome, pause := e.fetches.fetch(ctx, x)
-				e.p.inbox.put(fetchDone{x.ID, x.URL.Authority, outcome, pause})
+				e.p.inbox.put(fetchDone{x.ID, x.URL.HostPort, outcome, pause})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)
@@ -440,10 +440,10 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 
 func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	if x.Next.IsZero() {
-		e.p.cfg.Logger.Info("sync attempt done", keyRepo, printable(x.Repo.String()), "attempt", x.Number)
+		e.p.cfg.Logger.Info("sync attempt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
 	}
-	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, printable(x.Repo.String()), "attempt", x.Number,
+	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
 	e.p.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
@@ -453,7 +453,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 
 // waits reports whether an event waits for data of a repository. What is only listed
 // is hunted for a few times after each check.
-func (e *engine) waits(ref filters.RepoRef) bool {
+func (e *engine) waits(ref graspsync.RepoRef) bool {
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	return len(e.p.needs[ref.Identifier][ref].entries) > 0
@@ -504,7 +504,7 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) (due []ledger.En
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
 				if err := e.p.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
-					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, printable(err.Error()))
+					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
 			}
 		})
@@ -514,7 +514,7 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) (due []ledger.En
 
 // owed reports whether a server is still to be asked for what an entry waits for.
 func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
-	return slices.ContainsFunc(e.p.needing(entry), func(ref filters.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.p.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing
@@ -545,6 +545,6 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	e.p.ledger.Postpone(msg.entry.ID, now.Add(doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
 	e.p.mu.Unlock()
 	if e.fetches.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
-		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, printable(msg.err.Error()))
+		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}
 }

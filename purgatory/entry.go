@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -22,7 +22,7 @@ var errNotText = errors.New("an event is UTF-8")
 
 func waits(kind int) bool {
 	switch kind {
-	case filters.KindAnnouncement, filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
+	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		return true
 	}
 	return false
@@ -44,28 +44,28 @@ func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
 		return e, errNotText
 	}
 	switch ev.Kind {
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Version()
-		e.Repos, e.Announces = []filters.RepoRef{a.Ref}, a
+		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Stamp()
+		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
 		e.Size += int64(a.Size()) // it is kept parsed
-	case filters.KindState:
+	case graspsync.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = ledger.State, s.ID, s.Ref.Owner, s.Version()
-		e.Repos = []filters.RepoRef{s.Ref}
-	case filters.KindPullRequest, filters.KindPullRequestUpdate:
+		e.Class, e.ID, e.Author, e.Version = ledger.State, s.ID, s.Ref.Owner, s.Stamp()
+		e.Repos = []graspsync.RepoRef{s.Ref}
+	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		p, err := nip34.ParsePullRequest(ev)
 		if err != nil {
 			return e, err
 		}
 		e.Class, e.ID, e.Author, e.Repos = ledger.PullRequest, p.ID, p.Author, p.Repos
-		e.Version = nip34.Version{CreatedAt: p.CreatedAt, ID: p.ID}
+		e.Version = graspsync.Stamp{CreatedAt: p.CreatedAt, ID: p.ID}
 	default:
 		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
 	}
@@ -84,6 +84,6 @@ func sizeOf(ev *nostr.Event) int {
 }
 
 // placeholder is an entry for data that was pushed for an event that is not here.
-func placeholder(ref filters.RepoRef, id filters.EventID) ledger.Entry {
-	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []filters.RepoRef{ref}, ByUser: true}
+func placeholder(ref graspsync.RepoRef, id graspsync.EventID) ledger.Entry {
+	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []graspsync.RepoRef{ref}, ByUser: true}
 }

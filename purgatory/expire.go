@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/state"
@@ -16,7 +16,7 @@ import (
 
 // expire ends the waiting of an entry whose time is over, on the disk first. What is
 // released, deleted or extended meanwhile is left alone.
-func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
+func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	e, due := p.overdue(id)
@@ -42,7 +42,7 @@ func (p *Purgatory) expire(ctx context.Context, id filters.EventID) error {
 
 // overdue returns an entry whose deadline has passed and that no look goes by, and keeps
 // looks from going by it until notEnding.
-func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
+func (p *Purgatory) overdue(id graspsync.EventID) (ledger.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, waits := p.ledger.Get(id)
@@ -58,7 +58,7 @@ func (p *Purgatory) overdue(id filters.EventID) (ledger.Entry, bool) {
 // while it is being ended nobody has one, and what waits for that would end as well. It is
 // called with mu held.
 func (p *Purgatory) fetchesFor(e ledger.Entry) bool {
-	return slices.ContainsFunc(p.needing(e), func(ref filters.RepoRef) bool {
+	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
 		began := p.engine.fetches.since(ref)
 		return !began.IsZero() && began.Before(e.Deadline)
 	})
@@ -66,7 +66,7 @@ func (p *Purgatory) fetchesFor(e ledger.Entry) bool {
 
 // needing returns the repositories that lack what an entry waits for. It is called with mu
 // held.
-func (p *Purgatory) needing(e ledger.Entry) (refs []filters.RepoRef) {
+func (p *Purgatory) needing(e ledger.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
 		for ref, n := range p.needs[identifier] {
 			announces := e.Class == ledger.Announcement && !e.Soft && ref == e.Repos[0]
@@ -84,7 +84,7 @@ func (p *Purgatory) isFetchedFor(e ledger.Entry) bool {
 	return p.fetchesFor(e)
 }
 
-func (p *Purgatory) notEnding(id filters.EventID) {
+func (p *Purgatory) notEnding(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.ending, id)
@@ -135,7 +135,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e ledger.Entry) error {
 	}
 	// Should this fail, it expires softly again after a crash, for the same time.
 	if err := p.write(ctx, soft); err != nil {
-		p.cfg.Logger.Warn("a soft expiry could not be kept", keyEvent, e.ID.String(), keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("a soft expiry could not be kept", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 	p.step("expired softly")
 	p.ended(e, Expired)
@@ -184,7 +184,7 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 		p.ended(e, Expired)
 	}
 	if err := p.forgetExpired(ctx, forgotten); err != nil {
-		p.cfg.Logger.Warn("ids could not be forgotten", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("ids could not be forgotten", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, e ledger.Entry) error {
 	return errors.Join(errs...)
 }
 
-func (p *Purgatory) dropRef(ctx context.Context, ref filters.RepoRef, id filters.EventID) error {
+func (p *Purgatory) dropRef(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
 	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -231,7 +231,7 @@ func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
 	defer cancel()
 	refs := e.Strays
 	if e.Class == ledger.Placeholder {
-		unlock, err := p.naming.lockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), filters.RepoRef.Compare)) // its event must not be released meanwhile
+		unlock, err := p.naming.lockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), graspsync.RepoRef.Compare)) // its event must not be released meanwhile
 		if err != nil {
 			return err
 		}
@@ -255,13 +255,13 @@ func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
 }
 
 // eventOf reads the name of a pull request's ref.
-func eventOf(name nip34.RefName) (filters.EventID, bool) { return eventIn(name.String()) }
+func eventOf(name nip34.RefName) (graspsync.EventID, bool) { return eventIn(name.String()) }
 
-func eventIn(name string) (filters.EventID, bool) {
+func eventIn(name string) (graspsync.EventID, bool) {
 	hex, ok := strings.CutPrefix(name, "refs/nostr/")
 	if !ok {
-		return filters.EventID{}, false
+		return graspsync.EventID{}, false
 	}
-	id, err := filters.ParseEventID(hex)
+	id, err := graspsync.ParseEventID(hex)
 	return id, err == nil
 }

@@ -7,8 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -90,7 +89,7 @@ func (p *Purgatory) Left() (out []string) {
 
 // Weights returns what the refs of pull requests count for in a repository, when all that must
 // be weighed has been, however long that takes.
-func (p *Purgatory) Weights(ctx context.Context, ref filters.RepoRef, dir string) (map[filters.EventID]int64, error) {
+func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir string) (map[graspsync.EventID]int64, error) {
 	for {
 		g, err := p.announced(ctx, ref.Identifier, false)
 		if err != nil {
@@ -127,21 +126,21 @@ func (l *locks[K]) inUse() int {
 
 // Undo is what takes back a transaction, of which a part was done.
 func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
-	return newJournal(filters.RepoRef{}, Refs{Head: was}, changes, head).undo(now)
+	return newJournal(graspsync.RepoRef{}, Refs{Head: was}, changes, head).undo(now)
 }
 
 // AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
 // what they say: ctx is to be over. from is a server that was asked for a repository.
-func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from egress.URL) map[string]error {
+func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from graspsync.URL) map[string]error {
 	a, _ := entryOf(announcement, false)
 	e, _ := entryOf(pull, false)
 	ref, f := e.Repos[0], p.engine.fetches
-	free := filters.RepoRef{Owner: ref.Owner, Identifier: "free"}
+	free := graspsync.RepoRef{Owner: ref.Owner, Identifier: "free"}
 	both := placeholder(free, e.ID)
 	both.Repos = append(both.Repos, ref)
-	slices.SortFunc(both.Repos, filters.RepoRef.Compare)
+	slices.SortFunc(both.Repos, graspsync.RepoRef.Compare)
 	f.mu.Lock()
-	f.server(from.Authority).version.now++
+	f.server(from.HostPort).version.now++
 	f.repository(ref).version.now++
 	f.mu.Unlock()
 	var unlocks []func()
@@ -154,7 +153,7 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	have(p.writing.lock(context.Background(), e.ID))
 	have(p.storing.lock(context.Background(), e.ID))
 	have(p.naming.lock(context.Background(), both.Repos[1]))
-	have(f.writing.lock(context.Background(), serverKey(from.Authority)))
+	have(f.writing.lock(context.Background(), serverKey(from.HostPort)))
 	have(f.writing.lock(context.Background(), huntedKey(ref)))
 	defer func() {
 		for _, u := range unlocks {
@@ -171,7 +170,7 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 		"expire softly":   p.expireSoftly(ctx, a),
 		"drop strays":     p.dropStrays(ctx, both),
 		"remove":          p.RemoveRepository(ctx, held),
-		"keep a server":   f.keepServer(ctx, from.Authority),
+		"keep a server":   f.keepServer(ctx, from.HostPort),
 		"keep a hunt":     f.keepHunted(ctx, ref),
 	}
 	_, out["settle"] = p.settle(ctx, held, causes{}, pullsShare)

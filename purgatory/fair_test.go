@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -53,10 +53,10 @@ func TestSharingFails(t *testing.T) {
 		w.relay.put(announce(bob, now()), says(bob, now(), "main", 1))
 		w.git.Put(repoOf(bob), object(1))
 		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		a := alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://good.example/r.git"},
+		a := alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://good.example/r.git"},
 			nostrTag{"maintainers", bob.Hex()})
 		s := says(alice, now()+1, "main", 1)
-		p := pull(carol, repoOf(bob), 9, filters.KindPullRequest)
+		p := pull(carol, repoOf(bob), 9, graspsync.KindPullRequest)
 		w.held(a)
 		w.held(s)
 		w.held(p)
@@ -71,7 +71,7 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 		at := now()
 		d := nostrTag{"d", "r"}
 		w.relay.put(
-			alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
+			alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
 			says(alice, at, "main", 1),
 		)
 		w.git.Put(repoOf(alice), object(1), object(2))
@@ -87,7 +87,7 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 		w.held(says(bob, at+1, "main", 2))
 		wait(30 * time.Second)
 		require.True(t, looking)
-		w.relay.put(alice.Event(at+2, filters.KindAnnouncement, "", d))
+		w.relay.put(alice.Event(at+2, graspsync.KindAnnouncement, "", d))
 		wait(time.Minute)
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
 	})
@@ -98,9 +98,9 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 func TestStaysQueuedWhereItFailed(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now()
-		w.relay.put(announce(alice, at), alice.Event(at, filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", object(1).String()}),
-			bob.Event(at, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}))
-		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+		w.relay.put(announce(alice, at), alice.Event(at, graspsync.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", object(1).String()}),
+			bob.Event(at, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}))
+		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
 			w.git.Put(ref, object(1), object(2))
 			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		}
@@ -132,7 +132,7 @@ func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {
 		}
 		at := now() - 100
 		for _, k := range append(keys, alice) {
-			w.relay.put(k.Event(at, filters.KindAnnouncement, "", d, members))
+			w.relay.put(k.Event(at, graspsync.KindAnnouncement, "", d, members))
 			w.git.Put(repoOf(k), object(1), object(2))
 			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		}

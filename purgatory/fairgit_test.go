@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -64,7 +64,7 @@ exec git "$@"
 }
 
 // commit makes a repository if need be, and a commit in it that no ref has.
-func (h *heavyGit) commit(t *testing.T, ref filters.RepoRef, message string) (dir, id string) {
+func (h *heavyGit) commit(t *testing.T, ref graspsync.RepoRef, message string) (dir, id string) {
 	require.NoError(t, h.repos.Create(t.Context(), ref, nip34.SHA1))
 	dir, unlock, err := h.repos.Lock(t.Context(), ref)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestHeavyTreesWithRealGit(t *testing.T) {
 	}
 	release := func(at nostrTime, message string) time.Duration {
 		_, id := h.commit(t, repoOf(victim), message)
-		s := named(victim, filters.KindState, at, "r", nostrTag{"refs/heads/main", id})
+		s := named(victim, graspsync.KindState, at, "r", nostrTag{"refs/heads/main", id})
 		began := time.Now()
 		h.hold(t, s)
 		require.Eventually(t, func() bool { return h.relay.has(s) }, time.Minute, 5*time.Millisecond)
@@ -113,8 +113,8 @@ func TestHeavyTreesWithRealGit(t *testing.T) {
 	attack := func(key *relaytest.Key, identifier string) {
 		ref := key.Ref(identifier)
 		_, id := h.commit(t, ref, "heavy")
-		h.hold(t, named(key, filters.KindAnnouncement, at, identifier),
-			named(key, filters.KindState, at, identifier, nostrTag{"refs/heads/main", id}))
+		h.hold(t, named(key, graspsync.KindAnnouncement, at, identifier),
+			named(key, graspsync.KindState, at, identifier, nostrTag{"refs/heads/main", id}))
 	}
 	for _, seed := range []string{"a3", "a4", "a2"} {
 		attack(relaytest.NewKey(seed), "r")

@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -23,22 +23,22 @@ import (
 // anew.
 type slowGit struct {
 	*fetchtest.Fake
-	cost func(ref filters.RepoRef, ids []nip34.ObjectID) time.Duration
+	cost func(ref graspsync.RepoRef, ids []nip34.ObjectID) time.Duration
 
 	mu    sync.Mutex
-	dirs  map[string]filters.RepoRef
-	walks map[filters.RepoRef]int
-	locks map[filters.RepoRef]int
+	dirs  map[string]graspsync.RepoRef
+	walks map[graspsync.RepoRef]int
+	locks map[graspsync.RepoRef]int
 }
 
 func newSlowGit() *slowGit {
 	return &slowGit{
-		Fake: fetchtest.New(), dirs: make(map[string]filters.RepoRef),
-		walks: make(map[filters.RepoRef]int), locks: make(map[filters.RepoRef]int),
+		Fake: fetchtest.New(), dirs: make(map[string]graspsync.RepoRef),
+		walks: make(map[graspsync.RepoRef]int), locks: make(map[graspsync.RepoRef]int),
 	}
 }
 
-func (s *slowGit) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (s *slowGit) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	dir, unlock, err := s.Fake.Lock(ctx, ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func beside(t *testing.T, cost time.Duration, attack func(w *world, git *slowGit
 	synctest.Test(t, func(t *testing.T) {
 		victim := relaytest.NewKey("v1") // sorts last
 		git := newSlowGit()
-		git.cost = func(ref filters.RepoRef, _ []nip34.ObjectID) time.Duration {
+		git.cost = func(ref graspsync.RepoRef, _ []nip34.ObjectID) time.Duration {
 			if ref.Owner == victim.PubKey() {
 				return 10 * time.Millisecond
 			}
@@ -110,9 +110,9 @@ func beside(t *testing.T, cost time.Duration, attack func(w *world, git *slowGit
 // heavy has a key's repository wait for data that is here and takes long to walk.
 func heavy(w *world, git *slowGit, key *relaytest.Key, identifier string, at nostr.Timestamp, n int) {
 	d := nostrTag{"d", identifier}
-	w.held(key.Event(at, filters.KindAnnouncement, "", d))
+	w.held(key.Event(at, graspsync.KindAnnouncement, "", d))
 	git.Put(key.Ref(identifier), object(n))
-	w.held(key.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/main", object(n).String()}))
+	w.held(key.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(n).String()}))
 }
 
 // Repositories whose histories take minutes to walk were looked at one after the other
@@ -124,7 +124,7 @@ func TestHeavyTreesUnderTheSameIdentifier(t *testing.T) {
 			for i, seed := range []string{"a3", "a4", "a2"} {
 				key := relaytest.NewKey(seed)
 				if listed { // what the victim says is about their repositories as well
-					w.held(key.Event(at-1, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", relaytest.NewKey("v1").Hex()}))
+					w.held(key.Event(at-1, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", relaytest.NewKey("v1").Hex()}))
 					git.Put(key.Ref("r"), object(70+i))
 				} else {
 					heavy(w, git, key, "r", at, 70+i)
@@ -167,7 +167,7 @@ func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
 // crowdedGit is slowGit in which one owner's walks wait for a place that others have.
 type crowdedGit struct {
 	*slowGit
-	owner filters.PubKey
+	owner graspsync.PubKey
 	place chan struct{} // one slot
 }
 
@@ -195,7 +195,7 @@ func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			victim := relaytest.NewKey("v1")
 			git := &crowdedGit{slowGit: newSlowGit(), owner: victim.PubKey(), place: make(chan struct{}, 1)}
-			git.cost = func(ref filters.RepoRef, _ []nip34.ObjectID) time.Duration {
+			git.cost = func(ref graspsync.RepoRef, _ []nip34.ObjectID) time.Duration {
 				if ref.Owner == victim.PubKey() {
 					return 2 * time.Second // of 2.5 s that a history has
 				}
@@ -236,7 +236,7 @@ func TestOneLongLookCondemnsNoRepository(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim := relaytest.NewKey("v1")
 		git := newSlowGit()
-		git.cost = func(ref filters.RepoRef, ids []nip34.ObjectID) time.Duration {
+		git.cost = func(ref graspsync.RepoRef, ids []nip34.ObjectID) time.Duration {
 			if ref.Owner == victim.PubKey() && ids[0] != object(70) {
 				return 10 * time.Millisecond
 			}
@@ -273,14 +273,14 @@ func TestOneLongLookCondemnsNoRepository(t *testing.T) {
 func TestHeavyPullRequest(t *testing.T) {
 	victim := relaytest.NewKey("v1")
 	took := beside(t, 0, func(w *world, git *slowGit, at nostr.Timestamp) {
-		git.cost = func(_ filters.RepoRef, ids []nip34.ObjectID) time.Duration {
+		git.cost = func(_ graspsync.RepoRef, ids []nip34.ObjectID) time.Duration {
 			if ids[0] == object(70) {
 				return time.Hour
 			}
 			return 0
 		}
 		git.Put(repoOf(victim), object(70))
-		w.held(pull(dave, repoOf(victim), 70, filters.KindPullRequest))
+		w.held(pull(dave, repoOf(victim), 70, graspsync.KindPullRequest))
 	})
 	require.LessOrEqual(t, took, 10*time.Second)
 }
@@ -290,7 +290,7 @@ func TestHeavyPullRequest(t *testing.T) {
 func TestWalkedOnlyIfOfUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		git := newSlowGit()
-		git.cost = func(filters.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
+		git.cost = func(graspsync.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
 		w := newWorld(t, purgatory.Config{})
 		w.repos, w.fetcher = git, git
 		w.start()
@@ -301,7 +301,7 @@ func TestWalkedOnlyIfOfUse(t *testing.T) {
 		w.held(says(alice, at, "main", 1, "dev", 7)) // nor is 7
 		w.held(says(alice, at+1, "main", 2))
 		for i := range 20 {
-			w.held(pull(carol, repoOf(alice), 100+i, filters.KindPullRequest))
+			w.held(pull(carol, repoOf(alice), 100+i, graspsync.KindPullRequest))
 			wait(10 * time.Second)
 		}
 		require.Equal(t, 1, git.walks[repoOf(alice)], "of what 2 needs")
@@ -317,7 +317,7 @@ func TestWalkedOnlyIfOfUse(t *testing.T) {
 func TestNotLockedForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		git := newSlowGit()
-		git.cost = func(filters.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
+		git.cost = func(graspsync.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
 		w := newWorld(t, purgatory.Config{})
 		w.repos, w.fetcher = git, git
 		w.start()
@@ -360,7 +360,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 				})
 				w.start()
 				at := now()
-				w.relay.put(alice.Event(at-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+				w.relay.put(alice.Event(at-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
 					says(alice, at-100, "main", 1))
 				w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
 				w.git.Kind(object(3), purgatory.Tree)
@@ -368,7 +368,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 				unfit := says(bob, at+10, "main", 3)
 				w.held(unfit)
 				wait(time.Minute)
-				older, pr := says(alice, at+1, "main", 2), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+				older, pr := says(alice, at+1, "main", 2), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
 				w.held(older)
 				w.held(pr)
 				wait(time.Second)
@@ -398,11 +398,11 @@ func TestSharedWithWhoComesLater(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {
 		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
 			d := nostrTag{"d", "r"}
-			w.relay.put(alice.Event(now()-100, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}), says(alice, now()-100, "main", 1))
+			w.relay.put(alice.Event(now()-100, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}), says(alice, now()-100, "main", 1))
 			w.git.Put(repoOf(alice), object(1))
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 			wait(time.Second)
-			a := bob.Event(now(), filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}, nostrTag{"clone", "https://a.example/r.git"})
+			a := bob.Event(now(), graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}, nostrTag{"clone", "https://a.example/r.git"})
 			w.held(a)
 			wait(100 * time.Millisecond)
 			require.True(t, w.relay.has(a))

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -28,19 +28,19 @@ type families struct {
 }
 
 type knownFamily struct {
-	ids      []filters.EventID // what it is made of, in order
+	ids      []graspsync.EventID // what it is made of, in order
 	family   *nip34.Family
 	listings int // and announcements
 }
 
 // of returns the family of some announcements with an identifier.
 func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Announcement) *nip34.Family {
-	k := knownFamily{ids: make([]filters.EventID, len(all)), listings: len(all)}
+	k := knownFamily{ids: make([]graspsync.EventID, len(all)), listings: len(all)}
 	for i, a := range all {
 		k.ids[i] = a.ID
 		k.listings += len(a.Maintainers)
 	}
-	slices.SortFunc(k.ids, filters.EventID.Compare)
+	slices.SortFunc(k.ids, graspsync.EventID.Compare)
 	if one := f.known(identifier, k.ids); one != nil {
 		return one
 	}
@@ -69,7 +69,7 @@ func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Ann
 }
 
 // known returns the family of these announcements; nil if it is not kept.
-func (f *families) known(identifier string, ids []filters.EventID) *nip34.Family {
+func (f *families) known(identifier string, ids []graspsync.EventID) *nip34.Family {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.byName[identifier] {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -15,9 +15,9 @@ func TestAFamilyIsMadeOnce(t *testing.T) {
 	var f families
 	rule := nip34.Membership{}
 	announcement := func(n, lists int) *nip34.Announcement {
-		a := &nip34.Announcement{ID: filters.EventID{byte(n), byte(n >> 8)}, Ref: filters.RepoRef{Owner: filters.PubKey{byte(n), byte(n >> 8)}, Identifier: "x"}}
+		a := &nip34.Announcement{ID: graspsync.EventID{byte(n), byte(n >> 8)}, Ref: graspsync.RepoRef{Owner: graspsync.PubKey{byte(n), byte(n >> 8)}, Identifier: "x"}}
 		for i := range lists {
-			a.Maintainers = append(a.Maintainers, filters.PubKey{1, byte(i), byte(i >> 8)})
+			a.Maintainers = append(a.Maintainers, graspsync.PubKey{1, byte(i), byte(i >> 8)})
 		}
 		return a
 	}
@@ -80,9 +80,9 @@ func TestFamiliesOfTwoCrowds(t *testing.T) {
 		for _, name := range []string{"x", "y"} {
 			var all []*nip34.Announcement
 			for n := range 400 {
-				a := &nip34.Announcement{ID: filters.EventID{byte(n), byte(n >> 8)}, Ref: filters.RepoRef{Owner: filters.PubKey{byte(n), byte(n >> 8)}, Identifier: name}}
+				a := &nip34.Announcement{ID: graspsync.EventID{byte(n), byte(n >> 8)}, Ref: graspsync.RepoRef{Owner: graspsync.PubKey{byte(n), byte(n >> 8)}, Identifier: name}}
 				for i := range nip34.MaxMaintainers {
-					a.Maintainers = append(a.Maintainers, filters.PubKey{1, byte(i)})
+					a.Maintainers = append(a.Maintainers, graspsync.PubKey{1, byte(i)})
 				}
 				all = append(all, a)
 			}

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
@@ -23,10 +22,10 @@ type fetches struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	places  map[filters.RepoRef]*place
+	places  map[graspsync.RepoRef]*place
 	memory  memory
-	servers map[egress.Authority]*server // of which something is on the disk, or will be
-	hunted  map[filters.RepoRef]*hunted
+	servers map[graspsync.HostPort]*server // of which something is on the disk, or will be
+	hunted  map[graspsync.RepoRef]*hunted
 
 	gone []string // keys of what had no room
 
@@ -68,7 +67,7 @@ type gathering struct {
 // whose says for whom something is gathered: for the states of a repository if it is zero,
 // else for the pull requests of an author, or for a commit that those of several name.
 type whose struct {
-	author filters.PubKey
+	author graspsync.PubKey
 	id     nip34.ObjectID
 }
 
@@ -83,8 +82,8 @@ var errNotNeeded = errors.New("another server has sent it")
 
 func newFetches(p *Purgatory) *fetches {
 	return &fetches{
-		p: p, places: make(map[filters.RepoRef]*place), memory: newMemory(p.cfg),
-		servers: make(map[egress.Authority]*server), hunted: make(map[filters.RepoRef]*hunted),
+		p: p, places: make(map[graspsync.RepoRef]*place), memory: newMemory(p.cfg),
+		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted),
 		changed: make(chan struct{}, 1),
 	}
 }
@@ -126,7 +125,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	into := f.gathering(pl, ask)
 	defer f.giveBack(pl, into)
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
-	end := p.stats.request(from.Authority.String())
+	end := p.stats.request(from.HostPort.String())
 	f.began(into, time.Now())
 	outcome, err = f.into(ctx, into, &seen, ask.ids)
 	if ask.several { // nobody could tell what of it is whose
@@ -139,7 +138,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	f.count(pl, into, seen, outcome)
 	p.stats.fetched(seen)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
-		f.warn(line{who: from.Authority.Host, what: "failed"}, "fetch failed", from, err)
+		f.warn(line{who: from.HostPort.Host, what: "failed"}, "fetch failed", from, err)
 	}
 	p.observe(seen)
 	var busy *BusyError
@@ -165,7 +164,7 @@ func (f *fetches) hasRoom(ctx context.Context, q question) error {
 }
 
 // reserve counts what has no room.
-func (f *fetches) reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+func (f *fetches) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
 	if done, err = f.p.repos.reserve(ctx, ref, pulls, bytes); errors.Is(err, ErrFull) {
 		f.p.stats.drop("ceiling")
 	}
@@ -180,7 +179,7 @@ func (f *fetches) began(into *gathering, at time.Time) {
 
 // since is when the first of the requests for a repository was made that are under way;
 // zero if none is.
-func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
+func (f *fetches) since(ref graspsync.RepoRef) (at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pl := f.places[ref]
@@ -196,7 +195,7 @@ func (f *fetches) since(ref filters.RepoRef) (at time.Time) {
 }
 
 // uses reports whether something is being fetched for a repository, or was gathered.
-func (f *fetches) uses(ref filters.RepoRef) bool {
+func (f *fetches) uses(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.places[ref] != nil
@@ -234,7 +233,7 @@ func (pl *place) remove(g *gathering) {
 
 // request fetches into a gathering. It is ended when another one has brought all that is
 // missing.
-func (f *fetches) request(ctx context.Context, g *gathering, from egress.URL, want []nip34.ObjectID) (int64, error) {
+func (f *fetches) request(ctx context.Context, g *gathering, from graspsync.URL, want []nip34.ObjectID) (int64, error) {
 	ctx, stop := context.WithTimeout(ctx, f.p.cfg.FetchTimeout)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -268,14 +267,14 @@ func (f *fetches) count(pl *place, g *gathering, seen Fetched, outcome hunt.Outc
 }
 
 // warn logs what a stranger had a part in, once in a while.
-func (f *fetches) warn(l line, msg string, from egress.URL, err error) {
+func (f *fetches) warn(l line, msg string, from graspsync.URL, err error) {
 	if f.lines.May(l, time.Now()) {
-		f.p.cfg.Logger.Warn(msg, keyURL, printable(from.String()), keyError, printable(err.Error()))
+		f.p.cfg.Logger.Warn(msg, keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
 // question is what one URL is asked for of what is missing of a repository now.
-func (f *fetches) question(ref filters.RepoRef, from egress.URL) question {
+func (f *fetches) question(ref graspsync.RepoRef, from graspsync.URL) question {
 	f.p.mu.Lock()
 	n := f.p.needs[ref.Identifier][ref]
 	f.p.mu.Unlock()
@@ -327,7 +326,7 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 		p.touch(seen.Repo)
 	}
 	p.rations.unneeded(seen.Repo)
-	p.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[filters.RepoRef]bool{seen.Repo: true}}})
+	p.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil {
 		return hunt.Partial, err
 	}
@@ -370,7 +369,7 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 }
 
 // quarantine makes a quarantine beside a repository.
-func (f *fetches) quarantine(ctx context.Context, ref filters.RepoRef) (Quarantine, error) {
+func (f *fetches) quarantine(ctx context.Context, ref graspsync.RepoRef) (Quarantine, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
 	dir, unlock, err := f.p.repos.Lock(ctx, ref)
@@ -432,7 +431,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	return nil
 }
 
-func (f *fetches) enter(ref filters.RepoRef) *place {
+func (f *fetches) enter(ref graspsync.RepoRef) *place {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pl := f.places[ref]
@@ -445,7 +444,7 @@ func (f *fetches) enter(ref filters.RepoRef) *place {
 }
 
 // leave keeps what was gathered in a place, as long as there is not too much.
-func (f *fetches) leave(ref filters.RepoRef, pl *place) {
+func (f *fetches) leave(ref graspsync.RepoRef, pl *place) {
 	f.mu.Lock()
 	if pl.users--; pl.users == 0 && len(pl.all) == 0 && f.places[ref] == pl {
 		delete(f.places, ref)
@@ -476,8 +475,8 @@ type gathered struct {
 }
 
 // gathered sums up by owner what is kept. It is called with mu held.
-func (f *fetches) gathered() (of map[filters.PubKey]gathered, all gathered) {
-	of = make(map[filters.PubKey]gathered)
+func (f *fetches) gathered() (of map[graspsync.PubKey]gathered, all gathered) {
+	of = make(map[graspsync.PubKey]gathered)
 	for ref, pl := range f.places {
 		x := of[ref.Owner]
 		for _, g := range pl.all {
@@ -507,7 +506,7 @@ func (f *fetches) excess() (over []*gathering) {
 
 // beyond returns for whom too much is kept, and how that is measured. It is called with mu
 // held.
-func (f *fetches) beyond(of map[filters.PubKey]gathered, all gathered) (who filters.PubKey, measure func(*gathering) int64, found bool) {
+func (f *fetches) beyond(of map[graspsync.PubKey]gathered, all gathered) (who graspsync.PubKey, measure func(*gathering) int64, found bool) {
 	bytes := func(g *gathering) int64 { return g.bytes }
 	count := func(*gathering) int64 { return 1 }
 	most := func(has func(gathered) int64) {
@@ -537,7 +536,7 @@ func (f *fetches) beyond(of map[filters.PubKey]gathered, all gathered) (who filt
 // of pull requests, which anybody can write, before that of states, and of the author for
 // whom there is most; the largest of that, or where all are alike what is had again most
 // easily. It is called with mu held.
-func (f *fetches) drop(owner filters.PubKey, measure func(*gathering) int64) *gathering {
+func (f *fetches) drop(owner graspsync.PubKey, measure func(*gathering) int64) *gathering {
 	sums := make(map[whose]int64)
 	for ref, pl := range f.places {
 		for _, g := range pl.all {
@@ -546,7 +545,7 @@ func (f *fetches) drop(owner filters.PubKey, measure func(*gathering) int64) *ga
 			}
 		}
 	}
-	var from filters.RepoRef
+	var from graspsync.RepoRef
 	var first *gathering
 	for ref, pl := range f.places {
 		for _, g := range pl.all {
@@ -575,7 +574,7 @@ func pullsFirst(a, b *gathering) int {
 
 // take keeps others from fetching into a repository, and discards what was gathered
 // for it; free is false if something is being fetched. leave must be called once.
-func (f *fetches) take(ref filters.RepoRef) (leave func(), free bool) {
+func (f *fetches) take(ref graspsync.RepoRef) (leave func(), free bool) {
 	pl := f.enter(ref)
 	had := 0
 	back := func() {
@@ -615,7 +614,7 @@ func (f *fetches) discard(g *gathering) {
 		return
 	}
 	if err := g.quarantine.Discard(); err != nil {
-		f.p.cfg.Logger.Warn("a quarantine could not be removed", keyError, printable(err.Error()))
+		f.p.cfg.Logger.Warn("a quarantine could not be removed", keyError, graspsync.Printable(err.Error()))
 	}
 	g.quarantine = nil
 	f.mu.Lock()
@@ -624,7 +623,7 @@ func (f *fetches) discard(g *gathering) {
 }
 
 // forget discards what was gathered for a repository that needs it no more.
-func (f *fetches) forget(ref filters.RepoRef) {
+func (f *fetches) forget(ref graspsync.RepoRef) {
 	f.mu.Lock()
 	gathered := f.places[ref] != nil
 	f.rest(ref)
@@ -640,12 +639,9 @@ func (f *fetches) forget(ref filters.RepoRef) {
 func (f *fetches) discardAll() {
 	f.mu.Lock()
 	places := f.places
-	f.places = make(map[filters.RepoRef]*place)
+	f.places = make(map[graspsync.RepoRef]*place)
 	f.mu.Unlock()
 	for _, pl := range places {
 		f.discardPlace(pl)
 	}
 }
-
-// printable makes a stranger's text fit for a log.
-func printable(s string) string { return seldom.Text(s) }

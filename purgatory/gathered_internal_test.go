@@ -9,14 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // keptOne is one gathering of a plain list of them.
 type keptOne struct {
 	*gathering
-	ref filters.RepoRef
+	ref graspsync.RepoRef
 }
 
 // plainExcess is excess in so many words, on a plain list.
@@ -32,10 +32,10 @@ func plainExcess(all []keptOne, day int64) (over []keptOne) {
 		return n
 	}
 	every := func(keptOne) bool { return true }
-	owned := func(o filters.PubKey) func(keptOne) bool {
+	owned := func(o graspsync.PubKey) func(keptOne) bool {
 		return func(k keptOne) bool { return k.ref.Owner == o }
 	}
-	owners := func() (out []filters.PubKey) { // who has something that can go
+	owners := func() (out []graspsync.PubKey) { // who has something that can go
 		for _, k := range all {
 			if !k.taken && !slices.Contains(out, k.ref.Owner) {
 				out = append(out, k.ref.Owner)
@@ -43,7 +43,7 @@ func plainExcess(all []keptOne, day int64) (over []keptOne) {
 		}
 		return out
 	}
-	drop := func(o filters.PubKey, measure func(keptOne) int64) {
+	drop := func(o graspsync.PubKey, measure func(keptOne) int64) {
 		var free []keptOne
 		for _, k := range all {
 			if k.ref.Owner == o && !k.taken {
@@ -71,7 +71,7 @@ func plainExcess(all []keptOne, day int64) (over []keptOne) {
 		if len(who) == 0 {
 			return false
 		}
-		drop(slices.MaxFunc(who, func(a, b filters.PubKey) int {
+		drop(slices.MaxFunc(who, func(a, b graspsync.PubKey) int {
 			return cmp.Or(cmp.Compare(sum(measure, owned(a)), sum(measure, owned(b))), a.Compare(b))
 		}), measure)
 		return true
@@ -94,7 +94,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	reached := make(map[string]int)
 	for n := range 60 {
-		f := &fetches{p: &Purgatory{cfg: Config{MaxRepoDay: 20 + rng.Int64N(200)}}, places: make(map[filters.RepoRef]*place)}
+		f := &fetches{p: &Purgatory{cfg: Config{MaxRepoDay: 20 + rng.Int64N(200)}}, places: make(map[graspsync.RepoRef]*place)}
 		var all []keptOne
 		many := n%3 == 0 // more than may be in number
 		owners, repos := 1+rng.IntN(8), 1+rng.IntN(3)
@@ -103,7 +103,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 		}
 		for o := range owners {
 			for r := range repos {
-				ref := filters.RepoRef{Owner: filters.PubKey{byte(o)}, Identifier: fmt.Sprint(r)}
+				ref := graspsync.RepoRef{Owner: graspsync.PubKey{byte(o)}, Identifier: fmt.Sprint(r)}
 				pl := newPlace()
 				f.places[ref] = pl
 				for i := range rng.IntN(6) {
@@ -113,9 +113,9 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 					}
 					switch rng.IntN(3) {
 					case 0:
-						g.whose = whose{author: filters.PubKey{byte(i)}}
+						g.whose = whose{author: graspsync.PubKey{byte(i)}}
 					case 1:
-						g.whose = whose{id: nip34.ObjectID{}, author: filters.PubKey{9}}
+						g.whose = whose{id: nip34.ObjectID{}, author: graspsync.PubKey{9}}
 					}
 					pl.all = append(pl.all, g)
 					all = append(all, keptOne{g, ref})
@@ -128,7 +128,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 						return again
 					})
 					for i := range 3 {
-						pl.all = append(pl.all, &gathering{whose: whose{author: filters.PubKey{100 + byte(i)}}, taken: rng.IntN(9) == 0})
+						pl.all = append(pl.all, &gathering{whose: whose{author: graspsync.PubKey{100 + byte(i)}}, taken: rng.IntN(9) == 0})
 					}
 					all = slices.DeleteFunc(all, func(k keptOne) bool { return k.ref == ref })
 					for _, g := range pl.all {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -34,7 +34,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 					large.Bytes = 5000
 					w.git.Serve(clone(u), large)
 					w.git.Size(object(50+i), 5000)
-					w.held(relaytest.NewKey(u).Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+					w.held(relaytest.NewKey(u).Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 						nostrTag{"c", object(50 + i).String()}, nostrTag{"clone", "https://" + u}))
 					wait(20 * time.Second)
 				}
@@ -70,7 +70,7 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		wait(20 * time.Second)
 		w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
 		proposes := func(k *relaytest.Key, tip int, u string) *nostrEvent {
-			ev := k.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			ev := k.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"c", object(tip).String()}, nostrTag{"clone", "https://" + u}, nostrTag{"clone", "https://second-" + u})
 			w.git.Serve(clone("second-"+u), serving())
 			w.held(ev)
@@ -104,7 +104,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 				w.git.Needs(object(40), object(41))
 				w.git.Serve(clone("first.example/r.git"), serving(40))
 				w.git.Serve(clone("second.example/r.git"), serving())
-				honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+				honest := dave.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 					nostrTag{"c", object(40).String()}, nostrTag{"clone", "https://first.example/r.git"}, nostrTag{"clone", "https://second.example/r.git"})
 				w.held(honest)
 				wait(20 * time.Second)
@@ -116,7 +116,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 					large.Bytes = 5000
 					w.git.Serve(clone(u), large)
 					w.git.Size(object(50+i), 5000)
-					w.held(relaytest.NewKey(u).Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+					w.held(relaytest.NewKey(u).Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 						nostrTag{"c", object(50 + i).String()}, nostrTag{"clone", "https://" + u}))
 					wait(20 * time.Second)
 				}

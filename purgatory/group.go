@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -20,16 +20,16 @@ import (
 type group struct {
 	identifier string
 	family     *nip34.Family // who has a say in them
-	accepted   map[filters.RepoRef]*nip34.Announcement
-	waiting    map[filters.RepoRef]ledger.Entry // announcements that wait
-	all        []*nip34.Announcement            // the newest of each repository
+	accepted   map[graspsync.RepoRef]*nip34.Announcement
+	waiting    map[graspsync.RepoRef]ledger.Entry // announcements that wait
+	all        []*nip34.Announcement              // the newest of each repository
 	states     []heldState
 	pulls      []heldPull
 	relatives  []heldRelative // of those whom others list that wait
 	stored     []*nip34.State
-	over       []ended           // what does not wait any more
-	pins       []filters.EventID // of entries that nobody else may end
-	late       bool              // what had to be released before a crash counts though its time is over
+	over       []ended             // what does not wait any more
+	pins       []graspsync.EventID // of entries that nobody else may end
+	late       bool                // what had to be released before a crash counts though its time is over
 }
 
 // ended is an entry whose waiting has ended by what others did.
@@ -55,22 +55,22 @@ type heldPull struct {
 
 // repository is one repository while it is locked.
 type repository struct {
-	ref     filters.RepoRef
+	ref     graspsync.RepoRef
 	dir     string
 	unlock  func()
-	members map[filters.PubKey]struct{}
+	members map[graspsync.PubKey]struct{}
 	refs    Refs
-	watch   *stopwatch.Watch              // of the look, which may be at others as well
-	until   time.Duration                 // of watch: when its share of time is over
-	found   map[nip34.ObjectID]struct{}   // what is here, with all that it needs
-	missing map[nip34.ObjectID]struct{}   // what was not, of what is of use
-	kinds   map[nip34.ObjectID]ObjectKind // of what is there
-	probed  bool                          // git can tell what is there
-	gained  bool                          // objects came to it in this look
-	came    map[nip34.ObjectID]struct{}   // those that did, from other repositories
-	more    bool                          // some did not, for which there may be room when these have refs
-	unfit   map[filters.EventID]struct{}  // states that can't be its refs
-	over    map[filters.EventID]struct{}  // pull requests that may have no ref; nil: none is looked at yet
+	watch   *stopwatch.Watch               // of the look, which may be at others as well
+	until   time.Duration                  // of watch: when its share of time is over
+	found   map[nip34.ObjectID]struct{}    // what is here, with all that it needs
+	missing map[nip34.ObjectID]struct{}    // what was not, of what is of use
+	kinds   map[nip34.ObjectID]ObjectKind  // of what is there
+	probed  bool                           // git can tell what is there
+	gained  bool                           // objects came to it in this look
+	came    map[nip34.ObjectID]struct{}    // those that did, from other repositories
+	more    bool                           // some did not, for which there may be room when these have refs
+	unfit   map[graspsync.EventID]struct{} // states that can't be its refs
+	over    map[graspsync.EventID]struct{} // pull requests that may have no ref; nil: none is looked at yet
 	// displaced are the refs of pull requests that give way.
 	displaced []RefChange
 	pushed    map[nip34.RefName]struct{} // refs that pushes have moved while a state waited
@@ -81,7 +81,7 @@ type repository struct {
 }
 
 // gather reads what is known of a repository. It changes nothing.
-func (p *Purgatory) gather(ctx context.Context, ref filters.RepoRef, late bool) (*group, error) {
+func (p *Purgatory) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*group, error) {
 	g, err := p.announced(ctx, ref.Identifier, late)
 	if err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 	g := &group{
 		identifier: identifier,
 		late:       late,
-		accepted:   make(map[filters.RepoRef]*nip34.Announcement),
-		waiting:    make(map[filters.RepoRef]ledger.Entry),
+		accepted:   make(map[graspsync.RepoRef]*nip34.Announcement),
+		waiting:    make(map[graspsync.RepoRef]ledger.Entry),
 	}
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
@@ -129,7 +129,7 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 		if hasExpired(a.Event, now) {
 			continue
 		}
-		if old := g.accepted[a.Ref]; old == nil || nip34.Newer(a.Version(), old.Version()) {
+		if old := g.accepted[a.Ref]; old == nil || a.Stamp().Newer(old.Stamp()) {
 			g.accepted[a.Ref] = a
 		}
 	}
@@ -159,7 +159,7 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, late bool)
 func (p *Purgatory) under(g *group) (out []ledger.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seen := make(map[filters.EventID]struct{})
+	seen := make(map[graspsync.EventID]struct{})
 	for ref := range g.ours() {
 		for _, e := range p.ledger.Of(ref) {
 			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
@@ -172,8 +172,8 @@ func (p *Purgatory) under(g *group) (out []ledger.Entry) {
 }
 
 // ours returns the repositories whose announcements are accepted, or wait.
-func (g *group) ours() map[filters.RepoRef]struct{} {
-	refs := make(map[filters.RepoRef]struct{}, len(g.accepted)+len(g.waiting))
+func (g *group) ours() map[graspsync.RepoRef]struct{} {
+	refs := make(map[graspsync.RepoRef]struct{}, len(g.accepted)+len(g.waiting))
 	for ref := range g.accepted {
 		refs[ref] = struct{}{}
 	}
@@ -184,7 +184,7 @@ func (g *group) ours() map[filters.RepoRef]struct{} {
 }
 
 // isOurs reports whether the announcement of a repository is accepted, or waits.
-func (g *group) isOurs(ref filters.RepoRef) bool {
+func (g *group) isOurs(ref graspsync.RepoRef) bool {
 	_, waits := g.waiting[ref]
 	return waits || g.accepted[ref] != nil
 }
@@ -202,7 +202,7 @@ func (p *Purgatory) sortAll(ctx context.Context, g *group, entries []ledger.Entr
 			return err
 		}
 	}
-	slices.SortFunc(g.states, func(a, b heldState) int { return older(a.state.Version(), b.state.Version()) })
+	slices.SortFunc(g.states, func(a, b heldState) int { return older(a.state.Stamp(), b.state.Stamp()) })
 	slices.SortFunc(g.pulls, func(a, b heldPull) int { return a.entry.ID.Compare(b.entry.ID) })
 	return nil
 }
@@ -239,7 +239,7 @@ func (p *Purgatory) sort(ctx context.Context, g *group, e ledger.Entry) error {
 			return err
 		}
 		if slices.ContainsFunc(g.stored, func(o *nip34.State) bool {
-			return o.Ref == s.Ref && nip34.Newer(o.Version(), s.Version())
+			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
 		}) {
 			g.over = append(g.over, ended{e, Replaced})
 			return nil
@@ -269,14 +269,14 @@ func (g *group) sortAnnouncement(e ledger.Entry) {
 	switch served := g.accepted[a.Ref]; {
 	case served == nil:
 		g.all = append(g.all, a)
-	case nip34.Newer(served.Version(), a.Version()):
+	case served.Stamp().Newer(a.Stamp()):
 		g.over = append(g.over, ended{e, Replaced})
 		return
 	}
 	g.waiting[a.Ref] = e
 }
 
-func (g *group) repository(ref filters.RepoRef) *repository {
+func (g *group) repository(ref graspsync.RepoRef) *repository {
 	return &repository{
 		ref: ref, members: g.family.Authority(ref).Members(), active: g.accepted[ref] != nil,
 		found: make(map[nip34.ObjectID]struct{}), missing: make(map[nip34.ObjectID]struct{}),
@@ -301,17 +301,17 @@ func (g *group) wrote(r *repository) int {
 	return 0
 }
 
-func (r *repository) isMember(author filters.PubKey) bool {
+func (r *repository) isMember(author graspsync.PubKey) bool {
 	_, member := r.members[author]
 	return member
 }
 
 // older orders versions, the oldest first.
-func older(a, b nip34.Version) int {
+func older(a, b graspsync.Stamp) int {
 	switch {
-	case nip34.Newer(b, a):
+	case b.Newer(a):
 		return -1
-	case nip34.Newer(a, b):
+	case a.Newer(b):
 		return 1
 	}
 	return 0
@@ -329,7 +329,7 @@ const (
 // refs. What was read before it was locked may be over by now, a state that a push was
 // judged by, say. The repository is nil if it is not ours. What waits is not ended by
 // others until unpin.
-func (p *Purgatory) open(ctx context.Context, ref filters.RepoRef, late bool) (*group, *repository, error) {
+func (p *Purgatory) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
@@ -358,7 +358,7 @@ func (p *Purgatory) open(ctx context.Context, ref filters.RepoRef, late bool) (*
 }
 
 // makeFor makes a repository that is not there, or an empty one anew.
-func (p *Purgatory) makeFor(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat, absent bool) error {
+func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
 		if err := p.remake(ctx, ref, format); err != nil {
 			return fmt.Errorf("creating repository anew: %w", err)
@@ -373,7 +373,7 @@ func (p *Purgatory) makeFor(ctx context.Context, ref filters.RepoRef, format nip
 }
 
 // read reads what is known of a repository, and its refs if it is there.
-func (p *Purgatory) read(ctx context.Context, ref filters.RepoRef, dir string, late bool) (*group, *repository, error) {
+func (p *Purgatory) read(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*group, *repository, error) {
 	g, err := p.gather(ctx, ref, late)
 	if err != nil {
 		return nil, nil, err
@@ -402,10 +402,10 @@ func (r *repository) as(g *group) bool {
 }
 
 // pin keeps what a look has found waiting from being ended by the clock.
-func (p *Purgatory) pin(g *group, ref filters.RepoRef) {
+func (p *Purgatory) pin(g *group, ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	hold := func(id filters.EventID) bool { return p.keepFor(g, id) }
+	hold := func(id graspsync.EventID) bool { return p.keepFor(g, id) }
 	g.states = slices.DeleteFunc(g.states, func(h heldState) bool { return !hold(h.entry.ID) })
 	g.pulls = slices.DeleteFunc(g.pulls, func(h heldPull) bool { return !hold(h.entry.ID) })
 	if e, waits := g.waiting[ref]; waits && !hold(e.ID) {
@@ -415,7 +415,7 @@ func (p *Purgatory) pin(g *group, ref filters.RepoRef) {
 
 // keepFor keeps one entry from being ended; false if it is being ended already. It is called
 // with mu held.
-func (p *Purgatory) keepFor(g *group, id filters.EventID) bool {
+func (p *Purgatory) keepFor(g *group, id graspsync.EventID) bool {
 	if _, ending := p.ending[id]; ending {
 		return false
 	}
@@ -440,7 +440,7 @@ func (p *Purgatory) unpin(g *group) {
 }
 
 // remake makes an empty repository anew, unless something is being fetched for it.
-func (p *Purgatory) remake(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	leave, free := p.engine.fetches.take(ref)
 	if !free {
 		return ErrInUse
@@ -455,7 +455,7 @@ func (g *group) formatOf(r *repository) (format nip34.ObjectFormat, known bool) 
 	var newest *nip34.State
 	consider := func(s *nip34.State) {
 		if r.isMember(s.Ref.Owner) && len(s.Refs) > 0 &&
-			(newest == nil || nip34.Newer(s.Version(), newest.Version())) {
+			(newest == nil || s.Stamp().Newer(newest.Stamp())) {
 			newest = s
 		}
 	}

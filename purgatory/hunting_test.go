@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/state"
@@ -63,7 +63,7 @@ func (w *world) kill() {
 func (w *world) calls() map[string]int {
 	out := make(map[string]int)
 	for _, c := range w.git.Calls() {
-		out[c.URL.Authority.Host]++
+		out[c.URL.HostPort.Host]++
 	}
 	return out
 }
@@ -82,7 +82,7 @@ func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, 
 		}
 		w.relay.put(announce(alice, now()-500, names...))
 		w.held(says(alice, now(), "main", 1))
-		w.held(bob.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+		w.held(bob.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 			nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://stranger.example/r.git"}))
 		w.git.Serve(clone("stranger.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
 		began := time.Now()
@@ -344,7 +344,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 		}
 		if strings.Contains(l.attrs["error"], "red") {
 			failed++
-			host := strings.SplitN(strings.TrimPrefix(l.attrs["url"], `"https://`), ":", 2)[0]
+			host := strings.SplitN(strings.TrimPrefix(l.attrs["url"], "https://"), ":", 2)[0]
 			require.Contains(t, []string{"a.example", "b.example"}, host)
 			if at, ok := last[host]; ok {
 				require.GreaterOrEqual(t, l.at.Sub(at), time.Minute)
@@ -411,7 +411,7 @@ func TestPromiseP17_StrangersHalf(t *testing.T) {
 		for i := range 8 {
 			u := fmt.Sprintf("junk%d.example/r.git", i)
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
-			w.held(bob.Event(now()+nostrTime(i), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			w.held(bob.Event(now()+nostrTime(i), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
 		}
 		s := says(alice, now(), "main", 1)

@@ -7,8 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -29,7 +28,7 @@ type (
 	// fetchDone: a request has ended.
 	fetchDone struct {
 		id      hunt.RequestID
-		server  egress.Authority
+		server  graspsync.HostPort
 		outcome hunt.Outcome
 		pause   time.Duration // for which the server asks to be left alone; 0: it does not
 	}
@@ -42,7 +41,7 @@ type (
 	}
 	// settledDone: the look at a repository has ended.
 	settledDone struct {
-		ref   filters.RepoRef
+		ref   graspsync.RepoRef
 		why   causes
 		found found
 		err   error
@@ -121,14 +120,14 @@ func (p *Purgatory) tell(item any) {
 type causes struct {
 	// fresh are the entries whose data is to be hunted for anew, and whether a user
 	// submitted them.
-	fresh map[filters.EventID]bool
+	fresh map[graspsync.EventID]bool
 	// owners are whose announcements came, and whether a user submitted them: servers
 	// may be named that were not before.
-	owners map[filters.PubKey]bool
+	owners map[graspsync.PubKey]bool
 	// gained are repositories that have got objects: others may lack these.
-	gained map[filters.RepoRef]bool
+	gained map[graspsync.RepoRef]bool
 	// left are repositories that may not be announced any more.
-	left  map[filters.RepoRef]bool
+	left  map[graspsync.RepoRef]bool
 	check bool // what is stored is looked at as well: it is the hourly check
 	late  bool // what had to be released before a crash is, even if its time is over
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -45,7 +44,7 @@ var ErrRefused = errors.New("the relay refuses the event")
 // to [Purgatory.Pushed], and refs that nobody was told of stay.
 type Knower interface {
 	// Has reports whether the relay has stored an event, and serves it.
-	Has(ctx context.Context, id filters.EventID) (bool, error)
+	Has(ctx context.Context, id graspsync.EventID) (bool, error)
 }
 
 // Related is what a [Relay] may be able to do as well. Without it nobody has a say whose
@@ -54,7 +53,7 @@ type Related interface {
 	// Relatives returns the stored announcements with this identifier of these authors that
 	// are not accepted ones: they make no repository ours, and say who agrees to maintain
 	// which. There may be more of others, which cost nothing if they are not read.
-	Relatives(ctx context.Context, identifier string, authors []filters.PubKey) ([]*nip34.Announcement, error)
+	Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) ([]*nip34.Announcement, error)
 	// Lists reports whether an announcement makes its repository ours, once it is accepted.
 	Lists(a *nip34.Announcement) bool
 }
@@ -66,10 +65,10 @@ type Related interface {
 type PullLister interface {
 	// Pulls yields the pull requests, and updates of some, that are stored for a
 	// repository, in any order; an error is the last pair.
-	Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]
+	Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]
 	// Standings says which of some pull requests for a repository are closed, and which
 	// somebody of its members has said anything about; the others can be left out.
-	Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]PullStanding, error)
+	Standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]PullStanding, error)
 }
 
 // PullStanding is what is said of a pull request by those who may: its author, and who has
@@ -90,14 +89,14 @@ const (
 type Repositories interface {
 	// Lock locks a repository against pushes, and against us, and returns its folder.
 	// The error wraps ErrNoRepository if there is none. unlock must be called once.
-	Lock(ctx context.Context, ref filters.RepoRef) (dir string, unlock func(), err error)
+	Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error)
 	// Create makes an empty repository, durably. One that is there already is left as
 	// it is, unless it is empty and hashes its objects otherwise: then it is made anew.
 	// It is called without the lock.
-	Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error
+	Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error
 	// Remove removes a repository without refs, unless it is in use: then the error
 	// wraps ErrInUse. One that is not there is no error.
-	Remove(ctx context.Context, ref filters.RepoRef) error
+	Remove(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // Stager is what [Repositories] may be as well. With it, what was pushed for pull requests
@@ -106,9 +105,9 @@ type Repositories interface {
 // methods may be called concurrently, with or without locks.
 type Stager interface {
 	// Staged returns what was pushed to a repository for an event: by several, it may be.
-	Staged(ref filters.RepoRef, id filters.EventID) []Upload
+	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
 	// Unstage removes all of that: its event has come, and what it names was taken.
-	Unstage(ref filters.RepoRef, id filters.EventID)
+	Unstage(ref graspsync.RepoRef, id graspsync.EventID)
 }
 
 // Upload is what one push has brought for an event.
@@ -125,16 +124,16 @@ type Upload struct {
 type Departures interface {
 	// Owned yields the repositories of an owner that are in service, of all owners for the
 	// zero key, in any order; an error is the last pair.
-	Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error]
+	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
 	// Depart takes a repository out of service, durably: for all who come from now on, it is
 	// not there. It waits for whoever has the lock, and for nobody who reads. Create puts
 	// it back as it was. One that is not there is no error.
-	Depart(ctx context.Context, ref filters.RepoRef) error
+	Depart(ctx context.Context, ref graspsync.RepoRef) error
 	// Sweep removes what has departed before a time.
 	Sweep(ctx context.Context, before time.Time) error
 	// Erase removes a repository at once and for good, in service or not. It waits for
 	// whoever has the lock. One that is not there is no error.
-	Erase(ctx context.Context, ref filters.RepoRef) error
+	Erase(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // Bounded is what [Repositories] may be as well. With it, what is fetched has no more room
@@ -144,7 +143,7 @@ type Bounded interface {
 	// but pull requests it may be, until done is called, once they are there or are not to
 	// come. None ask whether there is room for anything. The error wraps ErrFull if there is
 	// not. It is called without the lock, at any time.
-	Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error)
+	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error)
 }
 
 var (
@@ -292,7 +291,7 @@ type Quarantine interface {
 	// bytes came. What the server does not have is left out; an error that wraps
 	// ErrNotServed means that it has none of them, whatever else it sent. After an
 	// error the quarantine has what it had before.
-	Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (bytes int64, err error)
+	Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (bytes int64, err error)
 	// Missing is that of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Promote makes the objects part of the repository, durably, and kept from garbage

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -27,7 +27,7 @@ type journalChange struct {
 	New string `json:"new,omitempty"`
 }
 
-func newJournal(ref filters.RepoRef, now Refs, changes []RefChange, head nip34.RefName) journal {
+func newJournal(ref graspsync.RepoRef, now Refs, changes []RefChange, head nip34.RefName) journal {
 	j := journal{Repo: ref.String(), At: time.Now().UTC(), Was: now.Head.String(), Head: head.String()}
 	for _, c := range changes {
 		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
@@ -59,7 +59,7 @@ func (p *Purgatory) move(ctx context.Context, r *repository, changes []RefChange
 
 // doubt notes that refs were being moved when something failed: the repository is
 // mended before anything else is done about it.
-func (p *Purgatory) doubt(ref filters.RepoRef, j journal) {
+func (p *Purgatory) doubt(ref graspsync.RepoRef, j journal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doubted[ref] = j
@@ -67,7 +67,7 @@ func (p *Purgatory) doubt(ref filters.RepoRef, j journal) {
 
 // enter locks a repository, for which it waits no longer than patience, and mends it if
 // need be.
-func (p *Purgatory) enter(ctx context.Context, ref filters.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+func (p *Purgatory) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = p.repos.Lock(waiting, ref)
 	cancel()
@@ -86,7 +86,7 @@ func (p *Purgatory) enter(ctx context.Context, ref filters.RepoRef, patience tim
 
 // mend removes what was left of a transaction of refs that was not ended, and takes
 // back what git had done of it. Whoever decides about the refs now moves them again.
-func (p *Purgatory) mend(ctx context.Context, ref filters.RepoRef, dir string) error {
+func (p *Purgatory) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	p.mu.Lock()
 	j, doubted := p.doubted[ref]
 	p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Purgatory) mend(ctx context.Context, ref filters.RepoRef, dir string) e
 	return nil
 }
 
-func (p *Purgatory) mended(ref filters.RepoRef) {
+func (p *Purgatory) mended(ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.doubted, ref)

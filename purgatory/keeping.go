@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // trim drops what is not in use where there is more than most.
@@ -114,7 +116,7 @@ func (f *fetches) runKeeping(ctx context.Context) {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, printable(err.Error()))
+			f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
 			wait = keepRetry
 		}
 	}
@@ -125,6 +127,6 @@ func (f *fetches) keepLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	if err := f.flush(ctx); err != nil {
-		f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, printable(err.Error()))
+		f.p.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
 	}
 }

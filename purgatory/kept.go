@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
 
@@ -91,7 +90,7 @@ func (v version) dirty() bool { return v.now != v.kept }
 
 // serverRecord is called with mu held. A request under way counts for as much as it
 // can bring: should we not see its end, that may have come.
-func (f *fetches) serverRecord(a egress.Authority, now time.Time) (r serverRecord, worth bool) {
+func (f *fetches) serverRecord(a graspsync.HostPort, now time.Time) (r serverRecord, worth bool) {
 	s := f.servers[a]
 	r = serverRecord{
 		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.failures, BrokenUntil: saved(s.brokenUntil),
@@ -101,7 +100,7 @@ func (f *fetches) serverRecord(a egress.Authority, now time.Time) (r serverRecor
 }
 
 // huntedRecord is called with mu held.
-func (f *fetches) huntedRecord(ref filters.RepoRef, now time.Time) (r huntedRecord, worth bool) {
+func (f *fetches) huntedRecord(ref graspsync.RepoRef, now time.Time) (r huntedRecord, worth bool) {
 	h := f.hunted[ref]
 	r = huntedRecord{
 		Repo: ref.String(), Attempts: h.attempts, Next: saved(h.next), Vain: h.vain.failures, VainUntil: saved(h.vain.until),
@@ -157,13 +156,13 @@ func (f *fetches) started(x hunt.Fetch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	s, h := f.server(x.URL.Authority), f.repository(x.Repo)
+	s, h := f.server(x.URL.HostPort), f.repository(x.Repo)
 	s.last, s.recent = now, x.Recent
 	h.attempts, h.next = x.Attempt, now.Add(x.Wait)
 }
 
 // found notes for how long a server is of no use.
-func (f *fetches) found(a egress.Authority, failures int, until time.Time) {
+func (f *fetches) found(a graspsync.HostPort, failures int, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.servers[a]
@@ -176,7 +175,7 @@ func (f *fetches) found(a egress.Authority, failures int, until time.Time) {
 }
 
 // inVain notes for how long a repository that nothing waits for is not hunted for.
-func (f *fetches) inVain(ref filters.RepoRef, p patience) {
+func (f *fetches) inVain(ref graspsync.RepoRef, p patience) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := f.repository(ref)
@@ -186,7 +185,7 @@ func (f *fetches) inVain(ref filters.RepoRef, p patience) {
 }
 
 // rest notes that a repository lacks nothing. It is called with mu held.
-func (f *fetches) rest(ref filters.RepoRef) {
+func (f *fetches) rest(ref graspsync.RepoRef) {
 	f.memory.forget(ref)
 	if h := f.hunted[ref]; h != nil {
 		h.attempts, h.next, h.vain = 0, time.Time{}, patience{}
@@ -201,7 +200,7 @@ func (f *fetches) begin(ctx context.Context, q question, wait time.Duration) (en
 	add := func(n int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		s, h := f.server(q.from.Authority), f.repository(q.repo)
+		s, h := f.server(q.from.HostPort), f.repository(q.repo)
 		s.underWay += n
 		if q.stranger {
 			h.underWayStrangers += n
@@ -220,7 +219,7 @@ func (f *fetches) begin(ctx context.Context, q question, wait time.Duration) (en
 	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
 	defer cancel()
 	written := make(chan error, 1) // at the same time, so that the disk has to be waited for once
-	go func() { written <- f.keepServer(ctx, q.from.Authority) }()
+	go func() { written <- f.keepServer(ctx, q.from.HostPort) }()
 	err = f.keepHunted(ctx, q.repo)
 	if err := errors.Join(err, <-written); err != nil {
 		end()
@@ -242,14 +241,14 @@ func (h *hunted) inUse() bool {
 	return h.underWay+h.underWayStrangers > 0 || h.version.dirty()
 }
 
-func serverKey(a egress.Authority) string  { return keyServer + hashedText(a.String()) }
-func huntedKey(ref filters.RepoRef) string { return keyHunted + hashed(ref) }
+func serverKey(a graspsync.HostPort) string  { return keyServer + hashedText(a.String()) }
+func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
 
-func (f *fetches) keepServer(ctx context.Context, a egress.Authority) error {
+func (f *fetches) keepServer(ctx context.Context, a graspsync.HostPort) error {
 	return keep(ctx, f, serverKey(a), f.servers, a, func(now time.Time) (any, bool) { return f.serverRecord(a, now) })
 }
 
-func (f *fetches) keepHunted(ctx context.Context, ref filters.RepoRef) error {
+func (f *fetches) keepHunted(ctx context.Context, ref graspsync.RepoRef) error {
 	return keep(ctx, f, huntedKey(ref), f.hunted, ref, func(now time.Time) (any, bool) { return f.huntedRecord(ref, now) })
 }
 
@@ -294,7 +293,7 @@ func keep[K comparable, B book](ctx context.Context, f *fetches, key string, boo
 
 // server returns what is kept of a server, making room for it. It is called with mu
 // held, as repository is.
-func (f *fetches) server(a egress.Authority) *server {
+func (f *fetches) server(a graspsync.HostPort) *server {
 	if s := f.servers[a]; s != nil {
 		return s
 	}
@@ -304,7 +303,7 @@ func (f *fetches) server(a egress.Authority) *server {
 	return s
 }
 
-func (f *fetches) repository(ref filters.RepoRef) *hunted {
+func (f *fetches) repository(ref graspsync.RepoRef) *hunted {
 	if h := f.hunted[ref]; h != nil {
 		return h
 	}

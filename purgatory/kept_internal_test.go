@@ -9,14 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
 
-func serverAt(t *testing.T, s string) egress.URL {
+func serverAt(t *testing.T, s string) graspsync.URL {
 	t.Helper()
-	u, err := egress.ParseURL(s, egress.HTTP)
+	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	return u
 }
@@ -48,7 +47,7 @@ func TestRecordsOfServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		f, now := p.engine.fetches, time.Now()
-		u := serverAt(t, "https://a.example/r.git").Authority
+		u := serverAt(t, "https://a.example/r.git").HostPort
 		for name, c := range map[string]struct {
 			s     server
 			day   *dayBudget
@@ -113,7 +112,7 @@ func TestRecordsOfHunts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		f, now := p.engine.fetches, time.Now()
-		ref := filters.RepoRef{Owner: filters.PubKey{7}, Identifier: "x"}
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
 		many := make(map[urlKey]lack)
 		for n := range maxLacks + 1 {
 			many[urlKey{byte(n)}] = lack{hash: [32]byte{byte(n)}, times: n, until: now.Add(time.Duration(n) * time.Second)}
@@ -233,7 +232,7 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		f, u := p.engine.fetches, serverAt(t, "https://a.example/r.git")
-		ref := filters.RepoRef{Owner: filters.PubKey{7}, Identifier: "x"}
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
 		rung := func() bool {
 			select {
 			case <-f.changed:
@@ -242,10 +241,10 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 				return false
 			}
 		}
-		f.found(u.Authority, 1, time.Now())
+		f.found(u.HostPort, 1, time.Now())
 		require.False(t, rung(), "nobody asked it")
 		f.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
-		s, h := f.servers[u.Authority], f.hunted[ref]
+		s, h := f.servers[u.HostPort], f.hunted[ref]
 		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
 		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
 		require.False(t, rung(), "it is written down when it is made")
@@ -275,14 +274,14 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 		require.NoError(t, f.flush(t.Context()))
 
 		until := time.Now().Add(time.Hour)
-		f.found(u.Authority, 2, until)
+		f.found(u.HostPort, 2, until)
 		require.True(t, rung() && s.version.dirty())
 		require.NoError(t, f.flush(t.Context()))
-		f.found(u.Authority, 2, until)
+		f.found(u.HostPort, 2, until)
 		require.False(t, rung() || s.version.dirty(), "that is known")
-		f.found(u.Authority, 3, until)
+		f.found(u.HostPort, 3, until)
 		require.True(t, rung() && s.version.dirty())
-		f.found(u.Authority, 3, until.Add(1))
+		f.found(u.HostPort, 3, until.Add(1))
 		require.True(t, rung())
 		require.Equal(t, 3, s.failures)
 		require.Equal(t, until.Add(1), s.brokenUntil)
@@ -299,7 +298,7 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 		require.True(t, rung() && h.version.dirty())
 		require.Equal(t, hunted{version: h.version}, *h)
 		require.Empty(t, f.memory.lacks)
-		f.rest(filters.RepoRef{Identifier: "none"})
+		f.rest(graspsync.RepoRef{Identifier: "none"})
 		require.False(t, rung())
 	})
 }
@@ -335,7 +334,7 @@ func TestEachFieldIsChecked(t *testing.T) {
 		"MaxPullBytes": func(c *Config) { c.MaxPullBytes = 0 },
 		"DomainLimit":  func(c *Config) { c.DomainLimit.Concurrent = 0 },
 		"DomainLimits of a.example:443": func(c *Config) {
-			c.DomainLimits = map[egress.Authority]Limit{serverAt(t, "https://a.example").Authority: {Concurrent: 1}}
+			c.DomainLimits = map[graspsync.HostPort]Limit{serverAt(t, "https://a.example").HostPort: {Concurrent: 1}}
 		},
 	} {
 		c := good

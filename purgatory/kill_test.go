@@ -26,8 +26,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -165,14 +165,14 @@ func (r *fileRelay) Save(ctx context.Context, ev *nostr.Event) error {
 type folders struct {
 	dir string
 	mu  sync.Mutex
-	one map[filters.RepoRef]chan struct{} // with one slot
+	one map[graspsync.RepoRef]chan struct{} // with one slot
 }
 
-func (f *folders) path(ref filters.RepoRef) string {
+func (f *folders) path(ref graspsync.RepoRef) string {
 	return filepath.Join(f.dir, ref.Owner.String()+".git")
 }
 
-func (f *folders) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (f *folders) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	f.mu.Lock()
 	if f.one[ref] == nil {
 		f.one[ref] = make(chan struct{}, 1)
@@ -191,7 +191,7 @@ func (f *folders) Lock(ctx context.Context, ref filters.RepoRef) (string, func()
 	return f.path(ref), func() { <-slot }, nil
 }
 
-func (f *folders) Create(_ context.Context, ref filters.RepoRef, _ nip34.ObjectFormat) error {
+func (f *folders) Create(_ context.Context, ref graspsync.RepoRef, _ nip34.ObjectFormat) error {
 	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err == nil {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (f *folders) Create(_ context.Context, ref filters.RepoRef, _ nip34.ObjectF
 	return durably(filepath.Join(f.path(ref), "ready"), nil)
 }
 
-func (f *folders) Remove(_ context.Context, ref filters.RepoRef) error {
+func (f *folders) Remove(_ context.Context, ref graspsync.RepoRef) error {
 	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
 	if err == nil && len(out) > 0 {
 		return purgatory.ErrInUse
@@ -267,7 +267,7 @@ func victim() error {
 	say(fmt.Sprintf("opened %d", time.Now().UnixMilli()))
 	stalled := stalls()
 	store := &fileStore{dir: filepath.Join(folder, "state")}
-	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[filters.RepoRef]chan struct{})}
+	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[graspsync.RepoRef]chan struct{})}
 	var reached int
 	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {
 		mu.Lock()
@@ -334,11 +334,11 @@ func killEvents(origin, tip string) []*nostr.Event {
 	const at = 1_700_000_000
 	d, cl := nostrTag{"d", "r"}, nostrTag{"clone", origin}
 	return []*nostr.Event{
-		alice.Event(at, filters.KindAnnouncement, "", d, cl, nostrTag{"maintainers", bob.Hex()}),
-		bob.Event(at, filters.KindAnnouncement, "", d, cl, nostrTag{"maintainers", alice.Hex()}),
-		carol.Event(at, filters.KindAnnouncement, "", d),
-		alice.Event(at, filters.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/main"}, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/tags/v1", tip}),
-		carol.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/main", strings.Repeat("1", 40)}),
+		alice.Event(at, graspsync.KindAnnouncement, "", d, cl, nostrTag{"maintainers", bob.Hex()}),
+		bob.Event(at, graspsync.KindAnnouncement, "", d, cl, nostrTag{"maintainers", alice.Hex()}),
+		carol.Event(at, graspsync.KindAnnouncement, "", d),
+		alice.Event(at, graspsync.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/main"}, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/tags/v1", tip}),
+		carol.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", strings.Repeat("1", 40)}),
 	}
 }
 

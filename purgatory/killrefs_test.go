@@ -16,7 +16,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // killRefs is a server whose refs are moved, and which is killed meanwhile.
@@ -102,10 +102,10 @@ func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
 				for _, name := range []string{"events", "repos", "state"} {
 					require.NoError(t, os.Mkdir(filepath.Join(k.folder, name), 0o700))
 				}
-				before := alice.Event(at, filters.KindState, "", d, nostrTag{"refs/heads/a", tips[0]})
-				after := alice.Event(at+1, filters.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/a/b"},
+				before := alice.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/a", tips[0]})
+				after := alice.Event(at+1, graspsync.KindState, "", d, nostrTag{"HEAD", "ref: refs/heads/a/b"},
 					nostrTag{"refs/heads/a/b", tips[1]}, nostrTag{"refs/heads/n", tips[1]})
-				announced := alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"})
+				announced := alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"})
 				require.False(t, k.run(t, 0, announced, before))
 				require.Equal(t, old, k.refs(t))
 

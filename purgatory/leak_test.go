@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		for i := range 100 {
-			ev := alice.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", fmt.Sprint(i)})
+			ev := alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", fmt.Sprint(i)})
 			if i%2 == 0 { // else it is not ours
 				w.relay.put(ev)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -32,10 +32,10 @@ func TestSignsOfLife(t *testing.T) {
 		"a newer version":     {true, func(w *world, _, _ *nostrEvent) { w.held(announce(alice, now())) }},
 		"an older version":    {false, func(w *world, _, _ *nostrEvent) { w.submit(announce(alice, now()-5000), false) }},
 		"an authorised push":  {true, func(w *world, _, _ *nostrEvent) { w.told(branch("main")) }},
-		"a push for an event": {false, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1})) }},
-		"a push for both":     {true, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(filters.EventID{1}), branch("main")) }},
+		"a push for an event": {false, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(graspsync.EventID{1})) }},
+		"a push for both":     {true, func(w *world, _, _ *nostrEvent) { w.told(nip34.EventRef(graspsync.EventID{1}), branch("main")) }},
 		"a pull request for it": {false, func(w *world, _, _ *nostrEvent) {
-			w.held(pull(carol, repoOf(alice), 5, filters.KindPullRequest))
+			w.held(pull(carol, repoOf(alice), 5, graspsync.KindPullRequest))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
@@ -32,7 +32,7 @@ func TestWhoDoesNotGetALockHasDoneNothing(t *testing.T) {
 		w.start()
 		w.stop()
 		announcement := announce(alice, now())
-		both := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+		both := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(2).String()},
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.held(announcement)
 		w.held(both)

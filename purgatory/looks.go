@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // looks says which repository is looked at next. It is owned by the engine.
@@ -16,7 +16,7 @@ import (
 // same repository does not wait for that.
 type looks struct {
 	places  int // for looks that have a share of time
-	running map[filters.RepoRef]lane
+	running map[graspsync.RepoRef]lane
 	lanes   [2]turns
 }
 
@@ -30,18 +30,18 @@ const (
 
 // turns are the repositories that wait for a place, by owner.
 type turns struct {
-	todo    map[filters.RepoRef]causes
-	owners  []filters.PubKey // that have some waiting, who was served the longest ago first
-	waiting map[filters.PubKey][]filters.RepoRef
-	busy    map[filters.PubKey]int // places that an owner has
-	used    int                    // in all
+	todo    map[graspsync.RepoRef]causes
+	owners  []graspsync.PubKey // that have some waiting, who was served the longest ago first
+	waiting map[graspsync.PubKey][]graspsync.RepoRef
+	busy    map[graspsync.PubKey]int // places that an owner has
+	used    int                      // in all
 }
 
 func newLooks(places int) looks {
-	l := looks{places: places, running: make(map[filters.RepoRef]lane)}
+	l := looks{places: places, running: make(map[graspsync.RepoRef]lane)}
 	for i := range l.lanes {
 		l.lanes[i] = turns{
-			todo: make(map[filters.RepoRef]causes), waiting: make(map[filters.PubKey][]filters.RepoRef), busy: make(map[filters.PubKey]int),
+			todo: make(map[graspsync.RepoRef]causes), waiting: make(map[graspsync.PubKey][]graspsync.RepoRef), busy: make(map[graspsync.PubKey]int),
 		}
 	}
 	return l
@@ -56,12 +56,12 @@ func (l *looks) room(in lane) int {
 }
 
 // want has a repository looked at. One that is being looked at is looked at again.
-func (l *looks) want(ref filters.RepoRef, why causes, in lane) { l.lanes[in].add(ref, why) }
+func (l *looks) want(ref graspsync.RepoRef, why causes, in lane) { l.lanes[in].add(ref, why) }
 
 // next takes the repository whose turn it is, if there is a place for it.
-func (l *looks) next(in lane) (ref filters.RepoRef, why causes, ok bool) {
+func (l *looks) next(in lane) (ref graspsync.RepoRef, why causes, ok bool) {
 	t := &l.lanes[in]
-	ref, ok = t.take(l.room(in), func(ref filters.RepoRef) bool {
+	ref, ok = t.take(l.room(in), func(ref graspsync.RepoRef) bool {
 		_, now := l.running[ref]
 		return !now
 	})
@@ -74,7 +74,7 @@ func (l *looks) next(in lane) (ref filters.RepoRef, why causes, ok bool) {
 }
 
 // done gives a place back, and returns where that was.
-func (l *looks) done(ref filters.RepoRef) (in lane) {
+func (l *looks) done(ref graspsync.RepoRef) (in lane) {
 	in = l.running[ref]
 	t := &l.lanes[in]
 	delete(l.running, ref)
@@ -85,7 +85,7 @@ func (l *looks) done(ref filters.RepoRef) (in lane) {
 	return in
 }
 
-func (t *turns) add(ref filters.RepoRef, why causes) {
+func (t *turns) add(ref graspsync.RepoRef, why causes) {
 	if old, waits := t.todo[ref]; waits {
 		t.todo[ref] = old.and(why)
 		return
@@ -99,7 +99,7 @@ func (t *turns) add(ref filters.RepoRef, why causes) {
 
 // take takes the next free one of the owner who has the fewest places, and of these of who
 // had a turn the longest ago.
-func (t *turns) take(room int, free func(ref filters.RepoRef) bool) (ref filters.RepoRef, ok bool) {
+func (t *turns) take(room int, free func(ref graspsync.RepoRef) bool) (ref graspsync.RepoRef, ok bool) {
 	best, at := -1, 0
 	for i, o := range t.owners {
 		if best >= 0 && t.busy[o] >= t.busy[t.owners[best]] {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // One owner has all places but the last while others may come, and owners have turns
 // however many repositories they have; what is slow takes no place of the rest.
 func TestLooksInTurns(t *testing.T) {
-	ref := func(owner byte, n int) filters.RepoRef {
-		return filters.RepoRef{Owner: filters.PubKey{owner}, Identifier: fmt.Sprint(n)}
+	ref := func(owner byte, n int) graspsync.RepoRef {
+		return graspsync.RepoRef{Owner: graspsync.PubKey{owner}, Identifier: fmt.Sprint(n)}
 	}
 	l := newLooks(4)
 	for i := range 10 {

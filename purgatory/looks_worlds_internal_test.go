@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
@@ -24,9 +24,9 @@ func sortedLines[K comparable, V any](of map[K]V, text func(K, V) string) string
 
 // told is what causes say, in order.
 func (c causes) told() string {
-	key := func(k filters.PubKey, by bool) string { return fmt.Sprint(k[0], by) }
-	ref := func(r filters.RepoRef, by bool) string { return fmt.Sprint(r.Owner[0], r.Identifier, by) }
-	id := func(i filters.EventID, by bool) string { return fmt.Sprint(i[0], by) }
+	key := func(k graspsync.PubKey, by bool) string { return fmt.Sprint(k[0], by) }
+	ref := func(r graspsync.RepoRef, by bool) string { return fmt.Sprint(r.Owner[0], r.Identifier, by) }
+	id := func(i graspsync.EventID, by bool) string { return fmt.Sprint(i[0], by) }
 	return fmt.Sprintf("{%v %v owners %s gained %s left %s fresh %s}", c.check, c.late,
 		sortedLines(c.owners, key), sortedLines(c.gained, ref), sortedLines(c.left, ref), sortedLines(c.fresh, id))
 }
@@ -38,13 +38,13 @@ func TestWorldsOfTurns(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		places := 1 + rng.IntN(6)
-		l, s, tries := newLooks(places), newSurveys(places), make(retries[filters.RepoRef])
+		l, s, tries := newLooks(places), newSurveys(places), make(retries[graspsync.RepoRef])
 		owners, now := 1+rng.IntN(5), time.Unix(1_000_000, 0)
 		began := now
 		var lines []string
 		say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-		ref := func() filters.RepoRef {
-			return filters.RepoRef{Owner: filters.PubKey{byte(rng.IntN(owners))}, Identifier: fmt.Sprint("r", rng.IntN(4))}
+		ref := func() graspsync.RepoRef {
+			return graspsync.RepoRef{Owner: graspsync.PubKey{byte(rng.IntN(owners))}, Identifier: fmt.Sprint("r", rng.IntN(4))}
 		}
 		why := func() (c causes) {
 			by := rng.IntN(2) == 0
@@ -54,18 +54,18 @@ func TestWorldsOfTurns(t *testing.T) {
 			case 1:
 				c.late = true
 			case 2:
-				c.owners = map[filters.PubKey]bool{{byte(rng.IntN(4))}: by}
+				c.owners = map[graspsync.PubKey]bool{{byte(rng.IntN(4))}: by}
 			case 3:
-				c.gained = map[filters.RepoRef]bool{ref(): by}
+				c.gained = map[graspsync.RepoRef]bool{ref(): by}
 			case 4:
-				c.left = map[filters.RepoRef]bool{ref(): by}
+				c.left = map[graspsync.RepoRef]bool{ref(): by}
 			case 5:
-				c.fresh = map[filters.EventID]bool{{byte(rng.IntN(4))}: by}
+				c.fresh = map[graspsync.EventID]bool{{byte(rng.IntN(4))}: by}
 			}
 			return c
 		}
-		name := func(r filters.RepoRef) string { return fmt.Sprint(r.Owner[0], r.Identifier) }
-		var looking []filters.RepoRef
+		name := func(r graspsync.RepoRef) string { return fmt.Sprint(r.Owner[0], r.Identifier) }
+		var looking []graspsync.RepoRef
 		var surveying []string
 		for range 200 {
 			switch n := rng.IntN(12); {
@@ -110,17 +110,19 @@ func TestWorldsOfTurns(t *testing.T) {
 				surveying = slices.Delete(surveying, i, i+1)
 			default:
 				now = now.Add([]time.Duration{time.Second - 1, 1, time.Second, 7 * time.Second, time.Minute, 10 * time.Minute}[rng.IntN(6)])
-				say("due %s", sortedLines(tries.due(now), func(r filters.RepoRef, c causes) string { return name(r) + c.told() }))
+				say("due %s", sortedLines(tries.due(now), func(r graspsync.RepoRef, c causes) string { return name(r) + c.told() }))
 				say("due %s", sortedLines(s.retries.due(now), func(r string, c causes) string { return r + c.told() }))
 			}
 			next, surveys := tries.next(), s.retries.next()
 			say("%v %v %v %v", next.IsZero(), next.Sub(began)*time.Duration(len(tries)), surveys.IsZero(), len(s.todo))
-			say("%s", sortedLines(tries, func(r filters.RepoRef, x retry) string { return fmt.Sprint(name(r), x.failures, x.slow, x.at.IsZero()) }))
-			say("%s", sortedLines(l.running, func(r filters.RepoRef, in lane) string { return fmt.Sprint(name(r), in) }))
+			say("%s", sortedLines(tries, func(r graspsync.RepoRef, x retry) string {
+				return fmt.Sprint(name(r), x.failures, x.slow, x.at.IsZero())
+			}))
+			say("%s", sortedLines(l.running, func(r graspsync.RepoRef, in lane) string { return fmt.Sprint(name(r), in) }))
 			for _, turns := range l.lanes {
-				say("%d %s", turns.used, sortedLines(turns.busy, func(k filters.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
+				say("%d %s", turns.used, sortedLines(turns.busy, func(k graspsync.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
 			}
-			n := need{entries: []filters.EventID{{byte(rng.IntN(4))}}, members: map[filters.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
+			n := need{entries: []graspsync.EventID{{byte(rng.IntN(4))}}, members: map[graspsync.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
 			by, anew := why().and(why()).anew(n)
 			say("%v %v", by == hunt.BySync, anew)
 		}

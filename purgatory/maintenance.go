@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -52,14 +52,14 @@ const (
 type maintenance struct {
 	p     *Purgatory
 	wake  chan struct{} // one slot: something is due
-	lines seldom.Lines[filters.RepoRef]
+	lines seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
 	queue  *upkeep.Queue
 	status MaintenanceStatus
 	pass   struct{ packs, looseRefs int } // of the turns since all were due
-	prunes map[filters.RepoRef]pruning    // of those where something has given way
+	prunes map[graspsync.RepoRef]pruning  // of those where something has given way
 }
 
 // pruning is when it was looked for what nothing names, and how long that took.
@@ -85,14 +85,14 @@ type MaintenanceStatus struct {
 }
 
 func newMaintenance(p *Purgatory) *maintenance {
-	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep), prunes: make(map[filters.RepoRef]pruning)}
+	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep), prunes: make(map[graspsync.RepoRef]pruning)}
 }
 
 // Maintain puts one repository in order at once, whatever that costs: when it returns,
 // what no ref has and no event names that waits is gone, and so are the logs of refs. It
 // is for who must take something down, after the events are gone that name it. The error
 // wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
-func (p *Purgatory) Maintain(ctx context.Context, ref filters.RepoRef) (Maintained, error) {
+func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	if p.git.maintainer == nil {
 		return Maintained{}, ErrNoMaintainer
 	}
@@ -157,11 +157,11 @@ func (m *maintenance) all(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		m.p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, printable(err.Error()))
+		m.p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
 	}
 }
 
-func (m *maintenance) add(ref filters.RepoRef) {
+func (m *maintenance) add(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	added := m.queue.Add(ref)
 	m.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *maintenance) add(ref filters.RepoRef) {
 }
 
 // brought notes that data has come to a repository.
-func (m *maintenance) brought(ref filters.RepoRef) {
+func (m *maintenance) brought(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	due := m.queue.Pushed(ref, upkeepPushes)
 	m.mu.Unlock()
@@ -189,7 +189,7 @@ func (m *maintenance) rouse() {
 
 // displaced notes that so much has given way in a repository that it is its turn at once,
 // or when it may be looked for it again.
-func (m *maintenance) displaced(ref filters.RepoRef) {
+func (m *maintenance) displaced(ref graspsync.RepoRef) {
 	if _, may := m.mayPrune(ref, m.p.rations.displacedIn(ref), time.Now()); may {
 		m.add(ref)
 		m.rouse()
@@ -198,7 +198,7 @@ func (m *maintenance) displaced(ref filters.RepoRef) {
 
 // mayPrune returns the grace of what nothing names, if it is to be looked for what has given
 // way in a repository: as soon as it can go where that is much, else once in a period.
-func (m *maintenance) mayPrune(ref filters.RepoRef, d displaced, now time.Time) (grace time.Duration, may bool) {
+func (m *maintenance) mayPrune(ref graspsync.RepoRef, d displaced, now time.Time) (grace time.Duration, may bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.prunes[ref]
@@ -216,7 +216,7 @@ func (m *maintenance) mayPrune(ref filters.RepoRef, d displaced, now time.Time) 
 }
 
 // pruned notes that it was looked for what has given way, of which some may be left.
-func (m *maintenance) pruned(ref filters.RepoRef, began time.Time, left int64) {
+func (m *maintenance) pruned(ref graspsync.RepoRef, began time.Time, left int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if left == 0 {
@@ -227,7 +227,7 @@ func (m *maintenance) pruned(ref filters.RepoRef, began time.Time, left int64) {
 }
 
 // forget is for a repository that is not here any more.
-func (m *maintenance) forget(ref filters.RepoRef) {
+func (m *maintenance) forget(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.prunes, ref)
@@ -250,18 +250,18 @@ func (m *maintenance) one(ctx context.Context) (took time.Duration, found bool) 
 	m.pass.looseRefs += done.LooseRefs
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
-		m.p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+		m.p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 	}
 	return took, true
 }
 
-func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now bool) (Maintained, error) {
+func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (Maintained, error) {
 	p := m.p
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
 	gone := p.rations.displacedIn(ref)
-	var waits map[filters.EventID]int64
+	var waits map[graspsync.EventID]int64
 	how := Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
 		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
@@ -305,7 +305,7 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 	st.Freed += done.Freed
 	m.mu.Unlock()
 	if err == nil && (done.Removed > 0 || now) {
-		p.cfg.Logger.Info("repository maintained", keyRepo, printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
+		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
 			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
 	}
 	return done, err
@@ -313,7 +313,7 @@ func (m *maintenance) maintain(ctx context.Context, ref filters.RepoRef, now boo
 
 // namedBy returns the objects that events name of those who have a say in a repository:
 // what waits, and the newest state that is stored, of which something may be missing.
-func (p *Purgatory) namedBy(ctx context.Context, ref filters.RepoRef) (ids []nip34.ObjectID, err error) {
+func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
 	g, err := p.announced(ctx, ref.Identifier, false)
 	if err != nil {
 		return nil, err
@@ -342,7 +342,7 @@ func (p *Purgatory) namedBy(ctx context.Context, ref filters.RepoRef) (ids []nip
 }
 
 // waitingPulls returns the pull requests that wait, of those of a repository.
-func (p *Purgatory) waitingPulls(ref filters.RepoRef) (pulls []*nip34.PullRequest) {
+func (p *Purgatory) waitingPulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
 	p.mu.Lock()
 	entries := p.ledger.Of(ref)
 	p.mu.Unlock()

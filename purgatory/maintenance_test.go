@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -32,7 +32,7 @@ func TestUnnamedObjectsGo(t *testing.T) {
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.relay.put(says(alice, now(), "main", 1))
 		w.git.Needs(object(3), object(9)) // so that the pull request waits
-		w.held(pull(bob, repoOf(alice), 3, filters.KindPullRequest))
+		w.held(pull(bob, repoOf(alice), 3, graspsync.KindPullRequest))
 		wait(13 * day)
 		require.Equal(t, []nip34.ObjectID{object(1), object(2), object(3)}, w.git.Objects(repoOf(alice)), "within the grace")
 		wait(4 * day)
@@ -105,7 +105,7 @@ func TestMaintenanceIsFairByOwner(t *testing.T) {
 		mallory, alice := relaytest.NewCheapKey("mallory"), relaytest.NewCheapKey("alice")
 		for i := range 40 {
 			name := fmt.Sprintf("r%d", i)
-			w.relay.put(mallory.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", name}))
+			w.relay.put(mallory.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", name}))
 			w.git.Put(mallory.Ref(name), object(1))
 		}
 		w.relay.put(announce(alice, now()))

@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -114,7 +114,7 @@ func TestNobodyAnswered(t *testing.T) {
 func TestRemovedWhileItIsLookedAt(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		listing := func(k *relaytest.Key, at nostrTime, others ...string) *nostrEvent {
-			return k.Event(at, filters.KindAnnouncement, "", nostrTag{"d", "r"}, append(nostrTag{"maintainers"}, others...))
+			return k.Event(at, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, append(nostrTag{"maintainers"}, others...))
 		}
 		w.relay.put(listing(alice, now()-500, bob.PubKey().String()), listing(bob, now()-500, alice.PubKey().String()), says(bob, now()-50, "main", 2))
 		w.git.Put(repoOf(alice), object(2))

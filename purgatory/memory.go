@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -15,8 +14,8 @@ import (
 // that only pull requests name, which anybody can write. They do not share a request:
 // a server refuses all of it for one object that it lacks.
 type question struct {
-	repo     filters.RepoRef
-	from     egress.URL
+	repo     graspsync.RepoRef
+	from     graspsync.URL
 	pulls    bool // for objects that only pull requests name
 	stranger bool // only a pull request names the server, or the objects
 	ids      []nip34.ObjectID
@@ -28,7 +27,7 @@ type question struct {
 	several  bool
 }
 
-func (m *memory) question(now time.Time, ref filters.RepoRef, from egress.URL, n need, pulls bool) question {
+func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need, pulls bool) question {
 	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.own, from)}
 	h := sha256.New()
 	for _, id := range n.ids {
@@ -54,15 +53,15 @@ func (q question) key() urlKey { return keyOf(q.from, q.pulls) }
 type memory struct {
 	cfg   Config
 	repos map[repoDay]*dayBudget
-	hosts map[egress.Authority]*dayBudget
-	lacks map[filters.RepoRef]map[urlKey]lack
+	hosts map[graspsync.HostPort]*dayBudget
+	lacks map[graspsync.RepoRef]map[urlKey]lack
 	size  int // of lacks
 }
 
 // urlKey stands for a URL, which may be 2 KiB long, and what it is asked for.
 type urlKey [12]byte
 
-func keyOf(u egress.URL, pulls bool) urlKey {
+func keyOf(u graspsync.URL, pulls bool) urlKey {
 	s := u.String()
 	if pulls {
 		s += " pulls"
@@ -72,7 +71,7 @@ func keyOf(u egress.URL, pulls bool) urlKey {
 
 // keyOfRoomless stands for one object that only pull requests name, and that has no room as a
 // URL has it. Anybody writes these: it is asked for the others all the same.
-func keyOfRoomless(u egress.URL, id nip34.ObjectID) urlKey {
+func keyOfRoomless(u graspsync.URL, id nip34.ObjectID) urlKey {
 	return urlKeyOf(u.String() + " " + id.String())
 }
 
@@ -84,7 +83,7 @@ func urlKeyOf(s string) urlKey {
 // repoDay counts for a repository what its maintainers' servers sent, and what those
 // of strangers did: these can't use up all that it may have.
 type repoDay struct {
-	repo     filters.RepoRef
+	repo     graspsync.RepoRef
 	stranger bool
 }
 
@@ -123,15 +122,15 @@ const (
 
 func newMemory(cfg Config) memory {
 	return memory{
-		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[egress.Authority]*dayBudget),
-		lacks: make(map[filters.RepoRef]map[urlKey]lack),
+		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[graspsync.HostPort]*dayBudget),
+		lacks: make(map[graspsync.RepoRef]map[urlKey]lack),
 	}
 }
 
 // choose says what a server is asked for: what states need first, of a server that only
 // pull requests name what these need. As long as it lacks that, it is asked for the rest
 // every other time: neither keeps the other from being fetched.
-func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
+func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) question {
 	q := m.prefer(now, ref, from, n)
 	l := m.lacks[ref][q.key()]
 	all := q.ids
@@ -161,7 +160,7 @@ func (m *memory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n n
 	return q
 }
 
-func (m *memory) prefer(now time.Time, ref filters.RepoRef, from egress.URL, n need) question {
+func (m *memory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) question {
 	first, rest := m.question(now, ref, from, n, false), m.question(now, ref, from, n, true)
 	if !slices.Contains(n.own, from) {
 		first, rest = rest, first
@@ -203,7 +202,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	switch {
 	case own+strangers >= m.cfg.MaxRepoDay, q.stranger && strangers >= m.cfg.MaxRepoDay/2:
 		return "repo_day"
-	case spent(m.hosts, q.from.Authority, now) >= m.cfg.MaxHostDay:
+	case spent(m.hosts, q.from.HostPort, now) >= m.cfg.MaxHostDay:
 		return "host_day"
 	}
 	if len(q.ids) == 0 || m.lacking(now, q) && m.full(q) == 0 {
@@ -233,7 +232,7 @@ func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
 func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	if seen.Bytes > 0 {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
-		add(m.hosts, q.from.Authority, seen.Bytes, now)
+		add(m.hosts, q.from.HostPort, seen.Bytes, now)
 	}
 	other := keyOf(q.from, !q.pulls)
 	if l, ok := m.lacks[q.repo][other]; ok {
@@ -275,7 +274,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 
 func (m *memory) remember(q question, l lack) { m.put(q.repo, q.key(), l) }
 
-func (m *memory) put(repo filters.RepoRef, from urlKey, l lack) {
+func (m *memory) put(repo graspsync.RepoRef, from urlKey, l lack) {
 	if m.size >= maxMemory {
 		for ref := range m.lacks { // any: what is forgotten costs a request
 			m.forget(ref)
@@ -293,7 +292,7 @@ func (m *memory) put(repo filters.RepoRef, from urlKey, l lack) {
 
 // forget forgets what servers lack for a repository that needs nothing. What must not
 // be asked before the next day is kept.
-func (m *memory) forget(ref filters.RepoRef) {
+func (m *memory) forget(ref graspsync.RepoRef) {
 	for u, l := range m.lacks[ref] {
 		if !l.whatever || m.size >= maxMemory {
 			delete(m.lacks[ref], u)

@@ -11,8 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -60,14 +59,14 @@ func (m *plainMemory) spent(what string, now time.Time) (sum int64) {
 	return sum
 }
 
-func plainKey(repo string, from egress.URL, what any) string {
+func plainKey(repo string, from graspsync.URL, what any) string {
 	return fmt.Sprintf("%s %s %v", repo, from, what)
 }
 
 // plainQuestion is what could be asked for: ids, but for those without room.
 type plainQuestion struct {
 	key, repo, host string
-	from            egress.URL
+	from            graspsync.URL
 	pulls, stranger bool
 	all, asked      []nip34.ObjectID
 	roomless        bool
@@ -75,9 +74,9 @@ type plainQuestion struct {
 	last, several   bool
 }
 
-func (m *plainMemory) question(now time.Time, ref filters.RepoRef, from egress.URL, n need, pulls bool) plainQuestion {
+func (m *plainMemory) question(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need, pulls bool) plainQuestion {
 	q := plainQuestion{
-		key: plainKey(ref.String(), from, pulls), repo: ref.String(), from: from, host: fmt.Sprint(from.Authority),
+		key: plainKey(ref.String(), from, pulls), repo: ref.String(), from: from, host: fmt.Sprint(from.HostPort),
 		pulls: pulls, stranger: pulls || !slices.Contains(n.own, from),
 	}
 	for _, id := range n.ids {
@@ -122,7 +121,7 @@ func (m *plainMemory) full(q plainQuestion) int64 {
 
 // prefers says whether pull requests come first, and whether these, or the others, are asked
 // for now.
-func (m *plainMemory) prefer(now time.Time, ref filters.RepoRef, from egress.URL, n need) plainQuestion {
+func (m *plainMemory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) plainQuestion {
 	stranger := !slices.Contains(n.own, from)
 	first, rest := m.question(now, ref, from, n, stranger), m.question(now, ref, from, n, !stranger)
 	if len(first.all) == 0 {
@@ -144,7 +143,7 @@ func (m *plainMemory) prefer(now time.Time, ref filters.RepoRef, from egress.URL
 	return first
 }
 
-func (m *plainMemory) choose(now time.Time, ref filters.RepoRef, from egress.URL, n need) plainQuestion {
+func (m *plainMemory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) plainQuestion {
 	q := m.prefer(now, ref, from, n)
 	if len(q.all) == 0 {
 		q.last = true
@@ -231,7 +230,7 @@ func (m *plainMemory) learn(now time.Time, q plainQuestion, seen Fetched) {
 }
 
 // forget leaves of a repository what must wait for the next day.
-func (m *plainMemory) forget(ref filters.RepoRef) {
+func (m *plainMemory) forget(ref graspsync.RepoRef) {
 	maps.DeleteFunc(m.lacks, func(key string, l *plainLack) bool {
 		return key[:len(ref.String())] == ref.String() && !l.whatever
 	})
@@ -251,9 +250,9 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 	}
 	m, plain := newMemory(cfg), &plainMemory{cfg: cfg, lacks: make(map[string]*plainLack)}
 	now := time.Now()
-	var urls []egress.URL
+	var urls []graspsync.URL
 	for _, at := range []string{"a.example/x", "a.example/y", "b.example/x"} {
-		u, err := egress.ParseURL("https://"+at, egress.HTTP)
+		u, err := graspsync.ParseURL("https://"+at, graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		urls = append(urls, u)
 	}
@@ -261,10 +260,10 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 	for i := range ids {
 		ids[i], _ = nip34.ParseObjectID(fmt.Sprintf("%040x", i+1))
 	}
-	refs := []filters.RepoRef{{Owner: filters.PubKey{1}, Identifier: "r"}, {Owner: filters.PubKey{2}, Identifier: "r"}}
+	refs := []graspsync.RepoRef{{Owner: graspsync.PubKey{1}, Identifier: "r"}, {Owner: graspsync.PubKey{2}, Identifier: "r"}}
 	draw := func() (n need) {
 		n.own, n.strangers = urls[:1+rng.IntN(2)], urls[2:]
-		n.authors = make(map[nip34.ObjectID]filters.PubKey)
+		n.authors = make(map[nip34.ObjectID]graspsync.PubKey)
 		states := rng.IntN(4) // of states, none at times
 		for i, id := range ids {
 			switch {
@@ -273,7 +272,7 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 			case i < states:
 				n.states = append(n.states, id)
 			default:
-				n.authors[id] = filters.PubKey{byte(rng.IntN(3))}
+				n.authors[id] = graspsync.PubKey{byte(rng.IntN(3))}
 			}
 			n.ids = append(n.ids, id)
 		}
@@ -339,7 +338,7 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 func TestMemoryIsBounded(t *testing.T) {
 	m, now := newMemory(Config{}), time.Now()
 	for i := range maxMemory + 10 {
-		ref := filters.RepoRef{Identifier: fmt.Sprint(i)}
+		ref := graspsync.RepoRef{Identifier: fmt.Sprint(i)}
 		m.put(ref, urlKey{}, lack{whatever: true, until: now.Add(day)})
 		add(m.repos, repoDay{repo: ref}, 1, now)
 		if i > 10 && i < maxMemory-10 {

@@ -13,8 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -43,10 +42,10 @@ func TestEveryFailureIsRetried(t *testing.T) {
 			at := now()
 			d := nostrTag{"d", "r"}
 			events := []*nostrEvent{
-				alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"clone", "https://a.example/r.git"}),
-				bob.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}),
+				alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"clone", "https://a.example/r.git"}),
+				bob.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}),
 				says(alice, at, "main", 1, "dev", 2),
-				pull(carol, repoOf(alice), 3, filters.KindPullRequest),
+				pull(carol, repoOf(alice), 3, graspsync.KindPullRequest),
 			}
 			for _, ev := range events {
 				w.held(ev)
@@ -71,7 +70,7 @@ func TestAnnouncementWaitsForServedState(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
-		a := bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
+		a := bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
 		w.held(a)
 		wait(20 * time.Minute)
 		w.git.Serve(clone("a.example/r.git"), serving(1))
@@ -101,10 +100,10 @@ func TestNothingIsLeftInMemory(t *testing.T) {
 func TestPushedBeforeItsEvent(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
-		p := pull(carol, repoOf(alice), 5, filters.KindPullRequest)
-		id, _ := filters.ParseEventID(p.ID)
+		p := pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
+		id, _ := graspsync.ParseEventID(p.ID)
 		name := nip34.EventRef(id)
-		push := func(ref filters.RepoRef) {
+		push := func(ref graspsync.RepoRef) {
 			w.git.Put(ref)
 			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{name: object(5)}, object(5))
 			require.NoError(t, w.p.Pushed(t.Context(), ref, []nip34.RefName{name, branch("main")}))
@@ -124,8 +123,8 @@ func TestPushedBeforeItsEvent(t *testing.T) {
 		wait(time.Hour)
 		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[name], "it is served")
 		// An event that is stored without us needs no place any more.
-		q := pull(carol, repoOf(alice), 6, filters.KindPullRequest)
-		id, _ = filters.ParseEventID(q.ID)
+		q := pull(carol, repoOf(alice), 6, graspsync.KindPullRequest)
+		id, _ = graspsync.ParseEventID(q.ID)
 		name = nip34.EventRef(id)
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{name: object(6)}, object(6))
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{name}))
@@ -134,9 +133,9 @@ func TestPushedBeforeItsEvent(t *testing.T) {
 		wait(time.Second)
 		require.Zero(t, w.p.Status().Placeholders)
 		// Waiting, its data pushed elsewhere.
-		r := pull(carol, repoOf(alice), 7, filters.KindPullRequest)
+		r := pull(carol, repoOf(alice), 7, graspsync.KindPullRequest)
 		w.held(r)
-		id, _ = filters.ParseEventID(r.ID)
+		id, _ = graspsync.ParseEventID(r.ID)
 		name = nip34.EventRef(id)
 		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{name: object(5)})
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(bob), []nip34.RefName{name}))
@@ -152,13 +151,13 @@ func TestDeletedAnnouncement(t *testing.T) {
 		a := announce(alice, now())
 		require.Equal(t, purgatory.Held, w.submit(a, true))
 		require.True(t, w.git.Has(repoOf(alice)), "at once: a push is next")
-		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
 		w.p.Arrived(d)
 		wait(time.Second)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		require.False(t, w.git.Has(repoOf(alice)))
-		w.held(bob.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", fmt.Sprint(now() + 60)}))
+		w.held(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", fmt.Sprint(now() + 60)}))
 		wait(2 * time.Minute)
 		w.held(says(bob, now(), "main", 1))
 		wait(time.Second)
@@ -176,7 +175,7 @@ func TestDeletedWhileFetched(t *testing.T) {
 		w.held(says(alice, now(), "main", 1))
 		wait(time.Minute)
 		require.Len(t, w.git.Calls(), 1)
-		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
 		w.p.Arrived(d)
 		wait(30 * time.Minute)
@@ -200,7 +199,7 @@ func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 			}
 			return nil
 		})
-		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", a.ID})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
 		w.p.Arrived(d)
 		wait(500 * time.Millisecond)
@@ -225,8 +224,8 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 				}
 				wait(time.Second)
 				w.relay.put(announce(alice, now()-100)) // from elsewhere, in the same moment
-				d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", newer.ID})
-				w.relay.put(d, bob.Event(now(), filters.KindDeletion, "", nostrTag{"e", also.ID}))
+				d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", newer.ID})
+				w.relay.put(d, bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", also.ID}))
 				removed := false
 				w.git.FailWith(func(op string) error {
 					removed = removed || op == "depart"
@@ -249,8 +248,8 @@ func TestManyRepositories(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered(), MaxRepositories: 1}, func(t *testing.T, w *world) {
 		d := nostrTag{"d", "r"}
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		w.relay.put(bob.Event(now()-500, filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
-		w.relay.put(carol.Event(now()-500, filters.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
+		w.relay.put(bob.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
+		w.relay.put(carol.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
 		w.git.Serve(clone("a.example/r.git"), serving(1))
 		s := says(alice, now(), "main", 1)
 		w.held(s)
@@ -283,7 +282,7 @@ func TestUnreadable(t *testing.T) {
 func TestConfig(t *testing.T) {
 	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, purgatory.Config{
 		Hold: -1, MaxHold: -2, SoftExpiry: -1, MaxEntries: -1, Backoff: time.Hour, Timeout: -1, DomainLimit: purgatory.Limit{Concurrent: 1},
-		DomainLimits: map[egress.Authority]purgatory.Limit{{Host: "x", Port: 1}: {}},
+		DomainLimits: map[graspsync.HostPort]purgatory.Limit{{Host: "x", Port: 1}: {}},
 	})
 	require.ErrorIs(t, err, purgatory.ErrConfig)
 	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "MaxBackoff", "DomainLimit", "DomainLimits"} {
@@ -338,7 +337,7 @@ func TestMetricsOfServers(t *testing.T) {
 			t.Helper()
 			asked := make(map[string]int)
 			for _, c := range w.git.Calls() {
-				asked[c.URL.Authority.String()]++
+				asked[c.URL.HostPort.String()]++
 			}
 			require.NotZero(t, asked["a.example:443"])
 			require.NotZero(t, asked["b.example:443"])

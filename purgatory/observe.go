@@ -10,8 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -23,14 +22,14 @@ type Observation interface{ observation() }
 type (
 	// Began says that an event waits.
 	Began struct {
-		ID       filters.EventID
+		ID       graspsync.EventID
 		Event    *nostr.Event // nil for a placeholder
 		ByUser   bool
 		Deadline time.Time
 	}
 	// Ended says that an event waits no longer.
 	Ended struct {
-		ID     filters.EventID
+		ID     graspsync.EventID
 		Event  *nostr.Event // nil for a placeholder
 		Fate   Fate
 		Waited time.Duration
@@ -38,13 +37,13 @@ type (
 	// Lapsed says that an announcement whose waiting has ended, since it had expired, can't be
 	// revived any more either: those whom it lists are not listed by it from now on.
 	Lapsed struct {
-		ID    filters.EventID
+		ID    graspsync.EventID
 		Event *nostr.Event
 	}
 	// Fetched says that a server was asked for git data.
 	Fetched struct {
-		Repo    filters.RepoRef
-		URL     egress.URL
+		Repo    graspsync.RepoRef
+		URL     graspsync.URL
 		Wanted  int   // objects
 		Missing int   // of them, afterwards
 		Bytes   int64 // that came
@@ -52,7 +51,7 @@ type (
 	}
 	// Incomplete says that an attempt has asked every server that can be asked now.
 	Incomplete struct {
-		Repo    filters.RepoRef
+		Repo    graspsync.RepoRef
 		Attempt int // in a row, from 1
 		Next    time.Time
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -34,25 +34,25 @@ func history(answered bool) (out []happening) {
 	server := nostrTag{"clone", "https://a.example/r.git"}
 	d := nostrTag{"d", "r"}
 	both := nostrTag{"maintainers", bob.Hex(), carol.Hex()}
-	event(alice.Event(at, filters.KindAnnouncement, "one", d, both))
-	event(alice.Event(at+1, filters.KindAnnouncement, "two", d, both, server))
+	event(alice.Event(at, graspsync.KindAnnouncement, "one", d, both))
+	event(alice.Event(at+1, graspsync.KindAnnouncement, "two", d, both, server))
 	his := nostr.Tags{d, {"clone", "https://b.example/r.git"}}
-	event(bob.Event(at, filters.KindAnnouncement, "", his...))
+	event(bob.Event(at, graspsync.KindAnnouncement, "", his...))
 	hers := nostr.Tags{d}
 	if answered {
-		event(bob.Event(at+2, filters.KindAnnouncement, "answers", append(his, nostrTag{"maintainers", alice.Hex(), carol.Hex()})...))
+		event(bob.Event(at+2, graspsync.KindAnnouncement, "answers", append(his, nostrTag{"maintainers", alice.Hex(), carol.Hex()})...))
 		hers = append(hers, nostrTag{"maintainers", bob.Hex()})
 	}
-	event(carol.Event(at, filters.KindAnnouncement, "never any data", hers...))
+	event(carol.Event(at, graspsync.KindAnnouncement, "never any data", hers...))
 	event(says(alice, at, "main", 1))
 	event(says(bob, at+5, "main", 2, "dev", 1))
 	event(says(bob, at+6, "main", 3)) // nobody has it
 	event(says(alice, at+4, "main", 1, "dev", 2))
-	event(pull(carol, repoOf(alice), 4, filters.KindPullRequest))
-	event(pull(carol, repoOf(alice), 5, filters.KindPullRequestUpdate)) // nobody has it
-	gone := pull(bob, repoOf(alice), 4, filters.KindPullRequest)
+	event(pull(carol, repoOf(alice), 4, graspsync.KindPullRequest))
+	event(pull(carol, repoOf(alice), 5, graspsync.KindPullRequestUpdate)) // nobody has it
+	gone := pull(bob, repoOf(alice), 4, graspsync.KindPullRequest)
 	event(gone)
-	deletion := bob.Event(at+9, filters.KindDeletion, "", nostrTag{"e", gone.ID})
+	deletion := bob.Event(at+9, graspsync.KindDeletion, "", nostrTag{"e", gone.ID})
 	out = append(out, func(w *world) {
 		w.relay.put(deletion)
 		w.relay.remove(gone.ID)
@@ -66,7 +66,7 @@ func history(answered bool) (out []happening) {
 	return out
 }
 
-func (r *relay) knows(id filters.EventID) bool {
+func (r *relay) knows(id graspsync.EventID) bool {
 	has, _ := r.Has(context.Background(), id)
 	return has
 }
@@ -107,7 +107,7 @@ func outcome(w *world) string {
 	for _, k := range []*relaytest.Key{alice, bob, carol} {
 		for name, id := range w.git.RefsOf(repoOf(k)) {
 			if hex, isEvent := strings.CutPrefix(name.String(), "refs/nostr/"); isEvent {
-				if id, _ := filters.ParseEventID(hex); !w.relay.knows(id) {
+				if id, _ := graspsync.ParseEventID(hex); !w.relay.knows(id) {
 					continue // it was served before it was deleted, and its ref goes with the relay's copy
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -20,7 +20,7 @@ import (
 func TestWhatWaitsIsParsedOnce(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		named := func(name string, more ...nostr.Tag) *nostr.Event {
-			return alice.Event(now(), filters.KindAnnouncement, "", append(nostr.Tags{{"d", name}}, more...)...)
+			return alice.Event(now(), graspsync.KindAnnouncement, "", append(nostr.Tags{{"d", name}}, more...)...)
 		}
 		w.held(named("r"))
 		generation, parsed := w.p.Generation("r"), w.p.Announcements("r")[0]
@@ -34,7 +34,7 @@ func TestWhatWaitsIsParsedOnce(t *testing.T) {
 		}
 		require.Equal(t, generation, w.p.Generation("r"))
 		for n := range 80 {
-			w.held(relaytest.NewCheapKey(fmt.Sprint("free", n)).Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", "r"}))
+			w.held(relaytest.NewCheapKey(fmt.Sprint("free", n)).Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"}))
 			require.NotSame(t, generation, w.p.Generation("r"))
 			generation = w.p.Generation("r")
 			require.Len(t, w.p.Announcements("r"), n+2)
@@ -70,11 +70,11 @@ func TestKnowsWhoHasToDoWithWhatWaits(t *testing.T) {
 		}
 		require.Equal(t, []bool{false, false, false}, knows(alice, bob, carol))
 		lists := func(k *relaytest.Key) nostr.Tag { return nostr.Tag{"maintainers", k.PubKey().String()} }
-		w.held(alice.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", "r"}, lists(bob)))
+		w.held(alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"}, lists(bob)))
 		require.Equal(t, []bool{true, true, false}, knows(alice, bob, carol))
 		require.False(t, w.p.Knows("s", alice.PubKey()))
 		wait(time.Second)
-		w.held(alice.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", "r"}, lists(carol)))
+		w.held(alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"}, lists(carol)))
 		require.Equal(t, []bool{true, false, true}, knows(alice, bob, carol))
 		wait(31 * time.Minute)
 		require.Equal(t, []bool{true, false, true}, knows(alice, bob, carol), "it has expired softly")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -66,7 +66,7 @@ func TestPartialPush(t *testing.T) {
 	})
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		young := partial(t, w)
-		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", young.ID})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", young.ID})
 		w.relay.put(d)
 		w.p.Arrived(d)
 		wait(time.Second)

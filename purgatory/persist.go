@@ -12,7 +12,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/state"
 )
@@ -65,7 +65,7 @@ var errRecord = errors.New("not an entry of ours")
 
 // decode reads what encode wrote under an id. Whatever the disk holds, what it
 // returns is an entry as it can have been made, or an error.
-func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
+func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
@@ -74,7 +74,7 @@ func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
 	var err error
 	switch {
 	case r.Class == ledger.Placeholder:
-		ref, err := filters.ParseRepoRef(r.Repo)
+		ref, err := graspsync.ParseRepoRef(r.Repo)
 		if err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
@@ -94,7 +94,7 @@ func decode(id filters.EventID, data []byte) (ledger.Entry, error) {
 		}
 		if e.Class == ledger.Announcement && r.Class == ledger.Relative {
 			e.Class = ledger.Relative
-			if e.For, err = filters.ParsePubKey(r.For); err != nil {
+			if e.For, err = graspsync.ParsePubKey(r.For); err != nil {
 				return e, fmt.Errorf("%w: %w", errRecord, err)
 			}
 		}
@@ -120,19 +120,19 @@ func isSignature(s string) bool {
 	return err == nil && len(data) == 64
 }
 
-func texts(refs []filters.RepoRef) (out []string) {
+func texts(refs []graspsync.RepoRef) (out []string) {
 	for _, ref := range refs {
 		out = append(out, ref.String())
 	}
 	return out
 }
 
-func refsIn(list []string) (out []filters.RepoRef, err error) {
+func refsIn(list []string) (out []graspsync.RepoRef, err error) {
 	if len(list) > 2*ledger.MaxPushed {
 		return nil, fmt.Errorf("%w: %d repositories", errRecord, len(list))
 	}
 	for _, s := range list {
-		ref, err := filters.ParseRepoRef(s)
+		ref, err := graspsync.ParseRepoRef(s)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errRecord, err)
 		}

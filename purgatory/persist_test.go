@@ -13,14 +13,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 var (
 	seedKey = strings.Repeat("ab", 32)
-	seedRef = filters.RepoRef{Owner: filters.PubKey{0xab}, Identifier: "r:1"}
+	seedRef = graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: "r:1"}
 )
 
 // signedBy is an event of an author; its signature is of no interest on the disk.
@@ -35,19 +35,19 @@ func entriesToKeep(tb testing.TB) (out []ledger.Entry) {
 	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
 	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
 	for _, ev := range []*nostr.Event{
-		signedBy(filters.KindAnnouncement, "", d, nostr.Tag{"clone", "https://a.example/r.git", "https://b.example/<r>&.git"}),
-		signedBy(filters.KindState, "", d, nostr.Tag{"HEAD", "ref: refs/heads/main"}, nostr.Tag{"refs/heads/main", strings.Repeat("1", 40)}),
-		signedBy(filters.KindPullRequest, "a\u2028b\t\"<&>\x00\U0001F600", a, c),
-		signedBy(filters.KindPullRequestUpdate, "", a, c),
+		signedBy(graspsync.KindAnnouncement, "", d, nostr.Tag{"clone", "https://a.example/r.git", "https://b.example/<r>&.git"}),
+		signedBy(graspsync.KindState, "", d, nostr.Tag{"HEAD", "ref: refs/heads/main"}, nostr.Tag{"refs/heads/main", strings.Repeat("1", 40)}),
+		signedBy(graspsync.KindPullRequest, "a\u2028b\t\"<&>\x00\U0001F600", a, c),
+		signedBy(graspsync.KindPullRequestUpdate, "", a, c),
 	} {
 		e, err := entryOf(ev, true)
 		require.NoError(tb, err)
 		out = append(out, e)
 	}
 	out[0].Soft = true
-	out[2].Strays = []filters.RepoRef{seedRef}
-	p := placeholder(seedRef, filters.EventID{1})
-	p.Repos = append(p.Repos, filters.RepoRef{Owner: filters.PubKey{2}, Identifier: "x"})
+	out[2].Strays = []graspsync.RepoRef{seedRef}
+	p := placeholder(seedRef, graspsync.EventID{1})
+	p.Repos = append(p.Repos, graspsync.RepoRef{Owner: graspsync.PubKey{2}, Identifier: "x"})
 	out = append(out, p)
 	for i := range out {
 		out[i].Seen, out[i].Deadline = time.Unix(1_700_000_000, 5).UTC(), time.Unix(1_700_001_800, 7).UTC()
@@ -79,7 +79,7 @@ func TestEncodeAndDecode(t *testing.T) {
 		require.NoError(t, err, "%s", data)
 		sameEntry(t, e, got)
 		// Under another id, torn, or with something behind it, it is none.
-		_, err = decode(filters.EventID{9}, data)
+		_, err = decode(graspsync.EventID{9}, data)
 		if e.Class != ledger.Placeholder { // it has no id but its key
 			require.ErrorIs(t, err, errRecord)
 		}
@@ -101,26 +101,26 @@ func TestDecodeRefuses(t *testing.T) {
 	event, err := json.Marshal(pr.Event)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
-		id   filters.EventID
+		id   graspsync.EventID
 		data string
 	}{
-		"nothing":                     {filters.EventID{1}, ``},
-		"null":                        {filters.EventID{1}, `null`},
-		"no class":                    {filters.EventID{1}, `{` + times + `}`},
-		"an unknown class":            {filters.EventID{1}, `{"class":9,` + times + `}`},
-		"a class out of range":        {filters.EventID{1}, `{"class":260,` + times + `}`},
-		"no repository":               {filters.EventID{1}, `{"class":4,` + times + `}`},
-		"no times":                    {filters.EventID{1}, `{"class":4,"repo":"` + r + `"}`},
-		"a year that is none":         {filters.EventID{1}, `{"class":4,"repo":"` + r + `","seen":"99999-01-01T00:00:00Z","deadline":"2023-11-14T22:43:20Z"}`},
-		"a repository twice":          {filters.EventID{1}, `{"class":4,"repo":"` + r + `","repos":["` + r + `"],` + times + `}`},
-		"too many repositories":       {filters.EventID{1}, `{"class":4,"repo":"` + r + `","repos":[` + many + `"x"],` + times + `}`},
-		"strays of a placeholder":     {filters.EventID{1}, `{"class":4,"repo":"` + r + `","strays":["30617:` + seedKey + `:r"],` + times + `}`},
+		"nothing":                     {graspsync.EventID{1}, ``},
+		"null":                        {graspsync.EventID{1}, `null`},
+		"no class":                    {graspsync.EventID{1}, `{` + times + `}`},
+		"an unknown class":            {graspsync.EventID{1}, `{"class":9,` + times + `}`},
+		"a class out of range":        {graspsync.EventID{1}, `{"class":260,` + times + `}`},
+		"no repository":               {graspsync.EventID{1}, `{"class":4,` + times + `}`},
+		"no times":                    {graspsync.EventID{1}, `{"class":4,"repo":"` + r + `"}`},
+		"a year that is none":         {graspsync.EventID{1}, `{"class":4,"repo":"` + r + `","seen":"99999-01-01T00:00:00Z","deadline":"2023-11-14T22:43:20Z"}`},
+		"a repository twice":          {graspsync.EventID{1}, `{"class":4,"repo":"` + r + `","repos":["` + r + `"],` + times + `}`},
+		"too many repositories":       {graspsync.EventID{1}, `{"class":4,"repo":"` + r + `","repos":[` + many + `"x"],` + times + `}`},
+		"strays of a placeholder":     {graspsync.EventID{1}, `{"class":4,"repo":"` + r + `","strays":["30617:` + seedKey + `:r"],` + times + `}`},
 		"a stray that is named":       {pr.ID, `{"class":3,"event":` + string(event) + `,"strays":["30617:` + seedKey + `:r"],` + times + `}`},
 		"a stray twice":               {pr.ID, `{"class":3,"event":` + string(event) + `,"strays":["` + r + `","` + r + `"],` + times + `}`},
 		"a signature that is none":    {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), strings.Repeat("0", 63)+"\xff", 1) + `,` + times + `}`},
 		"half a signature":            {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), "", 1) + `,` + times + `}`},
 		"another class":               {pr.ID, `{"class":2,"event":` + string(event) + `,` + times + `}`},
-		"another id":                  {filters.EventID{1}, `{"class":3,"event":` + string(event) + `,` + times + `}`},
+		"another id":                  {graspsync.EventID{1}, `{"class":3,"event":` + string(event) + `,` + times + `}`},
 		"an event of a changed state": {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), "1111", "2222", 1) + `,` + times + `}`},
 	} {
 		_, err := decode(c.id, []byte(c.data))
@@ -142,7 +142,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(strings.Repeat("0", 64), []byte(`{"class":1,"event":{"tags":[[[[[[`))
 	f.Add(strings.Repeat("0", 64), []byte(`{"class":1,"event":{"id":"","pubkey":"","created_at":-1e99,"tags":[[]]}}`))
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
-		id, err := filters.ParseEventID(key)
+		id, err := graspsync.ParseEventID(key)
 		if err != nil {
 			return
 		}
@@ -159,7 +159,7 @@ func FuzzDecode(f *testing.F) {
 		require.NotEmpty(t, e.Repos)
 		require.Equal(t, e.Class == ledger.Placeholder, e.Event == nil)
 		require.LessOrEqual(t, len(e.Strays), 2*ledger.MaxPushed)
-		seen := make(map[filters.RepoRef]bool)
+		seen := make(map[graspsync.RepoRef]bool)
 		for _, r := range append(e.Repos[:len(e.Repos):len(e.Repos)], e.Strays...) {
 			require.False(t, seen[r], "%s twice", r)
 			seen[r] = true
@@ -184,7 +184,7 @@ func FuzzEncode(f *testing.F) {
 	f.Add("\xff", "r", "", int64(1))
 	f.Add("\xe4", "r", "\xbd\xa0", int64(1))
 	f.Fuzz(func(t *testing.T, content, identifier, value string, at int64) {
-		ev := signedBy(filters.KindPullRequest, content, nostr.Tag{"a", "30617:" + seedKey + ":" + identifier}, nostr.Tag{"c", strings.Repeat("1", 40)}, nostr.Tag{"x", value})
+		ev := signedBy(graspsync.KindPullRequest, content, nostr.Tag{"a", "30617:" + seedKey + ":" + identifier}, nostr.Tag{"c", strings.Repeat("1", 40)}, nostr.Tag{"x", value})
 		ev.CreatedAt = nostr.Timestamp(at)
 		ev.ID = ev.GetID()
 		e, err := entryOf(ev, false)
@@ -210,7 +210,7 @@ func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 		out, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
 		return out
 	}
-	p, r := &Purgatory{walked: make(map[filters.RepoRef]walked)}, &repository{ref: seedRef}
+	p, r := &Purgatory{walked: make(map[graspsync.RepoRef]walked)}, &repository{ref: seedRef}
 	require.Empty(t, p.recallWalks(seedRef, "").whole)
 	found := p.recallWalks(seedRef, "one")
 	for n := range 4 { // all, but for what can't be

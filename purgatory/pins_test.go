@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -19,18 +19,18 @@ import (
 // watchedRepos tells when a repository is about to be locked, and when it was made.
 type watchedRepos struct {
 	*fetchtest.Fake
-	locking func(ref filters.RepoRef)
-	making  func(ctx context.Context, ref filters.RepoRef)
+	locking func(ref graspsync.RepoRef)
+	making  func(ctx context.Context, ref graspsync.RepoRef)
 }
 
-func (r *watchedRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (r *watchedRepos) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	if r.locking != nil {
 		r.locking(ref)
 	}
 	return r.Fake.Lock(ctx, ref)
 }
 
-func (r *watchedRepos) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r *watchedRepos) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	if r.making != nil {
 		r.making(ctx, ref)
 	}
@@ -44,7 +44,7 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 		w.stop()
 		repos := &watchedRepos{Fake: w.git}
 		w.repos = repos
-		theirs := bob.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
+		theirs := bob.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
 		w.relay.put(announce(alice, now()-100), theirs)
 		w.git.Put(repoOf(alice), object(1))
 		w.git.Put(repoOf(bob))
@@ -61,7 +61,7 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 			}
 			return nil
 		})
-		repos.locking = func(ref filters.RepoRef) {
+		repos.locking = func(ref graspsync.RepoRef) {
 			if aligning.Load() && ref == repoOf(bob) {
 				gone()
 			}
@@ -84,7 +84,7 @@ func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 		repos := &watchedRepos{Fake: w.git}
 		w.repos = struct{ purgatory.Repositories }{repos} // which can't take it out of service later
 		made := 0
-		repos.making = func(_ context.Context, ref filters.RepoRef) {
+		repos.making = func(_ context.Context, ref graspsync.RepoRef) {
 			if w.git.Has(ref) { // asked for again by a look that began behind this one
 				return
 			}

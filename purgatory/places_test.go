@@ -8,7 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -32,9 +32,9 @@ func (f flood) come(w *world, round int) (held int) {
 				name = fmt.Sprint("mallory ", i, " ", round)
 			}
 			mallory := relaytest.NewCheapKey(name)
-			ev := mallory.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprintf("spam-%d-%d-%d", round, i, j)})
+			ev := mallory.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprintf("spam-%d-%d-%d", round, i, j)})
 			if f.pulls {
-				ev = pull(mallory, repoOf(alice), 1_000_000*(round+1)+1000*i+j, filters.KindPullRequest)
+				ev = pull(mallory, repoOf(alice), 1_000_000*(round+1)+1000*i+j, graspsync.KindPullRequest)
 			}
 			if f.relays == 0 {
 				if w.submit(ev, false) == purgatory.Held {
@@ -57,14 +57,14 @@ func (w *world) from(ev *nostr.Event, relay string) purgatory.Decision {
 }
 
 func (w *world) waits(ev *nostr.Event) bool {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(w.t, err)
 	return w.p.Event(id) != nil
 }
 
 // newcomer is somebody with a repository, a state, and a pull request for what alice has here.
 type newcomer struct {
-	ref    filters.RepoRef
+	ref    graspsync.RepoRef
 	pushAt time.Time // zero: the data is at a server already
 	tips   [2]int    // of the state and the pull request
 	events [3]*nostr.Event
@@ -84,7 +84,7 @@ func newNewcomer(w *world, n int, push time.Duration) *newcomer {
 	c.events = [...]*nostr.Event{
 		announce(key, now(), server),
 		says(key, now(), "main", c.tips[0]),
-		key.Event(now(), filters.KindPullRequest, "", nostr.Tag{"a", repoOf(alice).String()},
+		key.Event(now(), graspsync.KindPullRequest, "", nostr.Tag{"a", repoOf(alice).String()},
 			nostr.Tag{"c", object(c.tips[1]).String()}, nostr.Tag{"clone", "https://" + server}),
 	}
 	return c
@@ -92,12 +92,12 @@ func newNewcomer(w *world, n int, push time.Duration) *newcomer {
 
 // look has data pushed when it is time, and notes what is served.
 func (c *newcomer) look(w *world) {
-	push := func(ref filters.RepoRef, name nip34.RefName, tip nip34.ObjectID) {
+	push := func(ref graspsync.RepoRef, name nip34.RefName, tip nip34.ObjectID) {
 		w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{name: tip}, tip)
 		require.NoError(w.t, w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name}))
 	}
 	if !c.pushAt.IsZero() && !time.Now().Before(c.pushAt) {
-		id, err := filters.ParseEventID(c.events[2].ID)
+		id, err := graspsync.ParseEventID(c.events[2].ID)
 		require.NoError(w.t, err)
 		if w.git.Has(c.ref) { // else its announcement found no place
 			push(c.ref, branch("main"), object(c.tips[0]))
@@ -196,7 +196,7 @@ func TestFloodFromTheSameRelay(t *testing.T) {
 		for n := range 20 {
 			for i := range 400 {
 				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory ", n, " ", i))
-				w.from(mallory.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint(n, " ", i)}), "honest.example")
+				w.from(mallory.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint(n, " ", i)}), "honest.example")
 			}
 			c := newNewcomer(w, n, 0)
 			for _, ev := range c.events {
@@ -218,7 +218,7 @@ func TestFloodLeavesTheTrusted(t *testing.T) {
 	run(t, purgatory.Config{MaxEntries: 160}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
-		s, own := says(alice, now(), "main", 99), pull(alice, repoOf(alice), 98, filters.KindPullRequest)
+		s, own := says(alice, now(), "main", 99), pull(alice, repoOf(alice), 98, graspsync.KindPullRequest)
 		w.held(s)
 		w.held(own)
 		for round := range 4 {
@@ -298,7 +298,7 @@ func TestWhatIsFetchedStays(t *testing.T) {
 func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
 	run(t, purgatory.Config{MaxPerAuthor: 3}, func(t *testing.T, w *world) {
 		named := func(n int) *nostr.Event {
-			return alice.Event(now(), filters.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
+			return alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
 		}
 		for n := range 3 {
 			w.held(named(n))

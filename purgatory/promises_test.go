@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -19,13 +19,13 @@ import (
 func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at, d := now()-500, nostrTag{"d", "r"}
-		w.relay.put(alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
+		w.relay.put(alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
 		w.git.Put(repoOf(alice), object(1))
 		w.git.FailWith(func(op string) error {
 			if op == "lock" { // alice has changed her mind by now
 				w.relay.mu.Lock()
 				defer w.relay.mu.Unlock()
-				w.relay.events = []*nostrEvent{alice.Event(at+1, filters.KindAnnouncement, "", d)}
+				w.relay.events = []*nostrEvent{alice.Event(at+1, graspsync.KindAnnouncement, "", d)}
 			}
 			return nil
 		})
@@ -44,7 +44,7 @@ func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 		w.git.Serve(clone("a.example/r.git"), serving(1))
 		w.relay.mu.Lock()
 		w.relay.refuse = func(ev *nostrEvent) error {
-			if ev.Kind == filters.KindAnnouncement {
+			if ev.Kind == graspsync.KindAnnouncement {
 				return errors.New("not now")
 			}
 			return nil
@@ -76,12 +76,12 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 			return nil
 		})
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"),
-			bob.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "o"}, nostrTag{"clone", "https://a.example/o.git"}))
+			bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "o"}, nostrTag{"clone", "https://a.example/o.git"}))
 		w.git.Serve(clone("a.example/o.git"), serving(1))
 		w.held(says(alice, now(), "main", 1))
 		synctest.Wait()
 		require.True(t, first.Load())
-		other := bob.Event(now(), filters.KindState, "", nostrTag{"d", "o"}, nostrTag{"refs/heads/main", object(1).String()})
+		other := bob.Event(now(), graspsync.KindState, "", nostrTag{"d", "o"}, nostrTag{"refs/heads/main", object(1).String()})
 		w.held(other)
 		wait(time.Second)
 		require.True(t, w.relay.has(other))
@@ -95,7 +95,7 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 func TestPromiseP34_OlderOfAnotherMaintainer(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(
-			alice.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+			alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
 			says(bob, now()-100, "main", 2),
 		)
 		w.git.Put(repoOf(alice), object(1), object(2))

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -50,7 +50,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h heldPull) 
 
 // lackRef reports whether any repository of ours that a pull request names is not
 // among those that have its ref, and could have it.
-func (p *Purgatory) lackRef(ctx context.Context, r *repository, h heldPull, has map[filters.RepoRef]struct{}) (bool, error) {
+func (p *Purgatory) lackRef(ctx context.Context, r *repository, h heldPull, has map[graspsync.RepoRef]struct{}) (bool, error) {
 	for _, ref := range h.pull.Repos {
 		if _, ok := has[ref]; ok {
 			continue
@@ -70,11 +70,11 @@ func (p *Purgatory) lackRef(ctx context.Context, r *repository, h heldPull, has 
 
 // serve notes that a pull request is stored, and whether a repository has its ref. It
 // returns all repositories that have it.
-func (p *Purgatory) serve(id filters.EventID, ref filters.RepoRef, has bool) map[filters.RepoRef]struct{} {
+func (p *Purgatory) serve(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.served[id] == nil {
-		p.served[id] = make(map[filters.RepoRef]struct{})
+		p.served[id] = make(map[graspsync.RepoRef]struct{})
 	}
 	if has {
 		p.served[id][ref] = struct{}{}
@@ -83,7 +83,7 @@ func (p *Purgatory) serve(id filters.EventID, ref filters.RepoRef, has bool) map
 }
 
 // isServed reports whether a pull request waits on though it is stored.
-func (p *Purgatory) isServed(id filters.EventID) bool {
+func (p *Purgatory) isServed(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.served[id] != nil

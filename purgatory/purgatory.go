@@ -14,7 +14,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/state"
@@ -46,30 +46,30 @@ type Purgatory struct {
 	ran     atomic.Bool
 	inbox   *inbox
 	stats   stats
-	writing locks[filters.EventID] // who writes or drops an entry has its lock
-	storing locks[filters.EventID] // who has an entry stored
-	naming  locks[filters.RepoRef] // who looks at a repository
+	writing locks[graspsync.EventID] // who writes or drops an entry has its lock
+	storing locks[graspsync.EventID] // who has an entry stored
+	naming  locks[graspsync.RepoRef] // who looks at a repository
 
 	mu sync.Mutex
 	// guarded by mu
 	ledger  *ledger.Ledger
-	needs   map[string]map[filters.RepoRef]need   // by identifier, as of the last look
-	touched map[string]map[filters.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
-	touches uint64                                // numbers them
+	needs   map[string]map[graspsync.RepoRef]need   // by identifier, as of the last look
+	touched map[string]map[graspsync.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
+	touches uint64                                  // numbers them
 	// who waits for a look, and for which touch
-	settling map[filters.RepoRef]map[chan struct{}]uint64
-	doubted  map[filters.RepoRef]journal // git failed while it moved their refs
+	settling map[graspsync.RepoRef]map[chan struct{}]uint64
+	doubted  map[graspsync.RepoRef]journal // git failed while it moved their refs
 	// branches and tags that pushes moved while a state waited, by identifier
-	pushed map[string]map[filters.RepoRef]map[nip34.RefName]struct{}
-	served map[filters.EventID]map[filters.RepoRef]struct{} // pull requests that wait on, and where their refs are
+	pushed map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}
+	served map[graspsync.EventID]map[graspsync.RepoRef]struct{} // pull requests that wait on, and where their refs are
 
-	pinned     map[filters.EventID]int                          // entries that looks go by
-	looks      map[filters.RepoRef]struct{}                     // that are looked at now
-	ending     map[filters.EventID]struct{}                     // entries whose waiting is being ended by the clock
-	walked     map[filters.RepoRef]walked                       // what looks have found
-	takes      map[filters.EventID]time.Time                    // data of events that took long to walk
-	announcing map[string]*announcing                           // the announcements that wait under identifiers that events were about lately
-	unfit      map[filters.RepoRef]map[filters.EventID]struct{} // states that git refused
+	pinned     map[graspsync.EventID]int                            // entries that looks go by
+	looks      map[graspsync.RepoRef]struct{}                       // that are looked at now
+	ending     map[graspsync.EventID]struct{}                       // entries whose waiting is being ended by the clock
+	walked     map[graspsync.RepoRef]walked                         // what looks have found
+	takes      map[graspsync.EventID]time.Time                      // data of events that took long to walk
+	announcing map[string]*announcing                               // the announcements that wait under identifiers that events were about lately
+	unfit      map[graspsync.RepoRef]map[graspsync.EventID]struct{} // states that git refused
 
 	engine  engine // owned by Run
 	upkeep  *maintenance
@@ -107,19 +107,19 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 			Stay: cfg.Hold / stayShare, Kept: cfg.MaxEntries / keptShare, KeptBytes: cfg.MaxBytes / keptShare, PerAuthor: cfg.MaxPerAuthor,
 			Pushed: cfg.MaxPlaceholders, PerRepo: cfg.MaxPlaceholdersPerRepo, Remembered: cfg.MaxRemembered,
 		}),
-		needs:      make(map[string]map[filters.RepoRef]need),
-		touched:    make(map[string]map[filters.RepoRef]uint64),
-		settling:   make(map[filters.RepoRef]map[chan struct{}]uint64),
-		doubted:    make(map[filters.RepoRef]journal),
-		pushed:     make(map[string]map[filters.RepoRef]map[nip34.RefName]struct{}),
-		served:     make(map[filters.EventID]map[filters.RepoRef]struct{}),
-		pinned:     make(map[filters.EventID]int),
-		looks:      make(map[filters.RepoRef]struct{}),
-		ending:     make(map[filters.EventID]struct{}),
-		walked:     make(map[filters.RepoRef]walked),
-		takes:      make(map[filters.EventID]time.Time),
+		needs:      make(map[string]map[graspsync.RepoRef]need),
+		touched:    make(map[string]map[graspsync.RepoRef]uint64),
+		settling:   make(map[graspsync.RepoRef]map[chan struct{}]uint64),
+		doubted:    make(map[graspsync.RepoRef]journal),
+		pushed:     make(map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}),
+		served:     make(map[graspsync.EventID]map[graspsync.RepoRef]struct{}),
+		pinned:     make(map[graspsync.EventID]int),
+		looks:      make(map[graspsync.RepoRef]struct{}),
+		ending:     make(map[graspsync.EventID]struct{}),
+		walked:     make(map[graspsync.RepoRef]walked),
+		takes:      make(map[graspsync.EventID]time.Time),
 		announcing: make(map[string]*announcing),
-		unfit:      make(map[filters.RepoRef]map[filters.EventID]struct{}),
+		unfit:      make(map[graspsync.RepoRef]map[graspsync.EventID]struct{}),
 	}
 	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
 	p.rations = newRations(p, relay)
@@ -183,7 +183,7 @@ func (p *Purgatory) Generation(identifier string) any {
 
 // Knows reports whether somebody has an announcement that waits under an identifier, softly
 // expired or not, or is listed in one, without looking at these. It may report that of others.
-func (p *Purgatory) Knows(identifier string, who filters.PubKey) bool {
+func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.Knows(identifier, who)
@@ -227,7 +227,7 @@ func (p *Purgatory) announcements(identifier string, soft bool) []*nip34.Announc
 // Authorised returns the newest state that decides about the refs of a repository,
 // stored or waiting, whether or not its objects are here: what a push must match. It
 // is nil if there is none. One that no repository can be does not count while it waits.
-func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	g, err := p.gather(ctx, ref, false)
 	if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34
 	p.recallUnfit(g, r)
 	newest := g.newestStored(r)
 	for _, h := range g.states {
-		if !r.isUnfit(h.state) && r.isMember(h.state.Ref.Owner) && (newest == nil || nip34.Newer(h.state.Version(), newest.Version())) {
+		if !r.isUnfit(h.state) && r.isMember(h.state.Ref.Owner) && (newest == nil || h.state.Stamp().Newer(newest.Stamp())) {
 			newest = h.state
 		}
 	}
@@ -245,13 +245,13 @@ func (p *Purgatory) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34
 
 // Announced returns the announcement of a repository, stored or waiting, and who has a say in
 // it; nil if there is none.
-func (p *Purgatory) Announced(ctx context.Context, ref filters.RepoRef) (a *nip34.Announcement, members map[filters.PubKey]struct{}, err error) {
+func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := p.gather(ctx, ref, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, one := range g.all {
-		if one.Ref == ref && (a == nil || nip34.Newer(one.Version(), a.Version())) {
+		if one.Ref == ref && (a == nil || one.Stamp().Newer(a.Stamp())) {
 			a = one
 		}
 	}
@@ -260,7 +260,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref filters.RepoRef) (a *nip3
 
 // PullRequest returns the pull request, or update of one, with this id that waits;
 // nil if none does.
-func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
+func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
 	p.mu.Lock()
 	e, ok := p.ledger.Get(id)
 	p.mu.Unlock()
@@ -276,7 +276,7 @@ func (p *Purgatory) PullRequest(id filters.EventID) *nip34.PullRequest {
 
 // Event returns the event with this id that waits; nil if none does. An announcement
 // that has expired softly waits.
-func (p *Purgatory) Event(id filters.EventID) *nostr.Event {
+func (p *Purgatory) Event(id graspsync.EventID) *nostr.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, _ := p.ledger.Get(id)
@@ -285,7 +285,7 @@ func (p *Purgatory) Event(id filters.EventID) *nostr.Event {
 
 // Submitted reports whether the event with this id waits, and if so, whether a client
 // submitted it.
-func (p *Purgatory) Submitted(id filters.EventID) (byUser, waits bool) {
+func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, waits := p.ledger.Get(id)
@@ -293,7 +293,7 @@ func (p *Purgatory) Submitted(id filters.EventID) (byUser, waits bool) {
 }
 
 // EventsOf returns the events of an author that wait, in order of their ids.
-func (p *Purgatory) EventsOf(author filters.PubKey) (out []*nostr.Event) {
+func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []*nostr.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.ledger.ByAuthor(author) {
@@ -305,7 +305,7 @@ func (p *Purgatory) EventsOf(author filters.PubKey) (out []*nostr.Event) {
 }
 
 // hashed is a key for a repository whose name a stranger chose.
-func hashed(ref filters.RepoRef) string { return hashedText(ref.String()) }
+func hashed(ref graspsync.RepoRef) string { return hashedText(ref.String()) }
 
 func hashedText(s string) string {
 	sum := sha256.Sum256([]byte(s))

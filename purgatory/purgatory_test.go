@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -63,7 +63,7 @@ func TestGathered(t *testing.T) {
 		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(3)}})
 		w.relay.put(announce(alice, now(), "a.example/r.git", "b.example/r.git"))
 		s := says(alice, now(), "main", 1)
-		p := pull(bob, repoOf(alice), 9, filters.KindPullRequest)
+		p := pull(bob, repoOf(alice), 9, graspsync.KindPullRequest)
 		w.held(s)
 		w.held(p)
 		wait(time.Second)
@@ -161,8 +161,8 @@ func TestTrapP6P7_Restart(t *testing.T) {
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy")})
 		}
 		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
-		p := pull(carol, repoOf(bob), 7, filters.KindPullRequest)
-		u := pull(carol, repoOf(bob), 8, filters.KindPullRequestUpdate)
+		p := pull(carol, repoOf(bob), 7, graspsync.KindPullRequest)
+		u := pull(carol, repoOf(bob), 8, graspsync.KindPullRequestUpdate)
 		for _, ev := range []*nostrEvent{a, s, p, u} {
 			w.held(ev)
 		}
@@ -208,10 +208,10 @@ func TestPlaceholder(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		require.NoError(t, w.git.Create(t.Context(), repoOf(alice), nip34.SHA1))
-		early, never := pull(bob, repoOf(alice), 5, filters.KindPullRequest), pull(bob, repoOf(alice), 6, filters.KindPullRequest)
+		early, never := pull(bob, repoOf(alice), 5, graspsync.KindPullRequest), pull(bob, repoOf(alice), 6, graspsync.KindPullRequest)
 		var names []nip34.RefName
 		for i, ev := range []*nostrEvent{early, never} {
-			id, _ := filters.ParseEventID(ev.ID)
+			id, _ := graspsync.ParseEventID(ev.ID)
 			names = append(names, nip34.EventRef(id))
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{names[i]: object(5 + i)}, object(5+i))
 		}
@@ -231,7 +231,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 		s := says(alice, now(), "main", 1)
 		w.held(s)
-		d := alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", s.ID})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		w.relay.put(d)
 		w.p.Arrived(d)
 		wait(time.Second)
@@ -279,7 +279,7 @@ func TestStateThatNothingCanBe(t *testing.T) {
 		at := now()
 		impossible := func(at nostrTime, more ...nostrTag) *nostrEvent {
 			tags := append([]nostrTag{{"d", "r"}, {"refs/heads/main", "abc123"}, {"HEAD", "ref: refs/heads/main"}}, more...)
-			return alice.Event(at, filters.KindState, "", tags...)
+			return alice.Event(at, graspsync.KindState, "", tags...)
 		}
 		w.held(announce(alice, at))
 		first, older := impossible(at), says(alice, at-10, "main", 1)

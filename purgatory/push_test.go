@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -18,17 +18,17 @@ import (
 
 // junk is the ref of an event that never comes.
 func junk(n int) nip34.RefName {
-	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
+	id, _ := graspsync.ParseEventID(fmt.Sprintf("%064x", n+1))
 	return nip34.EventRef(id)
 }
 
 func refOf(ev *nostrEvent) nip34.RefName {
-	id, _ := filters.ParseEventID(ev.ID)
+	id, _ := graspsync.ParseEventID(ev.ID)
 	return nip34.EventRef(id)
 }
 
 // pushRefs has git move refs, as a push does; nobody is told.
-func (w *world) pushRefs(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID) {
+func (w *world) pushRefs(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID) {
 	var objects []nip34.ObjectID
 	for _, id := range refs {
 		if !id.IsZero() {
@@ -39,7 +39,7 @@ func (w *world) pushRefs(ref filters.RepoRef, refs map[nip34.RefName]nip34.Objec
 }
 
 // pushed is a push to one ref that ends as it should.
-func (w *world) pushed(ref filters.RepoRef, name nip34.RefName, id nip34.ObjectID) {
+func (w *world) pushed(ref graspsync.RepoRef, name nip34.RefName, id nip34.ObjectID) {
 	w.pushRefs(ref, map[nip34.RefName]nip34.ObjectID{name: id})
 	require.NoError(w.t, w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name}))
 }
@@ -87,11 +87,11 @@ func TestTrapP10_PushesHaveTheirOwnShare(t *testing.T) {
 // goes in the end, unless its event waits or is served.
 func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		served, waits, late := pull(bob, repoOf(alice), 1, filters.KindPullRequest), pull(bob, repoOf(alice), 2, filters.KindPullRequest),
-			pull(bob, repoOf(alice), 3, filters.KindPullRequest)
+		served, waits, late := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest), pull(bob, repoOf(alice), 2, graspsync.KindPullRequest),
+			pull(bob, repoOf(alice), 3, graspsync.KindPullRequest)
 		w.relay.put(announce(alice, now()-500), served)
 		w.git.Put(repoOf(alice))
-		w.held(carol.Event(now(), filters.KindAnnouncement, "", nostrTag{"d", "waits"}))
+		w.held(carol.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "waits"}))
 		wait(time.Second)
 		require.True(t, w.git.Has(carol.Ref("waits")))
 		w.stop()
@@ -133,7 +133,7 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 func TestNobodyKnowsWhatIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
-		served := pull(bob, repoOf(alice), 1, filters.KindPullRequest)
+		served := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest)
 		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1), served) // a state has it looked at
 		w.git.Put(repoOf(alice))
 		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), refOf(served): object(1)})
@@ -175,12 +175,12 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 		w.git.Serve(clone("a.example/r.git"), serving(5, 6))
-		p, stays := pull(bob, repoOf(alice), 5, filters.KindPullRequest), pull(bob, repoOf(alice), 6, filters.KindPullRequest)
+		p, stays := pull(bob, repoOf(alice), 5, graspsync.KindPullRequest), pull(bob, repoOf(alice), 6, graspsync.KindPullRequest)
 		w.held(p)
 		w.held(stays)
 		wait(time.Second)
 		require.True(t, w.relay.has(p))
-		d := bob.Event(now(), filters.KindDeletion, "", nostrTag{"e", p.ID})
+		d := bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
 		w.relay.put(d)
 		w.relay.remove(p.ID)
 		w.p.Arrived(d)
@@ -230,7 +230,7 @@ func TestRefusedPushWhoseEventComes(t *testing.T) {
 	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()))
 		w.git.Put(repoOf(alice))
-		other, p := pull(bob, repoOf(alice), 6, filters.KindPullRequest), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
 		push := func(ev *nostrEvent, tip int) {
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(ev): object(tip)}, object(tip))
 			require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{refOf(ev)}))
@@ -258,22 +258,22 @@ func TestRefusedPushWhoseEventComes(t *testing.T) {
 func TestPushConcernsNoOtherRepository(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.stop()
-		locked := make(map[filters.RepoRef]int)
+		locked := make(map[graspsync.RepoRef]int)
 		var mu sync.Mutex
-		w.repos = &watchedRepos{Fake: w.git, locking: func(ref filters.RepoRef) {
+		w.repos = &watchedRepos{Fake: w.git, locking: func(ref graspsync.RepoRef) {
 			mu.Lock()
 			defer mu.Unlock()
 			locked[ref]++
 		}}
 		w.start()
-		hers := alice.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()})
+		hers := alice.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()})
 		w.relay.put(hers, announce(bob, now()-100), says(bob, now()-100, "main", 1))
 		for _, k := range []*relaytest.Key{alice, bob} {
 			w.git.Put(repoOf(k), object(1))
 			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		}
 		wait(time.Minute)
-		before := make(map[filters.RepoRef]int)
+		before := make(map[graspsync.RepoRef]int)
 		mu.Lock()
 		maps.Copy(before, locked)
 		mu.Unlock()
@@ -293,7 +293,7 @@ func TestRefusedPushThatFindsRoom(t *testing.T) {
 	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()))
 		w.git.Put(repoOf(alice))
-		other, p := pull(bob, repoOf(alice), 6, filters.KindPullRequest), pull(carol, repoOf(alice), 5, filters.KindPullRequest)
+		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
 		w.pushed(repoOf(alice), refOf(other), object(6))
 		wait(time.Second)
 		asked := 0

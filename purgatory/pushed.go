@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -14,7 +14,7 @@ import (
 // be undone. As long as such a state waits, what it says of these refs is not moved
 // back to what an older one says. It is not kept on the disk: after a restart the
 // refs are those of the older state until the data of the newer one is complete.
-func (p *Purgatory) Pushing(ref filters.RepoRef, refs []nip34.RefName) {
+func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waits := func(e ledger.Entry) bool { return e.Class == ledger.State }
@@ -22,7 +22,7 @@ func (p *Purgatory) Pushing(ref filters.RepoRef, refs []nip34.RefName) {
 		return
 	}
 	if p.pushed[ref.Identifier] == nil {
-		p.pushed[ref.Identifier] = make(map[filters.RepoRef]map[nip34.RefName]struct{})
+		p.pushed[ref.Identifier] = make(map[graspsync.RepoRef]map[nip34.RefName]struct{})
 	}
 	names := p.pushed[ref.Identifier][ref]
 	if names == nil {
@@ -37,7 +37,7 @@ func (p *Purgatory) Pushing(ref filters.RepoRef, refs []nip34.RefName) {
 }
 
 // pushedTo returns the branches and tags that pushes have moved while a state waited.
-func (p *Purgatory) pushedTo(ref filters.RepoRef) map[nip34.RefName]struct{} {
+func (p *Purgatory) pushedTo(ref graspsync.RepoRef) map[nip34.RefName]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.pushed[ref.Identifier][ref])

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ration"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -38,11 +38,11 @@ type rations struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	weights map[filters.RepoRef]weighed
+	weights map[graspsync.RepoRef]weighed
 	// displaced is what pull requests need that have no ref, but may be on the disk, in
 	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart what
 	// had one and has none any more is forgotten, and goes when its time has come.
-	displaced map[filters.RepoRef]displaced
+	displaced map[graspsync.RepoRef]displaced
 }
 
 // displaced is what has given way in a repository, or waits there.
@@ -53,17 +53,17 @@ type displaced struct {
 	fetched int64
 	// waits is what came of that for pull requests that had no room by then, and what was kept
 	// when it was looked for what nothing names: each is to have a ref as soon as there is room.
-	waits map[filters.EventID]int64
+	waits map[graspsync.EventID]int64
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
 // when its branches and tags were what a hash says.
 type weighed struct {
-	of    map[filters.EventID]int64
+	of    map[graspsync.EventID]int64
 	state [sha256.Size]byte
 	// stale are those of which it must be found again: what they need somebody else had as
 	// well, for whom it counted, and who has no ref any more, or may not have been weighed.
-	stale map[filters.EventID]struct{}
+	stale map[graspsync.EventID]struct{}
 	again bool // one more has gone since these began to be weighed
 }
 
@@ -78,7 +78,7 @@ func (w weighed) begin(refs Refs) weighed {
 	if w.again = gone; !gone || len(w.stale) > 0 {
 		return w
 	}
-	w.again, w.stale = false, make(map[filters.EventID]struct{}, len(w.of))
+	w.again, w.stale = false, make(map[graspsync.EventID]struct{}, len(w.of))
 	for id := range w.of {
 		w.stale[id] = struct{}{}
 	}
@@ -98,7 +98,7 @@ func stateOf(refs Refs) [sha256.Size]byte {
 }
 
 func newRations(p *Purgatory, relay Relay) *rations {
-	x := &rations{p: p, weights: make(map[filters.RepoRef]weighed), displaced: make(map[filters.RepoRef]displaced)}
+	x := &rations{p: p, weights: make(map[graspsync.RepoRef]weighed), displaced: make(map[graspsync.RepoRef]displaced)}
 	x.lister, _ = relay.(PullLister)
 	return x
 }
@@ -118,10 +118,10 @@ func (a asked) asks(pr *nip34.PullRequest) bool {
 
 // answered is what becomes of that.
 type answered struct {
-	over    map[filters.EventID]struct{} // of those that were asked for, and of others
-	gone    []RefChange                  // what others had
-	leaves  int64                        // bytes that only those needed
-	unswept bool                         // there was room but for what has given way before
+	over    map[graspsync.EventID]struct{} // of those that were asked for, and of others
+	gone    []RefChange                    // what others had
+	leaves  int64                          // bytes that only those needed
+	unswept bool                           // there was room but for what has given way before
 	weighed weighed
 }
 
@@ -131,7 +131,7 @@ const weighShare = time.Second
 
 // judge says which pull requests may have a ref, and whose ref must go for that.
 func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
-	out := answered{over: make(map[filters.EventID]struct{})}
+	out := answered{over: make(map[graspsync.EventID]struct{})}
 	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool { return !a.asks(pr) })
 	if len(a.pulls) == 0 {
 		return out, nil
@@ -192,7 +192,7 @@ func (x *rations) little() int64 { return x.p.cfg.MaxPullBytes / 64 }
 // waitsForPrune reports whether pull requests that take up anything must wait until what
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
-func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) bool {
+func (x *rations) waitsForPrune(a asked, out *answered, over []graspsync.EventID) bool {
 	there := x.displacedBut(a, out.weighed.of, over)
 	most := x.p.cfg.MaxPullBytes
 	if there <= x.little() || there < most && there+out.leaves <= most {
@@ -210,7 +210,7 @@ func (x *rations) waitsForPrune(a asked, out *answered, over []filters.EventID) 
 
 // leaving weighs what only refs need that are to go: what others need as well counted for
 // one of them and stays. What there is no time for is as it was.
-func (x *rations) leaving(ctx context.Context, a asked, ids []filters.EventID, weights map[filters.EventID]int64) (sum int64) {
+func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID, weights map[graspsync.EventID]int64) (sum int64) {
 	if x.p.git.weigher == nil {
 		return 0
 	}
@@ -239,7 +239,7 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []filters.EventID, w
 				return err
 			})
 			if err != nil {
-				x.p.cfg.Logger.Debug("what gives way could not be weighed", keyRepo, printable(a.ref.String()), keyError, printable(err.Error()))
+				x.p.cfg.Logger.Debug("what gives way could not be weighed", keyRepo, graspsync.Printable(a.ref.String()), keyError, graspsync.Printable(err.Error()))
 			}
 		}
 		sum += bytes
@@ -250,7 +250,7 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []filters.EventID, w
 }
 
 // displacedIn returns what has given way in a repository and may be there still.
-func (x *rations) displacedIn(ref filters.RepoRef) displaced {
+func (x *rations) displacedIn(ref graspsync.RepoRef) displaced {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.displaced[ref]
@@ -258,7 +258,7 @@ func (x *rations) displacedIn(ref filters.RepoRef) displaced {
 
 // displacedBut returns how much of that there is besides what pull requests wait with, or
 // has just come for them, that are to have a ref now.
-func (x *rations) displacedBut(a asked, weights map[filters.EventID]int64, over []filters.EventID) int64 {
+func (x *rations) displacedBut(a asked, weights map[graspsync.EventID]int64, over []graspsync.EventID) int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d := x.displaced[a.ref]
@@ -278,7 +278,7 @@ func (x *rations) displacedBut(a asked, weights map[filters.EventID]int64, over 
 
 // fetched notes what has come to a repository for pull requests, before it is known what of
 // that they need. The rest nobody needs, or not yet.
-func (x *rations) fetched(ref filters.RepoRef, bytes int64) {
+func (x *rations) fetched(ref graspsync.RepoRef, bytes int64) {
 	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
 		return
 	}
@@ -294,7 +294,7 @@ func (x *rations) fetched(ref filters.RepoRef, bytes int64) {
 }
 
 // unneeded has it be a repository's turn if much of what was fetched is needed by nobody.
-func (x *rations) unneeded(ref filters.RepoRef) {
+func (x *rations) unneeded(ref graspsync.RepoRef) {
 	if x.displacedIn(ref).bytes >= x.much() {
 		x.p.upkeep.displaced(ref)
 	}
@@ -302,7 +302,7 @@ func (x *rations) unneeded(ref filters.RepoRef) {
 
 // placed notes that a pull request has a ref, which takes up weight, and waits for none any
 // more.
-func (x *rations) placed(ref filters.RepoRef, id filters.EventID, weight int64) {
+func (x *rations) placed(ref graspsync.RepoRef, id graspsync.EventID, weight int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d, known := x.displaced[ref]
@@ -323,7 +323,7 @@ func (x *rations) placed(ref filters.RepoRef, id filters.EventID, weight int64) 
 }
 
 // displace notes that bytes have given way in a repository.
-func (x *rations) displace(ref filters.RepoRef, bytes int64) {
+func (x *rations) displace(ref graspsync.RepoRef, bytes int64) {
 	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
 		return // nobody would ever say that they are gone
 	}
@@ -341,7 +341,7 @@ func (x *rations) displace(ref filters.RepoRef, bytes int64) {
 }
 
 // came notes what has come to a repository for pull requests that have no room for a ref.
-func (x *rations) came(ref filters.RepoRef, waits map[filters.EventID]int64) {
+func (x *rations) came(ref graspsync.RepoRef, waits map[graspsync.EventID]int64) {
 	if len(waits) == 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
 		return
 	}
@@ -350,7 +350,7 @@ func (x *rations) came(ref filters.RepoRef, waits map[filters.EventID]int64) {
 	d := x.displaced[ref]
 	d.waits = maps.Clone(d.waits)
 	if d.waits == nil {
-		d.waits = make(map[filters.EventID]int64)
+		d.waits = make(map[graspsync.EventID]int64)
 	}
 	for id, bytes := range waits {
 		if _, again := d.waits[id]; !again && bytes > 0 {
@@ -375,7 +375,7 @@ func (x *rations) came(ref filters.RepoRef, waits map[filters.EventID]int64) {
 }
 
 // setDisplaced is called with mu held.
-func (x *rations) setDisplaced(ref filters.RepoRef, d displaced) {
+func (x *rations) setDisplaced(ref graspsync.RepoRef, d displaced) {
 	if _, known := x.displaced[ref]; !known && len(x.displaced) >= maxUpkeep {
 		for other := range x.displaced { // any: it goes all the same, later
 			delete(x.displaced, other)
@@ -388,7 +388,7 @@ func (x *rations) setDisplaced(ref filters.RepoRef, d displaced) {
 // pruned notes that it was looked for what had given way, was bytes, that so many of what
 // nothing names are left, and what was kept of what waits; it returns what is on the disk of
 // all that.
-func (x *rations) pruned(ref filters.RepoRef, began time.Time, was, unnamed int64, waits map[filters.EventID]int64) (left int64) {
+func (x *rations) pruned(ref graspsync.RepoRef, began time.Time, was, unnamed int64, waits map[graspsync.EventID]int64) (left int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d, known := x.displaced[ref]
@@ -415,7 +415,7 @@ const chooseMost = 10 * time.Minute
 // as far as they would have a ref if there were nothing but what has one, and what each
 // takes up. What can't be weighed in the time that there is has no room. The lock of the
 // repository, which is in dir, is not needed.
-func (x *rations) worthKeeping(ctx context.Context, ref filters.RepoRef, dir string) ([]nip34.ObjectID, map[filters.EventID]int64, error) {
+func (x *rations) worthKeeping(ctx context.Context, ref graspsync.RepoRef, dir string) ([]nip34.ObjectID, map[graspsync.EventID]int64, error) {
 	waiting := x.p.waitingPulls(ref)
 	if len(waiting) == 0 {
 		return nil, nil, nil
@@ -444,7 +444,7 @@ func (x *rations) worthKeeping(ctx context.Context, ref filters.RepoRef, dir str
 		fits = len(waiting) == len(a.pulls) // else others may need what those do that go
 	}
 	var tips []nip34.ObjectID
-	waits := make(map[filters.EventID]int64)
+	waits := make(map[graspsync.EventID]int64)
 	for _, pr := range a.pulls {
 		tips = append(tips, pr.Tip)
 		waits[pr.ID] = weights.of[pr.ID]
@@ -486,19 +486,19 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 		case ctx.Err() != nil || errors.Is(err, ErrCrowded):
 			return weighed{}, err
 		default: // something that it needs is not here: to keep it is of no use
-			x.p.cfg.Logger.Debug("what waits could not be weighed", keyRepo, printable(a.ref.String()), keyError, printable(err.Error()))
+			x.p.cfg.Logger.Debug("what waits could not be weighed", keyRepo, graspsync.Printable(a.ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return weights, nil
 }
 
 // chooseWaiting returns which of the pull requests that are asked for would have no ref.
-func (x *rations) chooseWaiting(ctx context.Context, a asked, weights weighed) (map[filters.EventID]struct{}, error) {
+func (x *rations) chooseWaiting(ctx context.Context, a asked, weights weighed) (map[graspsync.EventID]struct{}, error) {
 	if x.lister != nil {
 		over, err := x.choose(ctx, a, &weights)
 		return setOf(over), err
 	}
-	known := make(map[filters.EventID]*nip34.PullRequest)
+	known := make(map[graspsync.EventID]*nip34.PullRequest)
 	for _, pr := range a.pulls {
 		known[pr.ID] = pr
 	}
@@ -510,8 +510,8 @@ func inTurns(pulls []*nip34.PullRequest) []*nip34.PullRequest {
 	slices.SortFunc(pulls, func(a, b *nip34.PullRequest) int {
 		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), a.ID.Compare(b.ID))
 	})
-	had := make(map[filters.PubKey]int)
-	turn := make(map[filters.EventID]int)
+	had := make(map[graspsync.PubKey]int)
+	turn := make(map[graspsync.EventID]int)
 	for _, pr := range pulls {
 		turn[pr.ID] = had[pr.Author]
 		had[pr.Author]++
@@ -522,7 +522,7 @@ func inTurns(pulls []*nip34.PullRequest) []*nip34.PullRequest {
 
 // forget is for a repository that is not here any more: nobody looks for what gave way there,
 // which would count for its owner for good.
-func (x *rations) forget(ref filters.RepoRef) {
+func (x *rations) forget(ref graspsync.RepoRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.weights, ref)
@@ -530,7 +530,7 @@ func (x *rations) forget(ref filters.RepoRef) {
 }
 
 // crowded returns the repositories in which much has given way.
-func (x *rations) crowded() (refs []filters.RepoRef) {
+func (x *rations) crowded() (refs []graspsync.RepoRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for ref, d := range x.displaced {
@@ -543,7 +543,7 @@ func (x *rations) crowded() (refs []filters.RepoRef) {
 
 // Displaced returns how many bytes are for pull requests in repositories of an owner that
 // have no ref any more, or none yet, and may be on the disk until these are maintained.
-func (p *Purgatory) Displaced(owner filters.PubKey) (bytes int64) {
+func (p *Purgatory) Displaced(owner graspsync.PubKey) (bytes int64) {
 	p.rations.mu.Lock()
 	defer p.rations.mu.Unlock()
 	for ref, d := range p.rations.displaced {
@@ -556,7 +556,7 @@ func (p *Purgatory) Displaced(owner filters.PubKey) (bytes int64) {
 
 // remove removes the ref of an event from a repository that is locked, and counts what
 // only that needed.
-func (x *rations) remove(ctx context.Context, ref filters.RepoRef, dir string, refs Refs, c RefChange) error {
+func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string, refs Refs, c RefChange) error {
 	bytes := x.weightOf(ctx, ref, dir, refs, c)
 	if err := x.p.git.Align(ctx, dir, []RefChange{c}, nip34.RefName{}); err != nil {
 		x.p.doubt(ref, journal{}) // one ref is there or not: only locks can be left
@@ -568,7 +568,7 @@ func (x *rations) remove(ctx context.Context, ref filters.RepoRef, dir string, r
 
 // weightOf returns what a ref takes up that is about to go. What can't be weighed is taken
 // for much, so that it is looked for.
-func (x *rations) weightOf(ctx context.Context, ref filters.RepoRef, dir string, refs Refs, c RefChange) int64 {
+func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir string, refs Refs, c RefChange) int64 {
 	if x.p.git.weigher == nil {
 		return 0
 	}
@@ -598,7 +598,7 @@ func (x *rations) weightOf(ctx context.Context, ref filters.RepoRef, dir string,
 }
 
 // choose returns those that must have no ref, of all that have or want one.
-func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]filters.EventID, error) {
+func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]graspsync.EventID, error) {
 	known, err := x.list(ctx, a)
 	if err != nil {
 		return nil, err
@@ -632,8 +632,8 @@ func (x *rations) limits() ration.Limits {
 }
 
 // list returns the pull requests that have or want a ref, as far as they are here, by id.
-func (x *rations) list(ctx context.Context, a asked) (map[filters.EventID]*nip34.PullRequest, error) {
-	known := make(map[filters.EventID]*nip34.PullRequest)
+func (x *rations) list(ctx context.Context, a asked) (map[graspsync.EventID]*nip34.PullRequest, error) {
+	known := make(map[graspsync.EventID]*nip34.PullRequest)
 	for name := range a.refs.At {
 		if id, ok := eventOf(name); ok {
 			if pr := x.p.PullRequest(id); pr != nil {
@@ -654,9 +654,9 @@ func (x *rations) list(ctx context.Context, a asked) (map[filters.EventID]*nip34
 
 // pulls returns what is to be chosen from: all but what those have written who have a say.
 // The refs of events that are not here are nobody's.
-func (x *rations) pulls(a asked, known map[filters.EventID]*nip34.PullRequest, weights map[filters.EventID]int64) (out []ration.Pull) {
+func (x *rations) pulls(a asked, known map[graspsync.EventID]*nip34.PullRequest, weights map[graspsync.EventID]int64) (out []ration.Pull) {
 	now := nostr.Now() // nobody is younger than that
-	add := func(id filters.EventID) {
+	add := func(id graspsync.EventID) {
 		p := ration.Pull{ID: id, Bytes: weights[id]}
 		if pr := known[id]; pr != nil {
 			if _, member := a.members[pr.Author]; member {
@@ -680,8 +680,8 @@ func (x *rations) pulls(a asked, known map[filters.EventID]*nip34.PullRequest, w
 // weigh returns what pull requests take up: those that have a ref, as it was found before,
 // and those that want one.
 func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
-	weights := make(map[filters.EventID]int64)
-	out := weighed{of: weights, state: stateOf(a.refs), stale: make(map[filters.EventID]struct{})}
+	weights := make(map[graspsync.EventID]int64)
+	out := weighed{of: weights, state: stateOf(a.refs), stale: make(map[graspsync.EventID]struct{})}
 	if x.p.git.weigher == nil {
 		return out, nil
 	}
@@ -693,7 +693,7 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 			but = append(but, id)
 		}
 	}
-	var unknown, stale []filters.EventID
+	var unknown, stale []graspsync.EventID
 	x.mu.Lock()
 	past := x.weights[a.ref]
 	x.mu.Unlock()
@@ -868,7 +868,7 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 	out, waits, err := p.rations.judgeAll(ctx, a)
 	if errors.Is(err, ErrCrowded) { // it is no fault of the repository's that they wait
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
-		r.over, waits = make(map[filters.EventID]struct{}), make(map[filters.EventID]int64)
+		r.over, waits = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]int64)
 		for _, pr := range pulls {
 			r.over[pr.ID] = struct{}{}
 			if a.asks(pr) {
@@ -876,7 +876,7 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 			}
 		}
 		for id := range came(pulls, waits) { // nobody knows how much it is: so that it is looked for
-			p.rations.came(r.ref, map[filters.EventID]int64{id: p.rations.much()})
+			p.rations.came(r.ref, map[graspsync.EventID]int64{id: p.rations.much()})
 			break
 		}
 		return nil
@@ -892,12 +892,12 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 
 // cameTo returns what leaves of pull requests, and what they take up, those whose data has
 // come since the repository was looked at before.
-func (p *Purgatory) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[filters.EventID]int64) map[filters.EventID]int64 {
+func (p *Purgatory) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
 	p.mu.Lock()
 	lacked := setOf(p.needs[r.ref.Identifier][r.ref].ids)
 	p.mu.Unlock()
-	return func(pulls []*nip34.PullRequest, bytes map[filters.EventID]int64) map[filters.EventID]int64 {
-		out := make(map[filters.EventID]int64)
+	return func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
+		out := make(map[graspsync.EventID]int64)
 		for _, pr := range pulls {
 			_, before := lacked[pr.Tip]
 			_, now := r.came[pr.Tip]
@@ -912,10 +912,10 @@ func (p *Purgatory) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes
 // judgeAll judges pull requests whose data is here, again without those that have no room,
 // until all others have: what two of them need counted for one. It returns what those take
 // up together that have none.
-func (x *rations) judgeAll(ctx context.Context, a asked) (answered, map[filters.EventID]int64, error) {
-	waits := make(map[filters.EventID]int64)
+func (x *rations) judgeAll(ctx context.Context, a asked) (answered, map[graspsync.EventID]int64, error) {
+	waits := make(map[graspsync.EventID]int64)
 	a.pulls = slices.DeleteFunc(slices.Clone(a.pulls), func(pr *nip34.PullRequest) bool { return !a.asks(pr) })
-	var first map[filters.EventID]int64 // in which each byte counts once
+	var first map[graspsync.EventID]int64 // in which each byte counts once
 	for unswept := false; ; {
 		out, err := x.judge(ctx, a)
 		if err != nil {
@@ -952,7 +952,7 @@ func (p *Purgatory) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRe
 
 // ask says what some pull requests ask for that are to be in a repository, with the lock of
 // it, and bring so many bytes together.
-func (p *Purgatory) ask(ctx context.Context, ref filters.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (asked, error) {
+func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (asked, error) {
 	g, err := p.announced(ctx, ref.Identifier, false)
 	if err != nil {
 		return asked{}, err
@@ -967,7 +967,7 @@ func (p *Purgatory) ask(ctx context.Context, ref filters.RepoRef, dir string, pu
 // the lock of it: all is of use but what only pull requests name that may have no ref, and
 // what came for some that wait no more. soon says that there is none only until what has
 // given way is gone, or that nobody asks any more.
-func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
+func (p *Purgatory) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
 	p.mu.Lock()
 	states := p.needs[ref.Identifier][ref].states
 	entries := p.ledger.Of(ref)
@@ -999,7 +999,7 @@ func (p *Purgatory) hasRoomFor(ctx context.Context, ref filters.RepoRef, dir str
 // Ration says which of some pull requests a push may not make the refs of, that brings so
 // many bytes for them, and why; for the others it makes room. It must be called when git
 // is about to make them, with the lock of the repository, which is in dir.
-func (p *Purgatory) Ration(ctx context.Context, ref filters.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[filters.EventID]string, error) {
+func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	if len(pulls) == 0 {
 		return nil, nil
 	}
@@ -1020,7 +1020,7 @@ func (p *Purgatory) Ration(ctx context.Context, ref filters.RepoRef, dir string,
 		}
 	}
 	p.rations.note(a, out)
-	refused := make(map[filters.EventID]string)
+	refused := make(map[graspsync.EventID]string)
 	for _, pr := range pulls {
 		if _, over := out.over[pr.ID]; over {
 			refused[pr.ID] = reasonPulls

@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-func (w *world) pullRefs(ref filters.RepoRef) (n int) {
+func (w *world) pullRefs(ref graspsync.RepoRef) (n int) {
 	for name := range w.git.RefsOf(ref) {
 		if strings.HasPrefix(name.String(), "refs/nostr/") {
 			n++
@@ -32,7 +32,7 @@ func (w *world) hasRef(ev *nostrEvent) bool {
 
 // proposes is a pull request of alice's repository.
 func proposes(k *relaytest.Key, at nostrTime, tip int, text string) *nostrEvent {
-	return k.Event(at, filters.KindPullRequest, text, nostrTag{"a", repoOf(alice).String()}, nostrTag{"c", object(tip).String()})
+	return k.Event(at, graspsync.KindPullRequest, text, nostrTag{"a", repoOf(alice).String()}, nostrTag{"c", object(tip).String()})
 }
 
 // serveAlice has alice's repository served, with a branch and has more objects.
@@ -99,9 +99,9 @@ func TestAnAuthorHasAHundredRefs(t *testing.T) {
 		_ = many(alice, 150)
 		require.Equal(t, 255, w.pullRefs(repoOf(alice)))
 		// What was closed goes before what is open, though that is older.
-		id, err := filters.ParseEventID(evs[250].ID)
+		id, err := graspsync.ParseEventID(evs[250].ID)
 		require.NoError(t, err)
-		w.relay.standings = map[filters.EventID]purgatory.PullStanding{id: purgatory.PullClosed}
+		w.relay.standings = map[graspsync.EventID]purgatory.PullStanding{id: purgatory.PullClosed}
 		last := proposes(carol, now(), 2, "last")
 		w.held(last)
 		wait(time.Second)
@@ -122,12 +122,12 @@ func TestStrangersDoNotFillARepository(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 				w.serveAlice()
-				w.relay.standings = make(map[filters.EventID]purgatory.PullStanding)
+				w.relay.standings = make(map[graspsync.EventID]purgatory.PullStanding)
 				var regarded, own []*nostrEvent
 				for i := range 20 {
 					regarded = append(regarded, proposes(bob, now()-10_000+nostrTime(i), 2, fmt.Sprint("regarded", i)))
 					own = append(own, proposes(alice, now()-10_000, 3, fmt.Sprint("own", i)))
-					id, err := filters.ParseEventID(regarded[i].ID)
+					id, err := graspsync.ParseEventID(regarded[i].ID)
 					require.NoError(t, err)
 					w.relay.standings[id] = purgatory.PullRegarded
 				}
@@ -265,7 +265,7 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 			s.Bytes = servers[name]
 			w.git.Serve(clone(name), s)
 			w.git.Size(object(20+i), servers[name])
-			evs = append(evs, carol.Event(now(), filters.KindPullRequest, name, nostrTag{"a", repoOf(alice).String()},
+			evs = append(evs, carol.Event(now(), graspsync.KindPullRequest, name, nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"c", object(20 + i).String()}, nostrTag{"clone", "https://" + name}))
 			w.held(evs[i])
 			wait(5 * time.Minute)
@@ -282,7 +282,7 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 		require.Contains(t, kinds, object(21))
 		wait(20 * time.Hour)
 		for _, c := range w.git.Calls() {
-			if c.URL.Authority.Host == "large.example" && slices.Contains(c.Want, object(20)) {
+			if c.URL.HostPort.Host == "large.example" && slices.Contains(c.Want, object(20)) {
 				asked++
 			}
 		}
@@ -400,10 +400,10 @@ func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
 			s.Bytes = int64(900 - 600*i)
 			w.git.Serve(clone(at), s)
 		}
-		w.held(carol.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+		w.held(carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 			nostrTag{"c", object(30).String()}, nostrTag{"clone", "https://part.example/r.git"}))
 		wait(10 * time.Second)
-		honest := dave.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+		honest := dave.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 			nostrTag{"c", object(21).String()}, nostrTag{"clone", "https://whole.example/r.git"})
 		w.held(honest)
 		wait(15 * time.Minute)

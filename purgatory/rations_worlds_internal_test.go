@@ -18,7 +18,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -29,11 +29,11 @@ import (
 // up is concerned: no object needs another one.
 type scales struct {
 	GitFetcher
-	ref       filters.RepoRef
+	ref       graspsync.RepoRef
 	announces *nip34.Announcement
 	states    []*nip34.State
 	stored    []*nip34.PullRequest
-	standings map[filters.EventID]PullStanding
+	standings map[graspsync.EventID]PullStanding
 	refs      map[nip34.RefName]nip34.ObjectID
 	sizes     map[nip34.ObjectID]int64
 	here      map[nip34.ObjectID]bool
@@ -74,7 +74,7 @@ func (s *scales) Identifiers(context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { yield(s.ref.Identifier, s.fails("identifiers")) }
 }
 
-func (s *scales) Pulls(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+func (s *scales) Pulls(context.Context, graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	s.say("lists")
 	return func(yield func(*nip34.PullRequest, error) bool) {
 		if err := s.fails("pulls"); err != nil {
@@ -90,19 +90,19 @@ func (s *scales) Pulls(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRe
 }
 
 func (s *scales) Standings(
-	_ context.Context, _ filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{},
-) (map[filters.EventID]PullStanding, error) {
+	_ context.Context, _ graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{},
+) (map[graspsync.EventID]PullStanding, error) {
 	s.say("standings of %d for %d", len(pulls), len(members))
 	return s.standings, s.fails("standings")
 }
 
-func (s *scales) Lock(context.Context, filters.RepoRef) (string, func(), error) {
+func (s *scales) Lock(context.Context, graspsync.RepoRef) (string, func(), error) {
 	return "dir", func() {}, s.fails("lock")
 }
 
-func (s *scales) Create(context.Context, filters.RepoRef, nip34.ObjectFormat) error { return nil }
+func (s *scales) Create(context.Context, graspsync.RepoRef, nip34.ObjectFormat) error { return nil }
 
-func (s *scales) Remove(context.Context, filters.RepoRef) error { return nil }
+func (s *scales) Remove(context.Context, graspsync.RepoRef) error { return nil }
 
 func (s *scales) Refs(context.Context, string) (Refs, error) {
 	return Refs{At: maps.Clone(s.refs), Format: nip34.SHA1}, s.fails("refs")
@@ -190,7 +190,7 @@ func (s *scales) short(name nip34.RefName) string {
 	return name.String()
 }
 
-func shorts[V any](of map[filters.EventID]V) (out []string) {
+func shorts[V any](of map[graspsync.EventID]V) (out []string) {
 	for id, v := range of {
 		out = append(out, fmt.Sprintf("%s:%v", id.String()[:6], v))
 	}
@@ -198,7 +198,7 @@ func shorts[V any](of map[filters.EventID]V) (out []string) {
 	return out
 }
 
-func eventBy(author filters.PubKey, at int64, kind int, tags ...nostr.Tag) *nostr.Event {
+func eventBy(author graspsync.PubKey, at int64, kind int, tags ...nostr.Tag) *nostr.Event {
 	ev := &nostr.Event{PubKey: author.String(), CreatedAt: nostr.Timestamp(at), Kind: kind, Tags: tags, Sig: strings.Repeat("0", 128)}
 	ev.ID = ev.GetID()
 	return ev
@@ -223,20 +223,20 @@ type rationed struct {
 
 func newRationed(t *testing.T, seed uint64) *rationed {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	owner := filters.PubKey{1}
+	owner := graspsync.PubKey{1}
 	s := &scales{
-		ref: filters.RepoRef{Owner: owner, Identifier: "r"}, standings: make(map[filters.EventID]PullStanding),
+		ref: graspsync.RepoRef{Owner: owner, Identifier: "r"}, standings: make(map[graspsync.EventID]PullStanding),
 		refs: make(map[nip34.RefName]nip34.ObjectID), sizes: make(map[nip34.ObjectID]int64), here: make(map[nip34.ObjectID]bool),
 	}
 	w := &rationed{scales: s, t: t, rng: rng, ctx: t.Context(), began: time.Now()}
 	var err error
 	at := w.began.Unix()
-	s.announces, err = nip34.ParseAnnouncement(eventBy(owner, at-1000, filters.KindAnnouncement, nostr.Tag{"d", "r"}))
+	s.announces, err = nip34.ParseAnnouncement(eventBy(owner, at-1000, graspsync.KindAnnouncement, nostr.Tag{"d", "r"}))
 	require.NoError(t, err)
 	w.refs[mainBranch()] = objectOf(1)
 	for n := range 14 {
-		author := filters.PubKey{byte(1 + rng.IntN(5))}
-		ev := eventBy(author, at-500+int64(rng.IntN(600)), filters.KindPullRequest,
+		author := graspsync.PubKey{byte(1 + rng.IntN(5))}
+		ev := eventBy(author, at-500+int64(rng.IntN(600)), graspsync.KindPullRequest,
 			nostr.Tag{"a", s.ref.String()}, nostr.Tag{"c", objectOf(10 + n).String()}, nostr.Tag{"x", fmt.Sprint(n)})
 		pr, err := nip34.ParsePullRequest(ev)
 		require.NoError(t, err)
@@ -369,7 +369,7 @@ func (w *rationed) step() {
 	case 22:
 		p.upkeep.brought(w.ref)
 	case 23:
-		if id := (filters.EventID{byte(rng.IntN(3))}); rng.IntN(2) == 0 { // whose event is not here
+		if id := (graspsync.EventID{byte(rng.IntN(3))}); rng.IntN(2) == 0 { // whose event is not here
 			tip := objectOf(30 + int(id[0]))
 			w.sizes[tip] = 100 * int64(1+id[0])
 			w.refs[nip34.EventRef(id)], w.here[tip] = tip, true
@@ -415,7 +415,7 @@ func (w *rationed) looks(pulls []*nip34.PullRequest) {
 			lacked.ids = append(lacked.ids, pr.Tip)
 		}
 	}
-	p.needs["r"] = map[filters.RepoRef]need{w.ref: lacked}
+	p.needs["r"] = map[graspsync.RepoRef]need{w.ref: lacked}
 	err = p.ration(w.ctx, g, r)
 	w.say("looks: over %v, %d give way, %v, %v", shorts(r.over), len(r.displaced), r.trouble, err)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
 
@@ -53,7 +52,7 @@ func (p *Purgatory) recallEach(ctx context.Context, prefix string, read func(val
 		worth, err := read(value)
 		if err != nil {
 			p.stats.unreadable.Add(1)
-			p.cfg.Logger.Error("what was kept of hunting can't be read", "key", printable(key), keyError, printable(err.Error()))
+			p.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 		}
 		if err != nil || !worth {
 			return p.keep.drop(ctx, prefix+key)
@@ -67,13 +66,13 @@ func (f *fetches) recallServer(value []byte, now time.Time) (d hunt.PastDomain, 
 	if err := json.Unmarshal(value, &r); err != nil {
 		return d, false, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	u, err := egress.ParseURL("https://"+r.Server, egress.HTTP)
-	if err != nil || u.Authority.String() != r.Server {
-		return d, false, fmt.Errorf("%w: server %s", errRecord, printable(r.Server))
+	u, err := graspsync.ParseURL("https://"+r.Server, graspsync.HTTPSchemes)
+	if err != nil || u.HostPort.String() != r.Server {
+		return d, false, fmt.Errorf("%w: server %s", errRecord, graspsync.Printable(r.Server))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := u.Authority
+	a := u.HostPort
 	if len(f.servers) >= f.p.cfg.MaxKept {
 		f.p.stats.drop("kept")
 		return d, false, nil
@@ -95,7 +94,7 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 	if err := json.Unmarshal(value, &r); err != nil {
 		return p, false, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	ref, err := filters.ParseRepoRef(r.Repo)
+	ref, err := graspsync.ParseRepoRef(r.Repo)
 	if err != nil || len(r.Lacks) > maxLacks {
 		return p, false, errors.Join(errRecord, err)
 	}
@@ -131,7 +130,7 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 const mostVain = 1000
 
 // recall remembers what a server lacked.
-func (m *memory) recall(ref filters.RepoRef, r lackRecord, now time.Time) error {
+func (m *memory) recall(ref graspsync.RepoRef, r lackRecord, now time.Time) error {
 	var u urlKey
 	l := lack{whatever: r.IDs == "", times: max(0, min(r.Times, mostVain))}
 	err := decodeHex(u[:], r.URL)

@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/state"
 )
@@ -16,8 +15,8 @@ import (
 // started again was left alone for as much longer as the clock was set back after that.
 func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	store := state.NewMemory()
-	ref := filters.RepoRef{Owner: filters.PubKey{1}, Identifier: "r"}
-	from, err := egress.ParseURL("https://a.example/r.git", egress.HTTP)
+	ref := graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: "r"}
+	from, err := graspsync.ParseURL("https://a.example/r.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	now := time.Now()
 	fetches := func() *fetches {
@@ -28,20 +27,20 @@ func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	}
 	f := fetches()
 	f.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
-	f.found(from.Authority, 2, now.Add(time.Hour))
+	f.found(from.HostPort, 2, now.Add(time.Hour))
 	f.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
 	f.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
-	add(f.memory.hosts, from.Authority, 5, now)
-	require.NoError(t, f.keepServer(t.Context(), from.Authority))
+	add(f.memory.hosts, from.HostPort, 5, now)
+	require.NoError(t, f.keepServer(t.Context(), from.HostPort))
 	require.NoError(t, f.keepHunted(t.Context(), ref))
 
 	f = fetches()
-	s, h := f.servers[from.Authority], f.hunted[ref]
+	s, h := f.servers[from.HostPort], f.hunted[ref]
 	require.NotNil(t, s)
 	require.NotNil(t, h)
 	for name, at := range map[string]time.Time{
 		"the last request": s.last, "broken": s.brokenUntil, "the next attempt": h.next, "in vain": h.vain.until,
-		"lacking": f.memory.lacks[ref][keyOf(from, false)].until, "the day": f.memory.hosts[from.Authority].since,
+		"lacking": f.memory.lacks[ref][keyOf(from, false)].until, "the day": f.memory.hosts[from.HostPort].since,
 	} {
 		require.Contains(t, at.String(), "m=", name)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -61,10 +61,10 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 func TestRefusedStateLeavesNothing(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
-			return k.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
+			return k.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
 		}
 		w.relay.put(listing(alice, bob), listing(bob, alice))
-		for _, k := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+		for _, k := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
 			w.git.Put(k, object(1))
 		}
 		first := says(alice, now(), "main", 1)
@@ -91,10 +91,10 @@ func TestRefusedWhileAnotherLooks(t *testing.T) {
 		w.state, w.fetcher = slow, moves
 		w.start()
 		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
-			return k.Event(now()-100, filters.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
+			return k.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
 		}
 		w.relay.put(listing(alice, bob), listing(bob, alice))
-		for _, k := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+		for _, k := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
 			w.git.Put(k, object(1))
 		}
 		w.relay.refuse = func(ev *nostrEvent) error { return purgatory.ErrRefused }
@@ -143,12 +143,12 @@ func (s *slowMoves) Align(ctx context.Context, dir string, changes []purgatory.R
 func TestRefusedPullRequestHasNoRef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1), announce(bob, now()-100), says(bob, now()-100, "main", 1))
-		for _, ref := range []filters.RepoRef{repoOf(alice), repoOf(bob)} {
+		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
 			w.git.Put(ref, object(1), object(2))
 			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		}
 		w.relay.refuse = func(*nostrEvent) error { return purgatory.ErrRefused }
-		both := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()},
+		both := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()},
 			nostrTag{"c", object(2).String()})
 		w.held(both)
 		wait(5 * time.Minute)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/state"
@@ -38,11 +38,11 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 	if !is {
 		return f, nil
 	}
-	asked := make(map[filters.PubKey]struct{})
+	asked := make(map[graspsync.PubKey]struct{})
 	now := time.Now()
 	for step := range nip34.MaxGenerations { // each is a question to the Store
-		var ask []filters.PubKey
-		about := func(who filters.PubKey) {
+		var ask []graspsync.PubKey
+		about := func(who graspsync.PubKey) {
 			if _, again := asked[who]; !again {
 				asked[who] = struct{}{}
 				ask = append(ask, who)
@@ -55,7 +55,7 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 		}
 		byServed, _ := f.Wanted(ours, known(nip34.ServedBounds()))
 		byWaiting, _ := f.Wanted(waits, known(nip34.WaitingBounds()))
-		for _, wanted := range []map[filters.PubKey]filters.PubKey{byServed, byWaiting} {
+		for _, wanted := range []map[graspsync.PubKey]graspsync.PubKey{byServed, byWaiting} {
 			for who := range wanted {
 				about(who)
 			}
@@ -63,7 +63,7 @@ func (p *Purgatory) family(ctx context.Context, identifier string, served, waiti
 		if len(ask) == 0 {
 			break
 		}
-		slices.SortFunc(ask, filters.PubKey.Compare)
+		slices.SortFunc(ask, graspsync.PubKey.Compare)
 		stored, err := of.Relatives(ctx, identifier, ask)
 		if err != nil {
 			return nil, fmt.Errorf("reading announcements of others: %w", err)
@@ -96,9 +96,9 @@ func (p *Purgatory) heldRelatives(identifier string) (out []heldRelative) {
 // wanting is who wants announcements of others under an identifier.
 type wanting struct {
 	family  *nip34.Family
-	served  map[filters.PubKey]filters.PubKey   // by whom
-	waiting map[filters.PubKey]filters.PubKey   // there is room for whose, by one of those who want it
-	by      map[filters.PubKey][]filters.PubKey // all owners of what waits who want it
+	served  map[graspsync.PubKey]graspsync.PubKey   // by whom
+	waiting map[graspsync.PubKey]graspsync.PubKey   // there is room for whose, by one of those who want it
+	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of what waits who want it
 }
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
@@ -122,11 +122,11 @@ func (p *Purgatory) wanting(ctx context.Context, identifier string, served []*ni
 // payers returns for whom an announcement may count that waits with theirs, in the order in
 // which they are asked: none if there is no room for it. First come those who list its author
 // and are listed back: nobody else can come before these, or be one of them unasked.
-func (w wanting) payers(a *nip34.Announcement) []filters.PubKey {
+func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
 	if _, is := w.waiting[a.Ref.Owner]; !is {
 		return nil
 	}
-	rank := func(owner filters.PubKey) int {
+	rank := func(owner graspsync.PubKey) int {
 		of := w.family.Announcement(owner)
 		switch {
 		case of == nil || !slices.Contains(of.Maintainers, a.Ref.Owner):
@@ -137,7 +137,7 @@ func (w wanting) payers(a *nip34.Announcement) []filters.PubKey {
 		return 0
 	}
 	out := slices.Clone(w.by[a.Ref.Owner])
-	slices.SortStableFunc(out, func(a, b filters.PubKey) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
 	return out
 }
 
@@ -145,7 +145,7 @@ func (w wanting) payers(a *nip34.Announcement) []filters.PubKey {
 // whose repository is served may be stored. What is wanted by those only who wait themselves
 // waits with them, at the cost of one of them, and so does for a while, at the cost of its
 // author, what takes the place of one that waits. e is to be held if there are payers.
-func (p *Purgatory) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []filters.PubKey, err error) {
+func (p *Purgatory) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
 	served, err := p.relay.Announcements(ctx, a.Ref.Identifier)
 	if err != nil {
@@ -220,7 +220,7 @@ func (p *Purgatory) pinRelatives(g *group) {
 // charge has a relative count for one of those who want it by now, for as long as it may if
 // it had come just now. If none of them has room it waits no longer, unless it does so for
 // its author.
-func (p *Purgatory) charge(ctx context.Context, e ledger.Entry, payers []filters.PubKey) error {
+func (p *Purgatory) charge(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) error {
 	charged, err := p.chargeFor(ctx, e, payers)
 	if err == nil && !charged && e.For != e.Author {
 		err = p.forget(ctx, e, Displaced)
@@ -228,7 +228,7 @@ func (p *Purgatory) charge(ctx context.Context, e ledger.Entry, payers []filters
 	return err
 }
 
-func (p *Purgatory) chargeFor(ctx context.Context, e ledger.Entry, payers []filters.PubKey) (charged bool, err error) {
+func (p *Purgatory) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, err error) {
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
 		return false, err
@@ -282,13 +282,13 @@ func (p *Purgatory) noteLeft(ctx context.Context, e ledger.Entry) error {
 	forgotten := p.ledger.Leave(now, ref, e.Version, until)
 	p.mu.Unlock()
 	if err := p.forgetLeft(ctx, forgotten); err != nil {
-		p.cfg.Logger.Warn("departures could not be forgotten", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("departures could not be forgotten", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
 
 // forgetLeft drops departures that are not remembered any more.
-func (p *Purgatory) forgetLeft(ctx context.Context, refs []filters.RepoRef) error {
+func (p *Purgatory) forgetLeft(ctx context.Context, refs []graspsync.RepoRef) error {
 	var errs []error
 	for _, ref := range refs {
 		errs = append(errs, p.keep.drop(ctx, keyLeft+hashed(ref)))
@@ -301,12 +301,12 @@ func (p *Purgatory) loadLeft(ctx context.Context, now time.Time) error {
 	return p.keep.each(ctx, keyLeft, func(key string, value []byte) error {
 		var d departure
 		err := json.Unmarshal(value, &d)
-		ref, rerr := filters.ParseRepoRef(d.Repo)
-		id, ierr := filters.ParseEventID(d.ID)
+		ref, rerr := graspsync.ParseRepoRef(d.Repo)
+		id, ierr := graspsync.ParseEventID(d.ID)
 		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
 			p.stats.unreadable.Add(1)
 			return p.keep.drop(ctx, keyLeft+key) // to forget it costs little
 		}
-		return p.forgetLeft(ctx, p.ledger.Leave(now, ref, nip34.Version{CreatedAt: d.CreatedAt, ID: id}, d.Until))
+		return p.forgetLeft(ctx, p.ledger.Leave(now, ref, graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}, d.Until))
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -135,7 +135,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *group, r *repository, r
 }
 
 // takeBackOther is takeBackHere for another repository.
-func (p *Purgatory) takeBackOther(ctx context.Context, by *group, ref filters.RepoRef, refused []heldState) error {
+func (p *Purgatory) takeBackOther(ctx context.Context, by *group, ref graspsync.RepoRef, refused []heldState) error {
 	dir, unlock, err := p.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -184,7 +184,7 @@ func (p *Purgatory) refusePull(ctx context.Context, g *group, r *repository, h h
 // active repository that it concerns, whose refs are what it says, or something newer.
 func (r *repository) releases(h heldState) bool {
 	return r.active && r.isMember(h.state.Ref.Owner) && r.here(h.state) &&
-		r.decides != nil && !nip34.Newer(h.state.Version(), r.decides.Version())
+		r.decides != nil && !h.state.Stamp().Newer(r.decides.Stamp())
 }
 
 // touchOthers has the other repositories looked at that a state concerns which is stored

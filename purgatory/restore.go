@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -18,14 +18,14 @@ func (p *Purgatory) load(ctx context.Context) error {
 		return err
 	}
 	err := p.keep.each(ctx, keyEntry, func(key string, value []byte) error {
-		id, err := filters.ParseEventID(key)
+		id, err := graspsync.ParseEventID(key)
 		var e ledger.Entry
 		if err == nil {
 			e, err = decode(id, value)
 		}
 		if err != nil {
 			p.stats.unreadable.Add(1)
-			p.cfg.Logger.Error("what waited can't be read", "key", printable(key), keyError, printable(err.Error()))
+			p.cfg.Logger.Error("what waited can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return nil
 		}
 		if p.ledger.HasLeft(now, e) { // we were killed before it was struck off
@@ -46,7 +46,7 @@ func (p *Purgatory) load(ctx context.Context) error {
 	}
 	return p.keep.each(ctx, keyExpired, func(key string, value []byte) error {
 		var until time.Time
-		id, err := filters.ParseEventID(key)
+		id, err := graspsync.ParseEventID(key)
 		if err = errors.Join(err, until.UnmarshalText(value)); err != nil {
 			p.stats.unreadable.Add(1)
 			return p.keep.drop(ctx, keyExpired+key) // to forget it costs little
@@ -56,7 +56,7 @@ func (p *Purgatory) load(ctx context.Context) error {
 }
 
 // forgetExpired drops ids that are not remembered any more.
-func (p *Purgatory) forgetExpired(ctx context.Context, ids []filters.EventID) error {
+func (p *Purgatory) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
 	var errs []error
 	for _, id := range ids {
 		errs = append(errs, p.keep.drop(ctx, keyExpired+id.String()))
@@ -72,10 +72,10 @@ func (p *Purgatory) recover(ctx context.Context) error {
 	return p.keep.each(ctx, keyAligning, func(key string, value []byte) error {
 		var j journal
 		err := json.Unmarshal(value, &j)
-		ref, rerr := filters.ParseRepoRef(j.Repo)
+		ref, rerr := graspsync.ParseRepoRef(j.Repo)
 		if err = errors.Join(err, rerr); err != nil {
 			p.stats.unreadable.Add(1)
-			p.cfg.Logger.Error("a journal can't be read", "key", printable(key), keyError, printable(err.Error()))
+			p.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return p.keep.drop(ctx, keyAligning+key)
 		}
 		p.doubt(ref, j)
@@ -89,29 +89,29 @@ func (p *Purgatory) recover(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p.cfg.Logger.Error("a repository could not be repaired", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+		p.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		return nil
 	})
 }
 
 // touch has a repository looked at, by the next look at its identifier.
-func (p *Purgatory) touch(ref filters.RepoRef) {
+func (p *Purgatory) touch(ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.touchNow(ref)
 }
 
 // touchNow is touch with mu held.
-func (p *Purgatory) touchNow(ref filters.RepoRef) {
+func (p *Purgatory) touchNow(ref graspsync.RepoRef) {
 	if p.touched[ref.Identifier] == nil {
-		p.touched[ref.Identifier] = make(map[filters.RepoRef]uint64)
+		p.touched[ref.Identifier] = make(map[graspsync.RepoRef]uint64)
 	}
 	p.touches++
 	p.touched[ref.Identifier][ref] = p.touches
 }
 
 // untouch forgets that a repository was touched, unless it was again. mu is held.
-func (p *Purgatory) untouch(ref filters.RepoRef, number uint64) {
+func (p *Purgatory) untouch(ref graspsync.RepoRef, number uint64) {
 	p.lookedAt(ref, number)
 	if of := p.touched[ref.Identifier]; of[ref] == number {
 		delete(of, ref)
@@ -122,7 +122,7 @@ func (p *Purgatory) untouch(ref filters.RepoRef, number uint64) {
 }
 
 // repair mends a repository that we were killed in, if there is one.
-func (p *Purgatory) repair(ctx context.Context, ref filters.RepoRef) error {
+func (p *Purgatory) repair(ctx context.Context, ref graspsync.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	_, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)

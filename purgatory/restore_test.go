@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -34,7 +34,7 @@ func at(main, dev int) objects {
 
 // What takes back a half of a transaction, and when there is one.
 func TestUndo(t *testing.T) {
-	id, err := filters.ParseEventID(fmt.Sprintf("%064x", 5))
+	id, err := graspsync.ParseEventID(fmt.Sprintf("%064x", 5))
 	require.NoError(t, err)
 	pr := nip34.EventRef(id)
 	change := func(name nip34.RefName, from, to int) (c purgatory.RefChange) {
@@ -186,7 +186,7 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 				half := w.git.RefsOf(repoOf(alice))
 				require.False(t, maps.Equal(half, at(3, 4)) || maps.Equal(half, at(0, 0)) || maps.Equal(half, at(1, 2)), half)
 				if c.deleted {
-					w.relay.put(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", state.ID}))
+					w.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", state.ID}))
 				}
 				r := &doubtful{relay: w.relay, broken: c.unreadable}
 				_, err := purgatory.Open(t.Context(), r, w.git, w.git, w.state, purgatory.Config{})
@@ -213,7 +213,7 @@ func TestGitDiesWhileItRemovesARef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice), object(5))
-		id, _ := filters.ParseEventID(pull(bob, repoOf(alice), 5, filters.KindPullRequest).ID)
+		id, _ := graspsync.ParseEventID(pull(bob, repoOf(alice), 5, graspsync.KindPullRequest).ID)
 		name := nip34.EventRef(id)
 		w.git.Push(repoOf(alice), objects{name: object(5)})
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{name}))
@@ -236,7 +236,7 @@ func TestGitDiesInATransaction(t *testing.T) {
 			w.git.Put(repoOf(alice), object(1), object(2), object(3), object(4), object(5))
 			w.git.Push(repoOf(alice), at(1, 2))
 			w.git.FailWith((&mishap{nth: 1}).fail)
-			p, s := pull(bob, repoOf(alice), 5, filters.KindPullRequest), says(alice, now(), "main", 3, "dev", 4)
+			p, s := pull(bob, repoOf(alice), 5, graspsync.KindPullRequest), says(alice, now(), "main", 3, "dev", 4)
 			if nth == 2 {
 				p, s = s, p
 			}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -60,7 +60,7 @@ func newHalfway(t *testing.T) *halfway {
 	require.NoError(t, err)
 	h := &halfway{
 		relay: &relay{}, git: fetcher, store: state.NewMemory(),
-		repos: &folders{dir: t.TempDir(), one: make(map[filters.RepoRef]chan struct{})},
+		repos: &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})},
 	}
 	h.dir = h.repos.path(repoOf(alice))
 	require.NoError(t, h.repos.Create(t.Context(), repoOf(alice), nip34.SHA1))
@@ -76,7 +76,7 @@ func (h *halfway) says(at nostrTime, head, commit string, names ...string) *nost
 	for _, name := range names {
 		tags = append(tags, nostrTag{"refs/" + name, commit})
 	}
-	return alice.Event(at, filters.KindState, "", tags...)
+	return alice.Event(at, graspsync.KindState, "", tags...)
 }
 
 // killedBefore has purgatory take in an event, and die when it has written down which
@@ -150,7 +150,7 @@ func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 			require.Error(t, userGit(h.dir, "update-ref", "refs/heads/main", h.new).Run(), "it is locked")
 
 			if c.deleted {
-				h.relay.put(alice.Event(now(), filters.KindDeletion, "", nostrTag{"e", s.ID}))
+				h.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID}))
 			}
 			r := &doubtful{relay: h.relay, broken: c.unreadable}
 			_, err := purgatory.Open(t.Context(), r, h.repos, h.git, h.store, purgatory.Config{})

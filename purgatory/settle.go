@@ -9,8 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -19,37 +18,37 @@ import (
 // need is what is missing of one repository, and where it may be had.
 type need struct {
 	ids            []nip34.ObjectID
-	states         []nip34.ObjectID                  // of them, those of states; in order
-	authors        map[nip34.ObjectID]filters.PubKey // of pull requests that name the others; zero: there are several
-	own, strangers []egress.URL
-	entries        []filters.EventID // that wait for it
-	members        map[filters.PubKey]struct{}
+	states         []nip34.ObjectID                    // of them, those of states; in order
+	authors        map[nip34.ObjectID]graspsync.PubKey // of pull requests that name the others; zero: there are several
+	own, strangers []graspsync.URL
+	entries        []graspsync.EventID // that wait for it
+	members        map[graspsync.PubKey]struct{}
 }
 
 // named notes who names an object in a pull request.
 func (n *need) named(pr *nip34.PullRequest) {
 	if n.authors == nil {
-		n.authors = make(map[nip34.ObjectID]filters.PubKey)
+		n.authors = make(map[nip34.ObjectID]graspsync.PubKey)
 	}
 	by, again := n.authors[pr.Tip]
 	if !again {
 		by = pr.Author
 	}
 	if by != pr.Author {
-		by = filters.PubKey{}
+		by = graspsync.PubKey{}
 	}
 	n.authors[pr.Tip] = by
 }
 
 // whose says for whom an object is gathered that only pull requests name.
 func (n need) whose(id nip34.ObjectID) whose {
-	if by := n.authors[id]; by != (filters.PubKey{}) {
+	if by := n.authors[id]; by != (graspsync.PubKey{}) {
 		return whose{author: by}
 	}
 	return whose{id: id} // to name what another one names as well makes it nobody else's
 }
 
-func (n need) urls() []egress.URL { return slices.Concat(n.own, n.strangers) }
+func (n need) urls() []graspsync.URL { return slices.Concat(n.own, n.strangers) }
 
 // found is what a look has found.
 type found struct {
@@ -68,7 +67,7 @@ const crowdShare = 6
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if histories were not walked within
 // share, which is time of git in this repository, whatever it has to wait for others.
-func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes, share time.Duration) (_ found, err error) {
+func (p *Purgatory) settle(ctx context.Context, ref graspsync.RepoRef, why causes, share time.Duration) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	done, err := p.naming.lock(ctx, ref)
@@ -87,7 +86,7 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 	if r == nil {
 		if p.stillWaits(g, ref) {
 			p.touch(ref)
-			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", printable(ref.String()), ErrInUse)
+			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
 		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
@@ -104,7 +103,7 @@ func (p *Purgatory) settle(ctx context.Context, ref filters.RepoRef, why causes,
 // stillWaits reports whether a repository that a look took for nobody's has an announcement
 // that waits. It was being ended by the clock, which decides alone what becomes of the
 // repository: there may be something in it.
-func (p *Purgatory) stillWaits(g *group, ref filters.RepoRef) bool {
+func (p *Purgatory) stillWaits(g *group, ref graspsync.RepoRef) bool {
 	p.mu.Lock()
 	waiting := p.ledger.Announcements(ref.Identifier, false)
 	p.mu.Unlock()
@@ -115,7 +114,7 @@ func (p *Purgatory) stillWaits(g *group, ref filters.RepoRef) bool {
 }
 
 // looking notes that a repository is looked at, and returns when it was touched last.
-func (p *Purgatory) looking(ref filters.RepoRef) (number uint64) {
+func (p *Purgatory) looking(ref graspsync.RepoRef) (number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.looks[ref] = struct{}{}
@@ -123,7 +122,7 @@ func (p *Purgatory) looking(ref filters.RepoRef) (number uint64) {
 }
 
 // looked notes that the look is over. One that had too little time is gone on with at once.
-func (p *Purgatory) looked(ref filters.RepoRef, number uint64, err error) {
+func (p *Purgatory) looked(ref graspsync.RepoRef, number uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.looks, ref)
@@ -152,7 +151,7 @@ func (p *Purgatory) settleLocked(ctx context.Context, g *group, r *repository, n
 		}
 	}
 	if err := errors.Join(r.failed, r.trouble); err != nil {
-		errs = append(errs, fmt.Errorf("repository %s: %w", printable(r.ref.String()), err))
+		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.ref.String()), err))
 	}
 	f := p.note(g, r, n, number)
 	f.walked = walked
@@ -213,14 +212,14 @@ func (p *Purgatory) note(g *group, r *repository, n need, number uint64) found {
 		return found{whole: p.needsNothing(r.ref), gained: gained}
 	}
 	if p.needs[g.identifier] == nil {
-		p.needs[g.identifier] = make(map[filters.RepoRef]need)
+		p.needs[g.identifier] = make(map[graspsync.RepoRef]need)
 	}
 	p.needs[g.identifier][r.ref] = n
 	return found{need: n, gained: gained}
 }
 
 // noteGone is note for a repository that nobody announces.
-func (p *Purgatory) noteGone(ref filters.RepoRef, number uint64) found {
+func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) found {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.untouch(ref, number)
@@ -229,7 +228,7 @@ func (p *Purgatory) noteGone(ref filters.RepoRef, number uint64) found {
 
 // forgetRepository forgets what was found out about a repository, and reports whether it
 // lacked anything. It is called with mu held.
-func (p *Purgatory) forgetRepository(ref filters.RepoRef) bool {
+func (p *Purgatory) forgetRepository(ref graspsync.RepoRef) bool {
 	delete(p.walked, ref)
 	delete(p.unfit, ref)
 	p.rations.forget(ref)
@@ -239,7 +238,7 @@ func (p *Purgatory) forgetRepository(ref filters.RepoRef) bool {
 
 // needsNothing notes that a repository lacks nothing, and reports whether it did. It is
 // called with mu held.
-func (p *Purgatory) needsNothing(ref filters.RepoRef) bool {
+func (p *Purgatory) needsNothing(ref graspsync.RepoRef) bool {
 	of := p.needs[ref.Identifier]
 	_, did := of[ref]
 	delete(of, ref)
@@ -252,5 +251,5 @@ func (p *Purgatory) needsNothing(ref filters.RepoRef) bool {
 // Stamp is what reconciliation needs to know of an event that waits.
 type Stamp struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	ID        filters.EventID
+	ID        graspsync.EventID
 }

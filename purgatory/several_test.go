@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -16,16 +16,16 @@ import (
 // For a pull request to several repositories: whichever has its data has the ref, and
 // it is served; those that have it later get the ref as well.
 func TestPullRequestToSeveral(t *testing.T) {
-	at := func(k *relaytest.Key, name string) filters.RepoRef { return k.Ref(name) }
-	several := func(tip int, refs ...filters.RepoRef) *nostrEvent {
+	at := func(k *relaytest.Key, name string) graspsync.RepoRef { return k.Ref(name) }
+	several := func(tip int, refs ...graspsync.RepoRef) *nostrEvent {
 		tags := []nostrTag{{"c", object(tip).String()}}
 		for _, ref := range refs {
 			tags = append(tags, nostrTag{"a", ref.String()})
 		}
-		return carol.Event(now(), filters.KindPullRequest, "", tags...)
+		return carol.Event(now(), graspsync.KindPullRequest, "", tags...)
 	}
 	named := func(k *relaytest.Key, name, server string) *nostrEvent {
-		return k.Event(now()-500, filters.KindAnnouncement, "", nostrTag{"d", name}, nostrTag{"clone", "https://" + server})
+		return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", name}, nostrTag{"clone", "https://" + server})
 	}
 	t.Run("other identifier", func(t *testing.T) {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -102,7 +102,7 @@ func TestPullRequestToSeveral(t *testing.T) {
 			wait(time.Second)
 			require.Empty(t, w.p.Held(nostrFilter{}))
 			require.Equal(t, 1, w.p.Status().PullRequests)
-			d := carol.Event(now(), filters.KindDeletion, "", nostrTag{"e", p.ID})
+			d := carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
 			w.relay.put(d)
 			w.relay.remove(p.ID)
 			w.p.Arrived(d)
@@ -122,7 +122,7 @@ func TestPullRequestToSeveral(t *testing.T) {
 			wait(time.Second)
 			require.Len(t, w.git.RefsOf(at(alice, "r")), 1)
 			require.Len(t, w.git.RefsOf(at(bob, "s")), 1)
-			d := carol.Event(now(), filters.KindDeletion, "", nostrTag{"e", p.ID})
+			d := carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
 			w.relay.put(d)
 			w.relay.remove(p.ID)
 			w.p.Arrived(d)

@@ -10,16 +10,16 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // Staged tells that a push has brought data for events to a repository which lies where
 // a [Stager] keeps it: one of them may have come meanwhile.
-func (p *Purgatory) Staged(ref filters.RepoRef, ids []filters.EventID) {
+func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	p.mu.Lock()
-	waits := slices.ContainsFunc(ids, func(id filters.EventID) bool {
+	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := p.ledger.Get(id)
 		return ok && e.Class == ledger.PullRequest
 	})
@@ -65,13 +65,13 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *group, r *repository) {
 }
 
 // tookLong reports whether data of an event took long to walk a short time ago.
-func (p *Purgatory) tookLong(id filters.EventID) bool {
+func (p *Purgatory) tookLong(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(p.takes[id]) < longAgain
 }
 
-func (p *Purgatory) noteLong(id filters.EventID) {
+func (p *Purgatory) noteLong(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, waits := p.ledger.Get(id); waits {
@@ -121,14 +121,14 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 // pushed before: it is stored already, but has no ref.
 func (e *engine) arrivedPull(ctx context.Context, ev *nostr.Event) {
 	pr, err := nip34.ParsePullRequest(ev)
-	if err != nil || e.p.stager.of == nil || !slices.ContainsFunc(pr.Repos, func(ref filters.RepoRef) bool {
+	if err != nil || e.p.stager.of == nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {
 		return len(e.p.stager.staged(ref, pr.ID)) > 0
 	}) {
 		return
 	}
 	e.wg.Go(func() {
 		if _, err := e.p.Submit(ctx, ev, false); err != nil && ctx.Err() == nil {
-			e.p.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, printable(err.Error()))
+			e.p.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	})
 }
@@ -139,12 +139,12 @@ type containedStager struct {
 	p  *Purgatory
 }
 
-func (s containedStager) staged(ref filters.RepoRef, id filters.EventID) (out []Upload) {
+func (s containedStager) staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
 	defer s.recovered()
 	return s.of.Staged(ref, id)
 }
 
-func (s containedStager) unstage(ref filters.RepoRef, id filters.EventID) {
+func (s containedStager) unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	defer s.recovered()
 	s.of.Unstage(ref, id)
 }

@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-func idOf(ev *nostrEvent) filters.EventID {
-	id, _ := filters.ParseEventID(ev.ID)
+func idOf(ev *nostrEvent) graspsync.EventID {
+	id, _ := graspsync.ParseEventID(ev.ID)
 	return id
 }
 
@@ -31,7 +31,7 @@ func object256(n int) nip34.ObjectID {
 // What was pushed for a pull request before it came is its data when it does: nobody is
 // asked for it, and nothing else of what lies there becomes part of the repository.
 func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
-	for name, kind := range map[string]int{"pull request": filters.KindPullRequest, "update": filters.KindPullRequestUpdate} {
+	for name, kind := range map[string]int{"pull request": graspsync.KindPullRequest, "update": graspsync.KindPullRequestUpdate} {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -40,7 +40,7 @@ func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 				p := pull(bob, repoOf(alice), 2, kind)
 				w.git.Stage(repoOf(alice), idOf(p), object(9), object(9)) // a stranger's
 				w.git.Stage(repoOf(alice), idOf(p), object(2), object(2), object(3), object(66))
-				w.p.Staged(repoOf(alice), []filters.EventID{idOf(p)})
+				w.p.Staged(repoOf(alice), []graspsync.EventID{idOf(p)})
 				wait(10 * time.Minute)
 				require.Empty(t, w.git.RefsOf(repoOf(alice)))
 				require.Empty(t, w.p.Held(nostrFilter{}))
@@ -74,7 +74,7 @@ func TestStagedDataThatIsNotTheEvents(t *testing.T) {
 				w.git.Needs(object(2), object(5))
 				w.git.Put(repoOf(alice))
 				w.git.Serve(clone("a.example/r.git"), serving())
-				p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+				p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
 				stage(w, p)
 				w.held(p)
 				wait(time.Second)
@@ -111,14 +111,14 @@ func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
 		w.git.Put(repoOf(alice), object(2))
 		w.git.Put(repoOf(bob))
-		here, other := pull(carol, repoOf(alice), 2, filters.KindPullRequest), pull(carol, repoOf(alice), 3, filters.KindPullRequest)
+		here, other := pull(carol, repoOf(alice), 2, graspsync.KindPullRequest), pull(carol, repoOf(alice), 3, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(here), object(2), object(2))
 		w.git.Stage(repoOf(alice), idOf(other), object(4), object(4), object(3))
 		w.held(here)
 		w.held(other)
 		// Another repository that is looked at, and that the event does not name.
 		w.git.Stage(repoOf(bob), idOf(other), object(3), object(3))
-		w.held(pull(dave, repoOf(bob), 9, filters.KindPullRequest))
+		w.held(pull(dave, repoOf(bob), 9, graspsync.KindPullRequest))
 		wait(time.Second)
 		require.Zero(t, *n)
 		require.True(t, w.relay.has(here))
@@ -142,7 +142,7 @@ func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
 			}
 			return nil
 		})
-		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
 		w.held(p)
 		wait(100 * time.Millisecond)
@@ -160,11 +160,11 @@ func TestEventThatCameBeforeItsDataWasStaged(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
-		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
 		w.held(p)
 		wait(time.Minute)
 		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
-		w.p.Staged(repoOf(alice), []filters.EventID{idOf(says(alice, now(), "main", 1)), idOf(p)})
+		w.p.Staged(repoOf(alice), []graspsync.EventID{idOf(says(alice, now(), "main", 1)), idOf(p)})
 		wait(time.Second)
 		require.True(t, w.relay.has(p))
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
@@ -177,7 +177,7 @@ func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
-		p, other := pull(bob, repoOf(alice), 2, filters.KindPullRequest), pull(bob, repoOf(alice), 3, filters.KindPullRequest)
+		p, other := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest), pull(bob, repoOf(alice), 3, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
 		w.relay.put(p, other)
 		w.p.Arrived(p)
@@ -196,7 +196,7 @@ func TestStagedDataAfterARestart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
-		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
 		w.git.FailWith(func(op string) error {
 			if op == "take" {
@@ -222,7 +222,7 @@ func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
 		w.git.Put(repoOf(alice))
 		w.git.Put(repoOf(bob))
-		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+		p := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(2).String()},
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
 		w.held(p)
@@ -241,7 +241,7 @@ type lateRepos struct {
 	began sync.Once
 }
 
-func (r *lateRepos) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (r *lateRepos) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	end, _ := ctx.Deadline()
 	forOther := time.Until(end) < time.Second // a look waits for its own longer
 	if ref == repoOf(bob) && !forOther {
@@ -267,7 +267,7 @@ func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
 		w.git.Put(repoOf(alice))
 		w.git.Put(repoOf(bob))
-		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(2).String()},
+		p := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(2).String()},
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
 		w.held(p)
@@ -287,7 +287,7 @@ func TestStagerThatPanics(t *testing.T) {
 		w.start()
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice), object(2))
-		p := pull(bob, repoOf(alice), 2, filters.KindPullRequest)
+		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
 		w.held(p)
 		wait(time.Second)
 		require.True(t, w.relay.has(p))
@@ -297,8 +297,10 @@ func TestStagerThatPanics(t *testing.T) {
 
 type panickingStager struct{ purgatory.Repositories }
 
-func (panickingStager) Staged(filters.RepoRef, filters.EventID) []purgatory.Upload { panic("staged") }
-func (panickingStager) Unstage(filters.RepoRef, filters.EventID)                   { panic("unstage") }
+func (panickingStager) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload {
+	panic("staged")
+}
+func (panickingStager) Unstage(graspsync.RepoRef, graspsync.EventID) { panic("unstage") }
 
 // One repository of those that a pull request names had its data, and another one could
 // not be given it at first: that one never got the ref, since the event did not wait on.
@@ -315,7 +317,7 @@ func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) 
 			}
 			return nil
 		})
-		p := carol.Event(now(), filters.KindPullRequest, "", nostrTag{"c", object(5).String()},
+		p := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(5).String()},
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.held(p)
 		wait(500 * time.Millisecond)

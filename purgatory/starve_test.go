@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -28,8 +28,8 @@ func TestSlowServersDoNotStarveOthers(t *testing.T) {
 				urls = append(urls, "https://"+at)
 			}
 			mallory := relaytest.NewCheapKey("mallory")
-			w.held(mallory.Event(now(), filters.KindAnnouncement, "", d, urls))
-			w.held(mallory.Event(now(), filters.KindState, "", d, nostrTag{"refs/heads/main", object(1000 + i).String()}))
+			w.held(mallory.Event(now(), graspsync.KindAnnouncement, "", d, urls))
+			w.held(mallory.Event(now(), graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(1000 + i).String()}))
 		}
 		wait(time.Minute) // all places are taken
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
@@ -54,8 +54,8 @@ func TestSlowStrangersGoBehind(t *testing.T) {
 		wait(2 * time.Hour) // each had its turn
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
 		d := nostrTag{"d", "honest"}
-		w.held(alice.Event(now(), filters.KindAnnouncement, "", d, nostrTag{"clone", "https://good.example/r.git"}))
-		s := alice.Event(now(), filters.KindState, "", d, nostrTag{"refs/heads/main", object(1).String()})
+		w.held(alice.Event(now(), graspsync.KindAnnouncement, "", d, nostrTag{"clone", "https://good.example/r.git"}))
+		s := alice.Event(now(), graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(1).String()})
 		w.held(s)
 		wait(5 * time.Second)
 		require.True(t, w.relay.has(s))

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -24,10 +24,10 @@ func TestStatusIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		put := func(n int, class ledger.Class, e ledger.Entry) {
-			e.ID, e.Class, e.Seen, e.Size = filters.EventID{byte(class), byte(n)}, class, time.Unix(int64(n), 0).UTC(), int64(class)
+			e.ID, e.Class, e.Seen, e.Size = graspsync.EventID{byte(class), byte(n)}, class, time.Unix(int64(n), 0).UTC(), int64(class)
 			e.Deadline = time.Unix(int64(10_000*int(class)-2*n), 0).UTC()
-			e.Repos = []filters.RepoRef{{Owner: filters.PubKey{9}, Identifier: fmt.Sprint(class)}}
-			e.Author = filters.PubKey{byte(n)}
+			e.Repos = []graspsync.RepoRef{{Owner: graspsync.PubKey{9}, Identifier: fmt.Sprint(class)}}
+			e.Author = graspsync.PubKey{byte(n)}
 			if class == ledger.Announcement {
 				e.Repos[0].Identifier += fmt.Sprint(n)
 			}
@@ -46,10 +46,10 @@ func TestStatusIsWhole(t *testing.T) {
 			put(n, ledger.Placeholder, ledger.Entry{})
 		}
 		for n := range 2 {
-			put(n, ledger.Relative, ledger.Entry{For: filters.PubKey{9}})
+			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
 		}
-		two := filters.RepoRef{Owner: filters.PubKey{9}, Identifier: "state"}
-		p.needs["state"] = map[filters.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
+		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
+		p.needs["state"] = map[graspsync.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
 		s := &p.stats
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {
@@ -75,7 +75,7 @@ func TestStatusIsWhole(t *testing.T) {
 			Runs: 61, Failed: 7, Pruned: 62, Took: 63 * time.Second, Locked: 64 * time.Second, Removed: 65, Freed: -66, Packs: 67, LooseRefs: 68,
 		}
 		for n := range 4 {
-			p.upkeep.add(filters.RepoRef{Identifier: fmt.Sprint(n)})
+			p.upkeep.add(graspsync.RepoRef{Identifier: fmt.Sprint(n)})
 		}
 		st := p.Status()
 		require.Equal(t, time.Now(), st.At)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -77,7 +77,7 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	case err != nil:
 		return Answer{Refused, reasonInvalid}, nil
 	}
-	var payers []filters.PubKey
+	var payers []graspsync.PubKey
 	if e.Class == ledger.Announcement && !p.lists(e.Announces) {
 		var answer Answer
 		if answer, payers, err = p.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
@@ -132,13 +132,13 @@ func (p *Purgatory) older(ctx context.Context, e ledger.Entry) (bool, error) {
 		return false, fmt.Errorf("reading states: %w", err)
 	}
 	return slices.ContainsFunc(stored, func(s *nip34.State) bool {
-		return s.Ref == e.Repos[0] && nip34.Newer(s.Version(), e.Version)
+		return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
 	}), nil
 }
 
 // accepted reports whether a repository's announcement is served already: another
 // version of it needs not wait.
-func (p *Purgatory) accepted(ctx context.Context, ref filters.RepoRef) (bool, error) {
+func (p *Purgatory) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	all, err := p.relay.Announcements(ctx, ref.Identifier)
 	if err != nil {
 		return false, fmt.Errorf("reading announcements: %w", err)
@@ -151,7 +151,7 @@ func (p *Purgatory) accepted(ctx context.Context, ref filters.RepoRef) (bool, er
 	return false, nil
 }
 
-func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
+func (p *Purgatory) waiting(ref graspsync.RepoRef) (ledger.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.Announcement(ref)
@@ -159,7 +159,7 @@ func (p *Purgatory) waiting(ref filters.RepoRef) (ledger.Entry, bool) {
 
 // hold makes an entry one that waits: on the disk first. payers are those for whom a relative
 // may count.
-func (p *Purgatory) hold(ctx context.Context, e ledger.Entry, payers ...filters.PubKey) (Answer, error) {
+func (p *Purgatory) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.PubKey) (Answer, error) {
 	e, err := p.standing(ctx, e)
 	if err != nil {
 		return Answer{}, err
@@ -197,7 +197,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry, payers ...filters.
 		p.ended(old, Replaced)
 		if old.Class == ledger.Announcement && e.Class == ledger.Relative { // its owner takes it from us
 			p.touch(old.Repos[0])
-			p.tell(look{identifier: old.Repos[0].Identifier, why: causes{left: map[filters.RepoRef]bool{old.Repos[0]: true}}})
+			p.tell(look{identifier: old.Repos[0].Identifier, why: causes{left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
 		}
 	}
 	p.began(e)
@@ -213,7 +213,7 @@ func (p *Purgatory) hold(ctx context.Context, e ledger.Entry, payers ...filters.
 // who submit the same event both return after it is on the disk. What gave way to it is to
 // be struck off even if it could not be written down: after a crash there is one too many,
 // and none too few.
-func (p *Purgatory) admit(ctx context.Context, e ledger.Entry, payers []filters.PubKey) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
+func (p *Purgatory) admit(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
 	unlock, err := p.writing.lock(ctx, e.ID)
 	if err != nil {
 		return e, 0, nil, nil, err
@@ -251,8 +251,8 @@ func (p *Purgatory) admit(ctx context.Context, e ledger.Entry, payers []filters.
 	again := e.Class != ledger.Placeholder && p.ledger.Again(e.ID)
 	p.mu.Unlock()
 	if again { // should that fail, it is known to have expired after a restart: it waits all the same
-		if err := p.forgetExpired(ctx, []filters.EventID{e.ID}); err != nil {
-			p.cfg.Logger.Warn("ids could not be forgotten", keyError, printable(err.Error()))
+		if err := p.forgetExpired(ctx, []graspsync.EventID{e.ID}); err != nil {
+			p.cfg.Logger.Warn("ids could not be forgotten", keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return e, v, replaced, displaced, nil
@@ -263,9 +263,9 @@ const maxPayers = 8
 
 // find says whether there is room for an entry, or makes some. A relative is taken at the cost
 // of the first of its payers who has room. It is called with mu held.
-func (p *Purgatory) find(now time.Time, e ledger.Entry, payers []filters.PubKey) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
+func (p *Purgatory) find(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
 	if e.Class != ledger.Relative {
-		payers = []filters.PubKey{e.For}
+		payers = []graspsync.PubKey{e.For}
 	}
 	isFull := func() bool { return v == ledger.Full || v == ledger.AuthorFull }
 	for _, e.For = range payers {
@@ -319,11 +319,11 @@ func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
 	p.stats.drop("displaced")
 	if old.Class == ledger.Relative {
 		if err := p.noteLeft(ctx, old); err != nil {
-			p.cfg.Logger.Warn("a departure could not be kept", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+			p.cfg.Logger.Warn("a departure could not be kept", keyEvent, old.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	if err := p.strike(ctx, old); err != nil { // after a restart it waits again
-		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("a displaced entry could not be struck off", keyEvent, old.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 	if !old.Soft { // else it was told when it expired softly
 		p.ended(old, Displaced)
@@ -331,7 +331,7 @@ func (p *Purgatory) gaveWay(ctx context.Context, old ledger.Entry) {
 	var why causes
 	if old.Class == ledger.Announcement {
 		p.touch(old.Repos[0])
-		why.left = map[filters.RepoRef]bool{old.Repos[0]: true}
+		why.left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(old) {
 		p.tell(look{identifier: identifier, why: why})
@@ -385,7 +385,7 @@ func (p *Purgatory) standing(ctx context.Context, e ledger.Entry) (ledger.Entry,
 		if !slices.ContainsFunc(served, func(a *nip34.Announcement) bool { return a.Ref == ref }) {
 			continue
 		}
-		if e.For == (filters.PubKey{}) {
+		if e.For == (graspsync.PubKey{}) {
 			e.For = ref.Owner
 		}
 		if e.Trusted = family.Authority(ref).Has(e.Author); e.Trusted {
@@ -402,7 +402,7 @@ func (p *Purgatory) strikeReplaced(ctx context.Context, old ledger.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	if err := p.strike(ctx, old); err != nil {
-		p.cfg.Logger.Warn("a replaced entry could not be struck off", keyEvent, old.ID.String(), keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("a replaced entry could not be struck off", keyEvent, old.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
@@ -416,7 +416,7 @@ func (p *Purgatory) write(ctx context.Context, e ledger.Entry) error {
 }
 
 // rewrite puts an entry on the disk as it is now, if it still waits.
-func (p *Purgatory) rewrite(ctx context.Context, id filters.EventID) error {
+func (p *Purgatory) rewrite(ctx context.Context, id graspsync.EventID) error {
 	unlock, err := p.writing.lock(ctx, id)
 	if err != nil {
 		return err
@@ -443,7 +443,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 	}
 	served, err := p.relay.Announcements(ctx, identifier)
 	if err != nil {
-		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		served = nil // those that wait may do
 	}
 	var waiting []*nip34.Announcement
@@ -452,7 +452,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 	}
 	family, err := p.family(ctx, identifier, served, waiting, p.heldRelatives(identifier))
 	if err != nil {
-		p.cfg.Logger.Warn("reading announcements failed", keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		family = p.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
 	}
 	for _, e := range entries {
@@ -464,7 +464,7 @@ func (p *Purgatory) alive(ctx context.Context, state ledger.Entry) {
 
 // sign notes a sign of life of a repository. Not to have it on the disk costs a
 // shorter wait after a crash, so that an error is only logged.
-func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool) {
+func (p *Purgatory) sign(ctx context.Context, ref graspsync.RepoRef, newState bool) {
 	p.mu.Lock()
 	e, revived, changed := p.ledger.Sign(time.Now(), ref, newState)
 	if revived {
@@ -475,7 +475,7 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 		return
 	}
 	if err := p.rewrite(ctx, e.ID); err != nil {
-		p.cfg.Logger.Warn("a sign of life could not be kept", keyRepo, printable(ref.String()), keyError, printable(err.Error()))
+		p.cfg.Logger.Warn("a sign of life could not be kept", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 	}
 	if revived {
 		p.began(e)
@@ -484,7 +484,7 @@ func (p *Purgatory) sign(ctx context.Context, ref filters.RepoRef, newState bool
 
 // revive has an announcement wait again that has expired softly: the user who submits it
 // again is about to push.
-func (p *Purgatory) revive(ctx context.Context, ref filters.RepoRef) {
+func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.waiting(ref); ok && waiting.Soft {
 		p.sign(ctx, ref, true)
 		p.tell(look{identifier: ref.Identifier})
@@ -496,7 +496,7 @@ func (p *Purgatory) revive(ctx context.Context, ref filters.RepoRef) {
 // event is not here is kept for it for a while; if there is no room for it to wait,
 // its ref is removed. What could not be told, or not be removed, is found at the
 // hourly check, with a [Knower].
-func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
+func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	p.Pushing(ref, refs) // who did not say so before says it now
 	p.upkeep.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
@@ -510,7 +510,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 		}
 	}
 	p.touch(ref)
-	p.tell(look{identifier: ref.Identifier, why: causes{gained: map[filters.RepoRef]bool{ref: true}}})
+	p.tell(look{identifier: ref.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{ref: true}}})
 	return errors.Join(errs...)
 }
 
@@ -518,7 +518,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip3
 // whose error it wraps: what a push has made complete is served then, and its default branch
 // and the other repositories of those who have a say in it are what they say. That such a look
 // fails is not waited for: it is made again by and by.
-func (p *Purgatory) Settled(ctx context.Context, ref filters.RepoRef) error {
+func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
 	p.mu.Lock()
 	number, told := p.touched[ref.Identifier][ref]
 	if !told {
@@ -544,7 +544,7 @@ func (p *Purgatory) Settled(ctx context.Context, ref filters.RepoRef) error {
 
 // lookedAt tells those who wait for what a repository was touched for, up to a number. It is
 // called with mu held.
-func (p *Purgatory) lookedAt(ref filters.RepoRef, number uint64) {
+func (p *Purgatory) lookedAt(ref graspsync.RepoRef, number uint64) {
 	for done, since := range p.settling[ref] {
 		if since <= number {
 			close(done)
@@ -566,7 +566,7 @@ func (p *Purgatory) notSurveyed(identifier string) {
 }
 
 // notSettling forgets somebody who waits. It is called with mu held.
-func (p *Purgatory) notSettling(ref filters.RepoRef, done chan struct{}) {
+func (p *Purgatory) notSettling(ref graspsync.RepoRef, done chan struct{}) {
 	delete(p.settling[ref], done)
 	if len(p.settling[ref]) == 0 {
 		delete(p.settling, ref)
@@ -575,7 +575,7 @@ func (p *Purgatory) notSettling(ref filters.RepoRef, done chan struct{}) {
 
 // pushedFor keeps data for an event that is not stored. If that has waited in vain before,
 // only who pushes it now has it wait again.
-func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filters.EventID, now bool) error {
+func (p *Purgatory) pushedFor(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID, now bool) error {
 	if has, err := p.has(ctx, id); err != nil || has {
 		return err
 	}
@@ -595,7 +595,7 @@ func (p *Purgatory) pushedFor(ctx context.Context, ref filters.RepoRef, id filte
 }
 
 // has asks the relay for an event, if it can be asked.
-func (p *Purgatory) has(ctx context.Context, id filters.EventID) (bool, error) {
+func (p *Purgatory) has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	k, ok := p.relay.(Knower)
 	if !ok {
 		return false, nil
@@ -609,7 +609,7 @@ func (p *Purgatory) has(ctx context.Context, id filters.EventID) (bool, error) {
 
 // join adds a repository to what waits for data of an event, or has its event wait.
 // It reports whether there was any.
-func (p *Purgatory) join(ctx context.Context, ref filters.RepoRef, id filters.EventID) (done bool, err error) {
+func (p *Purgatory) join(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (done bool, err error) {
 	unlock, err := p.writing.lock(ctx, id)
 	if err != nil {
 		return false, err
@@ -647,7 +647,7 @@ func (p *Purgatory) join(ctx context.Context, ref filters.RepoRef, id filters.Ev
 // announcement may say anew who decides and where data can be had.
 func (p *Purgatory) Arrived(ev *nostr.Event) {
 	switch ev.Kind {
-	case filters.KindAnnouncement, filters.KindDeletion, kindVanish, filters.KindPullRequest, filters.KindPullRequestUpdate:
+	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		p.tell(arrived{ev})
 	}
 }
@@ -655,7 +655,7 @@ func (p *Purgatory) Arrived(ev *nostr.Event) {
 // Departed tells that an event is not stored any more: an announcement may say no longer
 // whose repository is ours.
 func (p *Purgatory) Departed(ev *nostr.Event) {
-	if ev.Kind == filters.KindAnnouncement {
+	if ev.Kind == graspsync.KindAnnouncement {
 		p.tell(arrived{ev}) // that has its repository looked at
 	}
 }

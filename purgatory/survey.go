@@ -7,15 +7,15 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // overview is what a survey has found.
 type overview struct {
-	concerned []filters.RepoRef // that are to be looked at
-	whole     []filters.RepoRef // that lack nothing any more, since nobody says that they should have it
+	concerned []graspsync.RepoRef // that are to be looked at
+	whole     []graspsync.RepoRef // that lack nothing any more, since nobody says that they should have it
 }
 
 // survey finds out which repositories with an identifier something is to be done about,
@@ -44,15 +44,15 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why causes) (
 type view struct {
 	*group
 	why     causes
-	knows   bool                         // it can be told whose event is stored
-	touched map[filters.RepoRef]uint64   // by their numbers
-	lacking map[filters.RepoRef]bool     // that data is hunted for
-	stale   map[filters.RepoRef]bool     // of these, for events that do not wait any more
-	looks   map[filters.RepoRef]struct{} // that are looked at, so that it is not known what they lack
+	knows   bool                           // it can be told whose event is stored
+	touched map[graspsync.RepoRef]uint64   // by their numbers
+	lacking map[graspsync.RepoRef]bool     // that data is hunted for
+	stale   map[graspsync.RepoRef]bool     // of these, for events that do not wait any more
+	looks   map[graspsync.RepoRef]struct{} // that are looked at, so that it is not known what they lack
 }
 
 func (p *Purgatory) viewOf(identifier string, why causes) *view {
-	v := &view{why: why, lacking: make(map[filters.RepoRef]bool), stale: make(map[filters.RepoRef]bool)}
+	v := &view{why: why, lacking: make(map[graspsync.RepoRef]bool), stale: make(map[graspsync.RepoRef]bool)}
 	_, v.knows = p.relay.(Knower)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *Purgatory) viewOf(identifier string, why causes) *view {
 	v.looks = maps.Clone(p.looks)
 	for ref, n := range p.needs[identifier] {
 		v.lacking[ref] = true
-		v.stale[ref] = slices.ContainsFunc(n.entries, func(id filters.EventID) bool {
+		v.stale[ref] = slices.ContainsFunc(n.entries, func(id graspsync.EventID) bool {
 			_, waits := p.ledger.Get(id)
 			return !waits
 		})
@@ -71,7 +71,7 @@ func (p *Purgatory) viewOf(identifier string, why causes) *view {
 // noteView returns what is to be looked at, and remembers that the rest needs no look.
 func (p *Purgatory) noteView(v *view) (out overview) {
 	most := p.cfg.MaxRepositories
-	gone := make(map[filters.RepoRef]bool) // nobody announces them any more
+	gone := make(map[graspsync.RepoRef]bool) // nobody announces them any more
 	for _, o := range v.over {
 		if v.ends(o) {
 			gone[o.entry.Repos[0]] = true
@@ -101,7 +101,7 @@ func (p *Purgatory) noteView(v *view) (out overview) {
 		out.concerned = append(out.concerned, r.ref)
 	}
 	out.concerned = slices.AppendSeq(out.concerned, maps.Keys(gone))
-	slices.SortFunc(out.concerned, filters.RepoRef.Compare)
+	slices.SortFunc(out.concerned, graspsync.RepoRef.Compare)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ref, number := range v.touched {
@@ -171,11 +171,11 @@ func (v *view) affects(r *repository) bool {
 
 // answered reports whether a repository may have gained or lost a maintainer by what one
 // of those that are listed said.
-func (v *view) answered(ref filters.RepoRef) bool {
+func (v *view) answered(ref graspsync.RepoRef) bool {
 	if len(v.why.owners) == 0 {
 		return false
 	}
-	listed, _ := v.family.Wanted([]filters.PubKey{ref.Owner}, nip34.ServedBounds())
+	listed, _ := v.family.Wanted([]graspsync.PubKey{ref.Owner}, nip34.ServedBounds())
 	for owner := range v.why.owners {
 		if _, ok := listed[owner]; ok {
 			return true

@@ -16,7 +16,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -128,13 +128,13 @@ func TestUpkeepInTime(t *testing.T) {
 			synctest.Wait()
 			for n := range 3 {
 				for range upkeepPushes - 1 {
-					m.brought(filters.RepoRef{Owner: filters.PubKey{byte(n)}, Identifier: "x"})
+					m.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
 				}
 			}
 			synctest.Wait()
 			require.Empty(t, u.began)
 			for n := range 3 {
-				m.brought(filters.RepoRef{Owner: filters.PubKey{byte(n)}, Identifier: "x"})
+				m.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
 			}
 			time.Sleep(50 * time.Minute)
 			synctest.Wait()
@@ -170,14 +170,14 @@ func TestNamedBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		p, at := w.p, time.Now().Unix()
-		state := func(by filters.PubKey, at int64, n int) *nostr.Event {
-			return eventBy(by, at, filters.KindState, nostr.Tag{"d", "r"}, nostr.Tag{"HEAD", "ref: refs/heads/main"},
+		state := func(by graspsync.PubKey, at int64, n int) *nostr.Event {
+			return eventBy(by, at, graspsync.KindState, nostr.Tag{"d", "r"}, nostr.Tag{"HEAD", "ref: refs/heads/main"},
 				nostr.Tag{"refs/heads/main", objectOf(n).String()})
 		}
-		pull := func(by filters.PubKey, n int) *nostr.Event {
-			return eventBy(by, at, filters.KindPullRequest, nostr.Tag{"a", w.ref.String()}, nostr.Tag{"c", objectOf(n).String()})
+		pull := func(by graspsync.PubKey, n int) *nostr.Event {
+			return eventBy(by, at, graspsync.KindPullRequest, nostr.Tag{"a", w.ref.String()}, nostr.Tag{"c", objectOf(n).String()})
 		}
-		stranger := filters.PubKey{9}
+		stranger := graspsync.PubKey{9}
 		named := func() []string {
 			ids, err := p.namedBy(t.Context(), w.ref)
 			require.NoError(t, err)
@@ -214,10 +214,10 @@ func TestNamedBy(t *testing.T) {
 func TestOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, deadline := newRationed(t, 0).p, time.Now().Add(time.Minute)
-		ref := filters.RepoRef{Owner: filters.PubKey{4}, Identifier: "x"}
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		entries := make(map[string]ledger.Entry)
 		for n, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
-			e := ledger.Entry{ID: filters.EventID{byte(n + 1)}, Class: class, Repos: []filters.RepoRef{ref}, Deadline: deadline}
+			e := ledger.Entry{ID: graspsync.EventID{byte(n + 1)}, Class: class, Repos: []graspsync.RepoRef{ref}, Deadline: deadline}
 			p.ledger.Put(e)
 			entries[class.String()] = e
 		}
@@ -229,7 +229,7 @@ func TestOverdue(t *testing.T) {
 			require.Empty(t, p.ending)
 			return over
 		}
-		_, none := p.overdue(filters.EventID{99})
+		_, none := p.overdue(graspsync.EventID{99})
 		require.False(t, none)
 		time.Sleep(time.Minute - 1)
 		for name, e := range entries {
@@ -247,9 +247,9 @@ func TestOverdue(t *testing.T) {
 			for at, before := range map[time.Time]bool{deadline: false, deadline.Add(-1): true} {
 				f.began(g, at)
 				require.True(t, is(e), name+": nothing is needed")
-				p.needs["x"] = map[filters.RepoRef]need{ref: {}}
+				p.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
 				require.Equal(t, !before || name != "announcement", is(e), name+": of others")
-				p.needs["x"] = map[filters.RepoRef]need{ref: {entries: []filters.EventID{e.ID}}}
+				p.needs["x"] = map[graspsync.RepoRef]need{ref: {entries: []graspsync.EventID{e.ID}}}
 				require.Equal(t, !before, is(e), name)
 				delete(p.needs, "x")
 			}
@@ -261,7 +261,7 @@ func TestOverdue(t *testing.T) {
 		p.ledger.Put(soft)
 		pl := f.enter(ref)
 		f.began(f.gathering(pl, question{}), deadline.Add(-1))
-		p.needs["x"] = map[filters.RepoRef]need{ref: {}}
+		p.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
 		require.True(t, is(soft), "it has no repository")
 	})
 }
@@ -394,9 +394,9 @@ func TestPatience(t *testing.T) {
 			require.False(t, hunts(causes{check: true}))
 			time.Sleep(time.Nanosecond)
 		}
-		n.members = map[filters.PubKey]struct{}{{3}: {}}
+		n.members = map[graspsync.PubKey]struct{}{{3}: {}}
 		was := maps.Clone(e.patient)
-		require.True(t, hunts(causes{owners: map[filters.PubKey]bool{{3}: true}}), "it is anew")
+		require.True(t, hunts(causes{owners: map[graspsync.PubKey]bool{{3}: true}}), "it is anew")
 		require.Equal(t, was, e.patient)
 		e.wholes(t.Context(), time.Now(), slices.Collect(maps.Keys(was)))
 		e.wg.Wait()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -122,8 +122,8 @@ func TestTrapP7_EverythingIsHunted(t *testing.T) {
 		w.held(announce(alice, now(), "a.example/r.git"))
 		w.held(says(alice, now(), "main", 1))
 		w.held(announce(carol, now()))
-		w.held(pull(carol, repoOf(bob), 7, filters.KindPullRequest))
-		w.held(pull(carol, repoOf(bob), 8, filters.KindPullRequestUpdate))
+		w.held(pull(carol, repoOf(bob), 7, graspsync.KindPullRequest))
+		w.held(pull(carol, repoOf(bob), 8, graspsync.KindPullRequestUpdate))
 		w.stop()
 		require.NoError(t, w.git.Remove(t.Context(), repoOf(carol)))
 		before := len(w.git.Calls())
@@ -143,7 +143,7 @@ func TestTrapP7_EverythingIsHunted(t *testing.T) {
 // An update of a pull request is held, hunted for, released, pushed early and expired
 // as a pull request is.
 func TestTrapP8_Updates(t *testing.T) {
-	for _, kind := range []int{filters.KindPullRequest, filters.KindPullRequestUpdate} {
+	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 			w.git.Serve(clone("a.example/r.git"), serving(5))
@@ -151,11 +151,11 @@ func TestTrapP8_Updates(t *testing.T) {
 			w.held(p)
 			wait(time.Second)
 			require.True(t, w.relay.has(p))
-			id, _ := filters.ParseEventID(p.ID)
+			id, _ := graspsync.ParseEventID(p.ID)
 			require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[nip34.EventRef(id)])
 			never := pull(bob, repoOf(alice), 6, kind)
 			w.held(never)
-			id, _ = filters.ParseEventID(never.ID)
+			id, _ = graspsync.ParseEventID(never.ID)
 			require.Equal(t, object(6), w.p.PullRequest(id).Tip)
 			wait(31 * time.Minute)
 			require.Equal(t, purgatory.Refused, w.submit(never, false))
@@ -172,7 +172,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		w.git.Put(repoOf(alice))
 		var names []nip34.RefName
 		for i := range 5 {
-			id, _ := filters.ParseEventID(fmt.Sprintf("%064x", i+1))
+			id, _ := graspsync.ParseEventID(fmt.Sprintf("%064x", i+1))
 			names = append(names, nip34.EventRef(id))
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{names[i]: object(i)}, object(i))
 		}
@@ -293,9 +293,9 @@ func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 		at := now() - 500
 		d := nostrTag{"d", "r"}
 		w.relay.put(
-			alice.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
-			bob.Event(at, filters.KindAnnouncement, "", d, nostrTag{"maintainers", carol.Hex()}),
-			dave.Event(at, filters.KindAnnouncement, "", d),
+			alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
+			bob.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", carol.Hex()}),
+			dave.Event(at, graspsync.KindAnnouncement, "", d),
 		)
 		for _, k := range []*relaytest.Key{alice, bob, dave} {
 			w.git.Put(repoOf(k))
@@ -310,7 +310,7 @@ func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 		require.Empty(t, w.git.RefsOf(repoOf(dave)))
 		require.Empty(t, w.git.Objects(repoOf(dave)))
 		// Carol is no maintainer any more: what she says next moves nothing.
-		w.relay.put(bob.Event(at+1, filters.KindAnnouncement, "", d))
+		w.relay.put(bob.Event(at+1, graspsync.KindAnnouncement, "", d))
 		w.held(says(carol, now()+1, "main", 2))
 		w.git.Put(repoOf(bob), object(2))
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(bob), nil))
@@ -365,7 +365,7 @@ func TestPromiseP17_BytesOfADay(t *testing.T) {
 		for i := range 4 {
 			u := fmt.Sprintf("junk%d.example/r.git", i)
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
-			w.held(bob.Event(now()+nostrTime(i), filters.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+			w.held(bob.Event(now()+nostrTime(i), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
 		}
 		s := says(alice, now(), "main", 1)
@@ -373,7 +373,7 @@ func TestPromiseP17_BytesOfADay(t *testing.T) {
 		wait(15 * time.Minute)
 		count := make(map[string]int)
 		for _, c := range w.git.Calls() {
-			count[c.URL.Authority.Host]++
+			count[c.URL.HostPort.Host]++
 		}
 		require.Equal(t, 1, count["endless.example"])
 		require.LessOrEqual(t, count["junk0.example"]+count["junk1.example"]+count["junk2.example"]+count["junk3.example"], 2)
@@ -432,7 +432,7 @@ func TestPromiseP35_ObjectFormat(t *testing.T) {
 		a := announce(alice, now(), "a.example/r.git")
 		w.held(a)
 		wait(time.Second)
-		s := alice.Event(now(), filters.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", long.String()})
+		s := alice.Event(now(), graspsync.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", long.String()})
 		w.held(s)
 		wait(time.Second)
 		require.True(t, w.relay.has(s))

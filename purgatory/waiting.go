@@ -3,7 +3,7 @@ package purgatory
 import (
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
@@ -19,6 +19,6 @@ func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
 			out = append(out, e.Announces)
 		}
 	}
-	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return filters.RepoRef.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
 	return out
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -213,7 +213,7 @@ func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx c
 	}
 	for _, reason := range []error{ErrCrowded, errLong} {
 		if errors.Is(err, reason) || errors.Is(context.Cause(working), reason) {
-			return fmt.Errorf("%w: %s", reason, printable(err.Error()))
+			return fmt.Errorf("%w: %s", reason, graspsync.Printable(err.Error()))
 		}
 	}
 	return err
@@ -245,7 +245,7 @@ func (r *repository) isUnfit(s *nip34.State) bool {
 func (p *Purgatory) recallUnfit(g *group, r *repository) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.unfit = make(map[filters.EventID]struct{})
+	r.unfit = make(map[graspsync.EventID]struct{})
 	for _, s := range g.concerning(r) {
 		if _, refused := p.unfit[r.ref][s.ID]; refused {
 			r.unfit[s.ID] = struct{}{}
@@ -264,7 +264,7 @@ func (p *Purgatory) noteUnfit(r *repository) {
 }
 
 // recallWalks returns what is remembered of the histories of a repository.
-func (p *Purgatory) recallWalks(ref filters.RepoRef, stamp string) walked {
+func (p *Purgatory) recallWalks(ref graspsync.RepoRef, stamp string) walked {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	past := walked{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}

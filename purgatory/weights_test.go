@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -100,7 +100,7 @@ func TestWeightsAreWhatThereIs(t *testing.T) {
 				sum := int64(0)
 				for name, tip := range there {
 					ids = append(ids, tip)
-					id, err := filters.ParseEventID(strings.TrimPrefix(name.String(), "refs/nostr/"))
+					id, err := graspsync.ParseEventID(strings.TrimPrefix(name.String(), "refs/nostr/"))
 					require.NoError(t, err)
 					require.LessOrEqual(t, weights[id], s.of([]int{tip}, []int{1}), name)
 					sum += weights[id]

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -48,7 +47,7 @@ type relay struct {
 	after  func()                // each answer of Has, before it is given
 
 	relatives []*nostr.Event // announcements of others
-	standings map[filters.EventID]purgatory.PullStanding
+	standings map[graspsync.EventID]purgatory.PullStanding
 }
 
 func (r *relay) Save(_ context.Context, ev *nostr.Event) error {
@@ -92,16 +91,16 @@ func (r *relay) Announcements(_ context.Context, identifier string) (out []*nip3
 			out = append(out, a)
 		}
 	}
-	return newestOf(out, func(a *nip34.Announcement) (filters.RepoRef, nip34.Version) { return a.Ref, a.Version() }), nil
+	return newestOf(out, func(a *nip34.Announcement) (graspsync.RepoRef, graspsync.Stamp) { return a.Ref, a.Stamp() }), nil
 }
 
 // newestOf leaves the newest version of each address, as a relay serves them.
-func newestOf[T any](all []T, version func(T) (filters.RepoRef, nip34.Version)) (out []T) {
+func newestOf[T any](all []T, version func(T) (graspsync.RepoRef, graspsync.Stamp)) (out []T) {
 	for _, x := range all {
 		ref, v := version(x)
 		if !slices.ContainsFunc(all, func(y T) bool {
 			r, w := version(y)
-			return r == ref && nip34.Newer(w, v)
+			return r == ref && w.Newer(v)
 		}) {
 			out = append(out, x)
 		}
@@ -117,7 +116,7 @@ func (r *relay) States(_ context.Context, identifier string) (out []*nip34.State
 			out = append(out, s)
 		}
 	}
-	return newestOf(out, func(s *nip34.State) (filters.RepoRef, nip34.Version) { return s.Ref, s.Version() }), nil
+	return newestOf(out, func(s *nip34.State) (graspsync.RepoRef, graspsync.Stamp) { return s.Ref, s.Stamp() }), nil
 }
 
 func (r *relay) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
@@ -134,7 +133,7 @@ func (r *relay) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
 	return false, nil
 }
 
-func (r *relay) Has(_ context.Context, id filters.EventID) (bool, error) {
+func (r *relay) Has(_ context.Context, id graspsync.EventID) (bool, error) {
 	r.mu.Lock()
 	has := slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == id.String() })
 	after := r.after
@@ -145,7 +144,7 @@ func (r *relay) Has(_ context.Context, id filters.EventID) (bool, error) {
 	return has, nil
 }
 
-func (r *relay) Pulls(_ context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+func (r *relay) Pulls(_ context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	return func(yield func(*nip34.PullRequest, error) bool) {
 		r.mu.Lock()
 		events := slices.Clone(r.events)
@@ -158,10 +157,10 @@ func (r *relay) Pulls(_ context.Context, ref filters.RepoRef) iter.Seq2[*nip34.P
 	}
 }
 
-func (r *relay) Standings(_ context.Context, _ filters.RepoRef, pulls []*nip34.PullRequest, _ map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+func (r *relay) Standings(_ context.Context, _ graspsync.RepoRef, pulls []*nip34.PullRequest, _ map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make(map[filters.EventID]purgatory.PullStanding)
+	out := make(map[graspsync.EventID]purgatory.PullStanding)
 	for _, p := range pulls {
 		if s, ok := r.standings[p.ID]; ok {
 			out[p.ID] = s
@@ -171,7 +170,7 @@ func (r *relay) Standings(_ context.Context, _ filters.RepoRef, pulls []*nip34.P
 }
 
 // Relatives implements [purgatory.Related].
-func (r *relay) Relatives(_ context.Context, identifier string, authors []filters.PubKey) (out []*nip34.Announcement, _ error) {
+func (r *relay) Relatives(_ context.Context, identifier string, authors []graspsync.PubKey) (out []*nip34.Announcement, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ev := range r.relatives {
@@ -299,8 +298,8 @@ func branch(name string) nip34.RefName {
 	return r
 }
 
-func clone(s string) egress.URL {
-	u, _ := egress.ParseURL("https://"+s, egress.HTTP)
+func clone(s string) graspsync.URL {
+	u, _ := graspsync.ParseURL("https://"+s, graspsync.HTTPSchemes)
 	return u
 }
 
@@ -312,7 +311,7 @@ func announce(k *relaytest.Key, at nostr.Timestamp, servers ...string) *nostr.Ev
 	for _, s := range servers {
 		tags = append(tags, nostr.Tag{"clone", "https://" + s})
 	}
-	return k.Event(at, filters.KindAnnouncement, "", tags...)
+	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
 // says is a state with branches main=..., from pairs of name and object.
@@ -321,14 +320,14 @@ func says(k *relaytest.Key, at nostr.Timestamp, refs ...any) *nostr.Event {
 	for i := 0; i < len(refs); i += 2 {
 		tags = append(tags, nostr.Tag{"refs/heads/" + refs[i].(string), object(refs[i+1].(int)).String()})
 	}
-	return k.Event(at, filters.KindState, "", tags...)
+	return k.Event(at, graspsync.KindState, "", tags...)
 }
 
-func pull(k *relaytest.Key, owner filters.RepoRef, tip int, kind int) *nostr.Event {
+func pull(k *relaytest.Key, owner graspsync.RepoRef, tip int, kind int) *nostr.Event {
 	return k.Event(now(), kind, "", nostr.Tag{"a", owner.String()}, nostr.Tag{"c", object(tip).String()})
 }
 
-func repoOf(k *relaytest.Key) filters.RepoRef { return k.Ref("r") }
+func repoOf(k *relaytest.Key) graspsync.RepoRef { return k.Ref("r") }
 
 type (
 	nostrEvent  = nostr.Event

@@ -9,8 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // reading counts the events that are read.
@@ -35,24 +34,24 @@ func (s *reading) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.E
 // read that they have stored, each time, before anybody had said that it may be deleted.
 func TestAddressedReadsWhatIsThereOnce(t *testing.T) {
 	const stored = 200
-	author := testKey(1).String()
-	for name, odd := range map[string]func(i int) nip34.Coordinates{
-		"of a kind that has no addresses": func(int) nip34.Coordinates { return nip34.Coordinates{Kind: filters.KindIssue, Author: author} },
-		"of one that has one":             func(i int) nip34.Coordinates { return nip34.Coordinates{Kind: 10_000 + i, Author: author} },
-		"of one that may have an identifier": func(i int) nip34.Coordinates {
-			return nip34.Coordinates{Kind: 30_000 + i, Author: author}
+	author := testKey(1)
+	for name, odd := range map[string]func(i int) graspsync.Address{
+		"of a kind that has no addresses": func(int) graspsync.Address { return graspsync.Address{Kind: graspsync.KindIssue, Author: author} },
+		"of one that has one":             func(i int) graspsync.Address { return graspsync.Address{Kind: 10_000 + i, Author: author} },
+		"of one that may have an identifier": func(i int) graspsync.Address {
+			return graspsync.Address{Kind: 30_000 + i, Author: author}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &reading{Store: &twinStore{}}
 			x := newIndex(s, listsByName)
 			for i := range stored {
-				s.Store.(*twinStore).save(testEvent(2*i, filters.KindIssue, 1, 1))
-				s.Store.(*twinStore).save(testEvent(2*i+1, filters.KindState, 1, 1, nostr.Tag{"d", fmt.Sprint("here ", i)}))
+				s.Store.(*twinStore).save(testEvent(2*i, graspsync.KindIssue, 1, 1))
+				s.Store.(*twinStore).save(testEvent(2*i+1, graspsync.KindState, 1, 1, nostr.Tag{"d", fmt.Sprint("here ", i)}))
 			}
-			var at []nip34.Coordinates
+			var at []graspsync.Address
 			for i := range 4000 {
-				c := nip34.Coordinates{Kind: filters.KindState, Author: author, Identifier: fmt.Sprint(i)}
+				c := graspsync.Address{Kind: graspsync.KindState, Author: author, Identifier: fmt.Sprint(i)}
 				if i%tagsAtOnce == 0 {
 					c = odd(i)
 				}
@@ -63,8 +62,8 @@ func TestAddressedReadsWhatIsThereOnce(t *testing.T) {
 			require.False(t, here)
 			require.LessOrEqual(t, s.read, 2*stored, "twice what is of kinds that are named")
 			for _, i := range []int{0, stored - 1} {
-				here, err = x.Addressed(t.Context(), append(at, nip34.Coordinates{
-					Kind: filters.KindState, Author: author, Identifier: fmt.Sprint("here ", i),
+				here, err = x.Addressed(t.Context(), append(at, graspsync.Address{
+					Kind: graspsync.KindState, Author: author, Identifier: fmt.Sprint("here ", i),
 				}))
 				require.NoError(t, err)
 				require.True(t, here)

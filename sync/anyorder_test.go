@@ -15,7 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -90,7 +90,7 @@ func newScene(seed uint64) *scene {
 	}
 	for range s.rng.IntN(3) {
 		relay := []string{"wss://" + us, "ALL_RELAYS", "wss://elsewhere.example"}[s.rng.IntN(3)]
-		s.add("vanish", s.key(), filters.KindVanish, nostr.Tag{"relay", relay})
+		s.add("vanish", s.key(), graspsync.KindVanish, nostr.Tag{"relay", relay})
 	}
 	return s
 }
@@ -98,7 +98,7 @@ func newScene(seed uint64) *scene {
 func (s *scene) key() *relaytest.Key { return s.keys[s.rng.IntN(len(s.keys))] }
 
 // ref is one of few repositories.
-func (s *scene) ref() filters.RepoRef {
+func (s *scene) ref() graspsync.RepoRef {
 	return s.keys[s.rng.IntN(3)].Ref([]string{"x", "a:b"}[s.rng.IntN(2)])
 }
 
@@ -129,13 +129,13 @@ func (s *scene) announce() {
 			{"d", ref.Identifier}, {"relays", "wss://" + host}, {"clone", owner.CloneURL("wss://"+host, ref.Identifier)},
 			{"maintainers", s.key().Hex()},
 		}
-		s.add("announcement on "+host, owner, filters.KindAnnouncement, tags...)
+		s.add("announcement on "+host, owner, graspsync.KindAnnouncement, tags...)
 	}
 }
 
 func (s *scene) state() {
 	ref := s.ref()
-	s.add("state", s.key(), filters.KindState, nostr.Tag{"d", ref.Identifier}, nostr.Tag{"refs/heads/main", strings.Repeat("a", 40)})
+	s.add("state", s.key(), graspsync.KindState, nostr.Tag{"d", ref.Identifier}, nostr.Tag{"refs/heads/main", strings.Repeat("a", 40)})
 }
 
 func (s *scene) root() {
@@ -195,7 +195,7 @@ func (s *scene) deletion() {
 			tags = append([]nostr.Tag{{"e", fmt.Sprintf("%064x", i)}}, tags...)
 		}
 	}
-	s.addAt(target.CreatedAt+nostr.Timestamp(s.rng.IntN(400)), "deletion", author, filters.KindDeletion, tags...)
+	s.addAt(target.CreatedAt+nostr.Timestamp(s.rng.IntN(400)), "deletion", author, graspsync.KindDeletion, tags...)
 }
 
 // String lists the events for a test that failed.
@@ -220,8 +220,8 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	})
 	require.NoError(t, err)
 	var mu sync.Mutex
-	var wanted []filters.EventID
-	m.OnRefetch(func(_ filters.RelayURL, ids []filters.EventID) {
+	var wanted []graspsync.EventID
+	m.OnRefetch(func(_ graspsync.RelayURL, ids []graspsync.EventID) {
 		mu.Lock()
 		defer mu.Unlock()
 		wanted = append(wanted, ids...)
@@ -235,7 +235,7 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	order := append(slices.Clone(s.events), s.events[:rng.IntN(len(s.events))]...)
 	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for _, ev := range order {
-		require.NoError(t, m.Submit(ctx, ev, relaysync.Source{Kind: relaysync.CatchUp, Relay: relayURL(t, "wss://a.example")}))
+		require.NoError(t, m.Submit(ctx, ev, graspsync.Source{Kind: graspsync.CatchUp, Relay: relayURL(t, "wss://a.example")}))
 		switch rng.IntN(6) {
 		case 0, 1:
 			synctest.Wait()
@@ -248,7 +248,7 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 		wanted = nil
 		for _, id := range ids {
 			i := slices.IndexFunc(s.events, func(ev *nostr.Event) bool { return ev.ID == id.String() })
-			require.NoError(t, m.Submit(ctx, s.events[i], relaysync.Source{Kind: relaysync.CatchUp}))
+			require.NoError(t, m.Submit(ctx, s.events[i], graspsync.Source{Kind: graspsync.CatchUp}))
 		}
 	}
 	cancel()
@@ -272,7 +272,7 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 // are here of what is gone one way or another.
 func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 	var ours, all []*nip34.Announcement
-	repos := make(map[filters.RepoRef]bool)
+	repos := make(map[graspsync.RepoRef]bool)
 	for _, ev := range stored {
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
@@ -285,9 +285,9 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 	mentioned, in := make(map[string]bool), make(map[string]bool) // ids and addresses
 	belongs := func(ev *nostr.Event) bool {
 		switch ev.Kind {
-		case filters.KindAnnouncement, filters.KindDeletion, filters.KindVanish:
+		case graspsync.KindAnnouncement, graspsync.KindDeletion, graspsync.KindVanish:
 			return false
-		case filters.KindState:
+		case graspsync.KindState:
 			state, err := nip34.ParseState(ev)
 			same := slices.DeleteFunc(slices.Clone(ours), func(a *nip34.Announcement) bool {
 				return err != nil || a.Ref.Identifier != state.Ref.Identifier
@@ -295,11 +295,11 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 			return err == nil && nip34.Membership{}.Family(state.Ref.Identifier, all).Maintains(state.Ref.Owner, nip34.Owners(same))
 		}
 		return mentioned[ev.ID] || mentioned[placeOf(ev)] ||
-			slices.ContainsFunc(nip34.Addresses(ev), func(a nip34.Address) bool {
+			slices.ContainsFunc(nip34.Addresses(ev), func(a graspsync.Address) bool {
 				ref, ok := a.Repo()
-				return ok && repos[ref] || in[fmt.Sprintf("%d:%s:%s", a.Kind, a.PubKey, a.Identifier)]
+				return ok && repos[ref] || in[a.String()]
 			}) ||
-			slices.ContainsFunc(nip34.EventRefs(ev), func(id filters.EventID) bool { return in[id.String()] })
+			slices.ContainsFunc(nip34.EventRefs(ev), func(id graspsync.EventID) bool { return in[id.String()] })
 	}
 	note := func(ev *nostr.Event) {
 		in[ev.ID], in[placeOf(ev)] = true, true
@@ -307,7 +307,7 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 			mentioned[id.String()] = true
 		}
 		for _, a := range nip34.Addresses(ev) {
-			mentioned[fmt.Sprintf("%d:%s:%s", a.Kind, a.PubKey, a.Identifier)] = true
+			mentioned[a.String()] = true
 		}
 	}
 	for _, ev := range out {

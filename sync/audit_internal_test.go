@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Audit checks, in a moment in which nothing moves, that what is counted is what there is.
@@ -54,7 +54,7 @@ func (g *ingest) audit(t *testing.T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	writing := g.turn.Load()%2 == 1
-	coming := make(map[filters.EventID]int)
+	coming := make(map[graspsync.EventID]int)
 	for k, j := range g.inFlight {
 		require.Equal(t, k, j.key)
 		coming[k.id]++
@@ -207,7 +207,7 @@ func (y *Tally) audit(t *testing.T, m *SyncManager) {
 	}
 	want := make(map[string]uint64)
 	for k, n := range m.counters.bySource() {
-		if k != Direct.String() {
+		if k != graspsync.Direct.String() {
 			want["sync.EventStored "+k] = n
 		}
 	}

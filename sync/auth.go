@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
@@ -29,7 +29,7 @@ var errSigned = errors.New("the Signer did not sign what it was given")
 
 // signAuth makes the answer to the challenge of the relay that was dialed as u. It
 // names that URL and no other, so that no relay can pass it on to another one.
-func signAuth(ctx context.Context, k *counters, signer Signer, u filters.RelayURL, challenge string) (ev *nostr.Event, err error) {
+func signAuth(ctx context.Context, k *counters, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
 	defer k.recovered(&err, "signer")
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -34,7 +34,7 @@ func TestConnectionsRotate(t *testing.T) {
 			issues = append(issues, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
 			rel.Publish(issues[i])
 		}
-		r, _ := hosted(t, net, relaysync.Config{MaxConnections: 3, Bootstrap: []filters.RelayURL{boot.URL()}}, hosts...)
+		r, _ := hosted(t, net, relaysync.Config{MaxConnections: 3, Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
 		defer r.stop()
 		for range 120 {
 			after(time.Minute)

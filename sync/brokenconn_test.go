@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -51,7 +51,7 @@ func (b *breaking) count(method string) int {
 }
 
 // Dial implements [relaysync.Transport].
-func (b *breaking) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+func (b *breaking) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
 	if err := b.fault("Dial"); err != nil {
 		if errors.Is(err, errNothing) {
 			return nil, nil

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
@@ -20,7 +20,7 @@ type Config struct {
 	// Bootstrap relays are followed whether or not a repository lists them, and
 	// never forgotten. Our own relay among them is an error. Defaults to none: what
 	// is in the Store says where to begin.
-	Bootstrap []filters.RelayURL
+	Bootstrap []graspsync.RelayURL
 	// AllowPlaintext lets ws:// relays be followed. What they send is signed, but
 	// whoever is between sees it. Defaults to false: they are ignored and counted.
 	AllowPlaintext bool
@@ -67,7 +67,7 @@ type Config struct {
 	// OwnTransport, instead of being reported by [SyncManager.Stored]. It is trusted
 	// to have checked signatures. It may be an internal address; what announcements
 	// call us is a matter of the identity. Defaults to none.
-	OwnRelay filters.RelayURL
+	OwnRelay graspsync.RelayURL
 	// OwnTransport is what reaches OwnRelay. A transport that refuses addresses that
 	// are not public, or our own, as one for strangers' URLs must, may not. Defaults
 	// to the transport for all other relays.
@@ -118,9 +118,10 @@ type Config struct {
 	// MaxConnections. Default to 50,000, 256 and 10.
 	MaxRelays, MaxConnections, MaxDials int
 	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
-	// distinct ones that it lists, ourselves among them. The rest is left out, and
-	// counted as dropped, "relays_listed". A large one lets an announcement make us dial
-	// as many. Defaults to 16; at most 64.
+	// distinct ones that it lists, ourselves among them. Of those that only people name whom
+	// the owner lists ([nip34.Family.Targets]) as many are followed besides. The rest is left
+	// out, and counted as dropped, "relays_listed". A large one lets an announcement make us
+	// dial as many. Defaults to 16; at most 64.
 	MaxRelaysPerRepo int
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
 	// repository. Defaults to 5,000.
@@ -152,7 +153,7 @@ type Config struct {
 	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
 	// counted. As many more events, in a quarter of the bytes, are kept that were rejected a
 	// moment ago ([Tuning.WholeFor]), and as many again for which there was no room
-	// ([Later]): of these, where there are more, only the ids, counted as dropped,
+	// ([graspsync.Later]): of these, where there are more, only the ids, counted as dropped,
 	// "postponed". Default to 10,000 and 32 MiB.
 	Waiting      int
 	WaitingBytes int64

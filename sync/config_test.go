@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -23,7 +23,7 @@ func TestNewNamesEveryBadField(t *testing.T) {
 		BatchWindow: -1, DailyMin: 2 * time.Hour, DailyMax: time.Hour, RetryBase: time.Hour, RetryMax: time.Minute,
 		MaxDials: -1, InFlight: 1, WaitingBytes: -1, Workers: -2,
 		Health:    health.Config{BaseBackoff: -1},
-		Bootstrap: []filters.RelayURL{{}, relayURL(t, "ws://plain.example")},
+		Bootstrap: []graspsync.RelayURL{{}, relayURL(t, "ws://plain.example")},
 	})
 	require.ErrorIs(t, err, relaysync.ErrConfig)
 	for _, name := range []string{
@@ -33,7 +33,7 @@ func TestNewNamesEveryBadField(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{
-		Bootstrap: []filters.RelayURL{relayURL(t, "wss://GRASP.example/")},
+		Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://GRASP.example/")},
 	})
 	require.ErrorContains(t, err, "our own relay")
 	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{})

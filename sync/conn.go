@@ -11,7 +11,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -28,7 +28,7 @@ const (
 // others reach it through the mailbox, which never blocks them.
 type conn struct {
 	m     *SyncManager
-	url   filters.RelayURL
+	url   graspsync.RelayURL
 	epoch uint64
 	stats *relayStats
 
@@ -92,7 +92,7 @@ func (b *mailbox[T]) take() []T {
 	return items
 }
 
-func newConn(ctx context.Context, m *SyncManager, u filters.RelayURL, epoch uint64, stats *relayStats) *conn {
+func newConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
 	c := &conn{
 		m: m, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[command](),
@@ -369,12 +369,14 @@ func (c *conn) perform(actions []session.Action) {
 		case session.Done:
 			c.done(a)
 		case session.LiveClosed:
-			c.refusedLive(a.Reason)
+			if !a.GaveWay {
+				c.refusedLive(a.Reason)
+			}
 			if a.Why != wire.RefusalOther {
-				c.stats.failed(clean(a.Reason))
+				c.stats.failed(graspsync.Printable(a.Reason))
 			}
 			c.m.post(planInput{plan.LiveClosed{
-				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, Since: c.signs.behind(false),
+				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, GaveWay: a.GaveWay, Since: c.signs.behind(false),
 			}})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
@@ -396,7 +398,7 @@ func (c *conn) perform(actions []session.Action) {
 func (c *conn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
 	if c.m.mayLog(c.url, classHostile) {
-		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, clean(a.Reason))
+		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
 	}
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
@@ -409,7 +411,7 @@ var errHostile = errors.New("hostile relay")
 // notice logs what a relay says, at most once a minute.
 func (c *conn) notice(text string) {
 	if c.m.mayLog(c.url, classNotice) {
-		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, clean(text))
+		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
@@ -418,7 +420,7 @@ func (c *conn) deliver(a session.Deliver) {
 	d := delivery{
 		event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, current: a.Current,
 		ours: a.Ours, asked: a.Asked,
-		src: Source{Relay: c.url, Kind: Live},
+		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
 	}
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
@@ -426,12 +428,12 @@ func (c *conn) deliver(a session.Deliver) {
 			return
 		}
 		d.token = f.token
-		d.src.Kind = CatchUp
+		d.src.Kind = graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
-			d.src.Kind = Daily
+			d.src.Kind = graspsync.Daily
 		case plan.Audit: // reconciling should have brought it
-			d.src.Kind, d.gap = Daily, true
+			d.src.Kind, d.gap = graspsync.Daily, true
 		}
 	}
 	c.stats.events.Add(1)
@@ -477,8 +479,13 @@ func (c *conn) ask(question func(context.Context) command) {
 	})
 }
 
-func (c *conn) follow(id plan.LiveID, fs []nostr.Filter) {
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Follow(now, id, fs) })
+func (c *conn) follow(id plan.LiveID, fs []nostr.Filter, last bool) {
+	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
+		if last {
+			return s.FollowLast(now, id, fs)
+		}
+		return s.Follow(now, id, fs)
+	})
 }
 
 func (c *conn) unfollow(id plan.LiveID) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -48,22 +48,22 @@ func TestDeliver(t *testing.T) {
 		delivered := uint64(0)
 		for _, w := range []struct {
 			a    session.Deliver
-			kind SourceKind
+			kind graspsync.SourceKind
 			gap  bool
 		}{
-			{session.Deliver{}, Live, false}, {session.Deliver{Gap: true, Current: true}, Live, true},
-			{session.Deliver{Batch: 3, Kind: plan.History, Asked: true}, CatchUp, false},
-			{session.Deliver{Batch: 3, Kind: plan.Recent, Gap: true, Asked: true}, CatchUp, true},
-			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true}, Daily, false},
-			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true, Gap: true}, Daily, true},
-			{session.Deliver{Batch: 3, Kind: plan.Audit, Asked: true}, Daily, true},
+			{session.Deliver{}, graspsync.Live, false}, {session.Deliver{Gap: true, Current: true}, graspsync.Live, true},
+			{session.Deliver{Batch: 3, Kind: plan.History, Asked: true}, graspsync.CatchUp, false},
+			{session.Deliver{Batch: 3, Kind: plan.Recent, Gap: true, Asked: true}, graspsync.CatchUp, true},
+			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true}, graspsync.Daily, false},
+			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true, Gap: true}, graspsync.Daily, true},
+			{session.Deliver{Batch: 3, Kind: plan.Audit, Asked: true}, graspsync.Daily, true},
 		} {
 			deliver(w.a)
 			delivered++
 			require.Equal(t, delivered, c.stats.events.Load())
 			require.Len(t, c.m.ingest.toVerify, 1)
 			j := <-c.m.ingest.toVerify
-			require.Equal(t, Source{Relay: c.url, Kind: w.kind}, j.incoming.Source)
+			require.Equal(t, graspsync.Source{Relay: c.url, Kind: w.kind}, j.incoming.Source)
 			require.Equal(t, w.gap, j.gap)
 			counts := c.live
 			if w.a.Batch != 0 {
@@ -270,7 +270,7 @@ func TestWaitingForInfo(t *testing.T) {
 type hanging struct{}
 
 // Dial implements [Transport].
-func (hanging) Dial(ctx context.Context, _ filters.RelayURL) (Conn, error) {
+func (hanging) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
@@ -472,8 +472,9 @@ func TestLookUpThatFails(t *testing.T) {
 			require.True(t, store.save(ev))
 			l.m.feed.stored(ev)
 		}
+		l.plan.Step(time.Now(), l.changes(l.m.feed.take().change))
 		c := newConn(t.Context(), l.m, u, 3, l.m.remember.stats(u))
-		lacks := func(ids ...filters.EventID) int {
+		lacks := func(ids ...graspsync.EventID) int {
 			c.compared(session.Report{Reconciled: 1, Lacking: ids})
 			synctest.Wait()
 			for _, msg := range l.m.inbox.take() {
@@ -484,7 +485,7 @@ func TestLookUpThatFails(t *testing.T) {
 			require.Zero(t, c.stats.coverage.looking)
 			return n
 		}
-		c.compared(session.Report{Lacking: []filters.EventID{testID(2)}})
+		c.compared(session.Report{Lacking: []graspsync.EventID{testID(2)}})
 		synctest.Wait()
 		require.Empty(t, l.m.inbox.take(), "nothing was compared")
 		require.Equal(t, 1, lacks(testID(2), testID(3)), "of the other's repository it needs nothing")

@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -21,7 +21,7 @@ func TestTrapT1_DownAtFirst(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
 		b := net.Add("wss://b.example", relaytest.Behavior{Down: true})
-		r, owner := hosted(t, net, relaysync.Config{Bootstrap: []filters.RelayURL{relayURL(t, "wss://b.example")}}, "a.example")
+		r, owner := hosted(t, net, relaysync.Config{Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://b.example")}}, "a.example")
 		defer r.stop()
 		after(3 * time.Hour)
 		require.Greater(t, len(a.Dials()), 10)
@@ -167,7 +167,7 @@ func TestBootstrapComesFirst(t *testing.T) {
 			hosts = append(hosts, fmt.Sprintf("dead%d.example", i))
 			net.Add("wss://"+hosts[i], relaytest.Behavior{NoAnswer: true})
 		}
-		r, _ := hosted(t, net, relaysync.Config{Bootstrap: []filters.RelayURL{boot.URL()}}, hosts...)
+		r, _ := hosted(t, net, relaysync.Config{Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
 		defer r.stop()
 		after(time.Second)
 		require.Equal(t, 1, boot.Connections().Open)

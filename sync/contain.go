@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -113,9 +113,9 @@ const maxBad = 512
 // and may be used by any goroutine.
 type badCopies struct {
 	mu   sync.Mutex
-	sigs map[filters.EventID]string // the last one, guarded by mu
-	ring []filters.EventID          // oldest first from next, guarded by mu
-	next int                        // guarded by mu
+	sigs map[graspsync.EventID]string // the last one, guarded by mu
+	ring []graspsync.EventID          // oldest first from next, guarded by mu
+	next int                          // guarded by mu
 }
 
 // add remembers a copy, and reports whether it is the first one of its event.
@@ -146,10 +146,10 @@ func (b *badCopies) has(k copyKey) bool {
 }
 
 // without returns the ids that the relay is not known to have bad copies of.
-func (b *badCopies) without(ids []filters.EventID) []filters.EventID {
+func (b *badCopies) without(ids []graspsync.EventID) []graspsync.EventID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.DeleteFunc(ids, func(id filters.EventID) bool {
+	return slices.DeleteFunc(ids, func(id graspsync.EventID) bool {
 		_, bad := b.sigs[id]
 		return bad
 	})

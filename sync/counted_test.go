@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -63,7 +63,7 @@ func TestRememberedIsBounded(t *testing.T) {
 // holdingBadly is a policy that can't say what it holds.
 type holdingBadly struct{ relaysync.Policy }
 
-func (holdingBadly) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) {
+func (holdingBadly) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
 	panic("not my day")
 }
 
@@ -74,7 +74,7 @@ func TestPanicsSayWhoseTheyAre(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		r := start(t, net, memstore.New(), relaysync.Config{
-			Policy: holdingBadly{relaysync.NewGRASPPolicy(identity)}, Bootstrap: []filters.RelayURL{a.URL()},
+			Policy: holdingBadly{relaysync.NewGRASPPolicy(identity)}, Bootstrap: []graspsync.RelayURL{a.URL()},
 		})
 		defer r.stop()
 		after(time.Minute)

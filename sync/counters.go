@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+
+	"github.com/graspsync/graspsync"
 )
 
 // counters are the totals over all relays. The zero value is ready.
@@ -13,8 +15,8 @@ type counters struct {
 
 	observer *observer // set by New, read-only; nil: none
 
-	sources [Daily + 1]atomic.Uint64  // newly stored, by source
-	results [Failed + 1]atomic.Uint64 // by what the Store did
+	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
+	results [graspsync.Failed + 1]atomic.Uint64 // by what the Store did
 
 	mu sync.Mutex
 	// guarded by mu
@@ -24,9 +26,9 @@ type counters struct {
 	learned  map[string]uint64 // by name of the fact
 }
 
-func (c *counters) outcome(k SourceKind, r Result) {
+func (c *counters) outcome(k graspsync.SourceKind, r graspsync.Result) {
 	c.results[r].Add(1)
-	if r == Stored && int(k) < len(c.sources) {
+	if r == graspsync.Stored && int(k) < len(c.sources) {
 		c.sources[k].Add(1)
 	}
 }
@@ -69,7 +71,7 @@ func (c *counters) recovered(err *error, whose string) {
 	if p == nil {
 		return
 	}
-	*err = fmt.Errorf("%s panicked: %s", whose, clean(fmt.Sprint(p)))
+	*err = fmt.Errorf("%s panicked: %s", whose, graspsync.Printable(fmt.Sprint(p)))
 	c.panicked(whose)
 }
 
@@ -94,7 +96,7 @@ func increase(m *map[string]uint64, key string, n int) {
 func (c *counters) bySource() map[string]uint64 {
 	out := make(map[string]uint64, len(c.sources))
 	for k := range c.sources {
-		out[SourceKind(k).String()] = c.sources[k].Load()
+		out[graspsync.SourceKind(k).String()] = c.sources[k].Load()
 	}
 	return out
 }

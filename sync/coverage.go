@@ -9,6 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -29,13 +30,13 @@ const peerLacksEvery = 24 * time.Hour
 type coverage struct {
 	mu sync.Mutex
 	// guarded by mu
-	comparedAt time.Time                // the last reconciliation ended, zero: none did
-	seen       map[filters.EventID]bool // that it lacks, this pass
-	lacks      map[filters.RepoRef]int  // events, this pass
-	lacksAll   int                      // events that count for any repository
-	had        map[filters.RepoRef]int  // that we missed, since the start
-	looking    int                      // look-ups under way
-	toldAt     time.Time                // of the last warning
+	comparedAt time.Time                  // the last reconciliation ended, zero: none did
+	seen       map[graspsync.EventID]bool // that it lacks, this pass
+	lacks      map[graspsync.RepoRef]int  // events, this pass
+	lacksAll   int                        // events that count for any repository
+	had        map[graspsync.RepoRef]int  // that we missed, since the start
+	looking    int                        // look-ups under way
+	toldAt     time.Time                  // of the last warning
 }
 
 // begin starts a pass: what it lacks is counted anew.
@@ -46,7 +47,7 @@ func (c *coverage) begin() {
 }
 
 // missed counts an event that the relay had and we missed.
-func (c *coverage) missed(refs []filters.RepoRef) {
+func (c *coverage) missed(refs []graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ref := range refs {
@@ -54,7 +55,7 @@ func (c *coverage) missed(refs []filters.RepoRef) {
 	}
 }
 
-func countRepo(m *map[filters.RepoRef]int, ref filters.RepoRef) {
+func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	if _, ok := (*m)[ref]; ok || len(*m) < coverageRepos {
 		put(m, ref, (*m)[ref]+1)
 	}
@@ -62,11 +63,11 @@ func countRepo(m *map[filters.RepoRef]int, ref filters.RepoRef) {
 
 // fresh notes a reconciliation and returns those of the ids that were not counted
 // in this pass, as far as there is room.
-func (c *coverage) fresh(ids []filters.EventID, now time.Time) []filters.EventID {
+func (c *coverage) fresh(ids []graspsync.EventID, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.comparedAt = now
-	var out []filters.EventID
+	var out []graspsync.EventID
 	for _, id := range ids {
 		if len(c.seen) >= lackingIDs {
 			break
@@ -84,7 +85,7 @@ func (c *coverage) fresh(ids []filters.EventID, now time.Time) []filters.EventID
 
 // counted takes in what a look-up found: for each event the repositories for which
 // the relay should have it.
-func (c *coverage) counted(events [][]filters.RepoRef) {
+func (c *coverage) counted(events [][]graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looking--
@@ -98,14 +99,14 @@ func (c *coverage) counted(events [][]filters.RepoRef) {
 
 // worst returns the repository of which the relay lacks most, if it is time to say
 // so and nothing is being looked up.
-func (c *coverage) worst(now time.Time) (ref filters.RepoRef, count, repos int) {
+func (c *coverage) worst(now time.Time) (ref graspsync.RepoRef, count, repos int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.looking > 0 || len(c.lacks) == 0 || (!c.toldAt.IsZero() && now.Sub(c.toldAt) < peerLacksEvery) {
 		return ref, 0, 0
 	}
 	c.toldAt = now
-	for _, r := range slices.SortedFunc(maps.Keys(c.lacks), filters.RepoRef.Compare) {
+	for _, r := range slices.SortedFunc(maps.Keys(c.lacks), graspsync.RepoRef.Compare) {
 		if c.lacks[r] > count {
 			ref, count = r, c.lacks[r]
 		}
@@ -114,7 +115,7 @@ func (c *coverage) worst(now time.Time) (ref filters.RepoRef, count, repos int) 
 }
 
 // of returns the counts of one repository.
-func (c *coverage) of(ref filters.RepoRef) (lacks, had int, comparedAt time.Time) {
+func (c *coverage) of(ref graspsync.RepoRef) (lacks, had int, comparedAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lacks[ref], c.had[ref], c.comparedAt
@@ -126,10 +127,11 @@ func (c *coverage) fill(r *RelayStatus) {
 	r.Lacks, r.ComparedAt = c.lacksAll, c.comparedAt
 }
 
-// lacking is what a look-up found of one connection.
+// lacking is what a look-up found of one connection: of each event that the relay has not the
+// repositories that it belongs to.
 type lacking struct {
 	conn   *conn
-	events [][]filters.RepoRef
+	events [][]graspsync.RepoRef
 }
 
 // compared has found out to which repositories the events belong that a relay was
@@ -143,7 +145,7 @@ func (c *conn) compared(r session.Report) {
 		return
 	}
 	c.m.wg.Go(func() {
-		events, err := c.m.lookUp(c.ctx, c.url, ids)
+		events, err := c.m.lookUp(c.ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
 			c.m.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
 		}
@@ -151,9 +153,8 @@ func (c *conn) compared(r session.Report) {
 	})
 }
 
-// lookUp returns, for each of the events that a relay should have, the repositories
-// that list it.
-func (m *SyncManager) lookUp(ctx context.Context, u filters.RelayURL, ids []filters.EventID) (out [][]filters.RepoRef, err error) {
+// lookUp returns, for each of the events that belong to any, to which repositories they do.
+func (m *SyncManager) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer m.counters.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
 	defer cancel()
@@ -163,11 +164,7 @@ func (m *SyncManager) lookUp(ctx context.Context, u filters.RelayURL, ids []filt
 			if err != nil {
 				return out, err
 			}
-			refs := slices.DeleteFunc(m.index.reposOf(ev), func(ref filters.RepoRef) bool {
-				a := m.index.announcement(ref)
-				return a == nil || !slices.Contains(m.followed(a), u)
-			})
-			if len(refs) > 0 {
+			if refs := m.index.reposOf(ev); len(refs) > 0 {
 				out = append(out, refs)
 			}
 		}
@@ -175,27 +172,38 @@ func (m *SyncManager) lookUp(ctx context.Context, u filters.RelayURL, ids []filt
 	return out, nil
 }
 
-func (l *loop) onLacking(msg lacking) { msg.conn.stats.coverage.counted(msg.events) }
+// onLacking counts the events that a relay should have: those of repositories that are followed
+// there.
+func (l *loop) onLacking(msg lacking) {
+	var events [][]graspsync.RepoRef
+	for _, refs := range msg.events {
+		refs = slices.DeleteFunc(refs, func(ref graspsync.RepoRef) bool { return !l.plan.Follows(ref, msg.conn.url) })
+		if len(refs) > 0 {
+			events = append(events, refs)
+		}
+	}
+	msg.conn.stats.coverage.counted(events)
+}
 
 // peerLacks warns of what a relay that was compared to its end lacks.
-func (l *loop) peerLacks(u filters.RelayURL, st *relayStats, now time.Time) {
+func (l *loop) peerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
 	ref, count, repos := st.coverage.worst(now)
 	if count == 0 {
 		return
 	}
 	l.m.cfg.Logger.Warn("peer lacks events that we have", keyRelay, u.String(),
-		"repo", clean(ref.String()), "count", count, "repos", repos)
+		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
 	l.m.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
 }
 
 // reposOf returns the repositories that an event belongs to, at most 16: its own, if
 // it is an announcement or a state, those that it tags, and those of the patches,
-// pull requests and issues that it tags.
-func (x *index) reposOf(ev *nostr.Event) []filters.RepoRef {
+// pull requests and issues, and of what descends from these, that it tags.
+func (x *index) reposOf(ev *nostr.Event) []graspsync.RepoRef {
 	refs := nip34.RepoRefs(ev)
-	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
-		if owner, err := filters.ParsePubKey(ev.PubKey); err == nil {
-			refs = append(refs, filters.RepoRef{Owner: owner, Identifier: ev.Tags.GetD()})
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		if owner, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
+			refs = append(refs, graspsync.RepoRef{Owner: owner, Identifier: ev.Tags.GetD()})
 		}
 	}
 	ids := nip34.EventRefs(ev)
@@ -203,10 +211,12 @@ func (x *index) reposOf(ev *nostr.Event) []filters.RepoRef {
 	for _, id := range ids {
 		if root, ok := x.tables.roots[id]; ok {
 			refs = append(refs, root.refs()...)
+		} else if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+			refs = append(refs, x.tables.reposBelow(n.place)...)
 		}
 	}
 	x.mu.RUnlock()
-	slices.SortFunc(refs, filters.RepoRef.Compare)
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
 	refs = slices.Compact(refs)
 	return refs[:min(len(refs), lookupRefs)]
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -54,7 +54,7 @@ func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
 	const most = 1 << 20
 	fresh := func() *relayStats { return &relayStats{allowance: allowance.New(most, 1<<10), work: newWork(most)} }
 	r := &remember{m: &SyncManager{cfg: Config{Unproductive: most, Tuning: Tuning{Refill: 1 << 10}}}}
-	u, err := filters.ParseRelayURL("wss://a.example")
+	u, err := graspsync.ParseRelayURL("wss://a.example")
 	assert.NoError(t, err)
 	s := fresh()
 	assert.False(t, s.spend(now, 2<<20))
@@ -66,7 +66,7 @@ func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
 	r.setAllowances(u, fresh(), now)
 	assert.Empty(t, r.spent)
 	for i := range mostSpent + 10 {
-		u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
+		u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
 		assert.NoError(t, err)
 		r.setAllowances(u, s, now)
 	}

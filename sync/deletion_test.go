@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -68,13 +68,13 @@ func (a *asked) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Eve
 	return a.Store.Events(ctx, f)
 }
 
-func (a *asked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+func (a *asked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	a.questions.Add(1)
 	time.Sleep(question)
 	return a.Store.Stamps(ctx, f)
 }
 
-func (a *asked) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (a *asked) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	a.questions.Add(1)
 	time.Sleep(question)
 	return a.Store.Has(ctx, ids)

@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -20,28 +20,28 @@ type cramped struct {
 	relaysync.Policy
 
 	mu      sync.Mutex
-	sources []relaysync.Source // guarded by mu
+	sources []graspsync.Source // guarded by mu
 }
 
 // judged returns where what was judged so far came from.
-func (p *cramped) judged() []relaysync.Source {
+func (p *cramped) judged() []graspsync.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.sources)
 }
 
-func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := p.Policy.Judge(ctx, ev, src, view)
-	if err == nil && v.Decision == relaysync.Accept && ev.Kind == filters.KindState {
+	if err == nil && v.Decision == graspsync.Accept && ev.Kind == graspsync.KindState {
 		p.mu.Lock()
 		p.sources = append(p.sources, src)
 		p.mu.Unlock()
-		v.Decision = relaysync.Hold
+		v.Decision = graspsync.Hold
 	}
 	return v, err
 }
 
-func (p *cramped) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+func (p *cramped) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
 // What was held and gave way to others is not forgotten until the daily pass: it is judged
 // again in minutes, from memory. That has an end where it gives way each time.
@@ -59,7 +59,7 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 				if direct {
 					v, err := r.manager.Judge(t.Context(), state)
 					require.NoError(t, err)
-					require.Equal(t, relaysync.Hold, v.Decision)
+					require.Equal(t, graspsync.Hold, v.Decision)
 				} else {
 					a.Publish(state)
 					after(10 * time.Second)

@@ -10,7 +10,7 @@
 //	manager.Stored(event)      // for each event that a client submitted and that was stored
 //
 // A [SyncManager] finds out from the events in the [Store] which repositories are
-// ours and which relays they list, connects to these through the [Transport],
+// ours and which relays they list, and those whom their owners list as maintainers, connects to these through the [Transport],
 // fetches what they have and we lack, follows them live, and comes back to them
 // when they were down. What it receives is verified, judged by the [Policy] and
 // saved.
@@ -71,7 +71,7 @@
 //
 // # While there is no room
 //
-// What the Policy has no room for ([Later]) costs a relay its allowance as what it rejects,
+// What the Policy has no room for ([graspsync.Later]) costs a relay its allowance as what it rejects,
 // but once: it is kept whole as long as that can be, and judged again in turns, the relays
 // sharing them; when there was room for one, so are all others at once. Of the rest the ids
 // count as known, for an hour and longer each time; then their relay is asked for them.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -25,7 +25,7 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{Policy: fullOf{relaysync.NewGRASPPolicy(identity), relaysync.Reject}}, "a.example")
+		r, owner := hosted(t, net, relaysync.Config{Policy: fullOf{relaysync.NewGRASPPolicy(identity), graspsync.Reject}}, "a.example")
 		defer r.stop()
 		after(5 * time.Minute)
 		mallory := relaytest.NewCheapKey("mallory")
@@ -35,7 +35,7 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 			keys = append(keys, relaytest.NewCheapKey(fmt.Sprint("maintainer", i)))
 			maintainers = append(maintainers, keys[i].Hex())
 		}
-		r.save(mallory.Event(at(0), filters.KindAnnouncement, "", append(tags, maintainers)...))
+		r.save(mallory.Event(at(0), graspsync.KindAnnouncement, "", append(tags, maintainers)...))
 		slowest, honest := time.Duration(0), map[*nostr.Event]time.Time{}
 		look := func() {
 			for ev, at := range honest {
@@ -55,7 +55,7 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 				honest[state], honest[issue] = time.Now(), time.Now()
 			}
 			k := keys[n%len(keys)]
-			a.Publish(k.Event(at(0), filters.KindState, fmt.Sprint(spam, n), nostr.Tag{"d", "evil"}))
+			a.Publish(k.Event(at(0), graspsync.KindState, fmt.Sprint(spam, n), nostr.Tag{"d", "evil"}))
 			time.Sleep(time.Second / 45)
 			look()
 		}
@@ -79,7 +79,7 @@ func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
 		after(5 * time.Minute)
 		mallory := relaytest.NewCheapKey("mallory")
 		r.save(mallory.Hosted(at(0), "evil", us, "a.example"), mallory.Hosted(at(0), "other", us, "a.example"))
-		r.save(mallory.Event(at(-14*time.Minute), filters.KindState, "", nostr.Tag{"d", "evil"})) // the relay has none of it
+		r.save(mallory.Event(at(-14*time.Minute), graspsync.KindState, "", nostr.Tag{"d", "evil"})) // the relay has none of it
 		slowest, honest := time.Duration(0), map[*nostr.Event]time.Time{}
 		look := func() {
 			for ev, at := range honest {
@@ -98,10 +98,10 @@ func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
 				a.Publish(state, issue)
 				honest[state], honest[issue] = time.Now(), time.Now()
 			}
-			a.Publish(mallory.Event(at(0), filters.KindState, fmt.Sprint(n), nostr.Tag{"d", "other"}))
+			a.Publish(mallory.Event(at(0), graspsync.KindState, fmt.Sprint(n), nostr.Tag{"d", "other"}))
 			for i := range 2 {
 				ago := time.Hour - time.Duration(n+i)*time.Second // newer than the last one
-				a.Publish(mallory.Event(at(ago), filters.KindState, fmt.Sprint(long, n, i), nostr.Tag{"d", "evil"}))
+				a.Publish(mallory.Event(at(ago), graspsync.KindState, fmt.Sprint(long, n, i), nostr.Tag{"d", "evil"}))
 			}
 			time.Sleep(time.Second)
 			look()

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/mock/gomock"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -30,7 +30,7 @@ type pipeline struct {
 	m     *relaysync.SyncManager
 	store relaysync.Store
 	mu    sync.Mutex
-	asked map[string]filters.RelayURL // by id
+	asked map[string]graspsync.RelayURL // by id
 }
 
 func newPipeline(t *testing.T, store relaysync.Store, cfg relaysync.Config) *pipeline {
@@ -42,8 +42,8 @@ func newPipeline(t *testing.T, store relaysync.Store, cfg relaysync.Config) *pip
 	}
 	m, err := relaysync.New(store, relaytest.NewNetwork(), identity, cfg)
 	require.NoError(t, err)
-	p := &pipeline{t: t, m: m, store: store, asked: make(map[string]filters.RelayURL)}
-	m.OnRefetch(func(u filters.RelayURL, ids []filters.EventID) {
+	p := &pipeline{t: t, m: m, store: store, asked: make(map[string]graspsync.RelayURL)}
+	m.OnRefetch(func(u graspsync.RelayURL, ids []graspsync.EventID) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, id := range ids {
@@ -66,8 +66,8 @@ func newPipeline(t *testing.T, store relaysync.Store, cfg relaysync.Config) *pip
 	return p
 }
 
-func source(t *testing.T) relaysync.Source {
-	return relaysync.Source{Kind: relaysync.CatchUp, Relay: relayURL(t, "wss://a.example")}
+func source(t *testing.T) graspsync.Source {
+	return graspsync.Source{Kind: graspsync.CatchUp, Relay: relayURL(t, "wss://a.example")}
 }
 
 // bring has events come by sync, one after the other.
@@ -247,7 +247,7 @@ func TestPromiseP29_Vanish(t *testing.T) {
 				a.Publish(ann, issue, answer)
 				after(time.Minute)
 				require.True(t, r.has(issue) && r.has(answer) && b.Connections().Open == 1)
-				request := bob.Event(at(0), filters.KindVanish, "", nostr.Tag{"relay", relay})
+				request := bob.Event(at(0), graspsync.KindVanish, "", nostr.Tag{"relay", relay})
 				a.Publish(request)
 				after(26 * time.Hour) // asked for by author, daily
 				gone := name != "elsewhere"
@@ -291,10 +291,10 @@ func TestPromiseP25_FutureAndExpired(t *testing.T) {
 type judging struct {
 	relaysync.Policy
 	mu   sync.Mutex
-	seen []relaysync.Source
+	seen []graspsync.Source
 }
 
-func (j *judging) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (j *judging) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	j.mu.Lock()
 	j.seen = append(j.seen, src)
 	j.mu.Unlock()
@@ -311,9 +311,9 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 		inner := memstore.New()
 		store.EXPECT().Has(gomock.Any(), gomock.Any()).DoAndReturn(inner.Has).AnyTimes()
 		store.EXPECT().Events(gomock.Any(), gomock.Any()).DoAndReturn(inner.Events).AnyTimes()
-		var saved []relaysync.Incoming
+		var saved []graspsync.Incoming
 		store.EXPECT().Save(gomock.Any(), gomock.Any()).DoAndReturn(
-			func(ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+			func(ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 				saved = append(saved, in...)
 				return inner.Save(ctx, in)
 			}).AnyTimes()
@@ -321,11 +321,11 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 		p := newPipeline(t, store, relaysync.Config{Policy: policy})
 		owner := relaytest.NewCheapKey("owner")
 		issue := owner.Issue(at(0), owner.Ref("repo"), "waits")
-		want := map[string]relaysync.Source{
-			issue.ID: {Kind: relaysync.Live, Relay: relayURL(t, "wss://live.example")},
+		want := map[string]graspsync.Source{
+			issue.ID: {Kind: graspsync.Live, Relay: relayURL(t, "wss://live.example")},
 		}
 		ann := owner.Hosted(at(time.Hour), "repo", us)
-		want[ann.ID] = relaysync.Source{Kind: relaysync.Daily, Relay: relayURL(t, "wss://daily.example")}
+		want[ann.ID] = graspsync.Source{Kind: graspsync.Daily, Relay: relayURL(t, "wss://daily.example")}
 		for _, ev := range []*nostr.Event{issue, ann} {
 			require.NoError(t, p.m.Submit(t.Context(), ev, want[ev.ID]))
 			synctest.Wait()
@@ -334,7 +334,7 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 		for _, in := range saved {
 			require.Equal(t, want[in.Event.ID], in.Source, "with the source that brought it, though it waited")
 		}
-		require.Equal(t, []relaysync.Source{want[issue.ID], want[ann.ID], want[issue.ID]}, policy.seen)
+		require.Equal(t, []graspsync.Source{want[issue.ID], want[ann.ID], want[issue.ID]}, policy.seen)
 		_, err = p.m.Judge(t.Context(), issue)
 		require.ErrorIs(t, err, relaysync.ErrNotReady)
 	})
@@ -384,7 +384,7 @@ func TestVerifierFailureIsAskedAgain(t *testing.T) {
 		v.left.Store(2)
 		live, old := owner.Issue(at(0), owner.Ref("repo"), "live"), owner.Issue(at(0), owner.Ref("repo"), "old")
 		src := source(t)
-		src.Kind = relaysync.Live
+		src.Kind = graspsync.Live
 		require.NoError(t, p.m.Submit(t.Context(), live, src))
 		synctest.Wait()
 		p.bring(old)
@@ -409,7 +409,7 @@ func (s *panicking) boom() {
 	}
 }
 
-func (s *panicking) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+func (s *panicking) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	s.boom()
 	return s.Store.Stamps(ctx, f)
 }
@@ -426,7 +426,7 @@ func (s *panicking) Lists(a *nip34.Announcement) bool {
 	return s.Policy.Lists(a)
 }
 
-func (s *panicking) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) {
+func (s *panicking) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
 	s.boom()
 	return nil, nil
 }

@@ -5,11 +5,11 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Submit has an event go the way of one that a relay sent.
-func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src Source) error {
+func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newToken(src.Relay)
 	t.ended = func() {}
 	return m.ingest.submit(ctx, delivery{event: ev, src: src, size: 500, token: t})
@@ -19,7 +19,9 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src Source) e
 func (m *SyncManager) RunPipeline(ctx context.Context) { m.ingest.run(ctx) }
 
 // OnRefetch sets who is told what is to be asked for by its id.
-func (m *SyncManager) OnRefetch(f func(filters.RelayURL, []filters.EventID)) { m.ingest.refetch = f }
+func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID)) {
+	m.ingest.refetch = f
+}
 
 // Verified is how many signatures were checked.
 func (m *SyncManager) Verified() uint64 { return m.counters.verified.Load() }

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // faultyView is a View whose step number fails fails.
@@ -28,35 +27,35 @@ func (v *faultyView) step() error {
 	return nil
 }
 
-func (v *faultyView) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+func (v *faultyView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
 	if err := v.step(); err != nil {
 		return nil, err
 	}
 	return v.twinView.Events(ctx, ids)
 }
 
-func (v *faultyView) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+func (v *faultyView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	if err := v.step(); err != nil {
 		return false, err
 	}
 	return v.twinView.Addressed(ctx, at)
 }
 
-func (v *faultyView) Mentioned(ctx context.Context, id filters.EventID) (bool, error) {
+func (v *faultyView) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
 	if err := v.step(); err != nil {
 		return false, err
 	}
 	return v.twinView.Mentioned(ctx, id)
 }
 
-func (v *faultyView) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) ([]*nostr.Event, error) {
+func (v *faultyView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error) {
 	if err := v.step(); err != nil {
 		return nil, err
 	}
 	return v.twinView.Near(ctx, ids, at)
 }
 
-func (v *faultyView) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+func (v *faultyView) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
 	if err := v.step(); err != nil {
 		return false, err
 	}
@@ -84,9 +83,9 @@ func TestNoVerdictWithoutAnAnswer(t *testing.T) {
 		"tags a foreign one":   related(tagEvent(63)),
 		"refers to a root":     related(tagEvent(50)),
 	} {
-		judge := func(fails int) (Verdict, int, error) {
+		judge := func(fails int) (graspsync.Verdict, int, error) {
 			v := &faultyView{twinView: graspView(), fails: fails}
-			verdict, err := p.Judge(t.Context(), ev, Source{Kind: CatchUp}, v)
+			verdict, err := p.Judge(t.Context(), ev, graspsync.Source{Kind: graspsync.CatchUp}, v)
 			return verdict, v.steps, err
 		}
 		_, steps, err := judge(0)
@@ -94,7 +93,7 @@ func TestNoVerdictWithoutAnAnswer(t *testing.T) {
 		for fails := 1; fails <= steps; fails++ {
 			verdict, _, err := judge(fails)
 			assert.ErrorIs(t, err, errFault, "%s, question %d of %d", name, fails, steps)
-			assert.Equal(t, Verdict{}, verdict, name)
+			assert.Equal(t, graspsync.Verdict{}, verdict, name)
 			told++
 		}
 	}
@@ -184,7 +183,7 @@ func TestEachFaultOfAScan(t *testing.T) {
 type capable struct {
 	*twinStore
 	partly, short bool
-	gone          filters.EventID
+	gone          graspsync.EventID
 }
 
 // Events implements [Store].
@@ -200,7 +199,7 @@ func (c *capable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.E
 }
 
 // Has implements [Store].
-func (c *capable) Has(_ context.Context, ids []filters.EventID) ([]bool, error) {
+func (c *capable) Has(_ context.Context, ids []graspsync.EventID) ([]bool, error) {
 	var has []bool
 	for _, id := range ids {
 		has = append(has, id != c.gone)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -27,23 +27,23 @@ type feed struct {
 	mu sync.Mutex
 	// guarded by mu
 	change  indexChange
-	held    map[filters.RepoRef]*nip34.Announcement // held back by the policy
-	unheld  []*nip34.Announcement                   // not any more, if these were
-	authors []filters.PubKey
-	seen    map[filters.PubKey]struct{} // authors reported lately, at most authorsMost
-	overrun bool                        // change is incomplete
+	held    map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
+	unheld  []*nip34.Announcement                     // not any more, if these were
+	authors []graspsync.PubKey
+	seen    map[graspsync.PubKey]struct{} // authors reported lately, at most authorsMost
+	overrun bool                          // change is incomplete
 }
 
 func newFeed(x *index, most, authors int) *feed {
-	return &feed{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[filters.PubKey]struct{})}
+	return &feed{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{})}
 }
 
 // feedBatch is what a window brought.
 type feedBatch struct {
 	change  indexChange
-	held    map[filters.RepoRef]*nip34.Announcement
+	held    map[graspsync.RepoRef]*nip34.Announcement
 	unheld  []*nip34.Announcement
-	authors []filters.PubKey
+	authors []graspsync.PubKey
 	all     bool // change is all there is, not what is new
 }
 
@@ -56,8 +56,16 @@ func (f *feed) stored(ev *nostr.Event) {
 	})
 }
 
+// descends reports a stored event that may descend from something of ours.
+func (f *feed) descends(ev *nostr.Event) {
+	f.update(func() bool {
+		f.add(f.index.apply(storingNode(ev)))
+		return f.something()
+	})
+}
+
 func (f *feed) addAuthor(ev *nostr.Event) {
-	a, err := filters.ParsePubKey(ev.PubKey)
+	a, err := graspsync.ParsePubKey(ev.PubKey)
 	if _, known := f.seen[a]; err != nil || known || len(f.authors) >= f.authorsMost {
 		return
 	}
@@ -77,7 +85,7 @@ func (f *feed) something() bool {
 func (f *feed) removed(ev *nostr.Event) {
 	f.update(func() bool {
 		f.add(f.index.removed(ev))
-		if ev.Kind == filters.KindAnnouncement {
+		if ev.Kind == graspsync.KindAnnouncement {
 			if a, err := nip34.ParseAnnouncement(ev); err == nil && len(f.unheld) < f.most {
 				f.unheld = append(f.unheld, a)
 			}
@@ -112,19 +120,25 @@ func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
 // tellAll has the loop told everything anew.
 func (f *feed) tellAll() {
 	f.update(func() bool {
-		f.change, f.overrun = indexChange{}, true
+		f.overrunBy(f.change)
 		return true
 	})
 }
 
 func (f *feed) add(c indexChange) {
 	if f.overrun {
+		f.change.merge(indexChange{leftOut: c.leftOut, fresh: c.fresh})
 		return
 	}
 	f.change.merge(c)
-	if n := len(f.change.repos) + len(f.change.roots); n > f.most && n > f.index.size()/overrunShare {
-		f.change, f.overrun = indexChange{}, true
+	if n := f.change.size(); n > f.most && n > f.index.size()/overrunShare {
+		f.overrunBy(f.change)
 	}
+}
+
+// overrunBy has the loop told all there is, and of a change only what that does not say.
+func (f *feed) overrunBy(c indexChange) {
+	f.change, f.overrun = indexChange{leftOut: c.leftOut, fresh: c.fresh}, true
 }
 
 // overrunShare of what is known are so many changes that the loop may as well be told
@@ -147,7 +161,9 @@ func (f *feed) update(change func() (wake bool)) {
 func (f *feed) take() feedBatch {
 	b := f.takeChanges()
 	if b.all {
+		leftOut, fresh := b.change.leftOut, b.change.fresh
 		b.change = f.index.all()
+		b.change.leftOut, b.change.fresh = leftOut, fresh
 	}
 	return b
 }
@@ -160,18 +176,21 @@ func (f *feed) takeChanges() feedBatch {
 	return b
 }
 
-// pending reports whether there is something to take.
+// pending reports whether there is something to take. What descends from others does not
+// count: relays are synced without it.
 func (f *feed) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.something()
+	c := f.change
+	c.descendants, c.leftOut, c.fresh = nil, 0, nil
+	return !c.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
 }
 
 // size is how much is known.
 func (x *index) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.tables.repos) + len(x.tables.roots)
+	return len(x.tables.repos) + len(x.tables.roots) + x.tables.descent.size
 }
 
 // announcedRepos is how many repositories are announced.
@@ -196,12 +215,17 @@ func (x *index) all() (c indexChange) {
 	x.mu.RLock()
 	t := x.tables
 	x.mu.RUnlock()
-	each(x, t.repos, func(ref filters.RepoRef, r *indexRepo) {
+	each(x, t.repos, func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
 			c.setRepo(ref, r.ann)
 		}
 	})
-	each(x, t.roots, func(id filters.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	each(x, t.roots, func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	each(x, t.descent.nodes, func(_ refKey, n *node) {
+		if n.place.depth > 0 {
+			c.setDescendant(n.key, t.reposBelow(n.place))
+		}
+	})
 	return c
 }
 
@@ -227,7 +251,7 @@ func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
 
 // announcement returns the accepted announcement of a repository, nil if there is
 // none.
-func (x *index) announcement(ref filters.RepoRef) *nip34.Announcement {
+func (x *index) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.announcement(ref)

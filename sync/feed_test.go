@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -44,8 +44,8 @@ func TestFeedQueueBoundsTheSum(t *testing.T) {
 	bring := func(n int) {
 		for range n {
 			next++
-			ref := filters.RepoRef{Owner: testKey(1), Identifier: "repo"}
-			f.stored(testEvent(1_000+next, filters.KindPatch, 2, 1, tagRepo(ref)))
+			ref := graspsync.RepoRef{Owner: testKey(1), Identifier: "repo"}
+			f.stored(testEvent(1_000+next, graspsync.KindPatch, 2, 1, tagRepo(ref)))
 		}
 	}
 	f.stored(testAnnouncement(1, 1, "repo", 1, "ours"))
@@ -73,11 +73,11 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	const roots = 100_000
 	x := newIndex(nil, func(*nip34.Announcement) bool { return true })
 	owner := testKey(1)
-	ref := filters.RepoRef{Owner: owner, Identifier: "repo"}
+	ref := graspsync.RepoRef{Owner: owner, Identifier: "repo"}
 	x.apply(func(t *indexTables, c *indexChange) {
 		t.announce(&nip34.Announcement{ID: testID(1), Ref: ref, CreatedAt: 1}, true, nil)
 		for i := range roots {
-			t.addRoot(filters.EventID{2, byte(i >> 16), byte(i >> 8), byte(i)}, owner, 1, []filters.RepoRef{ref}, nil)
+			t.addRoot(graspsync.EventID{2, byte(i >> 16), byte(i >> 8), byte(i)}, owner, 1, []graspsync.RepoRef{ref}, nil)
 		}
 	})
 	f := newFeed(x, 10, 10)
@@ -87,7 +87,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range 1 << 30 {
-			f.stored(testEvent(1_000+i%200, filters.KindPatch, 2, 1, tagRepo(ref)))
+			f.stored(testEvent(1_000+i%200, graspsync.KindPatch, 2, 1, tagRepo(ref)))
 			if stored.Add(1) == 1 {
 				close(began)
 			}
@@ -106,7 +106,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	<-done
 	require.True(t, b.all)
 	require.Greater(t, during, int64(20), "stored while everything was gathered")
-	all := make(map[filters.EventID]bool)
+	all := make(map[graspsync.EventID]bool)
 	for range 2 { // what was stored meanwhile is there, or comes next
 		for id := range b.change.roots {
 			all[id] = true
@@ -145,7 +145,7 @@ func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
 // about for ever.
 func TestAuthorsOfAScanAreASample(t *testing.T) {
 	const most, scans = 100, 200
-	found := make(map[filters.PubKey]int)
+	found := make(map[graspsync.PubKey]int)
 	for range scans {
 		w := writers{most: most}
 		for i := range 4 * most {
@@ -183,7 +183,7 @@ func TestFeedOfAuthors(t *testing.T) {
 	f := newFeed(newIndex(&twinStore{}, listsByName), 10, 3)
 	tells := func(authors ...int) (told []int) {
 		for _, a := range authors {
-			f.stored(testEvent(a, filters.KindIssue, a, 1))
+			f.stored(testEvent(a, graspsync.KindIssue, a, 1))
 		}
 		for _, a := range f.take().authors {
 			for n := range 10 {
@@ -199,6 +199,6 @@ func TestFeedOfAuthors(t *testing.T) {
 	require.Equal(t, []int{4, 1}, tells(4, 1))
 	require.Equal(t, []int{5}, tells(5, 4, 1))
 	require.Equal(t, []int{6, 5}, tells(6, 5))
-	f.stored(&nostr.Event{PubKey: "nobody", Kind: filters.KindIssue})
+	f.stored(&nostr.Event{PubKey: "nobody", Kind: graspsync.KindIssue})
 	require.False(t, f.pending())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -156,7 +156,7 @@ func loadLife(t *testing.T, field *fieldhub.Hub, b relaytest.Behavior, rate int)
 			wanted[ev.ID] = time.Now()
 		}
 	}
-	bootstrap := []filters.RelayURL{relayURL(t, w.hub.URL().String())}
+	bootstrap := []graspsync.RelayURL{relayURL(t, w.hub.URL().String())}
 	w.rig = start(t, w.net, w.store, relaysync.Config{Bootstrap: bootstrap, Workers: 2})
 	defer w.rig.stop()
 	phases := []loadPhase{w.phase("first sync", wanted, time.Now().Add(loadFirst))}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -33,8 +33,8 @@ type flooding struct {
 	panic func(host, where string) bool
 }
 
-func (f *flooding) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
-	host := u.Authority().Host
+func (f *flooding) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
+	host := u.HostPort().Host
 	if f.panic != nil && f.panic(host, "dial") {
 		panic("dial")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -48,7 +48,7 @@ func TestLiveEventsDoNotWaitBehindHistory(t *testing.T) {
 	stranger := relaytest.NewCheapKey("stranger")
 	foreign := func(n int, ago func(i int) time.Duration, pad string) (events []*nostr.Event) {
 		for i := range n {
-			events = append(events, stranger.Event(at(time.Hour+ago(i)), filters.KindAnnouncement, "",
+			events = append(events, stranger.Event(at(time.Hour+ago(i)), graspsync.KindAnnouncement, "",
 				nostr.Tag{"d", fmt.Sprint("r", i)}, nostr.Tag{"clone", "https://elsewhere.example/r.git"}, nostr.Tag{"description", pad}))
 		}
 		return events

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -80,49 +80,51 @@ const (
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
 
-func accept() Verdict              { return Verdict{Decision: Accept} }
-func reject(reason string) Verdict { return Verdict{Decision: Reject, Reason: reason} }
+func accept() graspsync.Verdict { return graspsync.Verdict{Decision: graspsync.Accept} }
+func reject(reason string) graspsync.Verdict {
+	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
+}
 
 // waitingFor collects dependencies, each once as long as there are few; twice does no
 // harm.
-type waitingFor []Dependency
+type waitingFor []graspsync.Dependency
 
-func (w *waitingFor) add(d Dependency) {
+func (w *waitingFor) add(d graspsync.Dependency) {
 	if len(*w) < maxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
 		*w = append(*w, d)
 	}
 }
 
 // verdict is to wait, or to reject where there is nothing to wait for.
-func (w waitingFor) verdict(reason string) Verdict {
+func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	if len(w) == 0 {
 		return reject(reason)
 	}
-	return Verdict{Decision: Depend, DependsOn: w}
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: w}
 }
 
 // Lists reports whether the announcement lists our service.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool { return p.identity.Lists(a) }
 
 // Judge decides about an event. An error is one of the view's.
-func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, view View) (Verdict, error) {
+func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if nostr.IsEphemeralKind(ev.Kind) {
 		return reject(reasonEphemeral), nil
 	}
-	if src.Kind != Direct && nip34.IsProtected(ev) {
+	if src.Kind != graspsync.Direct && nip34.IsProtected(ev) {
 		return reject(reasonProtected), nil
 	}
 	switch ev.Kind {
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		return p.judgeAnnouncement(ev, view), nil
-	case filters.KindState:
+	case graspsync.KindState:
 		return p.judgeState(ev, view), nil
-	case filters.KindDeletion:
+	case graspsync.KindDeletion:
 		return p.judgeDeletion(ctx, ev, view)
-	case filters.KindVanish:
+	case graspsync.KindVanish:
 		return p.judgeVanish(ctx, ev, view)
 	}
-	if ev.Kind == filters.KindGRASPList && p.GRASPLists {
+	if ev.Kind == graspsync.KindGRASPList && p.GRASPLists {
 		if length(ev) > maxGRASPList {
 			return reject(reasonLong), nil
 		}
@@ -146,7 +148,7 @@ func length(ev *nostr.Event) int {
 	return n
 }
 
-func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
+func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) graspsync.Verdict {
 	a, err := nip34.ParseAnnouncement(ev)
 	switch {
 	case err != nil:
@@ -166,12 +168,12 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) Verdict {
 		}
 	}
 	// It may turn out to be a version of one of ours, or of somebody who is listed.
-	return Verdict{Decision: Reject, Reason: reason, DependsOn: []Dependency{OnWanted(a.Ref.Identifier, a.Ref.Owner), OnRepo(a.Ref)}}
+	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason, DependsOn: []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}}
 }
 
 // judgeState accepts a state that some repository's maintainer set authorises.
 // What else it tags doesn't matter: a stranger can tag anything.
-func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
+func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
 		return reject(reasonInvalid)
@@ -179,22 +181,22 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) Verdict {
 	if p.speaks(s.Ref, view) {
 		return accept()
 	}
-	return Verdict{Decision: Depend, DependsOn: []Dependency{OnSay(s.Ref.Identifier, s.Ref.Owner)}}
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
 // Authority implements [Authorizer].
-func (p *GRASPPolicy) Authority(ref filters.RepoRef, view View) *nip34.Authority {
+func (p *GRASPPolicy) Authority(ref graspsync.RepoRef, view View) *nip34.Authority {
 	return p.kinOf(ref.Identifier, view).family.Authority(ref)
 }
 
 // Heard implements [Hearer].
-func (p *GRASPPolicy) Heard(identifier string, view View) map[filters.PubKey]bool {
+func (p *GRASPPolicy) Heard(identifier string, view View) map[graspsync.PubKey]bool {
 	return p.kinOf(identifier, view).heard()
 }
 
 // judgeVanish accepts a request of somebody who has something here that can vanish.
-func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
-	author, err := filters.ParsePubKey(ev.PubKey)
+func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	switch {
 	case err != nil:
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
@@ -204,15 +206,15 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view Vie
 	wrote, err := view.Wrote(ctx, author)
 	switch {
 	case err != nil:
-		return Verdict{}, err
+		return graspsync.Verdict{}, err
 	case wrote:
 		return accept(), nil
 	}
-	return Verdict{Decision: Depend, DependsOn: []Dependency{OnAuthor(author), OnHeldBy(author)}}, nil
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnAuthor(author), graspsync.OnHeldBy(author)}}, nil
 }
 
-func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
-	author, err := filters.ParsePubKey(ev.PubKey)
+func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
 	}
@@ -222,45 +224,45 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 	for _, a := range addresses {
 		ref, ok := a.Repo()
 		switch {
-		case !ok || a.PubKey != author:
+		case !ok || a.Author != author:
 			continue
-		case a.Kind == filters.KindAnnouncement && view.Announced(ref):
+		case a.Kind == graspsync.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
-		case a.Kind == filters.KindState:
+		case a.Kind == graspsync.KindState:
 			if p.speaks(ref, view) {
 				return accept(), nil
 			}
-			wait.add(OnSay(ref.Identifier, author))
+			wait.add(graspsync.OnSay(ref.Identifier, author))
 		default:
-			wait.add(OnRepo(ref))
+			wait.add(graspsync.OnRepo(ref))
 		}
 	}
 	missing := len(wait) > 0
 	here, err := view.Addressed(ctx, at)
 	switch {
 	case err != nil:
-		return Verdict{}, err
+		return graspsync.Verdict{}, err
 	case here:
 		return accept(), nil
 	}
 	for _, c := range at {
-		wait.add(OnVersion(c))
+		wait.add(graspsync.OnVersion(c))
 	}
 	found, err := view.Events(ctx, ids) // all at once: a stranger may name thousands
 	if err != nil {
-		return Verdict{}, err
+		return graspsync.Verdict{}, err
 	}
 	for _, id := range ids {
 		target, here := found[id]
 		if here && target.PubKey == author.String() &&
-			target.Kind != filters.KindDeletion && target.Kind != filters.KindVanish {
+			target.Kind != graspsync.KindDeletion && target.Kind != graspsync.KindVanish {
 			return accept(), nil
 		}
 		missing = missing || !here
-		wait.add(OnEvent(id))
+		wait.add(graspsync.OnEvent(id))
 	}
 	if !missing {
-		return Verdict{Decision: Reject, Reason: reasonDeletion, DependsOn: wait}, nil
+		return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonDeletion, DependsOn: wait}, nil
 	}
 	return wait.verdict(reasonDeletion), nil
 }
@@ -283,7 +285,7 @@ type relation struct {
 	p    *GRASPPolicy
 	view View
 
-	seen     map[filters.EventID]struct{}
+	seen     map[graspsync.EventID]struct{}
 	looked   int        // how many stored events were
 	mentions waitingFor // by which what was seen would be related, should it come
 	wait     waitingFor // what is named, and not here or not ours
@@ -292,17 +294,17 @@ type relation struct {
 // judgeRelated accepts what an accepted event is connected to: it refers to one, or one
 // refers to it, and so on. What counts is stored now, each event on the way: what was let
 // in for something that is gone lets nothing else in.
-func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view View) (Verdict, error) {
-	self, err := filters.ParseEventID(ev.ID)
+func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
+	self, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
 	}
-	r := relation{p: p, view: view, seen: map[filters.EventID]struct{}{self: {}}}
+	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{self: {}}}
 	at := []*nostr.Event{ev}
 	for hop := 0; hop < maxHops && len(at) > 0; hop++ {
 		var related bool
 		if at, related, err = r.hop(ctx, at); err != nil {
-			return Verdict{}, err
+			return graspsync.Verdict{}, err
 		}
 		if related {
 			return accept(), nil
@@ -313,31 +315,31 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view Vi
 		r.mentions.add(d)
 	}
 	if named {
-		return Verdict{Decision: Depend, DependsOn: r.mentions}, nil
+		return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: r.mentions}, nil
 	}
-	return Verdict{Decision: Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
+	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
 }
 
 // hop looks at what is next to events that are not known to be related, and returns it, or
 // that one of them is.
 func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Event, related bool, err error) {
-	var own, named []filters.EventID
-	var addresses []nip34.Coordinates
-	address := func(c nip34.Coordinates) {
-		if len(addresses) < maxAddresses && !slices.Contains(addresses, c) {
-			addresses = append(addresses, c)
+	var own, named []graspsync.EventID
+	var addresses []graspsync.Address
+	address := func(a graspsync.Address) {
+		if len(addresses) < maxAddresses && !slices.Contains(addresses, a) {
+			addresses = append(addresses, a)
 		}
 	}
 	for _, ev := range at {
-		id, err := filters.ParseEventID(ev.ID)
+		id, err := graspsync.ParseEventID(ev.ID)
 		if err != nil {
 			continue
 		}
 		own = append(own, id)
-		r.mentions.add(OnMention(id))
-		if c, ok := nip34.CoordinatesOf(ev); ok {
-			r.mentions.add(OnVersionMention(c))
-			address(c)
+		r.mentions.add(graspsync.OnMention(id))
+		if a, ok := graspsync.AddressOf(ev); ok {
+			r.mentions.add(graspsync.OnVersionMention(a))
+			address(a)
 		}
 	}
 	// First what costs nothing, then what reads the Store.
@@ -347,7 +349,7 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 				if r.view.Announced(ref) {
 					return nil, true, nil
 				}
-				r.wait.add(OnRepo(ref))
+				r.wait.add(graspsync.OnRepo(ref))
 			}
 		}
 		ids := nip34.EventRefs(ev)
@@ -367,21 +369,20 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 	}
 	for _, id := range named {
 		if found[id] == nil {
-			r.wait.add(OnEvent(id))
+			r.wait.add(graspsync.OnEvent(id))
 		} else if next, related = r.meet(next, found[id]); related {
 			return nil, true, nil
 		}
 	}
 	for _, ev := range at {
 		for _, a := range nip34.Addresses(ev) {
-			c := nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier}
 			switch {
-			case a.Kind == filters.KindAnnouncement, !nostr.IsAddressableKind(a.Kind) && !nostr.IsReplaceableKind(a.Kind):
-			case a.Kind == filters.KindState:
-				address(c) // its author may be a maintainer who announces nothing
+			case a.Kind == graspsync.KindAnnouncement, !nostr.IsAddressableKind(a.Kind) && !nostr.IsReplaceableKind(a.Kind):
+			case a.Kind == graspsync.KindState:
+				address(a) // its author may be a maintainer who announces nothing
 			default:
-				address(c)
-				r.wait.add(OnVersion(c))
+				address(a)
+				r.wait.add(graspsync.OnVersion(a))
 			}
 		}
 	}
@@ -390,7 +391,7 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 		return nil, false, err
 	}
 	for _, ev := range near {
-		id, err := filters.ParseEventID(ev.ID)
+		id, err := graspsync.ParseEventID(ev.ID)
 		if _, seen := r.seen[id]; err != nil || seen {
 			continue
 		}
@@ -404,7 +405,7 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 
 // meet adds a stored event to those that are to be looked at next, and reports whether it is of a repository of ours by what it says itself.
 func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event, related bool) {
-	if r.looked >= maxNear || ev.Kind == filters.KindDeletion || ev.Kind == filters.KindVanish {
+	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return next, false
 	}
 	r.looked++
@@ -412,31 +413,31 @@ func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event,
 		if r.view.Announced(ref) {
 			return next, true
 		}
-		r.wait.add(OnRepo(ref)) // it would be one of ours with that
+		r.wait.add(graspsync.OnRepo(ref)) // it would be one of ours with that
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
 		if r.p.speaks(s.Ref, r.view) {
 			return next, true
 		}
-		r.wait.add(OnSay(s.Ref.Identifier, s.Ref.Owner))
+		r.wait.add(graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner))
 	}
-	if ev.Kind == filters.KindAnnouncement || ev.Kind == filters.KindState {
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return next, false // who refers to these makes them none of ours
 	}
 	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev), r.view.Root)
 }
 
 // belongsTo returns the repositories of a stored announcement, or that another event tags.
-func belongsTo(ev *nostr.Event) []filters.RepoRef {
+func belongsTo(ev *nostr.Event) []graspsync.RepoRef {
 	switch ev.Kind {
-	case filters.KindState:
+	case graspsync.KindState:
 		return nil // anybody's may tag anything
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
 			return nil
 		}
-		return []filters.RepoRef{a.Ref}
+		return []graspsync.RepoRef{a.Ref}
 	}
 	return nip34.RepoRefs(ev)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -21,7 +21,7 @@ type twinView struct {
 	others    []*nip34.Announcement // that make no repository ours
 	anns      []*nip34.Announcement
 	roots     []int
-	events    map[filters.EventID]*nostr.Event
+	events    map[graspsync.EventID]*nostr.Event
 	mentioned []int
 	reads     int
 	fail      error
@@ -36,7 +36,7 @@ func (v *twinView) Announcements(identifier string) (same []*nip34.Announcement)
 	return same
 }
 
-func (v *twinView) Announced(ref filters.RepoRef) bool {
+func (v *twinView) Announced(ref graspsync.RepoRef) bool {
 	for _, a := range v.anns {
 		if a.Ref == ref {
 			return true
@@ -45,7 +45,7 @@ func (v *twinView) Announced(ref filters.RepoRef) bool {
 	return false
 }
 
-func (v *twinView) Root(id filters.EventID) bool {
+func (v *twinView) Root(id graspsync.EventID) bool {
 	for _, n := range v.roots {
 		if testID(n) == id {
 			return true
@@ -54,14 +54,14 @@ func (v *twinView) Root(id filters.EventID) bool {
 	return false
 }
 
-func (v *twinView) Event(_ context.Context, id filters.EventID) (*nostr.Event, error) {
+func (v *twinView) Event(_ context.Context, id graspsync.EventID) (*nostr.Event, error) {
 	v.reads++
 	return v.events[id], v.fail
 }
 
-func (v *twinView) Events(_ context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+func (v *twinView) Events(_ context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
 	v.reads++
-	found := make(map[filters.EventID]*nostr.Event)
+	found := make(map[graspsync.EventID]*nostr.Event)
 	for _, id := range ids {
 		if ev := v.events[id]; ev != nil {
 			found[id] = ev
@@ -70,17 +70,17 @@ func (v *twinView) Events(_ context.Context, ids []filters.EventID) (map[filters
 	return found, v.fail
 }
 
-func (v *twinView) Addressed(_ context.Context, at []nip34.Coordinates) (bool, error) {
+func (v *twinView) Addressed(_ context.Context, at []graspsync.Address) (bool, error) {
 	v.reads++
 	for _, ev := range v.events {
-		if c, ok := nip34.CoordinatesOf(ev); ok && slices.Contains(at, c) {
+		if c, ok := graspsync.AddressOf(ev); ok && slices.Contains(at, c) {
 			return true, v.fail
 		}
 	}
 	return false, v.fail
 }
 
-func (v *twinView) Mentioned(_ context.Context, id filters.EventID) (bool, error) {
+func (v *twinView) Mentioned(_ context.Context, id graspsync.EventID) (bool, error) {
 	v.reads++
 	for _, n := range v.mentioned {
 		if testID(n) == id {
@@ -90,7 +90,7 @@ func (v *twinView) Mentioned(_ context.Context, id filters.EventID) (bool, error
 	return false, v.fail
 }
 
-func (v *twinView) Near(_ context.Context, ids []filters.EventID, at []nip34.Coordinates) (near []*nostr.Event, _ error) {
+func (v *twinView) Near(_ context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []*nostr.Event, _ error) {
 	v.reads++
 	for _, n := range v.mentioned {
 		if slices.Contains(ids, testID(n)) {
@@ -98,11 +98,11 @@ func (v *twinView) Near(_ context.Context, ids []filters.EventID, at []nip34.Coo
 		}
 	}
 	for _, ev := range v.events {
-		c, ok := nip34.CoordinatesOf(ev)
-		if ok && slices.Contains(at, c) || ev.Kind != filters.KindDeletion && (slices.ContainsFunc(nip34.EventRefs(ev), func(id filters.EventID) bool {
+		c, ok := graspsync.AddressOf(ev)
+		if ok && slices.Contains(at, c) || ev.Kind != graspsync.KindDeletion && (slices.ContainsFunc(nip34.EventRefs(ev), func(id graspsync.EventID) bool {
 			return slices.Contains(ids, id)
-		}) || slices.ContainsFunc(nip34.Addresses(ev), func(a nip34.Address) bool {
-			return slices.Contains(at, nip34.Coordinates{Kind: a.Kind, Author: a.PubKey.String(), Identifier: a.Identifier})
+		}) || slices.ContainsFunc(nip34.Addresses(ev), func(a graspsync.Address) bool {
+			return slices.Contains(at, a)
 		})) {
 			near = append(near, ev)
 		}
@@ -120,7 +120,7 @@ func (v *twinView) Family(identifier string) []*nip34.Announcement {
 	return family
 }
 
-func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error) {
+func (v *twinView) Wrote(_ context.Context, author graspsync.PubKey) (bool, error) {
 	v.reads++
 	for _, ev := range v.events {
 		if ev.PubKey == author.String() {
@@ -130,7 +130,7 @@ func (v *twinView) Wrote(_ context.Context, author filters.PubKey) (bool, error)
 	return false, v.fail
 }
 
-func (v *twinView) Left(filters.RepoRef) bool { return false }
+func (v *twinView) Left(graspsync.RepoRef) bool { return false }
 
 func (v *twinView) Waiting(string) []*nip34.Announcement { return nil }
 
@@ -154,7 +154,7 @@ func (v *twinView) elsewhere(owner int, identifier string, maintainers ...int) {
 
 func (v *twinView) store(events ...*nostr.Event) {
 	for _, ev := range events {
-		id, err := filters.ParseEventID(ev.ID)
+		id, err := graspsync.ParseEventID(ev.ID)
 		if err != nil {
 			panic(err)
 		}
@@ -166,13 +166,13 @@ func (v *twinView) store(events ...*nostr.Event) {
 // announcement lists 3 and is answered, and repository 4/a:b; root event 50; comment 60 by 6, a
 // deletion 61 by 6, announcement 62 of 1/x; 70 is mentioned.
 func graspView() *twinView {
-	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[filters.EventID]*nostr.Event)}
+	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[graspsync.EventID]*nostr.Event)}
 	v.announce(1, "x", 2)
 	v.announce(2, "x", 3, 1)
 	v.announce(3, "x", 2)
 	v.announce(4, "a:b")
 	v.store(testEvent(50, 1621, 5, 1, tagRepo(testRepo(1, "x"))), testEvent(60, 1111, 6, 1),
-		testEvent(61, filters.KindDeletion, 6, 1), testAnnouncement(62, 1, "x", 1, ""),
+		testEvent(61, graspsync.KindDeletion, 6, 1), testAnnouncement(62, 1, "x", 1, ""),
 		testAnnouncement(63, 8, "foreign", 1, ""), testEvent(64, 30617, 1, 1))
 	return v
 }
@@ -186,127 +186,127 @@ func graspPolicy(t testing.TB, specs ...string) *GRASPPolicy {
 	return NewGRASPPolicy(us)
 }
 
-func coordinates(kind, author int, identifier string) nip34.Coordinates {
-	return nip34.Coordinates{Kind: kind, Author: testKey(author).String(), Identifier: identifier}
+func coordinates(kind, author int, identifier string) graspsync.Address {
+	return graspsync.Address{Kind: kind, Author: testKey(author), Identifier: identifier}
 }
 
 // judge asks as for an event that came by sync, and checks what every verdict has.
-func judge(t *testing.T, ev *nostr.Event, v View) Verdict {
+func judge(t *testing.T, ev *nostr.Event, v View) graspsync.Verdict {
 	t.Helper()
-	verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{Kind: CatchUp}, v)
+	verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, graspsync.Source{Kind: graspsync.CatchUp}, v)
 	require.NoError(t, err)
-	require.Equal(t, verdict.Decision == Reject, verdict.Reason != "")
-	require.NotEqual(t, Accept == verdict.Decision, verdict.Decision == Depend || verdict.Decision == Reject)
-	require.False(t, verdict.Decision == Depend && len(verdict.DependsOn) == 0)
+	require.Equal(t, verdict.Decision == graspsync.Reject, verdict.Reason != "")
+	require.NotEqual(t, graspsync.Accept == verdict.Decision, verdict.Decision == graspsync.Depend || verdict.Decision == graspsync.Reject)
+	require.False(t, verdict.Decision == graspsync.Depend && len(verdict.DependsOn) == 0)
 	require.LessOrEqual(t, len(verdict.DependsOn), maxDependencies)
 	return verdict
 }
 
 func state(author int, identifier string, tags ...nostr.Tag) *nostr.Event {
-	return testEvent(90, filters.KindState, author, 1, append(nostr.Tags{{"d", identifier}}, tags...)...)
+	return testEvent(90, graspsync.KindState, author, 1, append(nostr.Tags{{"d", identifier}}, tags...)...)
 }
 
 // related is an event of a kind that no rule names.
 func related(tags ...nostr.Tag) *nostr.Event { return testEvent(91, 1111, 9, 1, tags...) }
 
 func deletion(author int, tags ...nostr.Tag) *nostr.Event {
-	return testEvent(92, filters.KindDeletion, author, 1, tags...)
+	return testEvent(92, graspsync.KindDeletion, author, 1, tags...)
 }
 
 func vanish(author int, relay string) *nostr.Event {
-	return testEvent(93, filters.KindVanish, author, 1, nostr.Tag{"relay", relay})
+	return testEvent(93, graspsync.KindVanish, author, 1, nostr.Tag{"relay", relay})
 }
 
 func TestGRASPPolicy(t *testing.T) {
-	x, stateX := testRepo(1, "x"), nostr.Tag{"a", testRepo(1, "x").Address(filters.KindState)}
+	x, stateX := testRepo(1, "x"), nostr.Tag{"a", testRepo(1, "x").Address(graspsync.KindState)}
 	stranger := testRepo(9, "x")
 	for name, c := range map[string]struct {
 		ev   *nostr.Event
-		want Decision
-		on   []Dependency
+		want graspsync.Decision
+		on   []graspsync.Dependency
 	}{
-		"state by the owner":                 {state(1, "x"), Accept, nil},
-		"state by a maintainer":              {state(2, "x"), Accept, nil},
-		"state by a maintainer's maintainer": {state(3, "x"), Accept, nil},
-		"state with a colon":                 {state(4, "a:b"), Accept, nil},
-		"state by a stranger":                {state(9, "x"), Depend, []Dependency{OnSay("x", testKey(9))}},
-		"state by another's maintainer":      {state(2, "a:b"), Depend, []Dependency{OnSay("a:b", testKey(2))}},
-		"state with the identifier cut":      {state(4, "a"), Depend, []Dependency{OnSay("a", testKey(4))}},
-		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), Depend, []Dependency{OnSay("x", testKey(9))}},
-		"state without identifier":           {testEvent(90, 30618, 1, 1), Reject, nil},
-		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), Reject, nil},
+		"state by the owner":                 {state(1, "x"), graspsync.Accept, nil},
+		"state by a maintainer":              {state(2, "x"), graspsync.Accept, nil},
+		"state by a maintainer's maintainer": {state(3, "x"), graspsync.Accept, nil},
+		"state with a colon":                 {state(4, "a:b"), graspsync.Accept, nil},
+		"state by a stranger":                {state(9, "x"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"state by another's maintainer":      {state(2, "a:b"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a:b", testKey(2))}},
+		"state with the identifier cut":      {state(4, "a"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a", testKey(4))}},
+		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"state without identifier":           {testEvent(90, 30618, 1, 1), graspsync.Reject, nil},
+		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), graspsync.Reject, nil},
 
-		"patch of a repository":                 {testEvent(91, 1617, 9, 1, tagRepo(x)), Accept, nil},
-		"pull request of a repository":          {testEvent(91, 1618, 9, 1, tagRepo(x)), Accept, nil},
-		"issue of a repository":                 {testEvent(91, 1621, 9, 1, tagRepo(x)), Accept, nil},
-		"issue of an unknown repository":        {testEvent(91, 1621, 9, 1, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger)}},
-		"issue of both":                         {testEvent(91, 1621, 9, 1, tagRepo(stranger), tagRepo(x)), Accept, nil},
-		"issue of none":                         {testEvent(91, 1621, 9, 1), Reject, nil},
-		"update of a pull request":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(50).String()}), Accept, nil},
-		"update of an unknown one":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(51).String()}), Depend, []Dependency{OnEvent(testID(51))}},
-		"A tag":                                 {related(nostr.Tag{"A", x.String()}), Accept, nil},
-		"q tag of a repository":                 {related(nostr.Tag{"q", x.String()}), Accept, nil},
-		"tag of its state":                      {related(stateX), Accept, nil},
-		"r tag":                                 {related(nostr.Tag{"r", x.String()}), Reject, nil},
-		"e tag":                                 {related(tagEvent(50)), Accept, nil},
-		"E tag":                                 {related(nostr.Tag{"E", testID(50).String()}), Accept, nil},
-		"q tag of an issue":                     {related(nostr.Tag{"q", testID(50).String()}), Accept, nil},
-		"e tag of an announcement":              {related(tagEvent(62)), Accept, nil},
-		"e tag of a foreign announcement":       {related(tagEvent(63)), Depend, []Dependency{OnRepo(testRepo(8, "foreign"))}},
-		"e tag of a broken announcement":        {related(tagEvent(64)), Reject, nil},
-		"e tag of a comment":                    {related(tagEvent(60)), Reject, nil},
-		"unknown repository and event":          {related(tagEvent(51), tagRepo(stranger), tagEvent(51)), Depend, []Dependency{OnRepo(stranger), OnEvent(testID(51))}},
-		"announcement and state, unknown":       {related(tagRepo(stranger), nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnRepo(stranger)}},
-		"known comment, unknown event":          {related(tagEvent(60), tagEvent(51)), Depend, []Dependency{OnEvent(testID(51))}},
-		"a late tag counts":                     {related(tagEvent(51), tagEvent(60), nostr.Tag{"p", "x"}, tagEvent(50)), Accept, nil},
-		"an unknown article's address":          {related(nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), Depend, []Dependency{OnVersion(coordinates(30023, 1, "x"))}},
-		"an address of no such kind":            {related(nostr.Tag{"a", "1:" + testKey(1).String() + ":x"}), Reject, nil},
-		"nothing":                               {related(), Reject, nil},
-		"malformed tags":                        {related(nostr.Tag{}, nil, nostr.Tag{"a"}, nostr.Tag{"e", "x"}, nostr.Tag{"q", ":::"}), Reject, nil},
-		"mentioned":                             {testEvent(70, 1, 9, 1), Accept, nil},
-		"mentioned though it could wait":        {testEvent(70, 1, 9, 1, tagEvent(51)), Accept, nil},
-		"mentioned, but a foreign announcement": {testAnnouncement(70, 9, "x", 1, ""), Reject, nil},
-		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), Depend, []Dependency{OnSay("x", testKey(9))}},
+		"patch of a repository":                 {testEvent(91, 1617, 9, 1, tagRepo(x)), graspsync.Accept, nil},
+		"pull request of a repository":          {testEvent(91, 1618, 9, 1, tagRepo(x)), graspsync.Accept, nil},
+		"issue of a repository":                 {testEvent(91, 1621, 9, 1, tagRepo(x)), graspsync.Accept, nil},
+		"issue of an unknown repository":        {testEvent(91, 1621, 9, 1, tagRepo(stranger)), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(stranger)}},
+		"issue of both":                         {testEvent(91, 1621, 9, 1, tagRepo(stranger), tagRepo(x)), graspsync.Accept, nil},
+		"issue of none":                         {testEvent(91, 1621, 9, 1), graspsync.Reject, nil},
+		"update of a pull request":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(50).String()}), graspsync.Accept, nil},
+		"update of an unknown one":              {testEvent(91, 1619, 9, 1, nostr.Tag{"E", testID(51).String()}), graspsync.Depend, []graspsync.Dependency{graspsync.OnEvent(testID(51))}},
+		"A tag":                                 {related(nostr.Tag{"A", x.String()}), graspsync.Accept, nil},
+		"q tag of a repository":                 {related(nostr.Tag{"q", x.String()}), graspsync.Accept, nil},
+		"tag of its state":                      {related(stateX), graspsync.Accept, nil},
+		"r tag":                                 {related(nostr.Tag{"r", x.String()}), graspsync.Reject, nil},
+		"e tag":                                 {related(tagEvent(50)), graspsync.Accept, nil},
+		"E tag":                                 {related(nostr.Tag{"E", testID(50).String()}), graspsync.Accept, nil},
+		"q tag of an issue":                     {related(nostr.Tag{"q", testID(50).String()}), graspsync.Accept, nil},
+		"e tag of an announcement":              {related(tagEvent(62)), graspsync.Accept, nil},
+		"e tag of a foreign announcement":       {related(tagEvent(63)), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(testRepo(8, "foreign"))}},
+		"e tag of a broken announcement":        {related(tagEvent(64)), graspsync.Reject, nil},
+		"e tag of a comment":                    {related(tagEvent(60)), graspsync.Reject, nil},
+		"unknown repository and event":          {related(tagEvent(51), tagRepo(stranger), tagEvent(51)), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(stranger), graspsync.OnEvent(testID(51))}},
+		"announcement and state, unknown":       {related(tagRepo(stranger), nostr.Tag{"a", stranger.Address(30618)}), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(stranger)}},
+		"known comment, unknown event":          {related(tagEvent(60), tagEvent(51)), graspsync.Depend, []graspsync.Dependency{graspsync.OnEvent(testID(51))}},
+		"a late tag counts":                     {related(tagEvent(51), tagEvent(60), nostr.Tag{"p", "x"}, tagEvent(50)), graspsync.Accept, nil},
+		"an unknown article's address":          {related(nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), graspsync.Depend, []graspsync.Dependency{graspsync.OnVersion(coordinates(30023, 1, "x"))}},
+		"an address of no such kind":            {related(nostr.Tag{"a", "1:" + testKey(1).String() + ":x"}), graspsync.Reject, nil},
+		"nothing":                               {related(), graspsync.Reject, nil},
+		"malformed tags":                        {related(nostr.Tag{}, nil, nostr.Tag{"a"}, nostr.Tag{"e", "x"}, nostr.Tag{"q", ":::"}), graspsync.Reject, nil},
+		"mentioned":                             {testEvent(70, 1, 9, 1), graspsync.Accept, nil},
+		"mentioned though it could wait":        {testEvent(70, 1, 9, 1, tagEvent(51)), graspsync.Accept, nil},
+		"mentioned, but a foreign announcement": {testAnnouncement(70, 9, "x", 1, ""), graspsync.Reject, nil},
+		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
 
-		"deletion by the owner":             {deletion(1, tagRepo(x)), Accept, nil},
-		"deletion of somebody's repository": {deletion(2, tagRepo(x)), Reject, nil},
-		"deletion of a state by its author": {deletion(1, stateX), Accept, nil},
-		"deletion of a maintainer's state":  {deletion(3, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, nil},
-		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), Depend, []Dependency{OnSay("x", testKey(9)), OnVersion(coordinates(30618, 9, "x"))}},
-		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), Depend, []Dependency{OnRepo(stranger), OnVersion(coordinates(30617, 9, "x"))}},
-		"deletion of one's comment":         {deletion(6, tagEvent(60)), Accept, nil},
-		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), Reject, nil},
-		"deletion of an unknown event":      {deletion(6, tagEvent(51)), Depend, []Dependency{OnEvent(testID(51))}},
-		"deletion, foreign and unknown":     {deletion(7, tagEvent(60), tagEvent(51)), Depend, []Dependency{OnEvent(testID(60)), OnEvent(testID(51))}},
-		"deletion, foreign and own":         {deletion(6, tagEvent(50), tagRepo(x), tagEvent(60)), Accept, nil},
-		"deletion of a deletion":            {deletion(6, tagEvent(61)), Reject, nil},
-		"deletion of what is gone":          {deletion(7, tagEvent(80)), Depend, []Dependency{OnEvent(testID(80))}},
-		"vanishing from us":                 {vanish(6, "wss://grasp.example"), Accept, nil},
-		"vanishing from everywhere":         {vanish(5, "ALL_RELAYS"), Accept, nil},
-		"vanishing from elsewhere":          {vanish(6, "wss://elsewhere.example"), Reject, nil},
-		"vanishing of a stranger":           {vanish(77, "ALL_RELAYS"), Depend, []Dependency{OnAuthor(testKey(77)), OnHeldBy(testKey(77))}},
-		"deletion of nothing":               {deletion(6), Reject, nil},
-		"deletion by E and A tags":          {deletion(1, nostr.Tag{"A", x.String()}, nostr.Tag{"E", testID(62).String()}), Reject, nil},
-		"deletion of an announcement by id": {deletion(1, tagEvent(62)), Accept, nil},
-		"deletion of a profile":             {deletion(6, nostr.Tag{"a", "0:" + testKey(6).String() + ":"}), Reject, nil},
-		"deletion that is mentioned":        {testEvent(70, 5, 7, 1, tagEvent(60)), Reject, nil},
+		"deletion by the owner":             {deletion(1, tagRepo(x)), graspsync.Accept, nil},
+		"deletion of somebody's repository": {deletion(2, tagRepo(x)), graspsync.Reject, nil},
+		"deletion of a state by its author": {deletion(1, stateX), graspsync.Accept, nil},
+		"deletion of a maintainer's state":  {deletion(3, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), graspsync.Accept, nil},
+		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9)), graspsync.OnVersion(coordinates(30618, 9, "x"))}},
+		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(stranger), graspsync.OnVersion(coordinates(30617, 9, "x"))}},
+		"deletion of one's comment":         {deletion(6, tagEvent(60)), graspsync.Accept, nil},
+		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), graspsync.Reject, nil},
+		"deletion of an unknown event":      {deletion(6, tagEvent(51)), graspsync.Depend, []graspsync.Dependency{graspsync.OnEvent(testID(51))}},
+		"deletion, foreign and unknown":     {deletion(7, tagEvent(60), tagEvent(51)), graspsync.Depend, []graspsync.Dependency{graspsync.OnEvent(testID(60)), graspsync.OnEvent(testID(51))}},
+		"deletion, foreign and own":         {deletion(6, tagEvent(50), tagRepo(x), tagEvent(60)), graspsync.Accept, nil},
+		"deletion of a deletion":            {deletion(6, tagEvent(61)), graspsync.Reject, nil},
+		"deletion of what is gone":          {deletion(7, tagEvent(80)), graspsync.Depend, []graspsync.Dependency{graspsync.OnEvent(testID(80))}},
+		"vanishing from us":                 {vanish(6, "wss://grasp.example"), graspsync.Accept, nil},
+		"vanishing from everywhere":         {vanish(5, "ALL_RELAYS"), graspsync.Accept, nil},
+		"vanishing from elsewhere":          {vanish(6, "wss://elsewhere.example"), graspsync.Reject, nil},
+		"vanishing of a stranger":           {vanish(77, "ALL_RELAYS"), graspsync.Depend, []graspsync.Dependency{graspsync.OnAuthor(testKey(77)), graspsync.OnHeldBy(testKey(77))}},
+		"deletion of nothing":               {deletion(6), graspsync.Reject, nil},
+		"deletion by E and A tags":          {deletion(1, nostr.Tag{"A", x.String()}, nostr.Tag{"E", testID(62).String()}), graspsync.Reject, nil},
+		"deletion of an announcement by id": {deletion(1, tagEvent(62)), graspsync.Accept, nil},
+		"deletion of a profile":             {deletion(6, nostr.Tag{"a", "0:" + testKey(6).String() + ":"}), graspsync.Reject, nil},
+		"deletion that is mentioned":        {testEvent(70, 5, 7, 1, tagEvent(60)), graspsync.Reject, nil},
 
-		"ephemeral":                         {testEvent(91, 20001, 9, 1, tagRepo(x)), Reject, nil},
-		"authentication":                    {testEvent(91, 22242, 9, 1, tagRepo(x)), Reject, nil},
-		"last ephemeral kind":               {testEvent(91, 29999, 9, 1, tagRepo(x)), Reject, nil},
-		"first kind after":                  {testEvent(91, 30000, 9, 1, tagRepo(x)), Accept, nil},
-		"protected":                         {related(tagRepo(x), nostr.Tag{"-"}), Reject, nil},
-		"protected state":                   {state(1, "x", nostr.Tag{"-"}), Reject, nil},
-		"protected deletion":                {deletion(1, tagRepo(x), nostr.Tag{"-"}), Reject, nil},
-		"malformed id":                      {&nostr.Event{Kind: 1, ID: "x", PubKey: testKey(1).String(), Tags: nostr.Tags{tagRepo(x)}}, Reject, nil},
-		"expired, which is not ours to see": {related(tagRepo(x), nostr.Tag{"expiration", "1"}), Accept, nil},
+		"ephemeral":                         {testEvent(91, 20001, 9, 1, tagRepo(x)), graspsync.Reject, nil},
+		"authentication":                    {testEvent(91, 22242, 9, 1, tagRepo(x)), graspsync.Reject, nil},
+		"last ephemeral kind":               {testEvent(91, 29999, 9, 1, tagRepo(x)), graspsync.Reject, nil},
+		"first kind after":                  {testEvent(91, 30000, 9, 1, tagRepo(x)), graspsync.Accept, nil},
+		"protected":                         {related(tagRepo(x), nostr.Tag{"-"}), graspsync.Reject, nil},
+		"protected state":                   {state(1, "x", nostr.Tag{"-"}), graspsync.Reject, nil},
+		"protected deletion":                {deletion(1, tagRepo(x), nostr.Tag{"-"}), graspsync.Reject, nil},
+		"malformed id":                      {&nostr.Event{Kind: 1, ID: "x", PubKey: testKey(1).String(), Tags: nostr.Tags{tagRepo(x)}}, graspsync.Reject, nil},
+		"expired, which is not ours to see": {related(tagRepo(x), nostr.Tag{"expiration", "1"}), graspsync.Accept, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			verdict := judge(t, c.ev, graspView())
 			assert.Equal(t, c.want, verdict.Decision)
-			var on []Dependency
+			var on []graspsync.Dependency
 			for _, d := range verdict.DependsOn {
-				if d.what != onMention && verdict.Decision == Depend {
+				if d.Await != graspsync.AwaitMention && verdict.Decision == graspsync.Depend {
 					on = append(on, d)
 				}
 			}
@@ -323,62 +323,62 @@ func TestGRASPPolicyConversations(t *testing.T) {
 	for name, c := range map[string]struct {
 		stored []*nostr.Event
 		ev     *nostr.Event
-		want   Decision
-		on     Dependency
+		want   graspsync.Decision
+		on     graspsync.Dependency
 	}{
 		"answer to a note about a repository": {
-			[]*nostr.Event{testEvent(200, 1, 7, 1, nostr.Tag{"q", x.String()})}, testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+			[]*nostr.Event{testEvent(200, 1, 7, 1, nostr.Tag{"q", x.String()})}, testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Accept, graspsync.Dependency{}},
 		"like of an answer to a comment on an issue": {
 			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(50)), testEvent(201, 1, 7, 1, tagEvent(200))},
-			testEvent(91, 7, 9, 1, tagEvent(201)), Accept, Dependency{}},
+			testEvent(91, 7, 9, 1, tagEvent(201)), graspsync.Accept, graspsync.Dependency{}},
 		"answer to what an accepted event refers to": {
 			[]*nostr.Event{testEvent(200, 1, 7, 1), testEvent(201, 1111, 7, 1, tagRepo(x), nostr.Tag{"q", testID(200).String()})},
-			testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+			testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Accept, graspsync.Dependency{}},
 		"what an answer to an answer refers to": {
 			[]*nostr.Event{testEvent(200, 1, 7, 1, tagEvent(50)), testEvent(201, 1, 7, 1, tagEvent(200), nostr.Tag{"q", testID(91).String()})},
-			testEvent(91, 1, 9, 1), Accept, Dependency{}},
+			testEvent(91, 1, 9, 1), graspsync.Accept, graspsync.Dependency{}},
 		"comment on a release": {
-			[]*nostr.Event{testEvent(200, 30063, 7, 1, nostr.Tag{"d", "v1"}, tagRepo(x))}, testEvent(91, 1111, 9, 1, release), Accept, Dependency{}},
+			[]*nostr.Event{testEvent(200, 30063, 7, 1, nostr.Tag{"d", "v1"}, tagRepo(x))}, testEvent(91, 1111, 9, 1, release), graspsync.Accept, graspsync.Dependency{}},
 		"release that a comment names": {
-			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v1"}), Accept, Dependency{}},
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v1"}), graspsync.Accept, graspsync.Dependency{}},
 		"another release than a comment names": {
-			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v2"}), Reject,
-			OnVersionMention(coordinates(30063, 7, "v2"))},
+			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(x), release)}, testEvent(91, 30063, 7, 1, nostr.Tag{"d", "v2"}), graspsync.Reject,
+			graspsync.OnVersionMention(coordinates(30063, 7, "v2"))},
 		"comment on a maintainer's state": {
-			[]*nostr.Event{testEvent(200, 30618, 3, 1, nostr.Tag{"d", "x"})}, testEvent(91, 1, 9, 1, tagEvent(200)), Accept, Dependency{}},
+			[]*nostr.Event{testEvent(200, 30618, 3, 1, nostr.Tag{"d", "x"})}, testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Accept, graspsync.Dependency{}},
 		"comment on the address of a maintainer's state": {
 			[]*nostr.Event{testEvent(200, 30618, 3, 1, nostr.Tag{"d", "x"})},
-			testEvent(91, 1, 9, 1, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), Accept, Dependency{}},
+			testEvent(91, 1, 9, 1, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), graspsync.Accept, graspsync.Dependency{}},
 		"comment on a stranger's state": {
-			[]*nostr.Event{testEvent(200, 30618, 9, 1, nostr.Tag{"d", "x"}, tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(200)), Depend,
-			OnSay("x", testKey(9))},
+			[]*nostr.Event{testEvent(200, 30618, 9, 1, nostr.Tag{"d", "x"}, tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Depend,
+			graspsync.OnSay("x", testKey(9))},
 		"answer to a comment on an issue that is gone": {
 			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(51)), testEvent(201, 1, 7, 1, tagEvent(200))},
-			testEvent(91, 1, 9, 1, tagEvent(201)), Depend, OnEvent(testID(51))},
+			testEvent(91, 1, 9, 1, tagEvent(201)), graspsync.Depend, graspsync.OnEvent(testID(51))},
 		"answer to a comment on a repository that left": {
 			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagRepo(gone)), testEvent(201, 1, 7, 1, tagEvent(200))},
-			testEvent(91, 1, 9, 1, tagEvent(201)), Depend, OnRepo(gone)},
+			testEvent(91, 1, 9, 1, tagEvent(201)), graspsync.Depend, graspsync.OnRepo(gone)},
 		"answer to an announcement that an issue of ours names as well": {
-			[]*nostr.Event{testEvent(200, 1621, 7, 1, tagRepo(gone), tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(63)), Depend, OnRepo(gone)},
+			[]*nostr.Event{testEvent(200, 1621, 7, 1, tagRepo(gone), tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(63)), graspsync.Depend, graspsync.OnRepo(gone)},
 		"answer to a note that nothing of ours refers to": {
 			[]*nostr.Event{testEvent(200, 1, 7, 1), testEvent(201, 1, 7, 1, tagEvent(200))},
-			testEvent(91, 1, 9, 1, tagEvent(200)), Reject, OnMention(testID(200))},
+			testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Reject, graspsync.OnMention(testID(200))},
 		"answer to a deletion": {
-			[]*nostr.Event{testEvent(200, filters.KindDeletion, 5, 1, tagEvent(50))}, testEvent(91, 1, 9, 1, tagEvent(200)), Reject, OnMention(testID(91))},
+			[]*nostr.Event{testEvent(200, graspsync.KindDeletion, 5, 1, tagEvent(50))}, testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Reject, graspsync.OnMention(testID(91))},
 		"what is deleted": {
-			[]*nostr.Event{testEvent(200, filters.KindDeletion, 5, 1, tagEvent(50), tagEvent(91))}, testEvent(91, 1, 9, 1), Reject, OnMention(testID(91))},
+			[]*nostr.Event{testEvent(200, graspsync.KindDeletion, 5, 1, tagEvent(50), tagEvent(91))}, testEvent(91, 1, 9, 1), graspsync.Reject, graspsync.OnMention(testID(91))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := graspView()
 			v.store(c.stored...)
 			verdict := judge(t, c.ev, v)
 			require.Equal(t, c.want, verdict.Decision)
-			if c.want != Accept {
+			if c.want != graspsync.Accept {
 				require.Contains(t, verdict.DependsOn, c.on, "what would have it judged again")
 			}
 			for _, ev := range c.stored { // and that is told when it comes
-				if c.want == Depend {
-					require.NotContains(t, verdict.DependsOn, OnEvent(testIDOf(ev)))
+				if c.want == graspsync.Depend {
+					require.NotContains(t, verdict.DependsOn, graspsync.OnEvent(testIDOf(ev)))
 				}
 			}
 		})
@@ -387,32 +387,32 @@ func TestGRASPPolicyConversations(t *testing.T) {
 
 // Clients found no server by the lists of who uses this one, which name no repository.
 func TestGRASPListsOfAnybody(t *testing.T) {
-	list := testEvent(91, filters.KindGRASPList, 9, 1, nostr.Tag{"g", "wss://grasp.example"})
-	protected := testEvent(91, filters.KindGRASPList, 9, 1, nostr.Tag{"-"})
+	list := testEvent(91, graspsync.KindGRASPList, 9, 1, nostr.Tag{"g", "wss://grasp.example"})
+	protected := testEvent(91, graspsync.KindGRASPList, 9, 1, nostr.Tag{"-"})
 	p := graspPolicy(t, graspHost)
 	for _, wanted := range []bool{false, true} {
 		p.GRASPLists = wanted
-		v, err := p.Judge(t.Context(), list, Source{}, graspView())
+		v, err := p.Judge(t.Context(), list, graspsync.Source{}, graspView())
 		require.NoError(t, err)
-		require.Equal(t, wanted, v.Decision == Accept)
-		for size, want := range map[int]Decision{maxGRASPList: Accept, maxGRASPList + 1: Reject} {
+		require.Equal(t, wanted, v.Decision == graspsync.Accept)
+		for size, want := range map[int]graspsync.Decision{maxGRASPList: graspsync.Accept, maxGRASPList + 1: graspsync.Reject} {
 			for _, tags := range []nostr.Tags{nil, {{"g", strings.Repeat("x", 1000)}}, slices.Repeat(nostr.Tags{{}, {""}}, 1000)} {
-				long := testEvent(91, filters.KindGRASPList, 9, 1, tags...)
+				long := testEvent(91, graspsync.KindGRASPList, 9, 1, tags...)
 				long.Content = strings.Repeat("x", size-length(long))
-				v, err = p.Judge(t.Context(), long, Source{}, graspView())
+				v, err = p.Judge(t.Context(), long, graspsync.Source{}, graspView())
 				require.NoError(t, err)
-				require.Equal(t, wanted && want == Accept, v.Decision == Accept)
+				require.Equal(t, wanted && want == graspsync.Accept, v.Decision == graspsync.Accept)
 				require.True(t, !wanted || v.Decision == want)
 			}
 		}
-		v, err = p.Judge(t.Context(), protected, Source{Kind: Live}, graspView())
+		v, err = p.Judge(t.Context(), protected, graspsync.Source{Kind: graspsync.Live}, graspView())
 		require.NoError(t, err)
-		require.Equal(t, Reject, v.Decision)
+		require.Equal(t, graspsync.Reject, v.Decision)
 	}
 }
 
-func testIDOf(ev *nostr.Event) filters.EventID {
-	id, err := filters.ParseEventID(ev.ID)
+func testIDOf(ev *nostr.Event) graspsync.EventID {
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		panic(err)
 	}
@@ -430,8 +430,8 @@ func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
 		}
 		return v
 	}
-	require.Equal(t, Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops-1)), chain(maxHops)).Decision)
-	require.NotEqual(t, Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops)), chain(maxHops+1)).Decision)
+	require.Equal(t, graspsync.Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops-1)), chain(maxHops)).Decision)
+	require.NotEqual(t, graspsync.Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops)), chain(maxHops+1)).Decision)
 
 	wide := graspView()
 	wide.store(testEvent(1000, 1, 7, 1))
@@ -439,7 +439,7 @@ func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
 		wide.store(testEvent(1000+i, 1, 7, 1, tagEvent(1000+(i-1)/10), tagEvent(100_000+i), tagEvent(200_000+i)))
 	}
 	verdict := judge(t, testEvent(91, 1, 9, 1, tagEvent(1000)), wide)
-	require.Equal(t, Depend, verdict.Decision)
+	require.Equal(t, graspsync.Depend, verdict.Decision)
 	require.LessOrEqual(t, len(verdict.DependsOn), 4*maxNear)
 	require.LessOrEqual(t, wide.reads, 2*maxHops)
 }
@@ -447,7 +447,7 @@ func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
 // listing makes an announcement of "x" by key 1.
 func listing(t *testing.T, relay, clone string) *nostr.Event {
 	t.Helper()
-	return testEvent(90, filters.KindAnnouncement, 1, 1, nostr.Tag{"d", "x"},
+	return testEvent(90, graspsync.KindAnnouncement, 1, 1, nostr.Tag{"d", "x"},
 		nostr.Tag{"relays", "wss://elsewhere.example", relay}, nostr.Tag{"clone", clone})
 }
 
@@ -457,41 +457,41 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 	path := "/" + nip34.NPub(testKey(1)) + "/x.git"
 	for name, c := range map[string]struct {
 		us, relay, clone string
-		want             Decision
+		want             graspsync.Decision
 	}{
-		"both":             {"x.org", "wss://x.org", "https://x.org" + path, Accept},
-		"other spelling":   {"x.org", "X.ORG:443/", "https://X.org." + path + "/", Accept},
-		"relay only":       {"x.org", "wss://x.org", "https://y.org" + path, Reject},
-		"clone only":       {"x.org", "wss://y.org", "https://x.org" + path, Reject},
-		"longer name":      {"x.org", "wss://evil-x.org", "https://evil-x.org" + path, Reject},
-		"as a subdomain":   {"x.org", "wss://x.org.evil.net", "https://x.org.evil.net" + path, Reject},
-		"in the path":      {"x.org", "wss://evil.net/x.org", "https://evil.net/x.org" + path, Reject},
-		"same host":        {"127.0.0.1:7001", "ws://127.0.0.1:7002", "http://127.0.0.1:7002" + path, Reject},
-		"our port":         {"127.0.0.1:7001", "ws://127.0.0.1:7001", "http://127.0.0.1:7001" + path, Accept},
-		"another's clone":  {"x.org", "wss://x.org", "https://x.org" + strings.Replace(path, "x.git", "y.git", 1), Reject},
-		"without the npub": {"x.org", "wss://x.org", "https://x.org/x.git", Reject},
+		"both":             {"x.org", "wss://x.org", "https://x.org" + path, graspsync.Accept},
+		"other spelling":   {"x.org", "X.ORG:443/", "https://X.org." + path + "/", graspsync.Accept},
+		"relay only":       {"x.org", "wss://x.org", "https://y.org" + path, graspsync.Reject},
+		"clone only":       {"x.org", "wss://y.org", "https://x.org" + path, graspsync.Reject},
+		"longer name":      {"x.org", "wss://evil-x.org", "https://evil-x.org" + path, graspsync.Reject},
+		"as a subdomain":   {"x.org", "wss://x.org.evil.net", "https://x.org.evil.net" + path, graspsync.Reject},
+		"in the path":      {"x.org", "wss://evil.net/x.org", "https://evil.net/x.org" + path, graspsync.Reject},
+		"same host":        {"127.0.0.1:7001", "ws://127.0.0.1:7002", "http://127.0.0.1:7002" + path, graspsync.Reject},
+		"our port":         {"127.0.0.1:7001", "ws://127.0.0.1:7001", "http://127.0.0.1:7001" + path, graspsync.Accept},
+		"another's clone":  {"x.org", "wss://x.org", "https://x.org" + strings.Replace(path, "x.git", "y.git", 1), graspsync.Reject},
+		"without the npub": {"x.org", "wss://x.org", "https://x.org/x.git", graspsync.Reject},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := listing(t, c.relay, c.clone)
 			p := graspPolicy(t, c.us)
-			verdict, err := p.Judge(t.Context(), ev, Source{}, &twinView{})
+			verdict, err := p.Judge(t.Context(), ev, graspsync.Source{}, &twinView{})
 			require.NoError(t, err)
 			assert.Equal(t, c.want, verdict.Decision)
 			a, err := nip34.ParseAnnouncement(ev)
 			require.NoError(t, err)
-			assert.Equal(t, c.want == Accept, p.Lists(a))
+			assert.Equal(t, c.want == graspsync.Accept, p.Lists(a))
 		})
 	}
-	verdict := judge(t, testEvent(90, filters.KindAnnouncement, 1, 1, nostr.Tag{"d"}), graspView())
+	verdict := judge(t, testEvent(90, graspsync.KindAnnouncement, 1, 1, nostr.Tag{"d"}), graspView())
 	assert.Equal(t, reasonInvalid, verdict.Reason)
-	assert.Equal(t, Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
+	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
 }
 
 // A client of ours may publish what only its author may publish.
 func TestGRASPPolicyProtectedFromTheAuthor(t *testing.T) {
 	ev := related(tagRepo(testRepo(1, "x")), nostr.Tag{"-"})
-	for kind, want := range map[SourceKind]Decision{Direct: Accept, Live: Reject, CatchUp: Reject, Daily: Reject} {
-		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{Kind: kind}, graspView())
+	for kind, want := range map[graspsync.SourceKind]graspsync.Decision{graspsync.Direct: graspsync.Accept, graspsync.Live: graspsync.Reject, graspsync.CatchUp: graspsync.Reject, graspsync.Daily: graspsync.Reject} {
+		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, graspsync.Source{Kind: kind}, graspView())
 		require.NoError(t, err)
 		assert.Equal(t, want, verdict.Decision, kind)
 	}
@@ -501,7 +501,7 @@ func TestGRASPPolicyFailsWithTheView(t *testing.T) {
 	v := graspView()
 	v.fail = errors.New("disk gone")
 	for _, ev := range []*nostr.Event{related(tagEvent(51)), related(), deletion(6, tagEvent(60))} {
-		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, Source{}, v)
+		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), ev, graspsync.Source{}, v)
 		require.ErrorIs(t, err, v.fail)
 		assert.Zero(t, verdict, "an error is no verdict")
 	}
@@ -523,14 +523,14 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := graspView()
 			verdict := judge(t, ev, v)
-			assert.Equal(t, Depend, verdict.Decision)
+			assert.Equal(t, graspsync.Depend, verdict.Decision)
 			assert.LessOrEqual(t, v.reads, 3, "few questions, whatever there is to ask")
 			if name != "deleted repositories" { // all but one are not its author's
 				assert.GreaterOrEqual(t, len(verdict.DependsOn), 1_666, "it waits for all of them")
 			}
 		})
 	}
-	assert.Equal(t, Accept, judge(t, related(append(ids, tagEvent(50))...), graspView()).Decision,
+	assert.Equal(t, graspsync.Accept, judge(t, related(append(ids, tagEvent(50))...), graspView()).Decision,
 		"what is in memory is found behind any number of tags")
 }
 
@@ -540,15 +540,15 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	v := &twinView{}
 	ev := state(2, "x")
 	verdict := judge(t, ev, v)
-	require.Equal(t, Depend, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, OnSay("x", testKey(2)), "any owner's announcement may list the author")
+	require.Equal(t, graspsync.Depend, verdict.Decision)
+	assert.Contains(t, verdict.DependsOn, graspsync.OnSay("x", testKey(2)), "any owner's announcement may list the author")
 	v.announce(1, "x", 7)
-	assert.Equal(t, Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
+	assert.Equal(t, graspsync.Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
 	v.anns = nil
 	v.announce(1, "x", 7, 2)
-	assert.Equal(t, Depend, judge(t, ev, v).Decision, "who is listed has not agreed yet")
+	assert.Equal(t, graspsync.Depend, judge(t, ev, v).Decision, "who is listed has not agreed yet")
 	v.announce(2, "x", 1)
-	assert.Equal(t, Accept, judge(t, ev, v).Decision)
+	assert.Equal(t, graspsync.Accept, judge(t, ev, v).Decision)
 }
 
 // Relays answer newest first: comment, issue, announcement. Each is let in once
@@ -560,32 +560,32 @@ func TestGRASPPolicyNewestFirst(t *testing.T) {
 	announcement := testAnnouncement(1, 1, "x", 1, "")
 	issue := testEvent(2, 1621, 2, 2, tagRepo(testRepo(1, "x")))
 	comment := testEvent(3, 1111, 3, 3, nostr.Tag{"E", issue.ID})
-	gone := testEvent(4, filters.KindDeletion, 3, 4, nostr.Tag{"e", comment.ID})
+	gone := testEvent(4, graspsync.KindDeletion, 3, 4, nostr.Tag{"e", comment.ID})
 
-	assert.Equal(t, []Dependency{OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
-	assert.Equal(t, []Dependency{OnMention(testID(3)), OnEvent(testID(2))}, judge(t, comment, x).DependsOn)
-	assert.Equal(t, []Dependency{OnMention(testID(2)), OnRepo(testRepo(1, "x"))}, judge(t, issue, x).DependsOn)
+	assert.Equal(t, []graspsync.Dependency{graspsync.OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
+	assert.Equal(t, []graspsync.Dependency{graspsync.OnMention(testID(3)), graspsync.OnEvent(testID(2))}, judge(t, comment, x).DependsOn)
+	assert.Equal(t, []graspsync.Dependency{graspsync.OnMention(testID(2)), graspsync.OnRepo(testRepo(1, "x"))}, judge(t, issue, x).DependsOn)
 	for _, ev := range []*nostr.Event{announcement, issue, comment, gone} {
 		if ev != announcement {
-			require.Equal(t, Accept, judge(t, ev, x).Decision, ev.Kind)
+			require.Equal(t, graspsync.Accept, judge(t, ev, x).Decision, ev.Kind)
 		}
 		require.True(t, store.save(ev))
 		x.stored(ev)
 	}
-	assert.Equal(t, Reject, judge(t, testEvent(5, 7, 9, 5, nostr.Tag{"e", gone.ID}), x).Decision)
+	assert.Equal(t, graspsync.Reject, judge(t, testEvent(5, 7, 9, 5, nostr.Tag{"e", gone.ID}), x).Decision)
 
 	quoted := testEvent(9, 1, 9, 1)
-	assert.Equal(t, Reject, judge(t, quoted, x).Decision)
+	assert.Equal(t, graspsync.Reject, judge(t, quoted, x).Decision)
 	require.True(t, store.save(testEvent(6, 1111, 3, 6, tagRepo(testRepo(1, "x")), nostr.Tag{"q", quoted.ID})))
-	assert.Equal(t, Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
+	assert.Equal(t, graspsync.Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
 }
 
 // 1,000 maintainers, cycles and listings without an answer, where these are enough.
 func TestGRASPPolicyMaintainers(t *testing.T) {
 	oneSided := graspPolicy(t, graspHost)
 	oneSided.Membership.OneSided = true
-	judge := func(t *testing.T, ev *nostr.Event, v *twinView) Verdict {
-		verdict, err := oneSided.Judge(t.Context(), ev, Source{}, v)
+	judge := func(t *testing.T, ev *nostr.Event, v *twinView) graspsync.Verdict {
+		verdict, err := oneSided.Judge(t.Context(), ev, graspsync.Source{}, v)
 		require.NoError(t, err)
 		return verdict
 	}
@@ -594,18 +594,18 @@ func TestGRASPPolicyMaintainers(t *testing.T) {
 		v.announce(i, "x", (i+1)%1000, 5000+i)
 	}
 	for _, author := range []int{0, 999, 5000, 5999} {
-		assert.Equal(t, Accept, judge(t, state(author, "x"), v).Decision, author)
+		assert.Equal(t, graspsync.Accept, judge(t, state(author, "x"), v).Decision, author)
 	}
-	assert.Equal(t, Depend, judge(t, state(6000, "x"), v).Decision)
-	assert.Equal(t, Depend, judge(t, state(0, "y"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, state(6000, "x"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, state(0, "y"), v).Decision)
 	v = &twinView{}
 	v.announce(1, "x", 2)
-	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision, "listed by the owner, and silent")
+	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision, "listed by the owner, and silent")
 	v = &twinView{}
 	v.announce(2, "x", 1)
-	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision, "an owner of its own repository")
+	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision, "an owner of its own repository")
 	v.anns[0].Ref.Identifier = "y"
-	assert.Equal(t, Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
+	assert.Equal(t, graspsync.Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
 }
 
 // A state or its deletion takes an announcement of its author's, and waits for it.
@@ -613,24 +613,24 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 	policy := graspPolicy(t, graspHost)
 	v := graspView()
 	v.anns = v.anns[:2] // without that of 3
-	judge := func(ev *nostr.Event) Verdict {
-		verdict, err := policy.Judge(t.Context(), ev, Source{}, v)
+	judge := func(ev *nostr.Event) graspsync.Verdict {
+		verdict, err := policy.Judge(t.Context(), ev, graspsync.Source{}, v)
 		require.NoError(t, err)
 		return verdict
 	}
 	for author := 1; author <= 2; author++ {
-		assert.Equal(t, Accept, judge(state(author, "x")).Decision)
+		assert.Equal(t, graspsync.Accept, judge(state(author, "x")).Decision)
 	}
 	listed := testRepo(3, "x")
 	events := []*nostr.Event{state(3, "x"), deletion(3, nostr.Tag{"a", listed.Address(30618)})}
 	for _, ev := range events {
 		verdict := judge(ev)
-		assert.Equal(t, Depend, verdict.Decision)
-		assert.Contains(t, verdict.DependsOn, OnSay("x", testKey(3)))
+		assert.Equal(t, graspsync.Depend, verdict.Decision)
+		assert.Contains(t, verdict.DependsOn, graspsync.OnSay("x", testKey(3)))
 	}
 	v.announce(3, "x", 2)
 	for _, ev := range events {
-		assert.Equal(t, Accept, judge(ev).Decision)
+		assert.Equal(t, graspsync.Accept, judge(ev).Decision)
 	}
 }
 
@@ -640,21 +640,21 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	v := &twinView{}
 	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }
 	verdict := judge(t, by(2), v)
-	require.Equal(t, Reject, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, OnWanted("x", testKey(2)), "whoever may list the author")
+	require.Equal(t, graspsync.Reject, verdict.Decision)
+	assert.Contains(t, verdict.DependsOn, graspsync.OnWanted("x", testKey(2)), "whoever may list the author")
 	v.announce(1, "x", 2)
-	assert.Equal(t, Accept, judge(t, by(2), v).Decision)
-	assert.Equal(t, Reject, judge(t, by(3), v).Decision)
+	assert.Equal(t, graspsync.Accept, judge(t, by(2), v).Decision)
+	assert.Equal(t, graspsync.Reject, judge(t, by(3), v).Decision)
 	v.elsewhere(2, "x", 3, 1)
-	assert.Equal(t, Accept, judge(t, by(3), v).Decision, "listed by who is listed")
+	assert.Equal(t, graspsync.Accept, judge(t, by(3), v).Decision, "listed by who is listed")
 	v.elsewhere(8, "x", 9)
 	verdict = judge(t, by(9), v)
-	assert.Equal(t, Reject, verdict.Decision, "listed only by one whom nobody lists")
-	assert.Contains(t, verdict.DependsOn, OnWanted("x", testKey(9)), "somebody may list the one who lists the author")
+	assert.Equal(t, graspsync.Reject, verdict.Decision, "listed only by one whom nobody lists")
+	assert.Contains(t, verdict.DependsOn, graspsync.OnWanted("x", testKey(9)), "somebody may list the one who lists the author")
 	v.announce(4, "y", 5)
-	assert.Equal(t, Reject, judge(t, by(5), v).Decision, "listed under another identifier")
+	assert.Equal(t, graspsync.Reject, judge(t, by(5), v).Decision, "listed under another identifier")
 
-	assert.Equal(t, Accept, judge(t, state(2, "x"), v).Decision)
-	assert.Equal(t, Depend, judge(t, state(3, "x"), v).Decision, "invited only")
-	assert.Equal(t, Depend, judge(t, state(8, "x"), v).Decision, "no repository of theirs is ours")
+	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, state(3, "x"), v).Decision, "invited only")
+	assert.Equal(t, graspsync.Depend, judge(t, state(8, "x"), v).Decision, "no repository of theirs is ours")
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -22,20 +22,20 @@ const maxHeard = 100_000
 // was judged since that shows otherwise: what is by those who have gained something is judged
 // again. True is for those whose states count as well. It belongs to the writer.
 type hearing struct {
-	of     map[string]map[filters.PubKey]bool
+	of     map[string]map[graspsync.PubKey]bool
 	people int
 }
 
 // gained returns what is fulfilled by who is heard now and was not, and remembers who is.
-func (h *hearing) gained(identifier string, heard map[filters.PubKey]bool) (keys []depKey) {
+func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []depKey) {
 	before := h.of[identifier]
 	for k, say := range heard {
 		had, was := before[k]
 		if !was {
-			keys = append(keys, OnWanted(identifier, k).key())
+			keys = append(keys, keyOf(graspsync.OnWanted(identifier, k)))
 		}
 		if say && !had {
-			keys = append(keys, OnSay(identifier, k).key())
+			keys = append(keys, keyOf(graspsync.OnSay(identifier, k)))
 		}
 	}
 	h.forget(identifier)
@@ -59,16 +59,16 @@ func (h *hearing) forget(identifier string) {
 }
 
 // waits takes note of what an event waits for now: whoever has to gain that has lost it.
-func (h *hearing) waits(deps []Dependency) {
+func (h *hearing) waits(deps []graspsync.Dependency) {
 	for _, d := range deps {
-		heard := h.of[d.text]
-		say, is := heard[d.author]
+		heard := h.of[d.Text]
+		say, is := heard[d.Author]
 		switch {
 		case !is:
-		case d.what == onSay && say:
-			heard[d.author] = false
-		case d.what == onWanted:
-			delete(heard, d.author)
+		case d.Await == graspsync.AwaitSay && say:
+			heard[d.Author] = false
+		case d.Await == graspsync.AwaitWanted:
+			delete(heard, d.Author)
 			h.people--
 		}
 	}
@@ -77,7 +77,7 @@ func (h *hearing) waits(deps []Dependency) {
 // withdrawn has the writer see whether there are others under an identifier whose word counts
 // since an announcement is gone: there was no room for them beside those whom it listed.
 func (g *ingest) withdrawn(ev *nostr.Event) {
-	if ev.Kind == filters.KindAnnouncement {
+	if ev.Kind == graspsync.KindAnnouncement {
 		g.announced(ev)
 		g.wakeFor(nil)
 	}
@@ -85,7 +85,7 @@ func (g *ingest) withdrawn(ev *nostr.Event) {
 
 // announced takes note that there may be others under an identifier whose word counts.
 func (g *ingest) announced(ev *nostr.Event) {
-	if ev.Kind != filters.KindAnnouncement {
+	if ev.Kind != graspsync.KindAnnouncement {
 		return
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
@@ -154,7 +154,7 @@ func (g *ingest) relatives(identifier string) []*nip34.Announcement {
 const spared = 32
 
 // unlisted returns which of those have to go who are not listed.
-func (g *ingest) unlisted(identifier string, relatives []*nip34.Announcement, heard map[filters.PubKey]bool) []*nip34.Announcement {
+func (g *ingest) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
 	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
 		_, is := heard[a.Ref.Owner]
 		return is
@@ -163,7 +163,7 @@ func (g *ingest) unlisted(identifier string, relatives []*nip34.Announcement, he
 		return out
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
-		if nip34.Newer(a.Version(), b.Version()) {
+		if a.Stamp().Newer(b.Stamp()) {
 			return -1
 		}
 		return 1
@@ -179,7 +179,7 @@ const retiredAtOnce = 16
 // be removed is tried with the next change there.
 func (g *ingest) retire(ctx context.Context, all []*nip34.Announcement) {
 	for some := range slices.Chunk(all, retiredAtOnce) {
-		ids := make([]filters.EventID, len(some))
+		ids := make([]graspsync.EventID, len(some))
 		for i, a := range some {
 			ids[i] = a.ID
 		}
@@ -197,16 +197,16 @@ func (g *ingest) retire(ctx context.Context, all []*nip34.Announcement) {
 // remove removes an announcement; ev is nil if it is not stored any more.
 func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Event) error {
 	if ev == nil {
-		ev = &nostr.Event{ID: a.ID.String(), Kind: filters.KindAnnouncement}
+		ev = &nostr.Event{ID: a.ID.String(), Kind: graspsync.KindAnnouncement}
 		g.feed.removed(ev)
 		return nil
 	}
 	if err := g.removeStored(ctx, ev); err != nil {
 		return err
 	}
-	deps := keysOf([]Dependency{OnWanted(a.Ref.Identifier, a.Ref.Owner), OnRepo(a.Ref)})
+	deps := keysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
 	g.note(note{
-		incoming: Incoming{Event: ev, Source: Source{Kind: CatchUp}}, id: a.ID, deps: deps,
+		incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, id: a.ID, deps: deps,
 	})
 	g.known.forget(a.ID)
 	g.counters.drop("unlisted", 1)
@@ -228,7 +228,7 @@ func (g *ingest) removeStored(ctx context.Context, ev *nostr.Event) (err error) 
 }
 
 // hear asks the policy whose word counts under an identifier; false: it can't tell.
-func (g *ingest) hear(identifier string) (map[filters.PubKey]bool, bool) {
+func (g *ingest) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 	policy, can := g.policy.(Hearer)
 	if !can {
 		return nil, false
@@ -239,11 +239,11 @@ func (g *ingest) hear(identifier string) (map[filters.PubKey]bool, bool) {
 
 // newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
 // can't tell has everybody tried.
-func (g *ingest) newlyHeard(identifier string, heard map[filters.PubKey]bool, can bool) (keys []depKey) {
+func (g *ingest) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []depKey) {
 	if can {
 		return g.hearing.gained(identifier, heard)
 	}
-	known := make(map[filters.PubKey]struct{})
+	known := make(map[graspsync.PubKey]struct{})
 	for _, a := range g.view.Family(identifier) {
 		known[a.Ref.Owner] = struct{}{}
 		for _, m := range a.Maintainers {
@@ -251,12 +251,12 @@ func (g *ingest) newlyHeard(identifier string, heard map[filters.PubKey]bool, ca
 		}
 	}
 	for who := range known {
-		keys = append(keys, OnSay(identifier, who).key(), OnWanted(identifier, who).key())
+		keys = append(keys, keyOf(graspsync.OnSay(identifier, who)), keyOf(graspsync.OnWanted(identifier, who)))
 	}
 	return keys
 }
 
-func (g *ingest) askHearer(policy Hearer, identifier string) (heard map[filters.PubKey]bool, err error) {
+func (g *ingest) askHearer(policy Hearer, identifier string) (heard map[graspsync.PubKey]bool, err error) {
 	defer g.counters.recovered(&err, "policy")
 	heard = policy.Heard(identifier, g.view)
 	if heard == nil {

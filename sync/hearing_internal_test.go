@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -20,7 +20,7 @@ type countingPolicy struct {
 	during func()
 }
 
-func (p *countingPolicy) Judge(ctx context.Context, ev *nostr.Event, src Source, view View) (Verdict, error) {
+func (p *countingPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if p.judged++; p.during != nil {
 		p.during()
 	}
@@ -53,19 +53,19 @@ func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
 // saver stores all that it is given.
 type saver struct{ *twinStore }
 
-func (s saver) Save(_ context.Context, events []Incoming) ([]Outcome, error) {
-	out := make([]Outcome, len(events))
+func (s saver) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	out := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
 		s.save(in.Event)
-		out[i].Result = Stored
+		out[i].Result = graspsync.Stored
 	}
 	return out, nil
 }
 
 func (r *hearingRig) job(ev *nostr.Event) *job {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
-	j := &job{key: copyKey{id: id}, incoming: Incoming{Event: ev}, size: 1000, revived: true}
+	j := &job{key: copyKey{id: id}, incoming: graspsync.Incoming{Event: ev}, size: 1000, revived: true}
 	return j
 }
 
@@ -88,14 +88,14 @@ func (r *hearingRig) announce(by int, here bool, lists ...int) int {
 	}
 	n := r.next()
 	before := r.policy.judged
-	r.last = testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...)
+	r.last = testEvent(n, graspsync.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...)
 	r.g.process(r.t.Context(), []*job{r.job(r.last)})
 	return r.policy.judged - before
 }
 
 func (r *hearingRig) state(by int) *job {
 	n := r.next()
-	return r.job(testEvent(n, filters.KindState, by, nostr.Timestamp(n), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", fmt.Sprintf("%040d", n)}))
+	return r.job(testEvent(n, graspsync.KindState, by, nostr.Timestamp(n), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", fmt.Sprintf("%040d", n)}))
 }
 
 // Each version of any announcement had all states of everybody judged again who was known
@@ -138,15 +138,15 @@ func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
 // Who was left out since too many were listed was not heard when these went, until some other
 // announcement of that name came.
 func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
-	gone := nip34.Coordinates{Kind: filters.KindAnnouncement, Author: testKey(1).String(), Identifier: "x"}
+	gone := graspsync.Address{Kind: graspsync.KindAnnouncement, Author: testKey(1), Identifier: "x"}
 	for name, goes := range map[string]func(r *hearingRig, listing *nostr.Event){
 		"deleted": func(r *hearingRig, _ *nostr.Event) {
 			n := r.next()
-			r.g.process(r.t.Context(), []*job{r.job(testEvent(n, filters.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()}))})
+			r.g.process(r.t.Context(), []*job{r.job(testEvent(n, graspsync.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()}))})
 		},
 		"deleted by a client": func(r *hearingRig, _ *nostr.Event) {
 			n := r.next()
-			ev := testEvent(n, filters.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()})
+			ev := testEvent(n, graspsync.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()})
 			r.g.feed.stored(ev)
 			r.g.fulfil(ev)
 		},
@@ -260,7 +260,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 // Who is heard is remembered for a bounded number of people.
 func TestHearingIsBounded(t *testing.T) {
 	var h hearing
-	all := make(map[filters.PubKey]bool)
+	all := make(map[graspsync.PubKey]bool)
 	for i := range maxHeard / 4 {
 		all[testKey(i)] = i%2 == 0
 	}
@@ -275,8 +275,8 @@ func TestHearingIsBounded(t *testing.T) {
 		}
 		require.Equal(t, n, h.people)
 	}
-	h.waits([]Dependency{OnSay("39", testKey(0)), OnSay("39", testKey(1)), OnWanted("39", testKey(2)), OnSay("none", testKey(2)), OnAuthor(testKey(4))})
-	require.ElementsMatch(t, []depKey{OnSay("39", testKey(0)).key(), OnSay("39", testKey(2)).key(), OnWanted("39", testKey(2)).key()}, h.gained("39", all))
+	h.waits([]graspsync.Dependency{graspsync.OnSay("39", testKey(0)), graspsync.OnSay("39", testKey(1)), graspsync.OnWanted("39", testKey(2)), graspsync.OnSay("none", testKey(2)), graspsync.OnAuthor(testKey(4))})
+	require.ElementsMatch(t, []depKey{keyOf(graspsync.OnSay("39", testKey(0))), keyOf(graspsync.OnSay("39", testKey(2))), keyOf(graspsync.OnWanted("39", testKey(2)))}, h.gained("39", all))
 	require.Empty(t, h.gained("39", nil))
 	require.LessOrEqual(t, h.people, maxHeard)
 	all[testKey(-1)] = true
@@ -385,27 +385,27 @@ func TestStrangersCostNoFamily(t *testing.T) {
 	for n := range names {
 		v.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
 	}
-	judge := func(kind, by int, name string) Decision {
+	judge := func(kind, by int, name string) graspsync.Decision {
 		tags := nostr.Tags{{"d", name}, {"refs/heads/main", fmt.Sprintf("%040d", 1)}}
-		verdict, err := p.Judge(t.Context(), testEvent(50_000+by, kind, by, 50_000, tags...), Source{}, v)
+		verdict, err := p.Judge(t.Context(), testEvent(50_000+by, kind, by, 50_000, tags...), graspsync.Source{}, v)
 		require.NoError(t, err)
 		return verdict.Decision
 	}
 	for range 2 {
 		for n := range names {
-			require.Equal(t, Depend, judge(filters.KindState, 9, fmt.Sprint(n)))
-			require.Equal(t, Reject, judge(filters.KindAnnouncement, 9, fmt.Sprint(n)))
+			require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 9, fmt.Sprint(n)))
+			require.Equal(t, graspsync.Reject, judge(graspsync.KindAnnouncement, 9, fmt.Sprint(n)))
 		}
 	}
 	require.Zero(t, v.asked)
-	require.Equal(t, Accept, judge(filters.KindState, 1, "7"))
-	require.Equal(t, Depend, judge(filters.KindState, 2, "7"), "who is listed")
+	require.Equal(t, graspsync.Accept, judge(graspsync.KindState, 1, "7"))
+	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 2, "7"), "who is listed")
 	require.Equal(t, 1, v.asked)
 	v.stored(announcementOf(names+1, 9, "7", 1))
-	require.Equal(t, Depend, judge(filters.KindState, 9, "7"))
+	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 9, "7"))
 	require.Equal(t, 2, v.asked, "who has announced something")
 	v.removed(announcementOf(names+1, 9, "7", 1))
-	require.Equal(t, Depend, judge(filters.KindState, 9, "7"))
+	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 9, "7"))
 	require.Equal(t, 2, v.asked)
 }
 
@@ -416,7 +416,7 @@ func announcementOf(n, by int, name string, lists int) *nostr.Event {
 		npub := nip34.NPub(testKey(by))
 		tags = append(tags, nostr.Tag{"relays", "wss://" + graspHost}, nostr.Tag{"clone", "https://" + graspHost + "/" + npub + "/" + name + ".git"})
 	}
-	return testEvent(n, filters.KindAnnouncement, by, nostr.Timestamp(n), tags...)
+	return testEvent(n, graspsync.KindAnnouncement, by, nostr.Timestamp(n), tags...)
 }
 
 func BenchmarkStatesOfAnIdentifier(b *testing.B) {
@@ -433,7 +433,7 @@ func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 	}
 	ev := state(9000, "x")
 	for b.Loop() {
-		_, _ = p.Judge(b.Context(), ev, Source{}, x)
+		_, _ = p.Judge(b.Context(), ev, graspsync.Source{}, x)
 	}
 }
 
@@ -473,7 +473,7 @@ func (r *hearingRig) scan() {
 
 func (r *hearingRig) here(by int) bool {
 	return slices.ContainsFunc(r.store.events, func(ev *nostr.Event) bool {
-		return ev.Kind == filters.KindAnnouncement && ev.PubKey == testKey(by).String()
+		return ev.Kind == graspsync.KindAnnouncement && ev.PubKey == testKey(by).String()
 	})
 }
 
@@ -531,13 +531,13 @@ func TestUnlistedGo(t *testing.T) {
 			require.Equal(t, []string{three.ID}, store.removed)
 			require.Equal(t, map[string]uint64{"unlisted": 1}, r.g.counters.dropped)
 			require.Len(t, r.g.view.Family("x"), 2+spared, "those that are newer")
-			id, err := filters.ParseEventID(three.ID)
+			id, err := graspsync.ParseEventID(three.ID)
 			require.NoError(t, err)
 			require.True(t, r.g.rejected.has(id), "nobody is asked for it")
-			var again []filters.EventID
-			r.g.refetch = func(_ filters.RelayURL, ids []filters.EventID) { again = append(again, ids...) }
+			var again []graspsync.EventID
+			r.g.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { again = append(again, ids...) }
 			r.announce(1, true, 2, 3)
-			require.Equal(t, []filters.EventID{id}, again, "it is listed again")
+			require.Equal(t, []graspsync.EventID{id}, again, "it is listed again")
 		})
 	}
 }

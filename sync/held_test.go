@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -23,32 +23,32 @@ type keeper struct {
 	all  map[string]bool
 }
 
-func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	switch ev.Kind {
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil || !k.Lists(a) {
-			return relaysync.Verdict{Decision: relaysync.Reject}, err
+			return graspsync.Verdict{Decision: graspsync.Reject}, err
 		}
 		k.held = append(k.held, a)
-	case filters.KindState:
+	case graspsync.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {
-			return relaysync.Verdict{Decision: relaysync.Reject}, nil //nolint:nilerr // the verdict says it
+			return graspsync.Verdict{Decision: graspsync.Reject}, nil //nolint:nilerr // the verdict says it
 		}
 		family := nip34.Membership{}.Family(s.Ref.Identifier, k.held)
 		if !family.Maintains(s.Ref.Owner, nip34.Owners(k.held)) {
-			return relaysync.Verdict{Decision: relaysync.Depend, DependsOn: []relaysync.Dependency{
-				relaysync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
+			return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{
+				graspsync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
 		}
 	default:
 		return k.Policy.Judge(ctx, ev, src, view)
 	}
 	k.all[ev.ID] = true
-	return relaysync.Verdict{Decision: relaysync.Hold}, nil
+	return graspsync.Verdict{Decision: graspsync.Hold}, nil
 }
 
-func (k *keeper) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+func (k *keeper) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
 func (k *keeper) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
 	return func(yield func(*nip34.Announcement, error) bool) {
@@ -112,10 +112,10 @@ type roomless struct {
 	full atomic.Bool
 }
 
-func (c *roomless) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (c *roomless) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := c.Policy.Judge(ctx, ev, src, view)
-	if err == nil && v.Decision == relaysync.Accept && ev.Kind == filters.KindState && c.full.Load() {
-		return relaysync.Verdict{Decision: relaysync.Later, Reason: "blocked: no room"}, nil
+	if err == nil && v.Decision == graspsync.Accept && ev.Kind == graspsync.KindState && c.full.Load() {
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: "blocked: no room"}, nil
 	}
 	return v, err
 }

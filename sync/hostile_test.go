@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -46,7 +46,7 @@ func newDiary(cost time.Duration) *diary {
 	return &diary{Store: memstore.New(), cost: cost, at: make(map[string]time.Time), tries: make(map[string]int)}
 }
 
-func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (d *diary) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if d.cost > 0 {
 		time.Sleep(d.cost)
 	}
@@ -55,10 +55,10 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 	if err != nil {
 		return nil, err
 	}
-	var out []relaysync.Outcome
+	var out []graspsync.Outcome
 	for _, f := range failed {
 		if f != nil {
-			out = append(out, relaysync.Outcome{Result: relaysync.Failed, Err: f})
+			out = append(out, graspsync.Outcome{Result: graspsync.Failed, Err: f})
 			continue
 		}
 		out = append(out, saved[0])
@@ -68,12 +68,12 @@ func (d *diary) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 	defer d.mu.Unlock()
 	for i, o := range out {
 		id := events[i].Event.ID
-		if _, here := d.at[id]; here || o.Result == relaysync.Duplicate {
-			if o.Result == relaysync.Stored || o.Result == relaysync.Duplicate {
+		if _, here := d.at[id]; here || o.Result == graspsync.Duplicate {
+			if o.Result == graspsync.Stored || o.Result == graspsync.Duplicate {
 				d.twice = append(d.twice, id)
 			}
 		}
-		if o.Result == relaysync.Stored {
+		if o.Result == graspsync.Stored {
 			d.at[id] = time.Now().Add(-d.ahead)
 		}
 	}
@@ -95,12 +95,12 @@ func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Eve
 	}
 }
 
-func (d *diary) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+func (d *diary) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	d.questions.Add(1)
 	return d.Store.Stamps(ctx, f)
 }
 
-func (d *diary) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (d *diary) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	d.questions.Add(1)
 	return d.Store.Has(ctx, ids)
 }
@@ -111,7 +111,7 @@ func (d *diary) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
 }
 
 // triage tells the events that can be saved now from those that can't, with an error.
-func (d *diary) triage(events []relaysync.Incoming) (well []relaysync.Incoming, failed []error) {
+func (d *diary) triage(events []graspsync.Incoming) (well []graspsync.Incoming, failed []error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	failed = make([]error, len(events))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -61,14 +62,14 @@ func (x *index) Announcements(identifier string) []*nip34.Announcement {
 }
 
 // Announced implements [Standing].
-func (x *index) Announced(ref filters.RepoRef) bool { return x.announcement(ref) != nil }
+func (x *index) Announced(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil }
 
 // Left implements [Standing].
-func (x *index) Left(ref filters.RepoRef) bool {
+func (x *index) Left(ref graspsync.RepoRef) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	r := x.tables.repos[ref]
-	return r != nil && r.ann == nil && r.newest != (nip34.Version{})
+	return r != nil && r.ann == nil && r.newest != (graspsync.Stamp{})
 }
 
 // Family implements [Standing]. Their Event is nil.
@@ -96,7 +97,7 @@ func (x *index) relatives(identifier string) (out []*nip34.Announcement) {
 
 // related returns the identifiers with such announcements.
 func (x *index) related() (out []string) {
-	each(x, x.repos(), func(ref filters.RepoRef, r *indexRepo) {
+	each(x, x.repos(), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.relative {
 			out = append(out, ref.Identifier)
 		}
@@ -105,7 +106,7 @@ func (x *index) related() (out []string) {
 	return slices.Compact(out)
 }
 
-func (x *index) repos() map[filters.RepoRef]*indexRepo {
+func (x *index) repos() map[graspsync.RepoRef]*indexRepo {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.repos
@@ -125,14 +126,14 @@ func (x *index) Generation(identifier string) Generation {
 }
 
 // Knows implements [Acquainted].
-func (x *index) Knows(identifier string, who filters.PubKey) bool {
+func (x *index) Knows(identifier string, who graspsync.PubKey) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.known.Has(identifier, who)
 }
 
 // Root implements [Standing].
-func (x *index) Root(id filters.EventID) bool {
+func (x *index) Root(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	root, ok := x.tables.roots[id]
@@ -145,14 +146,14 @@ const (
 )
 
 // Addressed implements [View].
-func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+func (x *index) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	// In order of kinds, and without what no event has for an address: where one has no identifier
 	// all of its kind is read, with all of the kinds in the same question.
-	at = slices.DeleteFunc(slices.Clone(at), func(c nip34.Coordinates) bool {
+	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
 	})
-	slices.SortFunc(at, func(a, b nip34.Coordinates) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Author, b.Author))
+	slices.SortFunc(at, func(a, b graspsync.Address) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier), a.Author.Compare(b.Author))
 	})
 	for some := range slices.Chunk(slices.Compact(at), tagsAtOnce) {
 		f, wanted := versions(some)
@@ -160,7 +161,7 @@ func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, er
 			if err != nil {
 				return false, fmt.Errorf("looking up addresses: %w", err)
 			}
-			if c, ok := nip34.CoordinatesOf(ev); ok && wanted[c] {
+			if c, ok := graspsync.AddressOf(ev); ok && wanted[c] {
 				return true, nil
 			}
 		}
@@ -170,16 +171,16 @@ func (x *index) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, er
 
 // versions returns a filter for what is at some addresses, and which these are: it matches
 // other events as well.
-func versions(some []nip34.Coordinates) (f nostr.Filter, wanted map[nip34.Coordinates]bool) {
-	wanted = make(map[nip34.Coordinates]bool, len(some))
+func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
+	wanted = make(map[graspsync.Address]bool, len(some))
 	for _, c := range some {
 		wanted[c] = true
-		f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author)
+		f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author.String())
 	}
 	slices.Sort(f.Kinds)
 	slices.Sort(f.Authors)
 	f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
-	if !slices.ContainsFunc(some, func(c nip34.Coordinates) bool { return c.Identifier == "" }) {
+	if !slices.ContainsFunc(some, func(c graspsync.Address) bool { return c.Identifier == "" }) {
 		f.Tags = nostr.TagMap{"d": nil}
 		for _, c := range some {
 			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
@@ -192,7 +193,7 @@ func versions(some []nip34.Coordinates) (f nostr.Filter, wanted map[nip34.Coordi
 const nearAtOnce = 100
 
 // Near implements [View].
-func (x *index) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) (near []*nostr.Event, err error) {
+func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []*nostr.Event, err error) {
 	ask := func(f nostr.Filter, fits func(*nostr.Event) bool) error {
 		n := 0
 		for ev, err := range x.store.Events(ctx, f) {
@@ -208,7 +209,7 @@ func (x *index) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coor
 		}
 		return nil
 	}
-	undeleting := func(ev *nostr.Event) bool { return ev.Kind != filters.KindDeletion }
+	undeleting := func(ev *nostr.Event) bool { return ev.Kind != graspsync.KindDeletion }
 	tagging := func(values []string, names ...string) error {
 		for some := range slices.Chunk(values, tagsAtOnce) {
 			for _, name := range names {
@@ -232,7 +233,7 @@ func (x *index) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coor
 	for some := range slices.Chunk(at, tagsAtOnce) {
 		f, wanted := versions(some)
 		if err := ask(f, func(ev *nostr.Event) bool {
-			c, ok := nip34.CoordinatesOf(ev)
+			c, ok := graspsync.AddressOf(ev)
 			return ok && wanted[c]
 		}); err != nil {
 			return nil, err
@@ -241,7 +242,7 @@ func (x *index) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coor
 	return near, nil
 }
 
-func texts(ids []filters.EventID) []string {
+func texts(ids []graspsync.EventID) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = id.String()
@@ -250,30 +251,46 @@ func texts(ids []filters.EventID) []string {
 }
 
 // Wrote implements [View].
-func (x *index) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+func (x *index) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
 	for ev, err := range x.store.Events(ctx, nostr.Filter{Authors: []string{author.String()}}) {
 		if err != nil {
 			return false, fmt.Errorf("looking for events of %s: %w", author, err)
 		}
-		if ev.Kind != filters.KindVanish {
+		if ev.Kind != graspsync.KindVanish {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// rootBy reports whether a root event that is followed is by that author.
-func (x *index) rootBy(id filters.EventID, author filters.PubKey) bool {
+// rootBy reports whether a root event, or what descends from one, is followed and by that
+// author.
+func (x *index) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
 	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+		return n.author.Value() == author
+	}
 	root, ok := x.tables.roots[id]
-	x.mu.RUnlock()
 	return ok && root.author.Value() == author
 }
 
-// rootOwner returns whose repository a root event that is followed belongs to.
-func (x *index) rootOwner(id filters.EventID) (owner filters.PubKey, ok bool) {
+// descends reports whether an event descends from something of ours, and is followed.
+func (x *index) descends(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	n := x.tables.descent.nodes[refKey(id)]
+	return n != nil && n.place.depth > 0
+}
+
+// rootOwner returns whose repository a root event, or what descends from one, belongs to.
+func (x *index) rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+		owner, _, ok = x.tables.top(n.place.top)
+		return owner, ok
+	}
 	root, ok := x.tables.roots[id]
 	if !ok {
 		return owner, false
@@ -286,27 +303,27 @@ func (x *index) rootOwner(id filters.EventID) (owner filters.PubKey, ok bool) {
 }
 
 // rootTime returns the created_at of a root event, 0 if it is not known.
-func (x *index) rootTime(id filters.EventID) nostr.Timestamp {
+func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.roots[id].at
 }
 
 // Event implements [View].
-func (x *index) Event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
-	found, err := x.Events(ctx, []filters.EventID{id})
+func (x *index) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
+	found, err := x.Events(ctx, []graspsync.EventID{id})
 	return found[id], err
 }
 
 // Events implements [View].
-func (x *index) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
-	found := make(map[filters.EventID]*nostr.Event)
+func (x *index) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
+	found := make(map[graspsync.EventID]*nostr.Event)
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		for ev, err := range x.store.Events(ctx, nostr.Filter{IDs: texts(some)}) {
 			if err != nil {
 				return nil, fmt.Errorf("looking up %d events: %w", len(ids), err)
 			}
-			if id, err := filters.ParseEventID(ev.ID); err == nil {
+			if id, err := graspsync.ParseEventID(ev.ID); err == nil {
 				found[id] = ev
 			}
 		}
@@ -315,14 +332,14 @@ func (x *index) Events(ctx context.Context, ids []filters.EventID) (map[filters.
 }
 
 // Mentioned implements [View]. What asks for a deletion does not count.
-func (x *index) Mentioned(ctx context.Context, id filters.EventID) (bool, error) {
+func (x *index) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
 	for _, name := range []string{"e", "E", "q"} {
 		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
 		for ev, err := range x.store.Events(ctx, filter) {
 			if err != nil {
 				return false, fmt.Errorf("looking for mentions of %s: %w", id, err)
 			}
-			if ev.Kind != filters.KindDeletion {
+			if ev.Kind != graspsync.KindDeletion {
 				return true, nil
 			}
 		}
@@ -338,8 +355,8 @@ func (x *index) stored(ev *nostr.Event) indexChange { return x.apply(x.storing(e
 // removed takes note of an event that has left the Store other than by an event
 // that replaced or deleted it.
 func (x *index) removed(ev *nostr.Event) indexChange {
-	id, err := filters.ParseEventID(ev.ID)
-	if err != nil || (ev.Kind != filters.KindAnnouncement && !nip34.IsRoot(ev.Kind)) {
+	id, err := graspsync.ParseEventID(ev.ID)
+	if err != nil {
 		return indexChange{}
 	}
 	return x.apply(func(t *indexTables, c *indexChange) { t.forget(id, c) })
@@ -390,8 +407,24 @@ func (x *index) takeNews() (names map[string]struct{}, tooMany bool) {
 
 // storing returns what a stored event does to the index, nil for nothing.
 func (x *index) storing(ev *nostr.Event) indexOp {
+	if op := x.standing(ev); op != nil {
+		return op
+	}
+	return storingNode(ev)
+}
+
+func storingNode(ev *nostr.Event) indexOp {
+	n := nodeOf(ev)
+	if n == nil {
+		return nil
+	}
+	return func(t *indexTables, c *indexChange) { t.addNode(n, c) }
+}
+
+// standing is storing without what descends from others: that is found only once these are.
+func (x *index) standing(ev *nostr.Event) indexOp {
 	switch {
-	case ev.Kind == filters.KindAnnouncement:
+	case ev.Kind == graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
 			return nil
@@ -401,7 +434,7 @@ func (x *index) storing(ev *nostr.Event) indexOp {
 		return func(t *indexTables, c *indexChange) { t.announce(a, listed, c) }
 	case nip34.IsRoot(ev.Kind):
 		return storingRoot(ev)
-	case ev.Kind == filters.KindDeletion:
+	case ev.Kind == graspsync.KindDeletion:
 		return storingDeletion(ev)
 	case x.us.Vanishes(ev):
 		return storingVanish(ev)
@@ -421,8 +454,8 @@ func (x *index) listed(a *nip34.Announcement) (yes bool) {
 
 func storingRoot(ev *nostr.Event) indexOp {
 	refs := nip34.RootRefs(ev)
-	id, err := filters.ParseEventID(ev.ID)
-	author, err2 := filters.ParsePubKey(ev.PubKey)
+	id, err := graspsync.ParseEventID(ev.ID)
+	author, err2 := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil || err2 != nil || len(refs) == 0 {
 		return nil
 	}
@@ -431,7 +464,7 @@ func storingRoot(ev *nostr.Event) indexOp {
 }
 
 func storingVanish(ev *nostr.Event) indexOp {
-	author, err := filters.ParsePubKey(ev.PubKey)
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return nil
 	}
@@ -440,7 +473,7 @@ func storingVanish(ev *nostr.Event) indexOp {
 }
 
 func storingDeletion(ev *nostr.Event) indexOp {
-	author, err := filters.ParsePubKey(ev.PubKey)
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return nil
 	}
@@ -451,8 +484,10 @@ func storingDeletion(ev *nostr.Event) indexOp {
 			t.erase(id, author, i < maxOfOne, c)
 		}
 		for i, a := range addresses {
-			if a.Kind == filters.KindAnnouncement && a.PubKey == author {
-				t.end(filters.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
+			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
+				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
+			} else if a.Author == author {
+				t.endNode(a, until, c)
 			}
 		}
 	}
@@ -500,7 +535,7 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 	x.write.Lock()
 	x.pending = s
 	x.write.Unlock()
-	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), filters.KindVanish)}) {
+	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
 			missed = err
 			break
@@ -508,13 +543,16 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 		if err != nil {
 			return nil, nil, fmt.Errorf("scanning the store: %w", err)
 		}
-		if op := x.storing(ev); op != nil {
+		if op := x.standing(ev); op != nil {
 			op(s.tables, nil)
 		}
 		show(ev)
 	}
 	if s.complete = missed == nil; missed != nil {
 		err = x.retain(ctx, s)
+	}
+	if err == nil {
+		err = x.retainNodes(ctx, s)
 	}
 	return s, missed, err
 }
@@ -523,7 +561,32 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 // not all could be read, that something did not come does not say that it is gone.
 func (x *index) retain(ctx context.Context, s *snapshot) error {
 	unseen := x.unseen(s)
-	ids := slices.Collect(maps.Keys(unseen))
+	return x.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { unseen[id](s.tables, nil) })
+}
+
+// retainNodes keeps what descends from what was found and is still stored. What is new of it
+// is asked for later.
+func (x *index) retainNodes(ctx context.Context, s *snapshot) error {
+	var known []node
+	x.mu.RLock()
+	for k, n := range x.tables.descent.nodes {
+		if k == n.keys()[0] {
+			known = append(known, *n)
+		}
+	}
+	x.mu.RUnlock()
+	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
+	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*node, len(known))
+	for i := range known {
+		n := &known[i]
+		n.place, n.orphan = place{}, false
+		ids[i], byID[n.id] = n.id, n
+	}
+	return x.stillHere(ctx, ids, func(id graspsync.EventID) { s.tables.addNode(byID[id], nil) })
+}
+
+// stillHere asks the Store which of some events it has, and has each of them taken, in order.
+func (x *index) stillHere(ctx context.Context, ids []graspsync.EventID, take func(graspsync.EventID)) error {
 	for chunk := range slices.Chunk(ids, saveBatch) {
 		has, err := x.store.Has(ctx, chunk)
 		if err == nil && len(has) != len(chunk) {
@@ -534,7 +597,7 @@ func (x *index) retain(ctx context.Context, s *snapshot) error {
 		}
 		for i, id := range chunk {
 			if has[i] {
-				unseen[id](s.tables, nil)
+				take(id)
 			}
 		}
 	}
@@ -542,8 +605,8 @@ func (x *index) retain(ctx context.Context, s *snapshot) error {
 }
 
 // unseen returns what would add to a scan what is known and not in it, by id.
-func (x *index) unseen(s *snapshot) map[filters.EventID]indexOp {
-	ops := make(map[filters.EventID]indexOp)
+func (x *index) unseen(s *snapshot) map[graspsync.EventID]indexOp {
+	ops := make(map[graspsync.EventID]indexOp)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for id, root := range x.tables.roots {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -15,16 +16,26 @@ import (
 // indexChange says what a change of the index was: facts as they are now.
 type indexChange struct {
 	// The announcement by which a repository is ours now, nil if it is not.
-	repos map[filters.RepoRef]*nip34.Announcement
+	repos map[graspsync.RepoRef]*nip34.Announcement
 	// The repositories that a root event tags, whether ours or not; nil if it is
 	// gone. A repository that becomes ours comes with all of its root events.
-	roots map[filters.EventID][]filters.RepoRef
-	// The identifiers with other announcements than before, whether ours or not. It is for
-	// who looks at the change itself: they are not merged.
+	roots map[graspsync.EventID][]graspsync.RepoRef
+	// The repositories of what a descendant hangs on, nil if it is gone. A repository that
+	// becomes ours comes with all that are known.
+	descendants map[filters.Descendant][]graspsync.RepoRef
+	leftOut     int // descendants for which there was no room
+	// The repositories that were not ours: what descends from them may be stored.
+	fresh map[graspsync.RepoRef]struct{}
+	// The identifiers with other announcements than before, whether ours or not.
 	names map[string]struct{}
 }
 
-func (c *indexChange) empty() bool { return len(c.repos) == 0 && len(c.roots) == 0 }
+// size is how many things have changed.
+func (c *indexChange) size() int {
+	return max(len(c.repos)+len(c.roots)+len(c.descendants), len(c.names))
+}
+
+func (c *indexChange) empty() bool { return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 }
 
 // merge adds a change that happened after c.
 func (c *indexChange) merge(later indexChange) {
@@ -34,11 +45,21 @@ func (c *indexChange) merge(later indexChange) {
 	for id, refs := range later.roots {
 		c.setRoot(id, refs)
 	}
+	for name := range later.names {
+		c.setName(name)
+	}
+	for of, refs := range later.descendants {
+		c.setDescendant(of, refs)
+	}
+	c.leftOut += later.leftOut
+	for ref := range later.fresh {
+		c.setFresh(ref)
+	}
 }
 
-// setRepo, setRoot and setName do nothing on a nil indexChange, for callers that do not want
+// The setters, and leaveOut, do nothing on a nil indexChange, for callers that do not want
 // to know.
-func (c *indexChange) setRepo(ref filters.RepoRef, a *nip34.Announcement) {
+func (c *indexChange) setRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
 	if c != nil {
 		put(&c.repos, ref, a)
 	}
@@ -50,9 +71,27 @@ func (c *indexChange) setName(identifier string) {
 	}
 }
 
-func (c *indexChange) setRoot(id filters.EventID, refs []filters.RepoRef) {
+func (c *indexChange) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
 	if c != nil {
 		put(&c.roots, id, refs)
+	}
+}
+
+func (c *indexChange) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) {
+	if c != nil {
+		put(&c.descendants, of, refs)
+	}
+}
+
+func (c *indexChange) leaveOut() {
+	if c != nil {
+		c.leftOut++
+	}
+}
+
+func (c *indexChange) setFresh(ref graspsync.RepoRef) {
+	if c != nil {
+		put(&c.fresh, ref, struct{}{})
 	}
 }
 
@@ -66,49 +105,50 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 
 // indexTables is the memory of an index.
 type indexTables struct {
-	repos map[filters.RepoRef]*indexRepo   // announced, or tagged by a root event
+	repos map[graspsync.RepoRef]*indexRepo // announced, or tagged by a root event
 	named map[string][]*nip34.Announcement // ours by identifier; elements never change
 	// All announcements by identifier, ours or not; elements never change.
 	family      map[string][]*nip34.Announcement
-	generations map[string]*generation         // of that: another one after each change
-	known       *nip34.Known                   // by that
-	byID        map[filters.EventID]*indexRepo // by the id of the newest announcement
-	roots       map[filters.EventID]indexRoot
+	generations map[string]*generation           // of that: another one after each change
+	known       *nip34.Known                     // by that
+	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
+	roots       map[graspsync.EventID]indexRoot
+	descent     *descent
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
-	ended    recent[filters.RepoRef, nostr.Timestamp]
+	ended    recent[graspsync.RepoRef, nostr.Timestamp]
 	erased   recent[authored, struct{}]
-	vanished recent[filters.PubKey, nostr.Timestamp]
+	vanished recent[graspsync.PubKey, nostr.Timestamp]
 	// Where authors have announcements and root events, so that what vanishes is found
 	// without looking at everything.
-	wrote map[unique.Handle[filters.PubKey]]map[*indexRepo]int
+	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
 }
 
 // generation is told from others by where it is.
 type generation struct{ _ byte }
 
 type indexRepo struct {
-	ref    filters.RepoRef
-	newest nip34.Version       // of its announcement, ours or not; zero: none is here
+	ref    graspsync.RepoRef
+	newest graspsync.Stamp     // of its announcement, ours or not; zero: none is here
 	stored *nip34.Announcement // that one; nil: none is here
 	ann    *nip34.Announcement // nil: not ours
 	// relative: it came while its owner was listed, and is not ours. One that was there before we
 	// looked may be there for any reason, and is none. One by which a repository was taken from us
 	// is none either: it keeps out the versions by which it was ours.
 	relative bool
-	roots    map[filters.EventID]struct{}
+	roots    map[graspsync.EventID]struct{}
 	alone    []*indexRepo // just itself: what most root events tag
 }
 
 // indexRoot is kept small, there are many.
 type indexRoot struct {
-	author unique.Handle[filters.PubKey]
+	author unique.Handle[graspsync.PubKey]
 	at     nostr.Timestamp
 	repos  *[]*indexRepo
 }
 
-func (r indexRoot) refs() []filters.RepoRef {
-	refs := make([]filters.RepoRef, len(*r.repos))
+func (r indexRoot) refs() []graspsync.RepoRef {
+	refs := make([]graspsync.RepoRef, len(*r.repos))
 	for i, repo := range *r.repos {
 		refs[i] = repo.ref
 	}
@@ -117,25 +157,27 @@ func (r indexRoot) refs() []filters.RepoRef {
 
 // authored is an id as its supposed author names it.
 type authored struct {
-	id     filters.EventID
-	author filters.PubKey
+	id     graspsync.EventID
+	author graspsync.PubKey
 }
 
 func newIndexTables() *indexTables {
 	return &indexTables{
 		generations: make(map[string]*generation), known: nip34.NewKnown(),
 
-		repos:  make(map[filters.RepoRef]*indexRepo),
+		repos:  make(map[graspsync.RepoRef]*indexRepo),
 		named:  make(map[string][]*nip34.Announcement),
 		family: make(map[string][]*nip34.Announcement),
-		byID:   make(map[filters.EventID]*indexRepo),
-		roots:  make(map[filters.EventID]indexRoot),
-		wrote:  make(map[unique.Handle[filters.PubKey]]map[*indexRepo]int),
+		byID:   make(map[graspsync.EventID]*indexRepo),
+		roots:  make(map[graspsync.EventID]indexRoot),
+		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int),
+
+		descent: newDescent(),
 	}
 }
 
 // repo returns the entry of ref, making one if there is none.
-func (t *indexTables) repo(ref filters.RepoRef) *indexRepo {
+func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 	if r, ok := t.repos[ref]; ok {
 		return r
 	}
@@ -158,7 +200,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 		return
 	}
 	r := t.repo(a.Ref)
-	if r.newest != (nip34.Version{}) && !nip34.Newer(a.Version(), r.newest) {
+	if r.newest != (graspsync.Stamp{}) && !a.Stamp().Newer(r.newest) {
 		return
 	}
 	t.set(r, a, listed, c)
@@ -166,7 +208,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 
 // end executes a deletion of a repository's announcements up to a time. With remember it
 // is for what is reported later, too.
-func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, remember bool, c *indexChange) {
+func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, remember bool, c *indexChange) {
 	if before, ok := t.ended.get(ref); remember && (!ok || until > before) {
 		t.ended.set(cloneRef(ref), until)
 	}
@@ -178,9 +220,9 @@ func (t *indexTables) end(ref filters.RepoRef, until nostr.Timestamp, remember b
 // set makes an announcement the newest of a repository, nil for none, which makes it ours
 // or not.
 func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
-	var v nip34.Version
+	var v graspsync.Stamp
 	if stored != nil {
-		v = stored.Version()
+		v = stored.Stamp()
 	}
 	a := stored
 	if !ours {
@@ -204,11 +246,11 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	}
 	r.stored = stored
 	owner := unique.Make(r.ref.Owner)
-	if r.newest != (nip34.Version{}) {
+	if r.newest != (graspsync.Stamp{}) {
 		delete(t.byID, r.newest.ID)
 		t.count(owner, r, -1)
 	}
-	if r.newest = v; v != (nip34.Version{}) {
+	if r.newest = v; v != (graspsync.Stamp{}) {
 		t.byID[v.ID] = r
 		t.count(owner, r, 1)
 	}
@@ -218,6 +260,9 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		replaced(t.named, r.ref.Identifier, before, a)
 		c.setRepo(r.ref, a)
 	}
+	if (before == nil) != (a == nil) {
+		t.stands(r, c)
+	}
 	if before == nil && a != nil {
 		t.report(r, c)
 	}
@@ -225,7 +270,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 }
 
 // count adds to how much of an author is in a repository.
-func (t *indexTables) count(author unique.Handle[filters.PubKey], r *indexRepo, n int) {
+func (t *indexTables) count(author unique.Handle[graspsync.PubKey], r *indexRepo, n int) {
 	in := t.wrote[author]
 	if in == nil {
 		in = make(map[*indexRepo]int, 1)
@@ -254,22 +299,27 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-// report adds the root events of a repository to a change.
+// report adds the root events of a repository, and what descends from it, to a change.
 func (t *indexTables) report(r *indexRepo, c *indexChange) {
+	if c == nil {
+		return
+	}
 	for id := range r.roots {
 		c.setRoot(id, t.roots[id].refs())
+		t.reportBelow(refKey(id), c)
 	}
+	t.reportBelow(addressRef(r.ref.String()), c)
 }
 
 // release forgets a repository that nothing is known of.
 func (t *indexTables) release(r *indexRepo) {
-	if r.newest == (nip34.Version{}) && len(r.roots) == 0 {
+	if r.newest == (graspsync.Stamp{}) && len(r.roots) == 0 {
 		delete(t.repos, r.ref)
 	}
 }
 
 func (t *indexTables) addRoot(
-	id filters.EventID, author filters.PubKey, at nostr.Timestamp, refs []filters.RepoRef, c *indexChange,
+	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *indexChange,
 ) {
 	_, known := t.roots[id]
 	_, erased := t.erased.get(authored{id, author})
@@ -291,11 +341,12 @@ func (t *indexTables) addRoot(
 	}
 	t.roots[id] = root
 	c.setRoot(id, root.refs())
+	t.settle(t.descent.below(refKey(id)), c)
 }
 
 // erase executes the deletion of an id by somebody who says that it is theirs. With
 // remember it is for what is reported later, too.
-func (t *indexTables) erase(id filters.EventID, author filters.PubKey, remember bool, c *indexChange) {
+func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, remember bool, c *indexChange) {
 	if remember {
 		t.erased.set(authored{id, author}, struct{}{})
 	}
@@ -304,16 +355,17 @@ func (t *indexTables) erase(id filters.EventID, author filters.PubKey, remember 
 	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
 		t.forget(id, c)
 	}
+	t.removeNode(refKey(id), author, c)
 }
 
 // vanish executes an author's request to vanish.
-func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *indexChange) {
+func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	if before, ok := t.vanished.get(author); !ok || until > before {
 		t.vanished.set(author, until)
 	}
 	by := unique.Make(author)
 	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
-		if r.ref.Owner == author && r.newest != (nip34.Version{}) && r.newest.CreatedAt <= until {
+		if r.ref.Owner == author && r.newest != (graspsync.Stamp{}) && r.newest.CreatedAt <= until {
 			t.set(r, nil, false, c)
 		}
 		for id := range maps.Clone(r.roots) {
@@ -322,15 +374,17 @@ func (t *indexTables) vanish(author filters.PubKey, until nostr.Timestamp, c *in
 			}
 		}
 	}
+	t.vanishBelow(author, until, c)
 }
 
-// forget drops an announcement or a root event.
-func (t *indexTables) forget(id filters.EventID, c *indexChange) {
+// forget drops an announcement, a root event or what descends from one.
+func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
 	}
 	root, ok := t.roots[id]
 	if !ok {
+		t.removeNode(refKey(id), graspsync.PubKey{}, c)
 		return
 	}
 	delete(t.roots, id)
@@ -340,6 +394,7 @@ func (t *indexTables) forget(id filters.EventID, c *indexChange) {
 		t.release(r)
 	}
 	c.setRoot(id, nil)
+	t.settle(t.descent.below(refKey(id)), c)
 }
 
 // relativesOf has those for relatives that were before a scan, which can't tell why something
@@ -378,6 +433,7 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 			c.setRoot(id, nil)
 		}
 	}
+	t.differs(now, &c)
 	if len(t.byID) == 0 { // the first scan: nothing was judged by what was here before
 		return c
 	}
@@ -391,14 +447,14 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 	return c
 }
 
-func (t *indexTables) announcement(ref filters.RepoRef) *nip34.Announcement {
+func (t *indexTables) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	if r := t.repos[ref]; r != nil {
 		return r.ann
 	}
 	return nil
 }
 
-func cloneRef(ref filters.RepoRef) filters.RepoRef {
+func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	ref.Identifier = strings.Clone(ref.Identifier)
 	return ref
 }

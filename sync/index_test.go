@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -42,18 +42,28 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 				require.True(t, c.empty(), "nothing was wrong before")
 			}
 			if store.save(ev) {
-				mirror.apply(t, x.stored(ev))
+				c := x.stored(ev)
+				mirror.apply(t, c)
+				if len(c.fresh) > 0 {
+					x.descendTo(t, c.fresh, mirror)
+				}
 			}
 			x.check(t, store, mirror)
 		}
 	}
 }
 
+// descendTo has all that descends from repositories looked for.
+func (x *index) descendTo(t *testing.T, of map[graspsync.RepoRef]struct{}, mirror facts) {
+	t.Helper()
+	require.NoError(t, x.descend(t.Context(), of, func(ev *nostr.Event) { mirror.apply(t, x.apply(storingNode(ev))) }))
+}
+
 // Concurrent writers report what they stored in any order; a deletion that is
 // reported before its target, or a replacement before what it replaced, must not
 // bring back what is gone (D3).
 func TestTrapD3_OrderOfReports(t *testing.T) {
-	notAnnouncements := func(kind int) bool { return kind != filters.KindAnnouncement }
+	notAnnouncements := func(kind int) bool { return kind != graspsync.KindAnnouncement }
 	for seed := range uint64(120) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		store := &twinStore{}
@@ -111,6 +121,8 @@ func TestIndexScanWhileChanging(t *testing.T) {
 		c, ok := x.replaceAll(s)
 		require.True(t, ok)
 		mirror.apply(t, c)
+		store.during = nil
+		x.descendTo(t, nil, mirror)
 		x.check(t, store, mirror)
 	}
 }
@@ -137,8 +149,8 @@ func TestIndexFirstScan(t *testing.T) {
 	require.NoError(t, err)
 	c, ok = x.replaceAll(s)
 	require.True(t, ok)
-	assert.Equal(t, map[filters.RepoRef]*nip34.Announcement{testRepo(0, "x"): nil, testRepo(1, "x"): nil}, c.repos)
-	assert.Equal(t, map[filters.EventID][]filters.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
+	assert.Equal(t, map[graspsync.RepoRef]*nip34.Announcement{testRepo(0, "x"): nil, testRepo(1, "x"): nil}, c.repos)
+	assert.Equal(t, map[graspsync.EventID][]graspsync.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
 }
 
 // scanOf scans to nobody.
@@ -224,8 +236,8 @@ func TestIndexNear(t *testing.T) {
 	}
 	store.save(testEvent(20, 30063, 7, 1, nostr.Tag{"d", "v1"}))
 	store.save(testEvent(21, 30063, 7, 1, nostr.Tag{"d", "v2"}))
-	store.save(testEvent(22, filters.KindDeletion, 9, 1, tagEvent(100), nostr.Tag{"a", release.String()}))
-	near := func(ids []filters.EventID, at []nip34.Coordinates) (out []int) {
+	store.save(testEvent(22, graspsync.KindDeletion, 9, 1, tagEvent(100), nostr.Tag{"a", release.String()}))
+	near := func(ids []graspsync.EventID, at []graspsync.Address) (out []int) {
 		found, err := x.Near(t.Context(), ids, at)
 		require.NoError(t, err)
 		for _, ev := range found {
@@ -238,18 +250,18 @@ func TestIndexNear(t *testing.T) {
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	require.Equal(t, []int{0, 1, 2}, near([]filters.EventID{testID(100), testID(101)}, nil))
-	require.Equal(t, []int{3, 4, 5, 20}, near(nil, []nip34.Coordinates{release}))
+	require.Equal(t, []int{0, 1, 2}, near([]graspsync.EventID{testID(100), testID(101)}, nil))
+	require.Equal(t, []int{3, 4, 5, 20}, near(nil, []graspsync.Address{release}))
 	require.Empty(t, near(nil, nil))
 	for i := range 3 * nearAtOnce {
 		store.save(testEvent(1000+i, 1, 1, 1, tagEvent(500)))
 	}
-	found, err := x.Near(t.Context(), []filters.EventID{testID(500)}, nil)
+	found, err := x.Near(t.Context(), []graspsync.EventID{testID(500)}, nil)
 	require.NoError(t, err)
 	require.Len(t, found, nearAtOnce, "however many there are")
 	store.fail = errors.New("disk gone")
-	for _, at := range [][]nip34.Coordinates{nil, {coordinates(30063, 8, "x")}} {
-		_, err = x.Near(t.Context(), []filters.EventID{testID(9)}, at)
+	for _, at := range [][]graspsync.Address{nil, {coordinates(30063, 8, "x")}} {
+		_, err = x.Near(t.Context(), []graspsync.EventID{testID(9)}, at)
 		require.ErrorIs(t, err, store.fail)
 	}
 }
@@ -257,7 +269,7 @@ func TestIndexNear(t *testing.T) {
 func TestIndexIgnoresMalformedEvents(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
 	root := testEvent(1, 1621, 1, 1, tagRepo(testRepo(1, "x")))
-	deletion := testEvent(2, filters.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
+	deletion := testEvent(2, graspsync.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
 	for _, ev := range []*nostr.Event{root, deletion, testAnnouncement(3, 1, "x", 1, "ours")} {
 		for _, change := range []func(*nostr.Event){
 			func(ev *nostr.Event) { ev.ID = "x" },
@@ -318,7 +330,7 @@ func TestIndexDeletions(t *testing.T) {
 func TestIndexRootsComeWithTheirRepository(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
 	c := x.stored(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y"))))
-	assert.Equal(t, []filters.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.roots[testID(10)])
+	assert.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.roots[testID(10)])
 	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
 	c = x.stored(testAnnouncement(1, 1, "x", 1, "ours"))
 	assert.Contains(t, c.roots, testID(10))
@@ -348,7 +360,7 @@ func TestIndexConcurrentUse(t *testing.T) {
 					return
 				default:
 				}
-				seen := make(map[filters.PubKey]struct{})
+				seen := make(map[graspsync.PubKey]struct{})
 				for _, a := range x.Announcements("x") {
 					if !assert.NotNil(t, a) || !assert.NotContains(t, seen, a.Ref.Owner) {
 						return
@@ -397,9 +409,9 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 // that was deleted was followed again when its announcement was reported late.
 func TestIndexForgetsTombstones(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
-	x.stored(testEvent(1, filters.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11)))
+	x.stored(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11)))
 	for n := range 10 {
-		ev := testEvent(2+n, filters.KindDeletion, 1, 1)
+		ev := testEvent(2+n, graspsync.KindDeletion, 1, 1)
 		for i := range 10_000 {
 			ev.Tags = append(ev.Tags, tagEvent(20_000*n+i), tagRepo(testRepo(1, fmt.Sprint(n, i))))
 		}
@@ -420,7 +432,7 @@ func TestIndexVanish(t *testing.T) {
 		x.stored(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours"))
 		x.stored(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x"))))
 	}
-	c := x.stored(testEvent(300, filters.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"}))
+	c := x.stored(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"}))
 	assert.Len(t, c.repos, 2, "2 and 7, not 12 and 17")
 	assert.Len(t, c.roots, 3, "2, 6 and 10")
 	assert.Len(t, x.tables.roots, 17)
@@ -432,7 +444,7 @@ func TestIndexVanish(t *testing.T) {
 					roots++
 				}
 			}
-			if r.newest != (nip34.Version{}) && r.ref.Owner == author.Value() {
+			if r.newest != (graspsync.Stamp{}) && r.ref.Owner == author.Value() {
 				roots++
 			}
 			assert.Equal(t, roots, n)
@@ -472,11 +484,11 @@ func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nos
 	}
 }
 
-func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[Stamp, error] {
-	return func(yield func(Stamp, error) bool) {
+func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		for st, err := range f.Store.Stamps(ctx, filter) {
 			if err = cmp.Or(err, f.step()); err != nil {
-				yield(Stamp{}, err)
+				yield(graspsync.Stamp{}, err)
 				return
 			}
 			if !yield(st, nil) {
@@ -484,12 +496,12 @@ func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[Stam
 			}
 		}
 		if err := f.step(); err != nil {
-			yield(Stamp{}, err)
+			yield(graspsync.Stamp{}, err)
 		}
 	}
 }
 
-func (f *faulty) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (f *faulty) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	if err := f.step(); err != nil {
 		return nil, err
 	}
@@ -513,24 +525,24 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 		store.save(testEvent(10+i, 1621, 2, 1, tagRepo(testRepo(1, "x"))))
 		store.save(testEvent(20+i, 1111, 3, 1, tagEvent(10+i)))
 	}
-	store.save(testEvent(30, filters.KindVanish, 4, 1, nostr.Tag{"relay", "wss://elsewhere.example"}))
-	coordinates := func(author int) nip34.Coordinates {
-		return nip34.Coordinates{Kind: filters.KindAnnouncement, Author: testKey(author).String(), Identifier: "x"}
+	store.save(testEvent(30, graspsync.KindVanish, 4, 1, nostr.Tag{"relay", "wss://elsewhere.example"}))
+	coordinates := func(author int) graspsync.Address {
+		return graspsync.Address{Kind: graspsync.KindAnnouncement, Author: testKey(author), Identifier: "x"}
 	}
-	var many []filters.EventID
+	var many []graspsync.EventID
 	for i := range idsAtOnce + 100 {
 		many = append(many, testID(i))
 	}
 	type near struct {
-		ids []filters.EventID
-		at  []nip34.Coordinates
+		ids []graspsync.EventID
+		at  []graspsync.Address
 	}
 	// what is there, and what is not
 	questions := map[string][]any{
-		"Near":      {near{ids: []filters.EventID{testID(10), testID(99)}, at: []nip34.Coordinates{coordinates(1)}}, near{ids: []filters.EventID{testID(99)}}},
+		"Near":      {near{ids: []graspsync.EventID{testID(10), testID(99)}, at: []graspsync.Address{coordinates(1)}}, near{ids: []graspsync.EventID{testID(99)}}},
 		"Event":     {testID(10), testID(99)},
-		"Events":    {[]filters.EventID{testID(10), testID(21), testID(99)}, many},
-		"Addressed": {[]nip34.Coordinates{coordinates(1)}, []nip34.Coordinates{coordinates(2)}},
+		"Events":    {[]graspsync.EventID{testID(10), testID(21), testID(99)}, many},
+		"Addressed": {[]graspsync.Address{coordinates(1)}, []graspsync.Address{coordinates(2)}},
 		"Mentioned": {testID(10), testID(99)},
 		"Wrote":     {testKey(2), testKey(4), testKey(9)},
 	}
@@ -585,7 +597,7 @@ func TestIndexMemory(t *testing.T) {
 	before := heap()
 	for i := range roots {
 		n := i % repos
-		x.stored(testEvent(i, filters.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
+		x.stored(testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
 			nostr.Tag{"subject", strings.Repeat("x", 300)}))
 	}
 	used := int64(heap()) - int64(before)
@@ -599,7 +611,7 @@ func BenchmarkIndexStoredRoot(b *testing.B) {
 	x := newIndex(&twinStore{}, listsByName)
 	events := make([]*nostr.Event, 10_000)
 	for i := range events {
-		events[i] = testEvent(i, filters.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
+		events[i] = testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
 	}
 	for i := 0; b.Loop(); i++ {
 		if i%len(events) == 0 {

@@ -1,33 +1,37 @@
 package sync
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
+	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 )
 
-func testKey(n int) (k filters.PubKey) {
+func testKey(n int) (k graspsync.PubKey) {
 	for i := range 4 {
 		k[31-i] = byte((n + 1) >> (8 * i))
 	}
 	return k
 }
 
-func testID(n int) filters.EventID { return filters.EventID(testKey(n)) }
+func testID(n int) graspsync.EventID { return graspsync.EventID(testKey(n)) }
 
-func testRepo(owner int, identifier string) filters.RepoRef {
-	return filters.RepoRef{Owner: testKey(owner), Identifier: identifier}
+func testRepo(owner int, identifier string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: testKey(owner), Identifier: identifier}
 }
 
 func testEvent(n, kind, author int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
@@ -36,12 +40,12 @@ func testEvent(n, kind, author int, at nostr.Timestamp, tags ...nostr.Tag) *nost
 
 // testAnnouncement is one of ours for listsByName, unless it is named "foreign".
 func testAnnouncement(n, author int, identifier string, at nostr.Timestamp, name string) *nostr.Event {
-	return testEvent(n, filters.KindAnnouncement, author, at, nostr.Tag{"d", identifier}, nostr.Tag{"name", name})
+	return testEvent(n, graspsync.KindAnnouncement, author, at, nostr.Tag{"d", identifier}, nostr.Tag{"name", name})
 }
 
 func listsByName(a *nip34.Announcement) bool { return a.Name != "foreign" }
 
-func tagRepo(ref filters.RepoRef) nostr.Tag { return nostr.Tag{"a", ref.String()} }
+func tagRepo(ref graspsync.RepoRef) nostr.Tag { return nostr.Tag{"a", ref.String()} }
 
 const allRelays = "ALL_RELAYS"
 
@@ -60,19 +64,19 @@ type twinStore struct {
 }
 
 func (s *twinStore) covered(ev *nostr.Event) bool {
-	if ev.Kind != filters.KindVanish && slices.ContainsFunc(s.gone, func(v *nostr.Event) bool {
+	if ev.Kind != graspsync.KindVanish && slices.ContainsFunc(s.gone, func(v *nostr.Event) bool {
 		return v.PubKey == ev.PubKey && ev.CreatedAt <= v.CreatedAt
 	}) {
 		return true
 	}
 	return slices.ContainsFunc(s.dels, func(d *nostr.Event) bool {
-		if d.PubKey != ev.PubKey || ev.Kind == filters.KindDeletion {
+		if d.PubKey != ev.PubKey || ev.Kind == graspsync.KindDeletion {
 			return false
 		}
 		ids, addresses := nip34.ParseDeletion(d)
-		return slices.ContainsFunc(ids, func(id filters.EventID) bool { return id.String() == ev.ID }) ||
-			slices.ContainsFunc(addresses, func(a nip34.Address) bool {
-				return a.PubKey.String() == ev.PubKey && a.Kind == ev.Kind && a.Identifier == ev.Tags.GetD() &&
+		return slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return id.String() == ev.ID }) ||
+			slices.ContainsFunc(addresses, func(a graspsync.Address) bool {
+				return a.Author.String() == ev.PubKey && a.Kind == ev.Kind && a.Identifier == ev.Tags.GetD() &&
 					nostr.IsAddressableKind(ev.Kind) && ev.CreatedAt <= d.CreatedAt
 			})
 	})
@@ -97,11 +101,11 @@ func (s *twinStore) save(ev *nostr.Event) bool {
 		}
 	}
 	s.events = append(s.events, ev)
-	if ev.Kind == filters.KindDeletion {
+	if ev.Kind == graspsync.KindDeletion {
 		s.dels = append(s.dels, ev)
 		s.events = slices.DeleteFunc(s.events, s.covered)
 	}
-	if ev.Kind == filters.KindVanish && ev.Tags.FindWithValue("relay", allRelays) != nil {
+	if ev.Kind == graspsync.KindVanish && ev.Tags.FindWithValue("relay", allRelays) != nil {
 		s.gone = append(s.gone, ev)
 		s.events = slices.DeleteFunc(s.events, s.covered)
 	}
@@ -120,12 +124,16 @@ func (s *twinStore) matching(f nostr.Filter) []*nostr.Event {
 	return slices.DeleteFunc(slices.Clone(s.events), func(ev *nostr.Event) bool { return !f.Matches(ev) })
 }
 
-func (s *twinStore) Save(context.Context, []Incoming) ([]Outcome, error) {
+func (s *twinStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return nil, errors.New("the index saves nothing")
 }
 
-func (s *twinStore) Has(context.Context, []filters.EventID) ([]bool, error) {
-	return nil, errors.New("the index has its own ways")
+func (s *twinStore) Has(_ context.Context, ids []graspsync.EventID) ([]bool, error) {
+	has := make([]bool, len(ids))
+	for i, id := range ids {
+		has[i] = len(s.matching(nostr.Filter{IDs: []string{id.String()}})) > 0
+	}
+	return has, nil
 }
 
 func (s *twinStore) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
@@ -134,13 +142,13 @@ func (s *twinStore) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
 	return s.covered(ev), nil
 }
 
-func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[Stamp, error] {
-	return func(yield func(Stamp, error) bool) {
+func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		for ev, err := range s.Events(ctx, f) {
-			stamp := Stamp{}
+			stamp := graspsync.Stamp{}
 			if err == nil {
-				id, bad := filters.ParseEventID(ev.ID)
-				stamp, err = Stamp{ev.CreatedAt, id}, bad
+				id, bad := graspsync.ParseEventID(ev.ID)
+				stamp, err = graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}, bad
 			}
 			if !yield(stamp, err) {
 				return
@@ -171,18 +179,22 @@ func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[*nostr.E
 
 // facts is what an index holds, written plainly.
 type facts struct {
-	Repos map[filters.RepoRef]filters.EventID
-	Roots map[filters.EventID][]filters.RepoRef
+	Repos map[graspsync.RepoRef]graspsync.EventID
+	Roots map[graspsync.EventID][]graspsync.RepoRef
+	Below map[filters.Descendant][]graspsync.RepoRef
 }
 
 func newFacts() facts {
-	return facts{make(map[filters.RepoRef]filters.EventID), make(map[filters.EventID][]filters.RepoRef)}
+	return facts{
+		make(map[graspsync.RepoRef]graspsync.EventID), make(map[graspsync.EventID][]graspsync.RepoRef),
+		make(map[filters.Descendant][]graspsync.RepoRef),
+	}
 }
 
 // facts reads from the events what the index should hold, and which repositories
 // have an announcement, ours or not.
-func (s *twinStore) facts() (f facts, announced map[filters.RepoRef]struct{}) {
-	f, announced = newFacts(), make(map[filters.RepoRef]struct{})
+func (s *twinStore) facts() (f facts, announced map[graspsync.RepoRef]struct{}) {
+	f, announced = newFacts(), make(map[graspsync.RepoRef]struct{})
 	for _, ev := range s.matching(nostr.Filter{}) {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
 			announced[a.Ref] = struct{}{}
@@ -190,12 +202,77 @@ func (s *twinStore) facts() (f facts, announced map[filters.RepoRef]struct{}) {
 				f.Repos[a.Ref] = a.ID
 			}
 		}
-		id, err := filters.ParseEventID(ev.ID)
+		id, err := graspsync.ParseEventID(ev.ID)
 		if refs := nip34.RootRefs(ev); err == nil && len(refs) > 0 {
 			f.Roots[id] = refs
 		}
 	}
+	f.Below = below(s.matching(nostr.Filter{}), f)
 	return f, announced
+}
+
+// below finds what descends from what is ours the long way: by looking at all events again
+// and again, each time one step further down.
+func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.RepoRef {
+	type hangs struct {
+		ofRepo bool
+		depth  int
+		top    refKey
+		repos  []graspsync.RepoRef
+	}
+	less := func(a, b hangs) bool {
+		if a.ofRepo != b.ofRepo {
+			return b.ofRepo
+		}
+		if a.depth != b.depth {
+			return a.depth < b.depth
+		}
+		return bytes.Compare(a.top[:], b.top[:]) < 0
+	}
+	by := make(map[string]hangs) // what a tag may hold
+	for ref := range f.Repos {
+		by[ref.String()] = hangs{ofRepo: true, top: addressRef(ref.String()), repos: []graspsync.RepoRef{ref}}
+	}
+	for id, refs := range f.Roots {
+		if slices.ContainsFunc(refs, func(ref graspsync.RepoRef) bool { return changes(f.Repos, ref) }) {
+			by[id.String()] = hangs{top: refKey(id), repos: refs}
+		}
+	}
+	out := make(map[filters.Descendant][]graspsync.RepoRef)
+	for changed := true; changed; {
+		changed = false
+		for _, ev := range events {
+			id, err := graspsync.ParseEventID(ev.ID)
+			switch ev.Kind {
+			case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, 7, 9735:
+				continue
+			}
+			if err != nil || len(nip34.RootRefs(ev)) > 0 {
+				continue
+			}
+			of, names := filters.Descendant{ID: id}, []string{ev.ID}
+			if c, ok := graspsync.AddressOf(ev); ok {
+				of = filters.Descendant{Address: c.String()}
+				names = append(names, of.Address)
+			}
+			for _, tag := range ev.Tags {
+				if !slices.Contains([]string{"a", "A", "e", "E", "q"}, tag[0]) {
+					continue
+				}
+				p, ok := by[tag[1]]
+				if p.depth++; !ok || p.depth > 8 || slices.Contains(names, tag[1]) {
+					continue
+				}
+				if old, known := by[names[0]]; !known || less(p, old) {
+					for _, name := range names {
+						by[name] = p
+					}
+					out[of], changed = p.repos, true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // facts reads what it does hold.
@@ -208,6 +285,11 @@ func (x *index) facts() facts {
 	}
 	for id, root := range x.tables.roots {
 		f.Roots[id] = root.refs()
+	}
+	for _, n := range x.tables.descent.nodes {
+		if n.place.depth > 0 {
+			f.Below[n.key] = x.tables.reposBelow(n.place)
+		}
 	}
 	return f
 }
@@ -237,6 +319,13 @@ func (f facts) apply(t *testing.T, c indexChange) {
 			f.Roots[id] = refs
 		}
 	}
+	for of, refs := range c.descendants {
+		if refs == nil {
+			delete(f.Below, of)
+		} else {
+			f.Below[of] = refs
+		}
+	}
 }
 
 func changes[K comparable, V any](m map[K]V, k K) bool {
@@ -245,9 +334,9 @@ func changes[K comparable, V any](m map[K]V, k K) bool {
 }
 
 // follows reports whether a root event tags a repository that is ours now.
-func (x *index) follows(id filters.EventID) bool {
+func (x *index) follows(id graspsync.EventID) bool {
 	root, ok := x.tables.roots[id]
-	return ok && slices.ContainsFunc(root.refs(), func(ref filters.RepoRef) bool { return x.announcement(ref) != nil })
+	return ok && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil })
 }
 
 // check compares every answer of the index, its tables, and what a plan was told
@@ -257,13 +346,13 @@ func (x *index) check(t *testing.T, store *twinStore, told facts) {
 	want, announced := store.facts()
 	require.Equal(t, want, x.facts())
 	require.Equal(t, want, told)
-	named := make(map[string][]filters.EventID)
+	named := make(map[string][]graspsync.EventID)
 	for ref, id := range want.Repos {
 		require.True(t, x.Announced(ref))
 		named[ref.Identifier] = append(named[ref.Identifier], id)
 	}
 	for identifier, ids := range named {
-		var got []filters.EventID
+		var got []graspsync.EventID
 		for _, a := range x.Announcements(identifier) {
 			got = append(got, a.ID)
 		}
@@ -281,18 +370,71 @@ func (x *index) check(t *testing.T, store *twinStore, told facts) {
 		require.Equal(t, ours, x.Root(id))
 	}
 	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
-	require.Equal(t, len(announced)+len(want.Roots), x.size())
+	require.Equal(t, len(announced)+len(want.Roots)+len(want.Below), x.size())
+	x.tables.checkBelow(t)
 	require.Equal(t, len(want.Repos), x.announcedRepos())
 	x.checkAnswers(t, store, want)
+}
+
+// checkBelow compares the counts of what descends from others with what there is.
+func (t *indexTables) checkBelow(tb testing.TB) {
+	tb.Helper()
+	d := t.descent
+	size, children := 0, 0
+	for key, b := range d.branches {
+		require.NotEmpty(tb, b.nodes)
+		require.LessOrEqual(tb, len(b.nodes), maxOfBranch)
+		by := make(map[unique.Handle[graspsync.PubKey]]int)
+		for n := range b.nodes {
+			if n.place.top != key || d.nodes[n.keys()[0]] != n {
+				require.Fail(tb, "in another branch")
+			}
+			by[n.author]++
+		}
+		require.Equal(tb, by, b.by)
+		require.Contains(tb, d.owners[b.owner].branches, key)
+		size += len(b.nodes)
+	}
+	require.Equal(tb, size, d.size)
+	require.LessOrEqual(tb, size, maxDescendants)
+	of, branches := 0, 0
+	for _, share := range d.owners {
+		of += share.size
+		branches += len(share.branches)
+	}
+	require.Equal(tb, size, of)
+	require.Len(tb, d.branches, branches)
+	placed := make(map[*node]struct{})
+	for _, n := range d.nodes {
+		placed[n] = struct{}{}
+		if best, _ := t.best(n); best != n.place || n.orphan != (n.place.depth == 0) {
+			require.Equal(tb, best, n.place)
+			require.Fail(tb, "an orphan has no place, and nobody else has none")
+		}
+		for _, ref := range n.refs {
+			if !has(d.children[ref], n) {
+				require.Fail(tb, "not among what refers to something")
+			}
+		}
+	}
+	for _, m := range d.children {
+		for n := range m {
+			if !has(placed, n) {
+				require.Fail(tb, "not known")
+			}
+		}
+		children += len(m)
+	}
+	require.LessOrEqual(tb, len(d.orphans), maxOrphans)
 }
 
 // checkAnswers compares what the index says of everything that history can make, be it
 // there or not.
 func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 	t.Helper()
-	byID, stored := make(map[filters.EventID]*nostr.Event), make(map[filters.RepoRef]bool)
+	byID, stored := make(map[graspsync.EventID]*nostr.Event), make(map[graspsync.RepoRef]bool)
 	for _, ev := range store.matching(nostr.Filter{}) {
-		if id, err := filters.ParseEventID(ev.ID); err == nil {
+		if id, err := graspsync.ParseEventID(ev.ID); err == nil {
 			byID[id] = ev
 		}
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
@@ -316,20 +458,30 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 	for n := range 82 { // more than there are
 		id := testID(n)
 		refs, isRoot := want.Roots[id]
-		var owner, author filters.PubKey
-		ours := slices.IndexFunc(refs, func(ref filters.RepoRef) bool { return changes(want.Repos, ref) })
+		var owner, author graspsync.PubKey
+		if ev := byID[id]; ev != nil && !isRoot {
+			of := filters.Descendant{ID: id}
+			if c, ok := graspsync.AddressOf(ev); ok {
+				of = filters.Descendant{Address: c.String()}
+			}
+			refs = want.Below[of]
+			same(x.descends(id) == (refs != nil), "descends", id)
+		}
+		ours := slices.IndexFunc(refs, func(ref graspsync.RepoRef) bool { return changes(want.Repos, ref) })
 		if ours >= 0 {
 			owner = refs[ours].Owner
 		}
 		var at nostr.Timestamp
 		if isRoot {
 			at = byID[id].CreatedAt
-			author, _ = filters.ParsePubKey(byID[id].PubKey)
+		}
+		if refs != nil {
+			author, _ = graspsync.ParsePubKey(byID[id].PubKey)
 		}
 		got, ok := x.rootOwner(id)
 		same(ok == (ours >= 0) && got == owner, "rootOwner", id)
 		same(x.rootTime(id) == at, "rootTime", id)
-		same(x.rootBy(id, author) == isRoot, "rootBy", id)
+		same(x.rootBy(id, author) == (refs != nil), "rootBy", id)
 		same(!x.rootBy(id, testKey(99)), "rootBy somebody else", id)
 	}
 	got, all := newFacts(), x.all()
@@ -337,13 +489,14 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		got.Repos[ref] = a.ID
 	}
 	maps.Copy(got.Roots, all.roots)
+	maps.Copy(got.Below, all.descendants)
 	require.Equal(t, want, got)
 }
 
 // history makes events of few authors and identifiers, so that they meet often.
 func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 	var events []*nostr.Event
-	ref := func() filters.RepoRef { return testRepo(rnd.IntN(3), []string{"x", "y:z"}[rnd.IntN(2)]) }
+	ref := func() graspsync.RepoRef { return testRepo(rnd.IntN(3), []string{"x", "y:z"}[rnd.IntN(2)]) }
 	for i := range n {
 		at := nostr.Timestamp(rnd.IntN(6))
 		author := rnd.IntN(3)
@@ -352,23 +505,32 @@ func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 			name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
 			events = append(events, testAnnouncement(i, author, r.Identifier, at, name))
 		case 2, 3:
-			ev := testEvent(i, []int{1617, 1618, 1619, 1621, 1}[rnd.IntN(5)], author, at)
+			ev := testEvent(i, []int{1617, 1618, 1619, 1621, 1, 1111, 7, 39842}[rnd.IntN(8)], author, at)
+			if ev.Kind == 39842 {
+				ev.Tags = append(ev.Tags, nostr.Tag{"d", []string{"1", "2"}[rnd.IntN(2)]})
+			}
 			for range rnd.IntN(3) {
 				ev.Tags = append(ev.Tags, tagRepo(ref()))
 			}
+			for range rnd.IntN(3) { // what comes later may be answered as well
+				ev.Tags = append(ev.Tags, nostr.Tag{[]string{"e", "E", "q"}[rnd.IntN(3)], testID(rnd.IntN(n)).String()})
+			}
+			if rnd.IntN(4) == 0 {
+				ev.Tags = append(ev.Tags, nostr.Tag{"a", fmt.Sprintf("39842:%s:%d", testKey(rnd.IntN(3)), rnd.IntN(3))})
+			}
 			events = append(events, ev)
 		case 4:
-			events = append(events, testEvent(i, filters.KindDeletion, author, at, tagRepo(r)))
+			events = append(events, testEvent(i, graspsync.KindDeletion, author, at, tagRepo(r)))
 		case 5:
 			target := rnd.IntN(n)
 			if target < i && byID(events[target].Kind) {
-				events = append(events, testEvent(i, filters.KindDeletion, author, at, tagEvent(target)))
+				events = append(events, testEvent(i, graspsync.KindDeletion, author, at, tagEvent(target)))
 				continue
 			}
 			events = append(events, testEvent(i, 1, author, at))
 		case 6:
 			where := []string{allRelays, "wss://elsewhere.example", "wss://elsewhere.example"}[rnd.IntN(3)]
-			events = append(events, testEvent(i, filters.KindVanish, author, at/2, nostr.Tag{"relay", where}))
+			events = append(events, testEvent(i, graspsync.KindVanish, author, at/2, nostr.Tag{"relay", where}))
 		}
 	}
 	return events

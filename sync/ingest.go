@@ -12,7 +12,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -39,7 +39,7 @@ type ingest struct {
 	counters *counters
 	// refetch has ids asked for by id, of the relay that had them (zero: any); nil if
 	// they must wait for the next pass. It never blocks. Set before run.
-	refetch  func(relay filters.RelayURL, ids []filters.EventID)
+	refetch  func(relay graspsync.RelayURL, ids []graspsync.EventID)
 	observer *observer
 
 	kin      kinCache // of what is stored
@@ -52,17 +52,17 @@ type ingest struct {
 	mu sync.Mutex
 	// guarded by mu
 	inFlight  map[copyKey]*job
-	coming    map[filters.EventID]int        // jobs in flight, by the id of their event
-	waits     map[*job]struct{}              // of these, those that failed and wait to be tried again
-	fulfilled []depKey                       // by events that did not come through here
-	changed   map[string]struct{}            // identifiers of which announcements have come or gone
-	overrun   bool                           // one of these was full: judge all that waits
-	unsure    bool                           // changed was: see who is listed under all of them
-	missed    map[filters.RelayURL]time.Time // since when events of a relay were let go of
-	nothing   bool                           // can be saved now
-	stuckAt   time.Time                      // when last nothing could be saved
-	saving    bool                           // events could be saved again, and that was not told
-	entered   uint64                         // jobs, ever
+	coming    map[graspsync.EventID]int        // jobs in flight, by the id of their event
+	waits     map[*job]struct{}                // of these, those that failed and wait to be tried again
+	fulfilled []depKey                         // by events that did not come through here
+	changed   map[string]struct{}              // identifiers of which announcements have come or gone
+	overrun   bool                             // one of these was full: judge all that waits
+	unsure    bool                             // changed was: see who is listed under all of them
+	missed    map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
+	nothing   bool                             // can be saved now
+	stuckAt   time.Time                        // when last nothing could be saved
+	saving    bool                             // events could be saved again, and that was not told
+	entered   uint64                           // jobs, ever
 
 	unsettled atomic.Int64  // events in the pipeline
 	turn      atomic.Uint64 // of the writer: odd while it works
@@ -79,14 +79,14 @@ type ingest struct {
 // copyKey is the same for two deliveries of which one needs to be looked at. The
 // id stands for everything but the signature, once it was recomputed.
 type copyKey struct {
-	id  filters.EventID
+	id  graspsync.EventID
 	sig string
 }
 
 // job is an event in the pipeline.
 type job struct {
 	key      copyKey
-	incoming Incoming
+	incoming graspsync.Incoming
 	gap      bool
 	size     int64
 	number   uint64      // in the order in which they came
@@ -124,7 +124,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		wake:     make(chan struct{}, 1),
 		ended:    make(chan struct{}),
 		inFlight: make(map[copyKey]*job),
-		coming:   make(map[filters.EventID]int),
+		coming:   make(map[graspsync.EventID]int),
 		waits:    make(map[*job]struct{}),
 	}
 	g.retries.room = cfg.InFlight / failingShare
@@ -134,7 +134,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 // delivery is an event as a connection hands it over.
 type delivery struct {
 	event *nostr.Event
-	src   Source
+	src   graspsync.Source
 	gap   bool
 	size  int
 	token *token
@@ -149,7 +149,7 @@ type delivery struct {
 // error only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
 	g.counters.received.Add(1)
-	id, err := filters.ParseEventID(d.event.ID)
+	id, err := graspsync.ParseEventID(d.event.ID)
 	if err != nil {
 		d.from.forged("malformed id")
 		return nil //nolint:nilerr // it is the relay's error, not ours
@@ -164,7 +164,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	}
 	j := &job{
 		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
-		incoming: Incoming{Event: d.event, Source: d.src},
+		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
 		size:     min(int64(d.size)+512, g.cfg.InFlight),
 	}
 	if d.from != nil && d.from.stats.bad.has(j.key) {
@@ -242,7 +242,7 @@ func (j *job) became(useful bool) {
 		return
 	}
 	j.recorded = false
-	if author, err := filters.ParsePubKey(j.incoming.Event.PubKey); err == nil {
+	if author, err := graspsync.ParsePubKey(j.incoming.Event.PubKey); err == nil {
 		j.stats.work.judged(author, j.category, useful, j.size)
 	}
 }
@@ -256,12 +256,12 @@ func (j *job) lent() int64 {
 }
 
 // dealtWith reports whether an event needs no second look.
-func (g *ingest) dealtWith(id filters.EventID) bool {
+func (g *ingest) dealtWith(id graspsync.EventID) bool {
 	return g.known.has(id) || g.rejected.has(id)
 }
 
 // met reports whether an event came, or is coming, by sync.
-func (g *ingest) met(id filters.EventID) bool {
+func (g *ingest) met(id graspsync.EventID) bool {
 	if g.dealtWith(id) {
 		return true
 	}
@@ -319,7 +319,7 @@ func (g *ingest) stage() stage {
 
 // resting reports whether all that was in the pipeline at a stage is dealt with, but for
 // events that fail and wait to be tried again, and returns the relays that brought those.
-func (g *ingest) resting(at stage) (failing map[filters.RelayURL]struct{}, resting bool) {
+func (g *ingest) resting(at stage) (failing map[graspsync.RelayURL]struct{}, resting bool) {
 	if working := at.turn%2 == 1; working && g.turn.Load() == at.turn {
 		return nil, false // what is revived is in no table
 	}
@@ -445,20 +445,20 @@ func (g *ingest) lost(j *job) {
 	j.refund(1)
 	g.counters.failed.Add(1)
 	g.settled(j, false)
-	if j.incoming.Source.Kind == Live {
-		g.again(j.incoming.Source.Relay, []filters.EventID{j.key.id})
+	if j.incoming.Source.Kind == graspsync.Live {
+		g.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	}
 }
 
 // again has events asked for.
-func (g *ingest) again(relay filters.RelayURL, ids []filters.EventID) {
+func (g *ingest) again(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	if g.refetch != nil && len(ids) > 0 {
 		g.refetch(relay, ids)
 	}
 }
 
 // has asks the Store which ids it has.
-func (g *ingest) has(ctx context.Context, ids []filters.EventID) (has []bool, err error) {
+func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer g.counters.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
 	defer cancel()
@@ -472,7 +472,7 @@ func (g *ingest) has(ctx context.Context, ids []filters.EventID) (has []bool, er
 // unstored settles the jobs whose events the Store has, and returns the others. If
 // the Store can't tell, all are worth a look.
 func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
-	ids := make([]filters.EventID, len(jobs))
+	ids := make([]graspsync.EventID, len(jobs))
 	for i, j := range jobs {
 		ids[i] = j.key.id
 	}
@@ -495,11 +495,11 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 }
 
 // needed returns those of ids that are neither known nor stored.
-func (g *ingest) needed(ctx context.Context, ids []filters.EventID) ([]filters.EventID, error) {
-	var out []filters.EventID
+func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
+	var out []graspsync.EventID
 	for len(ids) > 0 {
 		n := min(saveBatch, len(ids))
-		chunk := make([]filters.EventID, 0, n)
+		chunk := make([]graspsync.EventID, 0, n)
 		for _, id := range ids[:n] {
 			if !g.dealtWith(id) {
 				chunk = append(chunk, id)
@@ -557,16 +557,16 @@ func (g *ingest) discovered(c indexChange) {
 		if a == nil {
 			continue
 		}
-		keys = append(keys, OnRepo(ref).key(), OnIdentifier(ref.Identifier).key(), OnEvent(a.ID).key(),
-			OnMaintainer(ref.Identifier, ref.Owner).key(), OnSay(ref.Identifier, ref.Owner).key(), OnWanted(ref.Identifier, ref.Owner).key(), OnAuthor(ref.Owner).key())
+		keys = append(keys, keyOf(graspsync.OnRepo(ref)), keyOf(graspsync.OnIdentifier(ref.Identifier)), keyOf(graspsync.OnEvent(a.ID)),
+			keyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), keyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), keyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), keyOf(graspsync.OnAuthor(ref.Owner)))
 		for _, m := range a.Maintainers {
-			keys = append(keys, OnMaintainer(ref.Identifier, m).key(),
-				OnSay(ref.Identifier, m).key(), OnWanted(ref.Identifier, m).key())
+			keys = append(keys, keyOf(graspsync.OnMaintainer(ref.Identifier, m)),
+				keyOf(graspsync.OnSay(ref.Identifier, m)), keyOf(graspsync.OnWanted(ref.Identifier, m)))
 		}
 	}
 	for id, refs := range c.roots {
 		if len(refs) > 0 {
-			keys = append(keys, OnEvent(id).key())
+			keys = append(keys, keyOf(graspsync.OnEvent(id)))
 		}
 	}
 	g.wakeFor(keys)
@@ -586,9 +586,9 @@ func (g *ingest) awaited(ev *nostr.Event, keys map[depKey]struct{}) {
 		awaited(k)
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil { // who is heard is by one, or listed by one
-		for _, who := range append([]filters.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			awaited(OnSay(a.Ref.Identifier, who).key())
-			awaited(OnWanted(a.Ref.Identifier, who).key())
+		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
+			awaited(keyOf(graspsync.OnSay(a.Ref.Identifier, who)))
+			awaited(keyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 }
@@ -606,8 +606,8 @@ func (g *ingest) recalled(keys map[depKey]struct{}) {
 
 // removed remembers an event that our relay has removed: it must not come back.
 func (g *ingest) removed(ev *nostr.Event) {
-	if id, err := filters.ParseEventID(ev.ID); err == nil {
+	if id, err := graspsync.ParseEventID(ev.ID); err == nil {
 		g.known.add(id)
-		g.note(note{incoming: Incoming{Event: ev}, id: id, flags: fateOf(ev)})
+		g.note(note{incoming: graspsync.Incoming{Event: ev}, id: id, flags: fateOf(ev)})
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -121,11 +121,11 @@ func TestForgedCopyComesFirst(t *testing.T) {
 type badAnswers struct {
 	relaysync.Policy
 	relaysync.Verifier
-	verdict                relaysync.Verdict
+	verdict                graspsync.Verdict
 	judgements, signatures atomic.Int32
 }
 
-func (b *badAnswers) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (b *badAnswers) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if b.judgements.Add(-1) >= 0 {
 		return b.verdict, nil
 	}
@@ -144,7 +144,7 @@ func (b *badAnswers) Verify(events []*nostr.Event) []error {
 func TestInvalidAnswers(t *testing.T) {
 	for name, b := range map[string]*badAnswers{
 		"no decision":        {},
-		"depends on nothing": {verdict: relaysync.Verdict{Decision: relaysync.Depend}},
+		"depends on nothing": {verdict: graspsync.Verdict{Decision: graspsync.Depend}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestJudgeBeforeTheScan(t *testing.T) {
 		synctest.Wait()
 		v, err := r.manager.Judge(t.Context(), issue)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Accept, v.Decision)
+		require.Equal(t, graspsync.Accept, v.Decision)
 	})
 }
 
@@ -216,11 +216,11 @@ func TestJudgeTimesBeyondAllClocks(t *testing.T) {
 		ref := nostr.Tag{"a", owner.Ref("repo").String()}
 		v, err := r.manager.Judge(t.Context(), owner.Event(math.MaxInt64, 1621, "at the end of time", ref))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Later, v.Decision)
+		require.Equal(t, graspsync.Later, v.Decision)
 		v, err = r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "for ever", ref,
 			nostr.Tag{"expiration", fmt.Sprint(math.MaxInt64)}))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Accept, v.Decision)
+		require.Equal(t, graspsync.Accept, v.Decision)
 	})
 }
 
@@ -233,19 +233,19 @@ func TestSubmittedWhenExpired(t *testing.T) {
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
 		after(time.Minute)
-		decide := func(repo string, tags ...nostr.Tag) relaysync.Verdict {
+		decide := func(repo string, tags ...nostr.Tag) graspsync.Verdict {
 			tags = append(tags, nostr.Tag{"a", owner.Ref(repo).String()})
 			v, err := r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "x", tags...))
 			require.NoError(t, err)
 			return v
 		}
 		over, ahead := nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))}, nostr.Tag{"expiration", fmt.Sprint(at(-time.Minute))}
-		require.Equal(t, relaysync.Accept, decide("repo").Decision)
-		require.Equal(t, relaysync.Accept, decide("repo", ahead).Decision)
+		require.Equal(t, graspsync.Accept, decide("repo").Decision)
+		require.Equal(t, graspsync.Accept, decide("repo", ahead).Decision)
 		v := decide("repo", over)
-		require.Equal(t, relaysync.Reject, v.Decision)
+		require.Equal(t, graspsync.Reject, v.Decision)
 		require.Contains(t, v.Reason, "expired")
-		require.Equal(t, relaysync.Depend, decide("other", over).Decision, "as without")
+		require.Equal(t, graspsync.Depend, decide("other", over).Decision, "as without")
 	})
 }
 
@@ -263,7 +263,7 @@ type breathlessConn struct {
 	over bool
 }
 
-func (b *breathless) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+func (b *breathless) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
 	if b.dials.Add(1) > 1 {
 		return nil, errors.New("gone for good")
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -15,28 +15,28 @@ import (
 type kin struct {
 	family *nip34.Family
 
-	speakers func() map[filters.PubKey]struct{}
+	speakers func() map[graspsync.PubKey]struct{}
 	want     func() want
-	heard    func() map[filters.PubKey]bool
+	heard    func() map[graspsync.PubKey]bool
 }
 
 type want struct {
-	of   map[filters.PubKey]filters.PubKey
+	of   map[graspsync.PubKey]graspsync.PubKey
 	full bool
 }
 
 // newKin is for the owners of repositories that are served, and of those that wait.
-func newKin(family *nip34.Family, owners, waiting []filters.PubKey) *kin {
+func newKin(family *nip34.Family, owners, waiting []graspsync.PubKey) *kin {
 	k := &kin{family: family}
-	k.speakers = sync.OnceValue(func() map[filters.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
+	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
 	k.want = sync.OnceValue(func() want {
 		of, full := family.Wanted(owners, nip34.ServedBounds())
 		others, crowded := family.Wanted(waiting, nip34.WaitingBounds())
 		maps.Copy(of, others)
 		return want{of, full || crowded}
 	})
-	k.heard = sync.OnceValue(func() map[filters.PubKey]bool {
-		heard := make(map[filters.PubKey]bool)
+	k.heard = sync.OnceValue(func() map[graspsync.PubKey]bool {
+		heard := make(map[graspsync.PubKey]bool)
 		for who := range k.want().of {
 			heard[who] = false
 		}
@@ -49,7 +49,7 @@ func newKin(family *nip34.Family, owners, waiting []filters.PubKey) *kin {
 }
 
 // speaks reports whether somebody has a say in a repository of ours.
-func (k *kin) speaks(who filters.PubKey) bool {
+func (k *kin) speaks(who graspsync.PubKey) bool {
 	if !k.family.Knows(who) {
 		return false
 	}
@@ -57,7 +57,7 @@ func (k *kin) speaks(who filters.PubKey) bool {
 	return has
 }
 
-func (k *kin) wanted() (of map[filters.PubKey]filters.PubKey, full bool) {
+func (k *kin) wanted() (of map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	w := k.want()
 	return w.of, w.full
 }
@@ -141,7 +141,7 @@ func (c *kinCache) of(rule nip34.Membership, identifier string, view View, ours 
 		}
 	}
 	all := view.Family(identifier)
-	var owners, waiting []filters.PubKey
+	var owners, waiting []graspsync.PubKey
 	if ours != nil {
 		waiting = nip34.Owners(view.Waiting(identifier))
 		owners = ownersAmong(all, view.Announcements(identifier), waiting, ours)
@@ -160,8 +160,8 @@ func (c *kinCache) of(rule nip34.Membership, identifier string, view View, ours 
 
 // ownersAmong returns whose repositories are ours, but for those that wait: those of accepted
 // announcements, and of others that list us, too.
-func ownersAmong(all, accepted []*nip34.Announcement, waiting []filters.PubKey, ours func(*nip34.Announcement) bool) (owners []filters.PubKey) {
-	is := make(map[filters.PubKey]bool, len(accepted)+len(waiting))
+func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
+	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
 	for _, a := range accepted {
 		is[a.Ref.Owner] = true
 	}
@@ -181,12 +181,12 @@ func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
 }
 
 // speaks reports whether somebody has a say in a repository of ours with an identifier.
-func (p *GRASPPolicy) speaks(who filters.RepoRef, view View) bool {
+func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
 	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
 }
 
 // knows reports whether it can't be ruled out that somebody has to do with an identifier.
-func knows(view View, who filters.RepoRef) bool {
+func knows(view View, who graspsync.RepoRef) bool {
 	v, can := view.(Acquainted)
 	return !can || v.Knows(who.Identifier, who.Owner)
 }

@@ -3,7 +3,7 @@ package sync
 import (
 	"sync"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // maxHolds is more than any purgatory has room for.
@@ -12,7 +12,7 @@ const maxHolds = 100_000
 // heldEvent is what will be counted of an event that the Policy holds, once it is
 // released.
 type heldEvent struct {
-	source Source
+	source graspsync.Source
 	size   int64
 	stats  *relayStats // of the relay that brought it, nil if none did
 	tries  int         // how often there was no room for it before it was held
@@ -22,11 +22,11 @@ type heldEvent struct {
 // counted as if a client had submitted it. The zero value is ready.
 type holds struct {
 	mu sync.Mutex
-	by map[filters.EventID]heldEvent // guarded by mu
+	by map[graspsync.EventID]heldEvent // guarded by mu
 }
 
 // add notes an event. Who brought it first did.
-func (h *holds) add(id filters.EventID, e heldEvent) {
+func (h *holds) add(id graspsync.EventID, e heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.by[id]; !known && len(h.by) < maxHolds {
@@ -34,13 +34,13 @@ func (h *holds) add(id filters.EventID, e heldEvent) {
 	}
 }
 
-func (h *holds) has(id filters.EventID) bool {
+func (h *holds) has(id graspsync.EventID) bool {
 	_, known := h.get(id, false)
 	return known
 }
 
 // get returns what is known of an event; take forgets it.
-func (h *holds) get(id filters.EventID, take bool) (heldEvent, bool) {
+func (h *holds) get(id graspsync.EventID, take bool) (heldEvent, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, known := h.by[id]
@@ -57,14 +57,14 @@ type known struct {
 	mu   sync.Mutex
 	half int
 	// guarded by mu
-	young, old map[filters.EventID]struct{}
+	young, old map[graspsync.EventID]struct{}
 }
 
 func newKnown(most int) *known {
-	return &known{half: max(1, most/2), young: make(map[filters.EventID]struct{})}
+	return &known{half: max(1, most/2), young: make(map[graspsync.EventID]struct{})}
 }
 
-func (k *known) has(id filters.EventID) bool {
+func (k *known) has(id graspsync.EventID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.young[id]; ok {
@@ -74,17 +74,17 @@ func (k *known) has(id filters.EventID) bool {
 	return ok
 }
 
-func (k *known) add(id filters.EventID) {
+func (k *known) add(id graspsync.EventID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.young) >= k.half {
-		k.old, k.young = k.young, make(map[filters.EventID]struct{}, k.half)
+		k.old, k.young = k.young, make(map[graspsync.EventID]struct{}, k.half)
 	}
 	k.young[id] = struct{}{}
 }
 
 // forget has an id looked at again.
-func (k *known) forget(id filters.EventID) {
+func (k *known) forget(id graspsync.EventID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.young, id)

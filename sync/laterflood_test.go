@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -27,9 +27,9 @@ type roomy struct {
 	full atomic.Bool
 }
 
-func (p *roomy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
-	if strings.HasPrefix(ev.Content, spam) || p.full.Load() && ev.Kind == filters.KindPullRequest {
-		return relaysync.Verdict{Decision: relaysync.Later, Reason: "rate-limited: no room"}, nil
+func (p *roomy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+	if strings.HasPrefix(ev.Content, spam) || p.full.Load() && ev.Kind == graspsync.KindPullRequest {
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: "rate-limited: no room"}, nil
 	}
 	return p.Policy.Judge(ctx, ev, src, view)
 }
@@ -40,7 +40,7 @@ type flocked struct {
 	*rig
 	relay  *relaytest.Relay
 	policy *roomy
-	repo   filters.RepoRef
+	repo   graspsync.RepoRef
 	keys   int
 	honest []*nostr.Event
 }
@@ -48,7 +48,7 @@ type flocked struct {
 func (c *flocked) pull(ago time.Duration, text string) *nostr.Event {
 	c.keys++
 	key := relaytest.NewCheapKey(fmt.Sprint("newcomer", c.keys))
-	return key.Event(at(ago), filters.KindPullRequest, text, nostr.Tag{"a", c.repo.String()}, nostr.Tag{"subject", "x"})
+	return key.Event(at(ago), graspsync.KindPullRequest, text, nostr.Tag{"a", c.repo.String()}, nostr.Tag{"subject", "x"})
 }
 
 func (c *flocked) missing() (n int) {
@@ -183,11 +183,11 @@ func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 				r.save(bob.Hosted(at(24*time.Hour), "two", us, "a.example"))
 				after(5 * time.Minute)
 				sent := make(map[*nostr.Event]time.Time)
-				took := make(map[filters.RepoRef][]time.Duration)
+				took := make(map[graspsync.RepoRef][]time.Duration)
 				look := func() {
 					for ev, since := range sent {
 						if r.has(ev) {
-							a, err := nip34.ParseAddress(ev.Tags.Find("a")[1])
+							a, err := graspsync.ParseAddress(ev.Tags.Find("a")[1])
 							require.NoError(t, err)
 							repo, _ := a.Repo()
 							took[repo] = append(took[repo], time.Since(since))
@@ -197,7 +197,7 @@ func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 				}
 				attacked, other := owner.Ref("repo"), bob.Ref("two")
 				for n := range f.n {
-					for i, repo := range []filters.RepoRef{attacked, other} {
+					for i, repo := range []graspsync.RepoRef{attacked, other} {
 						if n%293 == 100*i {
 							c.repo = repo
 							ev := c.pull(0, fmt.Sprint("honest", n))
@@ -220,7 +220,7 @@ func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 					look()
 				}
 				assert.Empty(t, sent, "nothing is lost")
-				inTime := func(repo filters.RepoRef) (percent int, slowest time.Duration) {
+				inTime := func(repo graspsync.RepoRef) (percent int, slowest time.Duration) {
 					n := 0
 					for _, d := range took[repo] {
 						if slowest = max(slowest, d); d <= soon {

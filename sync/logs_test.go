@@ -170,8 +170,6 @@ func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found t
 	return r
 }
 
-// A relay that keeps back what it has and serves it as history, or refuses whatever is
-// asked for, filled our log: a line for each event and each value.
 // Whoever looks for an event that is not here finds why, at debug level.
 func TestWhyAnEventIsNotHere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -197,9 +195,19 @@ func TestWhyAnEventIsNotHere(t *testing.T) {
 		require.Equal(t, map[string]string{
 			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: what it belongs to is not here",
 		}, why[direct.ID])
+
+		orphan := owner.Event(at(0), 30618, "", []string{"d", "unknown"})
+		a.Publish(orphan)
+		after(time.Minute)
+		waits := logs.find("event waits")
+		require.Len(t, waits, 1)
+		require.Equal(t, orphan.ID, waits[0].attrs["event"])
+		require.Contains(t, waits[0].attrs["for"], "unknown")
 	})
 }
 
+// A relay that keeps back what it has and serves it as history, or refuses whatever is
+// asked for, filled our log: a line for each event and each value.
 func TestLogsOfAWithholdingRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

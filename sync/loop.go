@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -38,13 +38,13 @@ const completeEvery = time.Minute
 type loop struct {
 	m     *SyncManager
 	plan  *plan.Plan
-	conns map[filters.RelayURL]*conn
-	stats map[filters.RelayURL]*relayStats
+	conns map[graspsync.RelayURL]*conn
+	stats map[graspsync.RelayURL]*relayStats
 
-	labels  int                                     // relays with metrics of their own
-	gone    RelayStatus                             // counts of forgotten relays without
-	goneAny bool                                    // there were any
-	held    map[filters.RepoRef]*nip34.Announcement // held back by the policy
+	labels  int                                       // relays with metrics of their own
+	gone    RelayStatus                               // counts of forgotten relays without
+	goneAny bool                                      // there were any
+	held    map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
 	rng     *rand.Rand
 	keeper  keeper // what is confirmed; nil: nothing is kept of it
 
@@ -66,7 +66,8 @@ type loop struct {
 	publishedFor uint64        // events received by then
 	healthLost   uint64        // records of health dropped by then
 
-	resume resume // of what could not be saved
+	resume     resume // of what could not be saved
+	descending descending
 
 	settledAt time.Time // the last Settled
 	settling  settling  // the next one
@@ -77,9 +78,9 @@ func newLoop(m *SyncManager) loop {
 	return loop{
 		m: m, rng: newRand(),
 		plan:  plan.New(m.planConfig(), newRand()),
-		conns: make(map[filters.RelayURL]*conn),
-		stats: make(map[filters.RelayURL]*relayStats),
-		held:  make(map[filters.RepoRef]*nip34.Announcement),
+		conns: make(map[graspsync.RelayURL]*conn),
+		stats: make(map[graspsync.RelayURL]*relayStats),
+		held:  make(map[graspsync.RepoRef]*nip34.Announcement),
 	}
 }
 
@@ -139,6 +140,7 @@ func (l *loop) run(ctx context.Context) {
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
 			l.resumed(ctx, time.Now())
+			l.descend(ctx, time.Now())
 			l.complete(now)
 			l.m.sets.forgetOld(now)
 			l.publish(now)
@@ -184,7 +186,7 @@ func (l *loop) scan(ctx context.Context) {
 		authors := writers{most: m.cfg.Tuning.MaxAuthors}
 		announcements := 0
 		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
-			if ev.Kind == filters.KindAnnouncement {
+			if ev.Kind == graspsync.KindAnnouncement {
 				announcements++
 			}
 			authors.add(ev)
@@ -227,13 +229,13 @@ func (l *loop) scan(ctx context.Context) {
 // written more is more likely to be.
 type writers struct {
 	most    int
-	seen    map[filters.PubKey]struct{}
-	keys    []filters.PubKey // those seen, in any order
+	seen    map[graspsync.PubKey]struct{}
+	keys    []graspsync.PubKey // those seen, in any order
 	leftOut int
 }
 
 func (w *writers) add(ev *nostr.Event) {
-	a, err := filters.ParsePubKey(ev.PubKey)
+	a, err := graspsync.ParsePubKey(ev.PubKey)
 	if _, known := w.seen[a]; err != nil || known {
 		return
 	}
@@ -250,8 +252,8 @@ func (w *writers) add(ev *nostr.Event) {
 	}
 }
 
-func (w *writers) sorted() []filters.PubKey {
-	return slices.SortedFunc(maps.Keys(w.seen), filters.PubKey.Compare)
+func (w *writers) sorted() []graspsync.PubKey {
+	return slices.SortedFunc(maps.Keys(w.seen), graspsync.PubKey.Compare)
 }
 
 var errScanOvertaken = errors.New("too much changed while the store was read")
@@ -280,12 +282,19 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	}
 	l.window = nil
 	l.closeWindow(ctx)
+	l.descending.all = true
+	l.descend(ctx, time.Now())
 }
 
 // closeWindow acts on what the own feed has brought.
 func (l *loop) closeWindow(ctx context.Context) {
 	b := l.m.feed.take()
 	l.hold(&b)
+	l.m.counters.drop("descendants", b.change.leftOut)
+	for ref := range b.change.fresh {
+		put(&l.descending.of, ref, struct{}{})
+	}
+	defer l.descend(ctx, time.Now())
 	if len(b.authors) > 0 {
 		l.step(ctx, plan.Authors(b.authors))
 	}
@@ -313,7 +322,8 @@ func (l *loop) complete(now time.Time) {
 
 // hold brings what the policy holds back up to date.
 func (l *loop) hold(b *feedBatch) {
-	changed := func(ref filters.RepoRef) {
+	changed := func(ref graspsync.RepoRef) {
+		b.change.setName(ref.Identifier)
 		if _, also := b.change.repos[ref]; !also {
 			b.change.setRepo(ref, l.m.index.announcement(ref))
 		}
@@ -333,6 +343,9 @@ func (l *loop) hold(b *feedBatch) {
 // changes turns what the index says into what the plan wants to know.
 func (l *loop) changes(c indexChange) plan.Changes {
 	var out plan.Changes
+	s := l.m.newTargets()
+	s.give(c.repos)
+	s.give(l.held)
 	for ref, a := range c.repos {
 		change := plan.RepoChange{Ref: ref}
 		if a != nil {
@@ -342,40 +355,53 @@ func (l *loop) changes(c indexChange) plan.Changes {
 			change.Level = plan.LevelStateOnly
 		}
 		if a != nil {
-			followed := l.m.followed(a)
-			change.Relays = l.usable(followed)
-			l.m.counters.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
-			l.m.counters.drop("clones_listed", a.DroppedClones)
-			l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
+			l.countDropped(a)
+			l.follow(s, &change)
 		}
 		out.Repos = append(out.Repos, change)
+	}
+	for ref, level := range l.relatives(c.names) {
+		if _, changed := c.repos[ref]; !changed {
+			change := plan.RepoChange{Ref: ref, Level: level}
+			l.follow(s, &change)
+			out.Repos = append(out.Repos, change)
+		}
 	}
 	for id, refs := range c.roots {
 		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
 	}
+	for of, refs := range c.descendants {
+		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
+	}
 	return out
 }
 
-// followed returns the relays of an announcement that count.
-func (m *SyncManager) followed(a *nip34.Announcement) []filters.RelayURL {
-	return a.Relays[:min(len(a.Relays), m.cfg.MaxRelaysPerRepo)]
+// follow sets the relays of a repository.
+func (l *loop) follow(s *targets, c *plan.RepoChange) {
+	relays, left := s.of(c.Ref)
+	for _, r := range relays {
+		if r.By == c.Ref.Owner {
+			c.Relays = append(c.Relays, r.Relay)
+		} else {
+			c.Others = append(c.Others, r.Relay)
+		}
+	}
+	l.m.counters.drop("relays_listed", left)
 }
 
-// usable leaves out our own relay and those that may not be connected to.
-func (l *loop) usable(urls []filters.RelayURL) []filters.RelayURL {
-	out := make([]filters.RelayURL, 0, len(urls))
+// countDropped counts what of an announcement is not followed.
+func (l *loop) countDropped(a *nip34.Announcement) {
+	followed := a.Relays[:min(len(a.Relays), l.m.cfg.MaxRelaysPerRepo)]
 	plaintext := 0
-	for _, u := range urls {
-		switch {
-		case l.m.identity.IsRelay(u), u == l.m.cfg.OwnRelay:
-		case u.Plaintext() && !l.m.cfg.AllowPlaintext:
+	for _, u := range followed {
+		if l.m.tooPlain(u) && !l.m.ours(u) {
 			plaintext++
-		default:
-			out = append(out, u)
 		}
 	}
 	l.m.counters.drop("plaintext", plaintext)
-	return out
+	l.m.counters.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	l.m.counters.drop("clones_listed", a.DroppedClones)
+	l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
 }
 
 // handle takes in what a connection or a scan reports.
@@ -389,6 +415,8 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		msg.answer(l)
 	case lacking:
 		l.onLacking(msg)
+	case descended:
+		l.onDescended(ctx, msg)
 	case connected:
 		l.onConnected(ctx, msg)
 	case dialFailed:
@@ -402,7 +430,7 @@ func (l *loop) handle(ctx context.Context, msg any) {
 			l.m.health.RateLimited(msg.conn.url, msg.until)
 			l.m.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
 			if msg.log {
-				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, clean(msg.reason))
+				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
 			}
 		}
 		l.step(ctx, plan.RateLimited{Relay: msg.conn.url, Epoch: msg.conn.epoch, Until: msg.until})
@@ -440,7 +468,7 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 	}
 	l.m.health.Failed(c.url, msg.err)
 	l.m.remember.health(c.url)
-	c.stats.failed(clean(msg.err.Error()))
+	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.failure(c, msg.err)
 	l.step(ctx, plan.DialFailed{
 		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
@@ -451,7 +479,7 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
 	l.m.health.Closed(c.url)
 	l.m.remember.health(c.url)
-	c.stats.failed(clean(err.Error()))
+	c.stats.failed(graspsync.Printable(err.Error()))
 	l.m.counters.drop("not_dialed", 1)
 	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
 	var asks interface{ RetryAfter() time.Duration }
@@ -485,7 +513,7 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 		l.m.health.Lost(c.url, msg.err)
 	}
 	l.m.remember.relay(c.url, c.stats)
-	c.stats.failed(clean(msg.err.Error()))
+	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.connectionLost(c, msg.err)
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
@@ -563,7 +591,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.forget(e.Relay)
 	case plan.OpenLive:
 		if c := l.conn(e.Relay, e.Epoch); c != nil {
-			c.follow(e.Live, e.Filters)
+			c.follow(e.Live, e.Filters, e.Last)
 		}
 	case plan.CloseLive:
 		if c := l.conn(e.Relay, e.Epoch); c != nil {
@@ -591,11 +619,11 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 
 // resume is how events are asked for again that could not be saved, once they can.
 type resume struct {
-	missed  map[filters.RelayURL]time.Time // since when events of a relay were let go of
-	nothing bool                           // can be saved, as the plan knows it
-	late    bool                           // something failed for that since
-	at      time.Time                      // the last time
-	pause   time.Duration                  // until the next one
+	missed  map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
+	nothing bool                             // can be saved, as the plan knows it
+	late    bool                             // something failed for that since
+	at      time.Time                        // the last time
+	pause   time.Duration                    // until the next one
 }
 
 const (
@@ -641,7 +669,7 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	}
 }
 
-func (l *loop) conn(u filters.RelayURL, epoch uint64) *conn {
+func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *conn {
 	if c := l.conns[u]; c != nil && c.epoch == epoch {
 		return c
 	}
@@ -668,7 +696,7 @@ func (l *loop) dial(ctx context.Context, e plan.Dial) {
 	l.m.wg.Go(c.run)
 }
 
-func (l *loop) hangup(u filters.RelayURL, epoch uint64) {
+func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	if c := l.conn(u, epoch); c != nil {
 		c.hangup()
 		delete(l.conns, u)

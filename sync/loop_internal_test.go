@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -23,13 +24,13 @@ import (
 type nowhere struct{}
 
 // Dial implements [Transport].
-func (nowhere) Dial(context.Context, filters.RelayURL) (Conn, error) {
+func (nowhere) Dial(context.Context, graspsync.RelayURL) (Conn, error) {
 	return nil, errors.New("no network")
 }
 
-func testURL(t *testing.T, s string) filters.RelayURL {
+func testURL(t *testing.T, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }
@@ -66,7 +67,7 @@ func TestPauseBetweenScans(t *testing.T) {
 		log := &words{}
 		boot := testURL(t, "wss://boot.example")
 		l := madeLoop(t, &twinStore{}, Config{
-			Logger: log.logger(), DailyMin: time.Hour, DailyMax: time.Hour, Bootstrap: []filters.RelayURL{boot},
+			Logger: log.logger(), DailyMin: time.Hour, DailyMax: time.Hour, Bootstrap: []graspsync.RelayURL{boot},
 		})
 		seconds := func(ds ...int) (out []time.Duration) {
 			for _, d := range ds {
@@ -225,18 +226,20 @@ func TestEachEndOfAScan(t *testing.T) {
 func TestUsableRelays(t *testing.T) {
 	for _, plaintext := range []bool{false, true} {
 		l := madeLoop(t, &twinStore{}, Config{AllowPlaintext: plaintext, OwnRelay: testURL(t, "wss://internal.example")})
-		var urls []filters.RelayURL
+		var urls []graspsync.RelayURL
 		for _, s := range []string{
 			"wss://a.example", "wss://" + graspHost, "ws://b.example", "wss://internal.example", "ws://c.example", "wss://d.example",
 		} {
 			urls = append(urls, testURL(t, s))
 		}
-		want, dropped := []filters.RelayURL{urls[0], urls[2], urls[4], urls[5]}, map[string]uint64(nil)
+		want, dropped := []graspsync.RelayURL{urls[0], urls[2], urls[4], urls[5]}, map[string]uint64(nil)
 		if !plaintext {
-			want, dropped = []filters.RelayURL{urls[0], urls[5]}, map[string]uint64{"plaintext": 2}
+			want, dropped = []graspsync.RelayURL{urls[0], urls[5]}, map[string]uint64{"plaintext": 2}
 		}
-		require.Equal(t, want, l.usable(urls))
+		l.countDropped(&nip34.Announcement{Relays: urls})
 		require.Equal(t, dropped, l.m.counters.dropped)
+		urls = slices.DeleteFunc(urls, func(u graspsync.RelayURL) bool { return !l.m.usable(u) })
+		require.Equal(t, want, urls)
 	}
 }
 
@@ -249,7 +252,7 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 		for i := range listed {
 			a.Relays = append(a.Relays, testURL(t, fmt.Sprintf("wss://r%d.example", i)))
 		}
-		out := l.changes(indexChange{repos: map[filters.RepoRef]*nip34.Announcement{a.Ref: a}})
+		out := l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}})
 		require.Len(t, out.Repos, 1)
 		require.Equal(t, plan.RepoChange{Ref: a.Ref, Level: plan.LevelFull, Relays: a.Relays[:min(3, listed)]}, out.Repos[0])
 		require.Equal(t, dropped, l.m.counters.dropped)
@@ -257,9 +260,9 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 	l := madeLoop(t, &twinStore{}, Config{})
 	a := &nip34.Announcement{Ref: testRepo(1, "x"), DroppedRelays: 2, DroppedClones: 3, DroppedMaintainers: 4}
 	l.held[a.Ref] = a
-	gone := indexChange{repos: map[filters.RepoRef]*nip34.Announcement{a.Ref: nil}}
+	gone := indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: nil}}
 	require.Equal(t, plan.LevelStateOnly, l.changes(gone).Repos[0].Level)
-	require.Equal(t, plan.LevelFull, l.changes(indexChange{repos: map[filters.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
+	require.Equal(t, plan.LevelFull, l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
 	require.Equal(t, map[string]uint64{"relays_listed": 4, "clones_listed": 6, "maintainers_listed": 8}, l.m.counters.dropped)
 	require.Empty(t, l.held, "it is ours")
 	require.Equal(t, []plan.RepoChange{{Ref: a.Ref}}, l.changes(gone).Repos)
@@ -363,7 +366,7 @@ func TestNextWake(t *testing.T) {
 type refusing struct{ err error }
 
 // Dial implements [Transport].
-func (r refusing) Dial(context.Context, filters.RelayURL) (Conn, error) { return nil, r.err }
+func (r refusing) Dial(context.Context, graspsync.RelayURL) (Conn, error) { return nil, r.err }
 
 // A relay that was not dialed is tried again when it is its time, or when the Transport says,
 // if that is later.
@@ -459,7 +462,7 @@ func TestPausesOfResuming(t *testing.T) {
 		require.True(t, l.resume.nothing)
 		g.nothing = false
 
-		urls := []filters.RelayURL{testURL(t, "wss://gone.example"), testURL(t, "wss://down.example"), testURL(t, "wss://dialed.example"), testURL(t, "wss://up.example")}
+		urls := []graspsync.RelayURL{testURL(t, "wss://gone.example"), testURL(t, "wss://down.example"), testURL(t, "wss://dialed.example"), testURL(t, "wss://up.example")}
 		for i, u := range urls {
 			put(&g.missed, u, time.Now())
 			if i > 0 {
@@ -473,12 +476,12 @@ func TestPausesOfResuming(t *testing.T) {
 		since := time.Now()
 		require.True(t, saving())
 		require.False(t, l.resume.nothing)
-		require.Equal(t, map[filters.RelayURL]time.Time{urls[1]: since, urls[2]: since}, l.resume.missed)
+		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since}, l.resume.missed)
 		time.Sleep(time.Hour) // the earliest time counts
 		put(&g.missed, urls[1], time.Now())
 		put(&g.missed, urls[2], since.Add(-time.Minute))
 		require.True(t, saving())
-		require.Equal(t, map[filters.RelayURL]time.Time{urls[1]: since, urls[2]: since.Add(-time.Minute)}, l.resume.missed)
+		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since.Add(-time.Minute)}, l.resume.missed)
 		l.conns[urls[2]].stands = true
 		delete(l.stats, urls[1])
 		time.Sleep(time.Hour)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -103,7 +103,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
 	m.index.us, m.sets.rejected = identity, m.ingest.rejected
 	m.index.counters, m.sets.counters = m.counters, m.counters
-	m.ingest.refetch = func(relay filters.RelayURL, ids []filters.EventID) {
+	m.ingest.refetch = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})
 	}
 	m.remember = newRemember(m)
@@ -163,7 +163,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 // the own feed. It never blocks. Events that we saved ourselves need not, but may
 // be reported; so may superseded ones.
 func (m *SyncManager) Stored(event *nostr.Event) {
-	if id, err := filters.ParseEventID(event.ID); err == nil {
+	if id, err := graspsync.ParseEventID(event.ID); err == nil {
 		m.ingest.count(id, event)
 	}
 	m.feed.stored(event)
@@ -175,7 +175,7 @@ func (m *SyncManager) Stored(event *nostr.Event) {
 // held will not be released. It never blocks. The event does not come back through
 // sync as long as its id is remembered.
 func (m *SyncManager) Removed(event *nostr.Event) {
-	if id, err := filters.ParseEventID(event.ID); err == nil {
+	if id, err := graspsync.ParseEventID(event.ID); err == nil {
 		m.ingest.holds.get(id, true)
 	}
 	m.ingest.removed(event)
@@ -184,10 +184,10 @@ func (m *SyncManager) Removed(event *nostr.Event) {
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
-// It never blocks. The event is kept and judged again like what is [Later]; after a few times
+// It never blocks. The event is kept and judged again like what is [graspsync.Later]; after a few times
 // only its id is, and a later daily pass brings it.
 func (m *SyncManager) Postponed(event *nostr.Event) {
-	if id, err := filters.ParseEventID(event.ID); err == nil {
+	if id, err := graspsync.ParseEventID(event.ID); err == nil {
 		m.ingest.displaced(event, id)
 	}
 	m.feed.removed(event)
@@ -196,24 +196,26 @@ func (m *SyncManager) Postponed(event *nostr.Event) {
 
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission
 // if nothing is known of it. After a restart the relay is not known any more.
-func (m *SyncManager) HeldFrom(id filters.EventID) Source { return m.ingest.heldFrom(id, false).source }
+func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
+	return m.ingest.heldFrom(id, false).source
+}
 
 // NotReleased reports an event that the [Policy] has held and released, and that the Store
 // would not have: it is superseded, deleted or refused. That is counted, once more for
 // each report, and what the Store refuses is logged. It never blocks. [SyncManager.Removed]
 // then says that nobody holds it any more.
-func (m *SyncManager) NotReleased(event *nostr.Event, o Outcome) {
-	if o.Result != Superseded && o.Result != Deleted && o.Result != Refused {
+func (m *SyncManager) NotReleased(event *nostr.Event, o graspsync.Outcome) {
+	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
 	}
-	id, err := filters.ParseEventID(event.ID)
+	id, err := graspsync.ParseEventID(event.ID)
 	if err != nil {
 		return
 	}
 	src := m.HeldFrom(id)
 	m.counters.outcome(src.Kind, o.Result)
 	m.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
-	if o.Result == Refused {
+	if o.Result == graspsync.Refused {
 		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
 }
@@ -222,7 +224,7 @@ func (m *SyncManager) NotReleased(event *nostr.Event, o Outcome) {
 // has waited before and does again. It never blocks. The states of an announcement
 // that is held are followed.
 func (m *SyncManager) Held(event *nostr.Event) {
-	if event.Kind == filters.KindAnnouncement {
+	if event.Kind == graspsync.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(event); err == nil && m.index.listed(a) {
 			m.feed.hold(a)
 		}
@@ -237,28 +239,28 @@ func (m *SyncManager) Ready() <-chan struct{} { return m.readable }
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
 // the Store once it returns [ErrNotReady].
-func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (Verdict, error) {
+func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (graspsync.Verdict, error) {
 	if !m.ready.Load() {
-		return Verdict{}, ErrNotReady
+		return graspsync.Verdict{}, ErrNotReady
 	}
-	in := Incoming{Event: event}
+	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.verdict(ctx, in)
-	if err == nil && v.Decision == Accept && m.ingest.expired(event) {
+	if err == nil && v.Decision == graspsync.Accept && m.ingest.expired(event) {
 		v = reject(reasonExpired)
 	}
 	switch {
 	case err != nil:
-	case v.Decision == Hold:
-		if id, err := filters.ParseEventID(event.ID); err == nil {
+	case v.Decision == graspsync.Hold:
+		if id, err := graspsync.ParseEventID(event.ID); err == nil {
 			m.ingest.holds.add(id, heldEvent{})
 		}
 		m.Held(event)
-	case v.Decision == Reject, v.Decision == Later:
+	case v.Decision == graspsync.Reject, v.Decision == graspsync.Later:
 		m.counters.reject(v.Reason)
-		m.ingest.sayRejected(in, v.Reason)
-	case v.Decision == Depend:
+		m.ingest.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))
+	case v.Decision == graspsync.Depend:
 		m.counters.reject(reasonDepends)
-		m.ingest.sayRejected(in, reasonDepends)
+		m.ingest.say("event rejected", in, keyReason, reasonDepends)
 	}
 	return v, err
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // saidPolicy says what it is told to.
 type saidPolicy struct {
-	verdict       Verdict
+	verdict       graspsync.Verdict
 	err           error
 	panics        bool
 	byUser, held  bool
@@ -29,7 +29,7 @@ type saidPolicy struct {
 	failAt        int // the announcement instead of which there is an error; 0: none
 }
 
-func (p *saidPolicy) Judge(context.Context, *nostr.Event, Source, View) (Verdict, error) {
+func (p *saidPolicy) Judge(context.Context, *nostr.Event, graspsync.Source, View) (graspsync.Verdict, error) {
 	if p.panics {
 		panic("no policy")
 	}
@@ -37,9 +37,9 @@ func (p *saidPolicy) Judge(context.Context, *nostr.Event, Source, View) (Verdict
 }
 func (p *saidPolicy) Lists(*nip34.Announcement) bool { return true }
 
-func (p *saidPolicy) Held(context.Context, nostr.Filter) ([]Stamp, error) { return nil, nil }
+func (p *saidPolicy) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
-func (p *saidPolicy) HeldForUser(filters.EventID) (byUser, held bool) { return p.byUser, p.held }
+func (p *saidPolicy) HeldForUser(graspsync.EventID) (byUser, held bool) { return p.byUser, p.held }
 
 func (p *saidPolicy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
 	return func(yield func(*nip34.Announcement, error) bool) {
@@ -79,19 +79,19 @@ func newSaidBench(t *testing.T, policy Policy) *saidBench {
 // What is reported of an event that was released is counted and told if it was not stored,
 // under the way by which it had come; nobody is told of an event that is none.
 func TestNotReleased(t *testing.T) {
-	for result := Result(0); result <= Failed+1; result++ {
+	for result := graspsync.Result(0); result <= graspsync.Failed+1; result++ {
 		for _, id := range []string{testID(1).String(), "none"} {
 			for _, known := range []string{"here", "user", "restart", ""} {
 				policy := &saidPolicy{byUser: known == "user", held: known != ""}
 				m := newSaidBench(t, policy)
-				src := map[string]SourceKind{"here": Daily, "user": Direct, "restart": CatchUp, "": Direct}[known]
+				src := map[string]graspsync.SourceKind{"here": graspsync.Daily, "user": graspsync.Direct, "restart": graspsync.CatchUp, "": graspsync.Direct}[known]
 				if known == "here" {
-					m.ingest.holds.add(testID(1), heldEvent{source: Source{Kind: Daily}})
+					m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Daily}})
 				}
 				require.Equal(t, src, m.HeldFrom(testID(1)).Kind)
-				m.NotReleased(&nostr.Event{ID: id}, Outcome{Result: result, Err: errDisk})
-				counts := id != "none" && (result == Superseded || result == Deleted || result == Refused)
-				for r := Stored; r <= Failed; r++ {
+				m.NotReleased(&nostr.Event{ID: id}, graspsync.Outcome{Result: result, Err: errDisk})
+				counts := id != "none" && (result == graspsync.Superseded || result == graspsync.Deleted || result == graspsync.Refused)
+				for r := graspsync.Stored; r <= graspsync.Failed; r++ {
 					require.Equal(t, counts && r == result, m.counters.results[r].Load() == 1)
 				}
 				rejected := told[EventRejected](m.SyncManager)
@@ -100,8 +100,8 @@ func TestNotReleased(t *testing.T) {
 					require.Empty(t, m.log.String())
 					continue
 				}
-				require.Equal(t, []EventRejected{{ID: testID(1), Source: Source{Kind: src}, Reason: "released and " + result.String()}}, rejected)
-				require.Equal(t, result == Refused, strings.Contains(m.log.String(), errDisk.Error()))
+				require.Equal(t, []EventRejected{{ID: testID(1), Source: graspsync.Source{Kind: src}, Reason: "released and " + result.String()}}, rejected)
+				require.Equal(t, result == graspsync.Refused, strings.Contains(m.log.String(), errDisk.Error()))
 				require.Equal(t, known == "here", m.ingest.holds.has(testID(1)), "it is asked again")
 			}
 		}
@@ -142,24 +142,24 @@ func TestJudgeOfASubmission(t *testing.T) {
 		expired := nostr.Tags{{"expiration", fmt.Sprint(int64(now))}}
 		future := now + 901 // more than is tolerated
 		for _, c := range []struct {
-			verdict Verdict
+			verdict graspsync.Verdict
 			err     error
 			panics  bool
 			at      nostr.Timestamp
 			tags    nostr.Tags
-			want    Verdict
+			want    graspsync.Verdict
 			reason  string
 			fails   string
 		}{
-			{verdict: Verdict{Decision: Accept}, want: Verdict{Decision: Accept}},
-			{verdict: Verdict{Decision: Accept}, tags: expired, want: reject(reasonExpired), reason: "invalid: expired"},
-			{verdict: Verdict{Decision: Hold}, tags: expired, want: Verdict{Decision: Hold}},
-			{verdict: Verdict{Decision: Hold}, want: Verdict{Decision: Hold}},
+			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, want: graspsync.Verdict{Decision: graspsync.Accept}},
+			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, tags: expired, want: reject(reasonExpired), reason: "invalid: expired"},
+			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, tags: expired, want: graspsync.Verdict{Decision: graspsync.Hold}},
+			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: graspsync.Verdict{Decision: graspsync.Hold}},
 			{verdict: reject("blocked: x"), want: reject("blocked: x"), reason: "blocked: x"},
-			{verdict: Verdict{Decision: Later, Reason: "full"}, want: Verdict{Decision: Later, Reason: "full"}, reason: "full"},
-			{verdict: Verdict{Decision: Depend}, want: Verdict{Decision: Depend}, reason: reasonDepends},
-			{verdict: Verdict{Decision: Accept}, at: future, want: Verdict{Decision: Later, Reason: reasonFuture}, reason: reasonFuture},
-			{verdict: Verdict{Decision: Accept}, at: future - 1, want: Verdict{Decision: Accept}},
+			{verdict: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, want: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, reason: "full"},
+			{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: graspsync.Verdict{Decision: graspsync.Depend}, reason: reasonDepends},
+			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, at: future, want: graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, reason: reasonFuture},
+			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, at: future - 1, want: graspsync.Verdict{Decision: graspsync.Accept}},
 			{err: errDisk, fails: "disk on fire"},
 			{verdict: reject("blocked: x"), err: errDisk, want: reject("blocked: x"), fails: "disk on fire"},
 			{panics: true, fails: "policy panicked: no policy"},
@@ -187,7 +187,7 @@ func TestJudgeOfASubmission(t *testing.T) {
 			var s EventStatus
 			m.counters.reasons(&s)
 			require.Equal(t, want, s.Rejected)
-			held := c.verdict.Decision == Hold
+			held := c.verdict.Decision == graspsync.Hold
 			require.Equal(t, held, m.ingest.holds.has(testID(1)))
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[held], "the states of what is held are followed")
 		}
@@ -203,16 +203,16 @@ func TestReportsOfOddEvents(t *testing.T) {
 			"postponed": (*SyncManager).Postponed, "held": (*SyncManager).Held,
 		} {
 			m := newSaidBench(t, &saidPolicy{})
-			report(m.SyncManager, &nostr.Event{ID: "none", Kind: filters.KindAnnouncement})
-			require.Zero(t, m.counters.sources[Direct].Load(), name)
+			report(m.SyncManager, &nostr.Event{ID: "none", Kind: graspsync.KindAnnouncement})
+			require.Zero(t, m.counters.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
 			require.Zero(t, m.ingest.rejected.order.Len())
 
-			m.ingest.holds.add(testID(1), heldEvent{source: Source{Kind: Live}})
+			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
 			report(m.SyncManager, testAnnouncement(1, 1, "repo", nostr.Now(), "ours"))
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
-			require.Equal(t, name == "stored", m.counters.sources[Live].Load() == 1)
+			require.Equal(t, name == "stored", m.counters.sources[graspsync.Live].Load() == 1)
 			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.rejected.order.Len() == 1, name)
 			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
 		}
@@ -221,7 +221,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 
 // A relay can't be without a name, and each thing that is wrong is said at once.
 func TestNewNamesAllThatIsWrong(t *testing.T) {
-	own, err := filters.ParseRelayURL("wss://grasp.example")
+	own, err := graspsync.ParseRelayURL("wss://grasp.example")
 	require.NoError(t, err)
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	for _, part := range []string{"store is nil", "transport is nil", "identity is empty", "MaxDials"} {
 		require.ErrorContains(t, err, part)
 	}
-	_, err = New(&oddStore{}, &ownDouble{}, identity, Config{Bootstrap: []filters.RelayURL{own}})
+	_, err = New(&oddStore{}, &ownDouble{}, identity, Config{Bootstrap: []graspsync.RelayURL{own}})
 	require.ErrorContains(t, err, "Bootstrap names our own relay, wss://grasp.example")
 	require.False(t, errors.Is(err, ErrRunning))
 	m, err := New(&oddStore{}, &ownDouble{}, identity, Config{})

@@ -2,6 +2,8 @@ package sync
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync"
 )
 
 // otherRelays is the label of the relays beyond [Config.MaxLabels].
@@ -120,7 +122,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	var bySync float64
 	for source, n := range c.m.counters.bySource() {
 		send(c.sources, prometheus.CounterValue, float64(n), source)
-		if source != Direct.String() {
+		if source != graspsync.Direct.String() {
 			bySync += float64(n)
 		}
 	}

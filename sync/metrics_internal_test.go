@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -19,7 +19,7 @@ import (
 // own, of the others together and of those that are forgotten.
 func TestMetricsTellOfAll(t *testing.T) {
 	relay := func(name string, n uint64, labelled bool, phase plan.Phase, state health.State) RelayStatus {
-		u, err := filters.ParseRelayURL("wss://" + name + ".example")
+		u, err := graspsync.ParseRelayURL("wss://" + name + ".example")
 		require.NoError(t, err)
 		return RelayStatus{
 			URL: u, labelled: labelled, phase: phase, health: state, Failures: int(n) + 1, Gaps: n + 2, Lasting: n + 3, //nolint:gosec // small

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -113,8 +113,8 @@ type countingStore struct {
 	layer1 int
 }
 
-func (s *countingStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
-	if len(f.Kinds) == 2 && f.Kinds[0] == filters.KindAnnouncement {
+func (s *countingStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	if len(f.Kinds) == 2 && f.Kinds[0] == graspsync.KindAnnouncement {
 		s.layer1++
 	}
 	return s.Store.Stamps(ctx, f)

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -20,7 +21,7 @@ import (
 // holder is a policy that holds what belongs to repositories of some names.
 type holder struct{ *keeper }
 
-func (h holder) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (h holder) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if strings.HasPrefix(ev.Tags.GetD(), "held") {
 		return h.keeper.Judge(ctx, ev, src, view)
 	}
@@ -80,7 +81,7 @@ func (w *narrowWorld) state(name string) {
 
 func (w *narrowWorld) run(cfg relaysync.Config) {
 	cfg.Policy = w.policy
-	cfg.Bootstrap = []filters.RelayURL{w.hub.URL()}
+	cfg.Bootstrap = []graspsync.RelayURL{w.hub.URL()}
 	w.rig = start(w.t, w.net, w.store, cfg)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Observation is something that happened, told to [Config.Observe]: one of the
@@ -17,12 +17,12 @@ type Observation interface{ observation() }
 // What happens with relays.
 type (
 	// RelayConnected says that an attempt succeeded.
-	RelayConnected struct{ Relay filters.RelayURL }
+	RelayConnected struct{ Relay graspsync.RelayURL }
 	// RelayFailed says that an attempt failed. Attempt counts the failures in a row,
 	// the next attempt is due after Backoff. A stranger may have written the text of
 	// Err.
 	RelayFailed struct {
-		Relay   filters.RelayURL
+		Relay   graspsync.RelayURL
 		Attempt int
 		Backoff time.Duration
 		Err     error
@@ -30,42 +30,42 @@ type (
 	// RelayLost says that a connection has ended. A stranger may have written the
 	// text of Err.
 	RelayLost struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Err   error
 	}
 	// RelayDead says that a relay has done nothing but fail for a day (Since). It is
 	// told once; the relay is tried daily from now on.
 	RelayDead struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Since time.Time
 	}
 	// RelayForgotten says that nothing is wanted of a relay any more.
-	RelayForgotten struct{ Relay filters.RelayURL }
+	RelayForgotten struct{ Relay graspsync.RelayURL }
 	// RelayLearned says that a relay taught something about itself. Fact is a name as
 	// in [RelayStatus.Learned].
 	RelayLearned struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Fact  string
 		Value int
 	}
 	// RelayLimited says that a relay asked for fewer requests: none are sent before
 	// Until.
 	RelayLimited struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Until time.Time
 	}
 	// RelayRefused says that a relay ended, or did not grant, a live subscription.
 	// Reason is the relay's, made safe to show.
 	RelayRefused struct {
-		Relay  filters.RelayURL
+		Relay  graspsync.RelayURL
 		Reason string
 	}
 	// RelayHostile says that a connection was ended since its relay proved hostile.
-	RelayHostile struct{ Relay filters.RelayURL }
+	RelayHostile struct{ Relay graspsync.RelayURL }
 	// RelaySynced says that everything wanted of a relay has been fetched, Duration
 	// after the connection was made. It is told again when that becomes true again.
 	RelaySynced struct {
-		Relay    filters.RelayURL
+		Relay    graspsync.RelayURL
 		Duration time.Duration
 	}
 )
@@ -75,14 +75,14 @@ type (
 	// PassStarted says that all history of a relay is fetched anew: daily, or since
 	// the relay was gone for longer than [Config.QuickReconnect].
 	PassStarted struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Daily bool
 	}
 	// BatchConfirmed says that a batch of requests has brought all that the relay
 	// has; with Gaps set, all that it would give. Kind is "history", "daily",
 	// "recent" or "deletions", Method as in [RelayStatus].
 	BatchConfirmed struct {
-		Relay    filters.RelayURL
+		Relay    graspsync.RelayURL
 		Kind     string
 		Items    int
 		Events   int // received, copies included
@@ -93,7 +93,7 @@ type (
 	// BatchFailed says that a batch stopped before its end; the rest will be asked
 	// for again. Reason may be the relay's, made safe to show.
 	BatchFailed struct {
-		Relay  filters.RelayURL
+		Relay  graspsync.RelayURL
 		Kind   string
 		Items  int
 		Reason string
@@ -101,16 +101,16 @@ type (
 	// GapFound says that history brought an event that a live subscription should
 	// have brought before; Lasting, that only the daily pass did.
 	GapFound struct {
-		Relay   filters.RelayURL
-		ID      filters.EventID
+		Relay   graspsync.RelayURL
+		ID      graspsync.EventID
 		Lasting bool
 	}
 	// PeerLacks says that reconciliation showed a relay to lack events that we have,
 	// of a repository that lists it. Told with the log's warning: at most once a day
 	// per relay, of the repository it lacks most of.
 	PeerLacks struct {
-		Relay filters.RelayURL
-		Repo  filters.RepoRef
+		Relay graspsync.RelayURL
+		Repo  graspsync.RepoRef
 		Count int
 	}
 )
@@ -121,13 +121,13 @@ type (
 	// not have. The event must not be changed.
 	EventStored struct {
 		Event  *nostr.Event
-		Source Source
+		Source graspsync.Source
 	}
 	// EventRejected says that the Policy does not want an event, or not now. Reason is the
 	// policy's.
 	EventRejected struct {
-		ID     filters.EventID
-		Source Source
+		ID     graspsync.EventID
+		Source graspsync.Source
 		Reason string
 	}
 	// StoreFailed says that the Store, or the Policy, could not do its work, at most once a

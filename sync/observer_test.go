@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -74,7 +74,7 @@ func TestObserver(t *testing.T) {
 		require.ErrorContains(t, failed[0].Err, "no route")
 		require.Equal(t, []relaysync.RelayLearned{{Relay: b.URL(), Fact: "no_negentropy", Value: 1}}, seen[relaysync.RelayLearned](&w))
 		require.Equal(t, []relaysync.EventStored{{
-			Event: issue, Source: relaysync.Source{Kind: relaysync.CatchUp, Relay: a.URL()},
+			Event: issue, Source: graspsync.Source{Kind: graspsync.CatchUp, Relay: a.URL()},
 		}}, seen[relaysync.EventStored](&w))
 		rejected := seen[relaysync.EventRejected](&w)
 		require.Len(t, rejected, 1)
@@ -173,7 +173,7 @@ func TestObserverAsks(t *testing.T) {
 		after(time.Minute)
 		require.NotEmpty(t, statuses)
 		r.stop()
-		_, err := r.manager.RepoStatus(t.Context(), filters.RepoRef{})
+		_, err := r.manager.RepoStatus(t.Context(), graspsync.RepoRef{})
 		require.ErrorIs(t, err, relaysync.ErrNotRunning)
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -25,45 +25,52 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 		}
 	}()
 	switch ev.Kind {
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		return err == nil && (g.policy.Lists(a) || g.view.Announced(a.Ref) || g.view.Left(a.Ref) || g.listed(a.Ref))
-	case filters.KindState:
+	case graspsync.KindState:
 		s, err := nip34.ParseState(ev)
 		return err == nil && (g.view.Announced(s.Ref) || g.listed(s.Ref))
-	case filters.KindDeletion:
+	case graspsync.KindDeletion:
 		return g.deletesOurs(ev)
 	}
-	ofOurs := func(a nip34.Address) bool {
+	ofOurs := func(a graspsync.Address) bool {
 		ref, ok := a.Repo()
 		return ok && g.view.Announced(ref)
 	}
-	return slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(nip34.EventRefs(ev), g.view.Root)
+	ids := nip34.EventRefs(ev)
+	if slices.ContainsFunc(nip34.Addresses(ev), ofOurs) || slices.ContainsFunc(ids, g.view.Root) {
+		return true
+	}
+	below, ok := g.view.(interface {
+		descends(id graspsync.EventID) bool
+	})
+	return ok && slices.ContainsFunc(ids, below.descends)
 }
 
 // listed reports whether somebody is listed by an announcement with that identifier: what
 // they write may be for us. Whether they have a say is for the policy to judge.
-func (g *ingest) listed(who filters.RepoRef) bool {
+func (g *ingest) listed(who graspsync.RepoRef) bool {
 	return knows(g.view, who) && g.kin.of(nip34.Membership{}, who.Identifier, g.view, nil).family.Lists(who.Owner)
 }
 
 // deletesOurs reports whether a deletion names something of its author's that is ours.
 func (g *ingest) deletesOurs(ev *nostr.Event) bool {
-	author, err := filters.ParsePubKey(ev.PubKey)
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return false
 	}
 	ids, addresses := nip34.ParseDeletion(ev)
 	for _, a := range addresses {
 		ref, ok := a.Repo()
-		if ok && a.PubKey == author && (g.view.Announced(ref) || g.listed(ref)) {
+		if ok && a.Author == author && (g.view.Announced(ref) || g.listed(ref)) {
 			return true
 		}
 	}
 	roots, ok := g.view.(interface {
-		rootBy(id filters.EventID, author filters.PubKey) bool
+		rootBy(id graspsync.EventID, author graspsync.PubKey) bool
 	})
-	return ok && slices.ContainsFunc(ids, func(id filters.EventID) bool { return roots.rootBy(id, author) })
+	return ok && slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return roots.rootBy(id, author) })
 }
 
 // mostAbout is for how many owners it is looked whether an event is expected to be refused.
@@ -73,36 +80,36 @@ const mostAbout = 8
 // that of the first root event; of a maintainer's state, all those who list its author. It is
 // zero for what names none. A deletion of something in another's repository is about its
 // author: it says nothing of what the others delete there.
-func (g *ingest) about(ev *nostr.Event, author filters.PubKey) []filters.PubKey {
+func (g *ingest) about(ev *nostr.Event, author graspsync.PubKey) []graspsync.PubKey {
 	switch ev.Kind {
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		if a, err := nip34.ParseAnnouncement(ev); err == nil && g.essential(ev) {
-			return []filters.PubKey{a.Ref.Owner}
+			return []graspsync.PubKey{a.Ref.Owner}
 		}
-	case filters.KindState:
+	case graspsync.KindState:
 		if s, err := nip34.ParseState(ev); err == nil {
 			return g.ownersOf(s.Ref)
 		}
-	case filters.KindDeletion:
+	case graspsync.KindDeletion:
 		for _, a := range nip34.Addresses(ev) {
 			ref, ok := a.Repo()
-			if !ok || a.PubKey != author {
+			if !ok || a.Author != author {
 				continue
 			}
-			if owners := g.ownersOf(ref); owners[0] != (filters.PubKey{}) {
+			if owners := g.ownersOf(ref); owners[0] != (graspsync.PubKey{}) {
 				return owners
 			}
 		}
-		return []filters.PubKey{author}
+		return []graspsync.PubKey{author}
 	}
-	return []filters.PubKey{g.names(ev)}
+	return []graspsync.PubKey{g.names(ev)}
 }
 
 // ownersOf returns the owner of a repository that is announced, else those who list its owner
 // as a maintainer of theirs.
-func (g *ingest) ownersOf(ref filters.RepoRef) (owners []filters.PubKey) {
+func (g *ingest) ownersOf(ref graspsync.RepoRef) (owners []graspsync.PubKey) {
 	if g.view.Announced(ref) {
-		return []filters.PubKey{ref.Owner}
+		return []graspsync.PubKey{ref.Owner}
 	}
 	for _, a := range g.view.Announcements(ref.Identifier) {
 		if len(owners) == mostAbout {
@@ -113,21 +120,21 @@ func (g *ingest) ownersOf(ref filters.RepoRef) (owners []filters.PubKey) {
 		}
 	}
 	if len(owners) == 0 {
-		return []filters.PubKey{{}}
+		return []graspsync.PubKey{{}}
 	}
 	return owners
 }
 
 // names returns the owner of the first repository that an event names, or that of the first
-// root event; zero if there is none.
-func (g *ingest) names(ev *nostr.Event) filters.PubKey {
+// root event, or of what descends from one; zero if there is none.
+func (g *ingest) names(ev *nostr.Event) graspsync.PubKey {
 	for _, a := range nip34.Addresses(ev) {
 		if ref, ok := a.Repo(); ok && g.view.Announced(ref) {
 			return ref.Owner
 		}
 	}
 	if roots, ok := g.view.(interface {
-		rootOwner(id filters.EventID) (filters.PubKey, bool)
+		rootOwner(id graspsync.EventID) (graspsync.PubKey, bool)
 	}); ok {
 		for _, id := range nip34.EventRefs(ev) {
 			if owner, ok := roots.rootOwner(id); ok {
@@ -135,7 +142,7 @@ func (g *ingest) names(ev *nostr.Event) filters.PubKey {
 			}
 		}
 	}
-	return filters.PubKey{}
+	return graspsync.PubKey{}
 }
 
 // essential reports whether an event of ours is one of somebody whom we know that others
@@ -143,9 +150,9 @@ func (g *ingest) names(ev *nostr.Event) filters.PubKey {
 // ours does not count.
 func (g *ingest) essential(ev *nostr.Event) bool {
 	switch ev.Kind {
-	case filters.KindState, filters.KindDeletion:
+	case graspsync.KindState, graspsync.KindDeletion:
 		return true
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		return err == nil && (g.view.Announced(a.Ref) || g.view.Left(a.Ref))
 	}
@@ -168,9 +175,9 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 		j.cost = w.owe(j.size, j.ours)
 		return true, nil
 	}
-	live := d.src.Kind == Live
+	live := d.src.Kind == graspsync.Live
 	essential := false
-	if author, err := filters.ParsePubKey(d.event.PubKey); err == nil && live && j.ours {
+	if author, err := graspsync.ParsePubKey(d.event.PubKey); err == nil && live && j.ours {
 		essential = g.essential(d.event)
 		j.recorded = true
 		for _, owner := range g.about(d.event, author) {

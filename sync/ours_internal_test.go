@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -19,19 +20,19 @@ import (
 // fixedView has some repositories and what belongs to them.
 type fixedView struct {
 	View
-	repos []filters.RepoRef
-	roots map[filters.EventID]filters.PubKey
+	repos []graspsync.RepoRef
+	roots map[graspsync.EventID]graspsync.PubKey
 }
 
-func (v fixedView) Announced(ref filters.RepoRef) bool { return slices.Contains(v.repos, ref) }
-func (v fixedView) Left(filters.RepoRef) bool          { return false }
-func (v fixedView) Root(id filters.EventID) bool       { _, ok := v.roots[id]; return ok }
+func (v fixedView) Announced(ref graspsync.RepoRef) bool { return slices.Contains(v.repos, ref) }
+func (v fixedView) Left(graspsync.RepoRef) bool          { return false }
+func (v fixedView) Root(id graspsync.EventID) bool       { _, ok := v.roots[id]; return ok }
 
 func (v fixedView) Family(identifier string) []*nip34.Announcement { return nil }
 
 func (v fixedView) Generation(string) Generation { return Generation{} }
 
-func (v fixedView) rootBy(id filters.EventID, author filters.PubKey) bool {
+func (v fixedView) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
 	by, ok := v.roots[id]
 	return ok && by == author
 }
@@ -43,16 +44,16 @@ func (v fixedView) rootBy(id filters.EventID, author filters.PubKey) bool {
 // just name one of ours, and deletions by somebody else.
 func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
-	key := func(n int) (k filters.PubKey) {
+	key := func(n int) (k graspsync.PubKey) {
 		k[0] = 1
 		binary.BigEndian.PutUint32(k[4:], uint32(n)) //nolint:gosec // small
 		return k
 	}
-	id := func(n int) filters.EventID { return filters.EventID(key(n)) }
-	view := fixedView{roots: make(map[filters.EventID]filters.PubKey)}
-	var roots []filters.EventID
+	id := func(n int) graspsync.EventID { return graspsync.EventID(key(n)) }
+	view := fixedView{roots: make(map[graspsync.EventID]graspsync.PubKey)}
+	var roots []graspsync.EventID
 	for i := range 10 {
-		view.repos = append(view.repos, filters.RepoRef{Owner: key(i), Identifier: []string{"repo", "ä:b", "x y", "R.git"}[i%4]})
+		view.repos = append(view.repos, graspsync.RepoRef{Owner: key(i), Identifier: []string{"repo", "ä:b", "x y", "R.git"}[i%4]})
 		view.roots[id(i)], roots = key(i), append(roots, id(i))
 	}
 	identity, err := nip34.ParseIdentity("grasp.example")
@@ -64,7 +65,7 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 	}
 	for _, f := range slices.Concat(
 		[]nostr.Filter{filters.Layer1(), filters.Announcements(), {Kinds: filters.Kinds()}, {IDs: []string{id(1).String()}}},
-		filters.States(view.repos), filters.Deletions([]filters.PubKey{key(1)}),
+		filters.States(view.repos), filters.Deletions([]graspsync.PubKey{key(1)}),
 	) {
 		require.False(t, session.OfOurs(f), "%v brings what strangers made as well", f)
 	}
@@ -76,8 +77,8 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 		case 0:
 			return id(n).String()
 		case 1:
-			return filters.RepoRef{Owner: key(n), Identifier: []string{"repo", "ä:b", "x y", "R.git"}[n%4]}.
-				Address([]int{filters.KindAnnouncement, filters.KindState, 30023}[rng.IntN(3)])
+			return graspsync.RepoRef{Owner: key(n), Identifier: []string{"repo", "ä:b", "x y", "R.git"}[n%4]}.
+				Address([]int{graspsync.KindAnnouncement, graspsync.KindState, 30023}[rng.IntN(3)])
 		}
 		return strings.ToUpper(id(n).String())
 	}
@@ -95,7 +96,7 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 		switch concerns := g.concerns(ev); {
 		case !match.Match(ev):
 			foreign++
-		case ev.Kind == filters.KindAnnouncement, ev.Kind == filters.KindState, ev.Kind == filters.KindDeletion:
+		case ev.Kind == graspsync.KindAnnouncement, ev.Kind == graspsync.KindState, ev.Kind == graspsync.KindDeletion:
 		default:
 			matched++
 			require.True(t, concerns, "%v", ev)
@@ -107,10 +108,10 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 	// A deletion counts if it is by the author of what it names.
 	for i, ref := range view.repos {
 		for name, tag := range map[string]nostr.Tag{
-			"announcement": {"a", ref.Address(filters.KindAnnouncement)}, "state": {"a", ref.Address(filters.KindState)},
+			"announcement": {"a", ref.Address(graspsync.KindAnnouncement)}, "state": {"a", ref.Address(graspsync.KindState)},
 			"root": {"e", roots[i].String()},
 		} {
-			ev := &nostr.Event{ID: id(99).String(), PubKey: key(i).String(), Kind: filters.KindDeletion, Tags: nostr.Tags{tag}}
+			ev := &nostr.Event{ID: id(99).String(), PubKey: key(i).String(), Kind: graspsync.KindDeletion, Tags: nostr.Tags{tag}}
 			require.True(t, match.Match(ev), name)
 			require.True(t, g.concerns(ev), name)
 			ev.PubKey = key(50).String()
@@ -123,20 +124,20 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 // of its author that it names, whatever of others' it names before.
 func TestWhatAnEventIsAbout(t *testing.T) {
 	author, other := testKey(1), testKey(2)
-	mine, theirs := filters.RepoRef{Owner: author, Identifier: "mine"}, filters.RepoRef{Owner: other, Identifier: "theirs"}
-	view := fixedView{repos: []filters.RepoRef{theirs, mine}}
+	mine, theirs := graspsync.RepoRef{Owner: author, Identifier: "mine"}, graspsync.RepoRef{Owner: other, Identifier: "theirs"}
+	view := fixedView{repos: []graspsync.RepoRef{theirs, mine}}
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
 	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, &counters{})
-	deletes := func(refs ...filters.RepoRef) []filters.PubKey {
+	deletes := func(refs ...graspsync.RepoRef) []graspsync.PubKey {
 		var tags nostr.Tags
 		for _, ref := range refs {
 			tags = append(tags, nostr.Tag{"a", ref.String()})
 		}
-		return g.about(&nostr.Event{Kind: filters.KindDeletion, PubKey: author.String(), Tags: tags}, author)
+		return g.about(&nostr.Event{Kind: graspsync.KindDeletion, PubKey: author.String(), Tags: tags}, author)
 	}
-	require.Equal(t, []filters.PubKey{author}, deletes(theirs, mine))
-	require.Equal(t, []filters.PubKey{author}, deletes(theirs), "of what the others delete it says nothing")
-	require.Equal(t, []filters.PubKey{author}, g.about(testAnnouncement(1, 1, "mine", 1, "ours"), author), "a newer version")
-	require.Equal(t, []filters.PubKey{{}}, g.about(testAnnouncement(1, 1, "new", 1, "ours"), author), "anybody may make one ours")
+	require.Equal(t, []graspsync.PubKey{author}, deletes(theirs, mine))
+	require.Equal(t, []graspsync.PubKey{author}, deletes(theirs), "of what the others delete it says nothing")
+	require.Equal(t, []graspsync.PubKey{author}, g.about(testAnnouncement(1, 1, "mine", 1, "ours"), author), "a newer version")
+	require.Equal(t, []graspsync.PubKey{{}}, g.about(testAnnouncement(1, 1, "new", 1, "ours"), author), "anybody may make one ours")
 }

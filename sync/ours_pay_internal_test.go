@@ -12,33 +12,33 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // leftView is a fixedView that remembers repositories that have left us, and that can break.
 type leftView struct {
 	fixedView
-	left       []filters.RepoRef
-	maintained []filters.RepoRef
+	left       []graspsync.RepoRef
+	maintained []graspsync.RepoRef
 	breaks     bool
 }
 
-func (v leftView) Announced(ref filters.RepoRef) bool {
+func (v leftView) Announced(ref graspsync.RepoRef) bool {
 	if v.breaks {
 		panic("no view")
 	}
 	return v.fixedView.Announced(ref)
 }
 
-func (v leftView) Left(ref filters.RepoRef) bool { return slices.Contains(v.left, ref) }
+func (v leftView) Left(ref graspsync.RepoRef) bool { return slices.Contains(v.left, ref) }
 
 func (v leftView) Family(identifier string) []*nip34.Announcement { return v.Announcements(identifier) }
 
 func (v leftView) Announcements(identifier string) (out []*nip34.Announcement) {
 	for _, ref := range v.repos {
 		if ref.Identifier == identifier {
-			var ms []filters.PubKey
+			var ms []graspsync.PubKey
 			for _, m := range v.maintained {
 				ms = append(ms, m.Owner)
 			}
@@ -48,7 +48,7 @@ func (v leftView) Announcements(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-func (v leftView) rootOwner(id filters.EventID) (filters.PubKey, bool) {
+func (v leftView) rootOwner(id graspsync.EventID) (graspsync.PubKey, bool) {
 	owner, ok := v.roots[id]
 	return owner, ok
 }
@@ -57,10 +57,10 @@ func (v leftView) rootOwner(id filters.EventID) (filters.PubKey, bool) {
 // about what is, unless they are not taken whatever they name.
 func TestWhatConcernsUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		repo := func(n int) filters.RepoRef { return filters.RepoRef{Owner: testKey(n), Identifier: "x"} }
+		repo := func(n int) graspsync.RepoRef { return graspsync.RepoRef{Owner: testKey(n), Identifier: "x"} }
 		v := leftView{
-			fixedView: fixedView{repos: []filters.RepoRef{repo(1)}, roots: map[filters.EventID]filters.PubKey{testID(50): testKey(7)}},
-			left:      []filters.RepoRef{repo(2)}, maintained: []filters.RepoRef{repo(3)},
+			fixedView: fixedView{repos: []graspsync.RepoRef{repo(1)}, roots: map[graspsync.EventID]graspsync.PubKey{testID(50): testKey(7)}},
+			left:      []graspsync.RepoRef{repo(2)}, maintained: []graspsync.RepoRef{repo(3)},
 		}
 		identity, err := nip34.ParseIdentity("grasp.example")
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestWhatConcernsUs(t *testing.T) {
 		g := bench(NewGRASPPolicy(identity), v)
 		tag := func(n int) nostr.Tag { return nostr.Tag{"a", repo(n).String()} }
 		state := func(n int) *nostr.Event {
-			ev := testEvent(1, filters.KindState, n, 1)
+			ev := testEvent(1, graspsync.KindState, n, 1)
 			ev.Tags = nostr.Tags{{"d", "x"}}
 			return ev
 		}
@@ -134,28 +134,28 @@ func TestWhatConcernsUs(t *testing.T) {
 		// Whom it is about, and whether others need it.
 		v.breaks = false
 		g = bench(NewGRASPPolicy(identity), v)
-		nobody := []filters.PubKey{{}}
+		nobody := []graspsync.PubKey{{}}
 		for name, c := range map[string]struct {
 			ev        *nostr.Event
-			about     []filters.PubKey
+			about     []graspsync.PubKey
 			essential bool
 		}{
-			"newer announcement":    {testAnnouncement(1, 1, "x", 1, ""), []filters.PubKey{testKey(1)}, true},
-			"announcement of left":  {testAnnouncement(1, 2, "x", 1, ""), []filters.PubKey{testKey(2)}, true},
+			"newer announcement":    {testAnnouncement(1, 1, "x", 1, ""), []graspsync.PubKey{testKey(1)}, true},
+			"announcement of left":  {testAnnouncement(1, 2, "x", 1, ""), []graspsync.PubKey{testKey(2)}, true},
 			"new announcement":      {listing, nobody, false},
-			"state":                 {state(1), []filters.PubKey{testKey(1)}, true},
-			"maintainer's state":    {state(3), []filters.PubKey{testKey(1)}, true},
+			"state":                 {state(1), []graspsync.PubKey{testKey(1)}, true},
+			"maintainer's state":    {state(3), []graspsync.PubKey{testKey(1)}, true},
 			"foreign state":         {state(4), nobody, true},
-			"deletion":              {event(5, 1, tag(1)), []filters.PubKey{testKey(1)}, true},
-			"maintainer's deletion": {event(5, 3, tag(3)), []filters.PubKey{testKey(1)}, true},
-			"deletion of foreign":   {event(5, 4, tag(4)), []filters.PubKey{testKey(4)}, true},
-			"deletion by a third":   {event(5, 4, tag(1)), []filters.PubKey{testKey(4)}, true},
-			"no repository":         {event(5, 1, nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), []filters.PubKey{testKey(1)}, true},
-			"issue":                 {event(1621, 9, tag(4), tag(1)), []filters.PubKey{testKey(1)}, false},
-			"comment":               {event(1111, 9, nostr.Tag{"e", testID(51).String()}, nostr.Tag{"e", testID(50).String()}), []filters.PubKey{testKey(7)}, false},
+			"deletion":              {event(5, 1, tag(1)), []graspsync.PubKey{testKey(1)}, true},
+			"maintainer's deletion": {event(5, 3, tag(3)), []graspsync.PubKey{testKey(1)}, true},
+			"deletion of foreign":   {event(5, 4, tag(4)), []graspsync.PubKey{testKey(4)}, true},
+			"deletion by a third":   {event(5, 4, tag(1)), []graspsync.PubKey{testKey(4)}, true},
+			"no repository":         {event(5, 1, nostr.Tag{"a", "30023:" + testKey(1).String() + ":x"}), []graspsync.PubKey{testKey(1)}, true},
+			"issue":                 {event(1621, 9, tag(4), tag(1)), []graspsync.PubKey{testKey(1)}, false},
+			"comment":               {event(1111, 9, nostr.Tag{"e", testID(51).String()}, nostr.Tag{"e", testID(50).String()}), []graspsync.PubKey{testKey(7)}, false},
 			"neither":               {event(1111, 9), nobody, false},
 		} {
-			author, err := filters.ParsePubKey(c.ev.PubKey)
+			author, err := graspsync.ParsePubKey(c.ev.PubKey)
 			require.NoError(t, err)
 			require.Equal(t, c.about, g.about(c.ev, author), name)
 			require.Equal(t, c.essential, g.essential(c.ev), name)
@@ -165,7 +165,7 @@ func TestWhatConcernsUs(t *testing.T) {
 
 		// So many owners are looked at, and no more.
 		for owners, want := range map[int]int{7: 7, 8: 8, 9: 8} {
-			many := leftView{maintained: []filters.RepoRef{repo(3)}}
+			many := leftView{maintained: []graspsync.RepoRef{repo(3)}}
 			for n := range owners {
 				many.repos = append(many.repos, repo(10+n))
 			}
@@ -194,8 +194,8 @@ func TestWhatIsPaidForAnEvent(t *testing.T) {
 			time.Sleep(24 * time.Hour)
 			w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
 			author := testKey(1)
-			repo := filters.RepoRef{Owner: author, Identifier: "x"}
-			v := leftView{fixedView: fixedView{repos: []filters.RepoRef{repo}}}
+			repo := graspsync.RepoRef{Owner: author, Identifier: "x"}
+			v := leftView{fixedView: fixedView{repos: []graspsync.RepoRef{repo}}}
 			w.view = v
 			c := (&sayer{w.heard, w.l}).conn(t, testURL(t, sayerRelay))
 			c.stats.work = newWork(most)
@@ -203,7 +203,7 @@ func TestWhatIsPaidForAnEvent(t *testing.T) {
 			ev := testEvent(1, 1621, 1, nostr.Now())
 			switch {
 			case s.ours && s.essential:
-				ev.Kind, ev.Tags = filters.KindState, nostr.Tags{{"d", "x"}}
+				ev.Kind, ev.Tags = graspsync.KindState, nostr.Tags{{"d", "x"}}
 			case s.ours:
 				ev.Tags = nostr.Tags{{"a", repo.String()}}
 			}
@@ -231,9 +231,9 @@ func TestWhatIsPaidForAnEvent(t *testing.T) {
 			if s.read {
 				work.unread.Owe(time.Now(), mostUnread*most)
 			}
-			d := delivery{event: ev, size: 1_000, from: c, current: s.current, asked: s.asked, src: Source{Kind: CatchUp}}
+			d := delivery{event: ev, size: 1_000, from: c, current: s.current, asked: s.asked, src: graspsync.Source{Kind: graspsync.CatchUp}}
 			if s.live {
-				d.src.Kind = Live
+				d.src.Kind = graspsync.Live
 			}
 			left := func(of lane) int64 {
 				work.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -21,14 +21,14 @@ import (
 // fullOf has no room for what a stranger sends, which is all about us.
 type fullOf struct {
 	relaysync.Policy
-	answer relaysync.Decision
+	answer graspsync.Decision
 }
 
 const spam = "spam"
 
-func (p fullOf) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (p fullOf) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if strings.HasPrefix(ev.Content, spam) {
-		return relaysync.Verdict{Decision: p.answer, Reason: "rate-limited: no room"}, nil
+		return graspsync.Verdict{Decision: p.answer, Reason: "rate-limited: no room"}, nil
 	}
 	return p.Policy.Judge(ctx, ev, src, view)
 }
@@ -43,30 +43,30 @@ func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
 	newcomer := func() *relaytest.Key { fresh++; return relaytest.NewCheapKey(fmt.Sprint("newcomer", fresh)) }
 	one := relaytest.NewCheapKey("stranger")
 	pad := strings.Repeat("x", 64<<10)
-	pull := func(k *relaytest.Key, repo filters.RepoRef, text string) *nostr.Event {
-		return k.Event(at(0), filters.KindPullRequest, text, nostr.Tag{"a", repo.String()}, nostr.Tag{"subject", text[:min(20, len(text))]})
+	pull := func(k *relaytest.Key, repo graspsync.RepoRef, text string) *nostr.Event {
+		return k.Event(at(0), graspsync.KindPullRequest, text, nostr.Tag{"a", repo.String()}, nostr.Tag{"subject", text[:min(20, len(text))]})
 	}
 	for name, c := range map[string]struct {
 		every    time.Duration
-		spam     func(repo filters.RepoRef, i int) *nostr.Event
+		spam     func(repo graspsync.RepoRef, i int) *nostr.Event
 		anyKinds bool
 		lasts    time.Duration
-		answer   relaysync.Decision
+		answer   graspsync.Decision
 	}{
-		"one key": {lasts: 20 * time.Minute, answer: relaysync.Later, every: time.Second / 15, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+		"one key": {lasts: 20 * time.Minute, answer: graspsync.Later, every: time.Second / 15, spam: func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return pull(one, repo, fmt.Sprint(spam, i))
 		}},
-		"one key, large": {lasts: time.Hour, answer: relaysync.Later, every: 1400 * time.Millisecond, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+		"one key, large": {lasts: time.Hour, answer: graspsync.Later, every: 1400 * time.Millisecond, spam: func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return pull(one, repo, fmt.Sprint(spam, i, pad))
 		}},
-		"a key each": {lasts: 8 * time.Minute, answer: relaysync.Reject, every: time.Second / 45, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+		"a key each": {lasts: 8 * time.Minute, answer: graspsync.Reject, every: time.Second / 45, spam: func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return pull(newcomer(), repo, fmt.Sprint(spam, i))
 		}},
-		"a key each, no room": {lasts: 8 * time.Minute, answer: relaysync.Later, every: time.Second / 45, spam: func(repo filters.RepoRef, i int) *nostr.Event {
+		"a key each, no room": {lasts: 8 * time.Minute, answer: graspsync.Later, every: time.Second / 45, spam: func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return pull(newcomer(), repo, fmt.Sprint(spam, i))
 		}},
-		"a key each, of many kinds": {lasts: 8 * time.Minute, answer: relaysync.Reject, every: time.Second / 45, anyKinds: true, spam: func(repo filters.RepoRef, i int) *nostr.Event {
-			kind := []int{filters.KindPullRequest, filters.KindIssue, filters.KindPatch, 2000 + i%1000}[i%4]
+		"a key each, of many kinds": {lasts: 8 * time.Minute, answer: graspsync.Reject, every: time.Second / 45, anyKinds: true, spam: func(repo graspsync.RepoRef, i int) *nostr.Event {
+			kind := []int{graspsync.KindPullRequest, graspsync.KindIssue, graspsync.KindPatch, 2000 + i%1000}[i%4]
 			return newcomer().Event(at(0), kind, fmt.Sprint(spam, i), nostr.Tag{"a", repo.String()})
 		}},
 	} {

@@ -8,20 +8,20 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // OwnFeedStatus is how the subscription to [Config.OwnRelay] is doing.
 type OwnFeedStatus struct {
-	URL       filters.RelayURL `json:"url"`
-	Connected bool             `json:"connected"`
-	Complete  bool             `json:"complete"` // all that is stored was read once
-	Events    uint64           `json:"events"`   // that came, copies included
-	Readings  uint64           `json:"readings"` // that reached their end
-	Losses    uint64           `json:"losses"`   // of the connection
-	LastError string           `json:"last_error"`
+	URL       graspsync.RelayURL `json:"url"`
+	Connected bool               `json:"connected"`
+	Complete  bool               `json:"complete"` // all that is stored was read once
+	Events    uint64             `json:"events"`   // that came, copies included
+	Readings  uint64             `json:"readings"` // that reached their end
+	Losses    uint64             `json:"losses"`   // of the connection
+	LastError string             `json:"last_error"`
 }
 
 // The times of the own feed.
@@ -94,7 +94,7 @@ func (m *SyncManager) followOwn(ctx context.Context) {
 }
 
 func (m *SyncManager) ownLost(err error, backoff time.Duration) {
-	text := clean(err.Error())
+	text := graspsync.Printable(err.Error())
 	m.own.update(func(s *OwnFeedStatus) {
 		s.Losses++
 		s.Connected, s.LastError = false, text

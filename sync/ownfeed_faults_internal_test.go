@@ -13,6 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -54,7 +55,7 @@ func (d *ownDouble) called(what string) bool {
 }
 
 // Dial implements [Transport].
-func (d *ownDouble) Dial(ctx context.Context, _ filters.RelayURL) (Conn, error) {
+func (d *ownDouble) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
 	d.mu.Lock()
 	d.dials = append(d.dials, time.Now())
 	d.mu.Unlock()
@@ -153,7 +154,7 @@ func newOwnBench(t *testing.T, d *ownDouble, readable bool) *ownBench {
 	d.calls = make(map[string]int)
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	own, err := filters.ParseRelayURL("wss://internal.example")
+	own, err := graspsync.ParseRelayURL("wss://internal.example")
 	require.NoError(t, err)
 	m, err := New(&oddStore{}, d, identity, Config{OwnRelay: own, Tuning: Tuning{PageLimit: 5}})
 	require.NoError(t, err)
@@ -211,7 +212,7 @@ func TestOwnFeedWhateverFails(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					d := &ownDouble{fail: fault.call, failAt: n + 1, how: fault.how, most: 5}
 					for i := range 8 {
-						d.events = append(d.events, ownEvent(filters.KindIssue, nostr.Now()-nostr.Timestamp(i), i))
+						d.events = append(d.events, ownEvent(graspsync.KindIssue, nostr.Now()-nostr.Timestamp(i), i))
 					}
 					wrong := *d.events[3]
 					wrong.Content = "changed"
@@ -234,7 +235,7 @@ func TestOwnFeedWhateverFails(t *testing.T) {
 					require.Equal(t, uint64(1), s.Readings)
 					require.GreaterOrEqual(t, s.Events, uint64(7))
 					require.Positive(t, m.counters.dropped["own_feed_ids"])
-					require.Zero(t, m.counters.sources[Direct].Load(), "nobody submitted it now")
+					require.Zero(t, m.counters.sources[graspsync.Direct].Load(), "nobody submitted it now")
 					if !failed {
 						require.Empty(t, lost)
 						return
@@ -259,14 +260,14 @@ func TestOwnFeedLive(t *testing.T) {
 		synctest.Wait()
 		c := d.conns[0]
 		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1"} // with no event in it
-		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: ownEvent(filters.KindIssue, nostr.Now(), 1)}
-		wrong := *ownEvent(filters.KindIssue, nostr.Now(), 2)
+		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: ownEvent(graspsync.KindIssue, nostr.Now(), 1)}
+		wrong := *ownEvent(graspsync.KindIssue, nostr.Now(), 2)
 		wrong.Content = "changed"
 		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: &wrong}
 		synctest.Wait()
 		s := m.own.status()
 		require.Equal(t, uint64(1), s.Events)
-		require.Equal(t, uint64(1), m.counters.sources[Direct].Load())
+		require.Equal(t, uint64(1), m.counters.sources[graspsync.Direct].Load())
 		require.Equal(t, map[string]uint64{"own_feed_ids": 1}, m.counters.dropped)
 		require.Equal(t, []OwnFeedRead{{}}, told[OwnFeedRead](m.SyncManager))
 		require.Equal(t, uint64(1), s.Readings)
@@ -282,7 +283,7 @@ func TestOwnFeedFullSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &ownDouble{most: 5}
 		for i := range 24 {
-			d.events = append(d.events, ownEvent(filters.KindIssue, nostr.Now()-nostr.Timestamp(i/12*100), i))
+			d.events = append(d.events, ownEvent(graspsync.KindIssue, nostr.Now()-nostr.Timestamp(i/12*100), i))
 		}
 		m := newOwnBench(t, d, true)
 		defer m.stop()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -205,7 +205,7 @@ func TestOwnRelayIsNotBootstrap(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{
-		OwnRelay: relayURL(t, ownURL), Bootstrap: []filters.RelayURL{relayURL(t, ownURL)},
+		OwnRelay: relayURL(t, ownURL), Bootstrap: []graspsync.RelayURL{relayURL(t, ownURL)},
 	})
 	require.ErrorIs(t, err, relaysync.ErrConfig)
 	require.ErrorContains(t, err, "our own relay")

@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -45,22 +45,22 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 			rules: func([]*nostr.Event) []error { return []error{nil, errors.New("out of memory")} }, saved: 1, failed: 1, verified: 2,
 		},
 	} {
-		for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+		for _, kind := range []graspsync.SourceKind{graspsync.Live, graspsync.CatchUp, graspsync.Daily} {
 			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := tune(Config{Verifier: c.rules})
 					s.manager.ingest.store = &oddStore{err: errors.New("not asked")}
 					b := &bench{ingest: s.manager.ingest}
-					var asked []filters.EventID
-					b.refetch = func(_ filters.RelayURL, ids []filters.EventID) { asked = append(asked, ids...) }
-					from := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
-					tok := newToken(filters.RelayURL{})
+					var asked []graspsync.EventID
+					b.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { asked = append(asked, ids...) }
+					from := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+					tok := newToken(graspsync.RelayURL{})
 					tok.ended = func() {}
 					full := s.relay.work.foreign.Left(time.Now())
 					for range 2 {
 						id := b.id()
 						j := &job{key: copyKey{id: id}, size: 10_000, from: from, stats: s.relay, tokens: []*token{tok}}
-						j.incoming = Incoming{Event: &nostr.Event{ID: id.String()}, Source: Source{Kind: kind}}
+						j.incoming = graspsync.Incoming{Event: &nostr.Event{ID: id.String()}, Source: graspsync.Source{Kind: kind}}
 						require.NoError(t, b.admit(t.Context(), j))
 						j.cost = s.relay.work.owe(j.size, false)
 						tok.hold()
@@ -77,7 +77,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					require.EqualValues(t, c.panics, b.counters.panics["verifier"])
 					require.Equal(t, c.failed > 0, tok.failed.Load(), "the batch is repeated")
 					require.EqualValues(t, 1+c.saved, tok.open.Load())
-					if kind == Live {
+					if kind == graspsync.Live {
 						require.Len(t, asked, c.failed)
 					} else {
 						require.Empty(t, asked)
@@ -109,7 +109,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		b := &bench{ingest: s.manager.ingest}
 		b.store = &oddStore{err: errors.New("not asked")}
 		b.view = newIndex(b.store, nil)
-		tok := newToken(filters.RelayURL{})
+		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		ctx, cancel := context.WithCancel(t.Context())
 		submit := func(ctx context.Context, n int) error {
@@ -169,8 +169,8 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		b := &bench{ingest: s.manager.ingest}
 		b.store = &oddStore{}
 		b.view = newIndex(b.store, nil)
-		from := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
-		tok := newToken(filters.RelayURL{})
+		from := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		next := 0
 		event := func() *nostr.Event {
@@ -180,7 +180,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			return ev
 		}
 		keyOf := func(ev *nostr.Event) copyKey {
-			id, err := filters.ParseEventID(ev.ID)
+			id, err := graspsync.ParseEventID(ev.ID)
 			require.NoError(t, err)
 			return copyKey{id, ev.Sig}
 		}
@@ -289,9 +289,9 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 // once; if the Store can't tell, nobody knows.
 func TestNeeded(t *testing.T) {
 	b := newBench(t, nil, 0)
-	store := &listedStore{stored: make(map[filters.EventID]bool)}
+	store := &listedStore{stored: make(map[graspsync.EventID]bool)}
 	b.ingest.store = store
-	var ids, want []filters.EventID
+	var ids, want []graspsync.EventID
 	for i := range 3*256 + 1 {
 		id := b.id()
 		switch i % 3 {
@@ -351,13 +351,13 @@ func TestNeeded(t *testing.T) {
 // listedStore has some ids, and fails when it is asked for the so manieth time.
 type listedStore struct {
 	Store
-	stored map[filters.EventID]bool
+	stored map[graspsync.EventID]bool
 	asked  []int
 	fails  int
 }
 
 // Has implements [Store].
-func (s *listedStore) Has(_ context.Context, ids []filters.EventID) (has []bool, err error) {
+func (s *listedStore) Has(_ context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	if s.asked = append(s.asked, len(ids)); len(s.asked) == s.fails {
 		return nil, errFault
 	}
@@ -402,19 +402,19 @@ func TestWhatAScanFulfils(t *testing.T) {
 	var c indexChange
 	c.setRepo(ann.Ref, ann)
 	c.setRepo(testRepo(5, "gone"), nil)
-	c.setRoot(testID(7), []filters.RepoRef{ann.Ref})
+	c.setRoot(testID(7), []graspsync.RepoRef{ann.Ref})
 	c.setRoot(testID(8), nil)
 	g.discovered(c)
 	got, all := g.takeFulfilled()
 	require.False(t, all)
-	want := []depKey{OnEvent(testID(7)).key()}
+	want := []depKey{keyOf(graspsync.OnEvent(testID(7)))}
 	for _, k := range fulfils(a, true) {
-		if c, _ := nip34.CoordinatesOf(a); k != OnVersion(c).key() { // any version may have been there before
+		if c, _ := graspsync.AddressOf(a); k != keyOf(graspsync.OnVersion(c)) { // any version may have been there before
 			want = append(want, k)
 		}
 	}
 	for n := range 3 {
-		want = append(want, OnSay("x", testKey(1+n)).key(), OnWanted("x", testKey(1+n)).key())
+		want = append(want, keyOf(graspsync.OnSay("x", testKey(1+n))), keyOf(graspsync.OnWanted("x", testKey(1+n))))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -424,11 +424,11 @@ func TestWhatAScanFulfils(t *testing.T) {
 	keys := make(map[depKey]struct{})
 	g.awaited(a, keys)
 	require.Empty(t, keys, "nothing waits")
-	note := waits(testNote(9, OnEvent(testID(1)), OnEvent(testID(2)), OnMaintainer("x", testKey(3)), OnSay("x", testKey(3)), OnWanted("x", testKey(2)), OnSay("x", testKey(4))))
+	note := waits(testNote(9, graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(2)), graspsync.OnMaintainer("x", testKey(3)), graspsync.OnSay("x", testKey(3)), graspsync.OnWanted("x", testKey(2)), graspsync.OnSay("x", testKey(4))))
 	g.rejected.add(note)
 	g.awaited(a, keys)
-	require.Equal(t, map[depKey]struct{}{OnEvent(testID(1)).key(): {}, OnMaintainer("x", testKey(3)).key(): {},
-		OnSay("x", testKey(3)).key(): {}, OnWanted("x", testKey(2)).key(): {}}, keys)
+	require.Equal(t, map[depKey]struct{}{keyOf(graspsync.OnEvent(testID(1))): {}, keyOf(graspsync.OnMaintainer("x", testKey(3))): {},
+		keyOf(graspsync.OnSay("x", testKey(3))): {}, keyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
 	require.False(t, g.later.known.Load())
 	g.recalled(keys)
 	require.True(t, g.later.known.Load(), "relays are known by now")
@@ -489,9 +489,9 @@ type tardy struct {
 }
 
 // Save implements [Store].
-func (s *tardy) Save(_ context.Context, events []Incoming) ([]Outcome, error) {
+func (s *tardy) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	time.Sleep(s.takes)
-	return slices.Repeat([]Outcome{{Result: Stored}}, len(events)), nil
+	return slices.Repeat([]graspsync.Outcome{{Result: graspsync.Stored}}, len(events)), nil
 }
 
 // roomy is a Policy that has room for some events, and none for the others.
@@ -501,11 +501,11 @@ type roomy func(*nostr.Event) bool
 func (roomy) Lists(*nip34.Announcement) bool { return false }
 
 // Judge implements [Policy].
-func (r roomy) Judge(_ context.Context, ev *nostr.Event, _ Source, _ View) (Verdict, error) {
+func (r roomy) Judge(_ context.Context, ev *nostr.Event, _ graspsync.Source, _ View) (graspsync.Verdict, error) {
 	if r(ev) {
-		return Verdict{Decision: Accept}, nil
+		return graspsync.Verdict{Decision: graspsync.Accept}, nil
 	}
-	return Verdict{Decision: Later, Reason: "full"}, nil
+	return graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, nil
 }
 
 // The writer has four times as long for what comes now as a turn took.
@@ -564,7 +564,7 @@ type one struct {
 }
 
 // Has implements [Store].
-func (o *one) Has(_ context.Context, ids []filters.EventID) (has []bool, err error) {
+func (o *one) Has(_ context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	for _, id := range ids {
 		has = append(has, id.String() == o.id)
 	}

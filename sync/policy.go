@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -20,15 +20,15 @@ import (
 // Lists reports whether the announcement makes its repository one of ours: only
 // listed repositories are followed. It must be a pure function of the announcement.
 type Policy interface {
-	Judge(ctx context.Context, event *nostr.Event, src Source, view View) (Verdict, error)
+	Judge(ctx context.Context, event *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
 }
 
 // Holder is a [Policy] that holds events back. What it holds, and has made
-// durable before it answered [Hold], counts as known when relays are reconciled.
+// durable before it answered [graspsync.Hold], counts as known when relays are reconciled.
 // Held returns the stamps of all held events that match the filter, in any order.
 type Holder interface {
-	Held(ctx context.Context, filter nostr.Filter) ([]Stamp, error)
+	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error)
 }
 
 // UserHolder is a [Holder] that can tell which of the events that it has kept from before
@@ -36,11 +36,11 @@ type Holder interface {
 // held is false for an event that it does not hold.
 type UserHolder interface {
 	Holder
-	HeldForUser(id filters.EventID) (byUser, held bool)
+	HeldForUser(id graspsync.EventID) (byUser, held bool)
 }
 
 // AnnouncementHolder is a [Holder] that tells, when Run begins, which announcements it
-// has kept from before: they are followed, as those are that it answers [Hold] to.
+// has kept from before: they are followed, as those are that it answers [graspsync.Hold] to.
 // An error is the last pair; then the rest is followed once it comes again.
 type AnnouncementHolder interface {
 	Holder
@@ -51,7 +51,7 @@ type AnnouncementHolder interface {
 // outside why somebody's state moves the refs of a repository, or does not.
 type Authorizer interface {
 	// Authority says who has a say about the refs of a repository, and why.
-	Authority(ref filters.RepoRef, view View) *nip34.Authority
+	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
 }
 
 // Hearer is what a [Policy] may be able to do as well, and one that asks another Policy should
@@ -61,7 +61,7 @@ type Authorizer interface {
 type Hearer interface {
 	// Heard returns whose announcements with this identifier count as things are. It is true
 	// for those whose states do as well.
-	Heard(identifier string, view View) map[filters.PubKey]bool
+	Heard(identifier string, view View) map[graspsync.PubKey]bool
 }
 
 // View is what a [Policy] may ask about the events that we have. Safe for
@@ -78,31 +78,31 @@ type View interface {
 	// not be changed; their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
 	// Event returns the stored event with this id, nil if there is none.
-	Event(ctx context.Context, id filters.EventID) (*nostr.Event, error)
+	Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error)
 	// Events returns by their ids those of the events that are stored. However many ids
 	// there are, it costs few questions to the Store.
-	Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error)
+	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)
 	// Addressed reports whether a version of an event is stored at any of the addresses.
-	Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error)
+	Addressed(ctx context.Context, at []graspsync.Address) (bool, error)
 	// Mentioned reports whether a stored event tags id (e, E or q), deletions aside.
-	Mentioned(ctx context.Context, id filters.EventID) (bool, error)
+	Mentioned(ctx context.Context, id graspsync.EventID) (bool, error)
 	// Near returns stored events that are next to others, deletions aside: those that tag one
 	// of the ids (e, E or q) or one of the addresses (a, A or q), and the versions at these
 	// addresses. There may be more than it returns, which are at most some hundreds, and an
 	// event may come more than once.
-	Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) ([]*nostr.Event, error)
+	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error)
 	// Wrote reports whether an event of this author is stored, requests to vanish aside.
-	Wrote(ctx context.Context, author filters.PubKey) (bool, error)
+	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
 }
 
 // Standing is what a [View] tells of repositories and what belongs to them. It reads no
 // Store.
 type Standing interface {
 	// Announced reports whether an accepted announcement makes the repository ours.
-	Announced(ref filters.RepoRef) bool
+	Announced(ref graspsync.RepoRef) bool
 	// Left reports whether the newest announcement of the repository is here and does
 	// not make it ours: its owner took it from us.
-	Left(ref filters.RepoRef) bool
+	Left(ref graspsync.RepoRef) bool
 	// Family returns all announcements with this identifier that are here, those that do
 	// not make their repositories ours among them: who has a say follows from all. They
 	// must not be changed; their Event is nil.
@@ -115,7 +115,7 @@ type Standing interface {
 	Generation(identifier string) Generation
 	// Root reports whether id is an accepted patch, pull request or issue of a
 	// repository that is ours.
-	Root(id filters.EventID) bool
+	Root(id graspsync.EventID) bool
 }
 
 // Acquainted is what a [View] may be as well: it knows without looking at any announcement who
@@ -123,7 +123,7 @@ type Standing interface {
 type Acquainted interface {
 	// Knows reports whether somebody has one of Family, or is listed in one. It may report
 	// that of others.
-	Knows(identifier string, who filters.PubKey) bool
+	Knows(identifier string, who graspsync.PubKey) bool
 }
 
 // Generation tells what is known of an identifier at one time from what is at another. The
@@ -135,38 +135,3 @@ type Generation struct {
 	Stored, Waiting any
 	Known           bool
 }
-
-// Verdict is the answer of a [Policy].
-type Verdict struct {
-	Decision Decision
-	// Reason for Reject and Later, in the words of an OK message (NIP-01), such as
-	// "blocked: not a repository of ours". A constant text: it is logged.
-	Reason string
-	// DependsOn names what Depend waits for; any one of them is enough to judge
-	// again. With Reject it names what would have the event judged anew. At most
-	// 10,000 count.
-	DependsOn []Dependency
-}
-
-// Decision is the kind of a [Verdict]. The zero Decision is not a valid answer.
-type Decision uint8
-
-// The answers of a Policy.
-const (
-	// Accept: it is saved.
-	Accept Decision = iota + 1
-	// Hold: the Policy keeps it, durably, until something else is here. It is not
-	// saved, and not asked for again.
-	Hold
-	// Reject: it is not for us.
-	Reject
-	// Depend: it can't be judged before something that we do not have yet. It
-	// waits as long as there is room, and is judged again when that arrives; where
-	// there was no room it is then asked for again.
-	Depend
-	// Later: there is no room for it now. It is judged again every minute or less
-	// often, and soon after there was room for another one, as long as it can be kept
-	// whole ([Config.Waiting]); where only its id is left it is asked for again a few times
-	// within a day, and comes with a later daily pass. Meanwhile nobody is asked for it.
-	Later
-)

@@ -3,6 +3,7 @@ package sync
 import (
 	"slices"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -21,13 +22,13 @@ const (
 // category is what events of unknown authors have in common, as far as it is known: they are
 // of one kind, and about repositories of one owner.
 type category struct {
-	kind  int            // otherKinds for all that belong to no repository by themselves
-	about filters.PubKey // zero: not known, or there are too many
+	kind  int              // otherKinds for all that belong to no repository by themselves
+	about graspsync.PubKey // zero: not known, or there are too many
 }
 
 const otherKinds = -1
 
-func categoryOf(kind int, about filters.PubKey) category {
+func categoryOf(kind int, about graspsync.PubKey) category {
 	if !slices.Contains(filters.Kinds(), kind) {
 		kind = otherKinds
 	}
@@ -46,7 +47,7 @@ type record struct {
 }
 
 // trusts reports whether an event is not expected to be refused.
-func (r *record) trusts(author filters.PubKey, of category) bool {
+func (r *record) trusts(author graspsync.PubKey, of category) bool {
 	if r.distrusts(author) {
 		return false
 	}
@@ -54,12 +55,12 @@ func (r *record) trusts(author filters.PubKey, of category) bool {
 }
 
 // distrusts reports whether an author is known for what is refused.
-func (r *record) distrusts(author filters.PubKey) bool { return r.bad.count(author) >= distrust }
+func (r *record) distrusts(author graspsync.PubKey) bool { return r.bad.count(author) >= distrust }
 
 // judged notes what became of an event of some weight, which is what it has cost. One of use
 // gives back what it has cost twice: it pays for one more of its weight, so that whoever
 // alternates has gained nothing, by short ones of use and long ones that are refused either.
-func (r *record) judged(author filters.PubKey, of category, useful bool, weight int) {
+func (r *record) judged(author graspsync.PubKey, of category, useful bool, weight int) {
 	bad, good, left := r.bad.count(author), r.good.count(author), weight
 	switch {
 	case useful && bad > 0:
@@ -105,23 +106,23 @@ func worse(n, weight int) int {
 // category returns under what a category is remembered: there are more than should be.
 func (r *record) category(of category) category {
 	if _, known := r.categories[of]; !known && len(r.categories) >= recordCategories {
-		of.about = filters.PubKey{}
+		of.about = graspsync.PubKey{}
 	}
 	return of
 }
 
 // tallies has a count for each of the authors who were noted last: at least for half as
 // many as there is room for.
-type tallies struct{ young, old map[filters.PubKey]int }
+type tallies struct{ young, old map[graspsync.PubKey]int }
 
-func (t *tallies) count(author filters.PubKey) int {
+func (t *tallies) count(author graspsync.PubKey) int {
 	if n, ok := t.young[author]; ok {
 		return n
 	}
 	return t.old[author]
 }
 
-func (t *tallies) set(author filters.PubKey, n int) {
+func (t *tallies) set(author graspsync.PubKey, n int) {
 	if _, ok := t.young[author]; !ok && len(t.young) >= recordAuthors/2 {
 		t.old, t.young = t.young, nil
 	}

@@ -72,6 +72,7 @@ func (c *manyRepos) violations() (out []string) {
 var refusing = map[string]relaytest.Behavior{
 	"wants kinds":                {RefuseKindless: true},
 	"wants kinds, by notice":     {RefuseKindless: true, RefuseByNotice: true},
+	"no notes of anybody":        {Software: relaytest.SoftwareKhatru, RefuseKindless: true},
 	"SQL database":               {RefuseTagValuesOver: 10},
 	"SQL database, three values": {RefuseTagValuesOver: 3},
 	"four filters":               {MaxFilters: 4},

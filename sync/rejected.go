@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -50,7 +50,7 @@ type rejected struct {
 	places uint64    // given out
 	order  list.List // of *remembered, oldest first
 	owners shares.Shares[*remembered]
-	byID   map[filters.EventID]*list.Element
+	byID   map[graspsync.EventID]*list.Element
 	byDep  map[depKey]*depLink
 	wait   holding // what waits
 	fresh  holding // what was rejected a moment ago
@@ -60,7 +60,7 @@ type rejected struct {
 
 // remembered is kept small, there are many.
 type remembered struct {
-	id        filters.EventID
+	id        graspsync.EventID
 	author    uint64          // the end of the key
 	createdAt nostr.Timestamp // noTime if it is not known
 	seen      int64           // Unix seconds
@@ -106,8 +106,8 @@ const (
 
 // waitingEvent is a whole event.
 type waitingEvent struct {
-	incoming Incoming
-	id       filters.EventID
+	incoming graspsync.Incoming
+	id       graspsync.EventID
 	size     int64
 	stats    *relayStats // of the relay that brought it, nil if none did
 	since    time.Time
@@ -159,7 +159,7 @@ func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.D
 	r := &rejected{
 		keepFor: keepFor, wholeFor: wholeFor,
 		most:  max(1, most),
-		byID:  make(map[filters.EventID]*list.Element),
+		byID:  make(map[graspsync.EventID]*list.Element),
 		byDep: make(map[depKey]*depLink),
 		wait:  holding{most: waiting, mostBytes: waitingBytes},
 		fresh: holding{most: waiting, mostBytes: waitingBytes / 4},
@@ -171,12 +171,12 @@ func newRejected(most, waiting int, waitingBytes int64, keepFor, wholeFor time.D
 
 // relayTable gives relays small numbers. 0 is no relay.
 type relayTable struct {
-	urls    []filters.RelayURL
-	numbers map[filters.RelayURL]uint16
+	urls    []graspsync.RelayURL
+	numbers map[graspsync.RelayURL]uint16
 	free    []uint16 // numbers of relays that were let go of
 }
 
-func (t *relayTable) number(u filters.RelayURL) uint16 {
+func (t *relayTable) number(u graspsync.RelayURL) uint16 {
 	if u.IsZero() {
 		return 0
 	}
@@ -203,24 +203,24 @@ func (t *relayTable) number(u filters.RelayURL) uint16 {
 func (t *relayTable) release(n uint16) {
 	if u := t.url(n); !u.IsZero() {
 		delete(t.numbers, u)
-		t.urls[n-1] = filters.RelayURL{}
+		t.urls[n-1] = graspsync.RelayURL{}
 		t.free = append(t.free, n)
 	}
 }
 
-func (t *relayTable) url(n uint16) filters.RelayURL {
+func (t *relayTable) url(n uint16) graspsync.RelayURL {
 	if n == 0 || int(n) > len(t.urls) {
-		return filters.RelayURL{}
+		return graspsync.RelayURL{}
 	}
 	return t.urls[n-1]
 }
 
-func shortKey(k filters.PubKey) uint64 { return binary.BigEndian.Uint64(k[24:]) }
+func shortKey(k graspsync.PubKey) uint64 { return binary.BigEndian.Uint64(k[24:]) }
 
 // note is what is to be remembered of an event.
 type note struct {
-	incoming Incoming
-	id       filters.EventID
+	incoming graspsync.Incoming
+	id       graspsync.EventID
 	size     int64
 	stats    *relayStats
 	deps     []depKey
@@ -242,7 +242,7 @@ func (r *rejected) add(n note) (d dropped) {
 	ev, now := n.incoming.Event, time.Now()
 	e := r.entry(n.id, r.relays.number(n.incoming.Source.Relay), now)
 	e.createdAt, e.kind = ev.CreatedAt, int32(ev.Kind) //nolint:gosec // a kind that does not fit matches no filter
-	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
+	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
 		e.author = shortKey(author)
 	}
 	tried := fate(min(max(e.flags.tries(), n.tries)+1, laterTries)) << laterShift //nolint:gosec // three bits
@@ -270,7 +270,7 @@ func (r *rejected) add(n note) (d dropped) {
 
 // entry returns the entry of an id as the youngest one, and that of a relay, making it
 // if need be.
-func (r *rejected) entry(id filters.EventID, relay uint16, now time.Time) *remembered {
+func (r *rejected) entry(id graspsync.EventID, relay uint16, now time.Time) *remembered {
 	el, ok := r.byID[id]
 	if !ok {
 		e := &remembered{id: id, createdAt: noTime}
@@ -408,7 +408,7 @@ func (r *rejected) due(e *remembered, now time.Time) bool {
 }
 
 // get returns the entry of an id, nil if there is none.
-func (r *rejected) get(id filters.EventID) *remembered {
+func (r *rejected) get(id graspsync.EventID) *remembered {
 	el, ok := r.byID[id]
 	if !ok || r.old(entryOf(el), time.Now()) {
 		return nil

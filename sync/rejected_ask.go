@@ -7,12 +7,13 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
 // has reports whether an event needs no second look.
-func (r *rejected) has(id filters.EventID) bool {
+func (r *rejected) has(id graspsync.EventID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.get(id)
@@ -20,7 +21,7 @@ func (r *rejected) has(id filters.EventID) bool {
 }
 
 // forget has an event looked at again. That it was accepted once stays known.
-func (r *rejected) forget(id filters.EventID) {
+func (r *rejected) forget(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	el, ok := r.byID[id]
@@ -50,7 +51,7 @@ func (r *rejected) owe(n note) {
 }
 
 // stored takes note that an event is in the Store now.
-func (r *rejected) stored(id filters.EventID) {
+func (r *rejected) stored(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	el, ok := r.byID[id]
@@ -67,7 +68,7 @@ func (r *rejected) stored(id filters.EventID) {
 // arrived returns what depends on any of the keys: whole events in the order in
 // which they came, and the ids of the others by the relay that brought them, which
 // count as forgotten.
-func (r *rejected) arrived(keys []depKey) (whole []*waitingEvent, ask map[filters.RelayURL][]filters.EventID) {
+func (r *rejected) arrived(keys []depKey) (whole []*waitingEvent, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shrink(time.Now())
@@ -115,7 +116,7 @@ func (r *rejected) awaits(k depKey) bool {
 
 // wanted returns the ids that an earlier process wanted again and did not get, by the
 // relay that had them. What there was no room for has its turn later.
-func (r *rejected) wanted() (ask map[filters.RelayURL][]filters.EventID) {
+func (r *rejected) wanted() (ask map[graspsync.RelayURL][]graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for el := r.order.Front(); el != nil; el = el.Next() {
@@ -128,7 +129,7 @@ func (r *rejected) wanted() (ask map[filters.RelayURL][]filters.EventID) {
 }
 
 // here takes note that an event is stored after all.
-func (r *rejected) here(id filters.EventID) {
+func (r *rejected) here(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if el, ok := r.byID[id]; ok {
@@ -164,7 +165,7 @@ func (r *rejected) inTurn(most int, last, now time.Time) (turn []*waitingEvent) 
 }
 
 // tries is how often there was no room for an event.
-func (r *rejected) tries(id filters.EventID) int {
+func (r *rejected) tries(id graspsync.EventID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.get(id); e != nil {
@@ -175,7 +176,7 @@ func (r *rejected) tries(id filters.EventID) int {
 
 // judging takes an event out of those for which there was no room: it is judged or saved
 // again until that works. How often there was none is remembered.
-func (r *rejected) judging(id filters.EventID) {
+func (r *rejected) judging(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if el, ok := r.byID[id]; ok {
@@ -188,7 +189,7 @@ func (r *rejected) judging(id filters.EventID) {
 // overdue returns ids of events for which there was no room and of which only the id is
 // left, by the relay that had them: of each at most so many. They count as forgotten.
 // any is false if there is nothing at all for which there was no room.
-func (r *rejected) overdue(most int) (ask map[filters.RelayURL][]filters.EventID, any bool) {
+func (r *rejected) overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -234,7 +235,7 @@ func (r *rejected) anything() (whole []*waitingEvent) {
 
 // addressesOf returns the keys of the replaceable events among ids that this author
 // wrote.
-func (r *rejected) addressesOf(ids []filters.EventID, author filters.PubKey) (keys []depKey) {
+func (r *rejected) addressesOf(ids []graspsync.EventID, author graspsync.PubKey) (keys []depKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range ids {
@@ -259,7 +260,7 @@ func (r *rejected) waiting() int {
 // stamps returns what is known to match a filter: of filters that name nothing but
 // kinds and a time everything remembered, of others what is still whole. Every event
 // that comes waits for the lock, so that nothing is matched under it but kinds and times.
-func (r *rejected) stamps(f nostr.Filter) (out []Stamp) {
+func (r *rejected) stamps(f nostr.Filter) (out []graspsync.Stamp) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.stampsByKind(f)
 	}
@@ -272,7 +273,7 @@ func (r *rejected) stamps(f nostr.Filter) (out []Stamp) {
 	return out
 }
 
-func (r *rejected) stampsByKind(f nostr.Filter) (out []Stamp) {
+func (r *rejected) stampsByKind(f nostr.Filter) (out []graspsync.Stamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -290,7 +291,7 @@ func (r *rejected) stampsByKind(f nostr.Filter) (out []Stamp) {
 
 // wholeStamp is a remembered event of which more than the stamp is left.
 type wholeStamp struct {
-	stamp Stamp
+	stamp graspsync.Stamp
 	ev    *nostr.Event
 }
 
@@ -315,4 +316,6 @@ func (r *rejected) counts(e *remembered, now time.Time) bool {
 	return e.flags&fateAsked == 0 && e.createdAt >= 0 && !r.old(e, now) && !r.due(e, now)
 }
 
-func (e *remembered) stamp() Stamp { return Stamp{CreatedAt: e.createdAt, ID: e.id} }
+func (e *remembered) stamp() graspsync.Stamp {
+	return graspsync.Stamp{CreatedAt: e.createdAt, ID: e.id}
+}

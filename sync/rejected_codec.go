@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What is remembered of rejected events survives restarts in chunks, each of which
@@ -181,13 +181,13 @@ type restored struct {
 	keys []depKey
 }
 
-func decodeRejected(chunk []byte) (entries []restored, urls []filters.RelayURL, err error) {
+func decodeRejected(chunk []byte) (entries []restored, urls []graspsync.RelayURL, err error) {
 	if len(chunk) == 0 || len(chunk) > maxChunk || chunk[0] != rejectedVersion {
 		return nil, nil, fmt.Errorf("%w: %d bytes", errChunk, len(chunk))
 	}
 	c := &chunkReader{rest: chunk[1:]}
 	for range c.number(maxRelayTab) {
-		u, perr := filters.ParseRelayURL(string(c.bytes(int(c.number(maxRelayText))))) //nolint:gosec // bounded
+		u, perr := graspsync.ParseRelayURL(string(c.bytes(int(c.number(maxRelayText))))) //nolint:gosec // bounded
 		if perr != nil {
 			c.bad = true
 			break

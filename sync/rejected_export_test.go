@@ -12,8 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Each time the oldest entry went, every chunk was another one and was written anew.
@@ -78,12 +77,12 @@ func TestRejectedRingCloses(t *testing.T) {
 // no second look, and so lost for a week.
 func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 	r := testRejected(100, 10, 1<<20)
-	dep := OnRepo(testRepo(1, "x"))
+	dep := graspsync.OnRepo(testRepo(1, "x"))
 	r.add(waits(testNote(1, dep)))
 	accepted := waits(testNote(2, dep))
 	accepted.flags = fateAccepted
 	r.add(accepted)
-	whole, _ := r.arrived(keysOf([]Dependency{dep}))
+	whole, _ := r.arrived(keysOf([]graspsync.Dependency{dep}))
 	require.Len(t, whole, 2)
 	require.True(t, r.has(testID(1)), "it is being judged")
 	require.Empty(t, r.wanted())
@@ -93,7 +92,7 @@ func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, back.has(testID(1)) || back.has(testID(2)))
 	require.NotNil(t, back.get(testID(2)))
-	require.Equal(t, map[filters.RelayURL][]filters.EventID{
+	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{
 		back.relays.url(1): {testID(1)}, back.relays.url(2): {testID(2)},
 	}, back.wanted())
 
@@ -112,7 +111,7 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 	for i := range chunkEntries {
 		n := testNote(i)
 		path := fmt.Sprintf("wss://relay.example/%04d/", i)
-		u, err := filters.ParseRelayURL(path + strings.Repeat("x", egress.MaxURLLength-len(path)))
+		u, err := graspsync.ParseRelayURL(path + strings.Repeat("x", graspsync.MaxURLLength-len(path)))
 		require.NoError(t, err)
 		n.incoming.Source.Relay = u
 		for k := range manyDependencies {
@@ -162,11 +161,11 @@ func TestRejectedChunkOfManyDependencies(t *testing.T) {
 	r := testRejected(100, 10, 1<<20)
 	back, _, err := decodeRejected(r.encode(entries))
 	require.NoError(t, err)
-	kept := make(map[filters.EventID]int)
+	kept := make(map[graspsync.EventID]int)
 	for _, e := range back {
 		kept[e.id] = len(e.keys)
 	}
-	want := map[filters.EventID]int{testID(8): 4_096, testID(10): 16, testID(11): 0}
+	want := map[graspsync.EventID]int{testID(8): 4_096, testID(10): 16, testID(11): 0}
 	for i := range 7 {
 		want[testID(i)] = 4_096
 	}
@@ -199,7 +198,7 @@ func TestRejectedRingIsCountedAnew(t *testing.T) {
 func TestRejectedChunksThatAreDamaged(t *testing.T) {
 	r := testRejected(100, 10, 1<<20)
 	for i := range 3 {
-		r.add(testNote(i, OnEvent(testID(90+i)), OnEvent(testID(95))))
+		r.add(testNote(i, graspsync.OnEvent(testID(90+i)), graspsync.OnEvent(testID(95))))
 	}
 	chunk := r.export()[0]
 	_, urls, err := decodeRejected(chunk)

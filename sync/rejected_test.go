@@ -10,16 +10,16 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
-func testNote(n int, deps ...Dependency) note {
-	u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n%3))
+func testNote(n int, deps ...graspsync.Dependency) note {
+	u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n%3))
 	if err != nil {
 		panic(err)
 	}
 	return note{
-		incoming: Incoming{Event: testEvent(n, filters.KindState, n, nostr.Timestamp(n)), Source: Source{Kind: Live, Relay: u}},
+		incoming: graspsync.Incoming{Event: testEvent(n, graspsync.KindState, n, nostr.Timestamp(n)), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
 		id:       testID(n), size: 100, deps: keysOf(deps),
 	}
 }
@@ -83,12 +83,12 @@ func (r *rejected) consistent(t *testing.T) {
 func TestNumberOfARelayOfOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRejected(10, 3, 800)
-		first := testNote(1, OnEvent(testID(99)))
+		first := testNote(1, graspsync.OnEvent(testID(99)))
 		for range 3 {
 			r.add(first)
 			r.consistent(t)
 		}
-		r.add(testNote(2, OnEvent(testID(99))))
+		r.add(testNote(2, graspsync.OnEvent(testID(99))))
 		r.consistent(t)
 		require.Len(t, r.relays.urls, 2)
 		first.incoming.Source.Relay = testNote(2).incoming.Source.Relay
@@ -103,7 +103,7 @@ func TestRejectedBounds(t *testing.T) {
 		r := testRejected(10, 3, 800)
 		var total dropped
 		for i := range 15 {
-			d := r.add(waits(testNote(i, OnRepo(testRepo(i%2, "x")))))
+			d := r.add(waits(testNote(i, graspsync.OnRepo(testRepo(i%2, "x")))))
 			total.waiting += d.waiting
 			total.remembered += d.remembered
 			r.consistent(t)
@@ -113,24 +113,24 @@ func TestRejectedBounds(t *testing.T) {
 		require.False(t, r.has(testID(4)))
 		require.True(t, r.has(testID(5)))
 		for i := range 4 {
-			total.fresh += r.add(fresh(testNote(20+i, OnEvent(testID(99))))).fresh
+			total.fresh += r.add(fresh(testNote(20+i, graspsync.OnEvent(testID(99))))).fresh
 			r.consistent(t)
 		}
 		require.Equal(t, 2, total.fresh, "200 bytes for what was rejected")
 
-		whole, ask := r.arrived(keysOf([]Dependency{OnRepo(testRepo(0, "x"))}))
+		whole, ask := r.arrived(keysOf([]graspsync.Dependency{graspsync.OnRepo(testRepo(0, "x"))}))
 		r.consistent(t)
 		require.Len(t, whole, 2)
-		require.Equal(t, []filters.EventID{testID(12), testID(14)}, []filters.EventID{whole[0].id, whole[1].id})
+		require.Equal(t, []graspsync.EventID{testID(12), testID(14)}, []graspsync.EventID{whole[0].id, whole[1].id})
 		require.Len(t, ask, 1)
-		require.Equal(t, []filters.EventID{testID(10)}, ask[r.relays.url(2)])
+		require.Equal(t, []graspsync.EventID{testID(10)}, ask[r.relays.url(2)])
 		require.False(t, r.has(testID(10)), "it is wanted")
 		require.True(t, r.has(testID(12)), "it is being judged")
-		_, again := r.arrived(keysOf([]Dependency{OnRepo(testRepo(0, "x"))}))
+		_, again := r.arrived(keysOf([]graspsync.Dependency{graspsync.OnRepo(testRepo(0, "x"))}))
 		require.Empty(t, again, "it is asked for once")
 
 		time.Sleep(3 * time.Minute)
-		whole, ask = r.arrived(keysOf([]Dependency{OnEvent(testID(99))}))
+		whole, ask = r.arrived(keysOf([]graspsync.Dependency{graspsync.OnEvent(testID(99))}))
 		require.Empty(t, whole)
 		require.Len(t, ask, 3)
 		r.consistent(t)
@@ -147,22 +147,22 @@ func TestRejectedBounds(t *testing.T) {
 func TestRejectedIsSharedByRelays(t *testing.T) {
 	r := testRejected(1_000, 30, 10_000)
 	of := func(n int, relay string) note {
-		w := waits(testNote(n, OnRepo(testRepo(n, "x"))))
-		w.incoming.Source.Relay, _ = filters.ParseRelayURL("wss://" + relay + ".example")
+		w := waits(testNote(n, graspsync.OnRepo(testRepo(n, "x"))))
+		w.incoming.Source.Relay, _ = graspsync.ParseRelayURL("wss://" + relay + ".example")
 		return w
 	}
 	for i := range 10 {
 		r.add(of(i, "honest"))
 	}
 	ours := testNote(50)
-	ours.incoming.Source, ours.flags = Source{}, fateAccepted
+	ours.incoming.Source, ours.flags = graspsync.Source{}, fateAccepted
 	r.add(ours)
 	for i := range 5_000 {
 		r.add(of(1_000+i, "hostile"))
 	}
 	r.consistent(t)
 	for i := range 10 {
-		whole, _ := r.arrived(keysOf([]Dependency{OnRepo(testRepo(i, "x"))}))
+		whole, _ := r.arrived(keysOf([]graspsync.Dependency{graspsync.OnRepo(testRepo(i, "x"))}))
 		require.Len(t, whole, 1)
 	}
 	require.True(t, r.has(testID(50)))
@@ -183,7 +183,7 @@ func TestRejectedDependenciesAreShared(t *testing.T) {
 		for i := range deps {
 			w.deps = append(w.deps, depKey(n*10_000+i))
 		}
-		w.incoming.Source.Relay, _ = filters.ParseRelayURL("wss://" + relay + ".example")
+		w.incoming.Source.Relay, _ = graspsync.ParseRelayURL("wss://" + relay + ".example")
 		return w
 	}
 	for i := range 100 {
@@ -207,7 +207,7 @@ func TestRejectedRelayNumbers(t *testing.T) {
 	for i := range maxRelayTab + 1_000 {
 		n := testNote(i)
 		var err error
-		n.incoming.Source.Relay, err = filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
+		n.incoming.Source.Relay, err = graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", i))
 		require.NoError(t, err)
 		r.add(n)
 	}
@@ -222,7 +222,7 @@ func TestRejectedAccepted(t *testing.T) {
 	n := testNote(1)
 	n.flags = fateAccepted
 	r.add(n)
-	for _, forget := range []func(filters.EventID){r.forget, r.stored, r.here} {
+	for _, forget := range []func(graspsync.EventID){r.forget, r.stored, r.here} {
 		require.NotNil(t, r.get(testID(1)))
 		forget(testID(1))
 		forget(testID(99))
@@ -238,12 +238,12 @@ func TestRejectedStamps(t *testing.T) {
 	r := testRejected(100, 1, 1<<20)
 	r.add(waits(testNote(1)))
 	r.add(waits(testNote(2)))
-	kinds := nostr.Filter{Kinds: []int{filters.KindAnnouncement, filters.KindState}}
-	require.Equal(t, []Stamp{{1, testID(1)}, {2, testID(2)}}, r.stamps(kinds))
+	kinds := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
+	require.Equal(t, []graspsync.Stamp{{CreatedAt: 1, ID: testID(1)}, {CreatedAt: 2, ID: testID(2)}}, r.stamps(kinds))
 	two := nostr.Timestamp(2)
 	kinds.Since = &two
-	require.Equal(t, []Stamp{{2, testID(2)}}, r.stamps(kinds))
-	require.Equal(t, []Stamp{{2, testID(2)}}, r.stamps(nostr.Filter{Authors: []string{testKey(1).String(), testKey(2).String()}}),
+	require.Equal(t, []graspsync.Stamp{{CreatedAt: 2, ID: testID(2)}}, r.stamps(kinds))
+	require.Equal(t, []graspsync.Stamp{{CreatedAt: 2, ID: testID(2)}}, r.stamps(nostr.Filter{Authors: []string{testKey(1).String(), testKey(2).String()}}),
 		"of the other not enough is left to tell")
 	require.Empty(t, r.stamps(nostr.Filter{Kinds: []int{1}}))
 }
@@ -252,10 +252,10 @@ func TestRejectedStamps(t *testing.T) {
 // was asked for once more after each restart.
 func TestRejectedStoredIsNotWanted(t *testing.T) {
 	r := testRejected(100, 10, 1<<20)
-	judged := waits(testNote(1, OnEvent(testID(9))))
+	judged := waits(testNote(1, graspsync.OnEvent(testID(9))))
 	judged.flags = fateAccepted
 	r.add(judged)
-	whole, _ := r.arrived(keysOf([]Dependency{OnEvent(testID(9))}))
+	whole, _ := r.arrived(keysOf([]graspsync.Dependency{graspsync.OnEvent(testID(9))}))
 	require.Len(t, whole, 1)
 	asked := testNote(2)
 	asked.flags = fateAccepted
@@ -282,8 +282,8 @@ func TestRejectedStoredIsNotWanted(t *testing.T) {
 // When it is not known what has arrived, everything that waits is looked at.
 func TestRejectedAnything(t *testing.T) {
 	r := testRejected(100, 1, 1<<20)
-	r.add(waits(testNote(1, OnEvent(testID(9)))))
-	r.add(waits(testNote(2, OnEvent(testID(8)))))
+	r.add(waits(testNote(1, graspsync.OnEvent(testID(9)))))
+	r.add(waits(testNote(2, graspsync.OnEvent(testID(8)))))
 	r.add(testNote(3))
 	whole := r.anything()
 	require.Len(t, whole, 1)
@@ -297,7 +297,7 @@ func TestRejectedSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRejected(5000, 10, 1<<20)
 		for i := range 2500 {
-			n := testNote(i, OnRepo(testRepo(i, "x")), OnMention(testID(i)))
+			n := testNote(i, graspsync.OnRepo(testRepo(i, "x")), graspsync.OnMention(testID(i)))
 			n.flags = fate(i%8) & (fateAccepted | fateAsked)
 			r.add(n)
 		}
@@ -314,8 +314,8 @@ func TestRejectedSurvives(t *testing.T) {
 		}
 		back.consistent(t)
 		require.Equal(t, chunks, back.export())
-		_, ask := back.arrived(keysOf([]Dependency{OnMention(testID(8))}))
-		require.Equal(t, map[filters.RelayURL][]filters.EventID{back.relays.url(3): {testID(8)}}, ask)
+		_, ask := back.arrived(keysOf([]graspsync.Dependency{graspsync.OnMention(testID(8))}))
+		require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{back.relays.url(3): {testID(8)}}, ask)
 
 		small := testRejected(10, 10, 1<<20)
 		d, err := small.restore(chunks[0])
@@ -336,7 +336,7 @@ func TestRejectedSurvives(t *testing.T) {
 // Whatever is on the disk, restoring it ends in an error or in tables that agree.
 func FuzzRejected(f *testing.F) {
 	r := testRejected(100, 10, 1<<20)
-	r.add(testNote(1, OnRepo(testRepo(1, "x"))))
+	r.add(testNote(1, graspsync.OnRepo(testRepo(1, "x"))))
 	r.add(testNote(2))
 	f.Add(r.export()[0])
 	f.Add([]byte{1, 0})
@@ -358,7 +358,7 @@ func BenchmarkRejected(b *testing.B) {
 	for range b.N {
 		r := testRejected(200_000, 10, 1<<20)
 		for i := range 200_000 {
-			r.add(testNote(i, OnRepo(testRepo(i, "x"))))
+			r.add(testNote(i, graspsync.OnRepo(testRepo(i, "x"))))
 		}
 	}
 	b.ReportAllocs()
@@ -375,16 +375,16 @@ func TestRejectedForWantOfRoom(t *testing.T) {
 			require.True(t, r.has(testID(i*3)))
 			r.consistent(t)
 		}
-		require.Equal(t, []Stamp{{12, testID(12)}}, r.stamps(nostr.Filter{Authors: []string{testKey(12).String()}}))
+		require.Equal(t, []graspsync.Stamp{{CreatedAt: 12, ID: testID(12)}}, r.stamps(nostr.Filter{Authors: []string{testKey(12).String()}}))
 		time.Sleep(time.Second)
 		began := time.Now()
 		turn := r.inTurn(3, began, began)
-		require.Equal(t, []filters.EventID{testID(6), testID(9), testID(12)}, idsOf(turn))
+		require.Equal(t, []graspsync.EventID{testID(6), testID(9), testID(12)}, idsOf(turn))
 		r.add(later(testNote(1))) // of another one, which has half
 		time.Sleep(time.Second)
-		require.Equal(t, []filters.EventID{testID(15), testID(1)}, idsOf(r.inTurn(2, time.Now(), time.Now())))
-		require.Equal(t, []filters.EventID{testID(9)}, idsOf(r.inTurn(1, time.Now(), time.Now())), "the other relay's is the oldest")
-		require.Equal(t, []filters.EventID{testID(12)}, idsOf(r.inTurn(9, began, time.Now())))
+		require.Equal(t, []graspsync.EventID{testID(15), testID(1)}, idsOf(r.inTurn(2, time.Now(), time.Now())))
+		require.Equal(t, []graspsync.EventID{testID(9)}, idsOf(r.inTurn(1, time.Now(), time.Now())), "the other relay's is the oldest")
+		require.Equal(t, []graspsync.EventID{testID(12)}, idsOf(r.inTurn(9, began, time.Now())))
 		r.consistent(t)
 
 		ask, any := r.overdue(9)
@@ -428,7 +428,7 @@ func TestRejectedForWantOfRoom(t *testing.T) {
 	})
 }
 
-func idsOf(events []*waitingEvent) (ids []filters.EventID) {
+func idsOf(events []*waitingEvent) (ids []graspsync.EventID) {
 	for _, w := range events {
 		ids = append(ids, w.id)
 	}

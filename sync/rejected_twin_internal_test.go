@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // naiveRejected remembers events in lists that are gone through from their beginning.
@@ -22,12 +22,12 @@ type naiveRejected struct {
 
 // naiveEntry is all that is to be seen of an event.
 type naiveEntry struct {
-	ID        filters.EventID
+	ID        graspsync.EventID
 	Author    uint64
 	CreatedAt nostr.Timestamp
 	Kind      int
 	Seen      int64
-	Relay     filters.RelayURL
+	Relay     graspsync.RelayURL
 	Deps      []depKey
 	Tries     int
 
@@ -46,7 +46,7 @@ type naiveWhole struct {
 	turn  int // in its holding
 }
 
-func (n *naiveRejected) find(id filters.EventID) *naiveEntry {
+func (n *naiveRejected) find(id graspsync.EventID) *naiveEntry {
 	for _, e := range n.entries {
 		if e.ID == id {
 			return e
@@ -96,7 +96,7 @@ func (n *naiveRejected) add(in note, now time.Time) {
 	e := n.entry(in, now)
 	ev := in.incoming.Event
 	e.CreatedAt, e.Kind = ev.CreatedAt, ev.Kind
-	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
+	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
 		e.Author = shortKey(author)
 	}
 	tries := min(max(e.Tries, in.tries)+1, 7)
@@ -130,7 +130,7 @@ func (n *naiveRejected) owe(in note, now time.Time) {
 	n.shrink(now)
 }
 
-func (n *naiveRejected) forget(id filters.EventID) {
+func (n *naiveRejected) forget(id graspsync.EventID) {
 	e := n.find(id)
 	switch {
 	case e == nil:
@@ -141,7 +141,7 @@ func (n *naiveRejected) forget(id filters.EventID) {
 	}
 }
 
-func (n *naiveRejected) stored(id filters.EventID) {
+func (n *naiveRejected) stored(id graspsync.EventID) {
 	e := n.find(id)
 	switch {
 	case e == nil:
@@ -154,7 +154,7 @@ func (n *naiveRejected) stored(id filters.EventID) {
 
 // wake returns those of the entries whose events are whole, in the order in which these came,
 // and has the others asked for.
-func wake(entries []*naiveEntry) (whole []*nostr.Event, ask map[filters.RelayURL][]filters.EventID) {
+func wake(entries []*naiveEntry) (whole []*nostr.Event, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	var woken []*naiveWhole
 	for _, e := range entries {
 		if e.Whole != nil {
@@ -174,7 +174,7 @@ func wake(entries []*naiveEntry) (whole []*nostr.Event, ask map[filters.RelayURL
 
 func (n *naiveRejected) inTurn(most int, last, now time.Time) (turn []*nostr.Event) {
 	var queue []*naiveEntry
-	relays := make(map[filters.RelayURL]int)
+	relays := make(map[graspsync.RelayURL]int)
 	for _, e := range n.entries {
 		if e.Whole != nil && e.Whole.In == "later" {
 			relays[e.Relay] = 0
@@ -198,7 +198,7 @@ func (n *naiveRejected) inTurn(most int, last, now time.Time) (turn []*nostr.Eve
 	return turn
 }
 
-func (n *naiveRejected) overdue(most int, now time.Time) (ask map[filters.RelayURL][]filters.EventID, any bool) {
+func (n *naiveRejected) overdue(most int, now time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, any bool) {
 	for _, e := range n.entries {
 		any = any || e.Tries > 0
 		if e.Tries > 0 && e.Tries <= 4 && !e.Asked && e.due(now) && len(ask[e.Relay]) < most {
@@ -276,9 +276,9 @@ func TestRejectedAgainstItsTwin(t *testing.T) {
 func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 	time.Sleep(30 * 24 * time.Hour)
 	r, n := testRejected(1_000, 1_000, 1<<30), &naiveRejected{}
-	relays := []filters.RelayURL{{}, testURL(t, "wss://a.example"), testURL(t, "wss://b.example"), testURL(t, "wss://c.example")}
+	relays := []graspsync.RelayURL{{}, testURL(t, "wss://a.example"), testURL(t, "wss://b.example"), testURL(t, "wss://c.example")}
 	keys := []depKey{1, 2, 3, 4}
-	id := func() filters.EventID { return testID(rnd.IntN(14)) }
+	id := func() graspsync.EventID { return testID(rnd.IntN(14)) }
 	some := func() (out []depKey) {
 		for _, k := range keys {
 			if rnd.IntN(3) == 0 {
@@ -293,9 +293,9 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 		}
 		return out
 	}
-	sorted := func(ask map[filters.RelayURL][]filters.EventID) map[filters.RelayURL][]filters.EventID {
+	sorted := func(ask map[graspsync.RelayURL][]graspsync.EventID) map[graspsync.RelayURL][]graspsync.EventID {
 		for u, ids := range ask {
-			ask[u] = slices.SortedFunc(slices.Values(ids), func(a, b filters.EventID) int { return slices.Compare(a[:], b[:]) })
+			ask[u] = slices.SortedFunc(slices.Values(ids), func(a, b graspsync.EventID) int { return slices.Compare(a[:], b[:]) })
 		}
 		return ask
 	}
@@ -310,7 +310,7 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			if rnd.IntN(5) == 0 {
 				ev.PubKey = "x"
 			}
-			in.incoming = Incoming{Event: ev, Source: Source{Relay: relays[rnd.IntN(4)]}}
+			in.incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Relay: relays[rnd.IntN(4)]}}
 			switch rnd.IntN(4) {
 			case 0:
 				in.waits = true
@@ -416,7 +416,7 @@ func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map
 	now := time.Now()
 	require.Equal(t, n.seen(), r.seen())
 	r.consistent(t)
-	wanted := make(map[filters.RelayURL][]filters.EventID)
+	wanted := make(map[graspsync.RelayURL][]graspsync.EventID)
 	waits, deps := 0, make(map[depKey]bool)
 	for _, e := range n.entries {
 		if e.Asked && e.Tries == 0 {
@@ -469,7 +469,7 @@ func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map
 	if named {
 		f.Authors = []string{author.String()}
 	}
-	var want, stamps []filters.EventID
+	var want, stamps []graspsync.EventID
 	for _, e := range n.entries {
 		fits := (f.Since == nil || e.CreatedAt >= since) && (f.Until == nil || e.CreatedAt <= until) && (f.Kinds == nil || slices.Contains(f.Kinds, e.Kind))
 		if named {
@@ -485,7 +485,7 @@ func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map
 	}
 	require.ElementsMatch(t, want, stamps)
 	var wantKeys []depKey
-	ids := []filters.EventID{testID(rnd.IntN(14)), testID(rnd.IntN(14))}
+	ids := []graspsync.EventID{testID(rnd.IntN(14)), testID(rnd.IntN(14))}
 	for _, id := range ids {
 		if e := n.find(id); e != nil && !e.old(now) && e.Author == shortKey(author) {
 			wantKeys = append(wantKeys, e.Deps...)

@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -24,7 +24,7 @@ type oddStore struct {
 }
 
 // Has implements [Store].
-func (s *oddStore) Has(context.Context, []filters.EventID) ([]bool, error) { return s.has, s.err }
+func (s *oddStore) Has(context.Context, []graspsync.EventID) ([]bool, error) { return s.has, s.err }
 
 // bench is a pipeline whose steps a test takes one by one.
 type bench struct {
@@ -41,20 +41,20 @@ func newBench(t *testing.T, store Store, inFlight int64) *bench {
 	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), &counters{})}
 }
 
-func (b *bench) id() (id filters.EventID) {
+func (b *bench) id() (id graspsync.EventID) {
 	b.n++
 	binary.BigEndian.PutUint64(id[:], b.n)
 	return id
 }
 
 // waiting puts a job into the pipeline that has failed and waits to be tried again.
-func (b *bench) waiting(t *testing.T, relay filters.RelayURL, size int64, change ...func(*job)) *job {
+func (b *bench) waiting(t *testing.T, relay graspsync.RelayURL, size int64, change ...func(*job)) *job {
 	t.Helper()
 	id := b.id()
 	tok := newToken(relay)
 	tok.ended = func() {}
 	j := &job{key: copyKey{id: id}, size: size, tries: 1, since: time.Now(), tokens: []*token{tok}}
-	j.incoming = Incoming{Event: &nostr.Event{ID: id.String()}, Source: Source{Kind: CatchUp, Relay: relay}}
+	j.incoming = graspsync.Incoming{Event: &nostr.Event{ID: id.String()}, Source: graspsync.Source{Kind: graspsync.CatchUp, Relay: relay}}
 	for _, f := range change {
 		f(j)
 	}
@@ -77,14 +77,14 @@ func (b *bench) waiting(t *testing.T, relay filters.RelayURL, size int64, change
 func TestRelieve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, inFlight = 1 << 20, 64 << 20
-		relay := func(n int) filters.RelayURL {
-			u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
+		relay := func(n int) graspsync.RelayURL {
+			u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
 			require.NoError(t, err)
 			return u
 		}
 		b := newBench(t, &oddStore{}, inFlight)
-		asked := make(map[filters.RelayURL]int)
-		b.refetch = func(u filters.RelayURL, ids []filters.EventID) { asked[u] += len(ids) }
+		asked := make(map[graspsync.RelayURL]int)
+		b.refetch = func(u graspsync.RelayURL, ids []graspsync.EventID) { asked[u] += len(ids) }
 		for i := range maxOwed { // of both as much, so that neither gives way
 			j := &job{key: copyKey{id: b.id()}}
 			j.incoming.Source.Relay = relay(i % 2)
@@ -92,8 +92,8 @@ func TestRelieve(t *testing.T) {
 			require.True(t, ok)
 		}
 		b.owed.Store(maxOwed)
-		held := map[filters.RelayURL]int{}
-		left := func() map[filters.RelayURL]int {
+		held := map[graspsync.RelayURL]int{}
+		left := func() map[graspsync.RelayURL]int {
 			clear(held)
 			for _, j := range b.retries.jobs {
 				held[j.incoming.Source.Relay]++
@@ -106,11 +106,11 @@ func TestRelieve(t *testing.T) {
 			b.waiting(t, relay(0), size)
 		}
 		for range 20 {
-			b.waiting(t, relay(1), size, func(j *job) { j.incoming.Source.Kind = Live })
+			b.waiting(t, relay(1), size, func(j *job) { j.incoming.Source.Kind = graspsync.Live })
 		}
 		b.audit(t)
 		b.relieve()
-		require.Equal(t, map[filters.RelayURL]int{relay(0): 13, relay(1): 21}, left(), "half is free")
+		require.Equal(t, map[graspsync.RelayURL]int{relay(0): 13, relay(1): 21}, left(), "half is free")
 
 		b.waiting(t, relay(1), size)
 		b.waiting(t, relay(0), size)
@@ -119,8 +119,8 @@ func TestRelieve(t *testing.T) {
 		}
 		b.relieve()
 		b.audit(t)
-		require.Equal(t, map[filters.RelayURL]int{relay(0): 14, relay(1): 31 - 8}, left(), "eight of whom most is held")
-		require.Equal(t, map[filters.RelayURL]int{relay(1): 8}, asked, "what came live is asked for")
+		require.Equal(t, map[graspsync.RelayURL]int{relay(0): 14, relay(1): 31 - 8}, left(), "eight of whom most is held")
+		require.Equal(t, map[graspsync.RelayURL]int{relay(1): 8}, asked, "what came live is asked for")
 		require.Equal(t, uint64(8), b.counters.dropped["unsaved"])
 		for range 10 {
 			b.relieve()
@@ -135,7 +135,7 @@ func TestHasOfAnOddStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &oddStore{}
 		b := newBench(t, store, 0)
-		ids := []filters.EventID{b.id(), b.id()}
+		ids := []graspsync.EventID{b.id(), b.id()}
 		for _, err := range []error{nil, errors.New("disk on fire")} {
 			for n := range 4 {
 				store.has, store.err = make([]bool, n), err

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -103,7 +103,7 @@ func (k *tenureKeeper) Import(chunks [][]byte) {
 	for _, b := range chunks {
 		for ; len(b) >= tenureBytes; b = b[tenureBytes:] {
 			since := time.Unix(int64(binary.BigEndian.Uint64(b[32:])), 0)
-			k.restored = append(k.restored, plan.Tenure{Owner: filters.PubKey(b[:32]), Since: since})
+			k.restored = append(k.restored, plan.Tenure{Owner: graspsync.PubKey(b[:32]), Since: since})
 		}
 	}
 	k.set(k.restored) // until the plan says more
@@ -112,11 +112,11 @@ func (k *tenureKeeper) Import(chunks [][]byte) {
 // keeper is the plan's side: what is confirmed, and up to when that is complete.
 type keeper interface {
 	// Changed returns the relays of which Kept has something else than before.
-	Changed() []filters.RelayURL
+	Changed() []graspsync.RelayURL
 	// Kept returns what there is of these relays.
-	Kept(only ...filters.RelayURL) []memory.Kept
+	Kept(only ...graspsync.RelayURL) []memory.Kept
 	// Marks returns the marks of all relays.
-	Marks() iter.Seq2[filters.RelayURL, time.Time]
+	Marks() iter.Seq2[graspsync.RelayURL, time.Time]
 }
 
 // remember has what is learned survive a restart. Without a Store it does nothing.
@@ -131,10 +131,10 @@ type remember struct {
 	// owned by Run and its loop
 	busy    bool // exporting
 	pending pending
-	facts   map[filters.RelayURL]learned.Facts // of relays that nobody has listed yet
-	aside   map[filters.RelayURL][]memory.Value
+	facts   map[graspsync.RelayURL]learned.Facts // of relays that nobody has listed yet
+	aside   map[graspsync.RelayURL][]memory.Value
 	kept    []memory.Kept
-	spent   map[filters.RelayURL]spent // of relays that were forgotten
+	spent   map[graspsync.RelayURL]spent // of relays that were forgotten
 }
 
 // spent are the allowances of a relay that nobody lists any more. Whoever lists it again
@@ -149,7 +149,7 @@ type spent struct {
 const mostSpent = 10_000
 
 // setAllowances keeps the allowances of a relay that is forgotten, if it has spent some.
-func (r *remember) setAllowances(u filters.RelayURL, s *relayStats, now time.Time) {
+func (r *remember) setAllowances(u graspsync.RelayURL, s *relayStats, now time.Time) {
 	s.mu.Lock()
 	k := spent{s.allowance, s.work}
 	s.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *remember) setAllowances(u filters.RelayURL, s *relayStats, now time.Tim
 		return
 	}
 	if len(r.spent) >= mostSpent {
-		maps.DeleteFunc(r.spent, func(_ filters.RelayURL, k spent) bool { return k.full(now) })
+		maps.DeleteFunc(r.spent, func(_ graspsync.RelayURL, k spent) bool { return k.full(now) })
 	}
 	for other := range r.spent {
 		if len(r.spent) < mostSpent {
@@ -227,7 +227,7 @@ func (r *remember) recall(ctx context.Context) {
 }
 
 // stats returns what an earlier process learned about a relay, to go on from.
-func (r *remember) stats(u filters.RelayURL) *relayStats {
+func (r *remember) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{
 		facts: r.facts[u], work: newWork(r.m.cfg.Unproductive),
 		allowance: allowance.New(r.m.cfg.Unproductive, r.m.cfg.Tuning.Refill),
@@ -245,13 +245,13 @@ func (r *remember) stats(u filters.RelayURL) *relayStats {
 }
 
 // health has the record of a relay kept, soon.
-func (r *remember) health(u filters.RelayURL) {
+func (r *remember) health(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Health(r.records(u)...)
 	}
 }
 
-func (r *remember) records(u filters.RelayURL) []memory.Record {
+func (r *remember) records(u graspsync.RelayURL) []memory.Record {
 	records := []memory.Record{memory.OfRelay(u, r.m.health.Export)}
 	if host := health.Host(u); host != "" {
 		records = append(records, memory.OfHost(host, r.m.health.ExportHost))
@@ -265,7 +265,7 @@ var errUnsaved = errors.New("the attempt could not be saved")
 // beforeDial makes the attempt durable that is about to be made: should we not
 // outlive it, the next process must not repeat it at once. Where that fails, only
 // relays that are known to be some are dialed: to them it does no harm.
-func (r *remember) beforeDial(ctx context.Context, u filters.RelayURL) error {
+func (r *remember) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
 	}
@@ -279,7 +279,7 @@ func (r *remember) beforeDial(ctx context.Context, u filters.RelayURL) error {
 }
 
 // relay has all that is known of a relay kept.
-func (r *remember) relay(u filters.RelayURL, s *relayStats) {
+func (r *remember) relay(u graspsync.RelayURL, s *relayStats) {
 	if !r.on {
 		return
 	}
@@ -296,7 +296,7 @@ func (r *remember) relay(u filters.RelayURL, s *relayStats) {
 
 // forget drops what there is of a relay that nobody wants any more. What the tracker
 // remembers of it is kept.
-func (r *remember) forget(u filters.RelayURL) {
+func (r *remember) forget(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Forget(u)
 		delete(r.pending.kept, u)
@@ -309,8 +309,8 @@ func (r *remember) forget(u filters.RelayURL) {
 // rests on. What was received and waits for something counts as dealt with: the memory
 // of rejected events must have its id first.
 type pending struct {
-	kept  map[filters.RelayURL]*memory.Kept // nil: nothing any more
-	marks map[filters.RelayURL]time.Time
+	kept  map[graspsync.RelayURL]*memory.Kept // nil: nothing any more
+	marks map[graspsync.RelayURL]time.Time
 }
 
 // capture takes in what the plan has confirmed by now. All of it is stored: a batch
@@ -406,7 +406,7 @@ func (l *loop) keepAll() {
 }
 
 // notSaved has a relay tried again later that was not dialed.
-func (l *loop) notSaved(u filters.RelayURL) (retryAt time.Time) {
+func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
 	l.m.health.Closed(u)
 	retryAt = time.Now().Add(notDialed)
 	if at := l.m.health.NextAttempt(u); at.After(retryAt) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	kept "github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -97,24 +97,24 @@ func (f *faultyState) all(t *testing.T) (keys []string) {
 
 // keptPlan is the plan's side of what is kept.
 type keptPlan struct {
-	changed []filters.RelayURL
+	changed []graspsync.RelayURL
 	items   []memory.Kept
-	marks   map[filters.RelayURL]time.Time
-	asked   [][]filters.RelayURL
+	marks   map[graspsync.RelayURL]time.Time
+	asked   [][]graspsync.RelayURL
 }
 
-func (k *keptPlan) Changed() []filters.RelayURL {
+func (k *keptPlan) Changed() []graspsync.RelayURL {
 	changed := k.changed
 	k.changed = nil
 	return changed
 }
 
-func (k *keptPlan) Kept(only ...filters.RelayURL) []memory.Kept {
+func (k *keptPlan) Kept(only ...graspsync.RelayURL) []memory.Kept {
 	k.asked = append(k.asked, only)
 	return k.items
 }
 
-func (k *keptPlan) Marks() iter.Seq2[filters.RelayURL, time.Time] { return maps.All(k.marks) }
+func (k *keptPlan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return maps.All(k.marks) }
 
 // keepingNowhere is a Transport that has something to keep.
 type keepingNowhere struct {
@@ -194,13 +194,13 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					until := time.Now().Add(time.Hour).UTC()
 					c.stats.learn(learned.MaxFilters, 7, until)
 					c.stats.setAside(session.Value{Tag: "t", Value: "x"}, until)
-					k.l.m.ingest.note(note{incoming: Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+					k.l.m.ingest.note(note{incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
 					tenure := plan.Tenure{Owner: testKey(3), Since: time.Unix(1_000, 0)}
 					k.r.tenures.set([]plan.Tenure{tenure})
 					mark := time.Now().Add(-time.Minute).UTC()
 					p := &keptPlan{
-						changed: []filters.RelayURL{u, gone}, items: []memory.Kept{{Relay: u, Mark: mark, Items: []uint64{5}}},
-						marks: map[filters.RelayURL]time.Time{u: mark.Add(time.Second)},
+						changed: []graspsync.RelayURL{u, gone}, items: []memory.Kept{{Relay: u, Mark: mark, Items: []uint64{5}}},
+						marks: map[graspsync.RelayURL]time.Time{u: mark.Add(time.Second)},
 					}
 					k.l.keeper = p
 					if fault != "none" {
@@ -216,7 +216,7 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 						k.answer(t)
 						require.False(t, k.r.busy)
 					}
-					require.Equal(t, [][]filters.RelayURL{{u, gone}}, p.asked)
+					require.Equal(t, [][]graspsync.RelayURL{{u, gone}}, p.asked)
 					unsafe := fault == "sync/chunks/rejected" || fault == "sync/"
 					if unsafe { // it waits
 						require.Len(t, k.r.pending.kept, 2)
@@ -361,7 +361,7 @@ func TestLastWordsAreShort(t *testing.T) {
 			k.conn(t, testURL(t, sayerRelay))
 			p := &keptPlan{}
 			k.l.keeper = p
-			k.l.m.ingest.note(note{incoming: Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+			k.l.m.ingest.note(note{incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
 			k.lines()
 			st.set(func(int, string) bool { return true }, hangs)
 			began := time.Now()
@@ -384,7 +384,7 @@ func TestNothingIsKeptWithoutAState(t *testing.T) {
 		k := newRemembering(t, nil)
 		u := testURL(t, sayerRelay)
 		end := k.start(t.Context(), t)
-		p := &keptPlan{changed: []filters.RelayURL{u}}
+		p := &keptPlan{changed: []graspsync.RelayURL{u}}
 		k.l.keeper = p
 		c := k.conn(t, u)
 		k.l.keep(t.Context())

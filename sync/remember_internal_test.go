@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 )
 
@@ -17,8 +17,8 @@ import (
 func TestSpentAllowancesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r remember
-		relay := func(n int) filters.RelayURL {
-			u, err := filters.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
+		relay := func(n int) graspsync.RelayURL {
+			u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
 			require.NoError(t, err)
 			return u
 		}

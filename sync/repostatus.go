@@ -10,6 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -26,7 +27,7 @@ var (
 
 // RepoStatus is what is known of one repository.
 type RepoStatus struct {
-	Ref filters.RepoRef `json:"ref"`
+	Ref graspsync.RepoRef `json:"ref"`
 	// Level is "full", or "state only" while its announcement is held by the Policy.
 	Level string `json:"level"`
 	Roots int    `json:"roots"` // patches, pull requests and issues
@@ -49,7 +50,11 @@ type RepoStatus struct {
 
 // RepoRelay is what one relay has to do with a repository.
 type RepoRelay struct {
-	URL       filters.RelayURL `json:"url"`
+	URL graspsync.RelayURL `json:"url"`
+	// ListedBy is whose announcement names it: the owner's, or that of somebody whom the
+	// owner lists, recursively. Of several who name it who comes first by right counts. It is
+	// zero if that has changed just now.
+	ListedBy  graspsync.PubKey `json:"listed_by,omitzero"`
 	Phase     string           `json:"phase"` // as in [RelayStatus]
 	Live      bool             `json:"live"`  // all of it is followed live
 	Wanted    int              `json:"wanted"`
@@ -70,7 +75,7 @@ type RepoRelay struct {
 // it to be called, and then the Store: about as long as reading the stamps of the
 // repository's events. The error is that of ctx or the Store, [ErrNotRunning], or
 // wraps [ErrUnknownRepo].
-func (m *SyncManager) RepoStatus(ctx context.Context, ref filters.RepoRef) (RepoStatus, error) {
+func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
 	var s RepoStatus
 	known := false
 	err := m.ask(ctx, func(l *loop) {
@@ -91,7 +96,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref filters.RepoRef) (Repo
 		}
 	}
 	roots := m.index.rootsOf(ref)
-	if s.Ours, err = m.count(ctx, append(filters.Repos([]filters.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
+	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
 		return RepoStatus{}, fmt.Errorf("counting the events of %s: %w", ref, err)
 	}
 	for i := range s.Relays {
@@ -112,7 +117,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref filters.RepoRef) (Repo
 // error nothing follows. One that is given up meanwhile is left out.
 func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
 	return func(yield func(RepoStatus, error) bool) {
-		var refs []filters.RepoRef
+		var refs []graspsync.RepoRef
 		if err := m.ask(ctx, func(l *loop) { refs = l.plan.Refs() }); err != nil {
 			yield(RepoStatus{}, fmt.Errorf("asking for the repositories: %w", err))
 			return
@@ -160,9 +165,10 @@ func (l *loop) repoStatus(p plan.RepoStatus) RepoStatus {
 	if p.Level == plan.LevelStateOnly {
 		s.Level = "state only"
 	}
+	listers := l.listers(p.Ref)
 	for _, r := range p.Relays {
 		relay := RepoRelay{
-			URL: r.Relay, Phase: r.Phase.String(), Live: r.Live,
+			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
 			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
 		}
 		if st := l.stats[r.Relay]; st != nil {
@@ -173,10 +179,22 @@ func (l *loop) repoStatus(p plan.RepoStatus) RepoStatus {
 	return s
 }
 
+// listers returns who names the relays of a repository.
+func (l *loop) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+	s := l.m.newTargets()
+	s.give(l.held)
+	by := make(map[graspsync.RelayURL]graspsync.PubKey)
+	relays, _ := s.of(ref)
+	for _, r := range relays {
+		by[r.Relay] = r.By
+	}
+	return by
+}
+
 // count counts the stored events that match any of the filters, each once.
 func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err error) {
 	defer m.counters.recovered(&err, "store")
-	seen := make(map[filters.EventID]struct{})
+	seen := make(map[graspsync.EventID]struct{})
 	for _, f := range fs {
 		for st, err := range m.store.Stamps(ctx, f) {
 			if err != nil {
@@ -192,14 +210,14 @@ func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err 
 }
 
 // rootsOf returns the root events of a repository that are known.
-func (x *index) rootsOf(ref filters.RepoRef) []filters.EventID {
+func (x *index) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	r := x.tables.repos[ref]
 	if r == nil {
 		return nil
 	}
-	ids := make([]filters.EventID, 0, len(r.roots))
+	ids := make([]graspsync.EventID, 0, len(r.roots))
 	for id := range r.roots {
 		ids = append(ids, id)
 	}

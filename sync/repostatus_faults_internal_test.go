@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -102,7 +102,7 @@ type givingUp struct {
 }
 
 // Stamps implements [Store].
-func (g *givingUp) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[Stamp, error] {
+func (g *givingUp) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	if g.give != nil {
 		g.give()
 		g.give = nil
@@ -127,12 +127,12 @@ func TestRepositoryGivenUpMeanwhile(t *testing.T) {
 				l.plan.Step(time.Now(), plan.Changes{Repos: []plan.RepoChange{{Ref: testRepo(1, "y")}}})
 			}))
 		}}
-		var told []filters.RepoRef
+		var told []graspsync.RepoRef
 		for s, err := range l.m.Repositories(t.Context()) {
 			require.NoError(t, err)
 			told = append(told, s.Ref)
 		}
-		require.Equal(t, []filters.RepoRef{testRepo(1, "x"), testRepo(1, "z")}, told)
+		require.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(1, "z")}, told)
 		_, err := l.m.RepoStatus(t.Context(), testRepo(1, "y"))
 		require.EqualError(t, err, "repository not followed: "+testRepo(1, "y").String())
 	})
@@ -168,7 +168,7 @@ func TestCoverageIsAShare(t *testing.T) {
 			}
 			cov.looking++
 			for range c.lacks {
-				cov.counted([][]filters.RepoRef{{testRepo(1, "x")}})
+				cov.counted([][]graspsync.RepoRef{{testRepo(1, "x")}})
 			}
 			s, err := l.m.RepoStatus(t.Context(), testRepo(1, "x"))
 			require.NoError(t, err)

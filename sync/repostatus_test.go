@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -76,12 +76,12 @@ func TestRepoStatusCoverage(t *testing.T) {
 		require.Equal(t, uint64(1), relay.Gaps)
 		require.Equal(t, uint64(1), relay.Lasting)
 
-		var all []filters.RepoRef
+		var all []graspsync.RepoRef
 		for s, err := range r.manager.Repositories(t.Context()) {
 			require.NoError(t, err)
 			all = append(all, s.Ref)
 		}
-		require.ElementsMatch(t, []filters.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, all)
+		require.ElementsMatch(t, []graspsync.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, all)
 		_, err = r.manager.RepoStatus(t.Context(), owner.Ref("none"))
 		require.ErrorIs(t, err, relaysync.ErrUnknownRepo)
 	})
@@ -125,7 +125,7 @@ func TestRelayStatus(t *testing.T) {
 		for i := range 30 {
 			a.Publish(owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo1"), fmt.Sprint(i)))
 		}
-		r = start(t, net, r.store, relaysync.Config{Bootstrap: []filters.RelayURL{boot.URL()}})
+		r = start(t, net, r.store, relaysync.Config{Bootstrap: []graspsync.RelayURL{boot.URL()}})
 		defer r.stop()
 		after(10 * time.Minute)
 		a.Cut()

@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -56,7 +56,7 @@ func TestRestartIsCheap(t *testing.T) {
 				hub := net.Add("wss://hub.example", c.behavior)
 				owner := hubOf(hub, "hub.example", events)
 				kept := state.NewMemory()
-				cfg := relaysync.Config{State: kept, Bootstrap: []filters.RelayURL{relayURL(t, "wss://hub.example")}}
+				cfg := relaysync.Config{State: kept, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://hub.example")}}
 				r := start(t, net, memstore.New(), cfg)
 				after(10 * time.Minute)
 				require.True(t, r.relay("wss://hub.example").Synced)
@@ -102,7 +102,7 @@ func TestRestartsMissNothing(t *testing.T) {
 			hub := net.Add("wss://hub.example", behavior)
 			owner := hubOf(hub, "hub.example", 300)
 			kept := state.NewMemory()
-			cfg := relaysync.Config{State: kept, Bootstrap: []filters.RelayURL{relayURL(t, "wss://hub.example")}}
+			cfg := relaysync.Config{State: kept, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://hub.example")}}
 			store := slowStore{Store: memstore.New(), delay: time.Duration(rng.IntN(2_000)) * time.Millisecond}
 			var published, issues []*nostr.Event
 			publish := func() {
@@ -148,7 +148,7 @@ func TestRestartsMissNothing(t *testing.T) {
 // slowSaves is a Store that takes its time to write.
 type slowSaves struct{ *memstore.Store }
 
-func (s slowSaves) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s slowSaves) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	time.Sleep(2 * time.Second)
 	return s.Store.Save(ctx, events)
 }
@@ -162,7 +162,7 @@ func TestRestartIsCheapWhereEventsComeAllTheTime(t *testing.T) {
 		hub := net.Add("wss://hub.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Cap: 500})
 		owner := hubOf(hub, "hub.example", 8_000)
 		kept := state.NewMemory()
-		cfg := relaysync.Config{State: kept, Bootstrap: []filters.RelayURL{relayURL(t, "wss://hub.example")}}
+		cfg := relaysync.Config{State: kept, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://hub.example")}}
 		r := start(t, net, slowSaves{memstore.New()}, cfg)
 		after(10 * time.Minute)
 		require.True(t, r.relay("wss://hub.example").Synced)

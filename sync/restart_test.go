@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -139,10 +139,10 @@ func TestCleanRestartsDialAtOnce(t *testing.T) {
 // watchful looks at the state when a relay is dialed.
 type watchful struct {
 	*relaytest.Network
-	dial func(u filters.RelayURL)
+	dial func(u graspsync.RelayURL)
 }
 
-func (w watchful) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+func (w watchful) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
 	w.dial(u)
 	return w.Network.Dial(ctx, u)
 }
@@ -154,7 +154,7 @@ func TestPromiseP15_SavedBeforeTheDial(t *testing.T) {
 		net.Add("wss://a.example", relaytest.Behavior{Down: true})
 		kept := state.NewMemory()
 		dials := 0
-		transport := watchful{net, func(u filters.RelayURL) {
+		transport := watchful{net, func(u graspsync.RelayURL) {
 			dials++
 			value, _, err := kept.Get(t.Context(), "sync/health/"+u.String())
 			require.NoError(t, err)

@@ -3,7 +3,7 @@ package sync
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -43,15 +43,15 @@ const (
 type retries struct {
 	jobs    []*job
 	soonest time.Time // when the first of them is due
-	owed    map[filters.EventID]*owed
-	owners  shares.Shares[filters.EventID] // of what is owed
-	relays  relayTable                     // that have some of it
-	missed  map[filters.RelayURL]*job      // stand in for events that were let go of, until they are due
-	askAt   time.Time                      // when the next of these may be asked for; zero: none is owed
-	wait    time.Duration                  // while nothing can be saved, 0 if something can
-	next    time.Time                      // not before that then
-	works   uint64                         // how often the Store saved something
-	timer   *time.Timer                    // for the earliest of these times
+	owed    map[graspsync.EventID]*owed
+	owners  shares.Shares[graspsync.EventID] // of what is owed
+	relays  relayTable                       // that have some of it
+	missed  map[graspsync.RelayURL]*job      // stand in for events that were let go of, until they are due
+	askAt   time.Time                        // when the next of these may be asked for; zero: none is owed
+	wait    time.Duration                    // while nothing can be saved, 0 if something can
+	next    time.Time                        // not before that then
+	works   uint64                           // how often the Store saved something
+	timer   *time.Timer                      // for the earliest of these times
 
 	room  int64 // bytes that failing jobs may take besides those in flight
 	apart int64 // of these, taken
@@ -60,13 +60,13 @@ type retries struct {
 
 // owed is an event that is known by its id only and was not saved.
 type owed struct {
-	relay filters.RelayURL
+	relay graspsync.RelayURL
 	since time.Time // when it first failed
 	tries int
 	asks  int       // since it last came
 	at    time.Time // of the next one
 	owner shares.Owner
-	turn  shares.Member[filters.EventID]
+	turn  shares.Member[graspsync.EventID]
 }
 
 // backoff is how long to wait after so many failures: first, doubling up to most.
@@ -182,7 +182,7 @@ func (r *retries) owe(j *job, now time.Time) (lost *owed, ok bool) {
 
 // miss has what a relay has count as incomplete for a while. It returns what stands for
 // that among the jobs that wait.
-func (r *retries) miss(relay filters.RelayURL, now time.Time) *job {
+func (r *retries) miss(relay graspsync.RelayURL, now time.Time) *job {
 	j := r.missed[relay]
 	if j == nil {
 		j = &job{tokens: []*token{newToken(relay)}}
@@ -205,9 +205,9 @@ func (r *retries) over(now time.Time) (jobs []*job) {
 }
 
 // heaviest returns the relay whose waiting jobs hold most of the bytes in flight.
-func (r *retries) heaviest() (relay filters.RelayURL) {
+func (r *retries) heaviest() (relay graspsync.RelayURL) {
 	var most int64
-	held := make(map[filters.RelayURL]int64)
+	held := make(map[graspsync.RelayURL]int64)
 	for _, j := range r.jobs {
 		if j.apart || j.revived {
 			continue
@@ -221,7 +221,7 @@ func (r *retries) heaviest() (relay filters.RelayURL) {
 }
 
 // came takes note that what is owed was fetched again, and reports whether it is owed.
-func (r *retries) came(id filters.EventID) bool {
+func (r *retries) came(id graspsync.EventID) bool {
 	o := r.owed[id]
 	if o != nil {
 		o.asks = 0
@@ -229,13 +229,13 @@ func (r *retries) came(id filters.EventID) bool {
 	return o != nil
 }
 
-func (r *retries) isOwed(id filters.EventID) bool {
+func (r *retries) isOwed(id graspsync.EventID) bool {
 	_, known := r.owed[id]
 	return known
 }
 
 // paid forgets what was owed. It reports whether it was.
-func (r *retries) paid(id filters.EventID) bool {
+func (r *retries) paid(id graspsync.EventID) bool {
 	o := r.owed[id]
 	if o == nil {
 		return false
@@ -260,11 +260,11 @@ func (r *retries) hurry(now time.Time) {
 // ask returns what is owed and due, by the relay that had it, and forgets what its relay
 // does not serve any more: should anybody, the next pass brings it. While nothing can be
 // saved there is no use in asking.
-func (r *retries) ask(now time.Time) (due map[filters.RelayURL][]filters.EventID, gone int) {
+func (r *retries) ask(now time.Time) (due map[graspsync.RelayURL][]graspsync.EventID, gone int) {
 	if r.askAt.IsZero() || now.Before(r.askAt) || now.Before(r.next) {
 		return nil, 0
 	}
-	due = make(map[filters.RelayURL][]filters.EventID)
+	due = make(map[graspsync.RelayURL][]graspsync.EventID)
 	n, soonest := 0, time.Time{}
 	for id, o := range r.owed {
 		if o.asks >= maxAsks && !o.at.After(now) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What is owed of one relay took the room of all others; of the relay that most is owed
@@ -16,16 +16,16 @@ import (
 func TestOwedIsSharedByRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r retries
-		a, err := filters.ParseRelayURL("wss://a.example")
+		a, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
-		b, err := filters.ParseRelayURL("wss://b.example")
+		b, err := graspsync.ParseRelayURL("wss://b.example")
 		require.NoError(t, err)
-		id := func(n int) (id filters.EventID) {
+		id := func(n int) (id graspsync.EventID) {
 			binary.BigEndian.PutUint64(id[:], uint64(n)) //nolint:gosec // small
 			return id
 		}
 		now := time.Now()
-		owe := func(n int, relay filters.RelayURL) (*owed, bool) {
+		owe := func(n int, relay graspsync.RelayURL) (*owed, bool) {
 			j := &job{key: copyKey{id: id(n)}}
 			j.incoming.Source.Relay = relay
 			return r.owe(j, now)
@@ -49,7 +49,7 @@ func TestOwedIsSharedByRelay(t *testing.T) {
 		for i := range maxOwed {
 			r.paid(id(i))
 		}
-		require.Equal(t, []filters.RelayURL{{}, b}, r.relays.urls, "a relay of which nothing is owed takes no place")
+		require.Equal(t, []graspsync.RelayURL{{}, b}, r.relays.urls, "a relay of which nothing is owed takes no place")
 	})
 }
 
@@ -57,7 +57,7 @@ func TestOwedIsSharedByRelay(t *testing.T) {
 // the daily pass, and no longer.
 func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		relay, err := filters.ParseRelayURL("wss://a.example")
+		relay, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
 		cfg := Config{}.withDefaults()
 		g := newIngest(cfg, nil, nil, nil, nil, &counters{})
@@ -66,7 +66,7 @@ func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
 		require.True(t, resting)
 		require.Empty(t, failing)
 		g.miss(relay, time.Now())
-		after := func(d time.Duration) map[filters.RelayURL]struct{} {
+		after := func(d time.Duration) map[graspsync.RelayURL]struct{} {
 			select {
 			case <-g.retries.due():
 				g.tryAgain(ctx)

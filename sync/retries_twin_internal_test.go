@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // naiveRetries is what retries should do, by walking through all that there is at each step.
 type naiveRetries struct {
 	jobs   []*naiveJob
 	owed   []*naiveOwed // in the order in which they came
-	missed map[filters.RelayURL]time.Time
+	missed map[graspsync.RelayURL]time.Time
 	wait   time.Duration
 	next   time.Time
 	askAt  time.Time
@@ -30,8 +30,8 @@ type naiveJob struct {
 }
 
 type naiveOwed struct {
-	id          filters.EventID
-	relay       filters.RelayURL
+	id          graspsync.EventID
+	relay       graspsync.RelayURL
 	since, at   time.Time
 	tries, asks int
 }
@@ -64,7 +64,7 @@ func (n *naiveRetries) wakes() (at time.Time) {
 	return at
 }
 
-func (n *naiveRetries) find(id filters.EventID) int {
+func (n *naiveRetries) find(id graspsync.EventID) int {
 	return slices.IndexFunc(n.owed, func(o *naiveOwed) bool { return o.id == id })
 }
 
@@ -83,8 +83,8 @@ func (n *naiveRetries) take(now time.Time) (due []*job) {
 }
 
 // held is how much of the bytes in flight its jobs hold, and which relay holds most of it.
-func (n *naiveRetries) held() (all int64, by map[filters.RelayURL]int64) {
-	by = make(map[filters.RelayURL]int64)
+func (n *naiveRetries) held() (all int64, by map[graspsync.RelayURL]int64) {
+	by = make(map[graspsync.RelayURL]int64)
 	for _, j := range n.jobs {
 		if !j.of.apart && !j.of.revived {
 			all += j.of.size
@@ -96,7 +96,7 @@ func (n *naiveRetries) held() (all int64, by map[filters.RelayURL]int64) {
 
 // ask returns how many are asked for of each relay, those that may be, and how many are
 // forgotten.
-func (n *naiveRetries) ask(now time.Time, asked map[filters.RelayURL][]filters.EventID) (due, gone int) {
+func (n *naiveRetries) ask(now time.Time, asked map[graspsync.RelayURL][]graspsync.EventID) (due, gone int) {
 	if n.askAt.IsZero() || now.Before(n.askAt) || now.Before(n.next) {
 		return 0, 0
 	}
@@ -139,10 +139,10 @@ func TestRetriesAgainstTheirTwin(t *testing.T) {
 
 func playRetries(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 	var r retries
-	n := &naiveRetries{missed: make(map[filters.RelayURL]time.Time)}
-	var relays []filters.RelayURL
+	n := &naiveRetries{missed: make(map[graspsync.RelayURL]time.Time)}
+	var relays []graspsync.RelayURL
 	for _, host := range []string{"a", "b", "c"} {
-		u, err := filters.ParseRelayURL("wss://" + host + ".example")
+		u, err := graspsync.ParseRelayURL("wss://" + host + ".example")
 		require.NoError(t, err)
 		relays = append(relays, u)
 	}
@@ -173,11 +173,11 @@ func playRetries(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 		_, ok = r.owe(j, now.Add(time.Hour))
 		require.True(t, ok, "it is already")
 	}
-	some := func() filters.EventID { // that is owed, as a rule
+	some := func() graspsync.EventID { // that is owed, as a rule
 		if len(n.owed) > 0 && rnd.IntN(5) > 0 {
 			return n.owed[rnd.IntN(len(n.owed))].id
 		}
-		return filters.EventID{31: 1}
+		return graspsync.EventID{31: 1}
 	}
 	for range 200 {
 		now := time.Now()
@@ -281,7 +281,7 @@ func (n *naiveRetries) wake(t *testing.T, r *retries, rnd *rand.Rand, seen map[s
 	if len(jobs) == saveBatch {
 		seen["batch"]++
 	}
-	over := make(map[filters.RelayURL]bool)
+	over := make(map[graspsync.RelayURL]bool)
 	for _, j := range r.over(now) {
 		over[j.tokens[0].relay] = true
 	}
@@ -346,7 +346,7 @@ func (n *naiveRetries) same(t *testing.T, r *retries) {
 			numbers++
 		}
 	}
-	of := make(map[filters.RelayURL]bool)
+	of := make(map[graspsync.RelayURL]bool)
 	for _, o := range n.owed {
 		of[o.relay] = true
 	}

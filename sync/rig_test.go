@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -83,9 +83,9 @@ func (r *rig) run(tally *relaysync.Tally) {
 func (r *rig) save(events ...*nostr.Event) {
 	r.t.Helper()
 	for _, ev := range events {
-		out, err := r.store.Save(r.t.Context(), []relaysync.Incoming{{Event: ev}})
+		out, err := r.store.Save(r.t.Context(), []graspsync.Incoming{{Event: ev}})
 		require.NoError(r.t, err)
-		require.Equal(r.t, relaysync.Stored, out[0].Result)
+		require.Equal(r.t, graspsync.Stored, out[0].Result)
 		if r.manager != nil {
 			r.manager.Stored(ev)
 		}
@@ -94,16 +94,16 @@ func (r *rig) save(events ...*nostr.Event) {
 
 func (r *rig) has(ev *nostr.Event) bool {
 	r.t.Helper()
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
-	has, err := r.store.Has(r.t.Context(), []filters.EventID{id})
+	has, err := r.store.Has(r.t.Context(), []graspsync.EventID{id})
 	require.NoError(r.t, err)
 	return has[0]
 }
 
-func relayURL(t *testing.T, s string) filters.RelayURL {
+func relayURL(t *testing.T, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }

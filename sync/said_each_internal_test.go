@@ -11,7 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/ownfeed"
@@ -59,7 +59,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				require.Equal(t, time.Now(), c.stats.connectedAt)
 			},
 			lines: []string{"level=INFO msg=connected" + of},
-			told:  []any{func(u filters.RelayURL) Observation { return RelayConnected{u} }},
+			told:  []any{func(u graspsync.RelayURL) Observation { return RelayConnected{u} }},
 		},
 		"hostile": {
 			do: func(t *testing.T, s *sayer, c *conn) {
@@ -70,8 +70,8 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 			},
 			lines: []string{`level=INFO msg="connection lost"` + of + ` error="hostile relay: x"`},
 			told: []any{
-				func(u filters.RelayURL) Observation { return RelayHostile{u} },
-				func(u filters.RelayURL) Observation {
+				func(u graspsync.RelayURL) Observation { return RelayHostile{u} },
+				func(u graspsync.RelayURL) Observation {
 					return RelayLost{Relay: u, Err: fmt.Errorf("%w: x", errHostile)}
 				},
 			},
@@ -83,8 +83,8 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 			},
 			lines: []string{`level=INFO msg="connection lost"` + of + ` error="relay sends nothing that is of use"`},
 			told: []any{
-				func(u filters.RelayURL) Observation { return RelayHostile{u} },
-				func(u filters.RelayURL) Observation { return RelayLost{Relay: u, Err: errUnproductive} },
+				func(u graspsync.RelayURL) Observation { return RelayHostile{u} },
+				func(u graspsync.RelayURL) Observation { return RelayLost{Relay: u, Err: errUnproductive} },
 			},
 		},
 		"lost": {
@@ -95,7 +95,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				require.Equal(t, errNoConn.Error(), c.stats.lastErr)
 			},
 			lines: []string{`level=INFO msg="connection lost"` + of + ` error="` + errNoConn.Error() + `"`},
-			told:  []any{func(u filters.RelayURL) Observation { return RelayLost{Relay: u, Err: errNoConn} }},
+			told:  []any{func(u graspsync.RelayURL) Observation { return RelayLost{Relay: u, Err: errNoConn} }},
 		},
 		"not dialed": {
 			do: func(t *testing.T, s *sayer, c *conn) {
@@ -123,7 +123,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		},
 		"pass": {
 			do: func(t *testing.T, s *sayer, c *conn) {
-				c.stats.coverage.counted([][]filters.RepoRef{{ref}})
+				c.stats.coverage.counted([][]graspsync.RepoRef{{ref}})
 				s.l.perform(t.Context(), plan.Reset{Relay: c.url, Daily: true})
 				lacks, _, _ := c.stats.coverage.of(ref)
 				require.Zero(t, lacks, "it is compared anew")
@@ -137,9 +137,9 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				`level=INFO msg="confirmed state forgotten"` + of + " daily=false",
 			},
 			told: []any{
-				func(u filters.RelayURL) Observation { return PassStarted{Relay: u, Daily: true} },
-				func(u filters.RelayURL) Observation { return PassStarted{Relay: u} },
-				func(u filters.RelayURL) Observation { return PassStarted{Relay: u} },
+				func(u graspsync.RelayURL) Observation { return PassStarted{Relay: u, Daily: true} },
+				func(u graspsync.RelayURL) Observation { return PassStarted{Relay: u} },
+				func(u graspsync.RelayURL) Observation { return PassStarted{Relay: u} },
 			},
 		},
 		"bounds": {
@@ -173,12 +173,15 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 			do: func(_ *testing.T, s *sayer, c *conn) {
 				s.l.peerLacks(c.url, c.stats, time.Now())
 				c.stats.coverage.looking = 1
-				s.l.handle(context.Background(), lacking{conn: c, events: [][]filters.RepoRef{{ref}, {ref, testRepo(2, "y")}}})
+				for _, of := range []graspsync.RepoRef{ref, testRepo(2, "y")} {
+					s.l.plan.Step(time.Now(), plan.Changes{Repos: []plan.RepoChange{{Ref: of, Relays: []graspsync.RelayURL{c.url}, Level: plan.LevelFull}}})
+				}
+				s.l.handle(context.Background(), lacking{conn: c, events: [][]graspsync.RepoRef{{ref}, {ref, testRepo(2, "y")}, {testRepo(2, "elsewhere")}}})
 				s.l.peerLacks(c.url, c.stats, time.Now())
 				s.l.peerLacks(c.url, c.stats, time.Now())
 			},
 			lines: []string{`level=WARN msg="peer lacks events that we have"` + of + " repo=" + ref.String() + " count=2 repos=2"},
-			told:  []any{func(u filters.RelayURL) Observation { return PeerLacks{Relay: u, Repo: ref, Count: 2} }},
+			told:  []any{func(u graspsync.RelayURL) Observation { return PeerLacks{Relay: u, Repo: ref, Count: 2} }},
 		},
 		"forgotten": {
 			do: func(t *testing.T, s *sayer, c *conn) {
@@ -186,12 +189,12 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				require.Empty(t, s.l.stats)
 				require.False(t, s.l.m.health.KnownGood(c.url))
 			},
-			told: []any{func(u filters.RelayURL) Observation { return RelayForgotten{u} }},
+			told: []any{func(u graspsync.RelayURL) Observation { return RelayForgotten{u} }},
 		},
 		"own relay lost": {
 			do: func(_ *testing.T, s *sayer, _ *conn) { s.l.m.ownLost(errors.New(evil), time.Second) },
 			lines: []string{
-				`level=WARN msg="own feed ended" relay=wss://internal.example error="` + tamed + `" backoff=1s`,
+				`level=WARN msg="own feed ended" relay=wss://internal.example error="` + logged + `" backoff=1s`,
 			},
 			told: []any{OwnFeedLost{Err: errors.New(evil), Backoff: time.Second}},
 		},
@@ -265,18 +268,18 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 			do: func(_ *testing.T, s *sayer, c *conn) {
 				s.l.m.store = &twinStore{fail: errFault}
 				c.compared(session.Report{Reconciled: 1})
-				c.compared(session.Report{Lacking: []filters.EventID{testID(1)}})
+				c.compared(session.Report{Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
 				require.Zero(t, c.stats.coverage.looking)
-				c.compared(session.Report{Reconciled: 1, Lacking: []filters.EventID{testID(1)}})
+				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
 				s.l.m.store = &twinStore{}
-				c.compared(session.Report{Reconciled: 1, Lacking: []filters.EventID{testID(1), testID(2)}})
+				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1), testID(2)}})
 				synctest.Wait()
 				require.Len(t, s.l.m.inbox.take(), 2)
 				s.l.m.store = &twinStore{fail: errFault}
 				c.hangup()
-				c.compared(session.Report{Reconciled: 1, Lacking: []filters.EventID{testID(3)}})
+				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(3)}})
 				synctest.Wait()
 				require.Len(t, s.l.m.inbox.take(), 1)
 			},
@@ -293,7 +296,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 					switch o := o.(type) {
 					case Observation:
 						told = append(told, o)
-					case func(filters.RelayURL) Observation:
+					case func(graspsync.RelayURL) Observation:
 						told = append(told, o(c.url))
 					}
 				}
@@ -394,7 +397,7 @@ func TestWhatIsSaidOfTheVerifier(t *testing.T) {
 			w.store = &oddStore{err: errFault}
 			c := s.conn(t, testURL(t, sayerRelay))
 			for range 4 {
-				j := &job{key: copyKey{id: w.id()}, size: 10, from: c, stats: c.stats, tokens: []*token{newToken(c.url)}, incoming: Incoming{Event: &nostr.Event{}}}
+				j := &job{key: copyKey{id: w.id()}, size: 10, from: c, stats: c.stats, tokens: []*token{newToken(c.url)}, incoming: graspsync.Incoming{Event: &nostr.Event{}}}
 				require.NoError(t, w.admit(t.Context(), j))
 				j.tokens[0].hold()
 				require.True(t, w.enter(j))
@@ -428,7 +431,7 @@ func TestWhatIsSaidOfWhatWasHeld(t *testing.T) {
 		s := newSayer(t, Config{Policy: &saidPolicy{announcements: []*nip34.Announcement{a, a}, failAt: 2}})
 		s.l.m.followHeld(t.Context())
 		s.said(t, []string{`level=WARN msg="held announcements could not be read" error="` + errDisk.Error() + `"`}, nil)
-		s.l.m.NotReleased(&nostr.Event{ID: testID(1).String()}, Outcome{Result: Refused, Err: errDisk})
+		s.l.m.NotReleased(&nostr.Event{ID: testID(1).String()}, graspsync.Outcome{Result: graspsync.Refused, Err: errDisk})
 		s.said(t, []string{fmt.Sprintf(`level=WARN msg="an event that was held is refused by the store" event=%s error=%q`, testID(1), errDisk.Error())},
 			[]Observation{EventRejected{ID: testID(1), Reason: "released and refused"}})
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -102,7 +102,7 @@ func newSayer(t *testing.T, cfg Config) *sayer {
 }
 
 // conn returns a connection that stands.
-func (s *sayer) conn(t *testing.T, u filters.RelayURL) *conn {
+func (s *sayer) conn(t *testing.T, u graspsync.RelayURL) *conn {
 	t.Helper()
 	stats := s.l.stats[u]
 	if stats == nil {
@@ -120,8 +120,9 @@ func (s *sayer) conn(t *testing.T, u filters.RelayURL) *conn {
 
 // strangers' words, and how they are shown.
 const (
-	evil  = "bad \x1b"
-	tamed = "bad \ufffd"
+	evil   = "bad \x1b"
+	tamed  = `bad \x1b`
+	logged = `bad \\x1b` // slog escapes the backslash
 )
 
 // rarely is something that a relay has us say: a line at most once a minute, and all of the
@@ -154,16 +155,16 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 	return []rarely{
 		{
 			name: "strike", do: func(c *conn) { c.perform([]session.Action{session.Strike{Reason: evil}}) },
-			loud: `level=DEBUG msg="relay broke the rules" relay=U reason="` + tamed + `"`,
+			loud: `level=DEBUG msg="relay broke the rules" relay=U reason="` + logged + `"`,
 		},
 		{
 			name: "notice", do: func(c *conn) { c.perform([]session.Action{session.Notice{Text: evil}}) },
-			loud: `level=INFO msg="relay says" relay=U reason="` + tamed + `"`,
+			loud: `level=INFO msg="relay says" relay=U reason="` + logged + `"`,
 		},
 		{
 			name: "refusal",
 			do:   func(c *conn) { c.perform([]session.Action{session.LiveClosed{Live: 1, Reason: evil}}) },
-			loud: `level=DEBUG msg="live subscription refused" relay=U reason="` + tamed + `"`,
+			loud: `level=DEBUG msg="live subscription refused" relay=U reason="` + logged + `"`,
 			told: func(c *conn) []Observation { return []Observation{RelayRefused{Relay: c.url, Reason: tamed}} },
 		},
 		{
@@ -175,7 +176,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 					s.l.handle(ctx, msg)
 				}
 			},
-			loud: `level=WARN msg="relay limits us" relay=U reason="` + tamed + `"`,
+			loud: `level=WARN msg="relay limits us" relay=U reason="` + logged + `"`,
 			told: func(c *conn) []Observation { return []Observation{RelayLimited{Relay: c.url, Until: until}} },
 		},
 		{
@@ -183,7 +184,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 			do: func(c *conn) {
 				c.perform([]session.Action{session.Learned{Kind: learned.MaxFilters, Value: 7, Reason: evil}})
 			},
-			loud: `level=INFO msg="relay taught a limit" relay=U fact=max_filters value=7 reason="` + tamed + `"`,
+			loud: `level=INFO msg="relay taught a limit" relay=U fact=max_filters value=7 reason="` + logged + `"`,
 			told: func(c *conn) []Observation {
 				return []Observation{RelayLearned{Relay: c.url, Fact: "max_filters", Value: 7}}
 			},
@@ -193,16 +194,16 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 			do: func(c *conn) {
 				c.perform([]session.Action{session.SetAside{Value: session.Value{Tag: "t", Value: evil}}})
 			},
-			loud: `level=WARN msg="relay refuses a value" relay=U list=t value="` + tamed + `"`,
+			loud: `level=WARN msg="relay refuses a value" relay=U list=t value="` + logged + `"`,
 			told: one(Dropped{Reason: "poison", Count: 1}),
 		},
 		{
-			name: "gap", do: func(c *conn) { c.gap(Incoming{Event: ev, Source: Source{Kind: CatchUp}}) },
+			name: "gap", do: func(c *conn) { c.gap(graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}) },
 			loud: `level=WARN msg="catch-up found an event that was missed" relay=U event=` + ev.ID,
 			told: func(c *conn) []Observation { return []Observation{GapFound{Relay: c.url, ID: testID(1)}} },
 		},
 		{
-			name: "lasting gap", do: func(c *conn) { c.gap(Incoming{Event: ev, Source: Source{Kind: Daily}}) },
+			name: "lasting gap", do: func(c *conn) { c.gap(graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.Daily}}) },
 			loud: `level=ERROR msg="daily pass found an event that was missed" relay=U event=` + ev.ID,
 			told: func(c *conn) []Observation {
 				return []Observation{GapFound{Relay: c.url, ID: testID(1), Lasting: true}}
@@ -210,7 +211,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 		},
 		{
 			name: "batch that failed", do: func(c *conn) { batch(c, session.Report{Err: evil}, plan.Failed) },
-			loud: `level=WARN msg="fetching history failed" relay=U items=3 error="` + tamed + `"`,
+			loud: `level=WARN msg="fetching history failed" relay=U items=3 error="` + logged + `"`,
 			told: func(c *conn) []Observation {
 				return []Observation{BatchFailed{Relay: c.url, Kind: "history", Items: 3, Reason: tamed}}
 			},
@@ -234,7 +235,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 				s.l.m.health.Attempt(c.url)
 				s.l.handle(ctx, dialFailed{conn: c, err: failure})
 			},
-			loud:  `level=WARN msg="connection failed" relay=U attempt=N backoff=B error="` + tamed + `"`,
+			loud:  `level=WARN msg="connection failed" relay=U attempt=N backoff=B error="` + logged + `"`,
 			quiet: `level=DEBUG msg="connection failed" relay=U attempt=N backoff=B`,
 			told: func(c *conn) []Observation {
 				n, backoff := attempt(c)
@@ -249,7 +250,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 				s.l.m.health.Connected(c.url)
 				s.l.handle(ctx, lost{conn: c, err: failure})
 			},
-			loud:  `level=INFO msg="connection lost" relay=U error="` + tamed + `"`,
+			loud:  `level=INFO msg="connection lost" relay=U error="` + logged + `"`,
 			quiet: `level=DEBUG msg="connection lost" relay=U`,
 			told:  func(c *conn) []Observation { return []Observation{RelayLost{Relay: c.url, Err: failure}} },
 		},
@@ -272,14 +273,14 @@ func TestWhatIsSaidAtMostOnceAMinute(t *testing.T) {
 		s := newSayer(t, Config{OwnRelay: testURL(t, "wss://internal.example")})
 		all := s.rarely(t)
 		a := testURL(t, "wss://a.example")
-		play := func(u filters.RelayURL, loud bool) {
+		play := func(u graspsync.RelayURL, loud bool) {
 			t.Helper()
 			for _, x := range all {
 				c := s.conn(t, u)
 				x.do(c)
 				require.NoError(t, c.ended)
 				line := x.quiet
-				if own := x.own && u.Authority().Host != "a.example"; loud && !own {
+				if own := x.own && u.HostPort().Host != "a.example"; loud && !own {
 					line = x.loud
 				}
 				st := s.l.m.health.Status(u)
@@ -342,7 +343,7 @@ func TestWhatIsSaidOfABatch(t *testing.T) {
 								reason, shown := "", `""`
 								switch {
 								case why != "":
-									reason, shown = tamed, `"`+tamed+`"`
+									reason, shown = tamed, `"`+logged+`"`
 								case result == plan.Failed:
 									reason = "some events could not be saved"
 									shown = `"` + reason + `"`

@@ -13,7 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -27,8 +27,8 @@ type saidWriter struct {
 
 // askedFor is what is to be asked of a relay by its id.
 type askedFor struct {
-	relay filters.RelayURL
-	ids   []filters.EventID
+	relay graspsync.RelayURL
+	ids   []graspsync.EventID
 }
 
 func newSaidWriter(t *testing.T, store Store, policy Policy) *saidWriter {
@@ -36,8 +36,8 @@ func newSaidWriter(t *testing.T, store Store, policy Policy) *saidWriter {
 	s := newSayer(t, Config{})
 	w := &saidWriter{heard: s.heard, bench: &bench{ingest: s.l.m.ingest}, l: s.l}
 	w.store, w.policy, w.view = store, policy, newIndex(store, listsByName)
-	w.bench.refetch = func(relay filters.RelayURL, ids []filters.EventID) {
-		w.asked = append(w.asked, askedFor{relay, append([]filters.EventID(nil), ids...)})
+	w.bench.refetch = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
+		w.asked = append(w.asked, askedFor{relay, append([]graspsync.EventID(nil), ids...)})
 	}
 	return w
 }
@@ -58,7 +58,7 @@ func (w *saidWriter) counts() map[string]uint64 {
 			out[what+k] = n
 		}
 	}
-	for r := Stored; r <= Failed; r++ {
+	for r := graspsync.Stored; r <= graspsync.Failed; r++ {
 		out["result "+r.String()] = c.results[r].Load()
 	}
 	for k, n := range out {
@@ -138,7 +138,7 @@ func TestTroubleAgainstItsTwin(t *testing.T) {
 // Whatever the Policy says of an event, and however it came to be judged: that is what becomes
 // of it, it is told and counted once, and nothing of it is left where it was.
 func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
-	deps := []Dependency{OnEvent(testID(9))}
+	deps := []graspsync.Dependency{graspsync.OnEvent(testID(9))}
 	for name, c := range map[string]struct {
 		policy saidPolicy
 		tags   func() nostr.Tags
@@ -146,29 +146,29 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 		came   string // to: accepted, held, waits, rejected, later, failed
 		reason string
 	}{
-		"accepted": {policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "accepted"},
+		"accepted": {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Accept}}, came: "accepted"},
 		"expired": {
-			policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "rejected", reason: reasonExpired,
+			policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Accept}}, came: "rejected", reason: reasonExpired,
 			tags: func() nostr.Tags { return nostr.Tags{{"expiration", fmt.Sprint(int64(nostr.Now()))}} },
 		},
 		"not expired": {
-			policy: saidPolicy{verdict: Verdict{Decision: Accept}}, came: "accepted",
+			policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Accept}}, came: "accepted",
 			tags: func() nostr.Tags { return nostr.Tags{{"expiration", fmt.Sprint(int64(nostr.Now()) + 1)}} },
 		},
-		"ahead":            {policy: saidPolicy{verdict: Verdict{Decision: Accept}}, ahead: true, came: "later", reason: reasonFuture},
-		"held":             {policy: saidPolicy{verdict: Verdict{Decision: Hold}}, came: "held"},
-		"depends":          {policy: saidPolicy{verdict: Verdict{Decision: Depend, DependsOn: deps}}, came: "waits"},
-		"depends on none":  {policy: saidPolicy{verdict: Verdict{Decision: Depend}}, came: "failed", reason: errVerdict.Error()},
+		"ahead":            {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Accept}}, ahead: true, came: "later", reason: reasonFuture},
+		"held":             {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Hold}}, came: "held"},
+		"depends":          {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Depend, DependsOn: deps}}, came: "waits"},
+		"depends on none":  {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Depend}}, came: "failed", reason: errVerdict.Error()},
 		"rejected":         {policy: saidPolicy{verdict: reject("blocked: x")}, came: "rejected", reason: "blocked: x"},
-		"rejected, waits":  {policy: saidPolicy{verdict: Verdict{Decision: Reject, Reason: "r", DependsOn: deps}}, came: "rejected", reason: "r"},
-		"later":            {policy: saidPolicy{verdict: Verdict{Decision: Later, Reason: "full"}}, came: "later", reason: "full"},
-		"no verdict":       {policy: saidPolicy{verdict: Verdict{Decision: 99}}, came: "failed", reason: errVerdict.Error()},
+		"rejected, waits":  {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Reject, Reason: "r", DependsOn: deps}}, came: "rejected", reason: "r"},
+		"later":            {policy: saidPolicy{verdict: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}}, came: "later", reason: "full"},
+		"no verdict":       {policy: saidPolicy{verdict: graspsync.Verdict{Decision: 99}}, came: "failed", reason: errVerdict.Error()},
 		"failed":           {policy: saidPolicy{err: errDisk}, came: "failed", reason: errDisk.Error()},
 		"failed, rejected": {policy: saidPolicy{err: errDisk, verdict: reject("x")}, came: "failed", reason: errDisk.Error()},
 		"panicked":         {policy: saidPolicy{panics: true}, came: "failed", reason: "policy panicked: no policy"},
 	} {
 		for _, how := range []string{"came", "waited", "again"} {
-			for _, kind := range []SourceKind{Live, CatchUp} {
+			for _, kind := range []graspsync.SourceKind{graspsync.Live, graspsync.CatchUp} {
 				t.Run(fmt.Sprint(name, " ", how, " ", kind), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						time.Sleep(24 * time.Hour) // so that nothing is at zero
@@ -190,7 +190,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						delete(w.inFlight, j.key)
 						delete(w.coming, j.key.id)
 						j.key.id = testID(1)
-						j.incoming = Incoming{Event: ev, Source: Source{Kind: kind, Relay: relay}}
+						j.incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: kind, Relay: relay}}
 						j.stats, j.cost, j.lane = stats, stats.work.owe(10_000, false), foreignLane
 						if how == "came" {
 							require.NoError(t, stats.work.enter(t.Context(), j.size, false))
@@ -229,6 +229,9 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							lines = []string{rejectedLine(j, c.reason)}
 						case c.came == "held":
 							counts["held"] = 1
+							lines = []string{lineOf(j, "event held", "by", "the policy")}
+						case c.came == "waits":
+							lines = []string{lineOf(j, "event waits", "for", deps[0].String())}
 						}
 						w.said(t, lines, told)
 						require.Equal(t, counts, w.counts())
@@ -285,26 +288,26 @@ func TestWhatIsToldOfWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		relay := testURL(t, "wss://a.example")
 		ev := testEvent(1, 1621, 1, 1)
-		for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+		for _, kind := range []graspsync.SourceKind{graspsync.Live, graspsync.CatchUp, graspsync.Daily} {
 			for _, gap := range []bool{false, true} {
 				for _, from := range []bool{false, true} {
 					w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
 					c := (&sayer{w.heard, w.l}).conn(t, relay)
 					j := &job{key: copyKey{id: testID(1)}, gap: gap, size: 5, stats: c.stats}
-					j.incoming = Incoming{Event: ev, Source: Source{Kind: kind, Relay: relay}}
+					j.incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: kind, Relay: relay}}
 					if from {
 						j.from = c
 					}
 					w.brought(j)
 					told := []Observation{EventStored(j.incoming)}
 					var lines []string
-					if kind == Live && from {
+					if kind == graspsync.Live && from {
 						lines = append(lines, "level=DEBUG msg=\"live event\" relay=wss://a.example event="+ev.ID)
 					}
 					if gap && from {
-						told = append(told, GapFound{Relay: relay, ID: testID(1), Lasting: kind == Daily})
+						told = append(told, GapFound{Relay: relay, ID: testID(1), Lasting: kind == graspsync.Daily})
 						line := "level=WARN msg=\"catch-up"
-						if kind == Daily {
+						if kind == graspsync.Daily {
 							line = "level=ERROR msg=\"daily pass"
 						}
 						lines = append(lines, line+" found an event that was missed\" relay=wss://a.example event="+ev.ID)
@@ -326,35 +329,35 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		relay := testURL(t, "wss://a.example")
 		ev := testEvent(1, 1621, 1, 1)
-		for _, kind := range []SourceKind{Direct, Live, CatchUp, Daily} {
+		for _, kind := range []graspsync.SourceKind{graspsync.Direct, graspsync.Live, graspsync.CatchUp, graspsync.Daily} {
 			for _, held := range []string{"", "here", "before", "user"} {
 				for _, met := range []string{"", "known", "rejected", "coming"} {
 					w := newSaidWriter(t, &twinStore{}, &saidPolicy{held: held == "before" || held == "user", byUser: held == "user"})
 					stats := w.l.m.remember.stats(relay)
 					if held == "here" {
-						w.holds.add(testID(1), heldEvent{source: Source{Kind: kind, Relay: relay}, size: 5, stats: stats})
+						w.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: kind, Relay: relay}, size: 5, stats: stats})
 					}
 					switch met {
 					case "known":
 						w.known.add(testID(1))
 					case "rejected":
-						w.note(note{incoming: Incoming{Event: ev}, id: testID(1)})
+						w.note(note{incoming: graspsync.Incoming{Event: ev}, id: testID(1)})
 					case "coming":
 						w.coming[testID(1)] = 1
 					}
 					w.count(testID(1), ev)
 					require.False(t, w.holds.has(testID(1)))
-					src := Source{}
+					src := graspsync.Source{}
 					switch held {
 					case "here":
-						src = Source{Kind: kind, Relay: relay}
+						src = graspsync.Source{Kind: kind, Relay: relay}
 					case "before":
-						src.Kind = CatchUp
+						src.Kind = graspsync.CatchUp
 					}
 					counts := map[string]uint64{"source " + src.Kind.String(): 1}
 					var told []Observation
-					if src.Kind != Direct {
-						counts["result "+Stored.String()] = 1
+					if src.Kind != graspsync.Direct {
+						counts["result "+graspsync.Stored.String()] = 1
 						told = []Observation{EventStored{Event: ev, Source: src}}
 					}
 					if held != "here" && met != "" {
@@ -362,7 +365,7 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 					}
 					w.said(t, nil, told)
 					require.Equal(t, counts, w.counts(), "%s %s %s", kind, held, met)
-					require.Equal(t, held == "here" && kind != Direct, stats.stored.Load() == 1)
+					require.Equal(t, held == "here" && kind != graspsync.Direct, stats.stored.Load() == 1)
 				}
 			}
 		}
@@ -371,7 +374,7 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 
 // What is let go of unsaved is asked for again: by its id, or with all that its relay has.
 func TestWhatIsLetGoOfUnsaved(t *testing.T) {
-	for _, kind := range []SourceKind{Live, CatchUp, Daily} {
+	for _, kind := range []graspsync.SourceKind{graspsync.Live, graspsync.CatchUp, graspsync.Daily} {
 		for _, apart := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
@@ -391,13 +394,13 @@ func TestWhatIsLetGoOfUnsaved(t *testing.T) {
 				require.Equal(t, map[string]uint64{"dropped unsaved": 1}, w.counts())
 				require.False(t, w.dealtWith(j.key.id))
 				var asked []askedFor
-				if kind == Live {
-					asked = []askedFor{{relay, []filters.EventID{j.key.id}}}
+				if kind == graspsync.Live {
+					asked = []askedFor{{relay, []graspsync.EventID{j.key.id}}}
 				}
 				require.Equal(t, asked, w.asked)
 				require.True(t, j.tokens[0].failed.Load(), "its batch is repeated")
 				require.EqualValues(t, 1, j.tokens[0].open.Load())
-				require.Equal(t, map[filters.RelayURL]time.Time{relay: since}, w.missed)
+				require.Equal(t, map[graspsync.RelayURL]time.Time{relay: since}, w.missed)
 				require.Len(t, w.waits, 1, "what the relay has counts as incomplete")
 				w.leftOver(t)
 				for _, at := range []time.Time{since.Add(time.Second), since.Add(-time.Second)} {
@@ -415,13 +418,13 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		for here := range 8 {
 			synctest.Test(t, func(t *testing.T) {
-				store := &listedStore{stored: make(map[filters.EventID]bool)}
+				store := &listedStore{stored: make(map[graspsync.EventID]bool)}
 				if fails {
 					store.fails = 1
 				}
 				w := newSaidWriter(t, store, &saidPolicy{})
 				relay := testURL(t, "wss://a.example")
-				var ids, want []filters.EventID
+				var ids, want []graspsync.EventID
 				for n := range 3 {
 					id := w.id()
 					ids = append(ids, id)
@@ -430,10 +433,10 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 					}
 					_, ok := w.retries.owe(&job{key: copyKey{id: id}}, time.Now())
 					require.True(t, ok)
-					w.note(note{incoming: Incoming{Event: testEvent(n, 1, 1, 1)}, id: id})
+					w.note(note{incoming: graspsync.Incoming{Event: testEvent(n, 1, 1, 1)}, id: id})
 				}
 				w.owed.Store(3)
-				w.askAgain(t.Context(), relay, append([]filters.EventID(nil), ids...))
+				w.askAgain(t.Context(), relay, append([]graspsync.EventID(nil), ids...))
 				var asked []askedFor
 				if len(want) > 0 {
 					asked = []askedFor{{relay, want}}
@@ -462,10 +465,10 @@ func TestWhatGaveWay(t *testing.T) {
 			for _, size := range []int64{0, 700, 1 << 40} {
 				w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
 				stats := w.l.m.remember.stats(relay)
-				src := Source{Kind: CatchUp}
+				src := graspsync.Source{Kind: graspsync.CatchUp}
 				wantSize, wantStats := int64(len(ev.String()))+512, (*relayStats)(nil)
 				if known {
-					src, wantStats = Source{Kind: Daily, Relay: relay}, stats
+					src, wantStats = graspsync.Source{Kind: graspsync.Daily, Relay: relay}, stats
 					w.holds.add(testID(1), heldEvent{source: src, size: size, stats: stats, tries: 2})
 					if size > 0 {
 						wantSize = min(size, w.cfg.InFlight)
@@ -483,7 +486,7 @@ func TestWhatGaveWay(t *testing.T) {
 					require.Nil(t, e.whole)
 				} else {
 					kept := wholeOf(e.whole)
-					require.Equal(t, Incoming{Event: ev, Source: src}, kept.incoming)
+					require.Equal(t, graspsync.Incoming{Event: ev, Source: src}, kept.incoming)
 					require.Equal(t, wantSize, kept.size)
 					require.Same(t, wantStats, kept.stats)
 				}
@@ -496,11 +499,14 @@ func TestWhatGaveWay(t *testing.T) {
 	})
 }
 
-// rejectedLine is what is logged of an event that is not stored.
-func rejectedLine(j *job, reason string) string {
+// rejectedLine is what is logged of an event that is rejected.
+func rejectedLine(j *job, reason string) string { return lineOf(j, "event rejected", "reason", reason) }
+
+// lineOf is what is logged of an event that is not stored, or not now.
+func lineOf(j *job, msg, why, what string) string {
 	in := j.incoming
-	return fmt.Sprintf("level=DEBUG msg=\"event rejected\" event=%s kind=%d source=%s relay=%s reason=%s",
-		in.Event.ID, in.Event.Kind, in.Source.Kind, logText(in.Source.Relay.String()), logText(reason))
+	return fmt.Sprintf("level=DEBUG msg=%q event=%s kind=%d source=%s relay=%s %s=%s",
+		msg, in.Event.ID, in.Event.Kind, in.Source.Kind, logText(in.Source.Relay.String()), why, logText(what))
 }
 
 // logText is how log/slog writes a string.

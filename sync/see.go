@@ -3,7 +3,7 @@ package sync
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -17,7 +17,7 @@ func (l *loop) failure(c *conn, err error) {
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
 	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
 	if l.m.mayLog(c.url, classFailed) {
-		l.m.cfg.Logger.Warn("connection failed", append(args, keyErr, clean(err.Error()))...)
+		l.m.cfg.Logger.Warn("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
 	} else {
 		l.m.cfg.Logger.Debug("connection failed", args...)
 	}
@@ -35,7 +35,7 @@ func (l *loop) failure(c *conn, err error) {
 
 func (l *loop) connectionLost(c *conn, err error) {
 	if l.m.mayLog(c.url, classLost) {
-		l.m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, clean(err.Error()))
+		l.m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
 	} else {
 		l.m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
 	}
@@ -47,7 +47,7 @@ func (l *loop) batchEnded(msg batchDone, result plan.Result) {
 	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
 	log := l.m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
 	if result >= plan.Failed {
-		reason := clean(r.Err)
+		reason := graspsync.Printable(r.Err)
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
@@ -89,7 +89,7 @@ func (l *loop) passStarted(e plan.Reset) {
 }
 
 func (c *conn) refusedLive(reason string) {
-	reason = clean(reason)
+	reason = graspsync.Printable(reason)
 	if c.m.mayLog(c.url, classRefusal) {
 		c.m.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
 	}
@@ -101,17 +101,17 @@ func (c *conn) learned(fact string, value int, reason string) {
 	c.m.counters.learnedFact(fact)
 	if c.m.mayLog(c.url, classLearned) {
 		c.m.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
-			"fact", fact, "value", value, keyReason, clean(reason))
+			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
 	}
 	c.m.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
 }
 
 // gap counts an event that a live subscription should have brought.
-func (c *conn) gap(in Incoming) {
+func (c *conn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	c.stats.coverage.missed(c.m.index.reposOf(in.Event))
-	lasting := in.Source.Kind == Daily
-	id, _ := filters.ParseEventID(in.Event.ID) // it was stored, so it is one
+	lasting := in.Source.Kind == graspsync.Daily
+	id, _ := graspsync.ParseEventID(in.Event.ID) // it was stored, so it is one
 	c.m.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
 	if lasting {
 		c.stats.lasting.Add(1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
@@ -127,7 +128,7 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 		return nil, ctx.Err()
 	}
 	var items []negentropy.Item
-	add := func(st Stamp) error {
+	add := func(st graspsync.Stamp) error {
 		if len(items) >= s.most {
 			return errSetTooLarge
 		}
@@ -167,7 +168,7 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 }
 
 // held is what the Policy holds; a panic in it is its own, and not the Store's.
-func (s *sets) held(ctx context.Context, f nostr.Filter) (held []Stamp, err error) {
+func (s *sets) held(ctx context.Context, f nostr.Filter) (held []graspsync.Stamp, err error) {
 	defer s.counters.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
@@ -21,7 +22,7 @@ import (
 // stampStore yields what it has, a stamp every so often, and fails or panics after so many.
 type stampStore struct {
 	Store
-	stamps []Stamp
+	stamps []graspsync.Stamp
 	every  time.Duration
 	failAt int // 0: never
 	panics bool
@@ -32,22 +33,22 @@ type stampStore struct {
 }
 
 // Stamps implements [Store].
-func (s *stampStore) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[Stamp, error] {
-	return func(yield func(Stamp, error) bool) {
+func (s *stampStore) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		s.enter()
 		defer s.leave()
 		for i, st := range s.stamps {
 			select {
 			case <-time.After(s.every):
 			case <-ctx.Done():
-				yield(Stamp{}, ctx.Err())
+				yield(graspsync.Stamp{}, ctx.Err())
 				return
 			}
 			if s.failAt == i+1 {
 				if s.panics {
 					panic("no disk")
 				}
-				yield(Stamp{}, errDisk)
+				yield(graspsync.Stamp{}, errDisk)
 				return
 			}
 			if !yield(st, nil) {
@@ -75,26 +76,26 @@ var errDisk = errors.New("disk on fire")
 
 // holdingPolicy holds something, or can't say.
 type holdingPolicy struct {
-	held   []Stamp
+	held   []graspsync.Stamp
 	err    error
 	panics bool
 }
 
-func (p *holdingPolicy) Judge(context.Context, *nostr.Event, Source, View) (Verdict, error) {
-	return Verdict{Decision: Accept}, nil
+func (p *holdingPolicy) Judge(context.Context, *nostr.Event, graspsync.Source, View) (graspsync.Verdict, error) {
+	return graspsync.Verdict{Decision: graspsync.Accept}, nil
 }
 func (p *holdingPolicy) Lists(*nip34.Announcement) bool { return true }
 
-func (p *holdingPolicy) Held(context.Context, nostr.Filter) ([]Stamp, error) {
+func (p *holdingPolicy) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
 	if p.panics {
 		panic("no purgatory")
 	}
 	return p.held, p.err
 }
 
-func stampsFrom(n, count int) (out []Stamp) {
+func stampsFrom(n, count int) (out []graspsync.Stamp) {
 	for i := range count {
-		out = append(out, Stamp{CreatedAt: 1, ID: testID(n + i)})
+		out = append(out, graspsync.Stamp{CreatedAt: 1, ID: testID(n + i)})
 	}
 	return out
 }
@@ -194,7 +195,7 @@ func TestTimesInASet(t *testing.T) {
 		for at, in := range map[nostr.Timestamp]bool{
 			-1 << 63: false, -1: false, 0: true, 1: true, 1<<53 - 1: true, 1 << 53: true, 1<<53 + 1: false, 1<<63 - 1: false,
 		} {
-			s := newSets(&stampStore{stamps: []Stamp{{CreatedAt: at}}}, nil, 10)
+			s := newSets(&stampStore{stamps: []graspsync.Stamp{{CreatedAt: at}}}, nil, 10)
 			set, err := s.load(t.Context(), nostr.Filter{})
 			require.NoError(t, err)
 			require.Equal(t, in, set.Len() == 1, at)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
@@ -20,14 +21,14 @@ type slowStamps struct {
 	reads int
 }
 
-func (s *slowStamps) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[Stamp, error] {
+func (s *slowStamps) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	s.reads++
-	return func(yield func(Stamp, error) bool) {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		select {
 		case <-time.After(time.Second):
-			yield(Stamp{CreatedAt: 1}, nil)
+			yield(graspsync.Stamp{CreatedAt: 1}, nil)
 		case <-ctx.Done():
-			yield(Stamp{}, ctx.Err())
+			yield(graspsync.Stamp{}, ctx.Err())
 		}
 	}
 }

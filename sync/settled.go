@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -17,10 +17,10 @@ const (
 // What comes later is not waited for, so that it has an end however much comes.
 type settling struct {
 	at   time.Time
-	read map[*conn]uint64              // messages that were read then and not in the pipeline yet
-	last stage                         // of the pipeline, once they all are in it
-	in   bool                          // they are
-	late map[filters.RelayURL]struct{} // relays of which not all was read then
+	read map[*conn]uint64                // messages that were read then and not in the pipeline yet
+	last stage                           // of the pipeline, once they all are in it
+	in   bool                            // they are
+	late map[graspsync.RelayURL]struct{} // relays of which not all was read then
 }
 
 // settle tells the plan, once a minute, up to when all that was received is dealt with.

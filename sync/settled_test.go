@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -32,7 +32,7 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.started = true
 		read := &conn{}
 		read.ahead.add(wire.Message{})
-		l.conns[filters.RelayURL{}] = read
+		l.conns[graspsync.RelayURL{}] = read
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
 		j := &job{}
@@ -61,7 +61,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 		l := testLoop(t)
 		l.started = true
 		c := &conn{}
-		l.conns[filters.RelayURL{}] = c
+		l.conns[graspsync.RelayURL{}] = c
 		start := time.Now()
 		var flying []*job
 		for second := range 600 {
@@ -69,7 +69,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 			if second > 0 {
 				c.ahead.take(wire.Message{})
 			}
-			j := &job{key: copyKey{id: filters.EventID{byte(second >> 8), byte(second)}}}
+			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
 			require.True(t, l.m.ingest.enter(j))
 			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
 				l.m.ingest.leave(flying[0], true)
@@ -89,9 +89,9 @@ func TestSettledBehindWhatIsNotRead(t *testing.T) {
 		l := testLoop(t)
 		l.plan = allAtOnce(l.m)
 		l.started = true
-		var relays []filters.RelayURL
+		var relays []graspsync.RelayURL
 		for _, name := range []string{"wss://a.example", "wss://b.example"} {
-			u, err := filters.ParseRelayURL(name)
+			u, err := graspsync.ParseRelayURL(name)
 			require.NoError(t, err)
 			relays = append(relays, u)
 		}
@@ -108,22 +108,22 @@ func TestSettledBehindWhatIsNotRead(t *testing.T) {
 			}
 		}
 		require.Len(t, l.conns, 2)
-		marks := func() map[filters.RelayURL]time.Time {
+		marks := func() map[graspsync.RelayURL]time.Time {
 			l.settle(t.Context(), time.Now())
-			out := make(map[filters.RelayURL]time.Time)
+			out := make(map[graspsync.RelayURL]time.Time)
 			for _, k := range l.plan.Kept() {
 				out[k.Relay] = k.Mark
 			}
 			return out
 		}
 		began := time.Now()
-		require.Equal(t, map[filters.RelayURL]time.Time{relays[0]: began, relays[1]: began}, marks())
+		require.Equal(t, map[graspsync.RelayURL]time.Time{relays[0]: began, relays[1]: began}, marks())
 		slow := l.conns[relays[0]]
 		slow.signs.heard(true)
 		slow.signs.slowed()
 		for range 30 {
 			time.Sleep(settleEvery)
-			require.Equal(t, map[filters.RelayURL]time.Time{relays[0]: began, relays[1]: time.Now()}, marks())
+			require.Equal(t, map[graspsync.RelayURL]time.Time{relays[0]: began, relays[1]: time.Now()}, marks())
 		}
 		slow.signs.reading()
 		time.Sleep(settleEvery) // in which nothing came
@@ -153,18 +153,18 @@ func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
 		l := testLoop(t)
 		l.started = true
 		g := l.m.ingest
-		a, err := filters.ParseRelayURL("wss://a.example")
+		a, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
 		of := newToken(a)
 		of.ended = func() {}
-		j := &job{key: copyKey{id: filters.EventID{1}}, tokens: []*token{of}}
+		j := &job{key: copyKey{id: graspsync.EventID{1}}, tokens: []*token{of}}
 		require.True(t, g.enter(j))
 		_, resting := g.resting(g.stage())
 		assert.False(t, resting, "it is on its way")
 		g.failing([]*job{j}, true)
 		failing, resting := g.resting(g.stage())
 		assert.True(t, resting)
-		assert.Equal(t, map[filters.RelayURL]struct{}{a: {}}, failing)
+		assert.Equal(t, map[graspsync.RelayURL]struct{}{a: {}}, failing)
 		l.settle(t.Context(), time.Now())
 		assert.Equal(t, time.Now(), l.settledAt)
 		g.failing([]*job{j}, false)
@@ -199,7 +199,7 @@ func TestClockJump(t *testing.T) {
 func TestWatchClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
-		u, err := filters.ParseRelayURL("wss://a.example")
+		u, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
 		now := time.Now()
 		l.plan.Step(now, plan.Restore{Relays: []plan.Kept{{Relay: u, Mark: now}}})

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -117,7 +117,7 @@ type simRun struct {
 	rig   *rig
 
 	mu      sync.Mutex
-	hostile map[filters.RelayURL]int // how often each was taken for hostile, guarded by mu
+	hostile map[graspsync.RelayURL]int // how often each was taken for hostile, guarded by mu
 }
 
 // observe takes note of who is taken for hostile.
@@ -162,7 +162,7 @@ func (run *simRun) stop() {
 // kind came, the figures from then on, how many events there are, and from how many
 // clocks it was seen.
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
-	run := &simRun{store: newDiary(0), hostile: make(map[filters.RelayURL]int)}
+	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
 	run.cfg.Workers = 2
 	run.cfg.Unproductive, run.cfg.Tuning.Refill = simAllowance, simRefill
 	run.cfg.Observe = run.observe

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // simModel is what must be in the store: of all that was published the newest
@@ -50,7 +50,7 @@ func (m *simModel) publish(ev *nostr.Event) {
 	if !ok || ev.CreatedAt > old.CreatedAt || (ev.CreatedAt == old.CreatedAt && ev.ID < old.ID) {
 		m.newest[key] = ev
 	}
-	if ev.Kind == filters.KindDeletion {
+	if ev.Kind == graspsync.KindDeletion {
 		for tag := range ev.Tags.FindAll("e") {
 			m.deleted[tag[1]] = true
 		}
@@ -87,9 +87,9 @@ func (m *simModel) gone(ev *nostr.Event) bool {
 // gone from everywhere before it was seen.
 func (m *simModel) optional(ev *nostr.Event) bool {
 	switch ev.Kind {
-	case filters.KindDeletion:
+	case graspsync.KindDeletion:
 		return true
-	case filters.KindState:
+	case graspsync.KindState:
 		identifier := ev.Tags.GetD()
 		return m.ever[identifier][ev.PubKey] && !m.maintainers[identifier][ev.PubKey] || !simReexamined && m.owners[identifier] != ev.PubKey
 	}
@@ -116,7 +116,7 @@ func (m *simModel) foreign(id string) bool {
 	if m.optional(ev) {
 		return false
 	}
-	if identifier := ev.Tags.GetD(); ev.Kind == filters.KindState && !m.ever[identifier][ev.PubKey] {
+	if identifier := ev.Tags.GetD(); ev.Kind == graspsync.KindState && !m.ever[identifier][ev.PubKey] {
 		return true
 	}
 	return m.gone(ev) || nostr.IsAddressableKind(ev.Kind) && m.newest[addressOf(ev)].ID != id
@@ -139,7 +139,7 @@ func (m *simModel) delay(ev *nostr.Event) simDelay {
 	switch {
 	case len(holders) > 0 && !slices.ContainsFunc(holders, func(r *simRelay) bool { return !r.dead }):
 		return simDead
-	case m.clockSet || m.late[ev.ID] || ev.Kind == filters.KindState && m.owners[ev.Tags.GetD()] != ev.PubKey:
+	case m.clockSet || m.late[ev.ID] || ev.Kind == graspsync.KindState && m.owners[ev.Tags.GetD()] != ev.PubKey:
 		d = simDaily
 	}
 	for _, tag := range ev.Tags {
@@ -148,8 +148,8 @@ func (m *simModel) delay(ev *nostr.Event) simDelay {
 			d = max(d, m.delay(m.all[tag[1]]))
 		case tag[0] == "a" && m.newest[tag[1]] != nil:
 			d = max(d, m.delay(m.newest[tag[1]]))
-		case tag[0] == "d" && ev.Kind == filters.KindState:
-			if a := m.newest[fmt.Sprint(filters.KindAnnouncement, ":", m.owners[tag[1]], ":", tag[1])]; a != nil {
+		case tag[0] == "d" && ev.Kind == graspsync.KindState:
+			if a := m.newest[fmt.Sprint(graspsync.KindAnnouncement, ":", m.owners[tag[1]], ":", tag[1])]; a != nil {
 				d = max(d, m.delay(a))
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -409,7 +409,7 @@ func (w *world) bulkDeletion(r *simRepo, author *simKey, text string) {
 		tags = append(tags, nostr.Tag{"e", fmt.Sprintf("%016x%048x", w.rng.Uint64(), w.rng.Uint64())})
 	}
 	w.rng.Shuffle(len(tags), func(i, j int) { tags[i], tags[j] = tags[j], tags[i] })
-	deletion := author.Event(when+1, filters.KindDeletion, "", tags...)
+	deletion := author.Event(when+1, graspsync.KindDeletion, "", tags...)
 	first := w.rng.IntN(2) == 0
 	if first {
 		w.publish(r, deletion)
@@ -510,7 +510,7 @@ func burst(relays []*simRelay) int {
 	n := 30
 	for _, r := range relays {
 		if b := r.base; !r.hostile && (b.Cap > 0 || b.DefaultLimit > 0) && (b.Negentropy != relaytest.NegOn || b.NegMax > 0) {
-			n = min(n, max(b.Cap, b.DefaultLimit)-1)
+			n = min(n, cmp.Or(b.Cap, b.DefaultLimit)-1) // whatever is asked for, no page has more than Cap
 		}
 	}
 	return n
@@ -520,7 +520,7 @@ func burst(relays []*simRelay) int {
 func (w *world) refused(r *simRepo, author *simKey, text string) {
 	ref := r.owner.Ref(r.name).String()
 	for _, ev := range []*nostr.Event{
-		author.Event(w.then(author), filters.KindIssue, text, nostr.Tag{"a", ref}, nostr.Tag{"-"}),
+		author.Event(w.then(author), graspsync.KindIssue, text, nostr.Tag{"a", ref}, nostr.Tag{"-"}),
 		author.Event(w.then(author), 20_001, text, nostr.Tag{"a", ref}),
 		author.Event(w.then(author), 1, text),
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -26,11 +27,11 @@ type endlessStore struct {
 	down   atomic.Bool  // no call works
 }
 
-func (s *endlessStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *endlessStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if s.down.Load() {
 		return nil, errBroken
 	}
-	if slices.ContainsFunc(events, func(in relaysync.Incoming) bool { return in.Event.ID == s.poison.Load() }) {
+	if slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.ID == s.poison.Load() }) {
 		began := time.Now()
 		<-ctx.Done()
 		s.waited.Add(int64(time.Since(began)))

@@ -8,14 +8,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // sameAfterARestart has events judged, before and after a restart.
-func sameAfterARestart(r *rig, want relaysync.Decision, events ...*nostr.Event) *rig {
+func sameAfterARestart(r *rig, want graspsync.Decision, events ...*nostr.Event) *rig {
 	r.t.Helper()
 	for range 2 {
 		for _, ev := range events {
@@ -45,14 +45,14 @@ func TestModeratedRepository(t *testing.T) {
 		require.NoError(t, store.Remove(t.Context(), ann))
 		r.manager.Removed(ann)
 		after(time.Minute)
-		r = sameAfterARestart(r, relaysync.Depend,
+		r = sameAfterARestart(r, graspsync.Depend,
 			x.Issue(at(0), owner.Ref("repo"), "spam"), x.Comment(at(0), issue, "spam"),
 			owner.State(at(0), "repo", nil, "main"))
-		r = sameAfterARestart(r, relaysync.Reject, owner.Hosted(at(0), "repo", "elsewhere.example"))
+		r = sameAfterARestart(r, graspsync.Reject, owner.Hosted(at(0), "repo", "elsewhere.example"))
 		require.True(t, r.has(issue), "what was stored before is not ours to remove")
 		r.save(owner.Hosted(at(0), "repo", us, "a.example"))
 		after(time.Minute)
-		r = sameAfterARestart(r, relaysync.Accept, x.Issue(at(0), owner.Ref("repo"), "welcome"), x.Comment(at(0), issue, "again"))
+		r = sameAfterARestart(r, graspsync.Accept, x.Issue(at(0), owner.Ref("repo"), "welcome"), x.Comment(at(0), issue, "again"))
 		r.stop()
 	})
 }
@@ -73,12 +73,12 @@ func TestRemovedMaintainer(t *testing.T) {
 		r.save(owner.Announcement(at(time.Hour), "repo", relays, clones))
 		after(time.Minute)
 		late := carol.State(at(0), "repo", map[string]string{"refs/heads/main": fmt.Sprintf("%040x", 2)}, "")
-		r = sameAfterARestart(r, relaysync.Depend, late)
-		r = sameAfterARestart(r, relaysync.Accept,
+		r = sameAfterARestart(r, graspsync.Depend, late)
+		r = sameAfterARestart(r, graspsync.Accept,
 			carol.Event(at(0), nostr.KindDeletion, "", nostr.Tag{"a", "30618:" + carol.Hex() + ":repo"}))
 		r.save(owner.Announcement(at(0), "repo", relays, clones, carol))
 		after(time.Minute)
-		sameAfterARestart(r, relaysync.Accept, late).stop()
+		sameAfterARestart(r, graspsync.Accept, late).stop()
 	})
 }
 
@@ -95,7 +95,7 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 		leaves := owner.Hosted(at(time.Hour), "repo", "elsewhere.example", "a.example")
 		r.save(leaves)
 		after(time.Minute)
-		r = sameAfterARestart(r, relaysync.Accept, owner.Hosted(at(0), "repo", "elsewhere.example"))
+		r = sameAfterARestart(r, graspsync.Accept, owner.Hosted(at(0), "repo", "elsewhere.example"))
 		later := owner.Hosted(at(0), "repo", "elsewhere.example")
 		r.save(owner.Hosted(at(2*time.Hour), "other", us, "a.example")) // for which a is followed
 		after(time.Minute)
@@ -103,7 +103,7 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 		after(time.Minute)
 		require.True(t, r.has(later))
 		require.False(t, r.has(leaves))
-		sameAfterARestart(r, relaysync.Depend, owner.Issue(at(0), owner.Ref("repo"), "not ours")).stop()
+		sameAfterARestart(r, graspsync.Depend, owner.Issue(at(0), owner.Ref("repo"), "not ours")).stop()
 	})
 }
 
@@ -121,7 +121,7 @@ func TestVanishingTwice(t *testing.T) {
 		r.save(issue)
 		var requests []*nostr.Event
 		for i := range 100 {
-			requests = append(requests, x.Event(at(time.Minute), filters.KindVanish, fmt.Sprint(i),
+			requests = append(requests, x.Event(at(time.Minute), graspsync.KindVanish, fmt.Sprint(i),
 				nostr.Tag{"relay", "ALL_RELAYS"}, nostr.Tag{"a", owner.Ref("repo").String()}))
 		}
 		a.Publish(requests[0])

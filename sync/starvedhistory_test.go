@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -20,7 +20,7 @@ import (
 func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 	stranger := relaytest.NewCheapKey("stranger")
 	foreign := func(ago time.Duration, d string, pad int) *nostr.Event {
-		return stranger.Event(at(ago), filters.KindAnnouncement, "", nostr.Tag{"d", d},
+		return stranger.Event(at(ago), graspsync.KindAnnouncement, "", nostr.Tag{"d", d},
 			nostr.Tag{"clone", "https://elsewhere.example/r.git"}, nostr.Tag{"description", strings.Repeat("x", pad)})
 	}
 	for name, c := range map[string]struct {
@@ -63,11 +63,11 @@ func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 // reading of an honest relay, where what is not ours is left out.
 func TestLiveEventsDoNotWaitBehindWhatTheClockRefuses(t *testing.T) {
 	stranger := relaytest.NewCheapKey("stranger")
-	for name, event := range map[string]func(repo filters.RepoRef, i int) *nostr.Event{
-		"from the future": func(repo filters.RepoRef, i int) *nostr.Event {
+	for name, event := range map[string]func(repo graspsync.RepoRef, i int) *nostr.Event{
+		"from the future": func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return stranger.Issue(at(-20*time.Minute), repo, fmt.Sprint("x", i))
 		},
-		"expired": func(repo filters.RepoRef, i int) *nostr.Event {
+		"expired": func(repo graspsync.RepoRef, i int) *nostr.Event {
 			return stranger.Event(at(0), nostr.KindTextNote, fmt.Sprint("x", i), nostr.Tag{"a", repo.String()},
 				nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))})
 		},

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -85,7 +86,7 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 		s.facts.Learn(learned.PageSize, r.PageSize, now.Add(learned.Longest))
 	}
 	if r.Err != "" {
-		s.lastErr = clean(r.Err)
+		s.lastErr = graspsync.Printable(r.Err)
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -82,14 +82,14 @@ type EventStatus struct {
 
 // RelayStatus is what is known of one relay.
 type RelayStatus struct {
-	URL       filters.RelayURL `json:"url"`
-	Phase     string           `json:"phase"`  // disconnected, connecting, syncing, live, live with gaps
-	Health    string           `json:"health"` // healthy, disconnected, degraded, dead, rate limited
-	Bootstrap bool             `json:"bootstrap"`
-	Repos     int              `json:"repos"` // that list it
+	URL       graspsync.RelayURL `json:"url"`
+	Phase     string             `json:"phase"`  // disconnected, connecting, syncing, live, live with gaps
+	Health    string             `json:"health"` // healthy, disconnected, degraded, dead, rate limited
+	Bootstrap bool               `json:"bootstrap"`
+	Repos     int                `json:"repos"` // that list it
 	// Examples are up to three of these.
-	Examples []filters.RepoRef `json:"examples,omitempty"`
-	Synced   bool              `json:"synced"`
+	Examples []graspsync.RepoRef `json:"examples,omitempty"`
+	Synced   bool                `json:"synced"`
 
 	// Items: layer 1, repositories and root events; the states of each repository with
 	// [Config].NarrowLayer1.
@@ -104,6 +104,11 @@ type RelayStatus struct {
 	Reconciling int `json:"reconciling"`
 	Parked      int `json:"parked"`      // batches that failed and wait to be tried again
 	GapBatches  int `json:"gap_batches"` // batches of this pass that ended with gaps
+
+	// Descendants are answers to root events, answers to these, and so on, about which it is
+	// asked besides; DescendantsLive of these are followed, the others asked about in turn.
+	Descendants     int `json:"descendants"`
+	DescendantsLive int `json:"descendants_live"`
 
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
@@ -180,8 +185,8 @@ func (l *loop) status(now time.Time) *Status {
 	l.healthLost = lost
 	s := &Status{At: now, Events: EventStatus{
 		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
-		Forged: k.forged.Load(), Stored: k.results[Stored].Load(), Superseded: k.results[Superseded].Load(),
-		Deleted: k.results[Deleted].Load(), Refused: k.results[Refused].Load(),
+		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
+		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
 		InFlight: g.unsettled.Load(), Waiting: g.waiting.Load(),
 	}}
@@ -190,7 +195,7 @@ func (l *loop) status(now time.Time) *Status {
 	s.OwnFeed = l.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = l.plan.Repos()
-	quiet := l.started && !l.scanning && l.window == nil && !l.m.feed.pending() && s.Events.InFlight == 0 && g.owed.Load() == 0 &&
+	quiet := l.started && !l.scanning && !l.m.feed.pending() && s.Events.InFlight == 0 && g.owed.Load() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end
@@ -232,7 +237,7 @@ func (l *loop) label(st *relayStats) {
 
 // forget drops what is known of a relay. What it counted under the shared label
 // stays.
-func (l *loop) forget(u filters.RelayURL) {
+func (l *loop) forget(u graspsync.RelayURL) {
 	if st := l.stats[u]; st != nil && st.labelled {
 		l.labels--
 	} else {
@@ -260,6 +265,7 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
 		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
+		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
@@ -304,7 +310,7 @@ func (s *relayStats) fill(r *RelayStatus) {
 	s.coverage.fill(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.Method, r.Software, r.LastError = s.method.String(), clean(s.software), s.lastErr
+	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr
 	r.Learned = s.known(time.Now())
 }
 

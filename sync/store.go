@@ -3,12 +3,11 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // ErrIncomplete is wrapped by the error with which [Store.Stamps] and [Store.Events]
@@ -37,12 +36,12 @@ type Store interface {
 	// nobody changes any more. An error that befell single events is in their
 	// Outcome; an error of Save means that nothing is known about any of them, and
 	// they may be saved again.
-	Save(ctx context.Context, events []Incoming) ([]Outcome, error)
+	Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error)
 	// Has reports for each id, in order, whether an event with it is stored.
-	Has(ctx context.Context, ids []filters.EventID) ([]bool, error)
+	Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error)
 	// Stamps yields id and time of every stored event that matches, each once, in
 	// any order: all of them, or an error as the last pair.
-	Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[Stamp, error]
+	Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error]
 	// Events yields every stored event that matches, under the same rules. What
 	// it yields must not be changed.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error]
@@ -58,98 +57,4 @@ type Remover interface {
 	// Remove takes an event out of the Store, durably, without a deletion: it may come again.
 	// One that is not there is no error. Whoever else has to know is told by the Store.
 	Remove(ctx context.Context, event *nostr.Event) error
-}
-
-// Stamp is what reconciliation needs to know of an event.
-type Stamp struct {
-	CreatedAt nostr.Timestamp // seconds, Unix time
-	ID        filters.EventID
-}
-
-// Incoming is an event on its way into a [Store], with where it came from.
-type Incoming struct {
-	Event  *nostr.Event
-	Source Source
-}
-
-// Outcome says what became of an event in [Store.Save].
-type Outcome struct {
-	Result Result
-	// Err says why, for Refused and Failed.
-	Err error
-}
-
-// Result is the kind of an [Outcome].
-type Result uint8
-
-// What a Store can do with an event. The zero Result is not a valid answer.
-const (
-	// Stored: it is new here and now durable.
-	Stored Result = iota + 1
-	// Duplicate: it was here already.
-	Duplicate
-	// Superseded: a newer version of it is here. It was not stored.
-	Superseded
-	// Deleted: a deletion that is here covers it. It was not stored.
-	Deleted
-	// Refused: the store does not want this event, now or later.
-	Refused
-	// Failed: it could not be stored; the next attempt may succeed.
-	Failed
-)
-
-// String returns the name of the result in lower case.
-func (r Result) String() string {
-	switch r {
-	case Stored:
-		return "stored"
-	case Duplicate:
-		return "duplicate"
-	case Superseded:
-		return "superseded"
-	case Deleted:
-		return "deleted"
-	case Refused:
-		return "refused"
-	case Failed:
-		return "failed"
-	}
-	return fmt.Sprintf("result(%d)", uint8(r))
-}
-
-// Source says where an event came from. The zero value is a direct submission.
-type Source struct {
-	Kind SourceKind
-	// Relay that the event was read from; zero for a direct submission.
-	Relay filters.RelayURL
-}
-
-// SourceKind is the way by which an event came.
-type SourceKind uint8
-
-// The ways by which events come.
-const (
-	// Direct: a client of our relay submitted it.
-	Direct SourceKind = iota
-	// Live: it came on a standing subscription.
-	Live
-	// CatchUp: it was fetched as history.
-	CatchUp
-	// Daily: it was fetched by the daily pass over history.
-	Daily
-)
-
-// String returns the name of the kind as the metrics label "source" has it.
-func (k SourceKind) String() string {
-	switch k {
-	case Direct:
-		return "direct"
-	case Live:
-		return "live"
-	case CatchUp:
-		return "catchup"
-	case Daily:
-		return "daily"
-	}
-	return fmt.Sprintf("source(%d)", uint8(k))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -26,8 +27,8 @@ type badStore struct {
 
 func (b *badStore) cure() { b.poison.Store("") }
 
-func (b *badStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
-	if b.down.Load() || slices.ContainsFunc(events, func(in relaysync.Incoming) bool { return in.Event.ID == b.poison.Load() }) {
+func (b *badStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	if b.down.Load() || slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.ID == b.poison.Load() }) {
 		return nil, errors.New("disk I/O error")
 	}
 	return b.Store.Save(ctx, events)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -30,15 +30,15 @@ type fullDisk struct {
 	calls   atomic.Int64
 }
 
-func (f *fullDisk) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (f *fullDisk) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	f.calls.Add(1)
-	out := make([]relaysync.Outcome, len(events))
+	out := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
 		if f.full.Load() || f.refuses != nil && f.refuses(in.Event) {
-			out[i] = relaysync.Outcome{Result: relaysync.Failed, Err: errors.New("no space left on device")}
+			out[i] = graspsync.Outcome{Result: graspsync.Failed, Err: errors.New("no space left on device")}
 			continue
 		}
-		o, err := f.Store.Save(ctx, []relaysync.Incoming{in})
+		o, err := f.Store.Save(ctx, []graspsync.Incoming{in})
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +190,7 @@ func TestWhatHasWaitedIsKeptUntilItCanBeSaved(t *testing.T) {
 		owner, bob := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("bob")
 		var tries atomic.Int64
 		store := &fullDisk{Store: memstore.New()}
-		store.refuses = func(ev *nostr.Event) bool { return ev.Kind == filters.KindState && tries.Add(1) <= 2 }
+		store.refuses = func(ev *nostr.Event) bool { return ev.Kind == graspsync.KindState && tries.Add(1) <= 2 }
 		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
 		r := start(t, net, store, relaysync.Config{})
 		defer r.stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -22,7 +23,7 @@ type slowStore struct {
 	delay time.Duration
 }
 
-func (s slowStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s slowStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	time.Sleep(s.delay)
 	return s.Store.Save(ctx, events)
 }
@@ -60,7 +61,7 @@ type failing struct {
 
 var errBroken = errors.New("disk full")
 
-func (s *failing) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *failing) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if s.broken.Load() {
 		return nil, errBroken
 	}
@@ -102,7 +103,7 @@ type once struct {
 	before, after atomic.Int32
 }
 
-func (s *once) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *once) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if s.before.Add(-1) >= 0 {
 		return nil, errBroken
 	}
@@ -188,7 +189,37 @@ type stuckStore struct {
 	hang atomic.Int64
 }
 
-func (s *stuckStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *stuckStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	time.Sleep(time.Duration(s.hang.Swap(0)))
 	return s.Store.Save(ctx, events)
+}
+
+// What was judged again and could not be saved was tried once more after the copy of it
+// that a relay sent meanwhile had been saved.
+func TestCopyOfWhatFailsIsSavedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		store := newDiary(0)
+		r := &rig{t: t, store: store}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
+		r = start(t, net, store, relaysync.Config{RejectedFor: 10 * time.Minute})
+		defer r.stop()
+		after(time.Minute)
+
+		early := owner.Issue(at(-20*time.Minute), owner.Ref("repo"), "early")
+		a.Publish(early)
+		after(time.Minute)
+		store.setSick(1)
+		after(20 * time.Minute)
+		require.NotZero(t, store.mostTries(), "it was judged again")
+		store.setSick(0)
+		b.Publish(early)
+		after(10 * time.Minute)
+		require.True(t, r.has(early))
+		require.Empty(t, store.savedTwice())
+		require.Zero(t, r.manager.Status().Events.InFlight)
+	})
 }

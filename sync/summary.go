@@ -3,6 +3,8 @@ package sync
 import (
 	"log/slog"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Summary is the difference between two moments, and what is so at the later one: a
@@ -52,10 +54,10 @@ func (s Status) Summary(before Status) Summary {
 		now, then := count(s), count(before)
 		return now - min(now, then)
 	}
-	source := func(k SourceKind) uint64 {
+	source := func(k graspsync.SourceKind) uint64 {
 		return since(func(s Status) uint64 { return s.Events.Sources[k.String()] })
 	}
-	out.Direct, out.Live, out.CatchUp, out.Daily = source(Direct), source(Live), source(CatchUp), source(Daily)
+	out.Direct, out.Live, out.CatchUp, out.Daily = source(graspsync.Direct), source(graspsync.Live), source(graspsync.CatchUp), source(graspsync.Daily)
 	out.Gaps = since(func(s Status) uint64 { return s.relays(func(r RelayStatus) uint64 { return r.Gaps }) })
 	out.Rejected = since(func(s Status) uint64 { return total(s.Events.Rejected) })
 	out.Dropped = since(func(s Status) uint64 { return total(s.Events.Dropped) })

@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -63,9 +63,9 @@ type holding struct {
 	on atomic.Bool
 }
 
-func (h *holding) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
-	if h.on.Load() && ev.Kind == filters.KindAnnouncement {
-		return relaysync.Verdict{Decision: relaysync.Hold}, nil
+func (h *holding) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+	if h.on.Load() && ev.Kind == graspsync.KindAnnouncement {
+		return graspsync.Verdict{Decision: graspsync.Hold}, nil
 	}
 	return h.Policy.Judge(ctx, ev, src, view)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -140,6 +141,7 @@ func termsOf(l plan.Limits, facts learned.Facts, now time.Time) session.Terms {
 	return session.Terms{
 		NoNegentropy:  facts.Value(learned.NoNegentropy, now) > 0,
 		NeedsKinds:    facts.Value(learned.NeedsKinds, now) > 0,
+		NoNotes:       facts.Value(learned.NoNotes, now) > 0,
 		NoLimitZero:   facts.Value(learned.NoLimitZero, now) > 0,
 		MaxValues:     facts.Value(learned.MaxValues, now),
 		NegentropyMax: facts.Value(learned.NegentropyMax, now),
@@ -197,7 +199,7 @@ func (c *conn) setAside(v session.Value) {
 	c.stats.setAside(v, now.Add(believed))
 	c.m.counters.drop("poison", 1)
 	if c.m.mayLog(c.url, classAside) {
-		c.m.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", clean(v.Value))
+		c.m.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
 	c.current(now)
 }
@@ -211,7 +213,7 @@ func (c *conn) send(r wire.Request) []session.Action {
 	case err == nil:
 		c.asked(r, size)
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
-		return c.session.Unsent(time.Now(), r.Sub, size, clean(err.Error()))
+		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
 		c.end(fmt.Errorf("sending: %w", err))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -17,7 +17,7 @@ func TestTenuresAreKept(t *testing.T) {
 	var k, again tenureKeeper
 	var list []plan.Tenure
 	for i := range 2*tenuresChunk + 1 {
-		list = append(list, plan.Tenure{Owner: filters.PubKey{byte(i >> 8), byte(i)}, Since: time.Unix(int64(1_700_000_000+i), 0)})
+		list = append(list, plan.Tenure{Owner: graspsync.PubKey{byte(i >> 8), byte(i)}, Since: time.Unix(int64(1_700_000_000+i), 0)})
 	}
 	k.set(list)
 	before := k.Export()
@@ -25,7 +25,7 @@ func TestTenuresAreKept(t *testing.T) {
 	again.Import(before)
 	assert.Equal(t, list, again.restored)
 	assert.Equal(t, before, again.Export(), "before the plan knows anybody")
-	k.set(append(list, plan.Tenure{Owner: filters.PubKey{255}, Since: time.Unix(1_800_000_000, 0)}))
+	k.set(append(list, plan.Tenure{Owner: graspsync.PubKey{255}, Since: time.Unix(1_800_000_000, 0)}))
 	assert.Equal(t, before[:2], k.Export()[:2], "who comes changes the last chunk")
 	again.Import([][]byte{nil, []byte("short"), before[2], append(before[2], 1)})
 	assert.Len(t, again.restored, 2)

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -36,7 +36,7 @@ var (
 // has failed, and never later than ctx allows; ctx bounds the dial only, not the
 // life of the connection. Retries are the caller's business.
 type Transport interface {
-	Dial(ctx context.Context, relay filters.RelayURL) (Conn, error)
+	Dial(ctx context.Context, relay graspsync.RelayURL) (Conn, error)
 }
 
 // InfoAwaiter is a [Conn] that learns what its relay says of itself only after Dial

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/batchverify"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -127,7 +127,7 @@ func tune(cfg Config) tuned {
 	m.remember = newRemember(m)
 	m.feed = newFeed(nil, cfg.FeedQueue, cfg.Tuning.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.counters)
-	c := tuned{manager: m, plan: m.planConfig(), limits: m.limitsOf(wire.Info{}), relay: m.remember.stats(filters.RelayURL{})}
+	c := tuned{manager: m, plan: m.planConfig(), limits: m.limitsOf(wire.Info{}), relay: m.remember.stats(graspsync.RelayURL{})}
 	c.session = m.sessionConfig(c.relay, session.Terms{}, c.limits, wire.Info{})
 	return c
 }
@@ -216,7 +216,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
-				n := newConn(t.Context(), c.manager, filters.RelayURL{}, 3, c.relay)
+				n := newConn(t.Context(), c.manager, graspsync.RelayURL{}, 3, c.relay)
 				told := func() (out []plan.LimitsChanged) {
 					for _, msg := range c.manager.inbox.take() {
 						out = append(out, msg.(planInput).in.(plan.LimitsChanged))

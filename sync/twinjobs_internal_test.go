@@ -6,18 +6,18 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // An event that is judged again and the copy that a relay has just sent go to the Store
 // as one; and each has its own outcome.
 func TestCopiesAreSavedOnce(t *testing.T) {
-	a, b := filters.EventID{1}, filters.EventID{2}
-	of := func(id filters.EventID, kind SourceKind) *job {
-		return &job{key: copyKey{id: id}, incoming: Incoming{Event: &nostr.Event{ID: id.String()}, Source: Source{Kind: kind}}}
+	a, b := graspsync.EventID{1}, graspsync.EventID{2}
+	of := func(id graspsync.EventID, kind graspsync.SourceKind) *job {
+		return &job{key: copyKey{id: id}, incoming: graspsync.Incoming{Event: &nostr.Event{ID: id.String()}, Source: graspsync.Source{Kind: kind}}}
 	}
-	jobs := []*job{of(a, Live), of(b, Live), of(a, CatchUp), of(b, CatchUp), of(a, Live)}
+	jobs := []*job{of(a, graspsync.Live), of(b, graspsync.Live), of(a, graspsync.CatchUp), of(b, graspsync.CatchUp), of(a, graspsync.Live)}
 	events, places := incoming(jobs)
 	assert.Equal(t, []int{0, 1, 0, 1, 0}, places)
-	assert.Equal(t, []Incoming{jobs[0].incoming, jobs[1].incoming}, events, "the first of each")
+	assert.Equal(t, []graspsync.Incoming{jobs[0].incoming, jobs[1].incoming}, events, "the first of each")
 }

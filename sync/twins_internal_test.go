@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -22,9 +21,9 @@ import (
 func TestBadCopiesAgainstNaiveTwin(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	var b badCopies
-	var order []filters.EventID
-	sigs := make(map[filters.EventID]string)
-	all := make([]filters.EventID, 700)
+	var order []graspsync.EventID
+	sigs := make(map[graspsync.EventID]string)
+	all := make([]graspsync.EventID, 700)
 	for i := range all {
 		all[i] = testID(i)
 	}
@@ -49,7 +48,7 @@ func TestBadCopiesAgainstNaiveTwin(t *testing.T) {
 			}
 		}
 		if step%100 == 0 || step < 5 {
-			want := slices.DeleteFunc(slices.Clone(all), func(id filters.EventID) bool { return changes(sigs, id) })
+			want := slices.DeleteFunc(slices.Clone(all), func(id graspsync.EventID) bool { return changes(sigs, id) })
 			require.Equal(t, want, b.without(slices.Clone(all)))
 		}
 	}
@@ -104,7 +103,7 @@ func TestWhatIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, dropped := range []uint64{0, 70} {
 				s := tune(Config{Tuning: Tuning{Refill: 1}})
-				n := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
+				n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
 				d := &dropping{n: dropped}
 				n.conn = d
 				now := time.Now()
@@ -135,7 +134,7 @@ func (d *dropping) DroppedBytes() uint64 { return d.n }
 // A relay whose allowance is used up is cut, once, and counted once.
 func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
 	s := tune(Config{Unproductive: 1_000, Tuning: Tuning{Refill: 1}})
-	n := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
+	n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
 	n.spend(1_000)
 	require.Empty(t, n.mailbox.take(), "there was as much")
 	for range 3 {
@@ -212,7 +211,7 @@ func TestHolds(t *testing.T) {
 // Reasons are told apart until there are a hundred: a policy may make them up.
 func TestCountersAgainstNaiveTwin(t *testing.T) {
 	var c counters
-	rejected, results, sources := make(map[string]uint64), make(map[Result]uint64), make(map[SourceKind]uint64)
+	rejected, results, sources := make(map[string]uint64), make(map[graspsync.Result]uint64), make(map[graspsync.SourceKind]uint64)
 	for i := range 3 * 120 {
 		reason := fmt.Sprint(i % 120)
 		c.reject(reason)
@@ -221,11 +220,11 @@ func TestCountersAgainstNaiveTwin(t *testing.T) {
 		}
 		rejected[reason]++
 	}
-	for r := range Failed + 1 {
-		for k := range Daily + 3 { // should there be others one day
+	for r := range graspsync.Failed + 1 {
+		for k := range graspsync.Daily + 3 { // should there be others one day
 			c.outcome(k, r)
 			results[r]++
-			if r == Stored && k <= Daily {
+			if r == graspsync.Stored && k <= graspsync.Daily {
 				sources[k]++
 			}
 		}
@@ -273,15 +272,15 @@ func TestRecovered(t *testing.T) {
 
 // coverageTwin counts what a relay lacks and had, as plainly as can be.
 type coverageTwin struct {
-	seen       map[filters.EventID]bool
-	lacks, had map[filters.RepoRef]int
+	seen       map[graspsync.EventID]bool
+	lacks, had map[graspsync.RepoRef]int
 	all        int
 	comparedAt time.Time
 	toldAt     time.Time
 	looking    int
 }
 
-func (c *coverageTwin) add(m map[filters.RepoRef]int, ref filters.RepoRef) {
+func (c *coverageTwin) add(m map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	if _, known := m[ref]; known || len(m) < 1_024 {
 		m[ref]++
 	}
@@ -290,13 +289,13 @@ func (c *coverageTwin) add(m map[filters.RepoRef]int, ref filters.RepoRef) {
 func TestCoverageAgainstNaiveTwin(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	var c coverage
-	twin := coverageTwin{seen: make(map[filters.EventID]bool), lacks: make(map[filters.RepoRef]int), had: make(map[filters.RepoRef]int)}
+	twin := coverageTwin{seen: make(map[graspsync.EventID]bool), lacks: make(map[graspsync.RepoRef]int), had: make(map[graspsync.RepoRef]int)}
 	now := time.Unix(1_800_000_000, 0)
-	repos := make([]filters.RepoRef, 1_500)
+	repos := make([]graspsync.RepoRef, 1_500)
 	for i := range repos {
 		repos[i] = testRepo(i%7, fmt.Sprint(i))
 	}
-	some := func() (refs []filters.RepoRef) {
+	some := func() (refs []graspsync.RepoRef) {
 		for range rnd.IntN(16) {
 			refs = append(refs, repos[rnd.IntN(len(repos))])
 		}
@@ -321,7 +320,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 				twin.add(twin.had, ref)
 			}
 		case 1:
-			var ids, want []filters.EventID
+			var ids, want []graspsync.EventID
 			for range rnd.IntN(200) {
 				ids = append(ids, testID(rnd.IntN(4_000)))
 			}
@@ -342,7 +341,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 			if twin.looking == 0 {
 				continue
 			}
-			var events [][]filters.RepoRef
+			var events [][]graspsync.RepoRef
 			for range rnd.IntN(20) {
 				refs := some()
 				events = append(events, refs)
@@ -354,7 +353,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 			twin.looking--
 			c.counted(events)
 		case 3:
-			var ref filters.RepoRef
+			var ref graspsync.RepoRef
 			count, of := 0, 0
 			if twin.looking == 0 && len(twin.lacks) > 0 && (twin.toldAt.IsZero() || now.Sub(twin.toldAt) >= 24*time.Hour) {
 				reached["told"]++
@@ -362,7 +361,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 					reached["told at once"]++
 				}
 				twin.toldAt, of = now, len(twin.lacks)
-				for _, r := range slices.SortedFunc(maps.Keys(twin.lacks), filters.RepoRef.Compare) {
+				for _, r := range slices.SortedFunc(maps.Keys(twin.lacks), graspsync.RepoRef.Compare) {
 					if n := twin.lacks[r]; n > count {
 						ref, count = r, n
 					}
@@ -390,26 +389,26 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 // of the root events that it tags, each once.
 func TestRepositoriesOfAnEvent(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName)
-	x.stored(testEvent(10, filters.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a"))))
+	x.stored(testEvent(10, graspsync.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a"))))
 	a, b, c := testRepo(1, "a"), testRepo(2, "b"), testRepo(3, "c")
 	for name, want := range map[string]struct {
 		ev   *nostr.Event
-		refs []filters.RepoRef
+		refs []graspsync.RepoRef
 	}{
-		"announcement":         {testAnnouncement(1, 1, "a", 1, "ours"), []filters.RepoRef{a}},
-		"state":                {testEvent(1, filters.KindState, 1, 1, nostr.Tag{"d", "a"}), []filters.RepoRef{a}},
+		"announcement":         {testAnnouncement(1, 1, "a", 1, "ours"), []graspsync.RepoRef{a}},
+		"state":                {testEvent(1, graspsync.KindState, 1, 1, nostr.Tag{"d", "a"}), []graspsync.RepoRef{a}},
 		"neither":              {testEvent(1, 30_619, 1, 1, nostr.Tag{"d", "a"}), nil},
-		"what tags one":        {testEvent(1, 1, 1, 1, tagRepo(b), tagRepo(b)), []filters.RepoRef{b}},
-		"what tags a root":     {testEvent(1, 1, 1, 1, tagEvent(10)), []filters.RepoRef{a, c}},
-		"what tags both":       {testEvent(1, 1, 1, 1, tagRepo(b), tagEvent(10), tagRepo(a)), []filters.RepoRef{a, b, c}},
+		"what tags one":        {testEvent(1, 1, 1, 1, tagRepo(b), tagRepo(b)), []graspsync.RepoRef{b}},
+		"what tags a root":     {testEvent(1, 1, 1, 1, tagEvent(10)), []graspsync.RepoRef{a, c}},
+		"what tags both":       {testEvent(1, 1, 1, 1, tagRepo(b), tagEvent(10), tagRepo(a)), []graspsync.RepoRef{a, b, c}},
 		"what tags another":    {testEvent(1, 1, 1, 1, tagEvent(11)), nil},
-		"by nobody":            {&nostr.Event{Kind: filters.KindState, PubKey: "x", Tags: nostr.Tags{{"d", "a"}}}, nil},
+		"by nobody":            {&nostr.Event{Kind: graspsync.KindState, PubKey: "x", Tags: nostr.Tags{{"d", "a"}}}, nil},
 		"what tags a comment":  {testEvent(1, 1, 1, 1, tagEvent(12)), nil},
-		"state that tags more": {testEvent(1, filters.KindState, 1, 1, nostr.Tag{"d", "a"}, tagRepo(b)), []filters.RepoRef{a, b}},
+		"state that tags more": {testEvent(1, graspsync.KindState, 1, 1, nostr.Tag{"d", "a"}, tagRepo(b)), []graspsync.RepoRef{a, b}},
 	} {
 		refs := x.reposOf(want.ev)
 		require.ElementsMatch(t, want.refs, refs, name)
-		require.True(t, slices.IsSortedFunc(refs, filters.RepoRef.Compare), name)
+		require.True(t, slices.IsSortedFunc(refs, graspsync.RepoRef.Compare), name)
 	}
 	for n, want := range map[int]int{15: 15, 16: 16, 17: 16, 40: 16} {
 		ev := testEvent(1, 1, 1, 1)
@@ -423,13 +422,13 @@ func TestRepositoriesOfAnEvent(t *testing.T) {
 // The numbers and the hashes of dependencies are kept over restarts: with others nothing
 // that waits would be found by what it waits for.
 func TestDependenciesAreWhatWasKept(t *testing.T) {
-	for i, kind := range []dependencyKind{onEvent, onMention, onRepo, onIdentifier, onMaintainer, onAuthor, 7, onAddress, onVersion, onHeldBy} {
+	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, graspsync.AwaitIdentifier, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, graspsync.AwaitAddress, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
 		require.EqualValues(t, i+1, kind)
 	}
 	of := map[string]depKey{
-		"event": OnEvent(testID(1)).key(), "mention": OnMention(testID(1)).key(), "repo": OnRepo(testRepo(1, "x")).key(),
-		"identifier": OnIdentifier("x").key(), "maintainer": OnMaintainer("x", testKey(1)).key(), "author": OnAuthor(testKey(1)).key(),
-		"version": OnVersion(coordinates(30617, 1, "x")).key(), "held": OnHeldBy(testKey(1)).key(),
+		"event": keyOf(graspsync.OnEvent(testID(1))), "mention": keyOf(graspsync.OnMention(testID(1))), "repo": keyOf(graspsync.OnRepo(testRepo(1, "x"))),
+		"identifier": keyOf(graspsync.OnIdentifier("x")), "maintainer": keyOf(graspsync.OnMaintainer("x", testKey(1))), "author": keyOf(graspsync.OnAuthor(testKey(1))),
+		"version": keyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": keyOf(graspsync.OnHeldBy(testKey(1))),
 	}
 	address, ok := addressKey(testAnnouncement(1, 1, "x", 1, "ours"))
 	require.True(t, ok)
@@ -441,15 +440,15 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 
 // Of what an event waits for, or fulfils, each thing counts once, and so many.
 func TestKeysAreBounded(t *testing.T) {
-	some := []Dependency{OnEvent(testID(3)), OnEvent(testID(1)), OnEvent(testID(3)), OnAuthor(testKey(1))}
+	some := []graspsync.Dependency{graspsync.OnEvent(testID(3)), graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(3)), graspsync.OnAuthor(testKey(1))}
 	keys := keysOf(some)
 	require.True(t, slices.IsSorted(keys))
-	require.ElementsMatch(t, []depKey{some[0].key(), some[1].key(), some[3].key()}, keys)
+	require.ElementsMatch(t, []depKey{keyOf(some[0]), keyOf(some[1]), keyOf(some[3])}, keys)
 	for n, want := range map[int]int{0: 0, 9_999: 9_999, 10_000: 10_000, 10_001: 10_000} {
 		var w waitingFor
-		deps := make([]Dependency, n)
+		deps := make([]graspsync.Dependency, n)
 		for i := range deps {
-			deps[i] = OnEvent(testID(i))
+			deps[i] = graspsync.OnEvent(testID(i))
 			w.add(deps[i])
 		}
 		require.Len(t, keysOf(deps), want)
@@ -458,7 +457,7 @@ func TestKeysAreBounded(t *testing.T) {
 	var w waitingFor
 	for i := range 40 { // twice
 		w.add(some[1])
-		w.add(OnEvent(testID(100 + i)))
+		w.add(graspsync.OnEvent(testID(100 + i)))
 		if len(w) <= 17 {
 			require.Len(t, w, i+2, "each once as long as there are few")
 		}
@@ -476,27 +475,27 @@ func TestKeysAreBounded(t *testing.T) {
 func TestWhatAnEventFulfils(t *testing.T) {
 	announcement := testAnnouncement(1, 1, "x", 1, "ours")
 	announcement.Tags = append(announcement.Tags, nostr.Tag{"maintainers", testKey(2).String(), testKey(3).String()}, tagEvent(5))
-	version := OnVersion(nip34.Coordinates{Kind: 30617, Author: testKey(1).String(), Identifier: "x"})
+	version := graspsync.OnVersion(graspsync.Address{Kind: 30617, Author: testKey(1), Identifier: "x"})
 	bad := testEvent(1, 1, 1, 1)
 	bad.ID = "x"
 	worse := testEvent(1, 1, 1, 1)
 	worse.PubKey = "x"
 	for name, c := range map[string]struct {
 		ev   *nostr.Event
-		want []Dependency // but for its author, once it is stored
+		want []graspsync.Dependency // but for its author, once it is stored
 	}{
-		"announcement": {announcement, []Dependency{
-			OnEvent(testID(1)), OnRepo(testRepo(1, "x")), OnIdentifier("x"), OnMaintainer("x", testKey(1)),
-			OnMaintainer("x", testKey(2)), OnMaintainer("x", testKey(3)), version, OnMention(testID(5)),
+		"announcement": {announcement, []graspsync.Dependency{
+			graspsync.OnEvent(testID(1)), graspsync.OnRepo(testRepo(1, "x")), graspsync.OnIdentifier("x"), graspsync.OnMaintainer("x", testKey(1)),
+			graspsync.OnMaintainer("x", testKey(2)), graspsync.OnMaintainer("x", testKey(3)), version, graspsync.OnMention(testID(5)),
 		}},
-		"comment":    {testEvent(1, 1111, 1, 1, tagEvent(5), tagEvent(6)), []Dependency{OnEvent(testID(1)), OnMention(testID(5)), OnMention(testID(6))}},
-		"deletion":   {testEvent(1, filters.KindDeletion, 1, 1, tagEvent(5)), []Dependency{OnEvent(testID(1))}},
+		"comment":    {testEvent(1, 1111, 1, 1, tagEvent(5), tagEvent(6)), []graspsync.Dependency{graspsync.OnEvent(testID(1)), graspsync.OnMention(testID(5)), graspsync.OnMention(testID(6))}},
+		"deletion":   {testEvent(1, graspsync.KindDeletion, 1, 1, tagEvent(5)), []graspsync.Dependency{graspsync.OnEvent(testID(1))}},
 		"without id": {bad, nil}, "by nobody": {worse, nil},
 	} {
 		for _, stored := range []bool{false, true} {
 			want := c.want
 			if stored && want != nil {
-				want = append(slices.Clone(want), OnAuthor(testKey(1)))
+				want = append(slices.Clone(want), graspsync.OnAuthor(testKey(1)))
 			}
 			require.ElementsMatch(t, keysOf(want), fulfils(c.ev, stored), "%s, stored %t", name, stored)
 		}
@@ -506,7 +505,7 @@ func TestWhatAnEventFulfils(t *testing.T) {
 // Wakers never wait, and wake once.
 func TestWakersHaveOneSlot(t *testing.T) {
 	s := tune(Config{})
-	n := newConn(t.Context(), s.manager, filters.RelayURL{}, 1, s.relay)
+	n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
 	for _, c := range []chan struct{}{n.mailbox.wake, n.room, s.manager.feed.wake, s.manager.ingest.wake} {
 		require.Equal(t, 1, cap(c))
 	}

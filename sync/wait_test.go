@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -20,7 +20,7 @@ type short struct {
 	says bool // that this was the reason
 }
 
-func (s short) Dial(ctx context.Context, u filters.RelayURL) (relaysync.Conn, error) {
+func (s short) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
 	c, err := s.Network.Dial(ctx, u)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -236,7 +236,7 @@ func (w *work) give(n int64, of lane) {
 }
 
 // laneFor returns what a live event of ours takes from.
-func (w *work) laneFor(author filters.PubKey, of category) lane {
+func (w *work) laneFor(author graspsync.PubKey, of category) lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -249,7 +249,7 @@ func (w *work) laneFor(author filters.PubKey, of category) lane {
 }
 
 // judged notes what became of a live event of ours of that size.
-func (w *work) judged(author filters.PubKey, of category, useful bool, size int64) {
+func (w *work) judged(author graspsync.PubKey, of category, useful bool, size int64) {
 	each := allowance.Forgery(w.most)
 	weight := int((allowance.Work(w.most, size) + each - 1) / each)
 	w.mu.Lock()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What others do not use helps newcomers, down to half of it; history comes before them in
@@ -40,14 +40,14 @@ func TestNewcomersBorrow(t *testing.T) {
 			"half is left to history")
 
 		w = newWork(most)
-		one := filters.PubKey{1}
-		pull := categoryOf(filters.KindPullRequest, filters.PubKey{9})
+		one := graspsync.PubKey{1}
+		pull := categoryOf(graspsync.KindPullRequest, graspsync.PubKey{9})
 		assert.Equal(t, trustedLane, w.laneFor(one, pull))
 		for range distrust {
 			w.judged(one, pull, false, 1_000)
 		}
 		assert.Equal(t, oursLane, w.laneFor(one, pull))
-		assert.Equal(t, newcomerLane, w.laneFor(filters.PubKey{2}, pull))
-		assert.Equal(t, trustedLane, w.laneFor(filters.PubKey{2}, categoryOf(filters.KindPullRequest, filters.PubKey{8})))
+		assert.Equal(t, newcomerLane, w.laneFor(graspsync.PubKey{2}, pull))
+		assert.Equal(t, trustedLane, w.laneFor(graspsync.PubKey{2}, categoryOf(graspsync.KindPullRequest, graspsync.PubKey{8})))
 	})
 }

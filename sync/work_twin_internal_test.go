@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -131,7 +131,7 @@ func TestWorkAgainstItsTwin(t *testing.T) {
 				case 7:
 					n.visit(t, w, rnd, s, ours)
 				case 8:
-					author, of := filters.PubKey{byte(rnd.IntN(4))}, categoryOf(filters.KindIssue, filters.PubKey{byte(rnd.IntN(2))})
+					author, of := graspsync.PubKey{byte(rnd.IntN(4))}, categoryOf(graspsync.KindIssue, graspsync.PubKey{byte(rnd.IntN(2))})
 					useful := rnd.IntN(2) == 0
 					w.judged(author, of, useful, s)
 					weight := 1 // verifications, a part of one being one
@@ -139,7 +139,7 @@ func TestWorkAgainstItsTwin(t *testing.T) {
 					}
 					n.record.judged(author, of, useful, weight)
 					for a := range byte(4) {
-						require.Equal(t, n.record.lane(filters.PubKey{a}, of), w.laneFor(filters.PubKey{a}, of))
+						require.Equal(t, n.record.lane(graspsync.PubKey{a}, of), w.laneFor(graspsync.PubKey{a}, of))
 					}
 				case 9:
 					time.Sleep(time.Duration(rnd.Int64N(int64(100 * time.Second))))
@@ -250,16 +250,16 @@ func TestTakingWaits(t *testing.T) {
 
 // naiveRecord is what a record should be of few authors and categories.
 type naiveRecord struct {
-	good, bad  map[filters.PubKey]int
+	good, bad  map[graspsync.PubKey]int
 	categories map[category]int
 }
 
 func newNaiveRecord() naiveRecord {
-	return naiveRecord{good: make(map[filters.PubKey]int), bad: make(map[filters.PubKey]int), categories: make(map[category]int)}
+	return naiveRecord{good: make(map[graspsync.PubKey]int), bad: make(map[graspsync.PubKey]int), categories: make(map[category]int)}
 }
 
 // judged goes by single events of weight one, but for where a whole one counts.
-func (n naiveRecord) judged(author filters.PubKey, of category, useful bool, weight int) {
+func (n naiveRecord) judged(author graspsync.PubKey, of category, useful bool, weight int) {
 	if useful {
 		if n.bad[author] > 0 {
 			n.bad[author] = max(0, n.bad[author]-weight)
@@ -291,7 +291,7 @@ func (n naiveRecord) judged(author filters.PubKey, of category, useful bool, wei
 	}
 }
 
-func (n naiveRecord) lane(author filters.PubKey, of category) lane {
+func (n naiveRecord) lane(author graspsync.PubKey, of category) lane {
 	switch {
 	case n.bad[author] >= 8:
 		return oursLane
@@ -309,8 +309,8 @@ func TestRecordAgainstItsTwin(t *testing.T) {
 		n := newNaiveRecord()
 		ofUse := 1 + rnd.IntN(4)
 		for range 300 {
-			author := filters.PubKey{byte(rnd.IntN(5))}
-			of := categoryOf([]int{filters.KindIssue, 1, 7}[rnd.IntN(3)], filters.PubKey{byte(rnd.IntN(2))})
+			author := graspsync.PubKey{byte(rnd.IntN(5))}
+			of := categoryOf([]int{graspsync.KindIssue, 1, 7}[rnd.IntN(3)], graspsync.PubKey{byte(rnd.IntN(2))})
 			useful, weight := rnd.IntN(ofUse+1) > 0, 1+rnd.IntN(3)
 			if rnd.IntN(10) == 0 {
 				weight = 1 + rnd.IntN(30)
@@ -319,7 +319,7 @@ func TestRecordAgainstItsTwin(t *testing.T) {
 			n.judged(author, of, useful, weight)
 			require.True(t, maps.Equal(n.categories, r.categories))
 			for a := range byte(5) {
-				author := filters.PubKey{a}
+				author := graspsync.PubKey{a}
 				require.Equal(t, [2]int{n.good[author], n.bad[author]}, [2]int{r.good.count(author), r.bad.count(author)})
 				want := n.lane(author, of)
 				require.Equal(t, want == trustedLane, r.trusts(author, of))
@@ -339,7 +339,7 @@ func TestRecordAgainstItsTwin(t *testing.T) {
 // owners.
 func TestCategoriesAreBounded(t *testing.T) {
 	var r record
-	of := func(n int) category { return categoryOf(filters.KindIssue, testKey(n)) }
+	of := func(n int) category { return categoryOf(graspsync.KindIssue, testKey(n)) }
 	for n := range 256 {
 		r.judged(testKey(n), of(n), false, distrust)
 		require.Len(t, r.categories, n+1)
@@ -349,9 +349,9 @@ func TestCategoriesAreBounded(t *testing.T) {
 		r.judged(testKey(n), of(n), false, 1)
 		require.Len(t, r.categories, 257)
 	}
-	require.Equal(t, 16, r.categories[category{kind: filters.KindIssue}])
+	require.Equal(t, 16, r.categories[category{kind: graspsync.KindIssue}])
 	r.judged(testKey(400), of(3), true, distrust)
-	r.judged(testKey(401), category{kind: filters.KindIssue}, true, 16)
+	r.judged(testKey(401), category{kind: graspsync.KindIssue}, true, 16)
 	require.Len(t, r.categories, 255)
 	require.False(t, r.trusts(testKey(402), of(4)))
 	require.True(t, r.trusts(testKey(402), of(3)), "it is forgiven")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -123,14 +123,14 @@ func (g *ingest) drop(j *job) {
 	relay := j.incoming.Source.Relay
 	g.miss(relay, j.since)
 	g.end(j, false)
-	if j.incoming.Source.Kind == Live {
-		g.again(relay, []filters.EventID{j.key.id})
+	if j.incoming.Source.Kind == graspsync.Live {
+		g.again(relay, []graspsync.EventID{j.key.id})
 	}
 }
 
 // miss keeps what a relay has from counting as complete: an event of its was let go of
 // that had come before since. It is asked again since then when events can be saved.
-func (g *ingest) miss(relay filters.RelayURL, since time.Time) {
+func (g *ingest) miss(relay graspsync.RelayURL, since time.Time) {
 	g.failing([]*job{g.retries.miss(relay, time.Now())}, true)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +169,7 @@ func (g *ingest) stuckSince(t time.Time) bool {
 
 // takeMissed reports whether events can be saved again that could not be, or can anyhow
 // if late is set, and returns since when some were let go of, by relay.
-func (g *ingest) takeMissed(late bool) (missed map[filters.RelayURL]time.Time, again bool) {
+func (g *ingest) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.nothing || !g.saving && !late {
@@ -189,7 +189,7 @@ func (g *ingest) owe(j *job) bool {
 	if lost != nil {
 		g.counters.drop("unsaved", 1)
 		g.miss(lost.relay, lost.since)
-		g.again(lost.relay, []filters.EventID{lost.turn.Item})
+		g.again(lost.relay, []graspsync.EventID{lost.turn.Item})
 	}
 	j.refund(1) // it was our Store that could not
 	g.owed.Store(int64(len(g.retries.owed)))
@@ -199,14 +199,14 @@ func (g *ingest) owe(j *job) bool {
 }
 
 // paid takes note that an event needs no more tries.
-func (g *ingest) paid(id filters.EventID) {
+func (g *ingest) paid(id graspsync.EventID) {
 	if g.retries.paid(id) {
 		g.owed.Store(int64(len(g.retries.owed)))
 	}
 }
 
 // askAgain asks for events whose bytes were let go of, unless they are here.
-func (g *ingest) askAgain(ctx context.Context, relay filters.RelayURL, ids []filters.EventID) {
+func (g *ingest) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []graspsync.EventID) {
 	has, err := g.has(ctx, ids)
 	missing := ids[:0]
 	for i, id := range ids {
@@ -264,29 +264,47 @@ func (g *ingest) process(ctx context.Context, jobs []*job) {
 func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*waitingEvent) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
+		if g.overtaken(j) {
+			continue
+		}
 		verdict, err := g.verdict(ctx, j.incoming)
 		if err != nil {
 			g.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
 			continue
 		}
 		switch {
-		case verdict.Decision == Accept && g.expired(j.incoming.Event):
+		case verdict.Decision == graspsync.Accept && g.expired(j.incoming.Event):
 			g.reject(j, reject(reasonExpired))
-		case verdict.Decision == Accept:
+		case verdict.Decision == graspsync.Accept:
 			accepted = append(accepted, j)
-		case verdict.Decision == Hold:
+		case verdict.Decision == graspsync.Hold:
 			woken = append(woken, g.held(ctx, j)...)
-		case verdict.Decision == Depend && len(verdict.DependsOn) > 0:
+		case verdict.Decision == graspsync.Depend && len(verdict.DependsOn) > 0:
 			g.depend(j, verdict.DependsOn)
-		case verdict.Decision == Reject:
+		case verdict.Decision == graspsync.Reject:
 			g.reject(j, verdict)
-		case verdict.Decision == Later:
+		case verdict.Decision == graspsync.Later:
 			g.postpone(j, verdict.Reason)
 		default:
 			g.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, errVerdict))
 		}
 	}
 	return accepted, woken
+}
+
+// overtaken settles a job of whose event another copy was dealt with since it came, or since
+// it could not be judged or saved. What has waited may be known, and is judged for that.
+func (g *ingest) overtaken(j *job) bool {
+	if j.revived && j.tries == 0 || !g.known.has(j.key.id) {
+		return false
+	}
+	g.counters.duplicates.Add(1)
+	j.refund(1)
+	if j.tries > 0 {
+		g.savedAgain()
+	}
+	g.done(j)
+	return true
 }
 
 // expired reports whether an event's time is over (NIP-40).
@@ -309,9 +327,9 @@ const (
 )
 
 // verdict is the policy's, after what takes a clock.
-func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error) {
+func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	if g.ahead(in.Event) {
-		return Verdict{Decision: Later, Reason: reasonFuture}, nil
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
 	defer cancel()
@@ -324,7 +342,9 @@ func (g *ingest) verdict(ctx context.Context, in Incoming) (v Verdict, err error
 func (g *ingest) failed(j *job, err error) {
 	g.counters.failed.Add(1)
 	g.troubled(err)
-	if j.again { // there was room for it
+	g.known.forget(j.key.id) // whatever became of it before
+	if j.again {
+		// There was room for it.
 		j.again = false
 		g.rejected.judging(j.key.id)
 	}
@@ -452,7 +472,7 @@ func (g *ingest) end(j *job, ok bool) {
 }
 
 // reject remembers an event that is not for us.
-func (g *ingest) reject(j *job, v Verdict) {
+func (g *ingest) reject(j *job, v graspsync.Verdict) {
 	g.unwanted(j, v.Reason)
 	g.hearing.waits(v.DependsOn)
 	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(v.DependsOn)}
@@ -477,16 +497,16 @@ func (g *ingest) postpone(j *job, reason string) {
 // displaced has an event judged again for which the Policy has no room any more. Data that
 // it waits for may come in minutes, and the relay that had it is not asked for it again
 // before the next pass. Any goroutine may say so.
-func (g *ingest) displaced(ev *nostr.Event, id filters.EventID) {
+func (g *ingest) displaced(ev *nostr.Event, id graspsync.EventID) {
 	h, known := g.holds.get(id, true)
 	if !known { // since before our start
-		h.source.Kind = CatchUp
+		h.source.Kind = graspsync.CatchUp
 	}
 	if h.size == 0 {
 		h.size = int64(len(ev.String())) + 512
 	}
 	g.note(note{
-		incoming: Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.InFlight), stats: h.stats,
+		incoming: graspsync.Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.InFlight), stats: h.stats,
 		later: true, tries: h.tries,
 	})
 	g.known.forget(id)
@@ -501,19 +521,19 @@ func (g *ingest) displaced(ev *nostr.Event, id filters.EventID) {
 func (g *ingest) unwanted(j *job, reason string) {
 	j.became(false)
 	g.counters.reject(reason)
-	g.sayRejected(j.incoming, reason)
+	g.say("event rejected", j.incoming, keyReason, graspsync.Printable(reason))
 	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
 }
 
-// sayRejected logs why an event is not stored, or not now, for whoever looks for one.
-func (g *ingest) sayRejected(in Incoming, reason string) {
-	g.cfg.Logger.Debug("event rejected", keyEvent, in.Event.ID, "kind", in.Event.Kind,
-		"source", in.Source.Kind.String(), keyRelay, in.Source.Relay.String(), keyReason, clean(reason))
+// say logs why an event is not stored, or not now, for whoever looks for one.
+func (g *ingest) say(msg string, in graspsync.Incoming, why string, what any) {
+	g.cfg.Logger.Debug(msg, keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
+		keyRelay, in.Source.Relay.String(), why, what)
 }
 
 // fateOf is what is to be remembered of an event that was accepted.
 func fateOf(ev *nostr.Event) fate {
-	if ev.Kind == filters.KindDeletion || ev.Kind == filters.KindVanish {
+	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return 0 // nothing that happens to others has them judged again
 	}
 	return fateAccepted
@@ -532,10 +552,10 @@ func (g *ingest) note(n note) {
 // remember keeps the id of an accepted event of which there may be other versions:
 // should this one be deleted, they count again.
 func (g *ingest) remember(ev *nostr.Event) {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	key, ok := addressKey(ev)
 	if err == nil && ok {
-		g.note(note{incoming: Incoming{Event: ev}, id: id, deps: []depKey{key}, flags: fateOf(ev)})
+		g.note(note{incoming: graspsync.Incoming{Event: ev}, id: id, deps: []depKey{key}, flags: fateOf(ev)})
 	}
 }
 
@@ -543,10 +563,10 @@ func (g *ingest) remember(ev *nostr.Event) {
 // stored now, that it is.
 func (g *ingest) fulfils(ev *nostr.Event, stored bool) []depKey {
 	keys := fulfils(ev, stored)
-	if ev.Kind != filters.KindDeletion || !stored {
+	if ev.Kind != graspsync.KindDeletion || !stored {
 		return keys
 	}
-	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
+	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
 		ids, _ := nip34.Deletes(ev)
 		keys = append(keys, g.rejected.addressesOf(ids, author)...)
 	}
@@ -557,12 +577,12 @@ func (g *ingest) fulfils(ev *nostr.Event, stored bool) []depKey {
 // whose word counts has those tried whom it may be about: no view but the policy's has it.
 func (g *ingest) fulfilsHeld(ev *nostr.Event) []depKey {
 	keys := g.fulfils(ev, false)
-	if author, err := filters.ParsePubKey(ev.PubKey); err == nil {
-		keys = append(keys, OnHeldBy(author).key())
+	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
+		keys = append(keys, keyOf(graspsync.OnHeldBy(author)))
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.canTell(a.Ref.Identifier) {
-		for _, who := range append([]filters.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			keys = append(keys, OnSay(a.Ref.Identifier, who).key(), OnWanted(a.Ref.Identifier, who).key())
+		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
+			keys = append(keys, keyOf(graspsync.OnSay(a.Ref.Identifier, who)), keyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 	return keys
@@ -597,6 +617,7 @@ func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
+	g.say("event held", j.incoming, "by", "the policy")
 	j.refund(2)
 	j.became(true)
 	g.known.add(j.key.id)
@@ -604,7 +625,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	g.rejected.stored(j.key.id)
 	g.counters.held.Add(1)
 	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: tries})
-	if j.incoming.Event.Kind == filters.KindAnnouncement {
+	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil && g.policy.Lists(a) {
 			g.feed.hold(a)
 		}
@@ -615,9 +636,10 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
 	return woken
 }
 
-func (g *ingest) depend(j *job, deps []Dependency) {
+func (g *ingest) depend(j *job, deps []graspsync.Dependency) {
 	j.became(false)
 	g.hearing.waits(deps)
+	g.say("event waits", j.incoming, "for", deps[0])
 	g.note(note{
 		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(deps), waits: true,
 	})
@@ -673,7 +695,7 @@ func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 	if err != nil {
 		return g.saveFailed(ctx, jobs, p, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
-	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Result != Failed }) {
+	if slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool { return o.Result != graspsync.Failed }) {
 		if g.retries.worked(time.Now()) {
 			g.works()
 		}
@@ -681,8 +703,8 @@ func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 	for i, j := range jobs {
 		o := &outcomes[places[i]]
 		woken = append(woken, g.outcome(ctx, j, *o)...)
-		if o.Result == Stored {
-			o.Result = Duplicate // for a copy of it
+		if o.Result == graspsync.Stored {
+			o.Result = graspsync.Duplicate // for a copy of it
 		}
 	}
 	return woken
@@ -690,9 +712,9 @@ func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 
 // incoming returns the events of jobs, each once, and the place of each job's event in
 // them: what was judged again comes beside a copy that a relay has just sent.
-func incoming(jobs []*job) (events []Incoming, places []int) {
-	events, places = make([]Incoming, 0, len(jobs)), make([]int, len(jobs))
-	seen := make(map[filters.EventID]int, len(jobs))
+func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
+	events, places = make([]graspsync.Incoming, 0, len(jobs)), make([]int, len(jobs))
+	seen := make(map[graspsync.EventID]int, len(jobs))
 	for i, j := range jobs {
 		place, ok := seen[j.key.id]
 		if !ok {
@@ -731,7 +753,7 @@ func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 	return woken
 }
 
-func (g *ingest) saveAll(ctx context.Context, events []Incoming, most time.Duration) (outcomes []Outcome, err error) {
+func (g *ingest) saveAll(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
 	defer g.counters.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -743,33 +765,35 @@ func (g *ingest) saveAll(ctx context.Context, events []Incoming, most time.Durat
 }
 
 // outcome takes in what the Store did with an event.
-func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waitingEvent) {
+func (g *ingest) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*waitingEvent) {
 	ev := j.incoming.Event
 	g.counters.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
-	case Stored, Duplicate:
+	case graspsync.Stored, graspsync.Duplicate:
 		g.known.add(j.key.id)
 		g.rejected.stored(j.key.id)
 		g.remember(ev)
 		g.feed.stored(ev)
 		g.announced(ev)
 		woken = g.arrived(ctx, g.fulfils(ev, true))
-	case Superseded, Deleted:
+	case graspsync.Superseded, graspsync.Deleted:
 		j.became(false)
+		g.say("event not stored", j.incoming, "result", o.Result.String())
 		g.gone(j, o.Result)
-	case Refused:
+	case graspsync.Refused:
 		j.became(false)
+		g.say("event not stored", j.incoming, "result", o.Result.String())
 		g.note(note{incoming: j.incoming, id: j.key.id})
 	default:
 		g.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
 	}
 	switch o.Result { //nolint:exhaustive // the others were of no use
-	case Stored:
+	case graspsync.Stored:
 		g.brought(j)
 		j.became(true)
 		j.refund(2) // which pays for another one that is not
-	case Duplicate:
+	case graspsync.Duplicate:
 		j.refund(1)
 	}
 	if j.tries > 0 || g.retries.isOwed(j.key.id) {
@@ -781,14 +805,14 @@ func (g *ingest) outcome(ctx context.Context, j *job, o Outcome) (woken []*waiti
 
 // heldFrom returns what is known of an event that the Policy holds: after a restart
 // nothing but whether a client submitted it. take forgets it.
-func (g *ingest) heldFrom(id filters.EventID, take bool) heldEvent {
+func (g *ingest) heldFrom(id graspsync.EventID, take bool) heldEvent {
 	h, known := g.holds.get(id, take)
 	if known {
 		return h
 	}
 	if holder, ok := g.policy.(UserHolder); ok {
 		if byUser, held := holder.HeldForUser(id); held && !byUser {
-			h.source.Kind = CatchUp
+			h.source.Kind = graspsync.CatchUp
 		}
 	}
 	return h
@@ -796,16 +820,16 @@ func (g *ingest) heldFrom(id filters.EventID, take bool) heldEvent {
 
 // count counts an event that was stored without the writer: one that a client submitted,
 // or one that the Policy has released, as what it was when it came.
-func (g *ingest) count(id filters.EventID, ev *nostr.Event) {
+func (g *ingest) count(id graspsync.EventID, ev *nostr.Event) {
 	if !g.holds.has(id) && g.met(id) {
 		return // the writer did
 	}
 	h := g.heldFrom(id, true)
-	if h.source.Kind == Direct {
-		g.counters.sources[Direct].Add(1)
+	if h.source.Kind == graspsync.Direct {
+		g.counters.sources[graspsync.Direct].Add(1)
 		return
 	}
-	g.counters.outcome(h.source.Kind, Stored)
+	g.counters.outcome(h.source.Kind, graspsync.Stored)
 	g.observer.observe(EventStored{Event: ev, Source: h.source})
 	if h.stats != nil {
 		h.stats.brought(h.size)
@@ -813,10 +837,10 @@ func (g *ingest) count(id filters.EventID, ev *nostr.Event) {
 }
 
 // gone remembers an event that was accepted but is no more.
-func (g *ingest) gone(j *job, r Result) {
+func (g *ingest) gone(j *job, r graspsync.Result) {
 	ev := j.incoming.Event
 	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, flags: fateOf(ev)}
-	if key, ok := addressKey(ev); ok && r == Superseded {
+	if key, ok := addressKey(ev); ok && r == graspsync.Superseded {
 		n.deps = []depKey{key}
 	}
 	n.fresh = len(n.deps) > 0
@@ -832,7 +856,7 @@ func (g *ingest) brought(j *job) {
 	if j.from == nil {
 		return
 	}
-	if j.incoming.Source.Kind == Live {
+	if j.incoming.Source.Kind == graspsync.Live {
 		g.cfg.Logger.Debug("live event", keyRelay, j.from.url.String(), keyEvent, j.key.id.String())
 	}
 	if j.gap {

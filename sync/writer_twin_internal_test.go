@@ -13,7 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // moodyStore saves or not as each event has it.
@@ -41,19 +41,19 @@ type saveCall struct {
 }
 
 // Save implements [Store].
-func (s *moodyStore) Save(ctx context.Context, events []Incoming) ([]Outcome, error) {
+func (s *moodyStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	call := saveCall{}
 	worst := good
-	out := make([]Outcome, 0, len(events))
+	out := make([]graspsync.Outcome, 0, len(events))
 	for _, in := range events {
 		call.ids = append(call.ids, in.Event.ID)
 		m := s.moods[in.Event.ID]
 		worst = max(worst, m)
 		switch m {
 		case good:
-			out = append(out, Outcome{Result: Stored})
+			out = append(out, graspsync.Outcome{Result: graspsync.Stored})
 		default:
-			out = append(out, Outcome{Result: Failed, Err: errDisk})
+			out = append(out, graspsync.Outcome{Result: graspsync.Failed, Err: errDisk})
 		}
 	}
 	if end, ok := ctx.Deadline(); ok {
@@ -157,7 +157,7 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &moodyStore{moods: make(map[string]mood)}
 			b := newBench(t, store, 1<<30)
-			relay, err := filters.ParseRelayURL("wss://a.example")
+			relay, err := graspsync.ParseRelayURL("wss://a.example")
 			require.NoError(t, err)
 			most := b.cfg.StoreTimeout
 			p := &patientTwin{
@@ -199,13 +199,13 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 			}
 			require.Len(t, jobs, len(p.saved)+len(p.apart))
 			for _, id := range ids {
-				key, err := filters.ParseEventID(id)
+				key, err := graspsync.ParseEventID(id)
 				require.NoError(t, err)
 				require.Equal(t, p.saved[id], b.known.has(key))
 			}
 			require.Equal(t, uint64(len(p.apart)), b.counters.failed.Load())
 			require.Equal(t, uint64(len(p.apart)), b.trouble.failures)
-			require.Equal(t, uint64(len(p.saved)), b.counters.results[Stored].Load())
+			require.Equal(t, uint64(len(p.saved)), b.counters.results[graspsync.Stored].Load())
 			lost := uint64(0)
 			for _, c := range p.calls {
 				if slices.ContainsFunc(c.ids, func(id string) bool { return store.moods[id] == panics }) {
@@ -230,10 +230,10 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 // What the Store did with an event is counted, remembered, paid for and told, whichever it
 // was, and whether or not the event had failed before.
 func TestWhatBecomesOfAnEvent(t *testing.T) {
-	for result := Stored; result <= Failed; result++ {
+	for result := graspsync.Stored; result <= graspsync.Failed; result++ {
 		for _, tries := range []int{0, 1} {
 			for _, owed := range []bool{false, true} {
-				for _, kind := range []int{filters.KindState, filters.KindIssue, filters.KindDeletion} {
+				for _, kind := range []int{graspsync.KindState, graspsync.KindIssue, graspsync.KindDeletion} {
 					t.Run(fmt.Sprint(result, tries, owed, kind), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) { becomes(t, result, tries, owed, kind) })
 					})
@@ -243,11 +243,11 @@ func TestWhatBecomesOfAnEvent(t *testing.T) {
 	}
 }
 
-func becomes(t *testing.T, result Result, tries int, owed bool, kind int) {
+func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind int) {
 	var told []Observation
 	b := newBench(t, &oddStore{}, 1<<30)
 	b.observer = &observer{queue: make(chan Observation, 10), counters: b.counters}
-	relay, err := filters.ParseRelayURL("wss://a.example")
+	relay, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(t, err)
 	const most = 2_000_000
 	stats := &relayStats{work: newWork(most)}
@@ -273,50 +273,50 @@ func becomes(t *testing.T, result Result, tries int, owed bool, kind int) {
 	b.room.inside[stats]++
 	b.room.mu.Unlock()
 
-	require.Empty(t, b.outcome(t.Context(), j, Outcome{Result: result, Err: errors.New("why")}))
+	require.Empty(t, b.outcome(t.Context(), j, graspsync.Outcome{Result: result, Err: errors.New("why")}))
 
 	close(b.observer.queue)
 	for o := range b.observer.queue {
 		told = append(told, o)
 	}
-	for r := Stored; r <= Failed; r++ {
+	for r := graspsync.Stored; r <= graspsync.Failed; r++ {
 		require.Equal(t, r == result, b.counters.results[r].Load() == 1, r)
 	}
-	here := result == Stored || result == Duplicate
-	require.Equal(t, result == Stored, b.counters.sources[CatchUp].Load() == 1)
+	here := result == graspsync.Stored || result == graspsync.Duplicate
+	require.Equal(t, result == graspsync.Stored, b.counters.sources[graspsync.CatchUp].Load() == 1)
 	require.Equal(t, here, b.known.has(j.key.id))
 	e := b.rejected.get(j.key.id)
-	addressed := kind == filters.KindState
+	addressed := kind == graspsync.KindState
 	switch result {
-	case Superseded, Deleted:
+	case graspsync.Superseded, graspsync.Deleted:
 		require.NotNil(t, e)
-		require.Equal(t, kind != filters.KindDeletion, e.flags&fateAccepted != 0)
-		require.Len(t, e.deps, map[bool]int{true: 1}[addressed && result == Superseded])
-		require.Equal(t, addressed && result == Superseded, e.whole != nil, "should the other version be deleted")
-	case Refused:
+		require.Equal(t, kind != graspsync.KindDeletion, e.flags&fateAccepted != 0)
+		require.Len(t, e.deps, map[bool]int{true: 1}[addressed && result == graspsync.Superseded])
+		require.Equal(t, addressed && result == graspsync.Superseded, e.whole != nil, "should the other version be deleted")
+	case graspsync.Refused:
 		require.NotNil(t, e)
 		require.Zero(t, e.flags)
 		require.Empty(t, e.deps)
-	case Stored, Duplicate:
+	case graspsync.Stored, graspsync.Duplicate:
 		require.Nil(t, e)
-	case Failed:
+	case graspsync.Failed:
 	}
 	if here && addressed {
-		id, err := filters.ParseEventID(j.incoming.Event.ID)
+		id, err := graspsync.ParseEventID(j.incoming.Event.ID)
 		require.NoError(t, err)
 		require.True(t, b.rejected.has(id), "should it be deleted, other versions count")
 	}
-	back := map[Result]int64{Stored: 20_000, Duplicate: 10_000}[result]
-	if result == Failed && owed { // it was asked for once more: that is no fault of the relay's
+	back := map[graspsync.Result]int64{graspsync.Stored: 20_000, graspsync.Duplicate: 10_000}[result]
+	if result == graspsync.Failed && owed { // it was asked for once more: that is no fault of the relay's
 		back = 10_000
 	}
 	require.Equal(t, back, stats.work.foreign.Left(time.Now())-(most-500_000))
-	require.Equal(t, result == Stored, stats.stored.Load() == 1)
-	require.Equal(t, result == Stored, j.useful)
-	if result == Stored {
+	require.Equal(t, result == graspsync.Stored, stats.stored.Load() == 1)
+	require.Equal(t, result == graspsync.Stored, j.useful)
+	if result == graspsync.Stored {
 		require.Equal(t, []Observation{EventStored(j.incoming)}, told)
 	}
-	if result == Failed {
+	if result == graspsync.Failed {
 		require.Equal(t, owed, b.retries.isOwed(j.key.id))
 		require.Equal(t, uint64(1), b.counters.failed.Load())
 		require.True(t, b.trouble.down)

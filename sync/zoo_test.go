@@ -11,7 +11,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -150,7 +150,7 @@ func stormy(w temper) map[string]relaytest.Behavior {
 			return wire.Message{Type: wire.TypeClosed, Sub: open(c), Text: "error: closing"}
 		})},
 		"OK storm": {OnConnect: storm(w, most, func(_ *relaytest.ConnScript, i int) wire.Message {
-			return wire.Message{Type: wire.TypeOK, ID: filters.EventID{1: byte(i)}, Accepted: i%2 == 0, Text: "duplicate:"}
+			return wire.Message{Type: wire.TypeOK, ID: graspsync.EventID{1: byte(i)}, Accepted: i%2 == 0, Text: "duplicate:"}
 		})},
 		"NEG storm": {OnConnect: storm(w, most, func(c *relaytest.ConnScript, i int) wire.Message {
 			return wire.Message{Type: wire.TypeNegMsg, Sub: open(c), Payload: []byte{0x61, byte(i)}}
@@ -192,9 +192,9 @@ func floods(w temper) map[string]relaytest.Behavior {
 		if f.Until != nil {
 			when = min(when, *f.Until)
 		}
-		if slices.Contains(f.Kinds, filters.KindAnnouncement) {
+		if slices.Contains(f.Kinds, graspsync.KindAnnouncement) {
 			tags = append(tags, nostr.Tag{"d", fmt.Sprint("flood", i)}, nostr.Tag{"relays", "wss://elsewhere.example"})
-			return key.Event(when, filters.KindAnnouncement, "", tags...)
+			return key.Event(when, graspsync.KindAnnouncement, "", tags...)
 		}
 		return key.Event(when, 9, fmt.Sprint("flood ", i), tags...)
 	}

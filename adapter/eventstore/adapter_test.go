@@ -14,11 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []relaysync.Outcome {
+func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
 	t.Helper()
 	outcomes, err := s.Save(t.Context(), incoming(events...))
 	require.NoError(t, err)
@@ -26,8 +27,8 @@ func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []relaysync.O
 	return outcomes
 }
 
-func results(outcomes []relaysync.Outcome) []relaysync.Result {
-	r := make([]relaysync.Result, len(outcomes))
+func results(outcomes []graspsync.Outcome) []graspsync.Result {
+	r := make([]graspsync.Result, len(outcomes))
 	for i, o := range outcomes {
 		r[i] = o.Result
 	}
@@ -83,7 +84,7 @@ func TestBareD(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, db, eventstoreadapter.Config{})
 			outcomes := save(t, s, event(alice, 30617, start, nostr.Tag{"d"}), event(alice, 30617, start+1, nostr.Tag{"d"}, nostr.Tag{}))
-			assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Stored}, results(outcomes))
+			assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored}, results(outcomes))
 			deleted, err := s.Deleted(t.Context(), event(alice, 30617, start, nostr.Tag{"d"}))
 			require.NoError(t, err)
 			assert.False(t, deleted)
@@ -104,7 +105,7 @@ func TestTombstonesAreFound(t *testing.T) {
 			// a direct write, which bypasses the adapter
 			require.NoError(t, db.SaveEvent(t.Context(), event(alice, 5, start, nostr.Tag{"e", one.ID},
 				nostr.Tag{"a", "30617:" + alice + ":" + repo.Tags.GetD()})))
-			assert.Equal(t, []relaysync.Result{relaysync.Deleted, relaysync.Deleted}, results(save(t, s, one, repo)))
+			assert.Equal(t, []graspsync.Result{graspsync.Deleted, graspsync.Deleted}, results(save(t, s, one, repo)))
 		})
 	}
 }
@@ -130,7 +131,7 @@ func TestUnstorable(t *testing.T) {
 		good(func(e *nostr.Event) { e.Tags = nostr.Tags{{"x", strings.Repeat("x", math.MaxUint16+1)}} }),
 	}
 	for i, o := range save(t, s, events...) {
-		assert.Equal(t, relaysync.Refused, o.Result, i)
+		assert.Equal(t, graspsync.Refused, o.Result, i)
 		assert.ErrorIs(t, o.Err, eventstoreadapter.ErrUnstorable, i)
 	}
 }
@@ -267,6 +268,45 @@ func TestBackend(t *testing.T) {
 	assert.False(t, open)
 }
 
+// badger answers for a, A and q alike: issues came to who asked for comments, and who asked for
+// a page got one without any.
+func TestBackendGivesWhatMatches(t *testing.T) {
+	s := newStore(t, newBadger(t, 100), eventstoreadapter.Config{})
+	address := "30617:" + alice + ":x"
+	var comments []string
+	for i := range 30 {
+		c := event(alice, 1111, start+nostr.Timestamp(i), nostr.Tag{"A", address}, nostr.Tag{"t", fmt.Sprint(i)})
+		comments = append([]string{c.ID}, comments...)
+		save(t, s, c)
+	}
+	ask := func(f nostr.Filter) (ids []string) {
+		t.Helper()
+		ch, err := s.Backend().QueryEvents(t.Context(), f)
+		require.NoError(t, err)
+		for e := range ch {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	under := func(name string, limit int) nostr.Filter {
+		return nostr.Filter{Tags: nostr.TagMap{name: {address}}, Limit: limit}
+	}
+	issues := func(from, n int) {
+		for i := range n {
+			save(t, s, event(alice, 1621, start+nostr.Timestamp(from+i), nostr.Tag{"a", address}))
+		}
+	}
+	issues(100, 60)
+	require.Equal(t, comments[:20], ask(under("A", 20)))
+	require.Equal(t, comments[:25], ask(under("A", 0)), "a quarter of its limit, as badger has it")
+	require.Equal(t, comments, ask(under("A", 40)))
+	require.Len(t, ask(under("a", 100)), 60)
+	require.Empty(t, ask(under("q", 100)))
+	issues(1000, 100)
+	require.Len(t, ask(under("A", 20)), 20, "who gets less takes that for all there is")
+	require.Len(t, ask(under("a", 20)), 20)
+}
+
 // A relay whose set ends at the backend's limit has its peers send the rest again
 // and again.
 func TestBackendForReconciliation(t *testing.T) {
@@ -310,3 +350,47 @@ func TestExecute(t *testing.T) {
 }
 
 // A slicestore on which Init was not called is taken for a stranger.
+
+// An answer is in memory until it was taken, once for each of a hundred filters that a client may
+// ask with: of large events it has the newest, and the others come with the next page.
+func TestAnswersAreBoundedInBytes(t *testing.T) {
+	db := newBadger(t, 0)
+	store, err := eventstoreadapter.New(db, eventstoreadapter.Config{})
+	require.NoError(t, err)
+	large := strings.Repeat("x", 60_000)
+	for i := range 300 {
+		e := event(alice, 1621, nostr.Timestamp(1000+i))
+		e.Content = large
+		require.NoError(t, db.SaveEvent(t.Context(), e))
+	}
+	seen, pages := make(map[string]bool), 0
+	f := nostr.Filter{Kinds: []int{1621}, Limit: 500}
+	for len(seen) < 300 && pages < 10 {
+		ch, err := store.Backend().QueryEvents(t.Context(), f)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(ch)*len(large), 8<<20)
+		last := nostr.Timestamp(math.MaxInt64)
+		for e := range ch {
+			require.LessOrEqual(t, e.CreatedAt, last)
+			last = e.CreatedAt
+			seen[e.ID] = true
+		}
+		f.Until = &last
+		pages++
+	}
+	require.Len(t, seen, 300)
+	require.Equal(t, 3, pages)
+	huge := event(alice, 1, 1)
+	huge.Content = strings.Repeat("x", 9<<20)
+	ch, err := within(t, huge).QueryEvents(t.Context(), nostr.Filter{Kinds: []int{1}})
+	require.NoError(t, err)
+	require.Len(t, ch, 1, "one that is larger comes alone")
+}
+
+// within is the backend of a store that has one event.
+func within(t *testing.T, e *nostr.Event) eventstore.Store {
+	t.Helper()
+	store, err := eventstoreadapter.New(&fake{limit: 500, events: []*nostr.Event{e}}, eventstoreadapter.Config{})
+	require.NoError(t, err)
+	return store.Backend()
+}

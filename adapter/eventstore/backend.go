@@ -1,19 +1,24 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 )
 
 // Backend returns the backend as a relay should use it: what clients write is saved
 // under the same locks and by the same rules as what Save is given, and queries are
-// serialised where that is needed. Queries keep the backend's own limits, but those
+// serialised where that is needed. What does not match a query is left out of its answer, unless what only
+// looks alike fills the largest page that the backend gives.
+// Queries keep the backend's own limits, and an answer has the newest 8 MiB of what it would
+// have: it is in memory until it was taken, once for each filter that a client asks with. Those
 // for a reconciliation (NIP-77) are answered completely, like Events, and without
 // the memory that badger and lmdb take for them. Init and Close of what is returned
 // do nothing. CountEvents fails if the backend can't count.
@@ -42,6 +47,9 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 	if err != nil {
 		return nil, err
 	}
+	if !eventstore.IsNegentropySession(ctx) {
+		events = newest(events, maxAnswer)
+	}
 	ch := make(chan *nostr.Event, len(events))
 	for _, e := range events {
 		ch <- e
@@ -50,12 +58,82 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 	return ch, nil
 }
 
+// maxAnswer is how large an answer is at most, in bytes, unless it has but one event.
+const maxAnswer = 8 << 20
+
+// newest returns so many of the newest events as have no more than most bytes, one at least: all of
+// them, in their order, where they have not more.
+func newest(events []*nostr.Event, most int) []*nostr.Event {
+	all := 0
+	for _, e := range events {
+		all += bytesOf(e)
+	}
+	if all <= most {
+		return events
+	}
+	slices.SortStableFunc(events, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	n, left := 1, most-bytesOf(events[0])
+	for ; n < len(events) && bytesOf(events[n]) <= left; n++ {
+		left -= bytesOf(events[n])
+	}
+	return slices.Clone(events[:n]) // the others are not kept for these
+}
+
+// bytesOf is about how many bytes an event takes.
+func bytesOf(e *nostr.Event) int {
+	n := 500 + len(e.Content)
+	for _, tag := range e.Tags {
+		n += 50
+		for _, v := range tag {
+			n += 16 + len(v)
+		}
+	}
+	return n
+}
+
 func (b shared) query(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	if eventstore.IsNegentropySession(ctx) && !f.LimitZero && f.Search == "" {
 		f.Limit = 0 // NIP-77 knows none
 		return b.s.all(ctx, f)
 	}
-	return b.s.reader.queryOnce(ctx, f, false)
+	events, err := b.s.reader.queryOnce(ctx, f, false)
+	if err != nil || !b.s.reader.profile.compact || f.LimitZero {
+		return events, err
+	}
+	return b.matching(ctx, f, events)
+}
+
+// matching returns what of an answer matches. badger keeps an address under the same key whether
+// it stands in an a, A or q tag, and both badger and lmdb know 8 bytes of an id: what only looks alike
+// comes as well. Where that has filled the answer a larger one is asked for; where that fills
+// the largest as well the answer stays as it is, since less than was asked for would be
+// taken for all there is.
+func (b shared) matching(ctx context.Context, f nostr.Filter, first []*nostr.Event) ([]*nostr.Event, error) {
+	want, page := compile(f), b.s.reader.profile.page
+	most, fixed := f.Limit, false
+	if most <= 0 || most > page {
+		most = max(1, page/4) // as they have it
+	}
+	if n := nostr.GetTheoreticalLimit(f); n >= 0 {
+		most, fixed = n, true
+	}
+	answer := first
+	for asked := most; ; {
+		match := slices.DeleteFunc(slices.Clone(answer), func(e *nostr.Event) bool { return !want.match(e) })
+		switch {
+		case len(answer) < asked, len(match) >= most, fixed:
+			slices.SortStableFunc(match, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+			return match[:min(len(match), most)], nil
+		case asked >= page:
+			return first, nil
+		}
+		asked = min(4*asked, page)
+		f.Limit = asked
+		var err error
+		if answer, err = b.s.reader.queryOnce(ctx, f, false); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // queryable reports whether a client's filter can be put to the backend without
@@ -86,7 +164,7 @@ func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) 
 
 func (b shared) SaveEvent(ctx context.Context, e *nostr.Event) error {
 	o, err := b.save(ctx, e)
-	if err == nil && o.Result == relaysync.Duplicate {
+	if err == nil && o.Result == graspsync.Duplicate {
 		return eventstore.ErrDupEvent
 	}
 	return err
@@ -98,18 +176,18 @@ func (b shared) ReplaceEvent(ctx context.Context, e *nostr.Event) error {
 	return err
 }
 
-func (b shared) save(ctx context.Context, e *nostr.Event) (relaysync.Outcome, error) {
-	outcomes, err := b.s.Save(ctx, []relaysync.Incoming{{Event: e}})
+func (b shared) save(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
+	outcomes, err := b.s.Save(ctx, []graspsync.Incoming{{Event: e}})
 	if err != nil {
-		return relaysync.Outcome{}, err
+		return graspsync.Outcome{}, err
 	}
 	if len(outcomes) != 1 {
-		return relaysync.Outcome{}, errors.New("no outcome")
+		return graspsync.Outcome{}, errors.New("no outcome")
 	}
 	switch o := outcomes[0]; o.Result {
-	case relaysync.Deleted:
+	case graspsync.Deleted:
 		return o, ErrDeleted
-	case relaysync.Refused:
+	case graspsync.Refused:
 		return o, fmt.Errorf("invalid: %w", o.Err)
 	default:
 		return o, o.Err

@@ -9,8 +9,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/filters"
 )
 
 // hub returns n events about 100 repositories, as large as real ones are.
@@ -57,9 +57,9 @@ func BenchmarkBadger(b *testing.B) {
 	b.Run("stamps_all", stamps(nostr.Filter{}, 10_000))
 	b.Run("stamps_100_values", stamps(nostr.Filter{Tags: nostr.TagMap{"a": repos}}, 10_000))
 	b.Run("stamps_none", stamps(nostr.Filter{Tags: nostr.TagMap{"A": {alice}}}, 0))
-	var ids []filters.EventID
+	var ids []graspsync.EventID
 	for i, e := range events[:128] {
-		ids = append(ids, idOf(e), filters.EventID{byte(i)})
+		ids = append(ids, idOf(e), graspsync.EventID{byte(i)})
 	}
 	b.Run("has_256", func(b *testing.B) {
 		for b.Loop() {

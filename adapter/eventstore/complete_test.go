@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 func TestSuiteStrangeBackends(t *testing.T) {
@@ -127,7 +127,7 @@ func TestVersionsBehindOtherTags(t *testing.T) {
 	other := event(alice, 30617, start+10, nostr.Tag{"d", "other"}, d)
 	late := event(alice, 30617, start+5, d)
 	outcomes := save(t, s, old, other, late)
-	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Stored, relaysync.Stored}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored, graspsync.Stored}, results(outcomes))
 	ids, err := read(t.Context(), s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo"}}})
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{other.ID, late.ID}, ids)

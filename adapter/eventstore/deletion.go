@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -18,26 +18,26 @@ const lookUpAtOnce = 100
 func (s *Store) tombstonesOf(ctx context.Context, events []*nostr.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {
-		ids, addrs := nostr.Filter{Kinds: []int{filters.KindDeletion}}, nostr.Filter{Kinds: []int{filters.KindDeletion}}
-		gone := nostr.Filter{Kinds: []int{filters.KindVanish}}
+		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion}}
+		gone := nostr.Filter{Kinds: []int{graspsync.KindVanish}}
 		for _, e := range chunk {
 			gone.Authors = append(gone.Authors, e.PubKey)
-			if e.Kind == filters.KindDeletion {
+			if e.Kind == graspsync.KindDeletion {
 				continue
 			}
 			ids.Authors = append(ids.Authors, e.PubKey)
 			ids.Tags = addTag(ids.Tags, "e", e.ID)
-			if addr, ok := nip34.CoordinatesOf(e); ok {
+			if addr, ok := graspsync.AddressOf(e); ok {
 				addrs.Authors = append(addrs.Authors, e.PubKey)
 				addrs.Tags = addTag(addrs.Tags, "a", addr.String())
 			}
 		}
 		for _, f := range []nostr.Filter{ids, addrs, gone} {
-			if f.Tags == nil && f.Kinds[0] == filters.KindDeletion {
+			if f.Tags == nil && f.Kinds[0] == graspsync.KindDeletion {
 				continue
 			}
 			f.Authors = unique(f.Authors)
-			err := s.walk(ctx, f, func(_ filters.EventID, d *nostr.Event) bool {
+			err := s.walk(ctx, f, func(_ graspsync.EventID, d *nostr.Event) bool {
 				t.Add(d)
 				return true
 			})

@@ -10,8 +10,7 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 )
 
 // fake is a backend as strict and as lax as the fields say: a stranger to the
@@ -168,16 +167,16 @@ func event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nost
 	return e
 }
 
-func incoming(events ...*nostr.Event) []relaysync.Incoming {
-	in := make([]relaysync.Incoming, len(events))
+func incoming(events ...*nostr.Event) []graspsync.Incoming {
+	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = relaysync.Incoming{Event: e}
+		in[i] = graspsync.Incoming{Event: e}
 	}
 	return in
 }
 
-func idOf(e *nostr.Event) filters.EventID {
-	id, err := filters.ParseEventID(e.ID)
+func idOf(e *nostr.Event) graspsync.EventID {
+	id, err := graspsync.ParseEventID(e.ID)
 	if err != nil {
 		panic(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -61,7 +61,7 @@ func TestFailingBackend(t *testing.T) {
 			s := newStore(t, &fake{query: query}, eventstoreadapter.Config{})
 			_, err := read(t.Context(), s, nostr.Filter{})
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
-			_, err = s.Has(t.Context(), []filters.EventID{idOf(e)})
+			_, err = s.Has(t.Context(), []graspsync.EventID{idOf(e)})
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 			_, err = s.Deleted(t.Context(), e)
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
@@ -114,11 +114,11 @@ func TestFailingEvent(t *testing.T) {
 			}}
 			s := newStore(t, db, eventstoreadapter.Config{})
 			outcomes := save(t, s, bad, good)
-			assert.Equal(t, []relaysync.Result{relaysync.Failed, relaysync.Stored}, results(outcomes))
+			assert.Equal(t, []graspsync.Result{graspsync.Failed, graspsync.Stored}, results(outcomes))
 			assert.ErrorIs(t, outcomes[0].Err, eventstoreadapter.ErrBackend)
 			db.save = nil
 			outcomes = save(t, s, bad, good)
-			assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Duplicate}, results(outcomes))
+			assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Duplicate}, results(outcomes))
 		})
 	}
 }
@@ -133,17 +133,17 @@ func TestHalfDone(t *testing.T) {
 	save(t, s, old, target)
 	db.remove = func(*nostr.Event) error { return errors.New("boom") }
 	outcomes := save(t, s, late, deletion)
-	assert.Equal(t, []relaysync.Result{relaysync.Failed, relaysync.Failed}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Failed, graspsync.Failed}, results(outcomes))
 	require.Len(t, db.events, 4)
 	db.remove = nil
 	outcomes = save(t, s, late, deletion)
-	assert.Equal(t, []relaysync.Result{relaysync.Duplicate, relaysync.Duplicate}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Duplicate, graspsync.Duplicate}, results(outcomes))
 	ids, err := read(t.Context(), s, nostr.Filter{})
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{late.ID, deletion.ID}, ids)
 
 	require.NoError(t, db.SaveEvent(t.Context(), target)) // by a direct write that knows no tombstones
-	assert.Equal(t, []relaysync.Result{relaysync.Deleted}, results(save(t, s, target)))
+	assert.Equal(t, []graspsync.Result{graspsync.Deleted}, results(save(t, s, target)))
 	assert.Len(t, db.events, 2)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // plan returns the lists that a backend is asked for: at least what the filter
@@ -66,7 +66,7 @@ func clean[T int | string](list []T, ok func(T) bool) []T {
 }
 
 func isID(s string) bool {
-	_, err := filters.ParseEventID(s)
+	_, err := graspsync.ParseEventID(s)
 	return err == nil
 }
 

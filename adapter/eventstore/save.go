@@ -12,20 +12,19 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Save implements [relaysync.Store].
-func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("saving events: %w", err)
 	}
-	b := &batch{Store: s, outcomes: make([]relaysync.Outcome, len(events))}
+	b := &batch{Store: s, outcomes: make([]graspsync.Outcome, len(events))}
 	for i, in := range events {
 		if err := s.storable(in.Event); err != nil {
-			b.outcomes[i] = relaysync.Outcome{Result: relaysync.Refused, Err: err}
+			b.outcomes[i] = graspsync.Outcome{Result: graspsync.Refused, Err: err}
 			continue
 		}
 		b.events = append(b.events, in.Event)
@@ -69,7 +68,7 @@ func (s *Store) lock(events []*nostr.Event) (unlock func()) {
 }
 
 func stripe(author string) int {
-	if key, err := filters.ParsePubKey(author); err == nil {
+	if key, err := graspsync.ParsePubKey(author); err == nil {
 		return int(key[31]) % stripes
 	}
 	return 0
@@ -78,10 +77,10 @@ func stripe(author string) int {
 // syncer is what backends have that do not write through.
 type syncer interface{ Sync() error }
 
-func (s *Store) sync(ctx context.Context, outcomes []relaysync.Outcome) error {
+func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	backend, ok := s.writer.backend.(syncer)
-	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o relaysync.Outcome) bool {
-		return o.Result == relaysync.Stored || o.Result == relaysync.Duplicate
+	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool {
+		return o.Result == graspsync.Stored || o.Result == graspsync.Duplicate
 	}) {
 		return nil
 	}
@@ -134,7 +133,7 @@ type batch struct {
 	*Store
 	events   []*nostr.Event // those worth trying
 	places   []int          // where their outcomes belong
-	outcomes []relaysync.Outcome
+	outcomes []graspsync.Outcome
 	have     map[string]struct{} // ids that are stored
 	tombs    *nip34.Tombstones
 }
@@ -146,7 +145,7 @@ func (b *batch) prepare(ctx context.Context) (err error) {
 		ids[i] = e.ID
 	}
 	b.have = make(map[string]struct{}, len(ids))
-	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(_ filters.EventID, e *nostr.Event) bool {
+	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(_ graspsync.EventID, e *nostr.Event) bool {
 		b.have[e.ID] = struct{}{}
 		return true
 	})
@@ -156,22 +155,22 @@ func (b *batch) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *batch) save(ctx context.Context, e *nostr.Event) relaysync.Outcome {
+func (b *batch) save(ctx context.Context, e *nostr.Event) graspsync.Outcome {
 	result, err := b.try(ctx, e)
 	if err != nil {
-		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
-	return relaysync.Outcome{Result: result}
+	return graspsync.Outcome{Result: result}
 }
 
-func (b *batch) try(ctx context.Context, e *nostr.Event) (relaysync.Result, error) {
+func (b *batch) try(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	_, have := b.have[e.ID]
-	switch addr, ok := nip34.CoordinatesOf(e); {
+	switch addr, ok := graspsync.AddressOf(e); {
 	case b.tombs.Cover(e):
 		if have { // a crash came between the deletion and this
-			return relaysync.Deleted, b.remove(ctx, e)
+			return graspsync.Deleted, b.remove(ctx, e)
 		}
-		return relaysync.Deleted, nil
+		return graspsync.Deleted, nil
 	case ok:
 		return b.replace(ctx, e, addr)
 	case !have:
@@ -181,13 +180,13 @@ func (b *batch) try(ctx context.Context, e *nostr.Event) (relaysync.Result, erro
 		}
 		return stored, b.execute(ctx, e)
 	case b.removes(e):
-		return relaysync.Duplicate, b.execute(ctx, e)
+		return graspsync.Duplicate, b.execute(ctx, e)
 	}
-	return relaysync.Duplicate, nil
+	return graspsync.Duplicate, nil
 }
 
 // put saves an event whatever else is there.
-func (b *batch) put(ctx context.Context, e *nostr.Event) (relaysync.Result, error) {
+func (b *batch) put(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	dup := false
 	err := b.writer.call(ctx, "saving an event", func() error {
 		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
@@ -201,9 +200,9 @@ func (b *batch) put(ctx context.Context, e *nostr.Event) (relaysync.Result, erro
 	}
 	b.have[e.ID] = struct{}{}
 	if dup {
-		return relaysync.Duplicate, nil
+		return graspsync.Duplicate, nil
 	}
-	return relaysync.Stored, nil
+	return graspsync.Stored, nil
 }
 
 func (b *batch) remove(ctx context.Context, e *nostr.Event) error {
@@ -234,7 +233,7 @@ func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
 // replace saves a version if it is the newest of its address, and then removes the
 // others: a crash in between leaves too much, which the next call repairs, rather
 // than too little.
-func (b *batch) replace(ctx context.Context, e *nostr.Event, addr nip34.Coordinates) (relaysync.Result, error) {
+func (b *batch) replace(ctx context.Context, e *nostr.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr)
 	if err != nil {
 		return 0, err
@@ -245,10 +244,10 @@ func (b *batch) replace(ctx context.Context, e *nostr.Event, addr nip34.Coordina
 			newest = v
 		}
 	}
-	result := relaysync.Superseded
+	result := graspsync.Superseded
 	if newest.ID == e.ID {
 		if _, have := b.have[e.ID]; have {
-			result = relaysync.Duplicate
+			result = graspsync.Duplicate
 		} else if result, err = b.put(ctx, e); err != nil {
 			return 0, err
 		}
@@ -262,14 +261,14 @@ func (b *batch) replace(ctx context.Context, e *nostr.Event, addr nip34.Coordina
 }
 
 // versions returns what is stored at an address.
-func (s *Store) versions(ctx context.Context, addr nip34.Coordinates) ([]*nostr.Event, error) {
-	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author}}
+func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]*nostr.Event, error) {
+	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
 	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
 		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
 	}
 	events, err := s.all(ctx, f)
 	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
-		a, ok := nip34.CoordinatesOf(e)
+		a, ok := graspsync.AddressOf(e)
 		return !ok || a != addr
 	}), err
 }
@@ -284,7 +283,7 @@ func newer(a, b *nostr.Event) bool {
 // removes reports whether an event removes others: a deletion, or a request to
 // vanish that concerns us.
 func (s *Store) removes(e *nostr.Event) bool {
-	return e.Kind == filters.KindDeletion || s.cfg.Identity.Vanishes(e)
+	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e)
 }
 
 // execute removes what a stored deletion names, or everything by who vanishes.
@@ -314,7 +313,7 @@ func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(
 
 // targets returns what is stored of what an event removes, and maybe more.
 func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.Event, err error) {
-	if e.Kind == filters.KindVanish {
+	if e.Kind == graspsync.KindVanish {
 		until := e.CreatedAt
 		return s.all(ctx, nostr.Filter{Authors: []string{e.PubKey}, Until: &until})
 	}
@@ -338,9 +337,9 @@ const addressesAtOnce = 100
 // versionsOf returns what is stored at addresses of one author. A stranger may name thousands:
 // they are looked up in order of their kinds, so that of what the author has stored each event
 // is read a few times at most.
-func (s *Store) versionsOf(ctx context.Context, author string, at []nip34.Coordinates) (found []*nostr.Event, err error) {
-	wanted := make(map[nip34.Coordinates]bool, len(at))
-	var exact []nip34.Coordinates
+func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []*nostr.Event, err error) {
+	wanted := make(map[graspsync.Address]bool, len(at))
+	var exact []graspsync.Address
 	var kinds []int // of addresses that no tag finds
 	for _, c := range at {
 		switch {
@@ -355,7 +354,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []nip34.Coordi
 		}
 		wanted[c] = true
 	}
-	slices.SortFunc(exact, func(a, b nip34.Coordinates) int { return cmp.Compare(a.Kind, b.Kind) })
+	slices.SortFunc(exact, func(a, b graspsync.Address) int { return cmp.Compare(a.Kind, b.Kind) })
 	slices.Sort(kinds)
 	var asked []nostr.Filter
 	for some := range slices.Chunk(exact, addressesAtOnce) {
@@ -369,11 +368,11 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []nip34.Coordi
 	for some := range slices.Chunk(slices.Compact(kinds), addressesAtOnce) {
 		asked = append(asked, nostr.Filter{Kinds: some})
 	}
-	seen := make(map[filters.EventID]bool)
+	seen := make(map[graspsync.EventID]bool)
 	for _, f := range asked {
 		f.Authors = []string{author}
-		err := s.walk(ctx, f, func(id filters.EventID, e *nostr.Event) bool {
-			if c, ok := nip34.CoordinatesOf(e); ok && wanted[c] && !seen[id] {
+		err := s.walk(ctx, f, func(id graspsync.EventID, e *nostr.Event) bool {
+			if c, ok := graspsync.AddressOf(e); ok && wanted[c] && !seen[id] {
 				seen[id] = true
 				found = append(found, e)
 			}
@@ -389,7 +388,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []nip34.Coordi
 // Targets returns what is stored of what a deletion names: ids, whoever wrote their
 // events, and addresses of its author's.
 func (s *Store) Targets(ctx context.Context, deletion *nostr.Event) ([]*nostr.Event, error) {
-	if deletion == nil || deletion.Kind != filters.KindDeletion {
+	if deletion == nil || deletion.Kind != graspsync.KindDeletion {
 		return nil, ctx.Err()
 	}
 	targets, err := s.targets(ctx, deletion)

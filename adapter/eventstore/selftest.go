@@ -11,8 +11,7 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 )
 
 // ErrTooFew is returned by [Store.SelfTest] when there are not enough events to
@@ -65,13 +64,13 @@ func (s *Store) SelfTest(ctx context.Context) error {
 func (s *Store) newest(ctx context.Context, size, n int) (ids []string, reached bool, err error) {
 	w := &walk{
 		guard: s.reader, batch: s.cfg.BatchSize, want: compile(nostr.Filter{}),
-		seen: make(map[filters.EventID]struct{}),
+		seen: make(map[graspsync.EventID]struct{}),
 	}
 	g := *s.reader
 	g.profile.page, g.profile.trusted = size, false
 	w.guard = &g
 	var events []*nostr.Event
-	w.yield = func(_ filters.EventID, e *nostr.Event) bool {
+	w.yield = func(_ graspsync.EventID, e *nostr.Event) bool {
 		events = append(events, e)
 		return len(events) < n+size && (len(events) < n || e.CreatedAt == events[n-1].CreatedAt)
 	}
@@ -131,7 +130,7 @@ func Probe(ctx context.Context, scratch eventstore.Store, cfg Config) error {
 			return fmt.Errorf("probing: %w", err)
 		}
 		for _, o := range outcomes {
-			if o.Result != relaysync.Stored {
+			if o.Result != graspsync.Stored {
 				return fmt.Errorf("probing: %w: an event was %s, not stored: %w", ErrBackend, o.Result, o.Err)
 			}
 		}
@@ -156,8 +155,8 @@ func Probe(ctx context.Context, scratch eventstore.Store, cfg Config) error {
 
 func probeAuthor(i int) string { return strings.Repeat(fmt.Sprintf("%02x", i+1), 32) }
 
-func probes(n int) []relaysync.Incoming {
-	in := make([]relaysync.Incoming, n)
+func probes(n int) []graspsync.Incoming {
+	in := make([]graspsync.Incoming, n)
 	for i := range in {
 		e := &nostr.Event{
 			PubKey: probeAuthor(i % 2), Kind: 1, CreatedAt: nostr.Timestamp(1_000_000 + i/3),

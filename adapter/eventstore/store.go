@@ -10,7 +10,7 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -61,13 +61,13 @@ func (s *Store) PageSize() int { return s.reader.profile.page }
 
 // Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
 // much as Events.
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
-	return func(yield func(relaysync.Stamp, error) bool) {
-		err := s.walk(ctx, filter, func(id filters.EventID, e *nostr.Event) bool {
-			return yield(relaysync.Stamp{CreatedAt: e.CreatedAt, ID: id}, nil)
+func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
+		err := s.walk(ctx, filter, func(id graspsync.EventID, e *nostr.Event) bool {
+			return yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: id}, nil)
 		})
 		if err != nil {
-			yield(relaysync.Stamp{}, fmt.Errorf("reading stamps: %w", err))
+			yield(graspsync.Stamp{}, fmt.Errorf("reading stamps: %w", err))
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relay
 // Events implements [relaysync.Store].
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
 	return func(yield func(*nostr.Event, error) bool) {
-		err := s.walk(ctx, filter, func(_ filters.EventID, e *nostr.Event) bool { return yield(e, nil) })
+		err := s.walk(ctx, filter, func(_ graspsync.EventID, e *nostr.Event) bool { return yield(e, nil) })
 		if err != nil {
 			yield(nil, fmt.Errorf("reading events: %w", err))
 		}
@@ -84,11 +84,11 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nost
 
 // walk calls yield for every event that matches, until it returns false.
 func (s *Store) walk(
-	ctx context.Context, f nostr.Filter, yield func(filters.EventID, *nostr.Event) bool,
+	ctx context.Context, f nostr.Filter, yield func(graspsync.EventID, *nostr.Event) bool,
 ) error {
 	w := &walk{
 		guard: s.reader, batch: s.cfg.BatchSize,
-		seen: make(map[filters.EventID]struct{}), yield: yield,
+		seen: make(map[graspsync.EventID]struct{}), yield: yield,
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -103,7 +103,7 @@ func (s *Store) walk(
 // all returns every event that matches.
 func (s *Store) all(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	var events []*nostr.Event
-	err := s.walk(ctx, f, func(_ filters.EventID, e *nostr.Event) bool {
+	err := s.walk(ctx, f, func(_ graspsync.EventID, e *nostr.Event) bool {
 		events = append(events, e)
 		return true
 	})
@@ -111,7 +111,7 @@ func (s *Store) all(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error)
 }
 
 // Has implements [relaysync.Store].
-func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	has := make([]bool, len(ids))
 	if len(ids) == 0 {
 		return has, ctx.Err()
@@ -120,8 +120,8 @@ func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) 
 	for i, id := range ids {
 		texts[i] = id.String()
 	}
-	found := make(map[filters.EventID]struct{}, len(ids))
-	err := s.walk(ctx, nostr.Filter{IDs: texts}, func(id filters.EventID, _ *nostr.Event) bool {
+	found := make(map[graspsync.EventID]struct{}, len(ids))
+	err := s.walk(ctx, nostr.Filter{IDs: texts}, func(id graspsync.EventID, _ *nostr.Event) bool {
 		found[id] = struct{}{}
 		return true
 	})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // errStop ends a walk whose consumer has had enough.
@@ -29,8 +29,8 @@ type walk struct {
 	want  matcher
 	since *nostr.Timestamp
 	until *nostr.Timestamp
-	seen  map[filters.EventID]struct{}
-	yield func(filters.EventID, *nostr.Event) bool
+	seen  map[graspsync.EventID]struct{}
+	yield func(graspsync.EventID, *nostr.Event) bool
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -63,7 +63,7 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 // take yields what matches and was not yielded before.
 func (w *walk) take(events []*nostr.Event) error {
 	for _, e := range events {
-		id, err := filters.ParseEventID(e.ID)
+		id, err := graspsync.ParseEventID(e.ID)
 		if err != nil || !w.want.match(e) {
 			continue
 		}

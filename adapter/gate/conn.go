@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/sync/semaphore"
 )
 
 // conn is a client's connection and the one that the relay has for it.
@@ -18,58 +20,32 @@ type conn struct {
 	g       *Gate
 	client  string
 	out, in *websocket.Conn // the client's, the relay's
+	raw     net.Conn        // below the client's
 	queue   *queue
-	drained chan struct{}   // holds one: less waits to be written
-	slots   chan struct{}   // of messages that have no answer
-	reading atomic.Bool     // the client's next message is waited for
-	ctx     context.Context //nolint:containedctx // it is the connection's
+	inbox   chan inbound
+	ahead   *semaphore.Weighted // bytes that may be read before their turn comes
+	slots   chan struct{}       // of messages that have no answer
+	reading atomic.Bool         // the client's next message is waited for
+	ctx     context.Context     //nolint:containedctx // it is the connection's
 	end     context.CancelCauseFunc
-
-	mu sync.Mutex
-	// guarded by mu
-	number  uint64
-	subs    map[string]*sub // by name: REQ
-	negs    map[string]*sub // NEG-OPEN
-	byOurs  map[uint64]*sub
-	events  []*pending // EVENT and AUTH that have no answer, the oldest first
-	waiting map[*pending]struct{}
+	asked   *table
+	closing chan struct{} // closed: there is no time to linger
 }
 
-// sub is what a client has a name for.
-type sub struct {
-	label   string
-	number  uint64
-	name    []byte // as it is written
-	key     string
-	filters int
-	done    bool       // the relay has answered: stored events have come
-	closed  bool       // the client wants no more of it
-	pending []*pending // what has no answer, the oldest first
-	timer   *time.Timer
-	leave   sync.Once // its room is given back
-}
-
-// pending is a message that has no answer yet, and what it takes up.
-type pending struct {
-	once    sync.Once
-	release func()
-	timer   *time.Timer
-}
-
-func (p *pending) over() {
-	p.once.Do(func() {
-		p.timer.Stop()
-		p.release()
-	})
+// inbound is a message of the client that has not been looked at.
+type inbound struct {
+	kind    websocket.MessageType
+	message []byte
+	ahead   int64  // what it counts of what is read ahead
+	room    func() // gives back what it takes up, once
 }
 
 // websocket serves a client that wants one.
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
-		g: g, client: g.cfg.Client(r), queue: newQueue(), drained: make(chan struct{}, 1), slots: make(chan struct{}, placesOf),
-		ctx: ctx, end: end, subs: make(map[string]*sub), negs: make(map[string]*sub), byOurs: make(map[uint64]*sub),
-		waiting: make(map[*pending]struct{}),
+		g: g, client: g.cfg.Client(r), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
+		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(),
 	}
 	defer end(nil)
 	if !g.enter(c) {
@@ -78,18 +54,20 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave(c)
-	in, resp, err := g.dial(ctx, r) //nolint:bodyclose // a pipe that has ended
+	in, resp, err := c.dial(r) //nolint:bodyclose // a pipe that has ended
 	if err != nil {
 		refuse(w, resp)
 		return
 	}
 	c.in = in
 	defer func() { _ = in.CloseNow() }()
-	c.out, err = websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	taken := &taking{ResponseWriter: w}
+	c.out, err = websocket.Accept(taken, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return // it has been answered
 	}
 	c.out.SetReadLimit(g.cfg.MaxMessage)
+	c.raw = taken.conn
 	c.serve()
 }
 
@@ -111,11 +89,32 @@ func refuse(w http.ResponseWriter, resp *http.Response) {
 }
 
 func (c *conn) serve() {
-	var wg sync.WaitGroup
-	for _, run := range []func() error{c.fromClient, c.fromRelay, c.toClient, c.signs} {
-		wg.Go(func() { c.end(run()) })
+	var client, relay sync.WaitGroup
+	said := make(chan struct{})
+	for _, run := range []func() error{c.fromClient, c.toRelay, c.signs} {
+		client.Go(func() { c.end(run()) })
 	}
+	client.Go(func() {
+		defer close(said)
+		c.end(c.toClient())
+	})
+	relay.Go(func() { c.end(c.fromRelay()) })
 	<-c.ctx.Done()
+	c.queue.close()
+	c.hangUp(said)
+	client.Wait()
+	for len(c.inbox) > 0 {
+		m := <-c.inbox
+		m.room()
+	}
+	c.g.leave(c)
+	c.linger()
+	relay.Wait()
+	c.over()
+}
+
+// hangUp ends the client's connection, and says why.
+func (c *conn) hangUp(said <-chan struct{}) {
 	why := context.Cause(c.ctx)
 	for _, ours := range []error{errSlow, errQuiet, errRoom} {
 		if errors.Is(why, ours) { // what a client says of its going is its own
@@ -124,46 +123,52 @@ func (c *conn) serve() {
 	}
 	switch {
 	case errors.Is(why, errSlow):
-		c.g.count("slow")
-		_ = c.out.Close(websocket.StatusTryAgainLater, why.Error())
+		c.g.count(hungUpSlow)
+		c.bye(said, websocket.StatusTryAgainLater, errSlow)
 	case errors.Is(why, errQuiet):
-		c.g.count("quiet")
+		c.g.count(hungUpQuiet)
 		_ = c.out.CloseNow()
 	case errors.Is(why, errRoom):
-		_ = c.out.Close(websocket.StatusTryAgainLater, why.Error())
+		c.bye(said, websocket.StatusTryAgainLater, errRoom)
 	case errors.Is(why, errGone):
-		_ = c.out.Close(websocket.StatusGoingAway, why.Error())
+		c.bye(said, websocket.StatusGoingAway, errGone)
 	default:
 		_ = c.out.CloseNow()
 	}
-	_ = c.in.CloseNow()
-	c.queue.close()
-	wg.Wait()
-	c.over()
 }
 
-// over gives back what the connection had. The relay may still be at what it was asked for.
+// bye closes the client's connection and says why, if that can be done soon.
+func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error) {
+	defer time.AfterFunc(byeBy, func() { _ = c.raw.Close() }).Stop()
+	<-said
+	_ = c.out.Close(status, why.Error())
+}
+
+// linger waits until the relay has answered what it was asked for, which nobody hears: what that takes
+// up is not for others before.
+func (c *conn) linger() {
+	late := time.NewTimer(goneFor)
+	defer late.Stop()
+	select {
+	case <-c.asked.end():
+	case <-late.C:
+	case <-c.closing:
+	}
+	_ = c.in.CloseNow()
+}
+
+// over gives back what the connection had.
 func (c *conn) over() {
-	c.g.queued.Add(-int64(c.queue.size()))
-	c.mu.Lock()
-	left := make([]*pending, 0, len(c.waiting))
-	for p := range c.waiting {
-		left = append(left, p)
-	}
-	var all []*sub
-	for _, s := range c.byOurs {
-		all = append(all, s)
-	}
-	clear(c.byOurs)
-	c.mu.Unlock()
-	for _, s := range all {
+	subs, held, left := c.asked.forget()
+	for _, s := range subs {
 		c.giveUp(s)
 	}
-	time.AfterFunc(goneFor, func() {
-		for _, p := range left {
-			p.over()
-		}
-	})
+	for _, p := range left {
+		p.over()
+	}
+	if held > 0 {
+		c.g.held.leave(c.client, held)
+	}
 }
 
 // giveUp gives back the room of a subscription.
@@ -179,79 +184,102 @@ func (c *conn) giveUp(s *sub) {
 	})
 }
 
-// fromClient reads what the client writes.
+// fromClient reads what the client writes, and ahead of what waits for the relay: who goes away
+// while something of theirs waits is noticed.
 func (c *conn) fromClient() error {
 	for {
-		kind, message, room, err := c.read()
+		m, err := c.read()
 		if err != nil {
 			return err
 		}
-		if kind != websocket.MessageText {
-			c.say(notice("invalid: messages are text"))
-			room()
-			continue
+		m.ahead = min(max(int64(len(m.message)), readAhead/placesOf), smallBody)
+		if c.ahead.Acquire(c.ctx, m.ahead) != nil {
+			m.room()
+			return context.Cause(c.ctx)
 		}
-		r, answer := c.g.parse(message)
-		if answer != nil {
-			c.say(answer)
-			room()
-			continue
-		}
-		if err := c.take(r, room); err != nil {
-			room()
-			return err
-		}
+		c.inbox <- m // there are as many places as can have been acquired
 	}
 }
 
-// read reads a message. One that is not small has room for it before it is read on, which room
-// gives back, and all of it comes in a while.
-func (c *conn) read() (kind websocket.MessageType, message []byte, room func(), err error) {
-	room = func() {}
+// read reads a message. One that is not small has room for it before it is read on, and all of it
+// comes in a while. What ends the connection closes it, and so ends this: a context would leave no
+// time to say why.
+func (c *conn) read() (m inbound, err error) {
+	m.room = func() {}
 	c.reading.Store(true)
-	kind, in, err := c.out.Reader(c.ctx)
+	kind, in, err := c.out.Reader(context.Background())
 	c.reading.Store(false)
 	if err != nil {
-		return kind, nil, room, err
+		return m, err
 	}
+	m.kind = kind
 	late := time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	defer func() { late.Stop() }()
-	message, err = io.ReadAll(io.LimitReader(in, smallBody))
-	if err != nil || len(message) < smallBody {
-		return kind, message, room, err
+	m.message, err = io.ReadAll(io.LimitReader(in, smallBody))
+	if err != nil || len(m.message) < smallBody {
+		return m, err
 	}
 	late.Stop()
 	size := int(c.g.cfg.MaxMessage)
 	if err := c.g.bodies.enter(c.ctx, c.client, size); err != nil {
-		return kind, nil, room, err
+		return m, err
 	}
 	var once sync.Once
-	room = func() { once.Do(func() { c.g.bodies.leave(c.client, size) }) }
+	m.room = func() { once.Do(func() { c.g.bodies.leave(c.client, size) }) }
 	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	rest, err := io.ReadAll(in)
 	if err != nil {
-		room()
+		m.room()
 	}
-	return kind, append(message, rest...), room, err
+	m.message = append(m.message, rest...)
+	return m, err
+}
+
+// toRelay hands on what was read, one message after the other.
+func (c *conn) toRelay() error {
+	for {
+		var m inbound
+		select {
+		case m = <-c.inbox:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+		if err := c.look(m); err != nil {
+			m.room()
+			return err
+		}
+		c.ahead.Release(m.ahead)
+	}
+}
+
+// look deals with a message.
+func (c *conn) look(m inbound) error {
+	if m.kind != websocket.MessageText {
+		m.room()
+		c.say(notice("invalid: messages are text"))
+		return nil
+	}
+	r, answer := c.g.parse(m.message)
+	if answer != nil {
+		m.room()
+		c.say(answer)
+		return nil
+	}
+	return c.take(r, m.room)
 }
 
 // take hands a message on to the relay when that has time for it.
 func (c *conn) take(r request, room func()) error {
 	switch r.label {
-	case labelClose:
+	case labelClose, labelNegClose:
 		room()
-		return c.closes(c.named(c.subs, r.name))
-	case labelNegClose:
-		room()
-		return c.closes(c.named(c.negs, r.name))
+		return c.closes(c.asked.named(r))
 	case labelEvent, labelAuth:
 		p, err := c.admit(1, room)
 		if err != nil {
 			return err
 		}
-		c.mu.Lock()
-		c.events = append(c.events, p)
-		c.mu.Unlock()
+		c.asked.event(p)
 		return c.forward(r.as(0))
 	case labelNegMsg:
 		return c.negMessage(r, room)
@@ -261,45 +289,35 @@ func (c *conn) take(r request, room func()) error {
 
 // asks hands on what wants an answer from what is stored.
 func (c *conn) asks(r request, room func()) error {
-	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: len(r.parts)}
-	table := c.subs
+	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: len(r.parts), unread: make(chan struct{})}
+	if err := c.closes(c.asked.named(r)); err != nil {
+		return err
+	}
 	switch r.label {
 	case labelReq:
-		if err := c.closes(c.named(c.subs, r.name)); err != nil {
-			return err
-		}
+		s.told = newTold(s.filters)
 		if !c.g.listening.try(c.client, s.filters) {
+			c.g.count(refusedListening)
 			c.say(r.refusal("rate-limited: too many subscriptions are open"))
 			room()
 			return nil
 		}
 	case labelNegOpen:
-		if err := c.closes(c.named(c.negs, r.name)); err != nil {
-			return err
-		}
 		s.filters = 1
-		if table = c.negs; c.many(table) >= negOf || !c.g.negs.try(c.client, 1) {
+		if c.asked.reconciliations() >= negOf || !c.g.negs.try(c.client, 1) {
+			c.g.count(refusedNegs)
 			c.say(r.refusal("rate-limited: too many negentropy subscriptions"))
 			room()
 			return nil
 		}
 		s.timer = time.AfterFunc(answerBy, func() { _ = c.closes(s) })
-	case labelCount:
-		table = nil
 	}
 	p, err := c.ready(s.filters, room)
 	if err != nil {
 		c.giveUp(s)
 		return err
 	}
-	c.mu.Lock()
-	c.number++
-	s.number, s.pending = c.number, []*pending{p}
-	c.byOurs[s.number] = s
-	if table != nil {
-		table[s.key] = s
-	}
-	c.mu.Unlock()
+	c.asked.open(s, p)
 	return c.forward(r.as(s.number))
 }
 
@@ -308,13 +326,7 @@ func (c *conn) negMessage(r request, room func()) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	s := c.negs[r.name]
-	if s != nil {
-		s.pending = append(s.pending, p)
-		s.timer.Reset(answerBy) // it is in use
-	}
-	c.mu.Unlock()
+	s := c.asked.goesOn(r, p)
 	if s == nil {
 		p.over()
 		c.say(r.refusal("closed: no reconciliation has this name"))
@@ -325,14 +337,51 @@ func (c *conn) negMessage(r request, room func()) error {
 
 // ready waits until the client has read what it has asked for before, and then for the relay.
 func (c *conn) ready(n int, room func()) (*pending, error) {
-	for c.queue.size() > softQueue {
+	for {
+		less := c.queue.shrinks()
+		if !c.full(c.asked.comes()) {
+			return c.admit(n, room)
+		}
 		select {
-		case <-c.drained:
+		case <-less:
 		case <-c.ctx.Done():
 			return nil, context.Cause(c.ctx)
 		}
 	}
-	return c.admit(n, room)
+}
+
+// full reports whether the client has enough to read, with what is coming: a part of its queue, and
+// where all queues are half full anything at all.
+func (c *conn) full(coming int) bool {
+	n, _ := c.queue.size()
+	n += coming
+	return n > c.g.soft || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
+}
+
+// pace has an event that is stored wait until the client has read most of what came before. What the
+// relay had to do for it is done, so that it takes up nothing that others need but a place of those
+// that wait. Where there is none it comes, as long as there is room for it.
+func (c *conn) pace(ctx context.Context, number uint64, size int) {
+	for less := (<-chan struct{})(nil); ; less = c.queue.shrinks() {
+		ok, s, p := c.asked.lets(number, size, func(coming int) bool { return !c.full(coming) })
+		if ok || !c.asked.hold(s, func() bool { return c.g.held.try(c.client, s.filters) }) {
+			return
+		}
+		if less == nil {
+			continue // it may have shrunk by now
+		}
+		p.timer.Stop()
+		p.idle()
+		select {
+		case <-less:
+		case <-s.unread:
+		case <-ctx.Done():
+			return
+		case <-c.ctx.Done():
+			return
+		}
+		p.timer.Reset(answerBy)
+	}
 }
 
 // admit waits until the relay has time for a message.
@@ -347,80 +396,42 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 		return nil, err
 	}
 	p := &pending{}
-	p.release = func() {
+	p.shared = func() {
 		room()
 		c.g.work.leave(c.client, n)
-		<-c.slots
-		c.mu.Lock()
-		delete(c.waiting, p)
-		c.mu.Unlock()
 	}
-	c.mu.Lock()
-	c.waiting[p] = struct{}{}
-	p.timer = time.AfterFunc(answerBy, p.over) // the relay owes one answer to each, but who knows
-	c.mu.Unlock()
+	p.slot = func() {
+		<-c.slots
+		c.asked.answered(p)
+	}
+	c.asked.wait(p)
 	return p, nil
 }
 
+// forward hands a message on. The relay reads at once; a write that is given up would end the connection to it.
 func (c *conn) forward(message []byte) error {
-	ctx, cancel := context.WithTimeout(c.ctx, answerBy)
+	ctx, cancel := context.WithTimeout(context.Background(), answerBy)
 	defer cancel()
 	return c.in.Write(ctx, websocket.MessageText, message)
 }
 
-func (c *conn) named(table map[string]*sub, name string) *sub {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return table[name]
-}
-
-func (c *conn) many(table map[string]*sub) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(table)
-}
-
-// closes ends a subscription that there may be. The relay is told once it has answered: what closes
-// and what opens may be dealt with in any order.
+// closes ends a subscription that there may be.
 func (c *conn) closes(s *sub) error {
 	if s == nil {
 		return nil
 	}
-	c.mu.Lock()
-	if s.closed {
-		c.mu.Unlock()
-		return nil
-	}
-	s.closed = true
-	c.unname(s)
-	done := s.done && len(s.pending) == 0
-	if done {
-		delete(c.byOurs, s.number)
-	}
-	c.mu.Unlock()
-	if !done {
+	tell := c.asked.close(s)
+	c.queue.changed()
+	if !tell {
 		return nil
 	}
 	return c.ended(s)
 }
 
-// unname forgets the name of a subscription. It is called with mu held.
-func (c *conn) unname(s *sub) {
-	for _, table := range []map[string]*sub{c.subs, c.negs} {
-		if table[s.key] == s {
-			delete(table, s.key)
-		}
-	}
-}
-
 // ended tells the relay that a subscription is over that it has open.
 func (c *conn) ended(s *sub) error {
 	c.giveUp(s)
-	c.mu.Lock()
-	left := s.pending
-	s.pending = nil
-	c.mu.Unlock()
-	for _, p := range left {
+	for _, p := range c.asked.left(s) {
 		p.over()
 	}
 	label := labelClose
@@ -430,128 +441,108 @@ func (c *conn) ended(s *sub) error {
 	return c.forward(write(label, nameOf(s.number)))
 }
 
-// fromRelay reads what the relay writes, at once.
+// fromRelay reads what the relay writes, at once, and goes on when the client has gone.
 func (c *conn) fromRelay() error {
 	for {
-		_, message, err := c.in.Read(c.ctx)
+		_, message, err := c.in.Read(context.Background())
 		if err != nil {
 			return errors.Join(errGone, err)
 		}
-		message, err = c.answered(bytes.TrimRight(message, "\n"))
+		v := c.asked.hears(bytes.TrimRight(message, "\n"))
+		if v.say == nil || v.s != nil {
+			c.queue.changed() // what is not said, and what has not come, makes room
+		}
+		if v.p != nil {
+			v.p.over()
+		}
+		if v.held {
+			c.g.held.leave(c.client, v.s.filters)
+		}
+		switch {
+		case v.tell:
+			err = c.ended(v.s)
+		case v.over:
+			c.giveUp(v.s)
+		}
 		if err != nil {
 			return err
 		}
-		if message != nil {
-			c.say(message)
+		if v.say != nil {
+			c.say(v.say)
 		}
 	}
-}
-
-// answered notes an answer of the relay, and returns what the client gets of it.
-func (c *conn) answered(message []byte) ([]byte, error) {
-	a := readAnswer(message)
-	c.mu.Lock()
-	if a.number == 0 {
-		var p *pending
-		if len(c.events) > 0 && (a.label == labelOK || bytes.HasPrefix(message, failedToParse)) {
-			p, c.events = c.events[0], c.events[1:]
-		}
-		c.mu.Unlock()
-		if p != nil {
-			p.over()
-		}
-		return message, nil
-	}
-	s := c.byOurs[a.number]
-	if s == nil {
-		c.mu.Unlock()
-		return nil, nil //nolint:nilnil // of what the client has closed it hears nothing
-	}
-	if a.label == labelEvent {
-		closed := s.closed
-		c.mu.Unlock()
-		if closed {
-			return nil, nil //nolint:nilnil // as above
-		}
-		return a.as(s.name), nil
-	}
-	var p *pending
-	if len(s.pending) > 0 {
-		p, s.pending = s.pending[0], s.pending[1:]
-	}
-	s.done = true
-	closed, over := s.closed, a.label == labelClosed || a.label == labelCount || a.label == labelNegErr
-	if over {
-		c.unname(s)
-	}
-	if over || closed {
-		delete(c.byOurs, a.number)
-	}
-	if s.label == labelNegOpen && !over && !closed {
-		s.timer.Reset(negKept)
-	}
-	c.mu.Unlock()
-	if p != nil {
-		p.over()
-	}
-	var err error
-	switch {
-	case closed && !over, a.label == labelClosed: // khatru keeps the filters before the one that it refuses
-		err = c.ended(s)
-	case over:
-		c.giveUp(s)
-	}
-	if closed {
-		return nil, err
-	}
-	return a.as(s.name), err
 }
 
 // say has a message written to the client. Who does not read what there is loses the connection,
 // nobody waits for them.
 func (c *conn) say(message []byte) {
-	if !c.queue.put(message) {
+	size, ok := c.queue.put(message)
+	if !ok {
 		return
 	}
-	all := c.g.queued.Add(int64(len(message)))
-	if n := c.queue.size(); n > c.g.cfg.MaxQueue || n > softQueue && all > int64(c.g.cfg.MaxQueues) {
+	if size > c.g.cfg.MaxQueue {
 		c.end(errSlow)
 	}
+	c.g.makeRoom()
 }
 
-// toClient writes what is to be said.
+// toClient writes what is to be said, and why there is no more of it.
 func (c *conn) toClient() error {
-	for {
+	for c.ctx.Err() == nil {
 		message, ok := c.queue.get()
 		if !ok {
 			select {
 			case <-c.queue.more:
-				continue
 			case <-c.ctx.Done():
-				return context.Cause(c.ctx)
 			}
+			continue
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, writeBy+time.Duration(len(message)>>14)*time.Second)
-		err := c.out.Write(ctx, websocket.MessageText, message)
-		late := ctx.Err() != nil && c.ctx.Err() == nil
-		cancel()
+		err := c.write(message)
 		c.queue.written(message)
-		c.g.queued.Add(-int64(len(message)))
-		select {
-		case c.drained <- struct{}{}:
-		default:
-		}
-		switch {
-		case late:
-			return errSlow
-		case err != nil:
+		if err != nil {
 			return err
 		}
 	}
+	why := context.Cause(c.ctx)
+	if errors.Is(why, errSlow) {
+		ctx, cancel := context.WithTimeout(context.Background(), byeBy)
+		defer cancel()
+		_ = c.out.Write(ctx, websocket.MessageText, notice("closed: "+errSlow.Error())) // the connection is over
+	}
+	return why
 }
 
-// signs has the client give signs of life. What it writes is not read while it has to wait, and
-// neither are these.
+// write writes a message, a long one in frames: pings and their answers are written between them,
+// which would not wait for all of it. When the connection ends there is time for what is begun.
+func (c *conn) write(message []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeBy+time.Duration(len(message)>>14)*time.Second)
+	defer cancel()
+	err := func() error {
+		if len(message) <= frame {
+			return c.out.Write(ctx, websocket.MessageText, message)
+		}
+		w, err := c.out.Writer(ctx, websocket.MessageText)
+		for len(message) > 0 && err == nil && c.ctx.Err() == nil {
+			n := min(len(message), frame)
+			_, err = w.Write(message[:n])
+			message = message[n:]
+		}
+		if err != nil {
+			return err
+		}
+		if len(message) > 0 {
+			return context.Cause(c.ctx)
+		}
+		return w.Close()
+	}()
+	if err != nil && ctx.Err() != nil && c.ctx.Err() == nil {
+		return errSlow
+	}
+	return err
+}
+
+// signs has the client give signs of life. Who is not read, since what they have said waits for the
+// relay, is written to: if there is nobody any more that fails.
 func (c *conn) signs() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -561,13 +552,18 @@ func (c *conn) signs() error {
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}
-		if !c.reading.Load() {
-			continue
+		if n, _ := c.queue.size(); n > 0 {
+			continue // reading is one, and a ping would have to wait for what is read
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, pongBy)
+		by := pongBy
+		if !c.reading.Load() {
+			by = pingBy
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, by)
 		err := c.out.Ping(ctx)
+		late := ctx.Err() != nil
 		cancel()
-		if err != nil && c.ctx.Err() == nil && c.reading.Load() {
+		if err != nil && c.ctx.Err() == nil && (!late || by == pongBy && c.reading.Load()) {
 			return errQuiet
 		}
 	}

@@ -8,9 +8,14 @@
 // A Gate takes websockets in itself and hands on to the relay, over a pipe, what it has read and
 // found to be a message of NIP-01, NIP-42, NIP-45 or NIP-77, written anew. Of each connection it
 // lets in what the relay has time for; it takes everything that the relay writes at once, and hangs
-// up on whoever does not read it. Room that strangers share is shared by client. The names of
+// up on whoever does not read it, and says why. What is stored waits for whoever has asked for it
+// ([Gate.Pace]). Room that strangers share is shared by client. The names of
 // subscriptions are the gate's own on the relay's side: one that is opened again replaces the one
-// before, as NIP-01 has it, whatever the relay does.
+// before, as NIP-01 has it, whatever the relay does. What several filters of one subscription find
+// comes once.
+//
+// What it does not mend: khatru goes through its subscriptions without its lock, so that where one is
+// opened or closed while an event is published, another one may get it twice, or not. [Gate.Collector] has metrics.
 //
 // What is no websocket passes; a request that manages the relay (NIP-86) has a bounded body.
 package gate

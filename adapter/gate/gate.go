@@ -7,10 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
 )
 
 // Config sets bounds. The zero value takes all defaults.
@@ -30,9 +34,13 @@ type Config struct {
 	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
 	// stored is held against each of them. Nobody has more than there is left. Defaults to 50,000.
 	MaxListening int
-	// MaxQueue bounds what waits to be written to one client, in bytes: who is slower than that is
-	// hung up. Defaults to 64 MiB; MaxQueues bounds it for all, and defaults to 512 MiB.
-	MaxQueue, MaxQueues int
+	// MaxQueue bounds what waits to be written to one connection, in bytes: who is slower than that is
+	// hung up. What is stored waits for whoever asks for it ([Gate.Pace]), so that it is events as they
+	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to 64 MiB.
+	MaxQueue int
+	// MaxQueues bounds it for all, in bytes: where it is reached, of the client that most waits for the
+	// connection that most waits for is hung up. Defaults to 512 MiB.
+	MaxQueues int
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
 	MaxBody int64
@@ -48,14 +56,20 @@ const (
 	negPlaces = 64              // reconciliations
 	negOf     = 10              // of one connection
 	negKept   = 8 * time.Second // khatru keeps one for seven seconds after its last message
-	softQueue = 1 << 20         // who has more than this to read is not asked what else they want
+	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
+	softPart  = 4               // nor who has such a part of MaxQueue
+	holds     = 64              // filters of answers that wait for who has asked: the backend may have read what they find
 	answerBy  = time.Minute
 	pingEvery = 30 * time.Second
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // and a second more for each 16 KiB
 	bodyBy    = 30 * time.Second
-	goneFor   = 15 * time.Second // the relay may be at what somebody has asked for who has gone
+	goneFor   = 15 * time.Second // the relay may be at what somebody has asked for who has gone, or not answer
 	smallBody = 16 << 10         // bytes of a message that anybody may be sending
+	readAhead = 2 * smallBody    // bytes of messages that wait for those before them
+	frame     = 64 << 10         // bytes of a message that are written at once
+	byeBy     = 5 * time.Second  // who is hung up hears why, or does not
+	pingBy    = 5 * time.Second
 )
 
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
@@ -67,16 +81,21 @@ type Gate struct {
 	bodies    *turns
 	negs      *turns
 	listening *turns
+	held      *turns
+	soft      int
 	queued    atomic.Int64
+	crowd     sync.Mutex // nobody is hung up for what somebody else makes room for
 
 	mu sync.Mutex
 	// guarded by mu
 	conns   map[*conn]struct{}
 	clients map[string]int
 	counts  map[string]uint64
+	closing chan struct{} // by Close
 }
 
-// New returns a Gate before a handler that takes websockets.
+// New returns a Gate before a handler that takes websockets. One that is a [khatru.Relay] is paced;
+// of another one [Gate.Pace] has to be told the relay that is behind it.
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {
@@ -101,11 +120,62 @@ func New(next http.Handler, cfg Config) *Gate {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{
+	g := &Gate{
 		next: next, cfg: cfg, conns: make(map[*conn]struct{}), clients: make(map[string]int), counts: make(map[string]uint64),
-		work: newTurns(max(places, 2*cfg.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
+		closing: make(chan struct{}),
+		work:    newTurns(max(places, 2*cfg.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
 		negs: newTurns(negPlaces), listening: newTurns(max(cfg.MaxListening, 2*cfg.MaxFilters)),
+		held: newTurns(holds), soft: min(softQueue, cfg.MaxQueue/softPart),
 	}
+	if relay, ok := next.(*khatru.Relay); ok {
+		g.Pace(relay)
+	}
+	return g
+}
+
+// Pace has what a relay has stored wait for whoever asks for it. Otherwise it comes as fast as it
+// is read, and an honest client for which that is too fast, and too much, is hung up. It waits
+// between the backend and khatru's lock of the connection, which who publishes needs: so that nobody
+// else waits. A backend that has something open for as long as its answer is read keeps that open,
+// for 64 answers at once and no longer than the client goes on reading; adapter/eventstore's has
+// nothing open. Each relay of a [khatru.Router] has to be paced. It is called before the relay serves.
+func (g *Gate) Pace(relay *khatru.Relay) {
+	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
+}
+
+// pace is called before each event that is written for a REQ, and after each one that is published.
+func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
+	ws := khatru.GetConnection(ctx)
+	if ws == nil {
+		return
+	}
+	c, _ := ws.Request.Context().Value(connKey{}).(*conn)
+	if c == nil || c.g != g {
+		return
+	}
+	if number, err := strconv.ParseUint(subscription(ctx), 10, 64); err == nil {
+		c.pace(ctx, number, sizeOf(e))
+	}
+}
+
+// sizeOf is how many bytes an event has, about.
+func sizeOf(e *nostr.Event) int {
+	n := 400 + len(e.Content)
+	for _, tag := range e.Tags {
+		for _, s := range tag {
+			n += len(s) + 3
+		}
+	}
+	return n
+}
+
+// connKey is where requests have the connection that they are of.
+type connKey struct{}
+
+// subscription is the one that is answered. khatru panics if it is none, but an event that is published.
+func subscription(ctx context.Context) (id string) {
+	defer func() { _ = recover() }()
+	return khatru.GetSubscriptionID(ctx)
 }
 
 // Address is whose a request is by where it comes from: an IPv4 address, or the /64 of an IPv6 one.
@@ -146,8 +216,18 @@ var (
 	errQuiet = errors.New("no sign of life")
 )
 
-// Counts says how often what was done, by what: "connections" refused, and hung up for "room",
-// "slow", "quiet".
+// What is counted.
+const (
+	refusedConnections = "connections"
+	refusedListening   = "listening"
+	refusedNegs        = "reconciliations"
+	hungUpRoom         = "room"
+	hungUpSlow         = "slow"
+	hungUpQuiet        = "quiet"
+)
+
+// Counts says how often what was done, by what: refused "connections", filters that are "listening"
+// and "reconciliations" for want of room, and hung up for "room", "slow", "quiet".
 func (g *Gate) Counts() map[string]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,14 +256,15 @@ func (g *Gate) enter(c *conn) bool {
 			}
 		}
 		if g.clients[most.client] < g.clients[c.client]+2 {
-			g.counts["connections"]++
+			g.counts[refusedConnections]++
 			return false
 		}
-		g.counts["room"]++
+		g.counts[hungUpRoom]++
 		g.forget(most)
 		most.end(errRoom)
 	}
 	g.conns[c] = struct{}{}
+	c.closing = g.closing
 	g.clients[c.client]++
 	return true
 }
@@ -204,6 +285,44 @@ func (g *Gate) forget(c *conn) {
 	}
 }
 
+// makeRoom hangs up who most waits for, as long as more waits in all than may.
+func (g *Gate) makeRoom() {
+	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
+		return
+	}
+	g.crowd.Lock()
+	defer g.crowd.Unlock()
+	for g.queued.Load() > int64(g.cfg.MaxQueues) {
+		c := g.slowest()
+		if c == nil {
+			return // what there is is being written to who has been hung up
+		}
+		c.end(errSlow)
+		c.queue.close()
+	}
+}
+
+// slowest is, of the client that most waits for, the connection that most waits for.
+func (g *Gate) slowest() *conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	of, sizes := make(map[string]int), make(map[*conn]int)
+	for c := range g.conns {
+		all, waiting := c.queue.size()
+		of[c.client] += all
+		if waiting > 0 {
+			sizes[c] = all
+		}
+	}
+	var most *conn
+	for c, n := range sizes {
+		if most == nil || of[c.client] > of[most.client] || c.client == most.client && n > sizes[most] {
+			most = c
+		}
+	}
+	return most
+}
+
 // Close hangs up everybody. New connections may come.
 func (g *Gate) Close() {
 	g.mu.Lock()
@@ -211,4 +330,6 @@ func (g *Gate) Close() {
 	for c := range g.conns {
 		c.end(context.Canceled)
 	}
+	close(g.closing) // and who lingers
+	g.closing = make(chan struct{})
 }

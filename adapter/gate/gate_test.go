@@ -6,7 +6,6 @@ package gate_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,89 +19,12 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/fiatjaf/eventstore/slicestore"
-	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
-
-// server is a khatru relay behind a gate.
-type server struct {
-	t     *testing.T
-	url   string
-	relay *khatru.Relay
-	store *slicestore.SliceStore
-}
-
-func serve(t *testing.T, cfg gate.Config) *server {
-	t.Helper()
-	relay, store := khatru.NewRelay(), &slicestore.SliceStore{}
-	require.NoError(t, store.Init())
-	relay.Negentropy = true
-	relay.StoreEvent = append(relay.StoreEvent, store.SaveEvent)
-	relay.QueryEvents = append(relay.QueryEvents, store.QueryEvents)
-	g := gate.New(relay, cfg)
-	front := httptest.NewServer(g)
-	t.Cleanup(func() {
-		g.Close()
-		front.Close()
-	})
-	return &server{t: t, url: "ws" + strings.TrimPrefix(front.URL, "http"), relay: relay, store: store}
-}
-
-type client struct {
-	*websocket.Conn
-	t *testing.T
-}
-
-func (s *server) dial() *client {
-	s.t.Helper()
-	c, _, err := websocket.Dial(s.t.Context(), s.url, nil)
-	require.NoError(s.t, err)
-	c.SetReadLimit(-1)
-	s.t.Cleanup(func() { _ = c.CloseNow() })
-	return &client{c, s.t}
-}
-
-func (c *client) says(text string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
-	defer cancel()
-	require.NoError(c.t, c.Write(ctx, websocket.MessageText, []byte(text)))
-}
-
-// hears returns the next message that is none of those to leave out.
-func (c *client) hears(but ...string) string {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
-	defer cancel()
-next:
-	for {
-		_, m, err := c.Read(ctx)
-		require.NoError(c.t, err)
-		for _, b := range append(but, `["AUTH"`) {
-			if strings.HasPrefix(string(m), b) {
-				continue next
-			}
-		}
-		return strings.TrimSpace(string(m))
-	}
-}
-
-func (c *client) publishes(ev *nostr.Event) {
-	c.t.Helper()
-	b, err := json.Marshal([]any{"EVENT", ev})
-	require.NoError(c.t, err)
-	c.says(string(b))
-	require.Equal(c.t, fmt.Sprintf(`["OK",%q,true,""]`, ev.ID), c.hears(`["EVENT"`))
-}
-
-func note(n int) *nostr.Event {
-	return relaytest.NewKey("somebody").Event(nostr.Now(), 1, fmt.Sprint("note ", n))
-}
 
 // What is no message of NIP-01 never reaches the relay; some of these ended the process.
 func TestOddMessages(t *testing.T) {
@@ -151,9 +73,7 @@ func TestARelayBehindAGate(t *testing.T) {
 	a.publishes(first)
 	a.says(` [ "REQ" , "name \"é\"" , {"kinds":[1]} , {"ids":["` + first.ID + `"]}]`)
 	name := `"name \"é\""`
-	for range 2 { // once for each filter
-		require.True(t, strings.HasPrefix(a.hears(), `["EVENT",`+name+`,{`))
-	}
+	require.True(t, strings.HasPrefix(a.hears(), `["EVENT",`+name+`,{`))
 	require.Equal(t, `["EOSE",`+name+`]`, a.hears())
 	second := note(2)
 	b.publishes(second)
@@ -171,6 +91,35 @@ func TestARelayBehindAGate(t *testing.T) {
 	a.says(`["NEG-CLOSE","again"]`)
 	a.says(`["NEG-MSG","again","6100000200"]`)
 	require.Equal(t, `["NEG-ERR","again","closed: no reconciliation has this name"]`, a.hears())
+}
+
+// An event came once for each filter that it matches, so that a page of 500 was one of 60, and was
+// fetched again and again by who asks with twenty filters.
+func TestWhatSeveralFiltersFindComesOnce(t *testing.T) {
+	s := serve(t, gate.Config{})
+	a, b := s.dial(), s.dial()
+	var ids []string
+	for i := range 100 {
+		ev := note(i)
+		ev.Content = `"id":"` + strings.Repeat("0", 64) + `"`
+		require.NoError(t, ev.Sign(nostr.GeneratePrivateKey()))
+		a.publishes(ev)
+		ids = append(ids, ev.ID)
+	}
+	a.says(`["REQ","x",{"kinds":[1]},{"since":0},{"kinds":[1],"limit":30}]`)
+	var got []string
+	for range ids {
+		got = append(got, eventOf(t, a.hears()))
+	}
+	require.ElementsMatch(t, ids, got)
+	require.Equal(t, `["EOSE","x"]`, a.hears())
+	for i := range 50 {
+		ev := note(1000 + i)
+		b.publishes(ev)
+		require.Equal(t, ev.ID, eventOf(t, a.hears()))
+	}
+	a.says(`["REQ","y",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","y"]`, a.hears())
 }
 
 // A name that is used again stands for what came last: khatru kept each, until it refused more.
@@ -286,12 +235,25 @@ func TestNothingIsLeftOfWhatIsRefused(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.relay.GetListeningFilters()) == 0 }, 5*time.Second, 10*time.Millisecond)
 }
 
+// A filter that a request has several times is asked once: each is read by itself.
+func TestFiltersOfARequestDiffer(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	c.says(`["REQ","x"` + strings.Repeat(`,{"kinds":[1]},{ "kinds" : [1] }`, 49) + `,{"kinds":[2]}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	require.Len(t, s.relay.GetListeningFilters(), 2)
+}
+
 // Filters that listen are bounded in all, and nobody has more of them than there are left.
 func TestListening(t *testing.T) {
 	s := serve(t, gate.Config{MaxListening: 10, MaxFilters: 5, Client: func(r *http.Request) string { return r.RemoteAddr }})
 	a, b := s.dial(), s.dial()
 	open := func(c *client, name string, n int) string {
-		c.says(`["REQ","` + name + `"` + strings.Repeat(`,{"kinds":[1],"limit":0}`, n) + `]`)
+		filters := ""
+		for kind := range n {
+			filters += fmt.Sprintf(`,{"kinds":[%d],"limit":0}`, kind)
+		}
+		c.says(`["REQ","` + name + `"` + filters + `]`)
 		return c.hears()
 	}
 	require.Equal(t, `["EOSE","1"]`, open(a, "1", 5))
@@ -335,4 +297,58 @@ func TestReconciliationsThatAreRefused(t *testing.T) {
 	c := s.dial()
 	c.says(`["NEG-OPEN","x",{},"6100000200"]`)
 	require.True(t, strings.HasPrefix(c.hears(), `["NEG-MSG","x",`))
+}
+
+// Who does not read events as they come is hung up, and did not learn why.
+func TestWhoIsHungUpHearsWhy(t *testing.T) {
+	s := serve(t, gate.Config{MaxQueue: 1 << 20, Client: who})
+	slow, other := s.dialAs("slow"), s.dial()
+	slow.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","live"]`, slow.hears())
+	for i := range 40 {
+		ev := relaytest.NewKey("somebody").Event(nostr.Now(), 1, fmt.Sprint(i, strings.Repeat("x", 50_000)))
+		other.publishes(ev)
+	}
+	const reason = "too slow: there is no more room for what you have asked for"
+	last, why := slow.ends()
+	require.Equal(t, `["NOTICE","closed: `+reason+`"]`, last)
+	require.Equal(t, websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: reason}, why)
+	require.Equal(t, 1, s.metric("gate_hung_up_total", "slow"))
+}
+
+// Room for what waits is bounded in all; a MiB of each client's was not. Who has most gives way.
+func TestRoomForAllQueues(t *testing.T) {
+	const room = 3 << 20
+	s := serve(t, gate.Config{MaxQueues: room, Client: who})
+	var slow []*client
+	for i := range 12 {
+		c := s.dialAs(fmt.Sprint("slow", i%6))
+		c.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+		require.Equal(t, `["EOSE","live"]`, c.hears())
+		slow = append(slow, c)
+	}
+	most := s.dialAs("slow0")
+	most.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","live"]`, most.hears())
+	honest, other := s.dialAs("honest"), s.dial()
+	honest.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","live"]`, honest.hears())
+	first, last := 0, ""
+	for i := range 60 {
+		ev := relaytest.NewKey("somebody").Event(nostr.Now(), 1, fmt.Sprint(i, strings.Repeat("x", 20_000)))
+		other.publishes(ev)
+		id := eventOf(t, honest.hears())
+		for id == last { // khatru may come to a listener again that it moves
+			id = eventOf(t, honest.hears())
+		}
+		require.Equal(t, ev.ID, id)
+		last = id
+		require.LessOrEqual(t, s.metric("gate_queued_bytes", ""), room+1<<16)
+		if s.metric("gate_hung_up_total", "slow") > 0 && first == 0 {
+			first = i
+			require.Eventually(t, func() bool { return s.metric("gate_clients", "") == 8 }, time.Second, 5*time.Millisecond, "of three")
+		}
+	}
+	require.NotZero(t, first)
+	require.NotEmpty(t, slow)
 }

@@ -200,3 +200,59 @@ func TestDefaults(t *testing.T) {
 		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, MaxFilters: 100, MaxListening: 50_000, MaxQueue: 64 << 20, MaxQueues: 512 << 20, MaxBody: 1 << 20,
 	}, cfg)
 }
+
+// What is remembered of an answer has a bound, and goes with EOSE.
+func TestTold(t *testing.T) {
+	event := func(n int) []byte { return fmt.Appendf(nil, `,{"kind":1,"id":"%032x%032x"}]`, n, 0) }
+	require.Nil(t, newTold(1))
+	require.False(t, newTold(1).again(event(1)))
+	told := newTold(2)
+	for range 2 {
+		require.False(t, told.again([]byte(`,{"id":"12"}]`)), "that is no id")
+	}
+	for n := range maxTold + 100 {
+		require.False(t, told.again(event(n)))
+		require.True(t, told.again(event(n)))
+	}
+	require.True(t, told.again(event(0)))
+	require.Len(t, told.stored, maxTold)
+	told.answered()
+	require.Nil(t, told.stored)
+	require.False(t, told.again(event(0)))
+	require.True(t, told.again(event(maxTold+99)))
+	for n := range lastTold {
+		require.False(t, told.again(event(n+1)))
+	}
+	require.False(t, told.again(event(0)))
+}
+
+// Where too much waits for all, of the client that most waits for the connection gives way that most
+// waits for, though one of somebody else has more.
+func TestWhoGivesWay(t *testing.T) {
+	g := New(nil, Config{MaxQueues: 1500})
+	conns := make(map[string]*conn)
+	for name, n := range map[string]int{"a1": 400, "a2": 300, "b1": 500, "c1": 200} {
+		c := &conn{g: g, client: name[:1], queue: newQueue(&g.queued)}
+		c.ctx, c.end = context.WithCancelCause(t.Context())
+		require.True(t, g.enter(c))
+		conns[name] = c
+		c.say(make([]byte, n))
+	}
+	begun, ok := conns["a2"].queue.get()
+	require.True(t, ok)
+	conns["c1"].say(make([]byte, 200))
+	gone := func() (names []string) {
+		for _, name := range []string{"a1", "a2", "b1", "c1"} {
+			if errors.Is(context.Cause(conns[name].ctx), errSlow) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"a1"}, gone())
+	require.EqualValues(t, 1200, g.queued.Load())
+	conns["b1"].say(make([]byte, 400))
+	require.Equal(t, []string{"a1", "b1"}, gone())
+	conns["a2"].queue.written(begun)
+	require.EqualValues(t, 400, g.queued.Load())
+}

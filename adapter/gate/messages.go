@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -65,7 +66,21 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	if r.parts = parts[1:]; len(r.name) > g.cfg.MaxName {
 		return r, r.refusal("invalid: the subscription id is too long")
 	}
-	return r, r.check(g.cfg.MaxFilters)
+	answer = r.check(g.cfg.MaxFilters)
+	if r.label == labelReq {
+		r.parts = distinct(r.parts)
+	}
+	return r, answer
+}
+
+// distinct leaves out filters that are there already: each is looked for by itself.
+func distinct(filters []json.RawMessage) (out []json.RawMessage) {
+	for _, f := range filters {
+		if !slices.ContainsFunc(out, func(o json.RawMessage) bool { return bytes.Equal(o, f) }) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // check says what is wrong with what comes after the name.

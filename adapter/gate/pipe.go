@@ -14,22 +14,22 @@ import (
 
 // dial has the relay take a websocket over a pipe, as if the client's request came to it. The
 // answer is the relay's if it takes none.
-func (g *Gate) dial(ctx context.Context, r *http.Request) (*websocket.Conn, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerBy)
+func (c *conn) dial(r *http.Request) (*websocket.Conn, *http.Response, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, answerBy)
 	defer cancel()
-	c, resp, err := websocket.Dial(ctx, "ws://relay.invalid", &websocket.DialOptions{
-		HTTPClient:      &http.Client{Transport: pipe{g.next, r}},
+	in, resp, err := websocket.Dial(ctx, "ws://relay.invalid", &websocket.DialOptions{
+		HTTPClient:      &http.Client{Transport: pipe{c, r}},
 		CompressionMode: websocket.CompressionDisabled,
 	})
 	if err == nil {
-		c.SetReadLimit(-1) // the relay is ours
+		in.SetReadLimit(-1) // the relay is ours
 	}
-	return c, resp, err
+	return in, resp, err
 }
 
 // pipe has a handler answer a request as if it had come over a connection.
 type pipe struct {
-	next   http.Handler
+	of     *conn
 	client *http.Request
 }
 
@@ -39,7 +39,7 @@ var upgrade = []string{"Connection", "Upgrade", "Sec-WebSocket-Version", "Sec-We
 // RoundTrip implements [http.RoundTripper].
 func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
 	near, far := net.Pipe()
-	r := p.client.Clone(context.WithoutCancel(p.client.Context()))
+	r := p.client.Clone(context.WithValue(context.WithoutCancel(p.client.Context()), connKey{}, p.of))
 	for _, name := range upgrade {
 		r.Header.Del(name)
 		if v := ours.Header.Get(name); v != "" {
@@ -50,7 +50,7 @@ func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
 	deadline, _ := ours.Context().Deadline()
 	_ = near.SetReadDeadline(deadline)
 	w := &hijacked{conn: far, header: make(http.Header)}
-	go w.serve(p.next, r)
+	go w.serve(p.of.g.next, r)
 	in := bufio.NewReader(near)
 	resp, err := http.ReadResponse(in, ours)
 	if err != nil {
@@ -129,4 +129,17 @@ func (w *hijacked) Write(p []byte) (int, error) {
 func (w *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.taken = true
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
+}
+
+// taking is the [http.ResponseWriter] of a client, and keeps the connection that is taken over: a
+// websocket that is being closed can't be closed at once.
+type taking struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements [http.Hijacker].
+func (w *taking) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+	w.conn, rw, err = http.NewResponseController(w.ResponseWriter).Hijack()
+	return w.conn, rw, err //nolint:wrapcheck // it is who took it that gets it
 }

@@ -1,34 +1,46 @@
 package gate
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// queue is what is to be written to a client: the relay never waits for it.
+// queue is what is to be written to a client: the relay never waits for it. Its bytes count until
+// they are written, for all queues as well.
 type queue struct {
-	more chan struct{} // holds one: there is something, or it is closed
+	more chan struct{} // holds one: there is something
+	all  *atomic.Int64
 
 	mu sync.Mutex
 	// guarded by mu
 	messages [][]byte
-	bytes    int
+	waiting  int // bytes of messages
+	bytes    int // with what is being written
 	closed   bool
+	less     chan struct{} // nil: nobody waits for it
 }
 
-func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
+func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
 
-// put appends a message; false: the queue is closed.
-func (q *queue) put(m []byte) bool {
+// put appends a message; false: the queue is closed. Then, or now, there is so much in it.
+func (q *queue) put(m []byte) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return false
+		return q.bytes, false
 	}
 	q.messages = append(q.messages, m)
+	q.waiting += len(m)
 	q.bytes += len(m)
-	q.signal()
-	return true
+	q.all.Add(int64(len(m)))
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+	return q.bytes, true
 }
 
-// get returns the first message; its bytes count until written.
+// get returns the first message; written is called when it is.
 func (q *queue) get() ([]byte, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -38,32 +50,60 @@ func (q *queue) get() ([]byte, bool) {
 	m := q.messages[0]
 	q.messages[0] = nil
 	q.messages = q.messages[1:]
+	q.waiting -= len(m)
 	return m, true
 }
 
 func (q *queue) written(m []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bytes -= len(m)
+	q.lose(len(m))
 }
 
-func (q *queue) size() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.bytes
-}
-
-// close has nothing more taken in; what is there can still be read.
+// close takes nothing more in, and forgets what waits.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.signal()
+	q.lose(q.waiting)
+	q.messages, q.waiting = nil, 0
 }
 
-func (q *queue) signal() {
-	select {
-	case q.more <- struct{}{}:
-	default:
+// lose is called with mu held.
+func (q *queue) lose(n int) {
+	q.bytes -= n
+	q.all.Add(-int64(n))
+	q.wake()
+}
+
+// wake is called with mu held.
+func (q *queue) wake() {
+	if q.less != nil {
+		close(q.less)
+		q.less = nil
 	}
+}
+
+// changed has whoever waits look again.
+func (q *queue) changed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wake()
+}
+
+// size is how many bytes there are, and how many of them close would forget.
+func (q *queue) size() (all, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes, q.waiting
+}
+
+// shrinks is closed when there is less.
+func (q *queue) shrinks() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.less == nil {
+		q.less = make(chan struct{})
+	}
+	return q.less
 }

@@ -137,3 +137,16 @@ func (t *turns) remove(client string, gone *turn) {
 	t.wait[client] = left
 	t.queue = append(t.queue, client)
 }
+
+// stats says how many places are taken, and how many wait for some.
+func (t *turns) stats() (taken, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.taken {
+		taken += n
+	}
+	for _, w := range t.wait {
+		waiting += len(w)
+	}
+	return taken, waiting
+}

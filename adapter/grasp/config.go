@@ -129,7 +129,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Serve.StageHold == 0 {
 		c.Serve.StageHold = c.Purgatory.PlaceholderHold // both have the same default
 	}
-	c.Egress.OwnNames = append(identity.Authorities(), c.Egress.OwnNames...)
+	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
 	if c.Egress.Budget == nil {
 		// One for websockets and git: what a stranger's address may be burdened with.

@@ -13,8 +13,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -75,7 +75,7 @@ func TestDefaultBranchInBothSpellings(t *testing.T) {
 	url := owner.CloneURL("ws://"+r.addr, "repo")
 	for i, spelt := range []string{"refs/heads/develop", "ref: refs/heads/main", "refs/heads/other", "ref: refs/heads/develop"} {
 		branch := strings.TrimPrefix(spelt, "ref: ")
-		st := owner.Event(nostr.Now()+nostr.Timestamp(i), filters.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", spelt},
+		st := owner.Event(nostr.Now()+nostr.Timestamp(i), graspsync.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", spelt},
 			nostr.Tag{"refs/heads/main", commit}, nostr.Tag{"refs/heads/develop", commit}, nostr.Tag{"refs/heads/other", commit})
 		require.Empty(t, r.publish(st))
 		r.eventually("served", func() bool { return r.serves(st) })
@@ -158,12 +158,12 @@ func TestPages(t *testing.T) {
 		at, relay := base+"/"+owner.Npub()+"/a%20b.git", "ws://"+r.addr+base
 		url := "http://" + r.addr + at
 		evil := "<script>alert(1)</script>"
-		ann := owner.Event(nostr.Now()-100, filters.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"name", "A & B"}, nostr.Tag{"description", evil},
+		ann := owner.Event(nostr.Now()-100, graspsync.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"name", "A & B"}, nostr.Tag{"description", evil},
 			nostr.Tag{"relays", relay}, nostr.Tag{"clone", url}, nostr.Tag{"maintainers", other.PubKey().String()},
 			nostr.Tag{"web", "javascript:alert(1)", "https://a.example/\"onclick=\"x", "not a URL"})
 		branch := "refs/heads/<b>"
 		st := owner.State(nostr.Now()-90, "a b", map[string]string{"refs/heads/main": commit, branch: commit, "refs/tags/v1": commit}, "main")
-		also := other.Event(nostr.Now()-100, filters.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"relays", relay},
+		also := other.Event(nostr.Now()-100, graspsync.KindAnnouncement, "", nostr.Tag{"d", "a b"}, nostr.Tag{"relays", relay},
 			nostr.Tag{"clone", "http://" + r.addr + base + "/" + other.Npub() + "/a%20b.git"}, nostr.Tag{"maintainers", owner.PubKey().String()})
 		require.Empty(t, r.publish(ann, also, st))
 		resp, text := r.ask(http.MethodGet, at)

@@ -14,8 +14,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -52,7 +52,7 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 		r.git(work, "switch", "-q", "-C", "change", base)
 		tip, _ := r.write(work, fmt.Sprint("change", n), incompressible(size))
 		tags := nostr.Tags{{"a", owner.Ref("repo").String()}, {"c", tip}}
-		if kind == filters.KindPullRequestUpdate { // of somebody else's
+		if kind == graspsync.KindPullRequestUpdate { // of somebody else's
 			tags = append(tags, nostr.Tag{"E", base + base[:24]}, nostr.Tag{"K", "1618"})
 		}
 		ev := relaytest.NewKey(name).Event(nostr.Now(), kind, fmt.Sprint(n), tags...)
@@ -80,10 +80,10 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 	var honest []*nostr.Event
 	took := time.Duration(0)
 	for i := range 9 {
-		_ = contribute(fmt.Sprint("eve", i), filters.KindPullRequest, 325*kib, i%2 == 0)
+		_ = contribute(fmt.Sprint("eve", i), graspsync.KindPullRequest, 325*kib, i%2 == 0)
 		if i%3 == 2 {
 			began := time.Now()
-			ev := contribute(fmt.Sprint("honest", i), filters.KindPullRequest, 20*kib, i%2 == 0)
+			ev := contribute(fmt.Sprint("honest", i), graspsync.KindPullRequest, 20*kib, i%2 == 0)
 			r.eventually("an honest one is served with its ref", func() bool { return hasRef(ev) && r.serves(ev) })
 			took = max(took, time.Since(began))
 			honest = append(honest, ev)
@@ -140,7 +140,7 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 			for i := range 30 {
 				r.git(work, "switch", "-q", "-C", "change", base)
 				tip, _ := r.write(work, "change", incompressible((325-5*i)*kib)) // the largest gives way
-				ev := relaytest.NewKey(fmt.Sprint("eve", i)).Event(nostr.Now(), filters.KindPullRequest, fmt.Sprint(i),
+				ev := relaytest.NewKey(fmt.Sprint("eve", i)).Event(nostr.Now(), graspsync.KindPullRequest, fmt.Sprint(i),
 					nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"c", tip})
 				require.Empty(t, r.publish(ev))
 				if _, err := r.try(work, "push", "-q", url, "change:refs/nostr/"+ev.ID); err != nil {

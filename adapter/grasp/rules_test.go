@@ -12,8 +12,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -50,9 +50,9 @@ func (r *rig) folders(owner *relaytest.Key) []string {
 // follow makes a server one that follows another on this machine.
 func follow(other *rig) func(*khatru.Relay, *grasp.Config) {
 	return func(_ *khatru.Relay, cfg *grasp.Config) {
-		u, err := filters.ParseRelayURL("ws://" + other.addr)
+		u, err := graspsync.ParseRelayURL("ws://" + other.addr)
 		require.NoError(other.t, err)
-		cfg.Sync.Bootstrap = []filters.RelayURL{u}
+		cfg.Sync.Bootstrap = []graspsync.RelayURL{u}
 		cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		cfg.Egress.AllowPlaintext = true
 	}
@@ -241,7 +241,7 @@ func TestRefsOfARefusedStateAreTakenBack(t *testing.T) {
 		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
 			select {
 			case <-refuses:
-				return ev.Kind == filters.KindState, "blocked: not any more"
+				return ev.Kind == graspsync.KindState, "blocked: not any more"
 			default:
 				return false, ""
 			}

@@ -56,7 +56,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	s := &Server{paths: identity.Paths()}
-	s.whole = len(s.paths) == 0 || len(identity.Authorities()) > 0
+	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
 	s.outside = gitserve.Everywhere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // the client is gone if this fails
 	}))
@@ -115,6 +115,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	cfg.Gate.MaxName, cfg.Gate.MaxMessage = maxSubIDLength, relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
+	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.whole, cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
@@ -231,7 +232,7 @@ func (s *Server) Fetcher() *gitfetch.Fetcher { return s.fetcher }
 // Staging has what was pushed for events that are not here: its metrics.
 func (s *Server) Staging() *gitserve.Staging { return s.repos.Staging() }
 
-// Gate is what stands before the relay.
+// Gate is what stands before the relay: its metrics.
 func (s *Server) Gate() *gate.Gate { return s.gate }
 
 // GitHandler is what serves the repositories: its metrics.

@@ -14,8 +14,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -61,7 +61,7 @@ func (r *rig) write(work, name, text string) (commit, blob string) {
 // before. A stranger who had pushed something else for its id, which he saw elsewhere,
 // changes nothing, and what he pushed is gone.
 func TestDataFirst(t *testing.T) {
-	for _, kind := range []int{filters.KindPullRequest, filters.KindPullRequestUpdate} {
+	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 		require.NoError(t, r.db.Init())
 		r.start()
@@ -75,8 +75,8 @@ func TestDataFirst(t *testing.T) {
 
 		tip, blob := r.write(work, "change", "a change")
 		tags := nostr.Tags{{"a", owner.Ref("repo").String()}, {"c", tip}}
-		if kind == filters.KindPullRequestUpdate {
-			root := contributor.Event(nostr.Now()-50, filters.KindPullRequest, "", nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"c", commit})
+		if kind == graspsync.KindPullRequestUpdate {
+			root := contributor.Event(nostr.Now()-50, graspsync.KindPullRequest, "", nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"c", commit})
 			require.Empty(t, r.publish(root))
 			r.eventually("the root is served", func() bool { return len(r.served()) == 3 })
 			tags = append(tags, nostr.Tag{"E", root.ID}, nostr.Tag{"P", root.PubKey}, nostr.Tag{"K", "1618"})

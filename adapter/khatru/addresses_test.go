@@ -8,7 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 )
 
 // A deletion that names thousands of addresses had each looked up by itself, three times, even
@@ -40,7 +40,7 @@ func TestDeletionOfThousandsOfAddresses(t *testing.T) {
 				}
 			}
 			s, _, m := embed(t, relay, db, Config{GateDirect: true})
-			m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+			m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
 			var tags []nostr.Tag
 			left := make(map[string]bool)
 			for i := range named {
@@ -58,11 +58,11 @@ func TestDeletionOfThousandsOfAddresses(t *testing.T) {
 				}
 			}
 			deletion := event(alice, 5, start+10, tags...)
-			m.verdict = relaysync.Verdict{Decision: relaysync.Reject}
+			m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
 			_, err := relay.AddEvent(t.Context(), deletion)
 			require.Error(t, err)
 			require.Zero(t, queries, "it is refused")
-			m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+			m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
 			_, err = relay.AddEvent(t.Context(), deletion)
 			require.NoError(t, err)
 			require.LessOrEqual(t, queries, 2*c.most, "of two stores")

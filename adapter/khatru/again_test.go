@@ -12,6 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -24,12 +25,12 @@ type roomy struct {
 	judged atomic.Int64
 }
 
-func (p *roomy) Judge(context.Context, *nostr.Event, relaysync.Source, relaysync.View) (relaysync.Verdict, error) {
+func (p *roomy) Judge(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error) {
 	p.judged.Add(1)
 	if p.full.Load() {
-		return relaysync.Verdict{Decision: relaysync.Accept}, nil
+		return graspsync.Verdict{Decision: graspsync.Accept}, nil
 	}
-	return relaysync.Verdict{Decision: relaysync.Hold, Reason: held}, nil
+	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
 }
 
 // A client's event that was held, gave way and is judged again counted as if the hooks had

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -33,7 +33,7 @@ func TestSyncPassesOnToTheManager(t *testing.T) {
 	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
 	assert.Equal(t, []string{c.ID}, m.gone())
 	assert.Same(t, gauge, s.Collector().(prometheus.Gauge))
-	ref := filters.RepoRef{Identifier: "repo"}
+	ref := graspsync.RepoRef{Identifier: "repo"}
 	st, err := s.RepoStatus(t.Context(), ref)
 	require.ErrorIs(t, err, errUnknownRepo)
 	assert.Equal(t, ref, st.Ref)
@@ -57,11 +57,11 @@ func TestReleasedAsWhatItCame(t *testing.T) {
 	})
 	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 	s, _, m := embed(t, relay, newSlice(t), Config{})
-	for kind, want := range map[relaysync.SourceKind]relaysync.Result{relaysync.Direct: relaysync.Stored, relaysync.Live: relaysync.Refused} {
+	for kind, want := range map[graspsync.SourceKind]graspsync.Result{graspsync.Direct: graspsync.Stored, graspsync.Live: graspsync.Refused} {
 		e := event(alice, 1, start)
-		id, err := filters.ParseEventID(e.ID)
+		id, err := graspsync.ParseEventID(e.ID)
 		require.NoError(t, err)
-		m.from = map[filters.EventID]relaysync.Source{id: {Kind: kind}}
+		m.from = map[graspsync.EventID]graspsync.Source{id: {Kind: kind}}
 		o, err := s.Release(t.Context(), e)
 		require.NoError(t, err)
 		assert.Equal(t, want, o.Result)
@@ -73,22 +73,22 @@ type keeps struct {
 	relaysync.Policy
 	mu    sync.Mutex
 	asked []string // guarded by mu
-	mine  filters.EventID
+	mine  graspsync.EventID
 }
 
-func (k *keeps) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+func (k *keeps) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
-func (k *keeps) Judge(_ context.Context, e *nostr.Event, _ relaysync.Source, _ relaysync.View) (relaysync.Verdict, error) {
+func (k *keeps) Judge(_ context.Context, e *nostr.Event, _ graspsync.Source, _ relaysync.View) (graspsync.Verdict, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, e.ID)
-	return relaysync.Verdict{Decision: relaysync.Hold, Reason: held}, nil
+	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
 }
 
 // knows is one that says more of what it holds.
 type knows struct{ *keeps }
 
-func (k knows) HeldForUser(id filters.EventID) (byUser, held bool) { return id == k.mine, true }
+func (k knows) HeldForUser(id graspsync.EventID) (byUser, held bool) { return id == k.mine, true }
 
 func (k knows) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
 	return func(yield func(*nip34.Announcement, error) bool) { yield(nil, errUnknownRepo) }
@@ -96,7 +96,7 @@ func (k knows) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement,
 
 // What the policy says of what it holds is passed on; of one that says nothing nothing is.
 func TestHookedPolicySaysWhatItsOwnDoes(t *testing.T) {
-	mine := filters.EventID{1}
+	mine := graspsync.EventID{1}
 	k := &keeps{mine: mine}
 	for _, tt := range []struct {
 		holder        relaysync.Holder
@@ -107,7 +107,7 @@ func TestHookedPolicySaysWhatItsOwnDoes(t *testing.T) {
 		byUser, known := h.HeldForUser(mine)
 		assert.Equal(t, tt.knows, byUser)
 		assert.Equal(t, tt.knows, known)
-		byUser, known = h.HeldForUser(filters.EventID{2})
+		byUser, known = h.HeldForUser(graspsync.EventID{2})
 		assert.False(t, byUser)
 		assert.Equal(t, tt.knows, known)
 		n := 0

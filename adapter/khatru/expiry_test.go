@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 func TestExpiry(t *testing.T) {
@@ -168,10 +168,10 @@ func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 		synctest.Wait()
 		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(time.Minute).Unix())})
 		db.err = errors.New("input/output error")
-		_, err := store.Save(t.Context(), []relaysync.Incoming{{Event: e}})
+		_, err := store.Save(t.Context(), []graspsync.Incoming{{Event: e}})
 		require.ErrorIs(t, err, db.err)
 		db.err = nil
-		assert.Equal(t, []relaysync.Result{relaysync.Stored}, results(importEvents(t, store, e)))
+		assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, e)))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{e.ID}, m.gone())

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -68,7 +69,7 @@ func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
 	held := event(bob, 30617, start, d)
 	o, err := s.Release(t.Context(), held)
 	require.NoError(t, err)
-	require.Equal(t, relaysync.Stored, o.Result)
+	require.Equal(t, graspsync.Stored, o.Result)
 	assert.Contains(t, in(t, second), held.ID)
 	gone := event(bob, 62, start+9, nostr.Tag{"relay", "ALL_RELAYS"})
 	_, err = relay.AddEvent(t.Context(), gone)
@@ -91,10 +92,10 @@ func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
 	outcomes := importEvents(t, store,
 		event(alice, 5, start, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", ann.ID}),
 		event(alice, 5, start, nostr.Tag{"a", "30617:" + alice + ":repo"}))
-	assert.Equal(t, []relaysync.Result{relaysync.Refused, relaysync.Refused}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Refused, graspsync.Refused}, results(outcomes))
 	require.ErrorContains(t, outcomes[0].Err, "announcements stay")
 	assert.ElementsMatch(t, []string{ann.ID, issue.ID}, content(t, s.Store()))
-	assert.Equal(t, []relaysync.Result{relaysync.Stored},
+	assert.Equal(t, []graspsync.Result{graspsync.Stored},
 		results(importEvents(t, store, event(alice, 5, start, nostr.Tag{"e", issue.ID}))))
 	assert.Equal(t, []string{issue.ID}, *deleted)
 }
@@ -154,7 +155,7 @@ func TestFollowingHooksThatFail(t *testing.T) {
 	_, store, _ := embed(t, relay, db, Config{})
 	one, two := event(alice, 1, start), event(alice, 1, start)
 	outcomes := importEvents(t, store, one, two)
-	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Stored}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored}, results(outcomes))
 	assert.Len(t, in(t, second), 2)
 }
 
@@ -183,16 +184,16 @@ func TestRefusedDeletionDeletesNothing(t *testing.T) {
 				require.NoError(t, err)
 				return c.say(`["EVENT",%s]`, data)
 			}
-			m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+			m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
 			note, other := signed(t, key, 1), signed(t, key, 1)
 			require.Contains(t, publish(note), "true")
 			require.Contains(t, publish(other), "true")
 			deletion := signed(t, key, 5, nostr.Tag{"e", note.ID}, nostr.Tag{"e", other.ID})
 
-			m.verdict = relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}
+			m.verdict = graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: because"}
 			require.Contains(t, publish(deletion), "because")
 			require.ElementsMatch(t, []string{note.ID, other.ID}, content(t, s.Store()))
-			m.verdict, refuse = relaysync.Verdict{Decision: relaysync.Accept}, true
+			m.verdict, refuse = graspsync.Verdict{Decision: graspsync.Accept}, true
 			require.Contains(t, publish(deletion), "not today")
 			require.ElementsMatch(t, []string{note.ID, other.ID}, content(t, s.Store()))
 			refuse = false

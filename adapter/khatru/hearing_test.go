@@ -13,9 +13,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -64,7 +64,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			identity, err := nip34.ParseIdentity(us)
 			require.NoError(t, err)
-			u, err := filters.ParseRelayURL("wss://a.example")
+			u, err := graspsync.ParseRelayURL("wss://a.example")
 			require.NoError(t, err)
 			net := relaytest.NewNetwork()
 			a := net.Add("wss://a.example", relaytest.Behavior{})
@@ -73,7 +73,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 			policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 			s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
 				GateDirect: true, Transport: net,
-				Sync: relaysync.Config{Policy: wrap(policy), Verifier: relaytest.CheapVerifier{}, Bootstrap: []filters.RelayURL{u}},
+				Sync: relaysync.Config{Policy: wrap(policy), Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{u}},
 			})
 			require.NoError(t, err)
 			host := purgatoryadapter.Host{

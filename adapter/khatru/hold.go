@@ -9,7 +9,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -25,9 +25,9 @@ var errReplace = errors.New("khatru adapter: a relay whose policy holds events n
 func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 	verdict, msg := s.verdict(ctx, e)
 	switch verdict.Decision {
-	case relaysync.Accept:
+	case graspsync.Accept:
 		return nil
-	case relaysync.Hold:
+	case graspsync.Hold:
 		notice(ctx, msg)
 		return eventstore.ErrDupEvent
 	}
@@ -45,9 +45,9 @@ func notice(ctx context.Context, text string) {
 // note of it. It returns when the event is durable; with Stored or Duplicate it is
 // served. The RejectEvent hooks are asked again, since they may have come to refuse its
 // author meanwhile: then it is Refused, for good.
-func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, error) {
-	in := relaysync.Incoming{Event: e}
-	if id, err := filters.ParseEventID(e.ID); err == nil {
+func (s *Sync) Release(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
+	in := graspsync.Incoming{Event: e}
+	if id, err := graspsync.ParseEventID(e.ID); err == nil {
 		in.Source = s.manager.HeldFrom(id)
 	}
 	ctx = synced(ctx)
@@ -56,13 +56,13 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (relaysync.Outcome, 
 		return o, nil
 	}
 	if full := s.Room(e); full != nil {
-		return relaysync.Outcome{Result: relaysync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
 	}
-	outcomes, err := s.save(ctx, s.store, []relaysync.Incoming{in})
+	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
 	if err != nil {
-		return relaysync.Outcome{}, err
+		return graspsync.Outcome{}, err
 	}
-	if r := outcomes[0].Result; r == relaysync.Stored || r == relaysync.Duplicate {
+	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
 		s.manager.Stored(e)
 	} else {
 		s.manager.NotReleased(e, outcomes[0]) // unless it failed and is tried again
@@ -92,21 +92,21 @@ const reasonHook = "blocked: refused by a hook of the relay"
 
 // Judge implements [relaysync.Policy].
 func (h *hooked) Judge(
-	ctx context.Context, e *nostr.Event, src relaysync.Source, view relaysync.View,
-) (relaysync.Verdict, error) {
+	ctx context.Context, e *nostr.Event, src graspsync.Source, view relaysync.View,
+) (graspsync.Verdict, error) {
 	if !isSubmission(ctx) {
-		switch o := h.sync.admit(synced(ctx), relaysync.Incoming{Event: e, Source: src}); o.Result {
-		case relaysync.Refused:
-			return relaysync.Verdict{Decision: relaysync.Reject, Reason: reasonHook}, nil
-		case relaysync.Failed:
-			return relaysync.Verdict{}, o.Err
+		switch o := h.sync.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
+		case graspsync.Refused:
+			return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook}, nil
+		case graspsync.Failed:
+			return graspsync.Verdict{}, o.Err
 		}
 	}
 	return h.Policy.Judge(ctx, e, src, view)
 }
 
 // HeldForUser implements [relaysync.UserHolder].
-func (h *hooked) HeldForUser(id filters.EventID) (byUser, held bool) {
+func (h *hooked) HeldForUser(id graspsync.EventID) (byUser, held bool) {
 	if inner, ok := h.Holder.(relaysync.UserHolder); ok {
 		return inner.HeldForUser(id)
 	}
@@ -114,7 +114,7 @@ func (h *hooked) HeldForUser(id filters.EventID) (byUser, held bool) {
 }
 
 // Authority implements [relaysync.Authorizer], if the policy does.
-func (h *hooked) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+func (h *hooked) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
 	if inner, can := h.Policy.(relaysync.Authorizer); can {
 		return inner.Authority(ref, view)
 	}
@@ -122,7 +122,7 @@ func (h *hooked) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Auth
 }
 
 // Heard implements [relaysync.Hearer], if the policy does.
-func (h *hooked) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+func (h *hooked) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
 	if inner, can := h.Policy.(relaysync.Hearer); can {
 		return inner.Heard(identifier, view)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -22,7 +23,7 @@ import (
 // holder is a policy that says of itself that it holds events.
 type holder struct{ relaysync.Policy }
 
-func (holder) Held(context.Context, nostr.Filter) ([]relaysync.Stamp, error) { return nil, nil }
+func (holder) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
 const held = "purgatory: won't be served until git data arrives"
 
@@ -44,7 +45,7 @@ func TestHeldDirectEvent(t *testing.T) {
 		require.NoError(t, c.conn.Write(t.Context(), websocket.MessageText, []byte(`["EVENT",`+string(data)+`]`)))
 	}
 	for _, e := range []*nostr.Event{signed(t, key, 1), signed(t, key, 30618, nostr.Tag{"d", "repo"})} {
-		m.verdict = relaysync.Verdict{Decision: relaysync.Hold, Reason: held}
+		m.verdict = graspsync.Verdict{Decision: graspsync.Hold, Reason: held}
 		publish(e)
 		require.Equal(t, `["NOTICE","`+held+`"]`, strings.TrimSpace(c.read()))
 		require.Contains(t, c.read(), `["OK","`+e.ID+`",true`)
@@ -53,20 +54,20 @@ func TestHeldDirectEvent(t *testing.T) {
 
 		o, err := s.Release(t.Context(), e)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Stored, o.Result)
+		require.Equal(t, graspsync.Stored, o.Result)
 		require.Contains(t, c.read(), e.ID, "subscribers get it now, and only now")
 		require.Equal(t, []string{e.ID}, content(t, s.Store()))
 		require.Equal(t, []string{e.ID}, m.stored)
 		o, err = s.Release(t.Context(), e)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Duplicate, o.Result)
+		require.Equal(t, graspsync.Duplicate, o.Result)
 
 		require.NoError(t, s.store.Backend().DeleteEvent(t.Context(), e))
 		m.mu.Lock()
 		m.stored = nil
 		m.mu.Unlock()
 	}
-	m.verdict = relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}
+	m.verdict = graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: because"}
 	publish(signed(t, key, 1))
 	require.Contains(t, c.read(), "false,\"blocked: because")
 }
@@ -88,7 +89,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	for _, e := range []*nostr.Event{refused, unstorable, stored} {
 		o, err := s.Release(t.Context(), e)
 		require.NoError(t, err)
-		require.Equal(t, e == stored, o.Result == relaysync.Stored, "%v", o)
+		require.Equal(t, e == stored, o.Result == graspsync.Stored, "%v", o)
 	}
 	require.Equal(t, []string{"refused " + refused.ID, "refused " + unstorable.ID}, m.notReleased)
 	require.Equal(t, []string{stored.ID}, m.stored)

@@ -12,7 +12,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -125,7 +125,7 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 	if target.PubKey != deletion.PubKey {
 		return false, "you are not the author of this event"
 	}
-	if target.Kind == nostr.KindDeletion || target.Kind == filters.KindVanish {
+	if target.Kind == nostr.KindDeletion || target.Kind == graspsync.KindVanish {
 		return false, "a deletion can't be deleted"
 	}
 	return true, ""
@@ -171,7 +171,7 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 		return false, "" // a policy that holds is asked once no hook has refused the event
 	}
 	verdict, msg := s.verdict(ctx, e)
-	return verdict.Decision != relaysync.Accept, msg
+	return verdict.Decision != graspsync.Accept, msg
 }
 
 // undeletable asks the OverwriteDeletionOutcome hooks about what a deletion would
@@ -230,32 +230,32 @@ func (s *Sync) started(ctx context.Context) bool {
 }
 
 // verdict asks the policy, and says what a client is to hear.
-func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict relaysync.Verdict, msg string) {
+func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := s.manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
 		verdict, err = s.manager.Judge(ctx, e)
 	}
 	if errors.Is(err, ErrRoom) { // since the hooks were asked
-		return relaysync.Verdict{}, msgRoom
+		return graspsync.Verdict{}, msgRoom
 	}
 	if err != nil {
 		s.log.Error("event could not be judged", "err", err)
-		return relaysync.Verdict{}, msgJudge
+		return graspsync.Verdict{}, msgJudge
 	}
-	if verdict.Decision == relaysync.Reject || verdict.Decision == relaysync.Depend {
+	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
 		// What is stored is a duplicate, whatever would be said of it now: a deletion
 		// deletes nothing any more that was here when it came.
-		if id, err := filters.ParseEventID(e.ID); err == nil {
-			if has, err := s.store.Has(ctx, []filters.EventID{id}); err == nil && has[0] {
-				return relaysync.Verdict{Decision: relaysync.Accept}, ""
+		if id, err := graspsync.ParseEventID(e.ID); err == nil {
+			if has, err := s.store.Has(ctx, []graspsync.EventID{id}); err == nil && has[0] {
+				return graspsync.Verdict{Decision: graspsync.Accept}, ""
 			}
 		}
 	}
 	switch verdict.Decision {
-	case relaysync.Hold:
+	case graspsync.Hold:
 		msg = msgHeld
-	case relaysync.Depend:
+	case graspsync.Depend:
 		msg = msgDepends
 	default:
 		msg = msgReject
@@ -287,16 +287,16 @@ func (s *Sync) targetsElsewhere(ctx context.Context, deletion *nostr.Event) (tar
 		return nil
 	}
 	ids, at := nip34.Deletes(deletion)
-	at = slices.DeleteFunc(at, func(c nip34.Coordinates) bool {
+	at = slices.DeleteFunc(at, func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && !nostr.IsReplaceableKind(c.Kind) // no event has such an address
 	})
 	// In order of kinds, so that few others match what asks for several. Those without an
 	// identifier come first.
-	slices.SortFunc(at, func(a, b nip34.Coordinates) int {
+	slices.SortFunc(at, func(a, b graspsync.Address) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier))
 	})
 	at = slices.Compact(at)
-	tagged := slices.IndexFunc(at, func(c nip34.Coordinates) bool { return nostr.IsAddressableKind(c.Kind) })
+	tagged := slices.IndexFunc(at, func(c graspsync.Address) bool { return nostr.IsAddressableKind(c.Kind) })
 	if tagged < 0 {
 		tagged = len(at)
 	}
@@ -328,7 +328,7 @@ const answerAtMost = 100
 
 // versions is for what a deletion removes at some addresses, or at others of the same kinds
 // and identifiers.
-func versions(deletion *nostr.Event, at []nip34.Coordinates) nostr.Filter {
+func versions(deletion *nostr.Event, at []graspsync.Address) nostr.Filter {
 	f := nostr.Filter{Authors: []string{deletion.PubKey}, Until: &deletion.CreatedAt}
 	for _, c := range at {
 		f.Kinds = append(f.Kinds, c.Kind)

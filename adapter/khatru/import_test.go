@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -23,7 +24,7 @@ func TestTrapH9_SupersededIsNotBroadcast(t *testing.T) {
 	d := nostr.Tag{"d", "repo"}
 	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
 	outcomes := importEvents(t, store, late, old)
-	assert.Equal(t, []relaysync.Result{relaysync.Stored, relaysync.Superseded}, results(outcomes))
+	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Superseded}, results(outcomes))
 	require.Len(t, s.broadcasts, 1)
 	assert.Equal(t, late.ID, (<-s.broadcasts).ID)
 }
@@ -46,9 +47,9 @@ func TestImport(t *testing.T) {
 	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
 	deletion := event(alice, 5, start, nostr.Tag{"e", one.ID})
 	outcomes := importEvents(t, store, one, like, late, old, one, deletion, one, event(alice, 30617, start, nostr.Tag{"d"}))
-	assert.Equal(t, []relaysync.Result{
-		relaysync.Stored, relaysync.Stored, relaysync.Stored, relaysync.Superseded, relaysync.Duplicate,
-		relaysync.Stored, relaysync.Deleted, relaysync.Stored,
+	assert.Equal(t, []graspsync.Result{
+		graspsync.Stored, graspsync.Stored, graspsync.Stored, graspsync.Superseded, graspsync.Duplicate,
+		graspsync.Stored, graspsync.Deleted, graspsync.Stored,
 	}, results(outcomes))
 	assert.Equal(t, seen[:4], []string{one.ID, like.ID, late.ID, deletion.ID})
 	assert.Len(t, s.broadcasts, 5, "what is newly stored and nothing else")
@@ -72,8 +73,8 @@ func TestImportRejected(t *testing.T) {
 	s, store, _ := embed(t, relay, newSlice(t), Config{})
 	outcomes := importEvents(t, store, event(alice, 1, start), event(alice, 2, start), event(alice, 7, start),
 		event(alice, 4, start), event(alice, 6, start), nil)
-	assert.Equal(t, []relaysync.Result{
-		relaysync.Refused, relaysync.Failed, relaysync.Stored, relaysync.Failed, relaysync.Refused, relaysync.Refused,
+	assert.Equal(t, []graspsync.Result{
+		graspsync.Refused, graspsync.Failed, graspsync.Stored, graspsync.Failed, graspsync.Refused, graspsync.Refused,
 	}, results(outcomes))
 	require.ErrorIs(t, outcomes[0].Err, ErrRejected)
 	require.ErrorIs(t, outcomes[1].Err, ErrRejected)
@@ -85,7 +86,7 @@ func TestImportFails(t *testing.T) {
 	_, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := store.Save(ctx, []relaysync.Incoming{{Event: event(alice, 1, start)}})
+	_, err := store.Save(ctx, []graspsync.Incoming{{Event: event(alice, 1, start)}})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -158,15 +159,15 @@ func (u *badSync) Sync() error {
 // An event that the backend had taken when its Save failed was a duplicate from then on:
 // no hook of the relay ever saw it, and no subscriber.
 func TestSavedByAnAttemptThatFailed(t *testing.T) {
-	for name, save := range map[string]func(*Sync, *imports, *nostr.Event) (relaysync.Result, error){
-		"import": func(_ *Sync, store *imports, e *nostr.Event) (relaysync.Result, error) {
-			out, err := store.Save(context.Background(), []relaysync.Incoming{{Event: e}})
+	for name, save := range map[string]func(*Sync, *imports, *nostr.Event) (graspsync.Result, error){
+		"import": func(_ *Sync, store *imports, e *nostr.Event) (graspsync.Result, error) {
+			out, err := store.Save(context.Background(), []graspsync.Incoming{{Event: e}})
 			if err != nil {
 				return 0, err
 			}
 			return out[0].Result, nil
 		},
-		"release": func(s *Sync, _ *imports, e *nostr.Event) (relaysync.Result, error) {
+		"release": func(s *Sync, _ *imports, e *nostr.Event) (graspsync.Result, error) {
 			o, err := s.Release(context.Background(), e)
 			return o.Result, err
 		},
@@ -180,7 +181,7 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 			_, err := save(s, store, e)
 			require.Error(t, err)
 			assert.Zero(t, saved)
-			for _, want := range []relaysync.Result{relaysync.Stored, relaysync.Duplicate} {
+			for _, want := range []graspsync.Result{graspsync.Stored, graspsync.Duplicate} {
 				result, err := save(s, store, e)
 				require.NoError(t, err)
 				assert.Equal(t, want, result)
@@ -194,8 +195,8 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 
 func TestUnsureIsBounded(t *testing.T) {
 	var u unsure
-	tried := func(n int) relaysync.Incoming {
-		return relaysync.Incoming{Event: &nostr.Event{ID: fmt.Sprint(n)}}
+	tried := func(n int) graspsync.Incoming {
+		return graspsync.Incoming{Event: &nostr.Event{ID: fmt.Sprint(n)}}
 	}
 	for i := range maxUnsure + 10 {
 		u.add(tried(i), tried(i))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -45,10 +46,10 @@ func (s *imports) Remove(ctx context.Context, e *nostr.Event) error {
 }
 
 // Save implements [relaysync.Store].
-func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *imports) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	ctx = synced(ctx)
-	outcomes := make([]relaysync.Outcome, len(events))
-	passed := make([]relaysync.Incoming, 0, len(events))
+	outcomes := make([]graspsync.Outcome, len(events))
+	passed := make([]graspsync.Incoming, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i, in := range events {
 		if outcomes[i] = s.sync.acceptable(ctx, in); outcomes[i].Result == 0 {
@@ -67,8 +68,8 @@ func (s *imports) Save(ctx context.Context, events []relaysync.Incoming) ([]rela
 
 // save stores events and does what follows for those that are new.
 func (s *Sync) save(
-	ctx context.Context, store relaysync.Store, events []relaysync.Incoming,
-) (outcomes []relaysync.Outcome, err error) {
+	ctx context.Context, store relaysync.Store, events []graspsync.Incoming,
+) (outcomes []graspsync.Outcome, err error) {
 	removed := s.removed.count()
 	outcomes, err = store.Save(ctx, events)
 	s.followRemovals(ctx)
@@ -81,23 +82,23 @@ func (s *Sync) save(
 	}
 	for i, in := range events {
 		o := &outcomes[i]
-		if o.Result == relaysync.Failed {
+		if o.Result == graspsync.Failed {
 			s.unsure.add(in)
 			continue
 		}
 		if in.Event == nil {
 			continue
 		}
-		if tried := s.unsure.take(in.Event.ID); tried && o.Result == relaysync.Duplicate {
-			o.Result = relaysync.Stored // by the attempt that failed, which nothing followed
+		if tried := s.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+			o.Result = graspsync.Stored // by the attempt that failed, which nothing followed
 		}
 		switch o.Result {
-		case relaysync.Stored:
+		case graspsync.Stored:
 			s.imported(ctx, in.Event)
 			if s.removed.count() != removed { // maybe this one, before all hooks had it
 				s.undo(ctx, in.Event)
 			}
-		case relaysync.Duplicate:
+		case graspsync.Duplicate:
 			s.expiry.track(in.Event) // an earlier process may have ended before that
 		}
 	}
@@ -116,7 +117,7 @@ type unsure struct {
 	next  int            // place in it
 }
 
-func (u *unsure) add(events ...relaysync.Incoming) {
+func (u *unsure) add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, in := range events {
@@ -154,7 +155,7 @@ func (u *unsure) take(id string) bool {
 
 // acceptable asks the relay's hooks about an event that is about to be stored. The zero
 // Outcome means that they let it pass.
-func (s *Sync) acceptable(ctx context.Context, in relaysync.Incoming) (outcome relaysync.Outcome) {
+func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	if in.Event == nil {
 		return outcome // the store knows what to say
 	}
@@ -164,7 +165,7 @@ func (s *Sync) acceptable(ctx context.Context, in relaysync.Incoming) (outcome r
 		}
 	}
 	if err := s.Room(in.Event); err != nil {
-		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
 	var msg string
 	var err error
@@ -173,36 +174,36 @@ func (s *Sync) acceptable(ctx context.Context, in relaysync.Incoming) (outcome r
 	}
 	switch {
 	case err != nil:
-		return relaysync.Outcome{Result: relaysync.Failed, Err: err}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	case msg != "":
-		return relaysync.Outcome{Result: relaysync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 	}
 	return outcome
 }
 
 // admit asks the RejectEvent hooks. The zero Outcome means that they let it pass. What a
 // client was allowed to submit needs no authentication when it is released.
-func (s *Sync) admit(ctx context.Context, in relaysync.Incoming) (outcome relaysync.Outcome) {
+func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	e := in.Event
 	err := protect(func() {
 		for _, hook := range s.relay.RejectEvent {
 			reject, msg := hook(ctx, e)
 			if !reject || strings.HasPrefix(msg, "rate-limited:") ||
-				(in.Source.Kind == relaysync.Direct && strings.HasPrefix(msg, "auth-required:")) {
+				(in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:")) {
 				continue
 			}
 			if !s.told.Swap(true) {
 				s.log.Warn("a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", msg)
 			}
-			outcome = relaysync.Outcome{Result: relaysync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+			outcome = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 			if strings.HasPrefix(msg, "error:") {
-				outcome.Result = relaysync.Failed
+				outcome.Result = graspsync.Failed
 			}
 			return
 		}
 	})
 	if err != nil {
-		return relaysync.Outcome{Result: relaysync.Failed, Err: fmt.Errorf("%w: RejectEvent: %w", ErrHook, err)}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: RejectEvent: %w", ErrHook, err)}
 	}
 	return outcome
 }

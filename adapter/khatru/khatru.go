@@ -15,9 +15,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -108,12 +108,12 @@ type manager interface {
 	Removed(event *nostr.Event)
 	Postponed(event *nostr.Event)
 	Held(event *nostr.Event)
-	HeldFrom(id filters.EventID) relaysync.Source
-	NotReleased(event *nostr.Event, o relaysync.Outcome)
+	HeldFrom(id graspsync.EventID) graspsync.Source
+	NotReleased(event *nostr.Event, o graspsync.Outcome)
 	Ready() <-chan struct{}
-	Judge(ctx context.Context, event *nostr.Event) (relaysync.Verdict, error)
+	Judge(ctx context.Context, event *nostr.Event) (graspsync.Verdict, error)
 	Status() relaysync.Status
-	RepoStatus(ctx context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error)
+	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
 	Collector() prometheus.Collector
 }
@@ -156,7 +156,7 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	}
 	transport := cfg.Transport
 	if transport == nil {
-		cfg.Egress.OwnNames = append(identity.Authorities(), cfg.Egress.OwnNames...)
+		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
 		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
 			return nil, err
 		}
@@ -254,7 +254,7 @@ func (s *Sync) Run(ctx context.Context) error {
 func (s *Sync) Status() relaysync.Status { return s.manager.Status() }
 
 // RepoStatus is that of the SyncManager.
-func (s *Sync) RepoStatus(ctx context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error) {
+func (s *Sync) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	return s.manager.RepoStatus(ctx, ref)
 }
 
@@ -319,7 +319,7 @@ func (s *Sync) runDeletions(ctx context.Context) {
 }
 
 func (s *Sync) finishDeletions(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindDeletion, filters.KindVanish}}) {
+	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}}) {
 		if err != nil {
 			return s.unread("deletions", err)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -37,9 +37,9 @@ type fakeManager struct {
 	judged  int
 
 	said        []string // held or postponed
-	from        map[filters.EventID]relaysync.Source
+	from        map[graspsync.EventID]graspsync.Source
 	notReleased []string
-	verdict     relaysync.Verdict
+	verdict     graspsync.Verdict
 	err         error
 	ready       chan struct{}
 }
@@ -76,13 +76,13 @@ func (m *fakeManager) told(what string, e *nostr.Event) {
 	m.said = append(m.said, what+" "+e.ID)
 }
 
-func (m *fakeManager) NotReleased(e *nostr.Event, o relaysync.Outcome) {
+func (m *fakeManager) NotReleased(e *nostr.Event, o graspsync.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.notReleased = append(m.notReleased, o.Result.String()+" "+e.ID)
 }
 
-func (m *fakeManager) HeldFrom(id filters.EventID) relaysync.Source { return m.from[id] }
+func (m *fakeManager) HeldFrom(id graspsync.EventID) graspsync.Source { return m.from[id] }
 
 func (m *fakeManager) gone() []string {
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (m *fakeManager) gone() []string {
 	return slices.Clone(m.removed)
 }
 
-func (m *fakeManager) Judge(context.Context, *nostr.Event) (relaysync.Verdict, error) {
+func (m *fakeManager) Judge(context.Context, *nostr.Event) (graspsync.Verdict, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judged++
@@ -103,7 +103,7 @@ func (m *fakeManager) Collector() prometheus.Collector { return gauge }
 
 var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
 
-func (m *fakeManager) RepoStatus(_ context.Context, ref filters.RepoRef) (relaysync.RepoStatus, error) {
+func (m *fakeManager) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	return relaysync.RepoStatus{Ref: ref}, errUnknownRepo
 }
 
@@ -147,11 +147,11 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	return s, &imports{Store: s.store, sync: s}, m
 }
 
-func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []relaysync.Outcome {
+func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
 	t.Helper()
-	in := make([]relaysync.Incoming, len(events))
+	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = relaysync.Incoming{Event: e, Source: relaysync.Source{Kind: relaysync.Live}}
+		in[i] = graspsync.Incoming{Event: e, Source: graspsync.Source{Kind: graspsync.Live}}
 	}
 	outcomes, err := store.Save(t.Context(), in)
 	require.NoError(t, err)
@@ -159,8 +159,8 @@ func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) [
 	return outcomes
 }
 
-func results(outcomes []relaysync.Outcome) []relaysync.Result {
-	r := make([]relaysync.Result, len(outcomes))
+func results(outcomes []graspsync.Outcome) []graspsync.Result {
+	r := make([]graspsync.Result, len(outcomes))
 	for i, o := range outcomes {
 		r[i] = o.Result
 	}
@@ -250,17 +250,17 @@ func TestGateDirect(t *testing.T) {
 	expectLog(t, "ERROR event could not be judged")
 	s, store, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
 	for _, tt := range []struct {
-		verdict relaysync.Verdict
+		verdict graspsync.Verdict
 		err     error
 		want    string
 	}{
-		{verdict: relaysync.Verdict{Decision: relaysync.Accept}},
-		{verdict: relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: because"}, want: "blocked: because"},
-		{verdict: relaysync.Verdict{Decision: relaysync.Reject}, want: msgReject},
-		{verdict: relaysync.Verdict{Decision: relaysync.Hold}, want: msgHeld},
-		{verdict: relaysync.Verdict{Decision: relaysync.Depend}, want: msgDepends},
+		{verdict: graspsync.Verdict{Decision: graspsync.Accept}},
+		{verdict: graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: because"}, want: "blocked: because"},
+		{verdict: graspsync.Verdict{Decision: graspsync.Reject}, want: msgReject},
+		{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: msgHeld},
+		{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: msgDepends},
 		{want: msgReject}, // no verdict is none in its favour
-		{verdict: relaysync.Verdict{Decision: relaysync.Accept}, err: errors.New("boom"), want: msgJudge},
+		{verdict: graspsync.Verdict{Decision: graspsync.Accept}, err: errors.New("boom"), want: msgJudge},
 	} {
 		m.verdict, m.err = tt.verdict, tt.err
 		e := event(alice, 1, start)
@@ -274,8 +274,8 @@ func TestGateDirect(t *testing.T) {
 	judged := m.judged
 	assert.Equal(t, 7, judged)
 	_, _ = relay.AddEvent(t.Context(), event(alice, 20001, start)) // nobody stores it
-	m.verdict = relaysync.Verdict{}
-	assert.Equal(t, []relaysync.Result{relaysync.Stored}, results(importEvents(t, store, event(alice, 1, start))))
+	m.verdict = graspsync.Verdict{}
+	assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, event(alice, 1, start))))
 	assert.Equal(t, judged, m.judged, "synced events were judged before")
 	assert.Len(t, content(t, s.Store()), 2)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // ErrRoom is wrapped where an event is not stored since too little of the disk is free.
@@ -55,7 +55,7 @@ func (r *room) of(e *nostr.Event) error {
 		return nil
 	}
 	least := r.least
-	if e.Kind == filters.KindDeletion || e.Kind == filters.KindVanish {
+	if e.Kind == graspsync.KindDeletion || e.Kind == graspsync.KindVanish {
 		least /= deletionShare
 	}
 	now := time.Now()

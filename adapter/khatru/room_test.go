@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -111,7 +111,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 					_, err := relay.AddEvent(t.Context(), e)
 					return err
 				}
-				m.verdict = relaysync.Verdict{Decision: relaysync.Accept}
+				m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
 				here, refused := event(alice, 1, start), event(alice, 1, start)
 				require.NoError(t, publish(here), "there is a GiB")
 				d.free.Store(1<<30 - 1)
@@ -150,8 +150,8 @@ func TestReleaseWithoutRoom(t *testing.T) {
 			time.Sleep(roomPeriod)
 			o, err := s.Release(t.Context(), e)
 			require.NoError(t, err)
-			require.Equal(t, free == 10, o.Result == relaysync.Stored)
-			require.Equal(t, free != 10, o.Result == relaysync.Failed && errors.Is(o.Err, ErrRoom))
+			require.Equal(t, free == 10, o.Result == graspsync.Stored)
+			require.Equal(t, free != 10, o.Result == graspsync.Failed && errors.Is(o.Err, ErrRoom))
 		}
 		require.Empty(t, m.notReleased, "to fail is no verdict")
 		require.Equal(t, []string{e.ID}, m.stored)
@@ -191,7 +191,7 @@ func TestSyncWithoutRoom(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		late, spam := owner.Issue(at+2, owner.Ref("repo"), "late"), spammer.Issue(at, owner.Ref("repo"), "spam")
-		deletion := owner.Event(at+3, filters.KindDeletion, "", nostr.Tag{"e", old.ID})
+		deletion := owner.Event(at+3, graspsync.KindDeletion, "", nostr.Tag{"e", old.ID})
 		a.Publish(late, spam, deletion)
 		time.Sleep(time.Hour)
 		synctest.Wait()

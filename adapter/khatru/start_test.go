@@ -8,6 +8,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -21,7 +22,7 @@ func TestPublishedWhileStarting(t *testing.T) {
 		go func() {
 			time.Sleep(9 * time.Second)
 			m.mu.Lock()
-			m.verdict, m.err = relaysync.Verdict{Decision: relaysync.Accept}, nil
+			m.verdict, m.err = graspsync.Verdict{Decision: graspsync.Accept}, nil
 			m.mu.Unlock()
 			close(m.ready)
 		}()

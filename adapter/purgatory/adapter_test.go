@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -69,12 +69,12 @@ func (r *rig) start() {
 	inner := relaysync.NewGRASPPolicy(identity)
 	inner.Membership = r.members
 	r.policy = purgatoryadapter.NewPolicy(inner)
-	_, err = r.policy.Judge(r.t.Context(), owner.Hosted(1, "x", us), relaysync.Source{}, nil)
+	_, err = r.policy.Judge(r.t.Context(), owner.Hosted(1, "x", us), graspsync.Source{}, nil)
 	require.ErrorIs(r.t, err, purgatoryadapter.ErrNotJoined)
-	a, err := filters.ParseRelayURL("wss://a.example")
+	a, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(r.t, err)
 	r.manager, err = relaysync.New(r.store, r.net, identity, relaysync.Config{
-		Policy: r.policy, Verifier: relaytest.CheapVerifier{}, Bootstrap: []filters.RelayURL{a},
+		Policy: r.policy, Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{a},
 	})
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
@@ -102,9 +102,9 @@ func (r *rig) broadcast(ev *nostr.Event) {
 }
 
 func (r *rig) has(ev *nostr.Event) bool {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
-	has, err := r.store.Has(r.t.Context(), []filters.EventID{id})
+	has, err := r.store.Has(r.t.Context(), []graspsync.EventID{id})
 	require.NoError(r.t, err)
 	return has[0]
 }
@@ -141,15 +141,15 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 		view := stranger.Comment(at(0), issue, "x")
 		v, err := r.manager.Judge(t.Context(), view)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Depend, v.Decision)
+		require.Equal(t, graspsync.Depend, v.Decision)
 		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
 		v, err = r.manager.Judge(t.Context(), pr)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 		require.Equal(t, purgatory.Message, v.Reason)
 		v, err = r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Reject, v.Decision)
+		require.Equal(t, graspsync.Reject, v.Decision)
 
 		main, err := nip34.ParseRefName("refs/heads/main")
 		require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 		require.ElementsMatch(t, []string{ann.ID, answer.ID, byMaintainer.ID}, r.sent, "what comes by sync is the relay's to send")
 		v, err = r.manager.Judge(t.Context(), byMaintainer)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Accept, v.Decision, "what is served does not wait again")
+		require.Equal(t, graspsync.Accept, v.Decision, "what is served does not wait again")
 		require.Empty(t, r.git.Broken())
 		r.stop()
 	})
@@ -190,7 +190,7 @@ func TestTrapP7_JoinedRestart(t *testing.T) {
 		r.start()
 		after(2 * time.Minute)
 		require.Equal(t, 1, b.Connections().Open)
-		held, err := r.policy.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+		held, err := r.policy.Held(t.Context(), nostr.Filter{Kinds: []int{graspsync.KindState}})
 		require.NoError(t, err)
 		require.Len(t, held, 1)
 		r.stop()
@@ -232,14 +232,14 @@ func TestRevivedIsFollowed(t *testing.T) {
 		after(36 * time.Minute)
 		require.Empty(t, r.waits.AllAnnouncements())
 		require.Zero(t, b.Connections().Open)
-		state := func(key *relaytest.Key) relaysync.Decision {
+		state := func(key *relaytest.Key) graspsync.Decision {
 			ev := key.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main")
 			v, err := r.manager.Judge(t.Context(), ev)
 			require.NoError(t, err)
 			return v.Decision
 		}
-		require.Equal(t, relaysync.Depend, state(stranger))
-		require.Equal(t, relaysync.Hold, state(helper))
+		require.Equal(t, graspsync.Depend, state(stranger))
+		require.Equal(t, graspsync.Hold, state(helper))
 		after(time.Minute)
 		require.Len(t, r.waits.AllAnnouncements(), 1)
 		require.Equal(t, 1, b.Connections().Open)
@@ -253,7 +253,7 @@ func TestRefsOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		repo := owner.Ref("repo")
-		_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
 		require.NoError(t, err)
 		tip, err := nip34.ParseObjectID(commit)
 		require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestRefsOfEvents(t *testing.T) {
 		var prs []*nostr.Event
 		for _, title := range []string{"stays", "deleted"} {
 			pr := stranger.PullRequest(at(0), repo, title, commit)
-			id, err := filters.ParseEventID(pr.ID)
+			id, err := graspsync.ParseEventID(pr.ID)
 			require.NoError(t, err)
 			prs, names = append(prs, pr), append(names, nip34.EventRef(id))
 			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(id): tip})
@@ -280,10 +280,10 @@ func TestRefsOfEvents(t *testing.T) {
 			require.True(t, known)
 			require.Equal(t, tip, got)
 		}
-		never, err := filters.ParseEventID(strings.Repeat("e", 64))
+		never, err := graspsync.ParseEventID(strings.Repeat("e", 64))
 		require.NoError(t, err)
 		r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(never): tip})
-		_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: stranger.Deletion(at(0), prs[1])}})
+		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: stranger.Deletion(at(0), prs[1])}})
 		require.NoError(t, err)
 		require.False(t, r.has(prs[1]))
 		after(2 * time.Hour)
@@ -377,25 +377,25 @@ func TestIdentifiersOfAnIncompleteStore(t *testing.T) {
 // The outcomes of a store, as purgatory has to understand them.
 func TestHostSave(t *testing.T) {
 	var held, removed []string
-	outcome, fail := relaysync.Outcome{}, error(nil)
+	outcome, fail := graspsync.Outcome{}, error(nil)
 	host := purgatoryadapter.Host{
-		Release: func(context.Context, *nostr.Event) (relaysync.Outcome, error) { return outcome, fail },
+		Release: func(context.Context, *nostr.Event) (graspsync.Outcome, error) { return outcome, fail },
 		Held:    func(ev *nostr.Event) { held = append(held, ev.ID) },
 		Removed: func(ev *nostr.Event) { removed = append(removed, ev.ID) },
 	}
 	ev := owner.Hosted(1, "x", us)
 	for _, tt := range []struct {
-		result       relaysync.Result
+		result       graspsync.Result
 		again, never bool
 	}{
-		{relaysync.Stored, false, false},
-		{relaysync.Duplicate, false, false},
-		{relaysync.Superseded, false, true},
-		{relaysync.Deleted, false, true},
-		{relaysync.Refused, false, true},
-		{relaysync.Failed, true, false},
+		{graspsync.Stored, false, false},
+		{graspsync.Duplicate, false, false},
+		{graspsync.Superseded, false, true},
+		{graspsync.Deleted, false, true},
+		{graspsync.Refused, false, true},
+		{graspsync.Failed, true, false},
 	} {
-		outcome = relaysync.Outcome{Result: tt.result, Err: errDisk}
+		outcome = graspsync.Outcome{Result: tt.result, Err: errDisk}
 		err := host.Relay().Save(t.Context(), ev)
 		require.Equal(t, tt.never, errors.Is(err, purgatory.ErrRefused), tt.result)
 		require.Equal(t, tt.again || tt.never, err != nil, tt.result)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
@@ -35,12 +35,12 @@ var (
 )
 
 // Authorised implements [gitserve.Authority].
-func (a Authority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+func (a Authority) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	return a.Purgatory.Authorised(ctx, ref)
 }
 
 // Tip implements [gitserve.Authority].
-func (a Authority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error) {
+func (a Authority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error) {
 	pr, known, err := a.pull(ctx, id)
 	if pr != nil {
 		tip = tipOf(pr, ref)
@@ -50,7 +50,7 @@ func (a Authority) Tip(ctx context.Context, ref filters.RepoRef, id filters.Even
 
 // pull returns a pull request that waits or is stored; nil if there is none, or if what is
 // stored is none.
-func (a Authority) pull(ctx context.Context, id filters.EventID) (pr *nip34.PullRequest, known bool, err error) {
+func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.PullRequest, known bool, err error) {
 	if pr := a.Purgatory.PullRequest(id); pr != nil {
 		return pr, true, nil
 	}
@@ -65,7 +65,7 @@ func (a Authority) pull(ctx context.Context, id filters.EventID) (pr *nip34.Pull
 }
 
 // Ration implements [gitserve.Rationer].
-func (a Authority) Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
+func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	var pulls []*nip34.PullRequest
 	for _, id := range ids {
 		pr, _, err := a.pull(ctx, id)
@@ -80,16 +80,16 @@ func (a Authority) Ration(ctx context.Context, ref filters.RepoRef, dir string, 
 }
 
 // Displaced implements [gitserve.Displacer].
-func (a Authority) Displaced(owner filters.PubKey) int64 { return a.Purgatory.Displaced(owner) }
+func (a Authority) Displaced(owner graspsync.PubKey) int64 { return a.Purgatory.Displaced(owner) }
 
-func tipOf(pr *nip34.PullRequest, ref filters.RepoRef) nip34.ObjectID {
+func tipOf(pr *nip34.PullRequest, ref graspsync.RepoRef) nip34.ObjectID {
 	if !slices.Contains(pr.Repos, ref) {
 		return nip34.ObjectID{}
 	}
 	return pr.Tip
 }
 
-func (a Authority) event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
+func (a Authority) event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
 	for ev, err := range a.Store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
 		if err != nil {
 			return nil, fmt.Errorf("looking up event %s: %w", id, err)
@@ -100,20 +100,24 @@ func (a Authority) event(ctx context.Context, id filters.EventID) (*nostr.Event,
 }
 
 // Pushing implements [gitserve.Forewarned].
-func (a Authority) Pushing(ref filters.RepoRef, refs []nip34.RefName) { a.Purgatory.Pushing(ref, refs) }
+func (a Authority) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
+	a.Purgatory.Pushing(ref, refs)
+}
 
 // Staged implements [gitserve.StageWatcher].
-func (a Authority) Staged(ref filters.RepoRef, ids []filters.EventID) { a.Purgatory.Staged(ref, ids) }
+func (a Authority) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
+	a.Purgatory.Staged(ref, ids)
+}
 
 // Pushed implements [gitserve.Authority]. Of events that are served already purgatory
 // is not told: it would take the refs away after a while, for want of their events. Of a
 // push for nothing else it is not told at all: no refs would be a sign of life, and
 // anybody may push for an event.
-func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error {
+func (a Authority) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	var told []nip34.RefName
 	for _, name := range refs {
 		if digits, ok := strings.CutPrefix(name.String(), "refs/nostr/"); ok {
-			id, err := filters.ParseEventID(digits)
+			id, err := graspsync.ParseEventID(digits)
 			if err != nil {
 				continue
 			}
@@ -134,12 +138,12 @@ func (a Authority) Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34
 }
 
 // Settled implements [gitserve.Settler].
-func (a Authority) Settled(ctx context.Context, ref filters.RepoRef) error {
+func (a Authority) Settled(ctx context.Context, ref graspsync.RepoRef) error {
 	return a.Purgatory.Settled(ctx, ref)
 }
 
 // Describe implements [gitserve.Describer].
-func (a Authority) Describe(ctx context.Context, ref filters.RepoRef) (d gitserve.Description, err error) {
+func (a Authority) Describe(ctx context.Context, ref graspsync.RepoRef) (d gitserve.Description, err error) {
 	about, members, err := a.Purgatory.Announced(ctx, ref)
 	if err != nil || about == nil {
 		return d, err
@@ -154,6 +158,6 @@ func (a Authority) Describe(ctx context.Context, ref filters.RepoRef) (d gitserv
 			d.Web = append(d.Web, tag[1:]...)
 		}
 	}
-	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b filters.PubKey) int { return strings.Compare(a.String(), b.String()) })
+	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b graspsync.PubKey) int { return strings.Compare(a.String(), b.String()) })
 	return d, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -20,7 +20,7 @@ import (
 // brokenStore fails after it has given some of what it has.
 type brokenStore struct{ relaysync.Store }
 
-func (brokenStore) Has(context.Context, []filters.EventID) ([]bool, error) { return nil, errDisk }
+func (brokenStore) Has(context.Context, []graspsync.EventID) ([]bool, error) { return nil, errDisk }
 
 func (s brokenStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
 	return func(yield func(*nostr.Event, error) bool) {
@@ -35,7 +35,7 @@ func (s brokenStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[
 
 func (brokenStore) Deleted(context.Context, *nostr.Event) (bool, error) { return false, errDisk }
 
-func (brokenStore) Save(context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (brokenStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return nil, errDisk
 }
 
@@ -47,10 +47,10 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		pr := stranger.PullRequest(1, owner.Ref("repo"), "x", commit)
-		id, err := filters.ParseEventID(pr.ID)
+		id, err := graspsync.ParseEventID(pr.ID)
 		require.NoError(t, err)
 		for _, ev := range []*nostr.Event{owner.Hosted(1, "repo", us), owner.State(1, "repo", map[string]string{"refs/heads/main": commit}, "main"), pr} {
-			_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
 			require.NoError(t, err)
 		}
 		store := brokenStore{r.store}
@@ -64,7 +64,7 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 			"save":          func() error { return relay.Save(t.Context(), pr) },
 			"announcements": func() error { _, err := relay.Announcements(t.Context(), "repo"); return err },
 			"relatives": func() error {
-				_, err := relay.(purgatory.Related).Relatives(t.Context(), "repo", []filters.PubKey{ref.Owner})
+				_, err := relay.(purgatory.Related).Relatives(t.Context(), "repo", []graspsync.PubKey{ref.Owner})
 				return err
 			},
 			"states":  func() error { _, err := relay.States(t.Context(), "repo"); return err },
@@ -85,7 +85,7 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 				return last
 			},
 			"tip":    func() error { _, _, err := authority.Tip(t.Context(), ref, id); return err },
-			"ration": func() error { _, err := authority.Ration(t.Context(), ref, "", []filters.EventID{id}, 1); return err },
+			"ration": func() error { _, err := authority.Ration(t.Context(), ref, "", []graspsync.EventID{id}, 1); return err },
 			"standings": func() error {
 				pull, err := nip34.ParsePullRequest(pr)
 				require.NoError(t, err)
@@ -106,9 +106,9 @@ type oddStore struct {
 	events []*nostr.Event
 }
 
-func (oddStore) Has(context.Context, []filters.EventID) ([]bool, error) { return nil, nil }
+func (oddStore) Has(context.Context, []graspsync.EventID) ([]bool, error) { return nil, nil }
 
-func (oddStore) Save(context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (oddStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return nil, nil
 }
 
@@ -159,7 +159,7 @@ func TestOddAnswersOfAStore(t *testing.T) {
 		"after odd ones": {odd(func(ev *nostr.Event) { ev.Tags = nostr.Tags{{"e"}, {"e", "bad"}, {"e", pr.ID}} }), purgatory.PullClosed},
 	} {
 		store.events = []*nostr.Event{c.ev}
-		got, err := relay.(purgatory.PullLister).Standings(t.Context(), owner.Ref("repo"), []*nip34.PullRequest{pull}, map[filters.PubKey]struct{}{owner.PubKey(): {}})
+		got, err := relay.(purgatory.PullLister).Standings(t.Context(), owner.Ref("repo"), []*nip34.PullRequest{pull}, map[graspsync.PubKey]struct{}{owner.PubKey(): {}})
 		require.NoError(t, err)
 		require.Equal(t, c.want, got[pull.ID], what)
 	}
@@ -174,14 +174,14 @@ func TestTips(t *testing.T) {
 		after(time.Minute)
 		v, err := r.manager.Judge(t.Context(), owner.Hosted(at(time.Hour), "repo", us))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 		waits := stranger.PullRequest(at(0), owner.Ref("repo"), "waits", commit)
 		v, err = r.manager.Judge(t.Context(), waits)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 		served, other := stranger.PullRequest(at(0), owner.Ref("repo"), "served", commit), stranger.Issue(at(0), owner.Ref("repo"), "x")
 		for _, ev := range []*nostr.Event{served, other} {
-			_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
 			require.NoError(t, err)
 		}
 		tip, err := nip34.ParseObjectID(commit)
@@ -200,7 +200,7 @@ func TestTips(t *testing.T) {
 			{other, "repo", nip34.ObjectID{}, true},
 			{owner.Issue(1, owner.Ref("repo"), "nowhere"), "repo", nip34.ObjectID{}, false},
 		} {
-			id, err := filters.ParseEventID(c.ev.ID)
+			id, err := graspsync.ParseEventID(c.ev.ID)
 			require.NoError(t, err)
 			got, known, err := authority.Tip(t.Context(), owner.Ref(c.name), id)
 			require.NoError(t, err)

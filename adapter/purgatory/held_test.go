@@ -7,7 +7,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -24,26 +24,26 @@ func (holds) Held(f nostr.Filter) []purgatory.Stamp {
 	if len(f.Kinds) == 0 {
 		return nil
 	}
-	return []purgatory.Stamp{{CreatedAt: 5, ID: filters.EventID{1}}, {CreatedAt: 6, ID: filters.EventID{2}}}
+	return []purgatory.Stamp{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}
 }
 
-func (holds) Announcements(string) []*nip34.Announcement     { return nil }
-func (holds) Remembered(string) []*nip34.Announcement        { return nil }
-func (holds) Event(filters.EventID) *nostr.Event             { return nil }
-func (holds) Submitted(filters.EventID) (byUser, waits bool) { return false, false }
-func (holds) EventsOf(filters.PubKey) []*nostr.Event         { return nil }
-func (holds) AllAnnouncements() []*nip34.Announcement        { return nil }
+func (holds) Announcements(string) []*nip34.Announcement       { return nil }
+func (holds) Remembered(string) []*nip34.Announcement          { return nil }
+func (holds) Event(graspsync.EventID) *nostr.Event             { return nil }
+func (holds) Submitted(graspsync.EventID) (byUser, waits bool) { return false, false }
+func (holds) EventsOf(graspsync.PubKey) []*nostr.Event         { return nil }
+func (holds) AllAnnouncements() []*nip34.Announcement          { return nil }
 
 // What waits is told to reconciliation by time and id: else it is fetched again by
 // every pass, as if it were not here.
 func TestTrapP3_HeldIsKnown(t *testing.T) {
 	p := NewPolicy(nil)
-	_, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+	_, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{graspsync.KindState}})
 	require.ErrorIs(t, err, ErrNotJoined)
 	p.Join(holds{})
-	got, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{filters.KindState}})
+	got, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{graspsync.KindState}})
 	require.NoError(t, err)
-	require.Equal(t, []relaysync.Stamp{{CreatedAt: 5, ID: filters.EventID{1}}, {CreatedAt: 6, ID: filters.EventID{2}}}, got)
+	require.Equal(t, []graspsync.Stamp{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}, got)
 	got, err = p.Held(t.Context(), nostr.Filter{})
 	require.NoError(t, err)
 	require.Empty(t, got)
@@ -63,33 +63,33 @@ func (r *relays) SubmitFrom(_ context.Context, _ *nostr.Event, relay string) (pu
 // anything accepts whatever comes.
 type anything struct{ relaysync.Policy }
 
-func (anything) Judge(context.Context, *nostr.Event, relaysync.Source, relaysync.View) (relaysync.Verdict, error) {
-	return relaysync.Verdict{Decision: relaysync.Accept}, nil
+func (anything) Judge(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error) {
+	return graspsync.Verdict{Decision: graspsync.Accept}, nil
 }
 
 // nowhere has nothing stored.
 type nowhere struct{ relaysync.View }
 
-func (nowhere) Event(context.Context, filters.EventID) (*nostr.Event, error) { return nil, nil }
+func (nowhere) Event(context.Context, graspsync.EventID) (*nostr.Event, error) { return nil, nil }
 
 // Places are shared by the relays that bring what waits, by their names: ports and paths are
 // free.
 func TestPurgatoryIsToldWhichRelay(t *testing.T) {
 	p, where := NewPolicy(anything{}), &relays{}
 	p.Join(where)
-	ev := &nostr.Event{ID: "00", Kind: filters.KindPullRequest}
+	ev := &nostr.Event{ID: "00", Kind: graspsync.KindPullRequest}
 	for _, relay := range []string{"wss://a.example:4848/x", "wss://b.example", ""} {
-		src := relaysync.Source{Kind: relaysync.Live}
+		src := graspsync.Source{Kind: graspsync.Live}
 		if relay == "" {
-			src.Kind = relaysync.Direct
+			src.Kind = graspsync.Direct
 		} else {
 			var err error
-			src.Relay, err = filters.ParseRelayURL(relay)
+			src.Relay, err = graspsync.ParseRelayURL(relay)
 			require.NoError(t, err)
 		}
 		v, err := p.Judge(t.Context(), ev, src, nowhere{})
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 	}
 	require.Equal(t, []string{"a.example", "b.example"}, where.told)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -22,7 +22,7 @@ type Host struct {
 	// Release stores an event, sends it to subscribers, and tells the SyncManager
 	// that it is stored. It returns when the event is durable, with the outcomes of
 	// [relaysync.Store]. [Save] is one for those who have only a Store.
-	Release func(ctx context.Context, event *nostr.Event) (relaysync.Outcome, error)
+	Release func(ctx context.Context, event *nostr.Event) (graspsync.Outcome, error)
 	// Held tells the SyncManager that an event waits, which may have waited before:
 	// [relaysync.SyncManager.Held].
 	Held func(event *nostr.Event)
@@ -41,16 +41,16 @@ type Host struct {
 // Save returns a Release for a Host: events go into the store, then what is stored is
 // told to each of tell, as [relaysync.SyncManager.Stored] and what sends it to
 // subscribers.
-func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.Context, *nostr.Event) (relaysync.Outcome, error) {
-	return func(ctx context.Context, event *nostr.Event) (relaysync.Outcome, error) {
-		outcomes, err := store.Save(ctx, []relaysync.Incoming{{Event: event}})
+func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.Context, *nostr.Event) (graspsync.Outcome, error) {
+	return func(ctx context.Context, event *nostr.Event) (graspsync.Outcome, error) {
+		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
 		if err != nil {
-			return relaysync.Outcome{}, err
+			return graspsync.Outcome{}, err
 		}
 		if len(outcomes) != 1 {
-			return relaysync.Outcome{}, fmt.Errorf("%d outcomes of one event", len(outcomes))
+			return graspsync.Outcome{}, fmt.Errorf("%d outcomes of one event", len(outcomes))
 		}
-		if r := outcomes[0].Result; r == relaysync.Stored || r == relaysync.Duplicate {
+		if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
 			for _, f := range tell {
 				f(event)
 			}
@@ -110,9 +110,9 @@ func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 	switch {
 	case err != nil:
 		return err
-	case o.Result == relaysync.Failed:
+	case o.Result == graspsync.Failed:
 		return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
-	case o.Result == relaysync.Deleted, o.Result == relaysync.Superseded, o.Result == relaysync.Refused:
+	case o.Result == graspsync.Deleted, o.Result == graspsync.Superseded, o.Result == graspsync.Refused:
 		return fmt.Errorf("%w: event %s: %v", purgatory.ErrRefused, event.ID, o.Result)
 	}
 	return nil
@@ -120,16 +120,16 @@ func (r relay) Save(ctx context.Context, event *nostr.Event) error {
 
 // Announcements implements [purgatory.Relay].
 func (r relay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	return r.announcements(ctx, named(filters.KindAnnouncement, identifier), identifier, true)
+	return r.announcements(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
 }
 
 // authorsAtOnce are named in one question to the Store.
 const authorsAtOnce = 500
 
 // Relatives implements [purgatory.Related].
-func (r relay) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) (all []*nip34.Announcement, err error) {
+func (r relay) Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
 	for some := range slices.Chunk(authors, authorsAtOnce) {
-		f := named(filters.KindAnnouncement, identifier)
+		f := named(graspsync.KindAnnouncement, identifier)
 		for _, author := range some {
 			f.Authors = append(f.Authors, author.String())
 		}
@@ -159,7 +159,7 @@ func (r relay) announcements(ctx context.Context, f nostr.Filter, identifier str
 
 // States implements [purgatory.Relay].
 func (r relay) States(ctx context.Context, identifier string) (out []*nip34.State, err error) {
-	for ev, err := range r.h.Store.Events(ctx, named(filters.KindState, identifier)) {
+	for ev, err := range r.h.Store.Events(ctx, named(graspsync.KindState, identifier)) {
 		if err != nil {
 			return nil, err
 		}
@@ -181,8 +181,8 @@ func (r relay) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 
 // Has implements [purgatory.Knower]: with it the refs of events that never came, or
 // are not served any more, are told from those of events that are.
-func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
-	has, err := r.h.Store.Has(ctx, []filters.EventID{id})
+func (r relay) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
+	has, err := r.h.Store.Has(ctx, []graspsync.EventID{id})
 	if err != nil {
 		return false, fmt.Errorf("looking up event %s: %w", id, err)
 	}
@@ -193,10 +193,10 @@ func (r relay) Has(ctx context.Context, id filters.EventID) (bool, error) {
 }
 
 // Pulls implements [purgatory.PullLister].
-func (r relay) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+func (r relay) Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	return func(yield func(*nip34.PullRequest, error) bool) {
 		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{
-			Kinds: []int{filters.KindPullRequest, filters.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
+			Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
 		}) {
 			if err != nil {
 				yield(nil, fmt.Errorf("listing pull requests: %w", err))
@@ -225,8 +225,8 @@ const (
 
 // Standings implements [purgatory.PullLister]. An update stands as its pull request does,
 // if it has the same author.
-func (r relay) Standings(ctx context.Context, _ filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
-	said := make(map[filters.EventID]*sayings)
+func (r relay) Standings(ctx context.Context, _ graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
+	said := make(map[graspsync.EventID]*sayings)
 	for _, pr := range pulls {
 		said[pr.ID] = &sayings{author: pr.Author}
 	}
@@ -235,7 +235,7 @@ func (r relay) Standings(ctx context.Context, _ filters.RepoRef, pulls []*nip34.
 			return nil, err
 		}
 	}
-	out := make(map[filters.EventID]purgatory.PullStanding)
+	out := make(map[graspsync.EventID]purgatory.PullStanding)
 	for _, pr := range pulls {
 		s := said[pr.ID]
 		if root := said[rootOf(pr)]; root != nil && root.author == pr.Author {
@@ -253,14 +253,14 @@ func (r relay) Standings(ctx context.Context, _ filters.RepoRef, pulls []*nip34.
 
 // sayings is what was said of a pull request.
 type sayings struct {
-	author           filters.PubKey
-	status           nip34.Version // the newest
+	author           graspsync.PubKey
+	status           graspsync.Stamp // the newest
 	closed, regarded bool
 }
 
 // sayings reads what is said of some pull requests by their authors, which is their status
 // only, and by members.
-func (r relay) sayings(ctx context.Context, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}, said map[filters.EventID]*sayings) error {
+func (r relay) sayings(ctx context.Context, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}, said map[graspsync.EventID]*sayings) error {
 	statuses := []int{kindStatusOpen, kindStatusApplied, kindClosed, kindAsDraft}
 	var ids, authors, owners []string
 	for _, pr := range pulls {
@@ -293,12 +293,12 @@ func (r relay) sayings(ctx context.Context, pulls []*nip34.PullRequest, members 
 }
 
 // note takes in what an event says of pull requests.
-func note(ev *nostr.Event, members map[filters.PubKey]struct{}, said map[filters.EventID]*sayings) {
-	by, err := filters.ParsePubKey(ev.PubKey)
+func note(ev *nostr.Event, members map[graspsync.PubKey]struct{}, said map[graspsync.EventID]*sayings) {
+	by, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil {
 		return
 	}
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return
 	}
@@ -307,16 +307,16 @@ func note(ev *nostr.Event, members map[filters.PubKey]struct{}, said map[filters
 		if len(tag) < 2 || tag[0] != "e" && tag[0] != "E" {
 			continue
 		}
-		target, err := filters.ParseEventID(tag[1])
+		target, err := graspsync.ParseEventID(tag[1])
 		s := said[target]
 		if err != nil || s == nil || !member && by != s.author {
 			continue
 		}
 		s.regarded = s.regarded || member && by != s.author
-		v := nip34.Version{CreatedAt: ev.CreatedAt, ID: id}
+		v := graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}
 		switch ev.Kind {
 		case kindStatusOpen, kindStatusApplied, kindClosed, kindAsDraft:
-			if s.status == (nip34.Version{}) || nip34.Newer(v, s.status) {
+			if s.status == (graspsync.Stamp{}) || v.Newer(s.status) {
 				s.status, s.closed = v, ev.Kind == kindStatusApplied || ev.Kind == kindClosed
 			}
 		}
@@ -324,12 +324,12 @@ func note(ev *nostr.Event, members map[filters.PubKey]struct{}, said map[filters
 }
 
 // rootOf is the pull request that another one is an update of; zero if it is none.
-func rootOf(pr *nip34.PullRequest) (root filters.EventID) {
-	if pr.Event.Kind != filters.KindPullRequestUpdate {
+func rootOf(pr *nip34.PullRequest) (root graspsync.EventID) {
+	if pr.Event.Kind != graspsync.KindPullRequestUpdate {
 		return root
 	}
 	if tag := pr.Event.Tags.Find("E"); len(tag) > 1 {
-		root, _ = filters.ParseEventID(tag[1]) // zero if it is none
+		root, _ = graspsync.ParseEventID(tag[1]) // zero if it is none
 	}
 	return root
 }
@@ -339,7 +339,7 @@ func rootOf(pr *nip34.PullRequest) (root filters.EventID) {
 // and everything else must not wait until it can be.
 func (r relay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{Kinds: []int{filters.KindAnnouncement}}) {
+		for ev, err := range r.h.Store.Events(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}) {
 			if errors.Is(err, relaysync.ErrIncomplete) {
 				return
 			}

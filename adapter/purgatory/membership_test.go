@@ -8,8 +8,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -127,7 +127,7 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		after(2 * time.Minute)
 		require.True(t, r.has(leaves))
 		require.True(t, r.has(leads), "it went with that")
-		require.Empty(t, r.waits.Held(nostr.Filter{Kinds: []int{filters.KindAnnouncement}}))
+		require.Empty(t, r.waits.Held(nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}))
 		require.True(t, r.has(helpers))
 		require.Equal(t, refs, r.git.RefsOf(owner.Ref("repo")))
 		require.Empty(t, r.git.Broken())

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -27,9 +27,9 @@ type Purgatory interface {
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
-	Event(id filters.EventID) *nostr.Event
-	Submitted(id filters.EventID) (byUser, waits bool)
-	EventsOf(author filters.PubKey) []*nostr.Event
+	Event(id graspsync.EventID) *nostr.Event
+	Submitted(id graspsync.EventID) (byUser, waits bool)
+	EventsOf(author graspsync.PubKey) []*nostr.Event
 }
 
 // Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
@@ -68,49 +68,49 @@ func (p *Policy) joined() (Purgatory, error) {
 func (p *Policy) Lists(a *nip34.Announcement) bool { return p.inner.Lists(a) }
 
 // Judge implements [relaysync.Policy].
-func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	where, err := p.joined()
 	if err != nil {
-		return relaysync.Verdict{}, err
+		return graspsync.Verdict{}, err
 	}
 	switch ev.Kind {
-	case filters.KindState, filters.KindPullRequest, filters.KindPullRequestUpdate:
+	case graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		view = &waitingView{view, where, p.inner.Lists}
-	case filters.KindAnnouncement:
+	case graspsync.KindAnnouncement:
 		if p.leaves(ev) {
 			// What is wanted, or taken from us, only where something waits, waits with that.
-			if v, err := p.inner.Judge(ctx, ev, src, view); err != nil || v.Decision == relaysync.Accept {
+			if v, err := p.inner.Judge(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
 				return v, err
 			}
 			view = &waitingView{view, where, p.inner.Lists}
 		}
-	case filters.KindDeletion, filters.KindVanish:
+	case graspsync.KindDeletion, graspsync.KindVanish:
 		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
 	default:
 		return p.inner.Judge(ctx, ev, src, view)
 	}
 	v, err := p.inner.Judge(ctx, ev, src, view)
-	if err != nil || v.Decision != relaysync.Accept {
+	if err != nil || v.Decision != graspsync.Accept {
 		return v, err
 	}
 	switch served, err := isServed(ctx, view, ev); {
 	case err != nil:
-		return relaysync.Verdict{}, err
+		return graspsync.Verdict{}, err
 	case served:
 		return v, nil
 	}
 	answer, err := submit(ctx, where, ev, src)
 	switch {
 	case err != nil:
-		return relaysync.Verdict{}, fmt.Errorf("holding an event: %w", err)
+		return graspsync.Verdict{}, fmt.Errorf("holding an event: %w", err)
 	case answer.Decision == purgatory.Pass:
 		return v, nil
 	case answer.Decision == purgatory.Held:
-		return relaysync.Verdict{Decision: relaysync.Hold, Reason: purgatory.Message}, nil
+		return graspsync.Verdict{Decision: graspsync.Hold, Reason: purgatory.Message}, nil
 	case answer.Decision == purgatory.Full:
-		return relaysync.Verdict{Decision: relaysync.Later, Reason: answer.Reason}, nil
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: answer.Reason}, nil
 	}
-	return relaysync.Verdict{Decision: relaysync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
+	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
 }
 
 // bySource is what a [Purgatory] may be able to do as well: to share its places by the relays
@@ -121,16 +121,16 @@ type bySource interface {
 
 var _ bySource = (*purgatory.Purgatory)(nil)
 
-func submit(ctx context.Context, where Purgatory, ev *nostr.Event, src relaysync.Source) (purgatory.Answer, error) {
-	if w, ok := where.(bySource); ok && src.Kind != relaysync.Direct {
-		return w.SubmitFrom(ctx, ev, src.Relay.Authority().Host)
+func submit(ctx context.Context, where Purgatory, ev *nostr.Event, src graspsync.Source) (purgatory.Answer, error) {
+	if w, ok := where.(bySource); ok && src.Kind != graspsync.Direct {
+		return w.SubmitFrom(ctx, ev, src.Relay.HostPort().Host)
 	}
-	return where.Submit(ctx, ev, src.Kind == relaysync.Direct)
+	return where.Submit(ctx, ev, src.Kind == graspsync.Direct)
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.
 func isServed(ctx context.Context, view relaysync.View, ev *nostr.Event) (bool, error) {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return false, nil //nolint:nilerr // purgatory says what is wrong with it
 	}
@@ -141,7 +141,7 @@ func isServed(ctx context.Context, view relaysync.View, ev *nostr.Event) (bool, 
 // leaves reports whether an event is an announcement by which its owner takes a
 // repository from us: no data is needed for that.
 func (p *Policy) leaves(ev *nostr.Event) bool {
-	if ev.Kind != filters.KindAnnouncement {
+	if ev.Kind != graspsync.KindAnnouncement {
 		return false
 	}
 	a, err := nip34.ParseAnnouncement(ev)
@@ -151,33 +151,33 @@ func (p *Policy) leaves(ev *nostr.Event) bool {
 // again is what may have an event that was refused count again: that its author is listed, for
 // an announcement that makes no repository ours, or that something else of its author is stored. What is malformed stays so, and what has expired was given its time:
 // else each event of their author would have them fetched and judged again.
-func (p *Policy) again(ev *nostr.Event, reason string) []relaysync.Dependency {
+func (p *Policy) again(ev *nostr.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
-		return []relaysync.Dependency{relaysync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
+		return []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
 	}
-	author, err := filters.ParsePubKey(ev.PubKey)
+	author, err := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil || strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
 		return nil
 	}
-	return []relaysync.Dependency{relaysync.OnAuthor(author)}
+	return []graspsync.Dependency{graspsync.OnAuthor(author)}
 }
 
 // Held implements [relaysync.Holder].
-func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
 	where, err := p.joined()
 	if err != nil {
 		return nil, err
 	}
 	held := where.Held(filter)
-	out := make([]relaysync.Stamp, len(held))
+	out := make([]graspsync.Stamp, len(held))
 	for i, s := range held {
-		out[i] = relaysync.Stamp(s)
+		out[i] = graspsync.Stamp(s)
 	}
 	return out, nil
 }
 
 // HeldForUser implements [relaysync.UserHolder].
-func (p *Policy) HeldForUser(id filters.EventID) (byUser, held bool) {
+func (p *Policy) HeldForUser(id graspsync.EventID) (byUser, held bool) {
 	where, err := p.joined()
 	if err != nil {
 		return false, false
@@ -202,7 +202,7 @@ func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcemen
 }
 
 // Authority implements [relaysync.Authorizer], if the inner policy does. What waits counts.
-func (p *Policy) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+func (p *Policy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
 	inner, can := p.inner.(relaysync.Authorizer)
 	where, err := p.joined()
 	if !can || err != nil {
@@ -212,7 +212,7 @@ func (p *Policy) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Auth
 }
 
 // Heard implements [relaysync.Hearer], if the inner policy does. What waits counts.
-func (p *Policy) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+func (p *Policy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
 	inner, can := p.inner.(relaysync.Hearer)
 	where, err := p.joined()
 	if !can || err != nil {
@@ -235,7 +235,7 @@ func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
 	if len(waiting) == 0 {
 		return accepted
 	}
-	is := make(map[filters.RepoRef]struct{}, len(accepted))
+	is := make(map[graspsync.RepoRef]struct{}, len(accepted))
 	for _, a := range accepted {
 		is[a.Ref] = struct{}{}
 	}
@@ -248,7 +248,7 @@ func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
 	return all
 }
 
-func has(all []*nip34.Announcement, ref filters.RepoRef) bool {
+func has(all []*nip34.Announcement, ref graspsync.RepoRef) bool {
 	for _, a := range all {
 		if a.Ref == ref {
 			return true
@@ -258,7 +258,7 @@ func has(all []*nip34.Announcement, ref filters.RepoRef) bool {
 }
 
 // Announced implements [relaysync.Standing].
-func (v *waitingView) Announced(ref filters.RepoRef) bool {
+func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
@@ -299,13 +299,13 @@ func (v *waitingView) Generation(identifier string) relaysync.Generation {
 
 // acquainted is what a [Purgatory] may be able to do as well: what a [relaysync.Acquainted] is.
 type acquainted interface {
-	Knows(identifier string, who filters.PubKey) bool
+	Knows(identifier string, who graspsync.PubKey) bool
 }
 
 var _ acquainted = (*purgatory.Purgatory)(nil)
 
 // Knows implements [relaysync.Acquainted], as far as what stores and what has others wait do.
-func (v *waitingView) Knows(identifier string, who filters.PubKey) bool {
+func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 	stored, can := v.View.(acquainted)
 	waiting, too := v.where.(acquainted)
 	return !can || !too || waiting.Knows(identifier, who) || stored.Knows(identifier, who)
@@ -315,7 +315,7 @@ func (v *waitingView) Knows(identifier string, who filters.PubKey) bool {
 type heldView struct{ waitingView }
 
 // Event implements [relaysync.View].
-func (v *heldView) Event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
+func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
 	if ev := v.where.Event(id); ev != nil {
 		return ev, nil
 	}
@@ -323,7 +323,7 @@ func (v *heldView) Event(ctx context.Context, id filters.EventID) (*nostr.Event,
 }
 
 // Events implements [relaysync.View].
-func (v *heldView) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
 	found, err := v.View.Events(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -337,24 +337,25 @@ func (v *heldView) Events(ctx context.Context, ids []filters.EventID) (map[filte
 }
 
 // Addressed implements [relaysync.View].
-func (v *heldView) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
-	authors := make(map[string]bool, 1)
-	for _, c := range at {
-		if author, err := filters.ParsePubKey(c.Author); err == nil && !authors[c.Author] {
-			authors[c.Author] = true
-			if slices.ContainsFunc(v.where.EventsOf(author), func(ev *nostr.Event) bool {
-				c, ok := nip34.CoordinatesOf(ev)
-				return ok && slices.Contains(at, c)
-			}) {
-				return true, nil
-			}
+func (v *heldView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
+	authors := make(map[graspsync.PubKey]bool, 1)
+	for _, a := range at {
+		if authors[a.Author] {
+			continue
+		}
+		authors[a.Author] = true
+		if slices.ContainsFunc(v.where.EventsOf(a.Author), func(ev *nostr.Event) bool {
+			held, ok := graspsync.AddressOf(ev)
+			return ok && slices.Contains(at, held)
+		}) {
+			return true, nil
 		}
 	}
 	return v.View.Addressed(ctx, at)
 }
 
 // Wrote implements [relaysync.View].
-func (v *heldView) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+func (v *heldView) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
 	if len(v.where.EventsOf(author)) > 0 {
 		return true, nil
 	}

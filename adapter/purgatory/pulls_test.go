@@ -7,25 +7,24 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // proposed is a pull request, or an update of one.
-func proposed(k *relaytest.Key, kind int, ref filters.RepoRef, text string, tags ...nostr.Tag) *nostr.Event {
+func proposed(k *relaytest.Key, kind int, ref graspsync.RepoRef, text string, tags ...nostr.Tag) *nostr.Event {
 	tags = append(nostr.Tags{{"a", ref.String()}, {"c", "1234567890123456789012345678901234567890"}}, tags...)
 	return k.Event(100, kind, text, tags...)
 }
 
 func stored(t *testing.T, store *memstore.Store, evs ...*nostr.Event) {
 	t.Helper()
-	var in []relaysync.Incoming
+	var in []graspsync.Incoming
 	for _, ev := range evs {
-		in = append(in, relaysync.Incoming{Event: ev})
+		in = append(in, graspsync.Incoming{Event: ev})
 	}
 	_, err := store.Save(t.Context(), in)
 	require.NoError(t, err)
@@ -37,9 +36,9 @@ func TestPullRequestsAreListed(t *testing.T) {
 	owner, author, other := relaytest.NewKey("owner"), relaytest.NewKey("author"), relaytest.NewKey("other")
 	here, there := owner.Ref("r"), owner.Ref("s")
 	stored(t, store,
-		proposed(author, filters.KindPullRequest, here, "1"), proposed(author, filters.KindPullRequest, here, "2"),
-		proposed(author, filters.KindPullRequestUpdate, here, "3"), proposed(author, filters.KindPullRequest, there, "4"),
-		proposed(other, filters.KindPullRequest, here, "5"), proposed(other, filters.KindPatch, here, "6"),
+		proposed(author, graspsync.KindPullRequest, here, "1"), proposed(author, graspsync.KindPullRequest, here, "2"),
+		proposed(author, graspsync.KindPullRequestUpdate, here, "3"), proposed(author, graspsync.KindPullRequest, there, "4"),
+		proposed(other, graspsync.KindPullRequest, here, "5"), proposed(other, graspsync.KindPatch, here, "6"),
 	)
 	lister, ok := Host{Store: store}.Relay().(purgatory.PullLister)
 	require.True(t, ok)
@@ -69,7 +68,7 @@ func TestStandingsOfPullRequests(t *testing.T) {
 		}
 		return k.Event(at, kind, "", nostr.Tag{name, pr.ID})
 	}
-	want := make(map[filters.EventID]purgatory.PullStanding)
+	want := make(map[graspsync.EventID]purgatory.PullStanding)
 	var pulls []*nip34.PullRequest
 	add := func(ev *nostr.Event, standing purgatory.PullStanding) *nostr.Event {
 		pr, err := nip34.ParsePullRequest(ev)
@@ -82,7 +81,7 @@ func TestStandingsOfPullRequests(t *testing.T) {
 		return ev
 	}
 	pull := func(text string, standing purgatory.PullStanding) *nostr.Event {
-		return add(proposed(author, filters.KindPullRequest, ref, text), standing)
+		return add(proposed(author, graspsync.KindPullRequest, ref, text), standing)
 	}
 	for i := range 150 { // more than are asked about at once
 		pull(string(rune('a'+i)), 0)
@@ -90,7 +89,7 @@ func TestStandingsOfPullRequests(t *testing.T) {
 	merged, closed, reopened := pull("merged", purgatory.PullClosed), pull("closed", purgatory.PullClosed), pull("reopened", purgatory.PullRegarded)
 	commented, labelled, loud := pull("commented", purgatory.PullRegarded), pull("labelled", purgatory.PullRegarded), pull("loud", 0)
 	update := func(k *relaytest.Key, of *nostr.Event, standing purgatory.PullStanding) {
-		add(proposed(k, filters.KindPullRequestUpdate, ref, "u", nostr.Tag{"E", of.ID}), standing)
+		add(proposed(k, graspsync.KindPullRequestUpdate, ref, "u", nostr.Tag{"E", of.ID}), standing)
 	}
 	update(author, merged, purgatory.PullClosed)
 	update(author, commented, purgatory.PullRegarded)
@@ -102,7 +101,7 @@ func TestStandingsOfPullRequests(t *testing.T) {
 		says(author, kindComment, loud), says(other, kindClosed, loud), says(other, kindComment, loud), says(author, kindStatusOpen, loud),
 	)
 	lister := Host{Store: store}.Relay().(purgatory.PullLister)
-	members := map[filters.PubKey]struct{}{owner.PubKey(): {}}
+	members := map[graspsync.PubKey]struct{}{owner.PubKey(): {}}
 	got, err := lister.Standings(t.Context(), ref, pulls, members)
 	require.NoError(t, err)
 	require.Equal(t, want, got)

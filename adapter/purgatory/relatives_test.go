@@ -9,10 +9,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -49,7 +48,7 @@ func (r *rig) serve(k *relaytest.Key) {
 	require.NoError(r.t, err)
 	v, err := r.manager.Judge(r.t.Context(), k.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
 	require.NoError(r.t, err)
-	require.Equal(r.t, relaysync.Hold, v.Decision)
+	require.Equal(r.t, graspsync.Hold, v.Decision)
 	r.git.Push(k.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
 	require.NoError(r.t, r.waits.Pushed(r.t.Context(), k.Ref("repo"), []nip34.RefName{main}))
 }
@@ -105,7 +104,7 @@ func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
 		a.Publish(here(owner, time.Hour, helper), answer)
 		after(10 * time.Minute)
 		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
-		id, err := filters.ParseEventID(answer.ID)
+		id, err := graspsync.ParseEventID(answer.ID)
 		require.NoError(t, err)
 		require.NotNil(t, r.waits.Event(id))
 	})
@@ -172,8 +171,8 @@ func TestRelativesAreDeleted(t *testing.T) {
 		remove := func(ev *nostr.Event) {
 			v, err := r.manager.Judge(t.Context(), ev)
 			require.NoError(t, err)
-			require.Equal(t, relaysync.Accept, v.Decision)
-			_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			require.Equal(t, graspsync.Accept, v.Decision)
+			_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
 			require.NoError(t, err)
 			r.manager.Stored(ev)
 			r.waits.Arrived(ev)
@@ -204,7 +203,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 				people[j] = relaytest.NewCheapKey(fmt.Sprint(i, "lists", j))
 			}
 			ev := here(k, time.Hour, people...)
-			_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
 			require.NoError(t, err)
 			r.manager.Stored(ev)
 			for _, p := range people {
@@ -221,7 +220,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 }
 
 func (r *rig) waitsFor(ev *nostr.Event) bool {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
 	return r.waits.Event(id) != nil
 }
@@ -353,7 +352,7 @@ func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
 			for _, ev := range []*nostr.Event{old, state} {
 				v, err := r.manager.Judge(t.Context(), ev)
 				require.NoError(t, err)
-				require.Contains(t, []relaysync.Decision{relaysync.Reject, relaysync.Depend}, v.Decision, v.Reason)
+				require.Contains(t, []graspsync.Decision{graspsync.Reject, graspsync.Depend}, v.Decision, v.Reason)
 			}
 			require.False(t, r.waitsFor(old))
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -28,9 +28,9 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 		after(time.Minute)
 		v, err := r.manager.Judge(t.Context(), owner.Hosted(at(time.Hour), "repo", us))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
-		_, err = r.store.Save(t.Context(), []relaysync.Incoming{{Event: pr}})
+		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: pr}})
 		require.NoError(t, err)
 		deadline := func() time.Time {
 			waiting := r.waits.Status().Waiting
@@ -39,7 +39,7 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 		}
 		before := deadline()
 		after(10 * time.Minute)
-		id, err := filters.ParseEventID(pr.ID)
+		id, err := graspsync.ParseEventID(pr.ID)
 		require.NoError(t, err)
 		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
 		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{nip34.EventRef(id)}))
@@ -49,7 +49,9 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 
 type brokenView struct{ relaysync.View }
 
-func (brokenView) Event(context.Context, filters.EventID) (*nostr.Event, error) { return nil, errDisk }
+func (brokenView) Event(context.Context, graspsync.EventID) (*nostr.Event, error) {
+	return nil, errDisk
+}
 
 // A failure of the store is no verdict: it must not let an event be served that has to
 // wait.
@@ -57,7 +59,7 @@ func TestStoreDownIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
-		v, err := r.policy.Judge(t.Context(), owner.Hosted(1, "x", us), relaysync.Source{}, brokenView{})
+		v, err := r.policy.Judge(t.Context(), owner.Hosted(1, "x", us), graspsync.Source{}, brokenView{})
 		require.ErrorIs(t, err, errDisk)
 		require.Zero(t, v)
 		require.Empty(t, r.waits.Held(nostr.Filter{}))
@@ -71,12 +73,12 @@ func TestMalformedIsFinal(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		after(time.Minute)
-		_, err := r.store.Save(t.Context(), []relaysync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
 		require.NoError(t, err)
 		r.manager.Stored(owner.Hosted(at(time.Hour), "repo", us))
 		v, err := r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Reject, v.Decision)
+		require.Equal(t, graspsync.Reject, v.Decision)
 		require.Empty(t, v.DependsOn)
 	})
 }
@@ -114,18 +116,18 @@ func TestLeavingWhileWaiting(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		after(time.Minute)
-		judge := func(ev *nostr.Event) relaysync.Decision {
+		judge := func(ev *nostr.Event) graspsync.Decision {
 			v, err := r.manager.Judge(t.Context(), ev)
 			require.NoError(t, err)
 			return v.Decision
 		}
 		first := owner.Hosted(at(time.Hour), "repo", us)
-		require.Equal(t, relaysync.Hold, judge(first))
+		require.Equal(t, graspsync.Hold, judge(first))
 		leaves := owner.Hosted(at(time.Minute), "repo", "elsewhere.example")
-		require.Equal(t, relaysync.Hold, judge(leaves))
-		require.Equal(t, relaysync.Reject, judge(stranger.Hosted(at(time.Minute), "repo", "elsewhere.example")))
+		require.Equal(t, graspsync.Hold, judge(leaves))
+		require.Equal(t, graspsync.Reject, judge(stranger.Hosted(at(time.Minute), "repo", "elsewhere.example")))
 		require.Empty(t, r.waits.AllAnnouncements())
-		require.Equal(t, relaysync.Reject, judge(first), "it takes the place of what it replaces")
+		require.Equal(t, graspsync.Reject, judge(first), "it takes the place of what it replaces")
 		after(time.Minute)
 		_, unlock, err := r.git.Lock(t.Context(), owner.Ref("repo"))
 		if err == nil {
@@ -152,7 +154,7 @@ func TestReleasedAfterARestartIsCounted(t *testing.T) {
 		after(time.Minute)
 		v, err := r.manager.Judge(t.Context(), helper.Hosted(at(time.Hour), "mine", us))
 		require.NoError(t, err)
-		require.Equal(t, relaysync.Hold, v.Decision)
+		require.Equal(t, graspsync.Hold, v.Decision)
 		r.stop()
 		r.start()
 		defer r.stop()
@@ -161,14 +163,14 @@ func TestReleasedAfterARestartIsCounted(t *testing.T) {
 		require.NoError(t, err)
 		main, err := nip34.ParseRefName("refs/heads/main")
 		require.NoError(t, err)
-		for _, repo := range []filters.RepoRef{owner.Ref("repo"), helper.Ref("mine")} {
+		for _, repo := range []graspsync.RepoRef{owner.Ref("repo"), helper.Ref("mine")} {
 			st := helper
 			if repo.Owner == owner.PubKey() {
 				st = owner
 			}
 			v, err := r.manager.Judge(t.Context(), st.State(at(0), repo.Identifier, map[string]string{"refs/heads/main": commit}, "main"))
 			require.NoError(t, err)
-			require.Equal(t, relaysync.Hold, v.Decision, purgatory.Message)
+			require.Equal(t, graspsync.Hold, v.Decision, purgatory.Message)
 			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{main: id}, id)
 			require.NoError(t, r.waits.Pushed(t.Context(), repo, []nip34.RefName{main}))
 		}

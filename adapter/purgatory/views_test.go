@@ -12,8 +12,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -60,18 +60,18 @@ func (s *shelf) Remembered(identifier string) (out []*nip34.Announcement) {
 
 func (s *shelf) Held(nostr.Filter) (out []purgatory.Stamp) {
 	for _, ev := range s.events {
-		id, _ := filters.ParseEventID(ev.ID)
+		id, _ := graspsync.ParseEventID(ev.ID)
 		out = append(out, purgatory.Stamp{CreatedAt: ev.CreatedAt, ID: id})
 	}
 	return out
 }
 
-func (s *shelf) Submitted(id filters.EventID) (byUser, waits bool) {
+func (s *shelf) Submitted(id graspsync.EventID) (byUser, waits bool) {
 	waits = s.event(id) != nil
 	return waits && id[0]%2 == 0, waits
 }
 
-func (s *shelf) EventsOf(author filters.PubKey) (out []*nostr.Event) {
+func (s *shelf) EventsOf(author graspsync.PubKey) (out []*nostr.Event) {
 	for _, ev := range s.events {
 		if ev.PubKey == author.String() {
 			out = append(out, ev)
@@ -80,7 +80,7 @@ func (s *shelf) EventsOf(author filters.PubKey) (out []*nostr.Event) {
 	return out
 }
 
-func (s *shelf) event(id filters.EventID) *nostr.Event {
+func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 	for _, ev := range s.events {
 		if ev.ID == id.String() {
 			return ev
@@ -92,7 +92,7 @@ func (s *shelf) event(id filters.EventID) *nostr.Event {
 // held is a shelf as purgatory, from the side of a relay that brought what waits.
 type held struct{ *shelf }
 
-func (h held) Event(id filters.EventID) *nostr.Event { return h.event(id) }
+func (h held) Event(id graspsync.EventID) *nostr.Event { return h.event(id) }
 
 type heldBySource struct{ held }
 
@@ -101,14 +101,14 @@ func (h heldBySource) SubmitFrom(_ context.Context, ev *nostr.Event, relay strin
 	return h.answer, h.err
 }
 
-func (s *shelf) Event(_ context.Context, id filters.EventID) (*nostr.Event, error) {
+func (s *shelf) Event(_ context.Context, id graspsync.EventID) (*nostr.Event, error) {
 	s.asked++
 	return s.event(id), s.err
 }
 
-func (s *shelf) Events(_ context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+func (s *shelf) Events(_ context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
 	s.asked++
-	out := make(map[filters.EventID]*nostr.Event)
+	out := make(map[graspsync.EventID]*nostr.Event)
 	for _, id := range ids {
 		if ev := s.event(id); ev != nil {
 			out[id] = ev
@@ -117,20 +117,20 @@ func (s *shelf) Events(_ context.Context, ids []filters.EventID) (map[filters.Ev
 	return out, s.err
 }
 
-func (s *shelf) Addressed(_ context.Context, at []nip34.Coordinates) (bool, error) {
+func (s *shelf) Addressed(_ context.Context, at []graspsync.Address) (bool, error) {
 	s.asked++
 	return slices.ContainsFunc(s.events, func(ev *nostr.Event) bool {
-		c, ok := nip34.CoordinatesOf(ev)
+		c, ok := graspsync.AddressOf(ev)
 		return ok && slices.Contains(at, c)
 	}), s.err
 }
 
-func (s *shelf) Wrote(_ context.Context, author filters.PubKey) (bool, error) {
+func (s *shelf) Wrote(_ context.Context, author graspsync.PubKey) (bool, error) {
 	s.asked++
 	return len(s.EventsOf(author)) > 0, s.err
 }
 
-func (s *shelf) Announced(ref filters.RepoRef) bool {
+func (s *shelf) Announced(ref graspsync.RepoRef) bool {
 	return slices.ContainsFunc(s.Announcements(ref.Identifier), func(a *nip34.Announcement) bool { return a.Ref == ref })
 }
 
@@ -142,13 +142,13 @@ func (s *shelf) Generation(string) relaysync.Generation { return relaysync.Gener
 
 // asInner is an inner policy that hands out the view it is given.
 type asInner struct {
-	verdict relaysync.Verdict
+	verdict graspsync.Verdict
 	err     error
 	lists   bool
 	view    relaysync.View
 }
 
-func (p *asInner) Judge(_ context.Context, _ *nostr.Event, _ relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (p *asInner) Judge(_ context.Context, _ *nostr.Event, _ graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	p.view = view
 	return p.verdict, p.err
 }
@@ -181,17 +181,17 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 				waits.remembered = append(waits.remembered, a)
 			}
 		}
-		inner := &asInner{verdict: relaysync.Verdict{Decision: relaysync.Reject, Reason: "no"}}
+		inner := &asInner{verdict: graspsync.Verdict{Decision: graspsync.Reject, Reason: "no"}}
 		p := purgatoryadapter.NewPolicy(inner)
 		p.Join(held{waits})
 		ev := []*nostr.Event{
 			owner.State(9, "a", nil, ""), owner.PullRequest(9, owner.Ref("a"), "x", commit),
 			owner.PullRequestUpdate(9, owner.PullRequest(9, owner.Ref("a"), "x", commit), commit),
 			owner.Hosted(9, "a", us), owner.Hosted(9, "a", us), owner.Issue(9, owner.Ref("a"), "x"),
-			owner.Deletion(9, all[0]), owner.Event(9, filters.KindVanish, ""),
+			owner.Deletion(9, all[0]), owner.Event(9, graspsync.KindVanish, ""),
 		}[seed%8]
 		inner.lists = seed%8 != 4
-		v, err := p.Judge(t.Context(), ev, relaysync.Source{}, stored)
+		v, err := p.Judge(t.Context(), ev, graspsync.Source{}, stored)
 		require.NoError(t, err)
 		require.Equal(t, inner.verdict, v)
 		require.Empty(t, waits.submitted)
@@ -202,16 +202,16 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 			one.events = append(one.events, waits.events...)
 		}
 		view := inner.view
-		for _, k := range []filters.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey()} {
+		for _, k := range []graspsync.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey()} {
 			for _, name := range []string{"a", "b", "c"} {
-				ref := filters.RepoRef{Owner: k, Identifier: name}
+				ref := graspsync.RepoRef{Owner: k, Identifier: name}
 				require.Equal(t, one.Announced(ref), view.Announced(ref))
 				family := stored.Family(name)
 				if announcements {
 					family = append(family, waits.Remembered(name)...)
 				}
 				require.Equal(t, family, view.Family(name))
-				want, got := map[filters.RepoRef]int{}, map[filters.RepoRef]int{}
+				want, got := map[graspsync.RepoRef]int{}, map[graspsync.RepoRef]int{}
 				for _, a := range one.Announcements(name) {
 					want[a.Ref] = 1 // though it is stored and waits
 				}
@@ -225,16 +225,16 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 		if events {
 			both = &shelf{events: slices.Concat(stored.events, waits.events)}
 		}
-		var ids []filters.EventID
+		var ids []graspsync.EventID
 		for _, ev := range all {
-			id, err := filters.ParseEventID(ev.ID)
+			id, err := graspsync.ParseEventID(ev.ID)
 			require.NoError(t, err)
 			ids = append(ids, id)
 			got, err := view.Event(t.Context(), id)
 			require.NoError(t, err)
 			require.Equal(t, both.event(id), got)
-			if c, ok := nip34.CoordinatesOf(ev); ok {
-				for _, at := range [][]nip34.Coordinates{{c}, {{Kind: c.Kind, Author: "bad", Identifier: "x"}, c}, {{Kind: c.Kind, Author: c.Author, Identifier: "x"}, c}} {
+			if c, ok := graspsync.AddressOf(ev); ok {
+				for _, at := range [][]graspsync.Address{{c}, {{Kind: c.Kind, Author: graspsync.PubKey{9}, Identifier: "x"}, c}, {{Kind: c.Kind, Author: c.Author, Identifier: "x"}, c}} {
 					want, _ := both.Addressed(t.Context(), at)
 					got, err := view.Addressed(t.Context(), at)
 					require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 		require.NoError(t, err)
 		want, _ := both.Events(t.Context(), ids)
 		require.Equal(t, want, got)
-		for _, k := range []filters.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey(), {}} {
+		for _, k := range []graspsync.PubKey{owner.PubKey(), helper.PubKey(), stranger.PubKey(), {}} {
 			want, _ := both.Wrote(t.Context(), k)
 			got, err := view.Wrote(t.Context(), k)
 			require.NoError(t, err)
@@ -256,12 +256,12 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 		stored.err = errDisk
 		_, err = view.Events(t.Context(), ids)
 		require.ErrorIs(t, err, errDisk)
-		nobody := filters.PubKey{1}
+		nobody := graspsync.PubKey{1}
 		_, err = view.Wrote(t.Context(), nobody)
 		require.ErrorIs(t, err, errDisk)
 		_, err = view.Addressed(t.Context(), nil)
 		require.ErrorIs(t, err, errDisk)
-		_, err = view.Event(t.Context(), filters.EventID{1})
+		_, err = view.Event(t.Context(), graspsync.EventID{1})
 		require.ErrorIs(t, err, errDisk)
 	}
 }
@@ -270,31 +270,31 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 // of purgatory is a verdict of its own, and who brought the event is told.
 func TestVerdictsOfPurgatory(t *testing.T) {
 	ev := owner.State(1, "a", nil, "")
-	url, err := filters.ParseRelayURL("wss://x.example")
+	url, err := graspsync.ParseRelayURL("wss://x.example")
 	require.NoError(t, err)
-	author := []relaysync.Dependency{relaysync.OnAuthor(owner.PubKey())}
-	accept := relaysync.Verdict{Decision: relaysync.Accept, Reason: "it is welcome"}
+	author := []graspsync.Dependency{graspsync.OnAuthor(owner.PubKey())}
+	accept := graspsync.Verdict{Decision: graspsync.Accept, Reason: "it is welcome"}
 	for _, c := range []struct {
 		answer purgatory.Answer
-		want   relaysync.Verdict
+		want   graspsync.Verdict
 	}{
 		{purgatory.Answer{Decision: purgatory.Pass}, accept},
-		{purgatory.Answer{Decision: purgatory.Held}, relaysync.Verdict{Decision: relaysync.Hold, Reason: purgatory.Message}},
-		{purgatory.Answer{Decision: purgatory.Full, Reason: "full"}, relaysync.Verdict{Decision: relaysync.Later, Reason: "full"}},
-		{purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "no", DependsOn: author}},
-		{purgatory.Answer{Decision: purgatory.Refused, Reason: "invalid: x"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "invalid: x"}},
-		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, relaysync.Verdict{Decision: relaysync.Reject, Reason: "blocked: x"}},
+		{purgatory.Answer{Decision: purgatory.Held}, graspsync.Verdict{Decision: graspsync.Hold, Reason: purgatory.Message}},
+		{purgatory.Answer{Decision: purgatory.Full, Reason: "full"}, graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "no", DependsOn: author}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "invalid: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: x"}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: x"}},
 	} {
 		for _, bySource := range []bool{false, true} {
-			for _, src := range []relaysync.Source{{Kind: relaysync.Direct}, {Kind: relaysync.CatchUp, Relay: url}} {
+			for _, src := range []graspsync.Source{{Kind: graspsync.Direct}, {Kind: graspsync.CatchUp, Relay: url}} {
 				waits, stored := &shelf{answer: c.answer}, &shelf{}
 				inner := &asInner{verdict: accept, lists: true}
 				p := purgatoryadapter.NewPolicy(inner)
 				p.Join(held{waits})
-				want := fmt.Sprint(ev.ID, src.Kind == relaysync.Direct)
+				want := fmt.Sprint(ev.ID, src.Kind == graspsync.Direct)
 				if bySource {
 					p.Join(heldBySource{held{waits}})
-					if src.Kind != relaysync.Direct {
+					if src.Kind != graspsync.Direct {
 						want = fmt.Sprint(ev.ID, " from x.example")
 					}
 				}
@@ -325,9 +325,9 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 	waits := &shelf{answer: purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}}
 	p := purgatoryadapter.NewPolicy(&asInner{verdict: accept, lists: true})
 	p.Join(held{waits})
-	v, err := p.Judge(t.Context(), &bad, relaysync.Source{}, &shelf{err: errors.New("not asked")})
+	v, err := p.Judge(t.Context(), &bad, graspsync.Source{}, &shelf{err: errors.New("not asked")})
 	require.NoError(t, err)
-	require.Equal(t, relaysync.Verdict{Decision: relaysync.Reject, Reason: "no"}, v)
+	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: "no"}, v)
 	require.Len(t, waits.submitted, 1)
 }
 
@@ -336,7 +336,7 @@ func TestNotJoined(t *testing.T) {
 	p := purgatoryadapter.NewPolicy(&asInner{})
 	_, err := p.Held(t.Context(), nostr.Filter{})
 	require.ErrorIs(t, err, purgatoryadapter.ErrNotJoined)
-	byUser, holds := p.HeldForUser(filters.EventID{})
+	byUser, holds := p.HeldForUser(graspsync.EventID{})
 	require.False(t, byUser || holds)
 	n := 0
 	for a, err := range p.HeldAnnouncements(t.Context()) {

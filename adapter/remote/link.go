@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -30,8 +30,8 @@ type page struct {
 
 // verdict is the OK of one event.
 type verdict struct {
-	id      filters.EventID
-	outcome relaysync.Outcome
+	id      graspsync.EventID
+	outcome graspsync.Outcome
 	done    chan struct{}
 }
 
@@ -45,7 +45,7 @@ type link struct {
 	// guarded by mu
 	number int
 	pages  map[string]*page
-	oks    map[filters.EventID][]*verdict
+	oks    map[graspsync.EventID][]*verdict
 	err    error
 }
 
@@ -75,7 +75,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	}
 	s.link = &link{
 		conn: c, sending: make(chan struct{}, 1), ended: make(chan struct{}),
-		pages: make(map[string]*page), oks: make(map[filters.EventID][]*verdict),
+		pages: make(map[string]*page), oks: make(map[graspsync.EventID][]*verdict),
 	}
 	go s.link.read()
 	return s.link, nil
@@ -238,7 +238,7 @@ func (l *link) publish(ctx context.Context, ev *nostr.Event) (*verdict, error) {
 	if ev == nil {
 		return nil, errMalformed
 	}
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	}
@@ -264,14 +264,14 @@ func (l *link) giveUp(v *verdict) {
 }
 
 // wait waits for the OK.
-func (v *verdict) wait(ctx context.Context, l *link) relaysync.Outcome {
+func (v *verdict) wait(ctx context.Context, l *link) graspsync.Outcome {
 	select {
 	case <-v.done:
 		return v.outcome
 	case <-l.ended:
-		return relaysync.Outcome{Result: relaysync.Failed, Err: l.err}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: l.err}
 	case <-ctx.Done():
 		l.giveUp(v)
-		return relaysync.Outcome{Result: relaysync.Failed, Err: context.Cause(ctx)}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: context.Cause(ctx)}
 	}
 }

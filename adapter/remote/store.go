@@ -11,6 +11,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -82,7 +83,7 @@ func (c Config) validate() error {
 // concurrently.
 type Store struct {
 	// set by New, read-only
-	relay     filters.RelayURL
+	relay     graspsync.RelayURL
 	transport relaysync.Transport
 	cfg       Config
 	places    chan struct{} // of requests
@@ -97,7 +98,7 @@ var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store that keeps its events in relay, reached over transport. It
 // connects to nothing yet. The error names every argument that can't be used.
-func New(relay filters.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
+func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
 	var errs []error
 	if relay.IsZero() {
 		errs = append(errs, errors.New("relay is empty"))
@@ -120,11 +121,11 @@ func New(relay filters.RelayURL, transport relaysync.Transport, cfg Config) (*St
 
 // Save implements [relaysync.Store]: it publishes the events and reads what the relay
 // says to each.
-func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	out := make([]relaysync.Outcome, len(events))
+	out := make([]graspsync.Outcome, len(events))
 	p := publishing{Store: s, events: events, out: out}
 	order := make([]int, len(events))
 	for i := range order {
@@ -146,8 +147,8 @@ const mostCuts = 10
 // publishing is one call of Save.
 type publishing struct {
 	*Store
-	events []relaysync.Incoming
-	out    []relaysync.Outcome
+	events []graspsync.Incoming
+	out    []graspsync.Outcome
 	cuts   int // connections lost in a row, without an answer
 }
 
@@ -160,7 +161,7 @@ func (p *publishing) publish(ctx context.Context, which []int) error {
 	if err != nil {
 		return err
 	}
-	events := make([]relaysync.Incoming, len(which))
+	events := make([]graspsync.Incoming, len(which))
 	for i, n := range which {
 		events[i] = p.events[n]
 	}
@@ -186,18 +187,18 @@ func (p *publishing) publish(ctx context.Context, which []int) error {
 	return nil //nolint:nilerr // they failed, each for itself
 }
 
-func (s *Store) publish(ctx context.Context, l *link, events []relaysync.Incoming) []relaysync.Outcome {
+func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incoming) []graspsync.Outcome {
 	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer stop()
 	waits := make([]*verdict, len(events))
-	out := make([]relaysync.Outcome, len(events))
+	out := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
 		waits[i], out[i].Err = l.publish(ctx, in.Event)
 		switch {
 		case errors.Is(out[i].Err, errMalformed), errors.Is(out[i].Err, relaysync.ErrMessageTooLarge):
-			out[i].Result = relaysync.Refused
+			out[i].Result = graspsync.Refused
 		case out[i].Err != nil:
-			out[i].Result = relaysync.Failed
+			out[i].Result = graspsync.Failed
 		}
 	}
 	for i, v := range waits {
@@ -209,27 +210,27 @@ func (s *Store) publish(ctx context.Context, l *link, events []relaysync.Incomin
 }
 
 // outcomeOf reads the words of an OK.
-func outcomeOf(accepted bool, text string) relaysync.Outcome {
+func outcomeOf(accepted bool, text string) graspsync.Outcome {
 	word, _, _ := strings.Cut(strings.ToLower(text), ":")
 	lower := strings.ToLower(text)
 	refused := fmt.Errorf("%w: %q", ErrRefused, text)
 	switch {
 	case word == "replaced" || (!accepted || word == "duplicate") && strings.Contains(lower, "newer"):
-		return relaysync.Outcome{Result: relaysync.Superseded}
+		return graspsync.Outcome{Result: graspsync.Superseded}
 	case word == "deleted", !accepted && strings.Contains(lower, "deleted"):
-		return relaysync.Outcome{Result: relaysync.Deleted}
+		return graspsync.Outcome{Result: graspsync.Deleted}
 	case word == "duplicate":
-		return relaysync.Outcome{Result: relaysync.Duplicate}
+		return graspsync.Outcome{Result: graspsync.Duplicate}
 	case accepted:
-		return relaysync.Outcome{Result: relaysync.Stored}
+		return graspsync.Outcome{Result: graspsync.Stored}
 	case word == "error", word == "rate-limited", word == "auth-required":
-		return relaysync.Outcome{Result: relaysync.Failed, Err: refused}
+		return graspsync.Outcome{Result: graspsync.Failed, Err: refused}
 	}
-	return relaysync.Outcome{Result: relaysync.Refused, Err: refused}
+	return graspsync.Outcome{Result: graspsync.Refused, Err: refused}
 }
 
 // Has implements [relaysync.Store].
-func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -250,13 +251,13 @@ func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) 
 }
 
 // Stamps implements [relaysync.Store].
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
-	return func(yield func(relaysync.Stamp, error) bool) {
+func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		for ev, err := range s.Events(ctx, filter) {
-			var st relaysync.Stamp
+			var st graspsync.Stamp
 			if err == nil {
 				st.CreatedAt = ev.CreatedAt
-				st.ID, err = filters.ParseEventID(ev.ID)
+				st.ID, err = graspsync.ParseEventID(ev.ID)
 			}
 			if !yield(st, err) || err != nil {
 				return
@@ -272,9 +273,9 @@ const readings = 3
 // Events implements [relaysync.Store].
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
 	return func(yield func(*nostr.Event, error) bool) {
-		given := make(map[filters.EventID]struct{})
+		given := make(map[graspsync.EventID]struct{})
 		for n := 1; ; n++ {
-			complete, err := s.walk(ctx, filter, func(id filters.EventID, ev *nostr.Event) bool {
+			complete, err := s.walk(ctx, filter, func(id graspsync.EventID, ev *nostr.Event) bool {
 				if _, again := given[id]; again {
 					return true
 				}
@@ -301,9 +302,9 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nost
 var errStopped = errors.New("stopped")
 
 // walk reads a filter page by page, and reports whether the relay gave all.
-func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(filters.EventID, *nostr.Event) bool) (complete bool, err error) {
+func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.EventID, *nostr.Event) bool) (complete bool, err error) {
 	type found struct {
-		id filters.EventID
+		id graspsync.EventID
 		ev *nostr.Event
 	}
 	match := filters.Compile([]nostr.Filter{filter})
@@ -315,7 +316,7 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(filters
 		}
 		var fresh []found
 		for _, ev := range p.events {
-			id, err := filters.ParseEventID(ev.ID)
+			id, err := graspsync.ParseEventID(ev.ID)
 			if err == nil && walk.Saw(id, ev.CreatedAt) && match.Match(ev) {
 				fresh = append(fresh, found{id, ev})
 			}
@@ -354,15 +355,15 @@ func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 func tombstonesOf(event *nostr.Event) []nostr.Filter {
 	by := nostr.Filter{Authors: []string{event.PubKey}}
 	gone := by
-	gone.Kinds, gone.Since = []int{filters.KindVanish}, &event.CreatedAt
-	if event.Kind == filters.KindDeletion {
+	gone.Kinds, gone.Since = []int{graspsync.KindVanish}, &event.CreatedAt
+	if event.Kind == graspsync.KindDeletion {
 		return []nostr.Filter{gone}
 	}
-	by.Kinds = []int{filters.KindDeletion}
+	by.Kinds = []int{graspsync.KindDeletion}
 	byID := by
 	byID.Tags = nostr.TagMap{"e": {event.ID}}
 	out := []nostr.Filter{byID, gone}
-	if addr, ok := nip34.CoordinatesOf(event); ok {
+	if addr, ok := graspsync.AddressOf(event); ok {
 		by.Tags, by.Since = nostr.TagMap{"a": {addr.String()}}, &event.CreatedAt
 		out = append(out, by)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync"
 	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -29,9 +29,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ownURL = "wss://internal.example"
 
-func relayURL(t testing.TB, s string) filters.RelayURL {
+func relayURL(t testing.TB, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }
@@ -45,21 +45,21 @@ func open(t testing.TB, net *relaytest.Network, cfg remoteadapter.Config) *remot
 
 // served has a relay answer from a Store, in the words that relays use.
 func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) bool {
-	words := map[relaysync.Result]string{
-		relaysync.Duplicate: "duplicate: already have this event", relaysync.Superseded: "replaced: have newer event",
-		relaysync.Deleted: "deleted: user requested deletion", relaysync.Refused: "invalid: no",
+	words := map[graspsync.Result]string{
+		graspsync.Duplicate: "duplicate: already have this event", graspsync.Superseded: "replaced: have newer event",
+		graspsync.Deleted: "deleted: user requested deletion", graspsync.Refused: "invalid: no",
 	}
 	return func(c *relaytest.ConnScript, req wire.Request) bool {
 		ctx := context.Background()
 		switch req.Type {
 		case wire.TypePublish:
-			out, err := store.Save(ctx, []relaysync.Incoming{{Event: req.Event}})
+			out, err := store.Save(ctx, []graspsync.Incoming{{Event: req.Event}})
 			if err != nil {
 				panic(err)
 			}
-			id, _ := filters.ParseEventID(req.Event.ID)
+			id, _ := graspsync.ParseEventID(req.Event.ID)
 			r := out[0].Result
-			ok := r == relaysync.Stored || r == relaysync.Duplicate
+			ok := r == graspsync.Stored || r == graspsync.Duplicate
 			c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: ok, Text: words[r]})
 		case wire.TypeReq:
 			var found []*nostr.Event
@@ -93,11 +93,11 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []relaysync.Outcome {
+func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
 	t.Helper()
-	var in []relaysync.Incoming
+	var in []graspsync.Incoming
 	for _, ev := range events {
-		in = append(in, relaysync.Incoming{Event: ev})
+		in = append(in, graspsync.Incoming{Event: ev})
 	}
 	out, err := s.Save(t.Context(), in)
 	require.NoError(t, err)
@@ -149,26 +149,26 @@ func TestOutcomes(t *testing.T) {
 		accepted bool
 		text     string
 	}
-	for say, want := range map[ok]relaysync.Result{
-		{true, ""}: relaysync.Stored,
-		{true, "duplicate: already have this event"}: relaysync.Duplicate,
-		{false, "duplicate: have this event"}:        relaysync.Duplicate,
-		{false, "duplicate: have a newer event"}:     relaysync.Superseded,
-		{false, "replaced: have newer event"}:        relaysync.Superseded,
-		{true, "replaced: have newer event"}:         relaysync.Superseded,
-		{false, "deleted: user requested deletion"}:  relaysync.Deleted,
-		{false, "blocked: this event was deleted"}:   relaysync.Deleted,
-		{false, "blocked: not on the list"}:          relaysync.Refused,
-		{false, "invalid: too long"}:                 relaysync.Refused,
-		{false, "no"}:                                relaysync.Refused,
-		{false, "error: could not save"}:             relaysync.Failed,
-		{false, "rate-limited: slow down"}:           relaysync.Failed,
-		{false, "auth-required: who are you?"}:       relaysync.Failed,
+	for say, want := range map[ok]graspsync.Result{
+		{true, ""}: graspsync.Stored,
+		{true, "duplicate: already have this event"}: graspsync.Duplicate,
+		{false, "duplicate: have this event"}:        graspsync.Duplicate,
+		{false, "duplicate: have a newer event"}:     graspsync.Superseded,
+		{false, "replaced: have newer event"}:        graspsync.Superseded,
+		{true, "replaced: have newer event"}:         graspsync.Superseded,
+		{false, "deleted: user requested deletion"}:  graspsync.Deleted,
+		{false, "blocked: this event was deleted"}:   graspsync.Deleted,
+		{false, "blocked: not on the list"}:          graspsync.Refused,
+		{false, "invalid: too long"}:                 graspsync.Refused,
+		{false, "no"}:                                graspsync.Refused,
+		{false, "error: could not save"}:             graspsync.Failed,
+		{false, "rate-limited: slow down"}:           graspsync.Failed,
+		{false, "auth-required: who are you?"}:       graspsync.Failed,
 	} {
 		bubble(t, func(t *testing.T) {
 			net := relaytest.NewNetwork()
 			net.Add(ownURL, relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-				id, _ := filters.ParseEventID(req.Event.ID)
+				id, _ := graspsync.ParseEventID(req.Event.ID)
 				c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: say.accepted, Text: say.text})
 				return true
 			}})
@@ -176,7 +176,7 @@ func TestOutcomes(t *testing.T) {
 			defer s.Close()
 			out := save(t, s, relaytest.NewCheapKey("a").Event(at(0), 1, "x"))
 			require.Equal(t, want, out[0].Result, "%+v", say)
-			require.Equal(t, want == relaysync.Refused || want == relaysync.Failed, errors.Is(out[0].Err, remoteadapter.ErrRefused))
+			require.Equal(t, want == graspsync.Refused || want == graspsync.Failed, errors.Is(out[0].Err, remoteadapter.ErrRefused))
 		})
 	}
 }
@@ -199,13 +199,13 @@ func TestFailures(t *testing.T) {
 				own := net.Add(ownURL, b)
 				s := open(t, net, remoteadapter.Config{Timeout: 10 * time.Second})
 				began := time.Now()
-				id, _ := filters.ParseEventID(ev.ID)
-				_, err := s.Has(t.Context(), []filters.EventID{id})
+				id, _ := graspsync.ParseEventID(ev.ID)
+				_, err := s.Has(t.Context(), []graspsync.EventID{id})
 				require.Error(t, err)
 				if name != "closed" {
-					out, err := s.Save(t.Context(), []relaysync.Incoming{{Event: ev}})
+					out, err := s.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
 					if err == nil {
-						require.Equal(t, relaysync.Failed, out[0].Result)
+						require.Equal(t, graspsync.Failed, out[0].Result)
 						require.Error(t, out[0].Err)
 					}
 				}
@@ -213,13 +213,13 @@ func TestFailures(t *testing.T) {
 				own.Update(func(b *relaytest.Behavior) { *b = relaytest.Behavior{} })
 				own.Cut()
 				synctest.Wait()
-				require.NotEqual(t, relaysync.Failed, save(t, s, ev)[0].Result)
-				has, err := s.Has(t.Context(), []filters.EventID{id})
+				require.NotEqual(t, graspsync.Failed, save(t, s, ev)[0].Result)
+				has, err := s.Has(t.Context(), []graspsync.EventID{id})
 				require.NoError(t, err)
 				require.Equal(t, []bool{true}, has)
 				require.NoError(t, s.Close())
 				require.NoError(t, s.Close())
-				_, err = s.Has(t.Context(), []filters.EventID{id})
+				_, err = s.Has(t.Context(), []graspsync.EventID{id})
 				require.ErrorIs(t, err, remoteadapter.ErrClosed)
 			})
 		})
@@ -229,7 +229,7 @@ func TestFailures(t *testing.T) {
 // deaf never answers a dial.
 type deaf struct{}
 
-func (deaf) Dial(ctx context.Context, _ filters.RelayURL) (relaysync.Conn, error) {
+func (deaf) Dial(ctx context.Context, _ graspsync.RelayURL) (relaysync.Conn, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
@@ -242,7 +242,7 @@ func TestCloseWhileDialing(t *testing.T) {
 		failed := make(chan error, 2)
 		for range 2 {
 			go func() {
-				_, err := s.Has(context.Background(), []filters.EventID{{1}})
+				_, err := s.Has(context.Background(), []graspsync.EventID{{1}})
 				failed <- err
 			}()
 		}
@@ -257,7 +257,7 @@ func TestCloseWhileDialing(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := remoteadapter.New(filters.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1})
+	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1})
 	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {
 		require.ErrorContains(t, err, word)
 	}
@@ -365,9 +365,9 @@ func TestEventThatCutsTheConnectionOfItsCall(t *testing.T) {
 			events = append(events, owner.Issue(at(time.Hour+time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
 		}
 		for i, o := range save(t, s, events...) {
-			want := relaysync.Stored
+			want := graspsync.Stored
 			if i == 0 {
-				want = relaysync.Failed
+				want = graspsync.Failed
 			}
 			require.Equal(t, want, o.Result, i)
 		}
@@ -388,7 +388,7 @@ func TestRelayThatCutsEverything(t *testing.T) {
 			events = append(events, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
 		}
 		for _, o := range save(t, s, events...) {
-			require.Equal(t, relaysync.Failed, o.Result)
+			require.Equal(t, graspsync.Failed, o.Result)
 		}
 		require.LessOrEqual(t, len(own.Dials()), 10)
 	})

@@ -9,8 +9,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -30,7 +30,7 @@ func publishLive(ctx context.Context, h *hub, addrs []string, us string) ([]time
 		return nil, err
 	}
 	connect := func(addr string) (relaysync.Conn, error) {
-		u, err := filters.ParseRelayURL("ws://" + addr)
+		u, err := graspsync.ParseRelayURL("ws://" + addr)
 		if err != nil {
 			return nil, err
 		}

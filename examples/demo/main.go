@@ -127,7 +127,7 @@ func catchUp(ctx context.Context, w *world, show *progress, waits *waits, limit 
 		}
 		s := w.us.server.Sync().Status()
 		for _, r := range s.Relays {
-			if down && r.URL.Authority().String() == w.relays[charlie].addr && r.FailedAttempts > 0 {
+			if down && r.URL.HostPort().String() == w.relays[charlie].addr && r.FailedAttempts > 0 {
 				if err := w.relays[charlie].listen(); err != nil {
 					return err
 				}

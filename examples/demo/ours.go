@@ -18,9 +18,9 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -82,7 +82,7 @@ func (o *ourRelay) open(ctx context.Context, dir, bootstrap string, verbose bool
 	if err != nil {
 		return err
 	}
-	first, err := filters.ParseRelayURL("ws://" + bootstrap)
+	first, err := graspsync.ParseRelayURL("ws://" + bootstrap)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (o *ourRelay) open(ctx context.Context, dir, bootstrap string, verbose bool
 		Dir: filepath.Join(dir, "git"), State: o.kept, Logger: logger,
 		Egress: egress.Config{Allow: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(o.addr())}},
 		Sync: relaysync.Config{
-			Bootstrap:      []filters.RelayURL{first},
+			Bootstrap:      []graspsync.RelayURL{first},
 			AllowPlaintext: true,
 			BatchWindow:    time.Second, // the default, 5 s, is for relays that are far away
 			Health:         health.Config{BaseBackoff: time.Second},

@@ -16,7 +16,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
@@ -91,7 +91,7 @@ func (p *peer) load(events []*nostr.Event) error {
 }
 
 func (p *peer) save(ctx context.Context, ev *nostr.Event) error {
-	out, err := p.store.Save(ctx, []relaysync.Incoming{{Event: ev}})
+	out, err := p.store.Save(ctx, []graspsync.Incoming{{Event: ev}})
 	if err != nil {
 		return err
 	}

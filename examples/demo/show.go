@@ -28,7 +28,7 @@ func newProgress(out *os.File, names map[string]string, start time.Time) *progre
 }
 
 func (p *progress) name(r relaysync.RelayStatus) string {
-	if n, ok := p.names[r.URL.Authority().String()]; ok {
+	if n, ok := p.names[r.URL.HostPort().String()]; ok {
 		return n
 	}
 	return r.URL.String()

@@ -65,7 +65,7 @@ func (w *waits) observe(ctx context.Context) func(purgatory.Observation) {
 			}
 			w.ended[o.Event.Kind][o.Fate]++
 		case purgatory.Fetched:
-			host := o.URL.Authority.String()
+			host := o.URL.HostPort.String()
 			if w.asked[host] == nil {
 				w.asked[host] = &asked{}
 			}

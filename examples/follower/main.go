@@ -23,9 +23,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -34,9 +34,9 @@ import (
 
 // options are what can be set from outside.
 type options struct {
-	relay          filters.RelayURL
+	relay          graspsync.RelayURL
 	identity       nip34.Identity
-	bootstrap      []filters.RelayURL
+	bootstrap      []graspsync.RelayURL
 	allowNet       []netip.Prefix
 	allowPlaintext bool
 	batchWindow    time.Duration
@@ -69,7 +69,7 @@ func parse(args []string) (opt options, err error) {
 	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
 	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
 	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
-	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` in which changes are gathered before relays are asked")
@@ -86,14 +86,14 @@ func parse(args []string) (opt options, err error) {
 	if *relay == "" {
 		return opt, errors.New("-relay is needed: the URL at which we reach our relay")
 	}
-	if opt.relay, err = filters.ParseRelayURL(*relay); err != nil {
+	if opt.relay, err = graspsync.ParseRelayURL(*relay); err != nil {
 		return opt, fmt.Errorf("-relay: %w", err)
 	}
 	if opt.batchWindow <= 0 {
 		return opt, errors.New("-batch-window: want more than 0")
 	}
 	if *domain == "" {
-		*domain = opt.relay.Authority().String()
+		*domain = opt.relay.HostPort().String()
 	}
 	if opt.identity, err = nip34.ParseIdentity(*domain); err != nil {
 		return opt, fmt.Errorf("-domain: %w", err)
@@ -121,10 +121,10 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 	// Other relays are where strangers say.
 	rules := egress.Config{
 		Allow: opt.allowNet, AllowPlaintext: opt.allowPlaintext,
-		OwnNames: opt.identity.Authorities(),
+		OwnNames: opt.identity.HostPorts(),
 	}
 	if opt.relay.Path() == "" { // else others may be beside it
-		rules.OwnNames = append(rules.OwnNames, opt.relay.Authority())
+		rules.OwnNames = append(rules.OwnNames, opt.relay.HostPort())
 	}
 	others, err := dialWith(rules, log)
 	if err != nil {

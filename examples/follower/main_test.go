@@ -60,7 +60,7 @@ func TestFollow(t *testing.T) {
 	// Nothing was kept: each start fetched all history from everybody, and dialed at once.
 	kept, err := os.ReadFile(filepath.Join(opt.data, "state.log"))
 	require.NoError(t, err)
-	require.Contains(t, string(kept), otherServer.URL().Authority().String())
+	require.Contains(t, string(kept), otherServer.URL().HostPort().String())
 }
 
 func TestParse(t *testing.T) {

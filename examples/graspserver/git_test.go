@@ -15,7 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -113,10 +113,10 @@ func hold(t *testing.T, addr string, evs ...*nostr.Event) {
 // the state says can be pushed.
 func TestGit(t *testing.T) {
 	aAddr, bAddr := freeAddr(t), freeAddr(t)
-	aURL, err := filters.ParseRelayURL("ws://" + aAddr)
+	aURL, err := graspsync.ParseRelayURL("ws://" + aAddr)
 	require.NoError(t, err)
 	_, stopA := server(t, options{listen: aAddr, domain: aAddr})
-	atB := options{listen: bAddr, domain: bAddr, bootstrap: []filters.RelayURL{aURL}, data: t.TempDir()}
+	atB := options{listen: bAddr, domain: bAddr, bootstrap: []graspsync.RelayURL{aURL}, data: t.TempDir()}
 	_, stopB := server(t, atB)
 	defer stopA()
 	owner := relaytest.NewKey("owner")

@@ -38,8 +38,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
@@ -63,7 +62,7 @@ type options struct {
 	contact        string
 	icon           string
 	curation       string
-	bootstrap      []filters.RelayURL
+	bootstrap      []graspsync.RelayURL
 	allowNet       []netip.Prefix
 	allowPlaintext bool
 	graspLists     bool
@@ -86,7 +85,7 @@ type options struct {
 	placeholder    time.Duration
 	huntBackoff    time.Duration
 	perDomain      purgatory.Limit
-	domainLimits   map[egress.Authority]purgatory.Limit
+	domainLimits   map[graspsync.HostPort]purgatory.Limit
 	debug          bool
 }
 
@@ -129,7 +128,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
 	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
 	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for events and what is remembered of relays")
-	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, filters.ParseRelayURL))
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
@@ -153,7 +152,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after a first hunt that did not complete, doubling")
 	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of requests for git data to one server at once")
 	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests for git data to one server in a minute")
-	opt.domainLimits = make(map[egress.Authority]purgatory.Limit)
+	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
 	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
 	fs.BoolVar(&opt.debug, "debug", false, "log every decision")
@@ -177,7 +176,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		return opt, fmt.Errorf("-staged-bytes is %d, want at least %d", opt.stagedBytes, stagedPerClient)
 	}
 	if !opt.allowPlaintext {
-		if i := slices.IndexFunc(opt.bootstrap, filters.RelayURL.Plaintext); i >= 0 {
+		if i := slices.IndexFunc(opt.bootstrap, graspsync.RelayURL.Plaintext); i >= 0 {
 			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
 		}
 	}
@@ -251,7 +250,7 @@ func pubkey(to *string) func(string) error {
 		if prefix, key, err := nip19.Decode(s); err == nil && prefix == "npub" {
 			s, _ = key.(string)
 		}
-		k, err := filters.ParsePubKey(s)
+		k, err := graspsync.ParsePubKey(s)
 		*to = k.String()
 		return err
 	}
@@ -285,14 +284,14 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 }
 
 // limits reads exceptions for servers, such as "github.com:10,60".
-func limits(to map[egress.Authority]purgatory.Limit, s string) error {
+func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 	for field := range strings.FieldsSeq(s) {
 		colon := strings.LastIndexByte(field, ':')
 		concurrent, rate, ok := strings.Cut(field[colon+1:], ",")
 		if colon < 0 || !ok {
 			return fmt.Errorf("%q is not host:concurrent,rate", field)
 		}
-		u, err := egress.ParseURL(field[:colon], egress.HTTP)
+		u, err := graspsync.ParseURL(field[:colon], graspsync.HTTPSchemes)
 		if err != nil {
 			return err
 		}
@@ -306,7 +305,7 @@ func limits(to map[egress.Authority]purgatory.Limit, s string) error {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {
 			return fmt.Errorf("%q: want more than 0", field)
 		}
-		to[u.Authority] = l
+		to[u.HostPort] = l
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
@@ -54,8 +54,8 @@ func TestParse(t *testing.T) {
 		func(string) string { return "" })
 	require.NoError(t, err)
 	require.Len(t, opt.domainLimits, 3)
-	require.Equal(t, purgatory.Limit{Concurrent: 10, PerMinute: 60}, opt.domainLimits[egress.Authority{Host: "github.com", Port: 443}])
-	require.Equal(t, purgatory.Limit{Concurrent: 1, PerMinute: 2}, opt.domainLimits[egress.Authority{Host: "a.example", Port: 3000}])
+	require.Equal(t, purgatory.Limit{Concurrent: 10, PerMinute: 60}, opt.domainLimits[graspsync.HostPort{Host: "github.com", Port: 443}])
+	require.Equal(t, purgatory.Limit{Concurrent: 1, PerMinute: 2}, opt.domainLimits[graspsync.HostPort{Host: "a.example", Port: 3000}])
 	require.Equal(t, purgatory.Limit{Concurrent: 5, PerMinute: 30}, opt.perDomain)
 	require.Equal(t, time.Minute, opt.expiry)
 

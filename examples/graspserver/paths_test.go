@@ -13,7 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -25,9 +25,9 @@ func TestTwoServersOfOneHost(t *testing.T) {
 	defer front.Close()
 	host := strings.TrimPrefix(front.URL, "http://")
 	at := func(path string) string { return "ws://" + host + path }
-	a, err := filters.ParseRelayURL(at("/a"))
+	a, err := graspsync.ParseRelayURL(at("/a"))
 	require.NoError(t, err)
-	options := map[string]options{"/a": {}, "/b": {bootstrap: []filters.RelayURL{a}}}
+	options := map[string]options{"/a": {}, "/b": {bootstrap: []graspsync.RelayURL{a}}}
 	for path, opt := range options {
 		opt.listen, opt.domain = "127.0.0.1:0", host+path
 		addr, stop := server(t, opt)

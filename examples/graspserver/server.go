@@ -22,10 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -163,7 +163,7 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(server.Sync().Collector(), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"),
-		server.GitHandler().Collector("ngit"), collectors.NewGoCollector(),
+		server.GitHandler().Collector("ngit"), server.Gate().Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -241,7 +241,7 @@ func statusOf(ctx context.Context, server *grasp.Server, repo string) (any, erro
 		}
 		return all, nil
 	}
-	ref, err := filters.ParseRepoRef(repo)
+	ref, err := graspsync.ParseRepoRef(repo)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRepo, err)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -100,7 +100,7 @@ func dial(t *testing.T, addr string) relaysync.Conn {
 	require.NoError(t, err)
 	transport, err := wstransport.New(wstransport.Config{Dialer: dialer})
 	require.NoError(t, err)
-	u, err := filters.ParseRelayURL("ws://" + addr)
+	u, err := graspsync.ParseRelayURL("ws://" + addr)
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)
 	require.NoError(t, err)
@@ -131,10 +131,10 @@ func publish(t *testing.T, c relaysync.Conn, ev *nostr.Event) wire.Message {
 // Two servers: what is published on one arrives at the other, history and live.
 func TestTwoServers(t *testing.T) {
 	aAddr, bAddr := freeAddr(t), freeAddr(t)
-	aURL, err := filters.ParseRelayURL("ws://" + aAddr)
+	aURL, err := graspsync.ParseRelayURL("ws://" + aAddr)
 	require.NoError(t, err)
 	_, stopA := server(t, options{listen: aAddr, domain: aAddr})
-	_, stopB := server(t, options{listen: bAddr, domain: bAddr, bootstrap: []filters.RelayURL{aURL}})
+	_, stopB := server(t, options{listen: bAddr, domain: bAddr, bootstrap: []graspsync.RelayURL{aURL}})
 	owner := relaytest.NewKey("owner")
 	a, b := dial(t, aAddr), dial(t, bAddr)
 	require.NoError(t, b.Send(t.Context(), wire.Request{
@@ -217,6 +217,7 @@ func TestStatusListen(t *testing.T) {
 	_, stop := server(t, options{listen: addr, domain: addr, statusListen: status})
 	defer stop()
 	require.Contains(t, get(t, "http://"+status+"/metrics"), "ngit_sync_relays_connected_total")
+	require.Contains(t, get(t, "http://"+status+"/metrics"), `ngit_gate_hung_up_total{why="slow"} 0`)
 	require.Contains(t, get(t, "http://"+status+"/status.json"), `"purgatory"`)
 	require.Equal(t, "ok\n", get(t, "http://"+addr+"/healthz"))
 	for _, path := range []string{"/metrics", "/status.json"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip77"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -52,10 +52,10 @@ func newStore(total int) *store {
 	return s
 }
 
-func (s *store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	out, err := s.Store.Save(ctx, events)
 	for _, o := range out {
-		if o.Result == relaysync.Stored && s.left.Add(-1) == 0 {
+		if o.Result == graspsync.Stored && s.left.Add(-1) == 0 {
 			s.full <- time.Now()
 		}
 	}
@@ -71,7 +71,7 @@ func runOurs(ctx context.Context, url string, s *store) (err error) {
 	if err != nil {
 		return err
 	}
-	relay, err := filters.ParseRelayURL(url)
+	relay, err := graspsync.ParseRelayURL(url)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func runOurs(ctx context.Context, url string, s *store) (err error) {
 		return err
 	}
 	m, err := relaysync.New(s, transport, identity, relaysync.Config{
-		Bootstrap: []filters.RelayURL{relay}, AllowPlaintext: true, BatchWindow: batchWindow,
+		Bootstrap: []graspsync.RelayURL{relay}, AllowPlaintext: true, BatchWindow: batchWindow,
 	})
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ type relayStore struct{ *store }
 var _ nostr.RelayStore = relayStore{}
 
 func (s relayStore) Publish(ctx context.Context, ev nostr.Event) error {
-	out, err := s.Save(ctx, []relaysync.Incoming{{Event: &ev}})
+	out, err := s.Save(ctx, []graspsync.Incoming{{Event: &ev}})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 const (
@@ -140,8 +140,8 @@ func (h *hub) sign(tb testing.TB) {
 func (h *hub) announce(i int) repo {
 	owner := h.anyone()
 	r := repo{owner: owner, name: fmt.Sprintf("repository-%05d", i), earliest: h.hash()}
-	r.address = fmt.Sprintf("%d:%s:%s", filters.KindAnnouncement, owner.pub, r.name)
-	h.add(owner, filters.KindAnnouncement, h.daysAgo(360, 300), "",
+	r.address = fmt.Sprintf("%d:%s:%s", graspsync.KindAnnouncement, owner.pub, r.name)
+	h.add(owner, graspsync.KindAnnouncement, h.daysAgo(360, 300), "",
 		nostr.Tag{"d", r.name},
 		nostr.Tag{"name", r.name},
 		nostr.Tag{"description", h.words(120)},
@@ -159,7 +159,7 @@ func (h *hub) state(r repo) {
 	for i := range 5 {
 		tags = append(tags, nostr.Tag{fmt.Sprintf("refs/tags/v1.%d.0", i), h.hash()})
 	}
-	h.add(r.owner, filters.KindState, h.daysAgo(300, 1), "", tags...)
+	h.add(r.owner, graspsync.KindState, h.daysAgo(300, 1), "", tags...)
 }
 
 func (h *hub) ci(r repo) {
@@ -176,7 +176,7 @@ func (h *hub) ci(r repo) {
 }
 
 func (h *hub) patch(r repo) *nostr.Event {
-	return h.add(h.anyone(), filters.KindPatch, h.daysAgo(300, 100), h.words(1300),
+	return h.add(h.anyone(), graspsync.KindPatch, h.daysAgo(300, 100), h.words(1300),
 		nostr.Tag{"a", r.address, h.relay},
 		nostr.Tag{"p", r.owner.pub},
 		nostr.Tag{"r", r.earliest},
@@ -189,7 +189,7 @@ func (h *hub) patch(r repo) *nostr.Event {
 }
 
 func (h *hub) pullRequest(r repo) *nostr.Event {
-	return h.add(h.anyone(), filters.KindPullRequest, h.daysAgo(300, 100), h.words(500),
+	return h.add(h.anyone(), graspsync.KindPullRequest, h.daysAgo(300, 100), h.words(500),
 		nostr.Tag{"a", r.address, h.relay},
 		nostr.Tag{"p", r.owner.pub},
 		nostr.Tag{"r", r.earliest},
@@ -202,7 +202,7 @@ func (h *hub) pullRequest(r repo) *nostr.Event {
 }
 
 func (h *hub) issue(r repo) *nostr.Event {
-	return h.add(h.anyone(), filters.KindIssue, h.daysAgo(300, 100), h.words(500),
+	return h.add(h.anyone(), graspsync.KindIssue, h.daysAgo(300, 100), h.words(500),
 		nostr.Tag{"a", r.address, h.relay},
 		nostr.Tag{"p", r.owner.pub},
 		nostr.Tag{"r", r.earliest},

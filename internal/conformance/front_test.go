@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,13 +24,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// front is where others reach a server: it passes on what they say, and counts it.
+// front is where others reach a server: it passes on what they say, and counts it. If FRONT_LOG
+// names a folder, it is written there as well.
 type front struct {
 	mu    sync.Mutex
 	said  traffic
 	to    string // the address of the server
 	proxy http.Handler
 	ended context.Context
+	log   io.Writer // of all that is said; nil: none
 }
 
 // traffic is what went through a front. Bytes of websockets are those of messages.
@@ -52,6 +56,12 @@ func opens(t *testing.T, at, to string) *front {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to})
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // it has ended
 	f.proxy = proxy
+	if dir := os.Getenv("FRONT_LOG"); dir != "" {
+		file, err := os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "_")+"_"+strings.ReplaceAll(at, ":", "_")))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = file.Close() })
+		f.log = file
+	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
 	require.NoError(t, err)
 	site := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
@@ -130,9 +140,10 @@ func (f *front) talk(w http.ResponseWriter, r *http.Request) {
 	defer client.CloseNow()
 	f.mu.Lock()
 	f.said.connections++
+	number := f.said.connections
 	f.mu.Unlock()
 	var wg sync.WaitGroup
-	pass := func(from, to *websocket.Conn, count func([]byte)) {
+	pass := func(from, to *websocket.Conn, sign string, count func([]byte)) {
 		defer cancel()
 		from.SetReadLimit(-1)
 		for {
@@ -141,14 +152,27 @@ func (f *front) talk(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			count(message)
+			f.write(number, sign, message)
 			if to.Write(ctx, kind, message) != nil {
 				return
 			}
 		}
 	}
-	wg.Go(func() { pass(client, server, f.ask) })
-	wg.Go(func() { pass(server, client, f.answer) })
+	wg.Go(func() { pass(client, server, ">", f.ask) })
+	wg.Go(func() { pass(server, client, "<", f.answer) })
 	wg.Wait()
+}
+
+// write logs a message, what is answered shortened, for a look at what a program says.
+func (f *front) write(conn int, sign string, message []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.log != nil {
+		if sign == "<" {
+			message = message[:min(len(message), 500)]
+		}
+		fmt.Fprintf(f.log, "%s %d %s %s\n", time.Now().Format("15:04:05.000"), conn, sign, message)
+	}
 }
 
 func (f *front) ask(message []byte) {

@@ -18,7 +18,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -324,7 +324,7 @@ func TestHub(t *testing.T) {
 			// From now on both follow each other.
 			r := h.repos[n/2]
 			issue := relaytest.NewKey("people 0").Issue(nostr.Now(), r.owner.Ref(r.identifier), "later")
-			h = &hub{events: map[string]int{issue.ID: filters.KindIssue}}
+			h = &hub{events: map[string]int{issue.ID: graspsync.KindIssue}}
 			relay, err := dial(t.Context(), b.address)
 			require.NoError(t, err)
 			defer relay.close()

@@ -103,6 +103,7 @@ func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) 
 			require.NoError(t, os.Mkdir(filepath.Join(s.data, dir), 0o700))
 		}
 		cmd = exec.Command(filepath.Join(tools, "ngit-grasp"))
+		cmd.Dir = s.data // it keeps a key of its own there
 		cmd.Env = append(os.Environ(), "NGIT_DOMAIN="+domain, "NGIT_BIND_ADDRESS="+at, "NGIT_GIT_DATA_PATH="+filepath.Join(s.data, "git"),
 			"NGIT_RELAY_DATA_PATH="+filepath.Join(s.data, "relay"), "NGIT_DATABASE_BACKEND=lmdb",
 			"NGIT_SYNC_ALLOW_NON_GLOBAL_TARGETS=true", "NGIT_SYNC_PLUS_ENABLED=false", "NGIT_SYNC_BASE_BACKOFF_SECS=1")

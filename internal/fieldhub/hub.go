@@ -27,7 +27,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -109,7 +109,7 @@ type Hub struct {
 type repository struct {
 	owner      *relaytest.Key
 	name       string
-	identifier filters.RepoRef
+	identifier graspsync.RepoRef
 	relays     []*Relay // besides the hub
 	announced  nostr.Timestamp
 }
@@ -216,7 +216,7 @@ func (h *Hub) found() {
 		h.repos = append(h.repos, r)
 	}
 	// One owner has a name only once: a later repository would be a newer version.
-	seen := make(map[filters.RepoRef]int)
+	seen := make(map[graspsync.RepoRef]int)
 	for _, r := range h.repos {
 		if seen[r.identifier]++; seen[r.identifier] > 1 {
 			r.name = fmt.Sprintf("%s-%d", r.name, seen[r.identifier])
@@ -270,7 +270,7 @@ func (h *Hub) root(i int) *nostr.Event {
 	switch k := rng.IntN(64); {
 	case i == h.cfg.Size.Roots/2:
 		line := "+ a line of a large patch\n"
-		return author.Event(at, filters.KindPatch, strings.Repeat(line, h.cfg.Size.LargeEvent/(len(line)+1)),
+		return author.Event(at, graspsync.KindPatch, strings.Repeat(line, h.cfg.Size.LargeEvent/(len(line)+1)),
 			nostr.Tag{"a", r.identifier.String()}, nostr.Tag{"p", r.owner.Hex()}, nostr.Tag{"t", "root"})
 	case k < 31:
 		return author.Issue(at, r.identifier, text)
@@ -319,7 +319,7 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 		// It names somebody else's repository, so that it is asked for, and deletes nothing.
 		tags = append(tags, nostr.Tag{"a", r.identifier.String()})
 	}
-	return author.Event(at, filters.KindDeletion, "", tags...)
+	return author.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
 // gossip is the relay list of an author who lists every relay there is.
@@ -375,7 +375,7 @@ func (h *Hub) repositoryOf(ev *nostr.Event) *repository {
 	if r := h.byRoot[value(ev, "E")]; r != nil {
 		return r
 	}
-	return h.byRef[fmt.Sprintf("%d:%s:%s", filters.KindAnnouncement, ev.PubKey, value(ev, "d"))]
+	return h.byRef[fmt.Sprintf("%d:%s:%s", graspsync.KindAnnouncement, ev.PubKey, value(ev, "d"))]
 }
 
 func value(ev *nostr.Event, name string) string {

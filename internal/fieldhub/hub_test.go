@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -43,22 +43,22 @@ func TestProduction(t *testing.T) {
 		kinds[ev.Kind]++
 		largest = max(largest, len(ev.String()))
 		switch ev.Kind {
-		case filters.KindAnnouncement:
+		case graspsync.KindAnnouncement:
 			a, err := nip34.ParseAnnouncement(ev)
 			require.NoError(t, err)
 			require.True(t, identity.Lists(a), ev)
 			identifiers[ev.Tags.GetD()]++
-		case filters.KindState:
+		case graspsync.KindState:
 			tips = max(tips, len(ev.Tags)-2)
 		case 10_002:
 			listed = len(ev.Tags)
 		}
 	}
-	assert.Equal(t, 2500, kinds[filters.KindAnnouncement])
+	assert.Equal(t, 2500, kinds[graspsync.KindAnnouncement])
 	assert.Equal(t, 2500-280, len(identifiers))
-	assert.Equal(t, 10_500, kinds[filters.KindIssue]+kinds[filters.KindPullRequest]+kinds[filters.KindPatch])
-	assert.Equal(t, 50_000, kinds[filters.KindDeletion])
-	assert.InDelta(t, 0.75*2500, kinds[filters.KindState], 60)
+	assert.Equal(t, 10_500, kinds[graspsync.KindIssue]+kinds[graspsync.KindPullRequest]+kinds[graspsync.KindPatch])
+	assert.Equal(t, 50_000, kinds[graspsync.KindDeletion])
+	assert.InDelta(t, 0.75*2500, kinds[graspsync.KindState], 60)
 	assert.InDelta(t, 149<<10, largest, 6<<10)
 	assert.Less(t, largest, 192<<10)
 	assert.Equal(t, 401, tips)
@@ -79,7 +79,7 @@ func TestProduction(t *testing.T) {
 	}
 	assert.Less(t, onHub, len(h.Wanted), "some of it is not on the hub")
 	for _, ev := range h.Events {
-		if ev.Kind == filters.KindDeletion {
+		if ev.Kind == graspsync.KindDeletion {
 			for e := range ev.Tags.FindAll("e") {
 				assert.False(t, have[e[1]], "deleted, and wanted")
 			}

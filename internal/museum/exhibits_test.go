@@ -32,12 +32,24 @@ var exhibits = []exhibit{
 		"if p.size > 1 && t == p.edge ||", "if p.size > 1 && t >= p.edge ||", "./filters", "Walk", nil, "",
 	},
 	{
+		"answers to answers keep a place that something else needs", "sync/internal/session/open.go",
+		"	s.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
+	},
+	{
+		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/descendants.go",
+		"case !in.GaveWay && in.Why == wire.RefusalRestricted:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+	},
+	{
+		"of who writes much it is the oldest that is followed", "sync/descent.go",
+		"victim == nil || !claim && other.before(victim)", "victim == nil || !claim", "./sync", "TestBranchIsSharedByAuthors", nil, "",
+	},
+	{
 		"live subscriptions ask for the past", "filters/builders.go",
 		"f.LimitZero = true", "f.Limit = 1", "./filters", "Live", nil, "",
 	},
 	{
-		"an identifier is cut at a colon", "filters/ids.go",
-		"owner, identifier, ok := strings.Cut(rest, \":\")", "owner, identifier, ok := strings.Cut(rest, \":\")\n\tidentifier, _, _ = strings.Cut(identifier, \":\")", "./filters", "RepoRef|Address", nil, "",
+		"an identifier is cut at a colon", "address.go",
+		"author, identifier, ok := strings.Cut(rest, \":\")", "author, identifier, ok := strings.Cut(rest, \":\")\n\tidentifier, _, _ = strings.Cut(identifier, \":\")", ".", "RepoRef|Address", nil, "",
 	},
 
 	// Time.
@@ -72,6 +84,22 @@ var exhibits = []exhibit{
 
 	// Who and what.
 	{
+		"relays that only a listed maintainer names are not asked", "sync/loop.go",
+		"c.Others = append(c.Others, r.Relay)\n", "continue\n", "./sync", "RelaysOfThose", nil, "",
+	},
+	{
+		"that somebody is listed, or names another relay, is not noticed", "sync/index_tables.go",
+		"		c.setName(name)\n", "		_ = name\n", "./sync", "RelaysOfThose", nil, "",
+	},
+	{
+		"the owner pays for the relays that others name", "sync/internal/plan/targets.go",
+		"by = byOthers\n", "by = byOwner\n", "./sync/internal/plan", "WhatOthers", nil, "",
+	},
+	{
+		"who names most relays comes first", "nip34/targets.go",
+		"lines[i] = append(line[1:], line[0])", "lines[i] = line", "./nip34", "AuthorityScripts", nil, "",
+	},
+	{
 		"ids are not compared with the event", "sync/ingest.go",
 		"if !d.event.CheckID() {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
@@ -84,8 +112,8 @@ var exhibits = []exhibit{
 		"if list = append(list, v); len(list) == most {", "if list = append(list, v); len(list) > 0 {", "./nip34", ".", nil, "",
 	},
 	{
-		"the highest id wins", "nip34/version.go",
-		"a.ID.Compare(b.ID) < 0", "a.ID.Compare(b.ID) > 0", "./nip34", ".", nil, "",
+		"the highest id wins", "stamp.go",
+		"s.ID.Compare(other.ID) < 0", "s.ID.Compare(other.ID) > 0", "./nip34", ".", nil, "",
 	},
 	{
 		"maintainers are not followed further", "nip34/authority.go",
@@ -137,9 +165,8 @@ var exhibits = []exhibit{
 		oneSeed(6), "bytes sent by a deletion",
 	},
 	{
-		"a deletion of many ids waits for sixteen", "sync/dependency.go",
-		"const maxDependencies = 10_000", "const maxDependencies = 16", "./sync", "TestSimulation$",
-		oneSeed(21), "foreign",
+		"a deletion of many ids waits for sixteen", "sync/depkey.go",
+		"const maxDependencies = 10_000", "const maxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
 	},
 	{
 		"a deletion of many ids is looked up for a hundred", "sync/grasp.go",
@@ -158,12 +185,12 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(clean(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(clean(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(6), "is not greater than \"0.8\"",
 	},
 	{
 		"each id of a deletion is a question to the store", "sync/grasp.go",
-		"target, here := found[id]\n		if here && target.PubKey", "_, _ = view.Events(ctx, []filters.EventID{id})\n		target, here := found[id]\n		if here && target.PubKey", "./sync", "TestSimulation$",
+		"target, here := found[id]\n		if here && target.PubKey", "_, _ = view.Events(ctx, []graspsync.EventID{id})\n		target, here := found[id]\n		if here && target.PubKey", "./sync", "TestSimulation$",
 		oneSeed(1), "is not less than \"20\"",
 	},
 	{
@@ -278,11 +305,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"what the relay keeps is deleted by sync", "adapter/khatru/imports.go",
-		"	case msg != \"\":\n		return relaysync.Outcome{Result: relaysync.Refused", "	case msg == \"never\":\n		return relaysync.Outcome{Result: relaysync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
+		"	case msg != \"\":\n		return graspsync.Outcome{Result: graspsync.Refused", "	case msg == \"never\":\n		return graspsync.Outcome{Result: graspsync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
 	},
 	{
 		"who has vanished may do so again and again", "sync/index.go",
-		"		if ev.Kind != filters.KindVanish {\n			return true, nil", "		if ev != nil {\n			return true, nil", "./sync", "TestVanishingTwice", nil, "actual  : 100",
+		"		if ev.Kind != graspsync.KindVanish {\n			return true, nil", "		if ev != nil {\n			return true, nil", "./sync", "TestVanishingTwice", nil, "actual  : 100",
 	},
 	{
 		"a follower keeps nothing for its next start", "examples/follower/main.go",
@@ -346,7 +373,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that is asked too much does not say so to us", "purgatory/gitfetch/fetcher.go",
-		"perr == nil && at.Authority == from.Authority {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.Authority != from.Authority {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
+		"perr == nil && at.HostPort == from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort != from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetch.go",

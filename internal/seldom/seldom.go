@@ -4,7 +4,6 @@
 package seldom
 
 import (
-	"strconv"
 	"sync"
 	"time"
 )
@@ -57,18 +56,4 @@ func (l *Lines[K]) sweep(now time.Time) {
 			delete(l.at, k)
 		}
 	}
-}
-
-// maxText is the longest text of a stranger in a log, in bytes.
-const maxText = 300
-
-// Text makes a stranger's text fit for a log: quoted, and at most 300 bytes long.
-func Text(s string) string {
-	n := min(len(s), maxText)
-	quoted := strconv.QuoteToASCII(s[:n])
-	for len(quoted) > maxText { // what is escaped has grown
-		n = n * maxText / len(quoted)
-		quoted = strconv.QuoteToASCII(s[:n])
-	}
-	return quoted
 }

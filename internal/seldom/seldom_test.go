@@ -1,7 +1,6 @@
 package seldom
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -29,18 +28,4 @@ func TestLines(t *testing.T) {
 	now = now.Add(time.Minute)
 	require.True(t, l.May(3*most, now))
 	require.Len(t, l.at, 1, "what is over is forgotten")
-}
-
-func TestText(t *testing.T) {
-	require.Equal(t, `"a\x1b\n\u202e"`, Text("a\x1b\n\u202e"))
-	for _, s := range []string{"", "x", "\x01", "\u202e", "\U0001f600", "\xff", `"`} {
-		for n := range 700 {
-			text := Text(strings.Repeat(s, n))
-			require.LessOrEqual(t, len(text), 300)
-			require.True(t, strings.HasPrefix(text, `"`) && strings.HasSuffix(text, `"`))
-			if n >= 300 && s != "" {
-				require.Greater(t, len(text), 270)
-			}
-		}
-	}
 }

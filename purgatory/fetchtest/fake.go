@@ -15,8 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -27,12 +26,12 @@ import (
 type Fake struct {
 	mu sync.Mutex
 	// guarded by mu
-	repos   map[filters.RepoRef]*repo
+	repos   map[graspsync.RepoRef]*repo
 	dirs    map[string]*repo
 	made    int
-	servers map[egress.URL]*Server
+	servers map[graspsync.URL]*Server
 	needs   map[nip34.ObjectID][]nip34.ObjectID
-	left    map[filters.RepoRef]departed
+	left    map[graspsync.RepoRef]departed
 	kinds   map[nip34.ObjectID]purgatory.ObjectKind
 	sizes   map[nip34.ObjectID]int64
 	changes int // of objects, in all repositories
@@ -45,8 +44,8 @@ type Fake struct {
 
 // stagedFor is what something was staged for.
 type stagedFor struct {
-	ref filters.RepoRef
-	id  filters.EventID
+	ref graspsync.RepoRef
+	id  graspsync.EventID
 }
 
 // ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
@@ -64,7 +63,7 @@ type departed struct {
 }
 
 type repo struct {
-	ref     filters.RepoRef
+	ref     graspsync.RepoRef
 	dir     string
 	lock    chan struct{} // one slot
 	objects map[nip34.ObjectID]struct{}
@@ -89,10 +88,10 @@ var (
 // New returns a Fake without repositories and servers.
 func New() *Fake {
 	return &Fake{
-		repos: make(map[filters.RepoRef]*repo), dirs: make(map[string]*repo),
-		servers: make(map[egress.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
+		repos: make(map[graspsync.RepoRef]*repo), dirs: make(map[string]*repo),
+		servers: make(map[graspsync.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
-		left:  make(map[filters.RepoRef]departed),
+		left:  make(map[graspsync.RepoRef]departed),
 		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind), sizes: make(map[nip34.ObjectID]int64),
 		open: make(map[*quarantine]struct{}),
 	}
@@ -149,7 +148,7 @@ func (f *Fake) failure(op string) error {
 
 // Push brings objects to a repository and moves refs, as a push does. A ref that is
 // moved to the zero id goes.
-func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
+func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.repos[ref]
@@ -163,20 +162,20 @@ func (f *Fake) Push(ref filters.RepoRef, refs map[nip34.RefName]nip34.ObjectID, 
 
 // Put brings objects to a repository that no ref holds; it makes the repository if
 // need be.
-func (f *Fake) Put(ref filters.RepoRef, objects ...nip34.ObjectID) {
+func (f *Fake) Put(ref graspsync.RepoRef, objects ...nip34.ObjectID) {
 	_ = f.Create(context.Background(), ref, nip34.SHA1) // it fails only if told to
 	f.Push(ref, nil, objects...)
 }
 
 // Has reports whether a repository is there.
-func (f *Fake) Has(ref filters.RepoRef) bool {
+func (f *Fake) Has(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repos[ref] != nil
 }
 
 // RefsOf returns the refs of a repository; nil if there is none.
-func (f *Fake) RefsOf(ref filters.RepoRef) map[nip34.RefName]nip34.ObjectID {
+func (f *Fake) RefsOf(ref graspsync.RepoRef) map[nip34.RefName]nip34.ObjectID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.repos[ref] == nil {
@@ -186,7 +185,7 @@ func (f *Fake) RefsOf(ref filters.RepoRef) map[nip34.RefName]nip34.ObjectID {
 }
 
 // Locked reports whether a repository has locks that nobody holds any more.
-func (f *Fake) Locked(ref filters.RepoRef) bool {
+func (f *Fake) Locked(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repos[ref] != nil && f.repos[ref].locked
@@ -208,7 +207,7 @@ func (f *Fake) Broken() (out []string) {
 }
 
 // Create implements [purgatory.Repositories].
-func (f *Fake) Create(_ context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("create"); err != nil {
@@ -235,7 +234,7 @@ func (f *Fake) Create(_ context.Context, ref filters.RepoRef, format nip34.Objec
 }
 
 // Lock implements [purgatory.Repositories].
-func (f *Fake) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (f *Fake) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	f.mu.Lock()
 	err := f.failure("lock")
 	r := f.repos[ref]
@@ -261,7 +260,7 @@ func (f *Fake) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), e
 }
 
 // Remove implements [purgatory.Repositories].
-func (f *Fake) Remove(_ context.Context, ref filters.RepoRef) error {
+func (f *Fake) Remove(_ context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("remove"); err != nil {
@@ -280,18 +279,18 @@ func (f *Fake) Remove(_ context.Context, ref filters.RepoRef) error {
 }
 
 // Owned implements [purgatory.Departures].
-func (f *Fake) Owned(_ context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
-	return func(yield func(filters.RepoRef, error) bool) {
+func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return func(yield func(graspsync.RepoRef, error) bool) {
 		f.mu.Lock()
 		err := f.failure("owned")
-		refs := slices.SortedFunc(maps.Keys(f.repos), filters.RepoRef.Compare)
+		refs := slices.SortedFunc(maps.Keys(f.repos), graspsync.RepoRef.Compare)
 		f.mu.Unlock()
 		if err != nil {
-			yield(filters.RepoRef{}, err)
+			yield(graspsync.RepoRef{}, err)
 			return
 		}
 		for _, ref := range refs {
-			if (owner == filters.PubKey{} || owner == ref.Owner) && !yield(ref, nil) {
+			if (owner == graspsync.PubKey{} || owner == ref.Owner) && !yield(ref, nil) {
 				return
 			}
 		}
@@ -299,7 +298,7 @@ func (f *Fake) Owned(_ context.Context, owner filters.PubKey) iter.Seq2[filters.
 }
 
 // Depart implements [purgatory.Departures].
-func (f *Fake) Depart(ctx context.Context, ref filters.RepoRef) error {
+func (f *Fake) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	err := f.failure("depart")
 	f.mu.Unlock()
@@ -338,7 +337,7 @@ func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 }
 
 // Erase implements [purgatory.Departures].
-func (f *Fake) Erase(ctx context.Context, ref filters.RepoRef) error {
+func (f *Fake) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := f.Depart(ctx, ref); err != nil {
 		return err
 	}
@@ -349,7 +348,7 @@ func (f *Fake) Erase(ctx context.Context, ref filters.RepoRef) error {
 }
 
 // Kept reports whether a repository is kept that is out of service.
-func (f *Fake) Kept(ref filters.RepoRef) bool {
+func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, kept := f.left[ref]
@@ -528,7 +527,7 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 
 // Stage puts objects where they wait for an event, as a push for one that is not here
 // does; tip is what it says is the event's.
-func (f *Fake) Stage(ref filters.RepoRef, id filters.EventID, tip nip34.ObjectID, objects ...nip34.ObjectID) {
+func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.made++
@@ -542,14 +541,14 @@ func (f *Fake) Stage(ref filters.RepoRef, id filters.EventID, tip nip34.ObjectID
 }
 
 // Staged implements [purgatory.Stager].
-func (f *Fake) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
 // Unstage implements [purgatory.Stager]. It does nothing if it is to fail.
-func (f *Fake) Unstage(ref filters.RepoRef, id filters.EventID) {
+func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failure("unstage") != nil {
@@ -665,7 +664,7 @@ func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done pu
 }
 
 // Objects returns the ids of the objects in a repository, in order.
-func (f *Fake) Objects(ref filters.RepoRef) (out []nip34.ObjectID) {
+func (f *Fake) Objects(ref graspsync.RepoRef) (out []nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r := f.repos[ref]; r != nil {
@@ -675,7 +674,7 @@ func (f *Fake) Objects(ref filters.RepoRef) (out []nip34.ObjectID) {
 }
 
 // Complete reports whether a repository has an object with all that it needs.
-func (f *Fake) Complete(ref filters.RepoRef, id nip34.ObjectID) bool {
+func (f *Fake) Complete(ref graspsync.RepoRef, id nip34.ObjectID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.repos[ref]

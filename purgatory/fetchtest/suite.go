@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -21,7 +21,7 @@ type Setup struct {
 	// Full has First, and Second, which needs it; Half is a server that has First
 	// only; None has neither, and is there. Junk answers with objects that nobody asked
 	// for; what is sent then is not tested if it is zero.
-	Full, Half, None, Junk egress.URL
+	Full, Half, None, Junk graspsync.URL
 	First, Second          nip34.ObjectID
 	// Absent is an object that nobody has.
 	Absent nip34.ObjectID
@@ -126,7 +126,7 @@ func testNotServed(t *testing.T, s Setup) {
 
 // What nobody asked for is not kept, whatever was there before is.
 func testJunk(t *testing.T, s Setup) {
-	if s.Junk == (egress.URL{}) {
+	if s.Junk == (graspsync.URL{}) {
 		return
 	}
 	q := s.quarantine(t)

@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
@@ -22,19 +21,19 @@ func TestFake(t *testing.T) {
 		f := fetchtest.New()
 		s := fetchtest.Setup{Git: f, First: object(1), Second: object(2), Absent: object(3)}
 		f.Needs(s.Second, s.First)
-		serve := func(name string, objects ...nip34.ObjectID) egress.URL {
-			u, err := egress.ParseURL("https://"+name+".example/r.git", egress.HTTP)
+		serve := func(name string, objects ...nip34.ObjectID) graspsync.URL {
+			u, err := graspsync.ParseURL("https://"+name+".example/r.git", graspsync.HTTPSchemes)
 			require.NoError(t, err)
 			f.Serve(u, fetchtest.Server{Objects: objects})
 			return u
 		}
 		s.Full, s.Half, s.None = serve("full", s.First, s.Second), serve("half", s.First), serve("none")
-		junk, err := egress.ParseURL("https://junk.example/r.git", egress.HTTP)
+		junk, err := graspsync.ParseURL("https://junk.example/r.git", graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		f.Serve(junk, fetchtest.Server{Junk: true, Bytes: 1000})
 		s.Junk = junk
 		for i, dir := range []*string{&s.Dir, &s.Other} {
-			ref := filters.RepoRef{Identifier: fmt.Sprint(i)}
+			ref := graspsync.RepoRef{Identifier: fmt.Sprint(i)}
 			require.NoError(t, f.Create(t.Context(), ref, nip34.SHA1))
 			d, unlock, err := f.Lock(t.Context(), ref)
 			require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -24,10 +24,10 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 	f := fetcher(t, Config{MaxAddressDay: 5000})
 	var got, refused int
 	for i := range 8 {
-		u, err := egress.ParseURL(o.URL+"/repo.git", egress.HTTP)
+		u, err := graspsync.ParseURL(o.URL+"/repo.git", graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		if i%2 == 1 {
-			u, err = egress.ParseURL(strings.Replace(o.URL, "127.0.0.1", "localhost", 1)+"/repo.git", egress.HTTP)
+			u, err = graspsync.ParseURL(strings.Replace(o.URL, "127.0.0.1", "localhost", 1)+"/repo.git", graspsync.HTTPSchemes)
 			require.NoError(t, err)
 		}
 		if err = attempt(t.Context(), f, bare(t, nip34.SHA1), u, tip); err == nil {

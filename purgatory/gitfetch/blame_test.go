@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -34,13 +34,13 @@ func TestRedirectToABrokenServer(t *testing.T) {
 			http.Redirect(w, r, to+r.URL.String(), http.StatusFound)
 		}))
 		t.Cleanup(first.Close)
-		from, err := egress.ParseURL(first.URL+"/repo.git", egress.HTTP)
+		from, err := graspsync.ParseURL(first.URL+"/repo.git", graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		err = attempt(t.Context(), fetcher(t, Config{}), bare(t, nip34.SHA1), from, oid(t, strings.Repeat("a", 40)))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, purgatory.ErrBroken, to)
 	}
-	broken, err := egress.ParseURL("http://10.0.0.1/repo.git", egress.HTTP)
+	broken, err := graspsync.ParseURL("http://10.0.0.1/repo.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	err = attempt(t.Context(), fetcher(t, Config{}), bare(t, nip34.SHA1), broken, oid(t, strings.Repeat("a", 40)))
 	require.ErrorIs(t, err, purgatory.ErrBroken)

@@ -165,7 +165,7 @@ func (f *Fetcher) kinds(ctx context.Context, dir string, env []string, ids []nip
 	for i, a := range answers {
 		name, kind, _ := strings.Cut(a, " ")
 		if kind == "" {
-			return nil, fmt.Errorf("looking for objects: git says %s", printable(a))
+			return nil, fmt.Errorf("looking for objects: git says %s", lastOf(a))
 		}
 		if k := kindNames[kind]; k != 0 && name == ids[i].String() {
 			kinds[ids[i]] = k

@@ -130,9 +130,9 @@ func TestWhatAChildSays(t *testing.T) {
 	require.Error(t, err)
 	for n := 298; n < 303; n++ {
 		words := fmt.Sprintf("%0*d", n, 7)
-		require.Equal(t, words[max(0, n-300):], printable(" "+words+"\n"))
+		require.Equal(t, words[max(0, n-300):], lastOf(" "+words+"\n"))
 	}
-	require.Equal(t, `a\x1b\"b`, printable("a\x1b\"b"))
+	require.Equal(t, `a\x1b"b`, lastOf("a\x1b\"b"))
 }
 
 // A pack that is made anew may be as large as those that came and a little more, and with what

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
@@ -139,7 +140,7 @@ const maxRequests = 4
 // Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
 // that the server does not serve are left out. After an error the quarantine has
 // what it had before.
-func (q *Quarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
+func (q *Quarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
 	if len(ids) == 0 {
 		return 0, errNothing
 	}
@@ -206,7 +207,7 @@ var errCrowded = errors.New("too many fetches take long")
 // classified adds what the error means to those who do not know us. A server is broken
 // by what holds for all its repositories: that one is missing, or redirected to another
 // server that is broken, is what any stranger can have it say.
-func classified(err error, from egress.URL) error {
+func classified(err error, from graspsync.URL) error {
 	var dns *net.DNSError
 	var missing *MissingError
 	var limit *LimitError
@@ -214,7 +215,7 @@ func classified(err error, from egress.URL) error {
 	var busy *upload.BusyError
 	switch {
 	case errors.As(err, &busy):
-		if at, perr := egress.ParseURL(busy.At.String(), egress.HTTP); perr == nil && at.Authority == from.Authority {
+		if at, perr := graspsync.ParseURL(busy.At.String(), graspsync.HTTPSchemes); perr == nil && at.HostPort == from.HostPort {
 			return fmt.Errorf("%w: %w", &purgatory.BusyError{After: busy.After}, err)
 		}
 	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
@@ -231,7 +232,7 @@ func classified(err error, from egress.URL) error {
 }
 
 // elsewhere reports whether a request failed at another server than it was made to.
-func elsewhere(err error, from egress.URL) bool {
+func elsewhere(err error, from graspsync.URL) bool {
 	if errors.Is(err, egress.ErrRedirect) {
 		return true
 	}
@@ -239,15 +240,15 @@ func elsewhere(err error, from egress.URL) bool {
 	if !errors.As(err, &failed) {
 		return false
 	}
-	at, err := egress.ParseURL(failed.URL, egress.HTTP)
-	return err != nil || at.Authority != from.Authority
+	at, err := graspsync.ParseURL(failed.URL, graspsync.HTTPSchemes)
+	return err != nil || at.HostPort != from.HostPort
 }
 
 // fetch has what a server sends in the quarantine. Waiting for others is not the
 // server's fault, and its time does not count: neither until it may be asked, nor until
 // git may run. What a server sends is gathered before git is run: however slow it is,
 // it keeps no child from others.
-func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from egress.URL, wants []nip34.ObjectID, m *meter) error {
+func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.URL, wants []nip34.ObjectID, m *meter) error {
 	haves, format, err := f.tips(ctx, q.dir)
 	if err != nil {
 		return err
@@ -311,7 +312,7 @@ func (f *Fetcher) promoted(dir string) []nip34.ObjectID {
 }
 
 // receive has a pack in a file, or an error.
-func (f *Fetcher) receive(ctx context.Context, to *spool, from egress.URL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+func (f *Fetcher) receive(ctx context.Context, to *spool, from graspsync.URL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	release, err := acquire(ctx, f.fetching)
 	if err != nil {
 		return err

@@ -15,7 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
@@ -55,7 +57,7 @@ func checkVersion(ctx context.Context, path string, within time.Duration) (versi
 	version, build, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
 	m := versionPattern.FindStringSubmatch(version)
 	if m == nil {
-		return "", "", fmt.Errorf("%w: %s is no version of git", ErrGit, printable(version))
+		return "", "", fmt.Errorf("%w: %s is no version of git", ErrGit, graspsync.Printable(version))
 	}
 	major, _ := strconv.Atoi(m[1]) // digits by the pattern
 	minor, _ := strconv.Atoi(m[2])
@@ -77,45 +79,13 @@ func weakHash(build string) bool {
 	return false
 }
 
-// environment is all that a child process sees of ours: nothing. No configuration
-// but ours is read, nobody is asked for a password, no protocol is allowed, no
-// object is fetched because it is missed. Nor are histories cut off by a file that
-// says so (shallow, grafts): what is not there is missing.
-var environment = []string{
-	"PATH=/usr/local/bin:/usr/bin:/bin",
-	"HOME=/nonexistent",
-	"LC_ALL=C",
-	"GIT_CONFIG_NOSYSTEM=1",
-	"GIT_CONFIG_GLOBAL=/dev/null",
-	"GIT_ATTR_NOSYSTEM=1",
-	"GIT_TERMINAL_PROMPT=0",
-	"GIT_ASKPASS=/bin/false",
-	"GIT_ALLOW_PROTOCOL=",
-	"GIT_NO_LAZY_FETCH=1",
-	"GIT_SHALLOW_FILE=",
-	"GIT_GRAFT_FILE=/nonexistent",
-	"GIT_NO_REPLACE_OBJECTS=1",
-	"GIT_OPTIONAL_LOCKS=0",
-}
+// environment is what git sees of ours. Histories are not cut off by a file that says so
+// (shallow) either: what is not there is missing.
+var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 
-// settings are the configuration of every child process. A commit graph may list
-// commits that are gone. The last five bound what a crafted pack can make git
-// allocate.
-var settings = []string{
-	"-c", "core.hooksPath=/dev/null",
-	"-c", "core.fsmonitor=false",
-	"-c", "gc.auto=0",
-	"-c", "maintenance.auto=false",
-	"-c", "core.fsync=objects,derived-metadata,reference",
-	"-c", "core.fsyncMethod=fsync",
-	"-c", "core.logAllRefUpdates=always",
-	"-c", "core.commitGraph=false",
-	"-c", "core.packedGitWindowSize=1m",
-	"-c", "core.packedGitLimit=64m",
-	"-c", "core.bigFileThreshold=16m",
-	"-c", "pack.windowMemory=64m",
-	"-c", "pack.deltaCacheSize=32m",
-}
+// settings are the configuration of every child process. A commit graph may list commits that
+// are gone.
+var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
 // child is one run of git in a repository.
 type child struct {
@@ -269,7 +239,7 @@ type childError struct {
 
 // Error says which command failed, how, and the last thing that it said.
 func (e *childError) Error() string {
-	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, printable(e.stderr))
+	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, lastOf(e.stderr))
 }
 
 func (e *childError) Unwrap() error { return e.err }
@@ -342,10 +312,8 @@ func (s *splitter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// printable makes what git repeats of strangers' bytes fit for a log.
-func printable(s string) string {
-	const most = 300
+// lastOf is the end of what a program of git has said: why it failed stands there.
+func lastOf(s string) string {
 	s = strings.TrimSpace(s)
-	s = s[max(0, len(s)-most):]
-	return strings.Trim(strconv.QuoteToASCII(s), `"`)
+	return graspsync.Printable(s[max(0, len(s)-graspsync.MaxText):])
 }

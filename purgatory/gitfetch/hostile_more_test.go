@@ -24,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -484,14 +485,14 @@ func TestPromiseP3_NeverAwayFromTLS(t *testing.T) {
 	t.Cleanup(srv.Close)
 	f := fetcherTrusting(t, Config{}, srv)
 	here := sample(t)
-	u, err := egress.ParseURL(srv.URL+"/repo.git", egress.HTTP)
+	u, err := graspsync.ParseURL(srv.URL+"/repo.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	err = attempt(t.Context(), f, here, u, oid(t, strings.Repeat("a", 40)))
 	require.ErrorIs(t, err, egress.ErrRedirect)
 	require.Zero(t, plain.seen.Load())
 	require.EqualValues(t, 1, seen.Load())
 	for _, bad := range []string{"http://user:pass@127.0.0.1/repo.git", "file:///etc", "ssh://x/y", "ext::sh", "git://x/y", "/etc"} {
-		_, err := egress.ParseURL(bad, egress.HTTP)
+		_, err := graspsync.ParseURL(bad, graspsync.HTTPSchemes)
 		require.Error(t, err, bad)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
@@ -271,7 +272,7 @@ var errStillMissing = errors.New("not what was asked for")
 
 func missingObject(err error) bool { return errors.Is(err, ErrUnwanted) }
 
-func attempt(ctx context.Context, f *Fetcher, dir string, from egress.URL, want nip34.ObjectID) error {
+func attempt(ctx context.Context, f *Fetcher, dir string, from graspsync.URL, want nip34.ObjectID) error {
 	q, err := f.Quarantine(ctx, dir)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -72,7 +72,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 
 	// 50,000 of them: those that become a value at all are used, many at once.
-	values, refs, urls := 0, map[string]nip34.RefName{}, []egress.URL{}
+	values, refs, urls := 0, map[string]nip34.RefName{}, []graspsync.URL{}
 	var odd []nip34.ObjectID
 	for values < 50_000 {
 		text := made(rng, 5)
@@ -86,7 +86,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 			odd = append(odd, id)
 		}
 		for _, base := range []string{o.URL + "/" + marker, "http://127.0.0.1:1/" + marker, marker, "http://" + marker} {
-			if u, err := egress.ParseURL(base+text, egress.HTTP); err == nil && strings.HasPrefix(u.String(), o.URL) && len(urls) < 12 {
+			if u, err := graspsync.ParseURL(base+text, graspsync.HTTPSchemes); err == nil && strings.HasPrefix(u.String(), o.URL) && len(urls) < 12 {
 				urls = append(urls, u)
 			}
 			values++

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Collector returns the metrics: which git is run. The caller registers it on a registry
@@ -12,6 +14,6 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",
 		Help:        "Always 1; the version of git that is run is the label.",
-		ConstLabels: prometheus.Labels{"version": printable(strings.TrimPrefix(f.version, "git version "))},
+		ConstLabels: prometheus.Labels{"version": graspsync.Printable(strings.TrimPrefix(f.version, "git version "))},
 	}, func() float64 { return 1 })
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -140,9 +141,9 @@ func serve(t testing.TB, dir string, change func(w http.ResponseWriter, r *http.
 	return o
 }
 
-func (o *origin) clone(t testing.TB) egress.URL {
+func (o *origin) clone(t testing.TB) graspsync.URL {
 	t.Helper()
-	u, err := egress.ParseURL(o.URL+"/repo.git", egress.HTTP)
+	u, err := graspsync.ParseURL(o.URL+"/repo.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	return u
 }
@@ -190,7 +191,7 @@ func leftovers(t testing.TB, dir string) (out []string) {
 	return out
 }
 
-func get(t testing.TB, f *Fetcher, dir string, from egress.URL, ids ...nip34.ObjectID) {
+func get(t testing.TB, f *Fetcher, dir string, from graspsync.URL, ids ...nip34.ObjectID) {
 	t.Helper()
 	q, err := f.Quarantine(t.Context(), dir)
 	require.NoError(t, err)

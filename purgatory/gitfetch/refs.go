@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
@@ -51,7 +51,7 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) 
 // refName reads the name of a ref as our repositories have them.
 func refName(name string) (nip34.RefName, bool) {
 	if hex, ok := strings.CutPrefix(name, "refs/nostr/"); ok {
-		id, err := filters.ParseEventID(hex)
+		id, err := graspsync.ParseEventID(hex)
 		return nip34.EventRef(id), err == nil
 	}
 	r, err := nip34.ParseRefName(name)

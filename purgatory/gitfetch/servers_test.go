@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -70,7 +70,7 @@ func TestServersAsTheyAre(t *testing.T) {
 			from := o.clone(t)
 			if strings.HasPrefix(name, "redirect") {
 				var err error
-				from, err = egress.ParseURL(o.URL+"/repo", egress.HTTP)
+				from, err = graspsync.ParseURL(o.URL+"/repo", graspsync.HTTPSchemes)
 				require.NoError(t, err)
 			}
 			get(t, f, here, from, tip)
@@ -112,7 +112,7 @@ func TestRedirectToAnotherHost(t *testing.T) {
 	}))
 	t.Cleanup(first.Close)
 	f := fetcher(t, Config{})
-	from, err := egress.ParseURL(first.URL+"/repo.git", egress.HTTP)
+	from, err := graspsync.ParseURL(first.URL+"/repo.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	get(t, f, bare(t, nip34.SHA1), from, tip)
 	require.Len(t, real.seen(), 2)

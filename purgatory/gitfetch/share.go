@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -253,7 +254,7 @@ func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []by
 	}
 	size, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 	if err != nil {
-		return fmt.Errorf("sharing objects: git says %s", printable(string(out)))
+		return fmt.Errorf("sharing objects: git says %s", graspsync.Printable(string(out)))
 	}
 	who, err := f.payer(ctx, to)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -14,21 +14,21 @@ import (
 type Authority interface {
 	// Authorised returns the newest state that decides about the refs of a repository,
 	// whether or not its objects are here; nil if there is none.
-	Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error)
+	Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
 	// Tip returns what an event says is its tip. known is false if no event with that
 	// id is here; the tip is zero if it is no pull request and no update of one, or
 	// not one of this repository.
-	Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (tip nip34.ObjectID, known bool, err error)
+	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
 	// Pushed is told which refs a push has asked to be changed, when git has ended,
 	// however it did, and the lock is free again. Git may have refused some of them.
-	Pushed(ctx context.Context, ref filters.RepoRef, refs []nip34.RefName) error
+	Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
 }
 
 // Forewarned is what an [Authority] may be as well. It is told which refs git is about
 // to move, while the lock is held: else somebody may get it next who does not know yet
 // that these are not to be moved back.
 type Forewarned interface {
-	Pushing(ref filters.RepoRef, refs []nip34.RefName)
+	Pushing(ref graspsync.RepoRef, refs []nip34.RefName)
 }
 
 // Rationer is what an [Authority] may be as well. It is asked which refs of events a push
@@ -36,7 +36,7 @@ type Forewarned interface {
 // which is in dir; bytes is what came for all of them together, 0 if that is not known. It
 // may remove others to make room.
 type Rationer interface {
-	Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (refused map[filters.EventID]string, err error)
+	Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
 }
 
 // Displacer is what an [Authority] may be as well. What it says counts as what only pull
@@ -44,14 +44,14 @@ type Rationer interface {
 type Displacer interface {
 	// Displaced returns how many bytes of pull requests that have no ref any more may be in
 	// the repositories of an owner.
-	Displaced(owner filters.PubKey) int64
+	Displaced(owner graspsync.PubKey) int64
 }
 
 // Settler is what an [Authority] may be as well. With it, whoever pushed hears that it is done
 // when what waited for it is served: a client that reads at once finds it.
 type Settler interface {
 	// Settled waits until it was seen to what Pushed was told of a repository, or ctx ends.
-	Settled(ctx context.Context, ref filters.RepoRef) error
+	Settled(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // The reasons for refusing a push.
@@ -75,7 +75,7 @@ type verdict struct {
 
 // judge says which commands of a push are refused, and which are for events that are not
 // here.
-func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []command) (verdict, error) {
+func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []command) (verdict, error) {
 	v := verdict{make(map[nip34.RefName]string), make(map[nip34.RefName]struct{})}
 	var state *nip34.State
 	asked := false
@@ -112,12 +112,12 @@ func judge(ctx context.Context, a Authority, ref filters.RepoRef, commands []com
 // ration asks a [Rationer] about the refs of events that a push is to make, of which now
 // are there. What else comes with branches or tags is theirs as far as anybody can tell, unless
 // they are there as well: anybody may name those.
-func ration(ctx context.Context, a Authority, ref filters.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
+func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
 	x, ok := a.(Rationer)
 	if !ok {
 		return nil, nil
 	}
-	var ids []filters.EventID
+	var ids []graspsync.EventID
 	for _, c := range commands {
 		id, of := eventOf(c.ref)
 		switch {
@@ -142,7 +142,7 @@ func ration(ctx context.Context, a Authority, ref filters.RepoRef, dir string, c
 	return refused, nil
 }
 
-func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filters.EventID, c command) (reason string, known bool, err error) {
+func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id graspsync.EventID, c command) (reason string, known bool, err error) {
 	if c.new.IsZero() {
 		return refusedDelete, false, nil
 	}
@@ -157,11 +157,11 @@ func judgeEvent(ctx context.Context, a Authority, ref filters.RepoRef, id filter
 }
 
 // eventOf reads the name of an event's ref.
-func eventOf(name nip34.RefName) (filters.EventID, bool) {
+func eventOf(name nip34.RefName) (graspsync.EventID, bool) {
 	digits, ok := strings.CutPrefix(name.String(), "refs/nostr/")
 	if !ok {
-		return filters.EventID{}, false
+		return graspsync.EventID{}, false
 	}
-	id, err := filters.ParseEventID(digits)
+	id, err := graspsync.ParseEventID(digits)
 	return id, err == nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -253,8 +254,14 @@ func untimed(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// quoted is a text of others as a log has it: quoted by us, and by the log.
-func quoted(s string) string { return fmt.Sprintf("%q", fmt.Sprintf("%+q", s)) }
+// quoted is a text of others as a log has it.
+func quoted(s string) string {
+	s = graspsync.Printable(s)
+	if strings.ContainsAny(s, ` ="\`) {
+		return strconv.Quote(s)
+	}
+	return s
+}
 
 // What is done though nobody who pushed hears of it is in the log: that a push could not be
 // reported, and that what it waited for did not come.
@@ -280,9 +287,9 @@ func TestLogOfAPush(t *testing.T) {
 		h.auth = settling{&authority{}, func(context.Context) error { return boom }}
 		h.settled(t.Context(), &visit{leave: func() {}}, owner.Ref("x"), func() {})
 	}
-	name := quoted(owner.Ref("x").String())
+	name := owner.Ref("x").String()
 	require.Equal(t, "level=ERROR msg=\"a push could not be reported\" repo="+name+" error=boom\n"+
-		"level=WARN msg=\"a push was answered before its events are served\" repo="+name+" error="+quoted("boom")+"\n", log.String())
+		"level=WARN msg=\"a push was answered before its events are served\" repo="+name+" error=boom\n", log.String())
 }
 
 // reporting is an authority that does something when it is told of a push.
@@ -291,7 +298,7 @@ type reporting struct {
 	told func(ctx context.Context) error
 }
 
-func (r reporting) Pushed(ctx context.Context, _ filters.RepoRef, _ []nip34.RefName) error {
+func (r reporting) Pushed(ctx context.Context, _ graspsync.RepoRef, _ []nip34.RefName) error {
 	return r.told(ctx)
 }
 
@@ -375,7 +382,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 		weighed++
 		return 300, fails
 	}
-	c.displaced = func(filters.PubKey) int64 { return 40 }
+	c.displaced = func(graspsync.PubKey) int64 { return 40 }
 	for age, again := range map[time.Duration]bool{0: false, time.Minute - 1: false, time.Minute: true} {
 		c.sizes[folder] = size{bytes: 7, measured: 5, at: now}
 		require.NoError(t, c.measure(folder, now.Add(age)))
@@ -410,7 +417,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	c.part(t.Context(), x, now)
 	require.EqualValues(t, 320, c.sizes[folder].theirs, "no more than there is")
 	var warned []string
-	c.warn = func(ref filters.RepoRef, err error) { warned = append(warned, ref.String()+" "+err.Error()) }
+	c.warn = func(ref graspsync.RepoRef, err error) { warned = append(warned, ref.String()+" "+err.Error()) }
 	fails = errDisk
 	c.sizes[folder] = size{bytes: 501, measured: 320, theirs: 7}
 	c.part(t.Context(), x, now)

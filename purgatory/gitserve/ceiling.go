@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -26,10 +26,10 @@ type ceiling struct {
 	all   int64
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
-	warn  func(ref filters.RepoRef, err error) // that something could not be found out
-	aside func(func(context.Context))          // has something done that nobody waits for
+	warn  func(ref graspsync.RepoRef, err error) // that something could not be found out
+	aside func(func(context.Context))            // has something done that nobody waits for
 	// displaced says how much of what an owner has no pull request needs any more.
-	displaced func(owner filters.PubKey) int64
+	displaced func(owner graspsync.PubKey) int64
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -76,8 +76,8 @@ var (
 
 func newCeiling(repos *Repositories, cfg Config) *ceiling {
 	return &ceiling{
-		weigh: func(context.Context, string) (int64, error) { return 0, nil }, warn: func(filters.RepoRef, error) {},
-		displaced: func(filters.PubKey) int64 { return 0 },
+		weigh: func(context.Context, string) (int64, error) { return 0, nil }, warn: func(graspsync.RepoRef, error) {},
+		displaced: func(graspsync.PubKey) int64 { return 0 },
 		repos:     repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
@@ -86,14 +86,14 @@ func newCeiling(repos *Repositories, cfg Config) *ceiling {
 // push where there is no limit.
 type levy struct {
 	c     *ceiling
-	ref   filters.RepoRef
+	ref   graspsync.RepoRef
 	pulls bool // it is for pull requests only
 	bytes int64
 }
 
 // begin makes a push one that takes room, for pull requests only or not. It must be ended.
 // The error is why there is none. What all have is measured aside: until that was done, what is known of it counts.
-func (c *ceiling) begin(ctx context.Context, ref filters.RepoRef, pulls bool, aside func(func(context.Context))) (*levy, error) {
+func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, aside func(func(context.Context))) (*levy, error) {
 	if c.owner == 0 && c.all == 0 {
 		return nil, nil
 	}
@@ -242,7 +242,7 @@ func linksOf(info fs.FileInfo) int64 {
 // they have together more than half of what each of them may. Anybody can make that take
 // long, or more than git may have: what can't be found out is as it was, and is tried again
 // after a while.
-func (c *ceiling) part(ctx context.Context, ref filters.RepoRef, now time.Time) {
+func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time) {
 	folder := ref.Owner.String()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +318,7 @@ func (c *ceiling) walk(ctx context.Context) {
 	folders = append(folders, out...)
 	known := make(map[string]bool)
 	for _, f := range folders {
-		if key, err := hex.DecodeString(f.Name()); err != nil || len(key) != len(filters.PubKey{}) {
+		if key, err := hex.DecodeString(f.Name()); err != nil || len(key) != len(graspsync.PubKey{}) {
 			continue
 		}
 		if known[f.Name()] {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -106,7 +106,7 @@ func TestWeighingAllOfAnOwner(t *testing.T) {
 	n, err := newCeiling(repos, Config{}).weigh(t.Context(), "")
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.Zero(t, newCeiling(repos, Config{}).displaced(filters.PubKey{}))
+	require.Zero(t, newCeiling(repos, Config{}).displaced(graspsync.PubKey{}))
 }
 
 // namedOften is a file of which so many names are known, or none.

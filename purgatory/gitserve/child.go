@@ -12,59 +12,34 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// environment is all that git sees of ours: no configuration but what we give it, no
-// terminal, no other host.
-var environment = []string{
-	"PATH=/usr/local/bin:/usr/bin:/bin",
-	"HOME=/nonexistent",
-	"LC_ALL=C",
-	"GIT_CONFIG_NOSYSTEM=1",
-	"GIT_CONFIG_GLOBAL=/dev/null",
-	"GIT_ATTR_NOSYSTEM=1",
-	"GIT_TERMINAL_PROMPT=0",
-	"GIT_ALLOW_PROTOCOL=",
-	"GIT_NO_REPLACE_OBJECTS=1",
-	"GIT_HTTP_EXPORT_ALL=1",
-	"GATEWAY_INTERFACE=CGI/1.1",
-	"SERVER_PROTOCOL=HTTP/1.1",
-	"REMOTE_ADDR=0.0.0.0",
-}
+// environment is what git sees of ours, as a CGI program.
+var environment = append(gitrun.Environment(),
+	"GIT_HTTP_EXPORT_ALL=1", "GATEWAY_INTERFACE=CGI/1.1", "SERVER_PROTOCOL=HTTP/1.1", "REMOTE_ADDR=0.0.0.0")
 
 // settings are the configuration of git and of what it starts.
 func settings() []string {
-	out := slices.Clone(constants)
+	out := append(gitrun.Settings(), constants...)
 	for _, fault := range barerepo.OldFaults() {
 		out = append(out, "-c", "receive.fsck."+fault+"=ignore")
 	}
 	return out
 }
 
+// constants are those of serving.
 var constants = []string{
-	"-c", "core.hooksPath=/dev/null",
-	"-c", "core.fsmonitor=false",
-	"-c", "gc.auto=0",
-	"-c", "maintenance.auto=false",
 	"-c", "receive.autogc=false",
-	"-c", "core.fsync=objects,derived-metadata,reference",
-	"-c", "core.fsyncMethod=fsync",
-	"-c", "core.logAllRefUpdates=always",
-	"-c", "core.packedGitWindowSize=1m",
-	"-c", "core.packedGitLimit=64m",
-	"-c", "core.bigFileThreshold=16m",
 	// What packing for a client takes must fit into the limit of memory, whatever the
 	// number of processors is.
 	"-c", "pack.threads=1",
-	"-c", "pack.windowMemory=64m",
-	"-c", "pack.deltaCacheSize=32m",
 	"-c", "http.receivepack=true",
 	"-c", "receive.fsckObjects=true",
 	"-c", "receive.unpackLimit=1",

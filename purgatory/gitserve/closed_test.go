@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
@@ -48,7 +48,7 @@ func TestClosedStagingRemovesNothing(t *testing.T) {
 	ref := owner.Ref("x")
 	r.staging.book.Put(staged.Upload{
 		Name: "upload", Repo: ref, Bytes: 1, Since: time.Now().Add(-1000 * time.Hour),
-		Tips: map[filters.EventID]nip34.ObjectID{{1}: {}},
+		Tips: map[graspsync.EventID]nip34.ObjectID{{1}: {}},
 	})
 	require.NoError(t, r.Close())
 	r.staging.sweep()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -145,10 +145,10 @@ func TestOpenOfWhatIsNoFolder(t *testing.T) {
 func TestDescriptionsThatAreNone(t *testing.T) {
 	r := newRepositories(t)
 	x, y := owner.Ref("x"), owner.Ref("y")
-	for _, ref := range []filters.RepoRef{x, y} {
+	for _, ref := range []graspsync.RepoRef{x, y} {
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
 	}
-	list := func(most int) (out []filters.RepoRef) {
+	list := func(most int) (out []graspsync.RepoRef) {
 		for ref, err := range r.Owned(t.Context(), owner.PubKey()) {
 			require.NoError(t, err)
 			if out = append(out, ref); len(out) == most {
@@ -158,7 +158,7 @@ func TestDescriptionsThatAreNone(t *testing.T) {
 		return out
 	}
 	require.Len(t, list(1), 1)
-	require.ElementsMatch(t, []filters.RepoRef{x, y}, list(-1))
+	require.ElementsMatch(t, []graspsync.RepoRef{x, y}, list(-1))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, owner.Hex(), "file"), nil, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(r.dir, owner.Hex(), "empty"), 0o700))
 	at := filepath.Join(r.dir, filepath.FromSlash(place(x)), "description")
@@ -166,7 +166,7 @@ func TestDescriptionsThatAreNone(t *testing.T) {
 	require.NoError(t, err)
 	for _, text := range []string{"", "my own", `"my own"`, strings.Replace(string(whole), ":x", ":z", 1)} {
 		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
-		require.Equal(t, []filters.RepoRef{y}, list(-1), text)
+		require.Equal(t, []graspsync.RepoRef{y}, list(-1), text)
 	}
 	require.NoError(t, os.WriteFile(at, whole, 0o600))
 	require.Len(t, list(-1), 2)
@@ -218,10 +218,10 @@ func TestDepartedSinceNobodyKnows(t *testing.T) {
 type watcher struct {
 	*authority
 	mu   sync.Mutex
-	told []filters.EventID
+	told []graspsync.EventID
 }
 
-func (w *watcher) Staged(_ filters.RepoRef, ids []filters.EventID) {
+func (w *watcher) Staged(_ graspsync.RepoRef, ids []graspsync.EventID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = append(w.told, ids...)

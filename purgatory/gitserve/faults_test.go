@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -243,10 +243,10 @@ func (h *handled) write(at, name, text string) {
 	require.NoError(h.t, os.Chtimes(path, old, old))
 }
 
-func (h *handled) owned(want ...filters.RepoRef) {
+func (h *handled) owned(want ...graspsync.RepoRef) {
 	h.try(func() error {
-		var got []filters.RepoRef
-		for ref, err := range h.r.Owned(h.t.Context(), filters.PubKey{}) {
+		var got []graspsync.RepoRef
+		for ref, err := range h.r.Owned(h.t.Context(), graspsync.PubKey{}) {
 			if err != nil {
 				return err
 			}
@@ -261,7 +261,7 @@ func (h *handled) owned(want ...filters.RepoRef) {
 func (h *handled) life() {
 	ctx := h.t.Context()
 	x, y, z := owner.Ref("x"), owner.Ref("y"), owner.Ref("z")
-	create := func(ref filters.RepoRef, format nip34.ObjectFormat) {
+	create := func(ref graspsync.RepoRef, format nip34.ObjectFormat) {
 		h.t.Helper()
 		h.try(func() error { return h.r.Create(ctx, ref, format) })
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -35,7 +36,7 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 		}
 		require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), format))
 		require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), format))
-		at, err := egress.ParseURL(r.repo(), egress.HTTP)
+		at, err := graspsync.ParseURL(r.repo(), graspsync.HTTPSchemes)
 		require.NoError(t, err)
 		git(t, work, "push", "-q", r.dir(), "main")
 		dir, unlock, err := r.repos.Lock(t.Context(), owner.Ref("y"))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr/nip19"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
@@ -38,7 +38,7 @@ type Handler struct {
 	ceiling  *ceiling
 	free     func(dir string) (uint64, error) // of the disk
 	ahead    int64                            // how far an answer may be ahead of its client, in bytes
-	lines    seldom.Lines[filters.RepoRef]    // of the log, about what failed
+	lines    seldom.Lines[graspsync.RepoRef]  // of the log, about what failed
 	locks    atomic.Int64                     // for how long pushes have waited for them
 	started  func(cmd *exec.Cmd)              // for tests, nil otherwise: a child is about to start
 
@@ -176,14 +176,14 @@ const (
 
 // parsePath reads /<npub>/<identifier>.git and what follows, without a slash. The
 // parts are decoded one by one: an encoded slash belongs to the identifier.
-func parsePath(u *url.URL) (ref filters.RepoRef, rest string, ok bool) {
+func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(u.EscapedPath(), "/"), "/", 3)
 	if len(parts) < 2 || !strings.HasPrefix(parts[0], "npub1") {
 		return ref, "", false
 	}
 	name, err := url.PathUnescape(parts[1])
 	identifier, dotted := strings.CutSuffix(name, ".git")
-	if err != nil || !dotted || filters.CheckIdentifier(identifier) != nil {
+	if err != nil || !dotted || graspsync.CheckIdentifier(identifier) != nil {
 		return ref, "", false
 	}
 	prefix, key, err := nip19.Decode(parts[0])
@@ -191,14 +191,14 @@ func parsePath(u *url.URL) (ref filters.RepoRef, rest string, ok bool) {
 	if err != nil || prefix != "npub" || !isText {
 		return ref, "", false
 	}
-	owner, err := filters.ParsePubKey(hex)
+	owner, err := graspsync.ParsePubKey(hex)
 	if err != nil || nip34.NPub(owner) != parts[0] {
 		return ref, "", false
 	}
 	if len(parts) == 3 {
 		rest = parts[2]
 	}
-	return filters.RepoRef{Owner: owner, Identifier: identifier}, rest, true
+	return graspsync.RepoRef{Owner: owner, Identifier: identifier}, rest, true
 }
 
 // ServeHTTP implements [http.Handler].
@@ -281,7 +281,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // fail answers a request that could not be served, as long as nothing was answered.
-func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
+func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) {
 	var limit *limitError
 	switch {
 	case errors.Is(err, errBusy):
@@ -304,9 +304,9 @@ func (h *Handler) fail(w http.ResponseWriter, ref filters.RepoRef, err error) {
 }
 
 // warn logs that a request failed, once in a while: clients decide how often it does.
-func (h *Handler) warn(ref filters.RepoRef, err error) {
+func (h *Handler) warn(ref graspsync.RepoRef, err error) {
 	if h.lines.May(ref, time.Now()) {
-		h.cfg.Logger.Warn("git request failed", "repo", seldom.Text(ref.String()), "error", seldom.Text(err.Error()))
+		h.cfg.Logger.Warn("git request failed", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
 	}
 }
 
@@ -320,7 +320,7 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string, done func()) {
+func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string, done func()) {
 	body, err := h.open(w, r, v, h.cfg.MaxAsk, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
@@ -347,7 +347,7 @@ const listsRefs = "0014command=ls-refs"
 // answer has git say what a client wants to know. Everybody may ask for that, so who is
 // slow to hear it keeps no place, unless it is very much, and the repository is done with
 // when git is.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, way lane, c call, done func()) {
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref graspsync.RepoRef, way lane, c call, done func()) {
 	leave, err := way.enter(ctx, v, h.cfg.Wait)
 	if err != nil {
 		busy(w)
@@ -376,7 +376,7 @@ const maxPackedPush = 8 << 20
 // push reads what a push wants, judges that, reads the rest, and has git do it when it is
 // its turn. That is judged again under the lock: a newer state may have come while the
 // pack did.
-func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref filters.RepoRef, dir string) {
+func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string) {
 	body, err := h.open(w, r, v, h.cfg.MaxPush, maxPackedPush, time.Now().Add(h.cfg.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
@@ -438,7 +438,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 }
 
 // allow answers a push that asks for nothing: there is nothing for git to do.
-func (h *Handler) allow(w http.ResponseWriter, ref filters.RepoRef, body *body) {
+func (h *Handler) allow(w http.ResponseWriter, ref graspsync.RepoRef, body *body) {
 	if err := body.skip(0, time.Now().Add(h.cfg.CommandTime)); err != nil {
 		h.fail(w, ref, err)
 		return
@@ -450,7 +450,7 @@ func (h *Handler) allow(w http.ResponseWriter, ref filters.RepoRef, body *body) 
 // change has git do a push that has come to its end, when it is its turn, unless what it
 // wants is not allowed any more. Whatever becomes of it, what it took is free then. told
 // reports whether the Authority was told of it.
-func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref filters.RepoRef, req request, c call) (refused map[nip34.RefName]string, told bool, err error) {
+func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref graspsync.RepoRef, req request, c call) (refused map[nip34.RefName]string, told bool, err error) {
 	v.queue()
 	done, err := h.turn(ctx, v.who, ref)
 	left := v.served() // also at the last moment: nothing was done yet
@@ -487,7 +487,7 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, r
 	}
 	h.take(ctx, w, ref, c)
 	if err := h.repos.settle(ref, req); err != nil {
-		h.cfg.Logger.Error("a push may not be on the disk", "repo", seldom.Text(ref.String()), "error", err)
+		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 	done()
 	h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
@@ -506,7 +506,7 @@ const turnWaits = 6
 // turn waits until it is the turn of a push: until it has a place and the lock of its
 // repository. It has neither while it waits for the other one, and of a repository one
 // push at a time waits for that: nobody waits because others want what is locked.
-func (h *Handler) turn(ctx context.Context, who party, ref filters.RepoRef) (done func(), err error) {
+func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
 	defer cancel()
 	began := time.Now()
@@ -547,18 +547,18 @@ func (h *Handler) turn(ctx context.Context, who party, ref filters.RepoRef) (don
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
-func (h *Handler) pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) {
+func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) {
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.Pushed(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("a push could not be reported", "repo", seldom.Text(ref.String()), "error", err)
+		h.cfg.Logger.Error("a push could not be reported", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 }
 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
-func (h *Handler) refuse(w http.ResponseWriter, ref filters.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
+func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
 	switch {
 	case req.report && noRoom(err) != "":
 		refused = make(map[nip34.RefName]string, len(req.commands))
@@ -607,7 +607,7 @@ func noRoom(err error) string {
 const maxSkipped = 32 << 20
 
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) (ok bool) {
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) (ok bool) {
 	status, err := h.serve(ctx, w, c)
 	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
 		err = fmt.Errorf("%w (%w)", full, err)

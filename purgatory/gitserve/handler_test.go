@@ -22,7 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -57,7 +57,7 @@ type authority struct {
 	after  func(asked int)
 }
 
-func (a *authority) Authorised(context.Context, filters.RepoRef) (*nip34.State, error) {
+func (a *authority) Authorised(context.Context, graspsync.RepoRef) (*nip34.State, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
@@ -70,7 +70,7 @@ func (a *authority) Authorised(context.Context, filters.RepoRef) (*nip34.State, 
 	return nip34.ParseState(owner.State(1, "x", a.refs, ""))
 }
 
-func (a *authority) Tip(_ context.Context, _ filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text, known := a.tips[id.String()]
@@ -78,7 +78,7 @@ func (a *authority) Tip(_ context.Context, _ filters.RepoRef, id filters.EventID
 	return tip, known, nil
 }
 
-func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34.RefName) error {
+func (a *authority) Pushed(_ context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.told++
@@ -88,7 +88,7 @@ func (a *authority) Pushed(_ context.Context, ref filters.RepoRef, names []nip34
 	return nil
 }
 
-func (a *authority) Pushing(ref filters.RepoRef, names []nip34.RefName) {
+func (a *authority) Pushing(ref graspsync.RepoRef, names []nip34.RefName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range names {
@@ -221,8 +221,8 @@ type rationer struct {
 	bytes int64
 }
 
-func (a *rationer) Ration(_ context.Context, _ filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
-	refused := make(map[filters.EventID]string)
+func (a *rationer) Ration(_ context.Context, _ graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
+	refused := make(map[graspsync.EventID]string)
 	for _, id := range ids {
 		a.asked = append(a.asked, id.String())
 		if why := a.over[id.String()]; why != "" {
@@ -498,7 +498,7 @@ func TestPageOfARepository(t *testing.T) {
 	r := newRig(t, Config{})
 	odd := owner.Ref("<script>alert(1)</script>")
 	require.NoError(t, r.repos.Create(t.Context(), odd, nip34.SHA1))
-	for ref, title := range map[filters.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1>"} {
+	for ref, title := range map[graspsync.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1>"} {
 		resp, text := r.do(t, "GET", "/"+owner.Npub()+"/"+url.PathEscape(ref.Identifier)+".git", "")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		require.Contains(t, text, title)

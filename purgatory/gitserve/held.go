@@ -6,8 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync"
 )
 
 // held is an answer whose end is kept back: the report of a push ends in a flush packet, and
@@ -58,7 +57,7 @@ const stillHere = "0005\x02"
 // settled waits until it was seen to what a push has brought. alive is called again and again
 // meanwhile. The push is done: it has left the place of its visit to others, who need that more,
 // and where too many wait already, by their shares, it is answered at once.
-func (h *Handler) settled(ctx context.Context, v *visit, ref filters.RepoRef, alive func()) {
+func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, alive func()) {
 	s, ok := h.auth.(Settler)
 	if !ok {
 		return
@@ -79,7 +78,7 @@ func (h *Handler) settled(ctx context.Context, v *visit, ref filters.RepoRef, al
 		select {
 		case err := <-done:
 			if err != nil && h.lines.May(ref, time.Now()) {
-				h.cfg.Logger.Warn("a push was answered before its events are served", "repo", seldom.Text(ref.String()), "error", seldom.Text(err.Error()))
+				h.cfg.Logger.Warn("a push was answered before its events are served", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
 			}
 			return
 		case <-tick.C:

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // settling is an authority that has something to see to after a push.
@@ -22,7 +22,7 @@ type settling struct {
 	wait func(ctx context.Context) error
 }
 
-func (s settling) Settled(ctx context.Context, _ filters.RepoRef) error { return s.wait(ctx) }
+func (s settling) Settled(ctx context.Context, _ graspsync.RepoRef) error { return s.wait(ctx) }
 
 // However an answer comes, its end is what is kept back, and nothing of it is lost.
 func TestEndOfAnAnswerIsKeptBack(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,7 +31,7 @@ func TestPromiseP11_FailedRequests(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "git request failed"), log.String())
 	for _, c := range strings.TrimSpace(log.String()) {
-		require.True(t, c >= ' ' && c <= '~', log.String())
+		require.True(t, unicode.IsPrint(c), log.String())
 	}
 	require.Less(t, log.Len(), 1000)
 }

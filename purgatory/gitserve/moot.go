@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"path/filepath"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
@@ -15,7 +15,7 @@ import (
 // can make such a push again and again: what comes with it must not become part of the
 // repository, as it would though git moved nothing. It is called with the lock of the
 // repository; the refs of the push are returned as they are.
-func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
+func (h *Handler) moot(w http.ResponseWriter, ref graspsync.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
 	if now, err = h.refs(ref, req); err != nil {
 		return nil, false, err
 	}
@@ -41,7 +41,7 @@ func (h *Handler) moot(w http.ResponseWriter, ref filters.RepoRef, req request) 
 }
 
 // refs reads where the refs are that a push names.
-func (h *Handler) refs(ref filters.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
+func (h *Handler) refs(ref graspsync.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
 	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(place(ref)), req.names())
 	if err != nil {
 		return nil, fmt.Errorf("reading refs: %w", err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr/nip19"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -23,13 +23,13 @@ import (
 type Description struct {
 	Name, Text  string
 	Web         []string // addresses; those that are not https or http are left out
-	Maintainers []filters.PubKey
+	Maintainers []graspsync.PubKey
 }
 
 // Describer is what an [Authority] may be as well. It knows what the page of a repository
 // says of it.
 type Describer interface {
-	Describe(ctx context.Context, ref filters.RepoRef) (Description, error)
+	Describe(ctx context.Context, ref graspsync.RepoRef) (Description, error)
 }
 
 // WritePage writes an HTML page that loads and runs nothing, whatever is in it: the template
@@ -120,7 +120,7 @@ func WriteMissing(w http.ResponseWriter, root string) error {
 
 // page is for who opens the address of a repository in a browser. What it says takes as much
 // reading as git does for who asks for the refs: it has a place for that as well.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref filters.RepoRef) {
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref graspsync.RepoRef) {
 	leave, err := h.asks.enter(ctx, v, h.cfg.Wait)
 	if err != nil {
 		busy(w)
@@ -137,7 +137,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *
 }
 
 // describe finds out what the page of a repository shows.
-func (h *Handler) describe(ctx context.Context, r *http.Request, ref filters.RepoRef) (pageOf, error) {
+func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
 	refs, head, err := h.repos.shown(place(ref))
 	if err != nil {
 		return pageOf{}, err
@@ -148,7 +148,7 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref filters.Rep
 		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
 		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
 	}
-	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), filters.KindAnnouncement, ref.Identifier, nil) // it is only a link
+	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
 	if d, ok := h.auth.(Describer); ok {
 		about, err := d.Describe(ctx, ref)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -106,7 +106,9 @@ type describing struct {
 	says func() (Description, error)
 }
 
-func (d describing) Describe(context.Context, filters.RepoRef) (Description, error) { return d.says() }
+func (d describing) Describe(context.Context, graspsync.RepoRef) (Description, error) {
+	return d.says()
+}
 
 // Whose Describer panicked had lost a place for good: after some of these nobody was answered.
 func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {

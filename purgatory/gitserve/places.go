@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // party is who causes a request, and for whom: what is scarce is shared by all of that.
@@ -21,7 +21,7 @@ type party struct {
 	repo    string
 }
 
-func (h *Handler) party(r *http.Request, ref filters.RepoRef) party {
+func (h *Handler) party(r *http.Request, ref graspsync.RepoRef) party {
 	client, network := identify(h.cfg.Client(r))
 	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
 }

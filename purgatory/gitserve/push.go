@@ -11,7 +11,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -41,7 +41,7 @@ func (r request) names() []nip34.RefName {
 
 // forEvents reports whether a push is for nothing but the refs of events: what it says of
 // branches and tags is so already. It does not wait for the lock.
-func (h *Handler) forEvents(ref filters.RepoRef, r request) (bool, error) {
+func (h *Handler) forEvents(ref graspsync.RepoRef, r request) (bool, error) {
 	now, err := h.refs(ref, r)
 	if err != nil {
 		return false, err
@@ -154,7 +154,7 @@ func parseID(s string) (nip34.ObjectID, error) {
 // parseRef reads the name of a branch, a tag or the ref of an event.
 func parseRef(s string) (nip34.RefName, error) {
 	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
-		id, err := filters.ParseEventID(digits)
+		id, err := graspsync.ParseEventID(digits)
 		if err != nil {
 			return nip34.RefName{}, fmt.Errorf("%w: refs/nostr/ wants the id of an event", errRequest)
 		}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -29,28 +29,28 @@ type faultyAuthority struct {
 	f *faultyFolder
 }
 
-func (a faultyAuthority) Authorised(ctx context.Context, ref filters.RepoRef) (*nip34.State, error) {
+func (a faultyAuthority) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if err := a.f.step("authorised", ref.Identifier); err != nil {
 		return nil, err
 	}
 	return a.rationer.Authorised(ctx, ref)
 }
 
-func (a faultyAuthority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+func (a faultyAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
 	if err := a.f.step("tip", ref.Identifier); err != nil {
 		return nip34.ObjectID{}, false, err
 	}
 	return a.rationer.Tip(ctx, ref, id)
 }
 
-func (a faultyAuthority) Pushed(ctx context.Context, ref filters.RepoRef, names []nip34.RefName) error {
+func (a faultyAuthority) Pushed(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
 	if err := a.f.step("pushed", ref.Identifier); err != nil {
 		return err
 	}
 	return a.rationer.Pushed(ctx, ref, names)
 }
 
-func (a faultyAuthority) Ration(ctx context.Context, ref filters.RepoRef, dir string, ids []filters.EventID, bytes int64) (map[filters.EventID]string, error) {
+func (a faultyAuthority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	if err := a.f.step("ration", ref.Identifier); err != nil {
 		return nil, err
 	}

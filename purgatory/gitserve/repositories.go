@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -37,9 +37,9 @@ type Repositories struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	inUse  map[filters.RepoRef]*usage
-	unsure map[filters.RepoRef]struct{} // a push to it may not be on the disk
-	bounds *ceiling                     // nil: there are none
+	inUse  map[graspsync.RepoRef]*usage
+	unsure map[graspsync.RepoRef]struct{} // a push to it may not be on the disk
+	bounds *ceiling                       // nil: there are none
 }
 
 var (
@@ -95,7 +95,7 @@ func Open(dir string) (*Repositories, error) {
 
 // openAt opens a folder that is locked, and lets go of it if that fails.
 func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error) {
-	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[filters.RepoRef]*usage), unsure: make(map[filters.RepoRef]struct{})}
+	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[graspsync.RepoRef]*usage), unsure: make(map[graspsync.RepoRef]struct{})}
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
 	}
@@ -150,13 +150,13 @@ func (r *Repositories) Close() error {
 
 // place is where a repository is, below the root: nothing of it is a stranger's text,
 // and no two differ in case only.
-func place(ref filters.RepoRef) string {
+func place(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
 // enter notes that somebody uses a repository, until leave.
-func (r *Repositories) enter(ref filters.RepoRef) *usage {
+func (r *Repositories) enter(ref graspsync.RepoRef) *usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.inUse[ref]
@@ -168,7 +168,7 @@ func (r *Repositories) enter(ref filters.RepoRef) *usage {
 	return u
 }
 
-func (r *Repositories) leave(ref filters.RepoRef, u *usage) {
+func (r *Repositories) leave(ref graspsync.RepoRef, u *usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u.users--; u.users == 0 {
@@ -177,7 +177,7 @@ func (r *Repositories) leave(ref filters.RepoRef, u *usage) {
 }
 
 // use keeps a repository from being removed until done is called, once.
-func (r *Repositories) use(ref filters.RepoRef) (dir string, done func(), err error) {
+func (r *Repositories) use(ref graspsync.RepoRef) (dir string, done func(), err error) {
 	u := r.enter(ref)
 	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
 		r.leave(ref, u)
@@ -194,7 +194,7 @@ func missing(err error) error {
 }
 
 // Lock implements [purgatory.Repositories]. Who only reads does not wait for it.
-func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir string, unlock func(), err error) {
+func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error) {
 	u := r.enter(ref)
 	select {
 	case <-u.lock:
@@ -224,7 +224,7 @@ func (r *Repositories) Lock(ctx context.Context, ref filters.RepoRef) (dir strin
 
 // ready reports whether a repository is there, and all that was pushed to it on the disk.
 // It is called with the lock of the repository.
-func (r *Repositories) ready(ref filters.RepoRef) error {
+func (r *Repositories) ready(ref graspsync.RepoRef) error {
 	_, err := r.root.Stat(path.Join(place(ref), "HEAD"))
 	r.mu.Lock()
 	_, unsure := r.unsure[ref]
@@ -247,7 +247,7 @@ func (r *Repositories) ready(ref filters.RepoRef) error {
 }
 
 // tryLock is [Repositories.Lock] for who does not wait.
-func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool, err error) {
+func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, err error) {
 	u := r.enter(ref)
 	select {
 	case <-u.lock:
@@ -267,7 +267,7 @@ func (r *Repositories) tryLock(ref filters.RepoRef) (unlock func(), ok bool, err
 }
 
 // queue waits until no other push waits for the lock of a repository, or has it.
-func (r *Repositories) queue(ctx context.Context, ref filters.RepoRef, who party) (done func(), err error) {
+func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who party) (done func(), err error) {
 	u := r.enter(ref)
 	leave, err := u.next.enter(ctx, who, math.MaxInt64, nil)
 	if err != nil {
@@ -282,7 +282,7 @@ func (r *Repositories) queue(ctx context.Context, ref filters.RepoRef, who party
 
 // alone runs f if nobody else uses the repository; else the error wraps
 // [purgatory.ErrInUse].
-func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error {
+func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) error {
 	r.mu.Lock()
 	if r.inUse[ref] != nil {
 		r.mu.Unlock()
@@ -299,7 +299,7 @@ func (r *Repositories) alone(ref filters.RepoRef, f func(at string) error) error
 }
 
 // Create implements [purgatory.Repositories].
-func (r *Repositories) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r *Repositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ const (
 	createPause = 5 * time.Millisecond
 )
 
-func (r *Repositories) create(ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r *Repositories) create(ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	if same, err := r.fits(place(ref), format); err != nil || same {
 		return err
 	}
@@ -373,13 +373,13 @@ func ifExists(err error) error {
 }
 
 // Owned implements [purgatory.Departures].
-func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
-	return func(yield func(filters.RepoRef, error) bool) {
+func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return func(yield func(graspsync.RepoRef, error) bool) {
 		owners := []string{owner.String()}
-		if owner == (filters.PubKey{}) {
+		if owner == (graspsync.PubKey{}) {
 			all, err := fs.ReadDir(r.root.FS(), ".")
 			if err != nil {
-				yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 				return
 			}
 			owners = nil
@@ -388,18 +388,18 @@ func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq
 			}
 		}
 		for _, name := range owners {
-			if _, err := filters.ParsePubKey(name); err != nil {
+			if _, err := graspsync.ParsePubKey(name); err != nil {
 				continue // no owner's
 			}
 			folders, err := fs.ReadDir(r.root.FS(), name)
 			if err = errors.Join(ifExists(err), ctx.Err()); err != nil {
-				yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 				return
 			}
 			for _, d := range folders {
 				ref, ok, err := r.refAt(path.Join(name, d.Name()))
 				if err != nil {
-					yield(filters.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+					yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 					return
 				}
 				if ok && !yield(ref, nil) {
@@ -411,7 +411,7 @@ func (r *Repositories) Owned(ctx context.Context, owner filters.PubKey) iter.Seq
 }
 
 // refAt reads whose repository it is that is at a place.
-func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool, err error) {
+func (r *Repositories) refAt(at string) (ref graspsync.RepoRef, ok bool, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "description"))
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
@@ -423,12 +423,12 @@ func (r *Repositories) refAt(at string) (ref filters.RepoRef, ok bool, err error
 	if err != nil {
 		return ref, false, nil //nolint:nilerr // an operator's own text
 	}
-	ref, err = filters.ParseRepoRef(name)
+	ref, err = graspsync.ParseRepoRef(name)
 	return ref, err == nil && place(ref) == at, nil
 }
 
 // Depart implements [purgatory.Departures]. Git that reads it has it open and goes on.
-func (r *Repositories) Depart(ctx context.Context, ref filters.RepoRef) error {
+func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	_, unlock, err := r.Lock(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) {
 		return nil
@@ -514,7 +514,7 @@ func (r *Repositories) isThere(at string) bool {
 }
 
 // Erase implements [purgatory.Departures].
-func (r *Repositories) Erase(ctx context.Context, ref filters.RepoRef) error {
+func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
 		return err
 	}
@@ -578,7 +578,7 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 }
 
 // Remove implements [purgatory.Repositories].
-func (r *Repositories) Remove(ctx context.Context, ref filters.RepoRef) error {
+func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -640,7 +640,7 @@ var configs = map[nip34.ObjectFormat]string{
 
 // make lays out an empty repository aside and moves it to its place. If that fails nothing
 // is left aside: on a full disk it is tried again and again.
-func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r *Repositories) make(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	tmp := r.fresh()
 	if err := r.layOut(tmp, ref, format); err != nil {
 		return errors.Join(err, r.root.RemoveAll(tmp))
@@ -651,7 +651,7 @@ func (r *Repositories) make(at string, ref filters.RepoRef, format nip34.ObjectF
 	return nil
 }
 
-func (r *Repositories) layOut(tmp string, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	for _, d := range []string{"", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"} {
 		if err := r.root.Mkdir(path.Join(tmp, d), 0o700); err != nil {
 			return err
@@ -700,7 +700,7 @@ func (r *Repositories) limit(c *ceiling) {
 
 // Reserve implements [purgatory.Bounded]: with [Config.MaxOwnerBytes] and [Config.MaxBytes],
 // once there is a [Handler].
-func (r *Repositories) Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
 	r.mu.Lock()
 	c := r.bounds
 	r.mu.Unlock()

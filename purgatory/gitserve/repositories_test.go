@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -148,7 +148,7 @@ func TestPromiseP8_Paths(t *testing.T) {
 	r := newRepositories(t)
 	places := make(map[string]bool)
 	for _, name := range []string{
-		"x", "X", "..", ".", "../../etc", "a/b", "a\\b", "x.git", "x.", "-rf", "\u00e4", "a\u0308", "con", "x:y", strings.Repeat("x", filters.MaxIdentifier),
+		"x", "X", "..", ".", "../../etc", "a/b", "a\\b", "x.git", "x.", "-rf", "\u00e4", "a\u0308", "con", "x:y", strings.Repeat("x", graspsync.MaxIdentifier),
 	} {
 		ref := owner.Ref(name)
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), name)
@@ -292,7 +292,7 @@ func TestCreatedTwiceAtOnce(t *testing.T) {
 	for range 20 {
 		repos, err := Open(t.TempDir())
 		require.NoError(t, err)
-		ref := filters.RepoRef{Identifier: "r"}
+		ref := graspsync.RepoRef{Identifier: "r"}
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -314,8 +314,8 @@ func TestDepart(t *testing.T) {
 	r, err := Open(dir)
 	require.NoError(t, err)
 	x, y := owner.Ref("x"), owner.Ref("y")
-	heads := make(map[filters.RepoRef]string)
-	for _, ref := range []filters.RepoRef{x, y} {
+	heads := make(map[graspsync.RepoRef]string)
+	for _, ref := range []graspsync.RepoRef{x, y} {
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
 		at, unlock, err := r.Lock(t.Context(), ref)
 		require.NoError(t, err)
@@ -323,15 +323,15 @@ func TestDepart(t *testing.T) {
 		git(t, at, "update-ref", "refs/heads/main", heads[ref])
 		unlock()
 	}
-	owned := func(who filters.PubKey) (out []filters.RepoRef) {
+	owned := func(who graspsync.PubKey) (out []graspsync.RepoRef) {
 		for ref, err := range r.Owned(t.Context(), who) {
 			require.NoError(t, err)
 			out = append(out, ref)
 		}
 		return out
 	}
-	require.ElementsMatch(t, []filters.RepoRef{x, y}, owned(owner.PubKey()))
-	require.ElementsMatch(t, []filters.RepoRef{x, y}, owned(filters.PubKey{}))
+	require.ElementsMatch(t, []graspsync.RepoRef{x, y}, owned(owner.PubKey()))
+	require.ElementsMatch(t, []graspsync.RepoRef{x, y}, owned(graspsync.PubKey{}))
 	require.Empty(t, owned(relaytest.NewCheapKey("somebody").PubKey()))
 
 	_, unlock, err := r.Lock(t.Context(), x)
@@ -342,7 +342,7 @@ func TestDepart(t *testing.T) {
 	unlock()
 	_, done, err := r.use(y)
 	require.NoError(t, err)
-	for _, ref := range []filters.RepoRef{x, y} {
+	for _, ref := range []graspsync.RepoRef{x, y} {
 		require.NoError(t, r.Depart(t.Context(), ref))
 		require.NoError(t, r.Depart(t.Context(), ref), "it is not there")
 		_, _, err = r.Lock(t.Context(), ref)
@@ -351,7 +351,7 @@ func TestDepart(t *testing.T) {
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 	}
 	done()
-	require.Empty(t, owned(filters.PubKey{}))
+	require.Empty(t, owned(graspsync.PubKey{}))
 	require.NoDirExists(t, filepath.Join(dir, owner.Hex()), "nor is a folder of its owner")
 
 	require.NoError(t, r.Close())
@@ -370,7 +370,7 @@ func TestDepart(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(dir, "departed"))
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	require.Equal(t, []filters.RepoRef{x}, owned(filters.PubKey{}))
+	require.Equal(t, []graspsync.RepoRef{x}, owned(graspsync.PubKey{}))
 	require.NoError(t, r.Create(t.Context(), y, nip34.SHA1))
 	at, unlock, err = r.Lock(t.Context(), y)
 	require.NoError(t, err)
@@ -382,7 +382,7 @@ func TestDepart(t *testing.T) {
 	entries, err = os.ReadDir(filepath.Join(dir, "departed"))
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	require.Equal(t, []filters.RepoRef{y}, owned(filters.PubKey{}))
+	require.Equal(t, []graspsync.RepoRef{y}, owned(graspsync.PubKey{}))
 }
 
 // A push of which the folders could not be synced was told of like any other: its event

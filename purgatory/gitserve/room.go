@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync"
 )
 
 // errDisk is wrapped when less than Config.MinFreeDisk would be free.
@@ -94,7 +93,7 @@ const finishTime = 5 * time.Second
 
 // take has git take in a push, to its end: the client may go away meanwhile. Of one
 // that failed nothing is left. It is called with the lock of the repository.
-func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref filters.RepoRef, c call) {
+func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
 	defer cancel()
 	over := ctx.Done()
@@ -112,6 +111,6 @@ func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref filters.R
 		return
 	}
 	if err := h.repos.sweep(place(ref)); err != nil {
-		h.cfg.Logger.Warn("a push could not be removed", "repo", seldom.Text(ref.String()), "error", err)
+		h.cfg.Logger.Warn("a push could not be removed", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 }

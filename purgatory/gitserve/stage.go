@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
@@ -24,12 +24,12 @@ import (
 // StageWatcher is what an [Authority] may be as well. It is told for which events
 // something was staged, after it was: they may have come meanwhile.
 type StageWatcher interface {
-	Staged(ref filters.RepoRef, ids []filters.EventID)
+	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
 }
 
 // upload is a push that has something for events which are not here.
 type upload struct {
-	ref filters.RepoRef
+	ref graspsync.RepoRef
 	dir string // of the repository
 	*visit
 	body *body
@@ -108,8 +108,8 @@ func (h *Handler) refuseStaged(w http.ResponseWriter, p *upload, err error) {
 func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.RefName]string, err error) {
 	staging, _ := p.parts()
 	results = make(map[nip34.RefName]string)
-	tips := make(map[filters.EventID]nip34.ObjectID)
-	var ids []filters.EventID
+	tips := make(map[graspsync.EventID]nip34.ObjectID)
+	var ids []graspsync.EventID
 	for _, c := range staging {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		if _, again := tips[id]; again {

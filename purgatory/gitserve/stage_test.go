@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
@@ -30,9 +30,9 @@ import (
 // stranger is the id of an event that nobody has.
 func stranger(n int) string { return fmt.Sprintf("%064x", n+1) }
 
-func eventID(t testing.TB, s string) filters.EventID {
+func eventID(t testing.TB, s string) graspsync.EventID {
 	t.Helper()
-	id, err := filters.ParseEventID(s)
+	id, err := graspsync.ParseEventID(s)
 	require.NoError(t, err)
 	return id
 }
@@ -243,7 +243,7 @@ type lateAuthority struct {
 	after func()
 }
 
-func (a *lateAuthority) Tip(ctx context.Context, ref filters.RepoRef, id filters.EventID) (nip34.ObjectID, bool, error) {
+func (a *lateAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
 	defer a.after()
 	return a.authority.Tip(ctx, ref, id)
 }
@@ -553,7 +553,7 @@ func TestStagedSurvivesARestart(t *testing.T) {
 	has, _ := repos.staging.book.Next()
 	require.WithinDuration(t, had, has, time.Millisecond)
 	repos.staging.book.Limit(staged.Limits{Hold: time.Hour, All: 1 << 30, PerRepo: 1 << 30, PerClient: 2 * staged.Least})
-	_, err = repos.staging.begin(owner.Ref("x"), "eve", []filters.EventID{eventID(t, stranger(3))})
+	_, err = repos.staging.begin(owner.Ref("x"), "eve", []graspsync.EventID{eventID(t, stranger(3))})
 	require.ErrorContains(t, err, staged.ErrClient.Error())
 
 	// What can't be read, and what is for a repository that has gone, is of no use.

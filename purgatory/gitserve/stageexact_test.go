@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -32,7 +32,7 @@ func uploading(t *testing.T, r *rig, text string, lines ...string) (*upload, *ar
 	require.NoError(t, err)
 	said, err := judge(t.Context(), r.git.auth, ref, req.commands)
 	require.NoError(t, err)
-	var ids []filters.EventID
+	var ids []graspsync.EventID
 	for _, c := range req.commands {
 		if id, ok := eventOf(c.ref); ok {
 			ids = append(ids, id)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
@@ -130,12 +130,12 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 	if err := json.Unmarshal(data, &n); err != nil {
 		return u, err
 	}
-	u = staged.Upload{Name: name, Client: n.Client, Bytes: n.Bytes, Since: n.Since, Tips: make(map[filters.EventID]nip34.ObjectID)}
-	if u.Repo, err = filters.ParseRepoRef(n.Repo); err != nil {
+	u = staged.Upload{Name: name, Client: n.Client, Bytes: n.Bytes, Since: n.Since, Tips: make(map[graspsync.EventID]nip34.ObjectID)}
+	if u.Repo, err = graspsync.ParseRepoRef(n.Repo); err != nil {
 		return u, err
 	}
 	for event, tip := range n.Tips {
-		id, err := filters.ParseEventID(event)
+		id, err := graspsync.ParseEventID(event)
 		if err != nil {
 			return u, err
 		}
@@ -235,7 +235,7 @@ func (s *Staging) did() {
 // leave removes what was pushed to a repository that goes.
 func (s *Staging) leave(at string) {
 	s.mu.Lock()
-	gone := s.book.To(func(ref filters.RepoRef) bool { return place(ref) == at })
+	gone := s.book.To(func(ref graspsync.RepoRef) bool { return place(ref) == at })
 	for _, name := range gone {
 		s.book.Remove(name)
 	}
@@ -255,7 +255,7 @@ func (s *Staging) close() {
 var _ purgatory.Stager = (*Repositories)(nil)
 
 // Staged implements [purgatory.Stager].
-func (r *Repositories) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	s := r.staging
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *Repositories) Staged(ref filters.RepoRef, id filters.EventID) []purgato
 }
 
 // Unstage implements [purgatory.Stager].
-func (r *Repositories) Unstage(ref filters.RepoRef, id filters.EventID) {
+func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	s := r.staging
 	s.mu.Lock()
 	gone := s.book.Strike(ref, id)
@@ -295,7 +295,7 @@ type quotaError struct{ why error }
 func (e *quotaError) Error() string { return e.why.Error() + ": publish the event first" }
 
 // begin makes room for a push for some events. The arrival must be ended.
-func (s *Staging) begin(ref filters.RepoRef, client string, ids []filters.EventID) (*arrival, error) {
+func (s *Staging) begin(ref graspsync.RepoRef, client string, ids []graspsync.EventID) (*arrival, error) {
 	s.mu.Lock()
 	grant, err := s.book.Begin(ref, client, ids)
 	err = s.refuse(err)
@@ -386,7 +386,7 @@ func (a *arrival) measure() error {
 
 // keep gives an arrival its place, durably: whoever was told that it is here can rely on
 // that.
-func (a *arrival) keep(ref filters.RepoRef, client string, tips map[filters.EventID]nip34.ObjectID) error {
+func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.EventID]nip34.ObjectID) error {
 	if err := a.measure(); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -20,7 +20,7 @@ import (
 // a client was told about its refs and now, they may have been moved to just where it
 // wants them: then it asks for nothing any more, and git is told so. What refs were that
 // go is written down first, and so is where a push is going on.
-func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.File) error {
+func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.File) error {
 	dir := filepath.FromSlash(place(ref))
 	at, err := barerepo.Refs(r.root, dir, req.names())
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Repositories) prepare(ref filters.RepoRef, req request, request *os.Fil
 // settle makes what a push has changed durable, before anybody sees it who relies on
 // that: git syncs files, but not the folders in which it gives them a name. If the disk
 // fails nobody gets the lock until it has worked.
-func (r *Repositories) settle(ref filters.RepoRef, req request) error {
+func (r *Repositories) settle(ref graspsync.RepoRef, req request) error {
 	at := filepath.FromSlash(place(ref))
 	if err := errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {
 		r.mu.Lock()
@@ -138,9 +138,9 @@ const (
 )
 
 // mark is the file that is there while a push goes on.
-func mark(ref filters.RepoRef) string { return marked(pushMark, ref) }
+func mark(ref graspsync.RepoRef) string { return marked(pushMark, ref) }
 
-func marked(with string, ref filters.RepoRef) string {
+func marked(with string, ref graspsync.RepoRef) string {
 	return path.Join(incoming, with+strings.ReplaceAll(place(ref), "/", "-"))
 }
 

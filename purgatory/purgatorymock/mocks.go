@@ -14,8 +14,7 @@ import (
 	reflect "reflect"
 	time "time"
 
-	egress "github.com/graspsync/graspsync/egress"
-	filters "github.com/graspsync/graspsync/filters"
+	graspsync "github.com/graspsync/graspsync"
 	nip34 "github.com/graspsync/graspsync/nip34"
 	purgatory "github.com/graspsync/graspsync/purgatory"
 	nostr "github.com/nbd-wtf/go-nostr"
@@ -264,7 +263,7 @@ func (m *MockKnower) EXPECT() *MockKnowerMockRecorder {
 }
 
 // Has mocks base method.
-func (m *MockKnower) Has(ctx context.Context, id filters.EventID) (bool, error) {
+func (m *MockKnower) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Has", ctx, id)
 	ret0, _ := ret[0].(bool)
@@ -291,13 +290,13 @@ func (c *MockKnowerHasCall) Return(arg0 bool, arg1 error) *MockKnowerHasCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockKnowerHasCall) Do(f func(context.Context, filters.EventID) (bool, error)) *MockKnowerHasCall {
+func (c *MockKnowerHasCall) Do(f func(context.Context, graspsync.EventID) (bool, error)) *MockKnowerHasCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, filters.EventID) (bool, error)) *MockKnowerHasCall {
+func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, graspsync.EventID) (bool, error)) *MockKnowerHasCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -365,7 +364,7 @@ func (c *MockRelatedListsCall) DoAndReturn(f func(*nip34.Announcement) bool) *Mo
 }
 
 // Relatives mocks base method.
-func (m *MockRelated) Relatives(ctx context.Context, identifier string, authors []filters.PubKey) ([]*nip34.Announcement, error) {
+func (m *MockRelated) Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) ([]*nip34.Announcement, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Relatives", ctx, identifier, authors)
 	ret0, _ := ret[0].([]*nip34.Announcement)
@@ -392,13 +391,13 @@ func (c *MockRelatedRelativesCall) Return(arg0 []*nip34.Announcement, arg1 error
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRelatedRelativesCall) Do(f func(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+func (c *MockRelatedRelativesCall) Do(f func(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string, []filters.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
+func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -428,7 +427,7 @@ func (m *MockPullLister) EXPECT() *MockPullListerMockRecorder {
 }
 
 // Pulls mocks base method.
-func (m *MockPullLister) Pulls(ctx context.Context, ref filters.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
+func (m *MockPullLister) Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Pulls", ctx, ref)
 	ret0, _ := ret[0].(iter.Seq2[*nip34.PullRequest, error])
@@ -454,22 +453,22 @@ func (c *MockPullListerPullsCall) Return(arg0 iter.Seq2[*nip34.PullRequest, erro
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPullListerPullsCall) Do(f func(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
+func (c *MockPullListerPullsCall) Do(f func(context.Context, graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPullListerPullsCall) DoAndReturn(f func(context.Context, filters.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
+func (c *MockPullListerPullsCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Standings mocks base method.
-func (m *MockPullLister) Standings(ctx context.Context, ref filters.RepoRef, pulls []*nip34.PullRequest, members map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error) {
+func (m *MockPullLister) Standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Standings", ctx, ref, pulls, members)
-	ret0, _ := ret[0].(map[filters.EventID]purgatory.PullStanding)
+	ret0, _ := ret[0].(map[graspsync.EventID]purgatory.PullStanding)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -487,19 +486,19 @@ type MockPullListerStandingsCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPullListerStandingsCall) Return(arg0 map[filters.EventID]purgatory.PullStanding, arg1 error) *MockPullListerStandingsCall {
+func (c *MockPullListerStandingsCall) Return(arg0 map[graspsync.EventID]purgatory.PullStanding, arg1 error) *MockPullListerStandingsCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPullListerStandingsCall) Do(f func(context.Context, filters.RepoRef, []*nip34.PullRequest, map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
+func (c *MockPullListerStandingsCall) Do(f func(context.Context, graspsync.RepoRef, []*nip34.PullRequest, map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPullListerStandingsCall) DoAndReturn(f func(context.Context, filters.RepoRef, []*nip34.PullRequest, map[filters.PubKey]struct{}) (map[filters.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
+func (c *MockPullListerStandingsCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, []*nip34.PullRequest, map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -529,7 +528,7 @@ func (m *MockRepositories) EXPECT() *MockRepositoriesMockRecorder {
 }
 
 // Create mocks base method.
-func (m *MockRepositories) Create(ctx context.Context, ref filters.RepoRef, format nip34.ObjectFormat) error {
+func (m *MockRepositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Create", ctx, ref, format)
 	ret0, _ := ret[0].(error)
@@ -555,19 +554,19 @@ func (c *MockRepositoriesCreateCall) Return(arg0 error) *MockRepositoriesCreateC
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesCreateCall) Do(f func(context.Context, filters.RepoRef, nip34.ObjectFormat) error) *MockRepositoriesCreateCall {
+func (c *MockRepositoriesCreateCall) Do(f func(context.Context, graspsync.RepoRef, nip34.ObjectFormat) error) *MockRepositoriesCreateCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesCreateCall) DoAndReturn(f func(context.Context, filters.RepoRef, nip34.ObjectFormat) error) *MockRepositoriesCreateCall {
+func (c *MockRepositoriesCreateCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, nip34.ObjectFormat) error) *MockRepositoriesCreateCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Lock mocks base method.
-func (m *MockRepositories) Lock(ctx context.Context, ref filters.RepoRef) (string, func(), error) {
+func (m *MockRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Lock", ctx, ref)
 	ret0, _ := ret[0].(string)
@@ -595,19 +594,19 @@ func (c *MockRepositoriesLockCall) Return(dir string, unlock func(), err error) 
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesLockCall) Do(f func(context.Context, filters.RepoRef) (string, func(), error)) *MockRepositoriesLockCall {
+func (c *MockRepositoriesLockCall) Do(f func(context.Context, graspsync.RepoRef) (string, func(), error)) *MockRepositoriesLockCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesLockCall) DoAndReturn(f func(context.Context, filters.RepoRef) (string, func(), error)) *MockRepositoriesLockCall {
+func (c *MockRepositoriesLockCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) (string, func(), error)) *MockRepositoriesLockCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Remove mocks base method.
-func (m *MockRepositories) Remove(ctx context.Context, ref filters.RepoRef) error {
+func (m *MockRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Remove", ctx, ref)
 	ret0, _ := ret[0].(error)
@@ -633,13 +632,13 @@ func (c *MockRepositoriesRemoveCall) Return(arg0 error) *MockRepositoriesRemoveC
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesRemoveCall) Do(f func(context.Context, filters.RepoRef) error) *MockRepositoriesRemoveCall {
+func (c *MockRepositoriesRemoveCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRemoveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, filters.RepoRef) error) *MockRepositoriesRemoveCall {
+func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRemoveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -669,7 +668,7 @@ func (m *MockStager) EXPECT() *MockStagerMockRecorder {
 }
 
 // Staged mocks base method.
-func (m *MockStager) Staged(ref filters.RepoRef, id filters.EventID) []purgatory.Upload {
+func (m *MockStager) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Staged", ref, id)
 	ret0, _ := ret[0].([]purgatory.Upload)
@@ -695,19 +694,19 @@ func (c *MockStagerStagedCall) Return(arg0 []purgatory.Upload) *MockStagerStaged
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStagerStagedCall) Do(f func(filters.RepoRef, filters.EventID) []purgatory.Upload) *MockStagerStagedCall {
+func (c *MockStagerStagedCall) Do(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockStagerStagedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStagerStagedCall) DoAndReturn(f func(filters.RepoRef, filters.EventID) []purgatory.Upload) *MockStagerStagedCall {
+func (c *MockStagerStagedCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockStagerStagedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Unstage mocks base method.
-func (m *MockStager) Unstage(ref filters.RepoRef, id filters.EventID) {
+func (m *MockStager) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	m.ctrl.T.Helper()
 	m.ctrl.Call(m, "Unstage", ref, id)
 }
@@ -731,13 +730,13 @@ func (c *MockStagerUnstageCall) Return() *MockStagerUnstageCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStagerUnstageCall) Do(f func(filters.RepoRef, filters.EventID)) *MockStagerUnstageCall {
+func (c *MockStagerUnstageCall) Do(f func(graspsync.RepoRef, graspsync.EventID)) *MockStagerUnstageCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStagerUnstageCall) DoAndReturn(f func(filters.RepoRef, filters.EventID)) *MockStagerUnstageCall {
+func (c *MockStagerUnstageCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID)) *MockStagerUnstageCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -767,7 +766,7 @@ func (m *MockDepartures) EXPECT() *MockDeparturesMockRecorder {
 }
 
 // Depart mocks base method.
-func (m *MockDepartures) Depart(ctx context.Context, ref filters.RepoRef) error {
+func (m *MockDepartures) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Depart", ctx, ref)
 	ret0, _ := ret[0].(error)
@@ -793,19 +792,19 @@ func (c *MockDeparturesDepartCall) Return(arg0 error) *MockDeparturesDepartCall 
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockDeparturesDepartCall) Do(f func(context.Context, filters.RepoRef) error) *MockDeparturesDepartCall {
+func (c *MockDeparturesDepartCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesDepartCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesDepartCall) DoAndReturn(f func(context.Context, filters.RepoRef) error) *MockDeparturesDepartCall {
+func (c *MockDeparturesDepartCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesDepartCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Erase mocks base method.
-func (m *MockDepartures) Erase(ctx context.Context, ref filters.RepoRef) error {
+func (m *MockDepartures) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Erase", ctx, ref)
 	ret0, _ := ret[0].(error)
@@ -831,22 +830,22 @@ func (c *MockDeparturesEraseCall) Return(arg0 error) *MockDeparturesEraseCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockDeparturesEraseCall) Do(f func(context.Context, filters.RepoRef) error) *MockDeparturesEraseCall {
+func (c *MockDeparturesEraseCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesEraseCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesEraseCall) DoAndReturn(f func(context.Context, filters.RepoRef) error) *MockDeparturesEraseCall {
+func (c *MockDeparturesEraseCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesEraseCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Owned mocks base method.
-func (m *MockDepartures) Owned(ctx context.Context, owner filters.PubKey) iter.Seq2[filters.RepoRef, error] {
+func (m *MockDepartures) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Owned", ctx, owner)
-	ret0, _ := ret[0].(iter.Seq2[filters.RepoRef, error])
+	ret0, _ := ret[0].(iter.Seq2[graspsync.RepoRef, error])
 	return ret0
 }
 
@@ -863,19 +862,19 @@ type MockDeparturesOwnedCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockDeparturesOwnedCall) Return(arg0 iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+func (c *MockDeparturesOwnedCall) Return(arg0 iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockDeparturesOwnedCall) Do(f func(context.Context, filters.PubKey) iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+func (c *MockDeparturesOwnedCall) Do(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesOwnedCall) DoAndReturn(f func(context.Context, filters.PubKey) iter.Seq2[filters.RepoRef, error]) *MockDeparturesOwnedCall {
+func (c *MockDeparturesOwnedCall) DoAndReturn(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -943,7 +942,7 @@ func (m *MockBounded) EXPECT() *MockBoundedMockRecorder {
 }
 
 // Reserve mocks base method.
-func (m *MockBounded) Reserve(ctx context.Context, ref filters.RepoRef, pulls bool, bytes int64) (func(), error) {
+func (m *MockBounded) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (func(), error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes)
 	ret0, _ := ret[0].(func())
@@ -970,13 +969,13 @@ func (c *MockBoundedReserveCall) Return(done func(), err error) *MockBoundedRese
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockBoundedReserveCall) Do(f func(context.Context, filters.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+func (c *MockBoundedReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockBoundedReserveCall) DoAndReturn(f func(context.Context, filters.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+func (c *MockBoundedReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1637,7 +1636,7 @@ func (c *MockQuarantineDiscardCall) DoAndReturn(f func() error) *MockQuarantineD
 }
 
 // Fetch mocks base method.
-func (m *MockQuarantine) Fetch(ctx context.Context, from egress.URL, ids []nip34.ObjectID) (int64, error) {
+func (m *MockQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Fetch", ctx, from, ids)
 	ret0, _ := ret[0].(int64)
@@ -1664,13 +1663,13 @@ func (c *MockQuarantineFetchCall) Return(bytes int64, err error) *MockQuarantine
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockQuarantineFetchCall) Do(f func(context.Context, egress.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
+func (c *MockQuarantineFetchCall) Do(f func(context.Context, graspsync.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockQuarantineFetchCall) DoAndReturn(f func(context.Context, egress.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
+func (c *MockQuarantineFetchCall) DoAndReturn(f func(context.Context, graspsync.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -3,7 +3,7 @@
 // as the plainest statement of what a Store must do.
 //
 //	store := memstore.New()
-//	outcomes, err := store.Save(ctx, []relaysync.Incoming{{Event: event}})
+//	outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
 //	for stamp, err := range store.Stamps(ctx, nostr.Filter{Kinds: []int{30617}}) {
 //		...
 //	}

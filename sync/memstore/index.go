@@ -9,16 +9,16 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // index finds the entries that have a value.
-type index[K comparable] map[K]map[filters.EventID]*entry
+type index[K comparable] map[K]map[graspsync.EventID]*entry
 
 func (x index[K]) add(key K, e *entry) {
 	set := x[key]
 	if set == nil {
-		set = make(map[filters.EventID]*entry, 1)
+		set = make(map[graspsync.EventID]*entry, 1)
 		x[key] = set
 	}
 	set[e.stamp.ID] = e
@@ -90,7 +90,7 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 func (s *Store) lookUpIDs(ids []string) candidates {
 	var found []*entry
 	for _, text := range ids {
-		id, err := filters.ParseEventID(text)
+		id, err := graspsync.ParseEventID(text)
 		if e := s.events[id]; err == nil && e != nil {
 			found = append(found, e)
 		}
@@ -127,7 +127,7 @@ func (s *Store) collect(ctx context.Context, f nostr.Filter) ([]*entry, error) {
 	wanted := compile(f)
 	source := s.narrowest(f)
 	var found []*entry
-	seen := make(map[filters.EventID]struct{})
+	seen := make(map[graspsync.EventID]struct{})
 	for e := range source.all {
 		if _, ok := seen[e.stamp.ID]; ok || !wanted.match(e.event) {
 			continue

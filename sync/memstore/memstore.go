@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -32,8 +32,8 @@ type Store struct {
 	mu sync.RWMutex
 
 	// guarded by mu
-	events    map[filters.EventID]*entry
-	addresses map[nip34.Coordinates]*entry // the one version that is kept
+	events    map[graspsync.EventID]*entry
+	addresses map[graspsync.Address]*entry // the one version that is kept
 	authors   index[string]
 	kinds     index[int]
 	tags      index[tag]
@@ -48,7 +48,7 @@ var (
 // entry is a stored event with what was parsed of it.
 type entry struct {
 	event *nostr.Event
-	stamp relaysync.Stamp
+	stamp graspsync.Stamp
 }
 
 // tag is what tag filters look for: the name and the first value.
@@ -67,8 +67,8 @@ func WithIdentity(us nip34.Identity) Option {
 // New returns an empty Store.
 func New(options ...Option) *Store {
 	s := &Store{
-		events:    make(map[filters.EventID]*entry),
-		addresses: make(map[nip34.Coordinates]*entry),
+		events:    make(map[graspsync.EventID]*entry),
+		addresses: make(map[graspsync.Address]*entry),
 		authors:   make(index[string]),
 		kinds:     make(index[int]),
 		tags:      make(index[tag]),
@@ -89,13 +89,13 @@ func (s *Store) Len() int {
 
 // Save implements [relaysync.Store]. The only error is that of a cancelled
 // context, and then nothing was stored.
-func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("saving events: %w", err)
 	}
-	outcomes := make([]relaysync.Outcome, len(events))
+	outcomes := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
 		outcomes[i] = s.save(in.Event)
 	}
@@ -103,50 +103,50 @@ func (s *Store) Save(ctx context.Context, events []relaysync.Incoming) ([]relays
 }
 
 // save needs mu.
-func (s *Store) save(event *nostr.Event) relaysync.Outcome {
+func (s *Store) save(event *nostr.Event) graspsync.Outcome {
 	e, err := newEntry(event)
 	if err != nil {
-		return relaysync.Outcome{Result: relaysync.Refused, Err: err}
+		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
 	}
 	if _, ok := s.events[e.stamp.ID]; ok {
-		return relaysync.Outcome{Result: relaysync.Duplicate}
+		return graspsync.Outcome{Result: graspsync.Duplicate}
 	}
 	if s.tombs.Cover(event) {
-		return relaysync.Outcome{Result: relaysync.Deleted}
+		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
-	if addr, ok := nip34.CoordinatesOf(event); ok {
+	if addr, ok := graspsync.AddressOf(event); ok {
 		if old := s.addresses[addr]; old != nil {
 			if !newer(e.stamp, old.stamp) {
-				return relaysync.Outcome{Result: relaysync.Superseded}
+				return graspsync.Outcome{Result: graspsync.Superseded}
 			}
 			s.remove(old)
 		}
 	}
 	s.insert(e)
 	s.execute(event)
-	return relaysync.Outcome{Result: relaysync.Stored}
+	return graspsync.Outcome{Result: graspsync.Stored}
 }
 
 func newEntry(event *nostr.Event) (*entry, error) {
 	if event == nil {
 		return nil, fmt.Errorf("%w: nil", ErrMalformed)
 	}
-	id, err := filters.ParseEventID(event.ID)
+	id, err := graspsync.ParseEventID(event.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: id: %w", ErrMalformed, err)
 	}
-	if _, err := filters.ParsePubKey(event.PubKey); err != nil {
+	if _, err := graspsync.ParsePubKey(event.PubKey); err != nil {
 		return nil, fmt.Errorf("%w: author: %w", ErrMalformed, err)
 	}
 	if nostr.IsEphemeralKind(event.Kind) {
 		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)
 	}
-	return &entry{event: event, stamp: relaysync.Stamp{CreatedAt: event.CreatedAt, ID: id}}, nil
+	return &entry{event: event, stamp: graspsync.Stamp{CreatedAt: event.CreatedAt, ID: id}}, nil
 }
 
 // newer reports whether version a replaces version b: the later one, and at equal
 // times the one with the lower id (NIP-01).
-func newer(a, b relaysync.Stamp) bool {
+func newer(a, b graspsync.Stamp) bool {
 	if a.CreatedAt != b.CreatedAt {
 		return a.CreatedAt > b.CreatedAt
 	}
@@ -181,7 +181,7 @@ func (s *Store) vanish(request *nostr.Event) {
 	for _, e := range s.authors[request.PubKey] {
 		if s.tombs.Cover(e.event) {
 			s.remove(e)
-			deletions = deletions || e.event.Kind == filters.KindDeletion
+			deletions = deletions || e.event.Kind == graspsync.KindDeletion
 		}
 	}
 	if deletions {
@@ -192,7 +192,7 @@ func (s *Store) vanish(request *nostr.Event) {
 // bury makes the tombstones those of the deletions that are here; it needs mu.
 func (s *Store) bury() {
 	s.tombs = nip34.NewTombstones(s.us)
-	for _, kind := range []int{filters.KindDeletion, filters.KindVanish} {
+	for _, kind := range []int{graspsync.KindDeletion, graspsync.KindVanish} {
 		for _, e := range s.kinds[kind] {
 			s.tombs.Add(e.event)
 		}
@@ -202,7 +202,7 @@ func (s *Store) bury() {
 // insert needs mu.
 func (s *Store) insert(e *entry) {
 	s.events[e.stamp.ID] = e
-	if addr, ok := nip34.CoordinatesOf(e.event); ok {
+	if addr, ok := graspsync.AddressOf(e.event); ok {
 		s.addresses[addr] = e
 	}
 	s.authors.add(e.event.PubKey, e)
@@ -217,7 +217,7 @@ func (s *Store) insert(e *entry) {
 // remove needs mu.
 func (s *Store) remove(e *entry) {
 	delete(s.events, e.stamp.ID)
-	if addr, ok := nip34.CoordinatesOf(e.event); ok && s.addresses[addr] == e {
+	if addr, ok := graspsync.AddressOf(e.event); ok && s.addresses[addr] == e {
 		delete(s.addresses, addr)
 	}
 	s.authors.remove(e.event.PubKey, e)
@@ -235,7 +235,7 @@ func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("removing an event: %w", err)
 	}
-	id, err := filters.ParseEventID(event.ID)
+	id, err := graspsync.ParseEventID(event.ID)
 	if err != nil {
 		return nil // it can't be here
 	}
@@ -246,14 +246,14 @@ func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
 		return nil
 	}
 	s.remove(e)
-	if e.event.Kind == filters.KindDeletion || e.event.Kind == filters.KindVanish {
+	if e.event.Kind == graspsync.KindDeletion || e.event.Kind == graspsync.KindVanish {
 		s.bury()
 	}
 	return nil
 }
 
 // Has implements [relaysync.Store].
-func (s *Store) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("looking up ids: %w", err)
 	}
@@ -280,11 +280,11 @@ func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 }
 
 // Stamps implements [relaysync.Store].
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
-	return func(yield func(relaysync.Stamp, error) bool) {
+func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		for e, err := range s.matches(ctx, filter) {
 			if err != nil {
-				yield(relaysync.Stamp{}, err)
+				yield(graspsync.Stamp{}, err)
 				return
 			}
 			if !yield(e.stamp, nil) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -31,20 +31,20 @@ func event(kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
 	return e
 }
 
-func save(t testing.TB, s *memstore.Store, events ...*nostr.Event) []relaysync.Outcome {
+func save(t testing.TB, s *memstore.Store, events ...*nostr.Event) []graspsync.Outcome {
 	t.Helper()
-	in := make([]relaysync.Incoming, len(events))
+	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = relaysync.Incoming{Event: e}
+		in[i] = graspsync.Incoming{Event: e}
 	}
 	outcomes, err := s.Save(t.Context(), in)
 	require.NoError(t, err)
 	return outcomes
 }
 
-func idOf(t testing.TB, e *nostr.Event) filters.EventID {
+func idOf(t testing.TB, e *nostr.Event) graspsync.EventID {
 	t.Helper()
-	id, err := filters.ParseEventID(e.ID)
+	id, err := graspsync.ParseEventID(e.ID)
 	require.NoError(t, err)
 	return id
 }
@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 	badID.ID, badAuthor.PubKey = strings.ToUpper(badID.ID), "alice"
 	outcomes := save(t, s, nil, badID, badAuthor, event(20000, start))
 	for i, want := range []error{memstore.ErrMalformed, memstore.ErrMalformed, memstore.ErrMalformed, memstore.ErrEphemeral} {
-		assert.Equal(t, relaysync.Refused, outcomes[i].Result)
+		assert.Equal(t, graspsync.Refused, outcomes[i].Result)
 		assert.ErrorIs(t, outcomes[i].Err, want)
 	}
 	assert.Zero(t, s.Len())
@@ -79,10 +79,10 @@ func TestRemove(t *testing.T) {
 	assert.Equal(t, 2, s.Len())
 	require.NoError(t, s.Remove(t.Context(), deletion))
 	outcomes := save(t, s, one, two)
-	assert.Equal(t, relaysync.Stored, outcomes[0].Result, "without its event a deletion covers nothing")
-	assert.Equal(t, relaysync.Deleted, outcomes[1].Result)
+	assert.Equal(t, graspsync.Stored, outcomes[0].Result, "without its event a deletion covers nothing")
+	assert.Equal(t, graspsync.Deleted, outcomes[1].Result)
 	require.NoError(t, s.Remove(t.Context(), one))
-	assert.Equal(t, relaysync.Stored, save(t, s, one)[0].Result, "no tombstone")
+	assert.Equal(t, graspsync.Stored, save(t, s, one)[0].Result, "no tombstone")
 	assert.Equal(t, 2, s.Len())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -96,7 +96,7 @@ func TestTrapD4_ColonsInIdentifiers(t *testing.T) {
 	s := memstore.New()
 	short, long := event(30617, start, nostr.Tag{"d", "a"}), event(30617, start, nostr.Tag{"d", "a:b:c"})
 	save(t, s, short, long, event(5, start, nostr.Tag{"a", "30617:" + alice + ":a:b:c"}))
-	has, err := s.Has(t.Context(), []filters.EventID{idOf(t, short), idOf(t, long)})
+	has, err := s.Has(t.Context(), []graspsync.EventID{idOf(t, short), idOf(t, long)})
 	require.NoError(t, err)
 	assert.Equal(t, []bool{true, false}, has)
 }
@@ -106,8 +106,8 @@ func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
 	s := memstore.New()
 	d := nostr.Tag{"d", "repo"}
 	outcomes := save(t, s, event(30617, start+1, d), event(30617, start, d))
-	assert.Equal(t, relaysync.Stored, outcomes[0].Result)
-	assert.Equal(t, relaysync.Superseded, outcomes[1].Result)
+	assert.Equal(t, graspsync.Stored, outcomes[0].Result)
+	assert.Equal(t, graspsync.Superseded, outcomes[1].Result)
 }
 
 // Tags that name nothing are passed over.
@@ -182,18 +182,18 @@ func TestVanishNamesUs(t *testing.T) {
 	require.NoError(t, err)
 	note := &nostr.Event{ID: strings.Repeat("1", 64), PubKey: alice, Kind: 1, CreatedAt: start}
 	request := &nostr.Event{
-		ID: strings.Repeat("2", 64), PubKey: alice, Kind: filters.KindVanish, CreatedAt: start,
+		ID: strings.Repeat("2", 64), PubKey: alice, Kind: graspsync.KindVanish, CreatedAt: start,
 		Tags: nostr.Tags{{"relay", "wss://GRASP.example/"}},
 	}
 	for _, s := range []*memstore.Store{memstore.New(memstore.WithIdentity(us)), memstore.New()} {
-		want := relaysync.Deleted
-		if _, err := s.Save(t.Context(), []relaysync.Incoming{{Event: note}, {Event: request}}); err != nil || s.Len() == 2 {
-			want = relaysync.Duplicate
+		want := graspsync.Deleted
+		if _, err := s.Save(t.Context(), []graspsync.Incoming{{Event: note}, {Event: request}}); err != nil || s.Len() == 2 {
+			want = graspsync.Duplicate
 		}
-		got, err := s.Save(t.Context(), []relaysync.Incoming{{Event: note}})
+		got, err := s.Save(t.Context(), []graspsync.Incoming{{Event: note}})
 		require.NoError(t, err)
 		require.Equal(t, want, got[0].Result)
-		require.Equal(t, want == relaysync.Deleted, s.Len() == 1)
+		require.Equal(t, want == graspsync.Deleted, s.Len() == 1)
 		require.NoError(t, s.Remove(t.Context(), request))
 		covered, err := s.Deleted(t.Context(), note)
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -55,7 +55,7 @@ func TestRequestsAgainstTheClientsEncoder(t *testing.T) {
 // What the relay writes is what the client's parser reads.
 func TestMessagesAgainstTheClientsParser(t *testing.T) {
 	ev := NewKey("codec").Event(5, 1, "hello\n\"<ö>\x01", nostr.Tag{"t", "x"}, nostr.Tag{"a", ""})
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(t, err)
 	for _, m := range []wire.Message{
 		{Type: wire.TypeEvent, Sub: "ä\"", Event: ev},
@@ -149,7 +149,7 @@ func FuzzSendText(f *testing.F) {
 
 // The example of NIP-19.
 func TestNpub(t *testing.T) {
-	public, err := filters.ParsePubKey("7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e")
+	public, err := graspsync.ParsePubKey("7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e")
 	require.NoError(t, err)
 	k := &Key{public: public}
 	assert.Equal(t, "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg", k.Npub())

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Kinds of NIP-34 and NIP-22 that package filters does not name.
@@ -35,7 +35,7 @@ func (k *Key) Announcement(at nostr.Timestamp, identifier string, relays, clones
 		names = append(names, m.hex)
 	}
 	tags = appendTag(tags, "maintainers", names)
-	return k.Event(at, filters.KindAnnouncement, "", tags...)
+	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
 // Hosted announces a repository that lives on GRASP servers: each host, such as
@@ -75,26 +75,26 @@ func (k *Key) State(at nostr.Timestamp, identifier string, refs map[string]strin
 	if head != "" {
 		tags = append(tags, nostr.Tag{"HEAD", "ref: refs/heads/" + head})
 	}
-	return k.Event(at, filters.KindState, "", tags...)
+	return k.Event(at, graspsync.KindState, "", tags...)
 }
 
 // Issue opens an issue (1621).
-func (k *Key) Issue(at nostr.Timestamp, repo filters.RepoRef, subject string) *nostr.Event {
-	return k.root(at, filters.KindIssue, repo, subject)
+func (k *Key) Issue(at nostr.Timestamp, repo graspsync.RepoRef, subject string) *nostr.Event {
+	return k.root(at, graspsync.KindIssue, repo, subject)
 }
 
 // Patch sends a patch (1617).
-func (k *Key) Patch(at nostr.Timestamp, repo filters.RepoRef, subject string) *nostr.Event {
-	return k.root(at, filters.KindPatch, repo, subject, nostr.Tag{"t", "root"})
+func (k *Key) Patch(at nostr.Timestamp, repo graspsync.RepoRef, subject string) *nostr.Event {
+	return k.root(at, graspsync.KindPatch, repo, subject, nostr.Tag{"t", "root"})
 }
 
 // PullRequest opens a pull request (1618) for a commit that the clone URLs have.
-func (k *Key) PullRequest(at nostr.Timestamp, repo filters.RepoRef, subject, commit string, clones ...string) *nostr.Event {
+func (k *Key) PullRequest(at nostr.Timestamp, repo graspsync.RepoRef, subject, commit string, clones ...string) *nostr.Event {
 	tags := appendTag(nostr.Tags{{"c", commit}}, "clone", clones)
-	return k.root(at, filters.KindPullRequest, repo, subject, tags...)
+	return k.root(at, graspsync.KindPullRequest, repo, subject, tags...)
 }
 
-func (k *Key) root(at nostr.Timestamp, kind int, repo filters.RepoRef, subject string, more ...nostr.Tag) *nostr.Event {
+func (k *Key) root(at nostr.Timestamp, kind int, repo graspsync.RepoRef, subject string, more ...nostr.Tag) *nostr.Event {
 	tags := nostr.Tags{{"a", repo.String()}, {"p", repo.Owner.String()}, {"subject", subject}}
 	return k.Event(at, kind, subject, append(tags, more...)...)
 }
@@ -138,7 +138,7 @@ func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event
 		}
 		tags = append(tags, nostr.Tag{"k", strconv.Itoa(ev.Kind)})
 	}
-	return k.Event(at, filters.KindDeletion, "", tags...)
+	return k.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
 // appendTag adds a tag with several values, if there are any.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -96,7 +96,7 @@ func (c *Conn) soon() time.Time { return time.Now().Add(c.relay.behavior.Latency
 
 // accept takes an EVENT of the client, of so many bytes.
 func (c *Conn) accept(ev *nostr.Event, size int) {
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
 		return
 	}
@@ -138,7 +138,7 @@ func signed(ev *nostr.Event) bool {
 
 // authenticate takes an AUTH of the client.
 func (c *Conn) authenticate(ev *nostr.Event) {
-	id, idErr := filters.ParseEventID(ev.ID)
+	id, idErr := graspsync.ParseEventID(ev.ID)
 	genuine := idErr == nil && ev.CheckID() && signed(ev)
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *Conn) authenticate(ev *nostr.Event) {
 
 // authFault says what is wrong with an AUTH. relay.mu is held.
 func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
-	relay, err := filters.ParseRelayURL(tagValue(ev, "relay"))
+	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
 	_, known := c.challenges[tagValue(ev, "challenge")]
 	switch {
 	case !genuine:

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -205,11 +205,11 @@ func TestNetwork(t *testing.T) {
 	c2, err := net.Dial(t.Context(), a.URL())
 	require.ErrorIs(t, err, relaytest.ErrDown)
 	assert.Nil(t, c2, "a nil pointer in an interface is not nil")
-	nowhere, err := filters.ParseRelayURL("wss://nowhere.example")
+	nowhere, err := graspsync.ParseRelayURL("wss://nowhere.example")
 	require.NoError(t, err)
 	_, err = net.Dial(t.Context(), nowhere)
 	require.ErrorIs(t, err, relaytest.ErrNoRelay)
-	assert.Equal(t, []filters.RelayURL{nowhere}, net.Misdials())
+	assert.Equal(t, []graspsync.RelayURL{nowhere}, net.Misdials())
 
 	require.NoError(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "x"}))
 	assert.Len(t, net.Violations(), 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/btcsuite/btcd/btcec/v2/schnorr"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -17,7 +17,7 @@ import (
 // arguments, always; nobody may change it.
 type Key struct {
 	secret *btcec.PrivateKey
-	public filters.PubKey
+	public graspsync.PubKey
 	hex    string
 	cheap  bool
 }
@@ -54,7 +54,7 @@ func Keys(seed string, n int) []*Key {
 func (k *Key) Hex() string { return k.hex }
 
 // PubKey returns the public key.
-func (k *Key) PubKey() filters.PubKey { return k.public }
+func (k *Key) PubKey() graspsync.PubKey { return k.public }
 
 // Secret returns the secret key, in hex, as go-nostr wants it.
 func (k *Key) Secret() string { return hex.EncodeToString(k.secret.Serialize()) }
@@ -109,8 +109,8 @@ func bech32Sum(groups []byte) uint32 {
 }
 
 // Ref names the author's repository.
-func (k *Key) Ref(identifier string) filters.RepoRef {
-	return filters.RepoRef{Owner: k.public, Identifier: identifier}
+func (k *Key) Ref(identifier string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: k.public, Identifier: identifier}
 }
 
 // Sign sets author, id and signature of an event.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -57,7 +57,7 @@ func TestEventsAreReadByTheLibrary(t *testing.T) {
 	assert.Equal(t, alice.Ref("my:repo"), a.Ref)
 	assert.Len(t, a.Relays, 2)
 	assert.Len(t, a.Clones, 1)
-	assert.Equal(t, []filters.PubKey{bob.PubKey()}, a.Maintainers)
+	assert.Equal(t, []graspsync.PubKey{bob.PubKey()}, a.Maintainers)
 
 	ours, err := nip34.ParseIdentity("grasp.example", "127.0.0.1:7334")
 	require.NoError(t, err)
@@ -83,9 +83,9 @@ func TestEventsAreReadByTheLibrary(t *testing.T) {
 	} {
 		assert.Equal(t, kind, ev.Kind)
 		assert.True(t, nip34.IsRoot(ev.Kind))
-		assert.Equal(t, []filters.RepoRef{repo}, nip34.RepoRefs(ev))
+		assert.Equal(t, []graspsync.RepoRef{repo}, nip34.RepoRefs(ev))
 	}
-	id, err := filters.ParseEventID(pr.ID)
+	id, err := graspsync.ParseEventID(pr.ID)
 	require.NoError(t, err)
 	for kind, ev := range map[int]*nostr.Event{
 		1619: bob.PullRequestUpdate(6, pr, alice.Hex()[:40]),
@@ -93,10 +93,10 @@ func TestEventsAreReadByTheLibrary(t *testing.T) {
 		1632: alice.Status(6, 1632, pr),
 	} {
 		assert.Equal(t, kind, ev.Kind)
-		assert.Equal(t, []filters.EventID{id}, nip34.EventRefs(ev))
+		assert.Equal(t, []graspsync.EventID{id}, nip34.EventRefs(ev))
 	}
 	ids, addresses := nip34.ParseDeletion(bob.Deletion(7, pr, bob.Hosted(5, "y", "grasp.example")))
-	assert.Equal(t, []filters.EventID{id}, ids)
+	assert.Equal(t, []graspsync.EventID{id}, ids)
 	require.Len(t, addresses, 1)
 	assert.Equal(t, "y", addresses[0].Identifier)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -149,7 +149,7 @@ func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	found := r.store.query(f)
 	items := make([]negentropy.Item, 0, len(found))
 	for _, rec := range found {
-		id, err := filters.ParseEventID(rec.ev.ID)
+		id, err := graspsync.ParseEventID(rec.ev.ID)
 		if err == nil && rec.ev.CreatedAt >= 0 {
 			items = append(items, negentropy.Item{CreatedAt: uint64(rec.ev.CreatedAt), ID: id})
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -25,13 +25,13 @@ var _ relaysync.Transport = (*Network)(nil)
 // [relaysync.Transport].
 type Network struct {
 	mu     sync.Mutex
-	relays map[filters.RelayURL]*Relay // guarded by mu
-	lost   []filters.RelayURL          // guarded by mu
+	relays map[graspsync.RelayURL]*Relay // guarded by mu
+	lost   []graspsync.RelayURL          // guarded by mu
 }
 
 // NewNetwork returns a network without relays.
 func NewNetwork() *Network {
-	return &Network{relays: make(map[filters.RelayURL]*Relay)}
+	return &Network{relays: make(map[graspsync.RelayURL]*Relay)}
 }
 
 // Add adds a relay. It panics if url is no relay URL or has a relay already:
@@ -48,7 +48,7 @@ func (n *Network) Add(url string, b Behavior) *Relay {
 }
 
 // Relay returns the relay that is reached by url, nil if there is none.
-func (n *Network) Relay(url filters.RelayURL) *Relay {
+func (n *Network) Relay(url graspsync.RelayURL) *Relay {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.relays[url]
@@ -67,7 +67,7 @@ func (n *Network) Relays() []*Relay {
 }
 
 // Dial connects to a relay. The error wraps [ErrNoRelay] where there is none.
-func (n *Network) Dial(ctx context.Context, url filters.RelayURL) (relaysync.Conn, error) {
+func (n *Network) Dial(ctx context.Context, url graspsync.RelayURL) (relaysync.Conn, error) {
 	n.mu.Lock()
 	r := n.relays[url]
 	if r == nil && len(n.lost) < maxRecords {
@@ -85,7 +85,7 @@ func (n *Network) Dial(ctx context.Context, url filters.RelayURL) (relaysync.Con
 }
 
 // Misdials returns the URLs without a relay that were dialed, in order.
-func (n *Network) Misdials() []filters.RelayURL {
+func (n *Network) Misdials() []graspsync.RelayURL {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.lost)
@@ -100,7 +100,7 @@ func (n *Network) Violations() []Violation {
 	return all
 }
 
-func compareURL(a, b filters.RelayURL) int {
+func compareURL(a, b graspsync.RelayURL) int {
 	switch x, y := a.String(), b.String(); {
 	case x < y:
 		return -1

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -23,7 +23,7 @@ const maxTexts = 1000
 
 // Relay is one scripted relay. Make it with [Network.Add].
 type Relay struct {
-	url filters.RelayURL
+	url graspsync.RelayURL
 
 	// mu is never held across a channel operation or a call out.
 	mu         sync.Mutex
@@ -45,7 +45,7 @@ type Relay struct {
 // New returns a relay that is part of no [Network]. It panics if url is no relay
 // URL.
 func New(url string, b Behavior) *Relay {
-	u, err := filters.ParseRelayURL(url)
+	u, err := graspsync.ParseRelayURL(url)
 	if err != nil {
 		panic(fmt.Sprintf("relaytest: %v", err))
 	}
@@ -59,7 +59,7 @@ func New(url string, b Behavior) *Relay {
 }
 
 // URL returns the relay's URL.
-func (r *Relay) URL() filters.RelayURL { return r.url }
+func (r *Relay) URL() graspsync.RelayURL { return r.url }
 
 // Behavior returns what the relay does now.
 func (r *Relay) Behavior() Behavior {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -59,7 +60,8 @@ const (
 	// ViolationHurry: a REQ less than 2 s after another one that nothing was
 	// answered to, so that nobody can tell to which one a NOTICE belongs.
 	ViolationHurry ViolationKind = "REQ before an answer to the last one"
-	// ViolationCoolDown: a request within 60 s of a refusal as "rate-limited".
+	// ViolationCoolDown: a request within 60 s of a refusal as "rate-limited", of the first
+	// where several come in that time.
 	ViolationCoolDown ViolationKind = "request while rate limited"
 	// ViolationNegOverlap: a NEG-MSG before the answer to the last one.
 	ViolationNegOverlap ViolationKind = "NEG-MSG in flight"
@@ -208,7 +210,7 @@ func (c *Conn) inspectList(name string, values []string, most int, hex bool, sub
 		c.note(ViolationManyValues, fmt.Sprintf("%s: %d, more than %d", name, len(values), most), sub)
 	}
 	for _, v := range values {
-		if _, err := filters.ParseEventID(v); hex && err != nil {
+		if _, err := graspsync.ParseEventID(v); hex && err != nil {
 			c.note(ViolationValue, fmt.Sprintf("%s: %v", name, err), sub)
 		} else if len(v) > maxValueLength {
 			c.note(ViolationValue, fmt.Sprintf("%s: %d bytes, more than %d", name, len(v), maxValueLength), sub)

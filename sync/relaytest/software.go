@@ -230,7 +230,12 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 		f.negError = c.relay.program().manners().negError
 	}
 	if no.rate {
-		f.sent = func() { c.refusedAt = time.Now() }
+		f.sent = func() {
+			// One that comes while the client waits is about what it had asked before.
+			if c.refusedAt.IsZero() || time.Since(c.refusedAt) >= coolDown {
+				c.refusedAt = time.Now()
+			}
+		}
 	}
 	frames := []frame{f}
 	if no.eose {

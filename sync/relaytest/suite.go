@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -16,7 +16,7 @@ import (
 // Setup gives a Transport that is to be tested, a relay, and the URL by which the
 // Transport reaches it. What it starts it ends through t.Cleanup. Package
 // relayserver puts the relay on a real socket.
-type Setup func(t *testing.T) (relaysync.Transport, filters.RelayURL, *Relay)
+type Setup func(t *testing.T) (relaysync.Transport, graspsync.RelayURL, *Relay)
 
 // patience is how long the suite waits for what should happen at once.
 const patience = time.Minute
@@ -64,7 +64,7 @@ type suite struct {
 	*testing.T
 	ctx       context.Context //nolint:containedctx // of one check, as T is
 	transport relaysync.Transport
-	url       filters.RelayURL
+	url       graspsync.RelayURL
 	relay     *Relay
 }
 

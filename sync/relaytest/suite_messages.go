@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -37,7 +37,7 @@ func checkOrder(s *suite) {
 
 func checkMessages(s *suite) {
 	ev := NewKey("messages").Event(1_700_000_000, 1, "text with \"quotes\", \\ and \n", nostr.Tag{"a", "ä", ""}, nostr.Tag{"d"})
-	id, err := filters.ParseEventID(ev.ID)
+	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(s, err)
 	want := []wire.Message{
 		{Type: wire.TypeEvent, Sub: "x", Event: ev},

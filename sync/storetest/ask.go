@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -19,13 +19,13 @@ type subject struct {
 }
 
 // save saves one event and checks what became of it.
-func (s subject) save(e *nostr.Event, want relaysync.Result) error {
+func (s subject) save(e *nostr.Event, want graspsync.Result) error {
 	return s.saveAll([]*nostr.Event{e}, want)
 }
 
 // saveAll saves one batch and checks what became of each event. A single wanted
 // result is that of all.
-func (s subject) saveAll(events []*nostr.Event, want ...relaysync.Result) error {
+func (s subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error {
 	got, err := s.Save(s.ctx, incoming(events...))
 	if err != nil {
 		return fmt.Errorf("Save: %w", err)
@@ -38,7 +38,7 @@ func (s subject) saveAll(events []*nostr.Event, want ...relaysync.Result) error 
 		if o.Result != w {
 			return fmt.Errorf("Save of %s: %s (%v), want %s", describe(events[i]), o.Result, o.Err, w)
 		}
-		if failed := w == relaysync.Refused || w == relaysync.Failed; failed != (o.Err != nil) {
+		if failed := w == graspsync.Refused || w == graspsync.Failed; failed != (o.Err != nil) {
 			return fmt.Errorf("Save of %s: %s with error %v", describe(events[i]), o.Result, o.Err)
 		}
 	}
@@ -55,7 +55,7 @@ func (s subject) deliver(g *gen, events []*nostr.Event) error {
 			return fmt.Errorf("Save of %d events: %d outcomes, %v", n, len(got), err)
 		}
 		for i, o := range got {
-			if o.Result == 0 || o.Result == relaysync.Failed {
+			if o.Result == 0 || o.Result == graspsync.Failed {
 				return fmt.Errorf("Save of %s: %s (%v)", describe(events[i]), o.Result, o.Err)
 			}
 		}
@@ -67,7 +67,7 @@ func (s subject) deliver(g *gen, events []*nostr.Event) error {
 // fill saves events that are all new.
 func (s subject) fill(events []*nostr.Event) error {
 	for batch := range slices.Chunk(events, 500) {
-		if err := s.saveAll(batch, relaysync.Stored); err != nil {
+		if err := s.saveAll(batch, graspsync.Stored); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func (s subject) fill(events []*nostr.Event) error {
 // holds checks that, of all, exactly want is stored, as Has and as ids filters see
 // it, and that Deleted agrees with the deletions among all.
 func (s subject) holds(all, want []*nostr.Event) error {
-	ids := make([]filters.EventID, len(all))
+	ids := make([]graspsync.EventID, len(all))
 	texts := make([]string, len(all))
 	for i, e := range all {
 		ids[i], texts[i] = idOf(e), e.ID
@@ -107,7 +107,7 @@ func (s subject) deleted(e *nostr.Event, want bool) error {
 
 // finds checks that a filter gives exactly want, from Stamps and from Events.
 func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
-	wanted := make(map[filters.EventID]*nostr.Event, len(want))
+	wanted := make(map[graspsync.EventID]*nostr.Event, len(want))
 	for _, e := range want {
 		wanted[idOf(e)] = e
 	}
@@ -128,8 +128,8 @@ func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	return nil
 }
 
-func (s subject) stamps(f nostr.Filter) ([]relaysync.Stamp, error) {
-	var stamps []relaysync.Stamp
+func (s subject) stamps(f nostr.Filter) ([]graspsync.Stamp, error) {
+	var stamps []graspsync.Stamp
 	var failure error
 	for stamp, err := range s.Stamps(s.ctx, f) {
 		if failure != nil {
@@ -143,22 +143,22 @@ func (s subject) stamps(f nostr.Filter) ([]relaysync.Stamp, error) {
 }
 
 // events returns the stamps of the events that a filter gives.
-func (s subject) events(f nostr.Filter) ([]relaysync.Stamp, error) {
-	var stamps []relaysync.Stamp
+func (s subject) events(f nostr.Filter) ([]graspsync.Stamp, error) {
+	var stamps []graspsync.Stamp
 	var failure error
 	for e, err := range s.Events(s.ctx, f) {
 		if failure != nil {
 			return nil, errors.New("a pair follows an error")
 		}
 		if failure = err; err == nil {
-			stamps = append(stamps, relaysync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)})
+			stamps = append(stamps, graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)})
 		}
 	}
 	return stamps, failure
 }
 
-func compare(got []relaysync.Stamp, wanted map[filters.EventID]*nostr.Event) error {
-	seen := make(map[filters.EventID]bool, len(got))
+func compare(got []graspsync.Stamp, wanted map[graspsync.EventID]*nostr.Event) error {
+	seen := make(map[graspsync.EventID]bool, len(got))
 	for _, stamp := range got {
 		e := wanted[stamp.ID]
 		switch {
@@ -193,10 +193,10 @@ func sameID(e *nostr.Event) func(*nostr.Event) bool {
 }
 
 // idOf needs an event of the suite's own, or one that is compared with one.
-func idOf(e *nostr.Event) filters.EventID {
-	id, err := filters.ParseEventID(e.ID)
+func idOf(e *nostr.Event) graspsync.EventID {
+	id, err := graspsync.ParseEventID(e.ID)
 	if err != nil {
-		return filters.EventID{}
+		return graspsync.EventID{}
 	}
 	return id
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -32,7 +32,7 @@ func checkCancelled(ctx context.Context, store relaysync.Store) error {
 	cancel()
 	s.ctx = gone
 	_, errSave := s.Save(gone, incoming(g.event(g.key(), 1, start)))
-	_, errHas := s.Has(gone, []filters.EventID{idOf(events[0])})
+	_, errHas := s.Has(gone, []graspsync.EventID{idOf(events[0])})
 	_, errStamps := s.stamps(nostr.Filter{})
 	_, errEvents := s.events(nostr.Filter{})
 	_, errDeleted := s.Deleted(gone, events[0])
@@ -156,7 +156,7 @@ func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 		e := events[i%len(events)]
 		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
 		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
-		_, errHas := s.Has(s.ctx, []filters.EventID{idOf(e)})
+		_, errHas := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
 		_, errDeleted := s.Deleted(s.ctx, e)
 		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
 			return fmt.Errorf("reading while others save: %w", err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync"
 )
 
 // start is the time of the oldest events of the suite.
@@ -79,10 +79,10 @@ func address(kind int, author, identifier string) string {
 	return fmt.Sprintf("%d:%s:%s", kind, author, identifier)
 }
 
-func incoming(events ...*nostr.Event) []relaysync.Incoming {
-	in := make([]relaysync.Incoming, len(events))
+func incoming(events ...*nostr.Event) []graspsync.Incoming {
+	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = relaysync.Incoming{Event: e, Source: relaysync.Source{Kind: relaysync.CatchUp}}
+		in[i] = graspsync.Incoming{Event: e, Source: graspsync.Source{Kind: graspsync.CatchUp}}
 	}
 	return in
 }

@@ -6,21 +6,22 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 const (
-	stored     = relaysync.Stored
-	duplicate  = relaysync.Duplicate
-	superseded = relaysync.Superseded
-	deleted    = relaysync.Deleted
-	refused    = relaysync.Refused
+	stored     = graspsync.Stored
+	duplicate  = graspsync.Duplicate
+	superseded = graspsync.Superseded
+	deleted    = graspsync.Deleted
+	refused    = graspsync.Refused
 )
 
 // step is one event saved and what must become of it.
 type step struct {
 	event *nostr.Event
-	want  relaysync.Result
+	want  graspsync.Result
 }
 
 // play saves events one after the other and then checks that the Store holds what

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -296,7 +296,7 @@ func checkHas(ctx context.Context, store relaysync.Store) error {
 	if err := s.fill(events); err != nil {
 		return err
 	}
-	var ids []filters.EventID
+	var ids []graspsync.EventID
 	for _, e := range events {
 		missing := idOf(g.event(e.PubKey, 1, start))
 		ids = append(ids, idOf(e), missing, idOf(e))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -21,7 +22,7 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	before, ann := g.event(a, kindAnnouncement, start, d), g.event(a, kindAnnouncement, start+1, d)
 	issue, other := g.event(a, kindIssue, start), g.event(a, kindAnnouncement, start, nostr.Tag{"d", "other"})
 	all := []*nostr.Event{before, ann, issue, other}
-	if err := s.saveAll(all[1:], relaysync.Stored); err != nil {
+	if err := s.saveAll(all[1:], graspsync.Stored); err != nil {
 		return err
 	}
 	for range 2 { // the second time they are not there
@@ -35,7 +36,7 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 		return fmt.Errorf("after Remove: %w", err)
 	}
 	for _, e := range all[:3] { // nothing is remembered of them
-		if err := s.save(e, relaysync.Stored); err != nil {
+		if err := s.save(e, graspsync.Stored); err != nil {
 			return fmt.Errorf("after Remove: %w", err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -27,8 +27,8 @@ func TestRun(t *testing.T) {
 // broken is a right Store with one thing wrong.
 type broken struct {
 	*memstore.Store
-	save    func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error)
-	has     func(s *memstore.Store, ids []filters.EventID) ([]bool, error)
+	save    func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error)
+	has     func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error)
 	filter  func(f nostr.Filter) nostr.Filter
 	events  func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error])
 	deleted func(s *memstore.Store, e *nostr.Event) (bool, error)
@@ -42,14 +42,14 @@ func (b broken) Remove(ctx context.Context, e *nostr.Event) error {
 	return b.Store.Remove(ctx, e)
 }
 
-func (b broken) Save(ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (b broken) Save(ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if b.save != nil {
 		return b.save(b.Store, ctx, in)
 	}
 	return b.Store.Save(ctx, in)
 }
 
-func (b broken) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (b broken) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	if b.has != nil {
 		return b.has(b.Store, ids)
 	}
@@ -74,14 +74,14 @@ func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Eve
 	return func(yield func(*nostr.Event, error) bool) { b.events(yield, all) }
 }
 
-func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
-	return func(yield func(relaysync.Stamp, error) bool) {
+func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
 		for e, err := range b.Events(ctx, f) {
 			if err != nil {
-				yield(relaysync.Stamp{}, err)
+				yield(graspsync.Stamp{}, err)
 				return
 			}
-			if !yield(relaysync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)}, nil) {
+			if !yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)}, nil) {
 				return
 			}
 		}
@@ -90,10 +90,10 @@ func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[relaysync.
 
 // each saves one event after the other with a rule of its own; nil means the right
 // way.
-func each(rule func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome) func(
-	*memstore.Store, context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error) {
-	return func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
-		out := make([]relaysync.Outcome, 0, len(in))
+func each(rule func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome) func(
+	*memstore.Store, context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	return func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
+		out := make([]graspsync.Outcome, 0, len(in))
 		for i := range in {
 			if o := rule(s, in[i].Event); o != nil {
 				out = append(out, *o)
@@ -127,7 +127,7 @@ func museum(release <-chan struct{}) map[string]broken {
 	return map[string]broken{
 		"nothing is removed": {remove: func(*memstore.Store, context.Context, *nostr.Event) error { return nil }},
 		"what is not there can't be removed": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
-			if has, err := s.Has(ctx, []filters.EventID{idOf(e)}); err != nil || !has[0] {
+			if has, err := s.Has(ctx, []graspsync.EventID{idOf(e)}); err != nil || !has[0] {
 				return errors.New("not here")
 			}
 			return s.Remove(ctx, e)
@@ -135,7 +135,7 @@ func museum(release <-chan struct{}) map[string]broken {
 		"removal deletes": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
 			d := nostr.Event{PubKey: e.PubKey, Kind: nostr.KindDeletion, CreatedAt: e.CreatedAt, Tags: nostr.Tags{{"e", e.ID}}}
 			d.ID = d.GetID()
-			_, err := s.Save(ctx, []relaysync.Incoming{{Event: &d}})
+			_, err := s.Save(ctx, []graspsync.Incoming{{Event: &d}})
 			return err
 		}},
 		"removal goes by the address": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
@@ -152,10 +152,10 @@ func museum(release <-chan struct{}) map[string]broken {
 		"removal goes on when its context has ended": {remove: func(s *memstore.Store, _ context.Context, e *nostr.Event) error {
 			return s.Remove(context.Background(), e)
 		}},
-		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			in = slices.Clone(in)
 			for i, e := range in {
-				if e.Event.Kind == filters.KindVanish {
+				if e.Event.Kind == graspsync.KindVanish {
 					blank := *e.Event
 					blank.Tags = nil
 					in[i].Event = &blank
@@ -235,25 +235,25 @@ func museum(release <-chan struct{}) map[string]broken {
 				}
 			}
 		}},
-		"ties go to the highest id": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"ties go to the highest id": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if nostr.IsRegularKind(e.Kind) {
 				return nil
 			}
 			key := fmt.Sprint(modelKey(e), e.CreatedAt)
 			if first, ok := seen[key]; ok && e.ID < first {
-				return &relaysync.Outcome{Result: superseded}
+				return &graspsync.Outcome{Result: superseded}
 			}
 			seen[key] = e.ID
 			return nil
 		})},
-		"superseded versions count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"superseded versions count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			o, _ := s.Save(ctx, incoming(e))
 			if o[0].Result == superseded {
 				o[0].Result = stored
 			}
 			return &o[0]
 		})},
-		"deletions are not executed": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"deletions are not executed": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.Kind != nostr.KindDeletion {
 				return nil
 			}
@@ -262,7 +262,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			o, _ := s.Save(ctx, incoming(&c))
 			return &o[0]
 		})},
-		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
 					_ = s.Remove(ctx, &nostr.Event{ID: t[1]})
@@ -270,7 +270,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return nil
 		})},
-		"no tombstones": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"no tombstones": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			o, _ := s.Save(ctx, incoming(e))
 			if o[0].Result == deleted {
 				o[0].Result = stored
@@ -282,29 +282,29 @@ func museum(release <-chan struct{}) map[string]broken {
 			c.CreatedAt = start
 			return s.Deleted(ctx, &c)
 		}},
-		"ephemeral events are stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"ephemeral events are stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if nostr.IsEphemeralKind(e.Kind) {
-				return &relaysync.Outcome{Result: stored}
+				return &graspsync.Outcome{Result: stored}
 			}
 			return nil
 		})},
-		"refused without a reason": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"refused without a reason": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			o, _ := s.Save(ctx, incoming(e))
 			o[0].Err = nil
 			return &o[0]
 		})},
-		"duplicates count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"duplicates count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			o, _ := s.Save(ctx, incoming(e))
 			if o[0].Result == duplicate {
 				o[0].Result = stored
 			}
 			return &o[0]
 		})},
-		"an outcome is missing": {save: func(s *memstore.Store, ctx context.Context, in []relaysync.Incoming) ([]relaysync.Outcome, error) {
+		"an outcome is missing": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			o, err := s.Save(ctx, in)
 			return o[:max(0, len(o)-1)], err
 		}},
-		"deletions can be deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"deletions can be deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
 					for d, err := range s.Events(ctx, nostr.Filter{IDs: []string{t[1]}, Kinds: []int{5}}) {
@@ -316,29 +316,29 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return nil
 		})},
-		"has says yes": {has: func(_ *memstore.Store, ids []filters.EventID) ([]bool, error) {
+		"has says yes": {has: func(_ *memstore.Store, ids []graspsync.EventID) ([]bool, error) {
 			has := make([]bool, len(ids))
 			for i := range has {
 				has[i] = true
 			}
 			return has, nil
 		}},
-		"has looks up 500 ids": {has: func(s *memstore.Store, ids []filters.EventID) ([]bool, error) {
+		"has looks up 500 ids": {has: func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error) {
 			has, err := s.Has(ctx, ids[:min(len(ids), 500)])
 			return append(has, make([]bool, len(ids)-len(has))...), err
 		}},
-		"has ignores the context": {has: func(s *memstore.Store, ids []filters.EventID) ([]bool, error) {
+		"has ignores the context": {has: func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error) {
 			return s.Has(ctx, ids)
 		}},
-		"content is cut": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"content is cut": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			c := *e
 			c.Content = c.Content[:min(len(c.Content), math.MaxInt16)]
 			o, _ := s.Save(ctx, incoming(&c))
 			return &o[0]
 		})},
-		"saving fails now and then": {save: each(func(s *memstore.Store, e *nostr.Event) *relaysync.Outcome {
+		"saving fails now and then": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.ID[0] == '0' {
-				return &relaysync.Outcome{Result: relaysync.Failed, Err: errors.New("conflict")}
+				return &graspsync.Outcome{Result: graspsync.Failed, Err: errors.New("conflict")}
 			}
 			return nil
 		})},

@@ -13,7 +13,7 @@ import (
 	iter "iter"
 	reflect "reflect"
 
-	filters "github.com/graspsync/graspsync/filters"
+	graspsync "github.com/graspsync/graspsync"
 	nip34 "github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	nostr "github.com/nbd-wtf/go-nostr"
@@ -45,10 +45,10 @@ func (m *MockPolicy) EXPECT() *MockPolicyMockRecorder {
 }
 
 // Judge mocks base method.
-func (m *MockPolicy) Judge(ctx context.Context, event *nostr.Event, src relaysync.Source, view relaysync.View) (relaysync.Verdict, error) {
+func (m *MockPolicy) Judge(ctx context.Context, event *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Judge", ctx, event, src, view)
-	ret0, _ := ret[0].(relaysync.Verdict)
+	ret0, _ := ret[0].(graspsync.Verdict)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -66,19 +66,19 @@ type MockPolicyJudgeCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockPolicyJudgeCall) Return(arg0 relaysync.Verdict, arg1 error) *MockPolicyJudgeCall {
+func (c *MockPolicyJudgeCall) Return(arg0 graspsync.Verdict, arg1 error) *MockPolicyJudgeCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPolicyJudgeCall) Do(f func(context.Context, *nostr.Event, relaysync.Source, relaysync.View) (relaysync.Verdict, error)) *MockPolicyJudgeCall {
+func (c *MockPolicyJudgeCall) Do(f func(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPolicyJudgeCall) DoAndReturn(f func(context.Context, *nostr.Event, relaysync.Source, relaysync.View) (relaysync.Verdict, error)) *MockPolicyJudgeCall {
+func (c *MockPolicyJudgeCall) DoAndReturn(f func(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -146,10 +146,10 @@ func (m *MockHolder) EXPECT() *MockHolderMockRecorder {
 }
 
 // Held mocks base method.
-func (m *MockHolder) Held(ctx context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+func (m *MockHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]relaysync.Stamp)
+	ret0, _ := ret[0].([]graspsync.Stamp)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -167,19 +167,19 @@ type MockHolderHeldCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockHolderHeldCall) Return(arg0 []relaysync.Stamp, arg1 error) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockHolderHeldCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockHolderHeldCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockHolderHeldCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -209,10 +209,10 @@ func (m *MockUserHolder) EXPECT() *MockUserHolderMockRecorder {
 }
 
 // Held mocks base method.
-func (m *MockUserHolder) Held(ctx context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+func (m *MockUserHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]relaysync.Stamp)
+	ret0, _ := ret[0].([]graspsync.Stamp)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -230,25 +230,25 @@ type MockUserHolderHeldCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockUserHolderHeldCall) Return(arg0 []relaysync.Stamp, arg1 error) *MockUserHolderHeldCall {
+func (c *MockUserHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockUserHolderHeldCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockUserHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockUserHolderHeldCall {
+func (c *MockUserHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockUserHolderHeldCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockUserHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockUserHolderHeldCall {
+func (c *MockUserHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockUserHolderHeldCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // HeldForUser mocks base method.
-func (m *MockUserHolder) HeldForUser(id filters.EventID) (bool, bool) {
+func (m *MockUserHolder) HeldForUser(id graspsync.EventID) (bool, bool) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "HeldForUser", id)
 	ret0, _ := ret[0].(bool)
@@ -275,13 +275,13 @@ func (c *MockUserHolderHeldForUserCall) Return(byUser, held bool) *MockUserHolde
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockUserHolderHeldForUserCall) Do(f func(filters.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
+func (c *MockUserHolderHeldForUserCall) Do(f func(graspsync.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockUserHolderHeldForUserCall) DoAndReturn(f func(filters.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
+func (c *MockUserHolderHeldForUserCall) DoAndReturn(f func(graspsync.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -311,10 +311,10 @@ func (m *MockAnnouncementHolder) EXPECT() *MockAnnouncementHolderMockRecorder {
 }
 
 // Held mocks base method.
-func (m *MockAnnouncementHolder) Held(ctx context.Context, filter nostr.Filter) ([]relaysync.Stamp, error) {
+func (m *MockAnnouncementHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]relaysync.Stamp)
+	ret0, _ := ret[0].([]graspsync.Stamp)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -332,19 +332,19 @@ type MockAnnouncementHolderHeldCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockAnnouncementHolderHeldCall) Return(arg0 []relaysync.Stamp, arg1 error) *MockAnnouncementHolderHeldCall {
+func (c *MockAnnouncementHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockAnnouncementHolderHeldCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockAnnouncementHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockAnnouncementHolderHeldCall {
+func (c *MockAnnouncementHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockAnnouncementHolderHeldCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAnnouncementHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]relaysync.Stamp, error)) *MockAnnouncementHolderHeldCall {
+func (c *MockAnnouncementHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockAnnouncementHolderHeldCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -412,7 +412,7 @@ func (m *MockAuthorizer) EXPECT() *MockAuthorizerMockRecorder {
 }
 
 // Authority mocks base method.
-func (m *MockAuthorizer) Authority(ref filters.RepoRef, view relaysync.View) *nip34.Authority {
+func (m *MockAuthorizer) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Authority", ref, view)
 	ret0, _ := ret[0].(*nip34.Authority)
@@ -438,13 +438,13 @@ func (c *MockAuthorizerAuthorityCall) Return(arg0 *nip34.Authority) *MockAuthori
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockAuthorizerAuthorityCall) Do(f func(filters.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
+func (c *MockAuthorizerAuthorityCall) Do(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAuthorizerAuthorityCall) DoAndReturn(f func(filters.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
+func (c *MockAuthorizerAuthorityCall) DoAndReturn(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -474,10 +474,10 @@ func (m *MockHearer) EXPECT() *MockHearerMockRecorder {
 }
 
 // Heard mocks base method.
-func (m *MockHearer) Heard(identifier string, view relaysync.View) map[filters.PubKey]bool {
+func (m *MockHearer) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Heard", identifier, view)
-	ret0, _ := ret[0].(map[filters.PubKey]bool)
+	ret0, _ := ret[0].(map[graspsync.PubKey]bool)
 	return ret0
 }
 
@@ -494,19 +494,19 @@ type MockHearerHeardCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockHearerHeardCall) Return(arg0 map[filters.PubKey]bool) *MockHearerHeardCall {
+func (c *MockHearerHeardCall) Return(arg0 map[graspsync.PubKey]bool) *MockHearerHeardCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockHearerHeardCall) Do(f func(string, relaysync.View) map[filters.PubKey]bool) *MockHearerHeardCall {
+func (c *MockHearerHeardCall) Do(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockHearerHeardCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockHearerHeardCall) DoAndReturn(f func(string, relaysync.View) map[filters.PubKey]bool) *MockHearerHeardCall {
+func (c *MockHearerHeardCall) DoAndReturn(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockHearerHeardCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -536,7 +536,7 @@ func (m *MockView) EXPECT() *MockViewMockRecorder {
 }
 
 // Addressed mocks base method.
-func (m *MockView) Addressed(ctx context.Context, at []nip34.Coordinates) (bool, error) {
+func (m *MockView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Addressed", ctx, at)
 	ret0, _ := ret[0].(bool)
@@ -563,19 +563,19 @@ func (c *MockViewAddressedCall) Return(arg0 bool, arg1 error) *MockViewAddressed
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewAddressedCall) Do(f func(context.Context, []nip34.Coordinates) (bool, error)) *MockViewAddressedCall {
+func (c *MockViewAddressedCall) Do(f func(context.Context, []graspsync.Address) (bool, error)) *MockViewAddressedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewAddressedCall) DoAndReturn(f func(context.Context, []nip34.Coordinates) (bool, error)) *MockViewAddressedCall {
+func (c *MockViewAddressedCall) DoAndReturn(f func(context.Context, []graspsync.Address) (bool, error)) *MockViewAddressedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Announced mocks base method.
-func (m *MockView) Announced(ref filters.RepoRef) bool {
+func (m *MockView) Announced(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Announced", ref)
 	ret0, _ := ret[0].(bool)
@@ -601,13 +601,13 @@ func (c *MockViewAnnouncedCall) Return(arg0 bool) *MockViewAnnouncedCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewAnnouncedCall) Do(f func(filters.RepoRef) bool) *MockViewAnnouncedCall {
+func (c *MockViewAnnouncedCall) Do(f func(graspsync.RepoRef) bool) *MockViewAnnouncedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewAnnouncedCall) DoAndReturn(f func(filters.RepoRef) bool) *MockViewAnnouncedCall {
+func (c *MockViewAnnouncedCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockViewAnnouncedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -651,7 +651,7 @@ func (c *MockViewAnnouncementsCall) DoAndReturn(f func(string) []*nip34.Announce
 }
 
 // Event mocks base method.
-func (m *MockView) Event(ctx context.Context, id filters.EventID) (*nostr.Event, error) {
+func (m *MockView) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Event", ctx, id)
 	ret0, _ := ret[0].(*nostr.Event)
@@ -678,22 +678,22 @@ func (c *MockViewEventCall) Return(arg0 *nostr.Event, arg1 error) *MockViewEvent
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewEventCall) Do(f func(context.Context, filters.EventID) (*nostr.Event, error)) *MockViewEventCall {
+func (c *MockViewEventCall) Do(f func(context.Context, graspsync.EventID) (*nostr.Event, error)) *MockViewEventCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewEventCall) DoAndReturn(f func(context.Context, filters.EventID) (*nostr.Event, error)) *MockViewEventCall {
+func (c *MockViewEventCall) DoAndReturn(f func(context.Context, graspsync.EventID) (*nostr.Event, error)) *MockViewEventCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Events mocks base method.
-func (m *MockView) Events(ctx context.Context, ids []filters.EventID) (map[filters.EventID]*nostr.Event, error) {
+func (m *MockView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Events", ctx, ids)
-	ret0, _ := ret[0].(map[filters.EventID]*nostr.Event)
+	ret0, _ := ret[0].(map[graspsync.EventID]*nostr.Event)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -711,19 +711,19 @@ type MockViewEventsCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockViewEventsCall) Return(arg0 map[filters.EventID]*nostr.Event, arg1 error) *MockViewEventsCall {
+func (c *MockViewEventsCall) Return(arg0 map[graspsync.EventID]*nostr.Event, arg1 error) *MockViewEventsCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewEventsCall) Do(f func(context.Context, []filters.EventID) (map[filters.EventID]*nostr.Event, error)) *MockViewEventsCall {
+func (c *MockViewEventsCall) Do(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)) *MockViewEventsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []filters.EventID) (map[filters.EventID]*nostr.Event, error)) *MockViewEventsCall {
+func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)) *MockViewEventsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -805,7 +805,7 @@ func (c *MockViewGenerationCall) DoAndReturn(f func(string) relaysync.Generation
 }
 
 // Left mocks base method.
-func (m *MockView) Left(ref filters.RepoRef) bool {
+func (m *MockView) Left(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Left", ref)
 	ret0, _ := ret[0].(bool)
@@ -831,19 +831,19 @@ func (c *MockViewLeftCall) Return(arg0 bool) *MockViewLeftCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewLeftCall) Do(f func(filters.RepoRef) bool) *MockViewLeftCall {
+func (c *MockViewLeftCall) Do(f func(graspsync.RepoRef) bool) *MockViewLeftCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockViewLeftCall {
+func (c *MockViewLeftCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockViewLeftCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Mentioned mocks base method.
-func (m *MockView) Mentioned(ctx context.Context, id filters.EventID) (bool, error) {
+func (m *MockView) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Mentioned", ctx, id)
 	ret0, _ := ret[0].(bool)
@@ -870,19 +870,19 @@ func (c *MockViewMentionedCall) Return(arg0 bool, arg1 error) *MockViewMentioned
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewMentionedCall) Do(f func(context.Context, filters.EventID) (bool, error)) *MockViewMentionedCall {
+func (c *MockViewMentionedCall) Do(f func(context.Context, graspsync.EventID) (bool, error)) *MockViewMentionedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewMentionedCall) DoAndReturn(f func(context.Context, filters.EventID) (bool, error)) *MockViewMentionedCall {
+func (c *MockViewMentionedCall) DoAndReturn(f func(context.Context, graspsync.EventID) (bool, error)) *MockViewMentionedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Near mocks base method.
-func (m *MockView) Near(ctx context.Context, ids []filters.EventID, at []nip34.Coordinates) ([]*nostr.Event, error) {
+func (m *MockView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Near", ctx, ids, at)
 	ret0, _ := ret[0].([]*nostr.Event)
@@ -909,19 +909,19 @@ func (c *MockViewNearCall) Return(arg0 []*nostr.Event, arg1 error) *MockViewNear
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewNearCall) Do(f func(context.Context, []filters.EventID, []nip34.Coordinates) ([]*nostr.Event, error)) *MockViewNearCall {
+func (c *MockViewNearCall) Do(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]*nostr.Event, error)) *MockViewNearCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []filters.EventID, []nip34.Coordinates) ([]*nostr.Event, error)) *MockViewNearCall {
+func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]*nostr.Event, error)) *MockViewNearCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Root mocks base method.
-func (m *MockView) Root(id filters.EventID) bool {
+func (m *MockView) Root(id graspsync.EventID) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Root", id)
 	ret0, _ := ret[0].(bool)
@@ -947,13 +947,13 @@ func (c *MockViewRootCall) Return(arg0 bool) *MockViewRootCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewRootCall) Do(f func(filters.EventID) bool) *MockViewRootCall {
+func (c *MockViewRootCall) Do(f func(graspsync.EventID) bool) *MockViewRootCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewRootCall) DoAndReturn(f func(filters.EventID) bool) *MockViewRootCall {
+func (c *MockViewRootCall) DoAndReturn(f func(graspsync.EventID) bool) *MockViewRootCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -997,7 +997,7 @@ func (c *MockViewWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) 
 }
 
 // Wrote mocks base method.
-func (m *MockView) Wrote(ctx context.Context, author filters.PubKey) (bool, error) {
+func (m *MockView) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Wrote", ctx, author)
 	ret0, _ := ret[0].(bool)
@@ -1024,13 +1024,13 @@ func (c *MockViewWroteCall) Return(arg0 bool, arg1 error) *MockViewWroteCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewWroteCall) Do(f func(context.Context, filters.PubKey) (bool, error)) *MockViewWroteCall {
+func (c *MockViewWroteCall) Do(f func(context.Context, graspsync.PubKey) (bool, error)) *MockViewWroteCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewWroteCall) DoAndReturn(f func(context.Context, filters.PubKey) (bool, error)) *MockViewWroteCall {
+func (c *MockViewWroteCall) DoAndReturn(f func(context.Context, graspsync.PubKey) (bool, error)) *MockViewWroteCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1060,7 +1060,7 @@ func (m *MockStanding) EXPECT() *MockStandingMockRecorder {
 }
 
 // Announced mocks base method.
-func (m *MockStanding) Announced(ref filters.RepoRef) bool {
+func (m *MockStanding) Announced(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Announced", ref)
 	ret0, _ := ret[0].(bool)
@@ -1086,13 +1086,13 @@ func (c *MockStandingAnnouncedCall) Return(arg0 bool) *MockStandingAnnouncedCall
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingAnnouncedCall) Do(f func(filters.RepoRef) bool) *MockStandingAnnouncedCall {
+func (c *MockStandingAnnouncedCall) Do(f func(graspsync.RepoRef) bool) *MockStandingAnnouncedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingAnnouncedCall) DoAndReturn(f func(filters.RepoRef) bool) *MockStandingAnnouncedCall {
+func (c *MockStandingAnnouncedCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockStandingAnnouncedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1174,7 +1174,7 @@ func (c *MockStandingGenerationCall) DoAndReturn(f func(string) relaysync.Genera
 }
 
 // Left mocks base method.
-func (m *MockStanding) Left(ref filters.RepoRef) bool {
+func (m *MockStanding) Left(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Left", ref)
 	ret0, _ := ret[0].(bool)
@@ -1200,19 +1200,19 @@ func (c *MockStandingLeftCall) Return(arg0 bool) *MockStandingLeftCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingLeftCall) Do(f func(filters.RepoRef) bool) *MockStandingLeftCall {
+func (c *MockStandingLeftCall) Do(f func(graspsync.RepoRef) bool) *MockStandingLeftCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingLeftCall) DoAndReturn(f func(filters.RepoRef) bool) *MockStandingLeftCall {
+func (c *MockStandingLeftCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockStandingLeftCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Root mocks base method.
-func (m *MockStanding) Root(id filters.EventID) bool {
+func (m *MockStanding) Root(id graspsync.EventID) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Root", id)
 	ret0, _ := ret[0].(bool)
@@ -1238,13 +1238,13 @@ func (c *MockStandingRootCall) Return(arg0 bool) *MockStandingRootCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingRootCall) Do(f func(filters.EventID) bool) *MockStandingRootCall {
+func (c *MockStandingRootCall) Do(f func(graspsync.EventID) bool) *MockStandingRootCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingRootCall) DoAndReturn(f func(filters.EventID) bool) *MockStandingRootCall {
+func (c *MockStandingRootCall) DoAndReturn(f func(graspsync.EventID) bool) *MockStandingRootCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1312,7 +1312,7 @@ func (m *MockAcquainted) EXPECT() *MockAcquaintedMockRecorder {
 }
 
 // Knows mocks base method.
-func (m *MockAcquainted) Knows(identifier string, who filters.PubKey) bool {
+func (m *MockAcquainted) Knows(identifier string, who graspsync.PubKey) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Knows", identifier, who)
 	ret0, _ := ret[0].(bool)
@@ -1338,13 +1338,13 @@ func (c *MockAcquaintedKnowsCall) Return(arg0 bool) *MockAcquaintedKnowsCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockAcquaintedKnowsCall) Do(f func(string, filters.PubKey) bool) *MockAcquaintedKnowsCall {
+func (c *MockAcquaintedKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockAcquaintedKnowsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAcquaintedKnowsCall) DoAndReturn(f func(string, filters.PubKey) bool) *MockAcquaintedKnowsCall {
+func (c *MockAcquaintedKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockAcquaintedKnowsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

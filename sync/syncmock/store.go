@@ -13,8 +13,7 @@ import (
 	iter "iter"
 	reflect "reflect"
 
-	filters "github.com/graspsync/graspsync/filters"
-	relaysync "github.com/graspsync/graspsync/sync"
+	graspsync "github.com/graspsync/graspsync"
 	nostr "github.com/nbd-wtf/go-nostr"
 	gomock "go.uber.org/mock/gomock"
 )
@@ -121,7 +120,7 @@ func (c *MockStoreEventsCall) DoAndReturn(f func(context.Context, nostr.Filter) 
 }
 
 // Has mocks base method.
-func (m *MockStore) Has(ctx context.Context, ids []filters.EventID) ([]bool, error) {
+func (m *MockStore) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Has", ctx, ids)
 	ret0, _ := ret[0].([]bool)
@@ -148,22 +147,22 @@ func (c *MockStoreHasCall) Return(arg0 []bool, arg1 error) *MockStoreHasCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStoreHasCall) Do(f func(context.Context, []filters.EventID) ([]bool, error)) *MockStoreHasCall {
+func (c *MockStoreHasCall) Do(f func(context.Context, []graspsync.EventID) ([]bool, error)) *MockStoreHasCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreHasCall) DoAndReturn(f func(context.Context, []filters.EventID) ([]bool, error)) *MockStoreHasCall {
+func (c *MockStoreHasCall) DoAndReturn(f func(context.Context, []graspsync.EventID) ([]bool, error)) *MockStoreHasCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Save mocks base method.
-func (m *MockStore) Save(ctx context.Context, events []relaysync.Incoming) ([]relaysync.Outcome, error) {
+func (m *MockStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Save", ctx, events)
-	ret0, _ := ret[0].([]relaysync.Outcome)
+	ret0, _ := ret[0].([]graspsync.Outcome)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -181,28 +180,28 @@ type MockStoreSaveCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStoreSaveCall) Return(arg0 []relaysync.Outcome, arg1 error) *MockStoreSaveCall {
+func (c *MockStoreSaveCall) Return(arg0 []graspsync.Outcome, arg1 error) *MockStoreSaveCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStoreSaveCall) Do(f func(context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error)) *MockStoreSaveCall {
+func (c *MockStoreSaveCall) Do(f func(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error)) *MockStoreSaveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreSaveCall) DoAndReturn(f func(context.Context, []relaysync.Incoming) ([]relaysync.Outcome, error)) *MockStoreSaveCall {
+func (c *MockStoreSaveCall) DoAndReturn(f func(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error)) *MockStoreSaveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Stamps mocks base method.
-func (m *MockStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[relaysync.Stamp, error] {
+func (m *MockStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Stamps", ctx, filter)
-	ret0, _ := ret[0].(iter.Seq2[relaysync.Stamp, error])
+	ret0, _ := ret[0].(iter.Seq2[graspsync.Stamp, error])
 	return ret0
 }
 
@@ -219,19 +218,19 @@ type MockStoreStampsCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStoreStampsCall) Return(arg0 iter.Seq2[relaysync.Stamp, error]) *MockStoreStampsCall {
+func (c *MockStoreStampsCall) Return(arg0 iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStoreStampsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[relaysync.Stamp, error]) *MockStoreStampsCall {
+func (c *MockStoreStampsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreStampsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[relaysync.Stamp, error]) *MockStoreStampsCall {
+func (c *MockStoreStampsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/mock/gomock"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/syncmock"
 )
@@ -25,7 +25,7 @@ var (
 
 func TestTypedMock(t *testing.T) {
 	store := syncmock.NewMockStore(gomock.NewController(t))
-	ids := []filters.EventID{{1}}
+	ids := []graspsync.EventID{{1}}
 	store.EXPECT().Has(gomock.Any(), ids).Return([]bool{true}, nil)
 	got, err := store.Has(t.Context(), ids)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	reflect "reflect"
 	time "time"
 
-	filters "github.com/graspsync/graspsync/filters"
+	graspsync "github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	wire "github.com/graspsync/graspsync/sync/wire"
 	gomock "go.uber.org/mock/gomock"
@@ -45,7 +45,7 @@ func (m *MockTransport) EXPECT() *MockTransportMockRecorder {
 }
 
 // Dial mocks base method.
-func (m *MockTransport) Dial(ctx context.Context, relay filters.RelayURL) (relaysync.Conn, error) {
+func (m *MockTransport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Dial", ctx, relay)
 	ret0, _ := ret[0].(relaysync.Conn)
@@ -72,13 +72,13 @@ func (c *MockTransportDialCall) Return(arg0 relaysync.Conn, arg1 error) *MockTra
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockTransportDialCall) Do(f func(context.Context, filters.RelayURL) (relaysync.Conn, error)) *MockTransportDialCall {
+func (c *MockTransportDialCall) Do(f func(context.Context, graspsync.RelayURL) (relaysync.Conn, error)) *MockTransportDialCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockTransportDialCall) DoAndReturn(f func(context.Context, filters.RelayURL) (relaysync.Conn, error)) *MockTransportDialCall {
+func (c *MockTransportDialCall) DoAndReturn(f func(context.Context, graspsync.RelayURL) (relaysync.Conn, error)) *MockTransportDialCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

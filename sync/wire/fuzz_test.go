@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -44,7 +45,7 @@ func FuzzParse(f *testing.F) {
 		}
 		require.Equal(t, len(data), m.Size)
 		require.LessOrEqual(t, len(m.Sub), wire.MaxSub)
-		require.LessOrEqual(t, len(m.Text), wire.MaxText)
+		require.LessOrEqual(t, len(m.Text), graspsync.MaxText)
 		require.True(t, utf8.ValidString(m.Sub) && utf8.ValidString(m.Text))
 		require.GreaterOrEqual(t, m.Max, 0)
 		require.LessOrEqual(t, 2*len(m.Payload), len(data))
@@ -123,7 +124,7 @@ func FuzzParseInfo(f *testing.F) {
 			require.True(t, n >= 0 && n < 1<<31)
 		}
 		require.LessOrEqual(t, len(info.NIPs), 256)
-		require.LessOrEqual(t, len(info.Name), wire.MaxText)
+		require.LessOrEqual(t, len(info.Name), graspsync.MaxText)
 		require.True(t, utf8.ValidString(info.Name) && utf8.ValidString(info.Software))
 	})
 }

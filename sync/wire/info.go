@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/graspsync/graspsync"
 )
 
 // MaxInfo is how much of a NIP-11 document is worth reading, in bytes.
@@ -85,7 +87,7 @@ func (p *infoParser) string(dst *string) error {
 	if p.peek() != '"' {
 		return p.skip(1)
 	}
-	s, err := p.text(MaxText)
+	s, err := p.text(graspsync.MaxText)
 	if err == nil {
 		*dst = s
 	}

@@ -9,7 +9,7 @@ package wire
 import (
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Type tells what a [Message] from a relay is.
@@ -49,11 +49,11 @@ type Message struct {
 	// and sig have the right length in lower-case hex.
 	Event *nostr.Event
 	// ID of the event that an OK speaks of.
-	ID filters.EventID
+	ID graspsync.EventID
 	// Accepted is the verdict of an OK.
 	Accepted bool
 	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, the
-	// challenge of AUTH. A stranger wrote it: at most [MaxText] bytes, not escaped.
+	// challenge of AUTH. A stranger wrote it: at most [graspsync.MaxText] bytes, not escaped.
 	Text string
 	// Hint of an EOSE.
 	Hint Hint
@@ -65,9 +65,6 @@ type Message struct {
 	// Size of the message as received, in bytes after inflation.
 	Size int
 }
-
-// MaxText is how much of a relay's text is kept, in bytes.
-const MaxText = 300
 
 // RequestType tells what a [Request] is.
 type RequestType uint8

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What the errors of [Parse] wrap.
@@ -113,7 +113,7 @@ func (p *parser) message() (Message, error) {
 	case "NEG-ERR", "NEG-ERROR":
 		m.Type, err = TypeNegErr, p.negErr(&m)
 	default:
-		return Message{}, fmt.Errorf("%w: label %q", ErrUnknown, clip(string(label), MaxSub))
+		return Message{}, fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(string(label), MaxSub))
 	}
 	if err == nil {
 		err = p.finish()
@@ -240,13 +240,13 @@ func (p *parser) optionalText() (string, error) {
 		return "", err
 	}
 	if p.peek() == '"' {
-		return p.text(MaxText)
+		return p.text(graspsync.MaxText)
 	}
 	start := p.pos
 	if err := p.skip(1); err != nil {
 		return "", err
 	}
-	return clip(toValid(p.data[start:p.pos]), MaxText), nil
+	return graspsync.Clip(toValid(p.data[start:p.pos]), graspsync.MaxText), nil
 }
 
 func (p *parser) ok(m *Message) error {
@@ -258,7 +258,7 @@ func (p *parser) ok(m *Message) error {
 	if err != nil {
 		return err
 	}
-	if m.ID, err = filters.ParseEventID(string(id)); err != nil {
+	if m.ID, err = graspsync.ParseEventID(string(id)); err != nil {
 		return malformed("OK without an event id")
 	}
 	if err := p.need(); err != nil {
@@ -286,7 +286,7 @@ func (p *parser) auth(m *Message) error {
 	if err != nil {
 		return err
 	}
-	if len(challenge) == 0 || len(challenge) > MaxText {
+	if len(challenge) == 0 || len(challenge) > graspsync.MaxText {
 		return malformed("challenge empty or too long")
 	}
 	m.Text = string(challenge)

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 var hex64 = strings.Repeat("0123456789abcdef", 4)
 
 func TestParseMessages(t *testing.T) {
-	id, err := filters.ParseEventID(hex64)
+	id, err := graspsync.ParseEventID(hex64)
 	require.NoError(t, err)
 	tests := []struct {
 		frame string

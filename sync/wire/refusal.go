@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Refusal is what a relay means when it does not do what it was asked. Relays say
@@ -40,6 +42,8 @@ const (
 	RefusalTooManyValues
 	// RefusalNeedsKinds: a filter that names kinds, or authors, may be taken.
 	RefusalNeedsKinds
+	// RefusalNoNotes: a filter that names authors, or kinds but not kind 1, may be taken.
+	RefusalNoNotes
 	// RefusalLimitZero: a filter without "limit": 0 may be taken.
 	RefusalLimitZero
 	// RefusalTooManyBytes: the requests that are open are too long together. Each of
@@ -77,6 +81,8 @@ func (r Refusal) String() string {
 		return "too many values"
 	case RefusalNeedsKinds:
 		return "needs kinds"
+	case RefusalNoNotes:
+		return "no notes"
 	case RefusalLimitZero:
 		return "limit 0"
 	case RefusalTooManyBytes:
@@ -136,7 +142,8 @@ func SaidMost(text string) int {
 func RefusesNegentropy(notice string) bool {
 	s := normal(notice)
 	switch classify(s) {
-	case RefusalNoNegentropy, RefusalBadRequest, RefusalTooManyFilters, RefusalTooManyValues, RefusalNeedsKinds:
+	case RefusalNoNegentropy, RefusalBadRequest, RefusalTooManyFilters, RefusalTooManyValues, RefusalNeedsKinds,
+		RefusalNoNotes:
 		return true
 	case RefusalOther:
 		return hasAny(s, "error", "invalid", "unrecognized", "bad msg", "bad message",
@@ -266,6 +273,8 @@ func words(s string) Refusal {
 	case hasAny(s, "too many tag", "too many kinds", "too many ids", "too many authors",
 		"too many things to filter for"):
 		return RefusalTooManyValues
+	case hasAny(s, "author must be specified to get their kind:1"):
+		return RefusalNoNotes
 	case hasAny(s, "an author must be specified", "empty filter", "kinds must be specified", "must specify kinds"):
 		return RefusalNeedsKinds
 	case wantsLimit(said(s)):
@@ -292,7 +301,7 @@ func words(s string) Refusal {
 
 // normal returns what is compared: lower case, bounded, without space around.
 func normal(text string) string {
-	return strings.ToLower(strings.TrimSpace(clip(text, MaxText)))
+	return strings.ToLower(strings.TrimSpace(graspsync.Clip(text, graspsync.MaxText)))
 }
 
 // cut splits off a prefix as relays write it, "blocked: ...". Text without a colon

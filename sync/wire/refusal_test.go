@@ -80,7 +80,8 @@ func TestClassifyClosed(t *testing.T) {
 		// What khatru's ready-made policies refuse is the form of the filter.
 		{"blocked: too many things to filter for", wire.RefusalTooManyValues},
 		{"blocked: can't handle empty filters", wire.RefusalNeedsKinds},
-		{"blocked: an author must be specified to get their kind:1 notes", wire.RefusalNeedsKinds},
+		{"blocked: an author must be specified to get their kind:1 notes", wire.RefusalNoNotes},
+		{"blocked: an author must be specified", wire.RefusalNeedsKinds},
 		{"blocked: search is not supported", wire.RefusalBadRequest},
 		{"bad req: uneven size input to from_hex", wire.RefusalBadRequest},
 		{"ERROR: bad req: too many filters", wire.RefusalTooManyFilters},
@@ -155,7 +156,7 @@ func TestClassifyNegErr(t *testing.T) {
 		{"rate-limited: slow down", 0, wire.RefusalRateLimited},
 		{"error: negentropy disabled", 0, wire.RefusalNoNegentropy},
 		{"unsupported: no NIP-77 here", 0, wire.RefusalNoNegentropy},
-		{"blocked: an author must be specified to get their kind:1 notes", 0, wire.RefusalNeedsKinds},
+		{"blocked: an author must be specified to get their kind:1 notes", 0, wire.RefusalNoNotes},
 		{"error: subscription not found", 0, wire.RefusalSessionLost},
 		{"error: invalid negentropy message", 0, wire.RefusalBadRequest},
 		{"rate-limited: too many queries", 0, wire.RefusalRateLimited},

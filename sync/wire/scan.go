@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/graspsync/graspsync"
 )
 
 // malformed is an error that says what is wrong with a message in our words only.
@@ -291,19 +293,8 @@ func (s *scanner) integer(most int64) (int64, error) {
 	return n, s.numberEnd()
 }
 
-// clip returns at most the first most bytes of s, cut between characters.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
-}
-
 // toValid returns b as text, with U+FFFD for what is not UTF-8.
 func toValid(b []byte) string {
-	b = b[:min(len(b), MaxText+utf8.UTFMax)]
+	b = b[:min(len(b), graspsync.MaxText+utf8.UTFMax)]
 	return strings.ToValidUTF8(string(b), "\uFFFD")
 }

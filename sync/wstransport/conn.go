@@ -12,7 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -69,12 +69,12 @@ type conn struct {
 
 // start makes a connection of a websocket, and starts its goroutines. The
 // websocket reports to s already.
-func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u egress.URL, s *signs) *conn {
+func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *signs) *conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &conn{
 		t:       t,
 		relay:   u.String(),
-		host:    u.Authority.Host,
+		host:    u.HostPort.Host,
 		ws:      ws,
 		raw:     raw,
 		remote:  remote,
@@ -98,13 +98,13 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 const provenAfter = time.Minute
 
 // proveHost tells the dialer that the host is a relay, once that is known.
-func (c *conn) proveHost(u egress.URL) {
+func (c *conn) proveHost(u graspsync.URL) {
 	timer := time.NewTimer(c.t.proven)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		c.proven.Store(true)
-		c.t.cfg.Dialer.Proven(u.Authority.Host)
+		c.t.cfg.Dialer.Proven(u.HostPort.Host)
 	case <-c.ended:
 	}
 }

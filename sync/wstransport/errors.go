@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/coder/websocket"
+
+	"github.com/graspsync/graspsync"
 )
 
 // What ends a connection besides the network, the relay and the caller.
@@ -68,22 +68,7 @@ func (e *boundedError) Error() string { return e.text }
 func (e *boundedError) Unwrap() error { return e.err }
 
 func inBounds(err error) error {
-	const most = 300
-	text := err.Error()
-	if len(text) > most {
-		cut := most
-		for !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut]
-	}
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-	return &boundedError{text, err}
+	return &boundedError{graspsync.Printable(err.Error()), err}
 }
 
 // readError says why reading ended.

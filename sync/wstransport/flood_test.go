@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -35,7 +35,7 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 	if testing.Short() {
 		allowance = 1 << 20
 	}
-	var bootstrap []filters.RelayURL
+	var bootstrap []graspsync.RelayURL
 	var sent [relays]atomic.Int64
 	for i := range relays {
 		junk := []byte(kinds[i%len(kinds)])

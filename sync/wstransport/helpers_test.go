@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -66,7 +66,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func dial(t testing.TB, transport *wstransport.Transport, u filters.RelayURL) relaysync.Conn {
+func dial(t testing.TB, transport *wstransport.Transport, u graspsync.RelayURL) relaysync.Conn {
 	t.Helper()
 	c, err := transport.Dial(testContext(t), u)
 	require.NoError(t, err)
@@ -98,15 +98,15 @@ var (
 	allNotes     = wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{{Kinds: []int{1}}}}
 )
 
-func relayURL(t testing.TB, s string) filters.RelayURL {
+func relayURL(t testing.TB, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err)
 	return u
 }
 
 // httpServer serves handler on a loopback address.
-func httpServer(t testing.TB, handler http.HandlerFunc) filters.RelayURL {
+func httpServer(t testing.TB, handler http.HandlerFunc) graspsync.RelayURL {
 	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
@@ -114,7 +114,7 @@ func httpServer(t testing.TB, handler http.HandlerFunc) filters.RelayURL {
 }
 
 // wsServer serves websockets. ctx ends with the test.
-func wsServer(t testing.TB, options *websocket.AcceptOptions, serve func(ctx context.Context, ws *websocket.Conn)) filters.RelayURL {
+func wsServer(t testing.TB, options *websocket.AcceptOptions, serve func(ctx context.Context, ws *websocket.Conn)) graspsync.RelayURL {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +141,7 @@ type peer struct {
 
 // rawServer completes upgrades by hand and leaves the rest to serve. NIP-11 gets a
 // 404. The connection is closed when serve returns, or when the test ends.
-func rawServer(t testing.TB, serve func(p peer)) filters.RelayURL {
+func rawServer(t testing.TB, serve func(p peer)) graspsync.RelayURL {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

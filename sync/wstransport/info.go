@@ -6,13 +6,13 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // fetchInfo is the goroutine that fetches the relay's NIP-11 document. Many relays
 // have none, so that a failure is no news.
-func (c *conn) fetchInfo(ctx context.Context, u egress.URL) {
+func (c *conn) fetchInfo(ctx context.Context, u graspsync.URL) {
 	defer close(c.asked)
 	info, err := c.t.getInfo(ctx, u)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *conn) fetchInfo(ctx context.Context, u egress.URL) {
 
 // getInfo fetches and reads a NIP-11 document. One that is too large, or breaks
 // off, is used as far as it goes.
-func (t *Transport) getInfo(ctx context.Context, u egress.URL) (wire.Info, error) {
+func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, error) {
 	if u.Plaintext() {
 		u.Scheme = "http"
 	} else {

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -84,7 +84,7 @@ func pair(t *testing.T, config Config) (*conn, *websocket.Conn) {
 	config.Dialer = d
 	transport, err := New(config)
 	require.NoError(t, err)
-	u, err := filters.ParseRelayURL(strings.Replace(s.URL, "http", "ws", 1))
+	u, err := graspsync.ParseRelayURL(strings.Replace(s.URL, "http", "ws", 1))
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)
 	require.NoError(t, err)

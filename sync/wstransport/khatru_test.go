@@ -20,12 +20,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // startKhatru serves a khatru relay with an empty store.
-func startKhatru(t testing.TB, change func(*khatru.Relay)) filters.RelayURL {
+func startKhatru(t testing.TB, change func(*khatru.Relay)) graspsync.RelayURL {
 	t.Helper()
 	store := &slicestore.SliceStore{}
 	require.NoError(t, store.Init())

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -41,21 +41,21 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, time.Minute, transport.proven)
 	transport.proven = 10 * time.Millisecond
-	u, err := filters.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
+	u, err := graspsync.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)
 	require.NoError(t, err)
 	<-c.(relaysync.InfoAwaiter).InfoKnown()
 	require.Eventually(t, func() bool { return len(budget.Export().Hosts) == 1 }, 5*time.Second, time.Millisecond)
 	require.NoError(t, c.Close())
-	none, err := filters.ParseRelayURL(u.String() + "/none")
+	none, err := graspsync.ParseRelayURL(u.String() + "/none")
 	require.NoError(t, err)
 	for range 10 { // free
 		_, err := transport.Dial(t.Context(), none)
 		assert.NotErrorIs(t, err, egress.ErrBudget)
 	}
 
-	other, err := filters.ParseRelayURL(strings.Replace(none.String(), "127.0.0.1", "127.0.0.9", 1))
+	other, err := graspsync.ParseRelayURL(strings.Replace(none.String(), "127.0.0.1", "127.0.0.9", 1))
 	require.NoError(t, err)
 	_, err = transport.Dial(t.Context(), other)
 	require.Error(t, err)
@@ -87,7 +87,7 @@ func TestDroppedBytes(t *testing.T) {
 	require.NoError(t, err)
 	transport, err := New(Config{Dialer: dialer})
 	require.NoError(t, err)
-	u, err := filters.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
+	u, err := graspsync.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/sync/wire"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
@@ -97,7 +97,7 @@ func TestPromiseP20_StalledMessageIsCut(t *testing.T) {
 	for range 3 {
 		good := dial(t, transport, honest)
 		m := receive(t, good)
-		assert.Len(t, m.Text, wire.MaxText, "texts are cut")
+		assert.Len(t, m.Text, graspsync.MaxText, "texts are cut")
 		require.NoError(t, good.Close())
 	}
 }
@@ -165,7 +165,7 @@ func TestPromiseP37_TrickledMessagesGiveWay(t *testing.T) {
 	began := time.Now()
 	// Another host than that of the others.
 	m := receive(t, dial(t, transport, relayURL(t, strings.Replace(honest.String(), "127.0.0.1", "localhost", 1))))
-	assert.Len(t, m.Text, wire.MaxText)
+	assert.Len(t, m.Text, graspsync.MaxText)
 	took := time.Since(began)
 	t.Logf("40 relays trickle: a message of 300 KiB of another one came after %s", took.Round(time.Millisecond))
 	assert.Less(t, took, 12*time.Second, "20 if they are left alone")

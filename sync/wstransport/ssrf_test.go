@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
@@ -111,14 +111,14 @@ func TestSSRFThroughTransport(t *testing.T) {
 	transport := newTransport(t, func(c *wstransport.Config) {
 		c.Dialer = newDialer(t, egress.Config{
 			Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, Resolver: resolver, AllowPlaintext: true,
-			OwnNames: []egress.Authority{{Host: "own.example", Port: uint16(n)}},
+			OwnNames: []graspsync.HostPort{{Host: "own.example", Port: uint16(n)}},
 		})
 	})
 	redirecting := relayURL(t, "ws://"+l.Addr().String())
 	parsed := 0
 	for _, host := range hosts {
 		for _, scheme := range []string{"ws://", "wss://"} {
-			u, err := filters.ParseRelayURL(scheme + host + ":" + port)
+			u, err := graspsync.ParseRelayURL(scheme + host + ":" + port)
 			if err != nil {
 				continue
 			}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -71,7 +71,7 @@ func (t *Transport) Stats() Stats { return t.stats.read() }
 // refuses the relay's address or plaintext, [relaysync.ErrNotDialed] if its budget does
 // or nothing can leave this host, and is or wraps a [*StatusError] if the relay answered
 // but did not upgrade. No redirect is followed.
-func (t *Transport) Dial(ctx context.Context, relay filters.RelayURL) (relaysync.Conn, error) {
+func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.cfg.DialTimeout)
@@ -105,8 +105,8 @@ func notDialed(err error) bool {
 	return false
 }
 
-func (t *Transport) dial(ctx context.Context, relay filters.RelayURL) (*conn, error) {
-	u, err := egress.ParseURL(relay.String(), egress.Relay)
+func (t *Transport) dial(ctx context.Context, relay graspsync.RelayURL) (*conn, error) {
+	u, err := graspsync.ParseURL(relay.String(), graspsync.RelaySchemes)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
@@ -30,7 +30,7 @@ import (
 
 // The suite that every Transport must pass.
 func TestTransport(t *testing.T) {
-	relaytest.RunTransport(t, func(t *testing.T) (relaysync.Transport, filters.RelayURL, *relaytest.Relay) {
+	relaytest.RunTransport(t, func(t *testing.T) (relaysync.Transport, graspsync.RelayURL, *relaytest.Relay) {
 		relay := relaytest.New("wss://relay.example", relaytest.Behavior{})
 		server, err := relayserver.Start(relay)
 		require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestDialForbidden(t *testing.T) {
 	tests := []struct {
 		name   string
 		config egress.Config
-		url    filters.RelayURL
+		url    graspsync.RelayURL
 		want   error
 	}{
 		{"loopback", egress.Config{AllowPlaintext: true}, u, egress.ErrAddress},
@@ -94,8 +94,8 @@ func TestDialForbidden(t *testing.T) {
 	defer mu.Unlock()
 	assert.Zero(t, requests, "the relay was reached")
 
-	_, err := newTransport(t).Dial(testContext(t), filters.RelayURL{})
-	assert.ErrorIs(t, err, egress.ErrURL)
+	_, err := newTransport(t).Dial(testContext(t), graspsync.RelayURL{})
+	assert.ErrorIs(t, err, graspsync.ErrURL)
 	assert.NotErrorIs(t, err, relaysync.ErrForbidden)
 }
 

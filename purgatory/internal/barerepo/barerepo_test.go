@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -172,7 +172,7 @@ func TestLogRemoved(t *testing.T) {
 		one+" "+one+" graspsync <graspsync> 1700000000 +0000\tgraspsync: deleted refs/heads/x\n"+
 		two+" "+two+" graspsync <graspsync> 1700000000 +0000\tgraspsync: deleted refs/heads/y\n", string(log))
 	before := log
-	event, err := filters.ParseEventID(strings.Repeat("e", 64))
+	event, err := graspsync.ParseEventID(strings.Repeat("e", 64))
 	require.NoError(t, err)
 	require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{nip34.EventRef(event), id(t, "3")}}, at))
 	log, err = os.ReadFile(filepath.Join(dir, "logs", "HEAD"))

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // window is what a rate is counted over.
@@ -25,21 +24,21 @@ type domain struct {
 	brokenUntil time.Time
 	slow        bool // its last request took long
 	usedAt      time.Time
-	turns       []*turn                   // repositories in order of their turns
-	turn        uint64                    // counts them
-	had         map[filters.PubKey]uint64 // the last one of each owner that waits
+	turns       []*turn                     // repositories in order of their turns
+	turn        uint64                      // counts them
+	had         map[graspsync.PubKey]uint64 // the last one of each owner that waits
 }
 
 // turn is what waits of one repository.
 type turn struct {
 	entry *entry
-	urls  []egress.URL
+	urls  []graspsync.URL
 }
 
 // domain returns the domain of a URL, making it known.
-func (q *Queue) domain(u egress.URL) *domain { return q.domainOf(u.Authority) }
+func (q *Queue) domain(u graspsync.URL) *domain { return q.domainOf(u.HostPort) }
 
-func (q *Queue) domainOf(a egress.Authority) *domain {
+func (q *Queue) domainOf(a graspsync.HostPort) *domain {
 	d := q.domains[a]
 	if d == nil {
 		d = &domain{limit: q.cfg.DefaultLimit}
@@ -100,14 +99,14 @@ func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
 	}
 }
 
-func (d *domain) enter(u egress.URL, e *entry) {
+func (d *domain) enter(u graspsync.URL, e *entry) {
 	i := slices.IndexFunc(d.turns, func(t *turn) bool { return t.entry == e })
 	if i < 0 {
 		d.turns = append(d.turns, &turn{entry: e})
 		i = len(d.turns) - 1
 		if _, waits := d.had[e.repo.Owner]; !waits {
 			if d.had == nil {
-				d.had = make(map[filters.PubKey]uint64)
+				d.had = make(map[graspsync.PubKey]uint64)
 			}
 			d.had[e.repo.Owner] = d.turn // who comes now overtakes nobody who waits
 		}
@@ -115,10 +114,10 @@ func (d *domain) enter(u egress.URL, e *entry) {
 	d.turns[i].urls = append(d.turns[i].urls, u)
 }
 
-func (d *domain) leave(u egress.URL, e *entry) {
+func (d *domain) leave(u graspsync.URL, e *entry) {
 	for i, t := range d.turns {
 		if t.entry == e {
-			t.urls = slices.DeleteFunc(t.urls, func(o egress.URL) bool { return o == u })
+			t.urls = slices.DeleteFunc(t.urls, func(o graspsync.URL) bool { return o == u })
 			if len(t.urls) == 0 {
 				d.turns = slices.Delete(d.turns, i, i+1)
 				d.forget(e.repo.Owner)
@@ -131,7 +130,7 @@ func (d *domain) leave(u egress.URL, e *entry) {
 // next takes the next request out: one URL of the repository whose turn it is, which
 // then goes to the end. It is the turn of the owner who had none for longest, however
 // many repositories others have.
-func (d *domain) next() (*entry, egress.URL) {
+func (d *domain) next() (*entry, graspsync.URL) {
 	best := 0
 	for i, t := range d.turns {
 		if d.had[t.entry.repo.Owner] < d.had[d.turns[best].entry.repo.Owner] {
@@ -152,7 +151,7 @@ func (d *domain) next() (*entry, egress.URL) {
 }
 
 // forget forgets an owner of whom nothing waits.
-func (d *domain) forget(owner filters.PubKey) {
+func (d *domain) forget(owner graspsync.PubKey) {
 	if !slices.ContainsFunc(d.turns, func(t *turn) bool { return t.entry.repo.Owner == owner }) {
 		delete(d.had, owner)
 	}
@@ -187,7 +186,7 @@ func (q *Queue) workDomains(now time.Time) {
 }
 
 func (q *Queue) nextDomain(now time.Time) (best *domain) {
-	var at egress.Authority
+	var at graspsync.HostPort
 	var since time.Time
 	for a, d := range q.domains {
 		if len(d.turns) == 0 || !d.open(now) {
@@ -204,7 +203,7 @@ func (q *Queue) nextDomain(now time.Time) (best *domain) {
 	return best
 }
 
-func compareAuthority(a, b egress.Authority) int {
+func compareAuthority(a, b graspsync.HostPort) int {
 	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
 }
 
@@ -214,14 +213,14 @@ func (q *Queue) forgetDomains(now time.Time) {
 	if len(q.domains) <= q.cfg.MaxDomains {
 		return
 	}
-	var idle []egress.Authority
+	var idle []graspsync.HostPort
 	for a, d := range q.domains {
 		d.expire(now)
 		if d.inFlight == 0 && len(d.turns) == 0 && len(d.starts) == 0 {
 			idle = append(idle, a)
 		}
 	}
-	slices.SortFunc(idle, func(a, b egress.Authority) int {
+	slices.SortFunc(idle, func(a, b graspsync.HostPort) int {
 		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
 	})
 	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
@@ -230,8 +229,8 @@ func (q *Queue) forgetDomains(now time.Time) {
 }
 
 // InFlight yields how many requests each domain has under way, for metrics.
-func (q *Queue) InFlight() map[egress.Authority]int {
-	out := make(map[egress.Authority]int)
+func (q *Queue) InFlight() map[graspsync.HostPort]int {
+	out := make(map[graspsync.HostPort]int)
 	for a, d := range q.domains {
 		if d.inFlight > 0 {
 			out[a] = d.inFlight

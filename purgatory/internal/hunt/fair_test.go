@@ -7,20 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 func (p *player) wantOf(owner byte, i int, urls ...string) {
-	in := Wanted{Repo: filters.RepoRef{Owner: pubKey(owner), Identifier: fmt.Sprint(i)}}
+	in := Wanted{Repo: graspsync.RepoRef{Owner: pubKey(owner), Identifier: fmt.Sprint(i)}}
 	for _, u := range urls {
 		in.URLs = append(in.URLs, url(p.t, u))
 	}
 	p.step(in)
 }
 
-func pubKey(b byte) filters.PubKey {
-	k, _ := filters.ParsePubKey(fmt.Sprintf("%064x", b))
+func pubKey(b byte) graspsync.PubKey {
+	k, _ := graspsync.ParsePubKey(fmt.Sprintf("%064x", b))
 	return k
 }
 
@@ -53,7 +52,7 @@ func TestFairToOwners(t *testing.T) {
 	p.wait(time.Second)
 	p.answer(Nothing)
 	require.Equal(t, "https://good.example/x.git", p.open[1].URL.String())
-	seen := make(map[egress.URL]bool)
+	seen := make(map[graspsync.URL]bool)
 	for len(p.open) > 0 {
 		p.answer(Nothing)
 	}
@@ -107,11 +106,11 @@ func TestOneKeyWithSlowServersLeavesPlaces(t *testing.T) {
 		p.goOn(3*time.Minute, takesTen, func() {})
 		last := p.fetches[len(p.fetches)-1]
 		for _, f := range p.fetches {
-			if f.URL.Authority.Host == good {
+			if f.URL.HostPort.Host == good {
 				last = f
 			}
 		}
-		require.Equal(t, good, last.URL.Authority.Host)
+		require.Equal(t, good, last.URL.HostPort.Host)
 		require.LessOrEqual(t, p.began[last.ID].Sub(since), time.Second)
 	}
 }

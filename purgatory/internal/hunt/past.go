@@ -3,20 +3,19 @@ package hunt
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // PastRepo is what an earlier process left of a repository that it hunted for.
 type PastRepo struct {
-	Repo     filters.RepoRef
+	Repo     graspsync.RepoRef
 	Attempts int       // that did not complete, in a row
 	Next     time.Time // when the next one was due
 }
 
 // PastDomain is what an earlier process left of a domain.
 type PastDomain struct {
-	Domain      egress.Authority
+	Domain      graspsync.HostPort
 	Last        time.Time // when it was asked last
 	Recent      int       // requests in the minute before that
 	Failures    int       // in a row that were Broken
@@ -62,7 +61,7 @@ func earlier(a, b time.Time) time.Time {
 
 // Broken returns how often in a row a domain was found to be broken for good, and
 // until when it is left alone.
-func (q *Queue) Broken(a egress.Authority) (failures int, until time.Time) {
+func (q *Queue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
 	if d := q.domains[a]; d != nil {
 		return d.failures, d.brokenUntil
 	}

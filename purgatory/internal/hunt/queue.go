@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Config holds the constants of a [Queue]. All but Limits must be set.
@@ -23,7 +22,7 @@ type Config struct {
 	MaxRepos     int           // repositories in the queue
 	MaxDomains   int           // domains that are remembered though nothing waits for them
 	DefaultLimit Limit
-	Limits       map[egress.Authority]Limit // instead of DefaultLimit
+	Limits       map[graspsync.HostPort]Limit // instead of DefaultLimit
 	// Seed is of the lengths at random by which waits are made longer, up to a tenth: who
 	// began together does not come together for ever. 0: none.
 	Seed uint64
@@ -70,12 +69,12 @@ type (
 	// Wanted says that an event of the repository waits for git data that may be
 	// had from these URLs. The attempts begin anew.
 	Wanted struct {
-		Repo   filters.RepoRef
-		URLs   []egress.URL
+		Repo   graspsync.RepoRef
+		URLs   []graspsync.URL
 		Origin Origin
 	}
 	// Settled says that nothing of the repository is missing any more.
-	Settled struct{ Repo filters.RepoRef }
+	Settled struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
 	Fetched struct {
 		ID      RequestID
@@ -102,8 +101,8 @@ type (
 	// in the last 60 s, this one included.
 	Fetch struct {
 		ID      RequestID
-		Repo    filters.RepoRef
-		URL     egress.URL
+		Repo    graspsync.RepoRef
+		URL     graspsync.URL
 		Attempt int
 		Wait    time.Duration
 		Recent  int
@@ -111,12 +110,12 @@ type (
 	// Attempted reports the end of an attempt. Next is when the next one is due;
 	// zero if the repository needs none.
 	Attempted struct {
-		Repo   filters.RepoRef
+		Repo   graspsync.RepoRef
 		Number int // in a row, from 1
 		Next   time.Time
 	}
 	// Dropped reports a repository for which there was no room.
-	Dropped struct{ Repo filters.RepoRef }
+	Dropped struct{ Repo graspsync.RepoRef }
 )
 
 func (Fetch) effect()     {}
@@ -130,11 +129,11 @@ type RequestID uint64
 // concurrent use.
 type Queue struct {
 	cfg      Config
-	repos    map[filters.RepoRef]*entry
-	domains  map[egress.Authority]*domain
-	requests map[RequestID]*request   // under way
-	busy     map[egress.URL]struct{}  // what they ask
-	past     map[filters.RepoRef]past // not in repos
+	repos    map[graspsync.RepoRef]*entry
+	domains  map[graspsync.HostPort]*domain
+	requests map[RequestID]*request     // under way
+	busy     map[graspsync.URL]struct{} // what they ask
+	past     map[graspsync.RepoRef]past // not in repos
 	last     RequestID
 	attempts int // under way, with the requests of those that were settled meanwhile
 	left     int // requests under way that were left to their domains
@@ -145,7 +144,7 @@ type Queue struct {
 // request is a Fetch that was not answered yet.
 type request struct {
 	entry   *entry
-	url     egress.URL
+	url     graspsync.URL
 	version uint64 // of the entry when it began
 	at      time.Time
 	left    bool // it was left to its domain
@@ -156,8 +155,8 @@ type request struct {
 
 // entry is a repository that something is missing of.
 type entry struct {
-	repo    filters.RepoRef
-	urls    []egress.URL
+	repo    graspsync.RepoRef
+	urls    []graspsync.URL
 	version uint64 // counts how often it was wanted
 	due     time.Time
 	number  int // attempts that did not complete, in a row
@@ -165,22 +164,22 @@ type entry struct {
 	slow    bool // its last request took long
 	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
-	asking  RequestID               // of the attempt; 0: none
-	second  RequestID               // besides; 0: none
-	tried   map[egress.URL]struct{} // by the attempt; nil: there is none
-	queued  map[egress.URL]struct{} // left to their domains
-	asked   map[egress.URL]time.Time
+	asking  RequestID                  // of the attempt; 0: none
+	second  RequestID                  // besides; 0: none
+	tried   map[graspsync.URL]struct{} // by the attempt; nil: there is none
+	queued  map[graspsync.URL]struct{} // left to their domains
+	asked   map[graspsync.URL]time.Time
 }
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
 	return &Queue{
 		cfg:      cfg,
-		repos:    make(map[filters.RepoRef]*entry),
-		domains:  make(map[egress.Authority]*domain),
+		repos:    make(map[graspsync.RepoRef]*entry),
+		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
-		busy:     make(map[egress.URL]struct{}),
-		past:     make(map[filters.RepoRef]past),
+		busy:     make(map[graspsync.URL]struct{}),
+		past:     make(map[graspsync.RepoRef]past),
 	}
 }
 
@@ -217,7 +216,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	case e == nil:
 		e = &entry{
 			repo: in.Repo, due: now.Add(delay),
-			queued: make(map[egress.URL]struct{}), asked: make(map[egress.URL]time.Time),
+			queued: make(map[graspsync.URL]struct{}), asked: make(map[graspsync.URL]time.Time),
 		}
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
@@ -239,16 +238,16 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e.due = now.Add(delay)
 	}
 	e.urls = slices.Clone(in.URLs)
-	maps.DeleteFunc(e.asked, func(u egress.URL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
+	maps.DeleteFunc(e.asked, func(u graspsync.URL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
 }
 
 // Owes reports whether a repository waits for its turn with a server that may have what is
 // missing of it, and was not asked for that since a time.
-func (q *Queue) Owes(now time.Time, repo filters.RepoRef, since time.Time) bool {
+func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
 	e := q.repos[repo]
-	return e != nil && slices.ContainsFunc(e.urls, func(u egress.URL) bool {
+	return e != nil && slices.ContainsFunc(e.urls, func(u graspsync.URL) bool {
 		_, waits := e.queued[u]
 		waits = waits || !e.running && !now.Before(e.due)
 		return waits && e.asked[u].Before(since) && !q.domain(u).brokenUntil.After(now)
@@ -257,7 +256,7 @@ func (q *Queue) Owes(now time.Time, repo filters.RepoRef, since time.Time) bool 
 
 // settle forgets a repository. Requests that are under way for it still count for
 // their domains.
-func (q *Queue) settle(repo filters.RepoRef) {
+func (q *Queue) settle(repo graspsync.RepoRef) {
 	e := q.repos[repo]
 	if e == nil {
 		delete(q.past, repo)
@@ -311,7 +310,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 }
 
 // fetch starts a request.
-func (q *Queue) fetch(now time.Time, e *entry, u egress.URL, left bool) RequestID {
+func (q *Queue) fetch(now time.Time, e *entry, u graspsync.URL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
 	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now, left: left, slow: e.slow || d.slow}
@@ -344,7 +343,7 @@ func (q *Queue) work(now time.Time) {
 		}
 		e.running = true
 		if e.tried == nil {
-			e.tried = make(map[egress.URL]struct{})
+			e.tried = make(map[graspsync.URL]struct{})
 		}
 		q.attempts++
 	}
@@ -401,14 +400,14 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 
 // order puts servers that delivered before the others, and slow ones after others like
 // them.
-func (q *Queue) order(urls []egress.URL) []egress.URL {
+func (q *Queue) order(urls []graspsync.URL) []graspsync.URL {
 	out := slices.Clone(urls)
-	slices.SortStableFunc(out, func(a, b egress.URL) int { return sooner(q.domain(a), q.domain(b)) })
+	slices.SortStableFunc(out, func(a, b graspsync.URL) int { return sooner(q.domain(a), q.domain(b)) })
 	return out
 }
 
 // backoff is the wait after an attempt: the same whenever it is asked for.
-func (q *Queue) backoff(repo filters.RepoRef, n int) time.Duration {
+func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	wait := doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
 	if q.cfg.Seed == 0 {
 		return wait
@@ -441,16 +440,16 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 }
 
 // besides reports whether an attempt may ask a server while it asks another one.
-func (q *Queue) besides(e *entry, first *request, u egress.URL) bool {
+func (q *Queue) besides(e *entry, first *request, u graspsync.URL) bool {
 	_, done := e.tried[u]
 	_, queued := e.queued[u]
 	_, busy := q.busy[u]
-	return !done && !queued && !busy && u.Authority.Host != first.url.Authority.Host
+	return !done && !queued && !busy && u.HostPort.Host != first.url.HostPort.Host
 }
 
 // secondsOf counts the second requests for one owner: strangers have any number of slow
 // servers, and all have one bound.
-func (q *Queue) secondsOf(owner filters.PubKey) (n int) {
+func (q *Queue) secondsOf(owner graspsync.PubKey) (n int) {
 	for _, r := range q.requests {
 		if r.second && r.entry.repo.Owner == owner {
 			n++
@@ -465,7 +464,7 @@ func (q *Queue) hedges(e *entry) (time.Time, bool) {
 	if !e.running || first == nil || e.second != 0 {
 		return time.Time{}, false
 	}
-	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u egress.URL) bool { return q.besides(e, first, u) })
+	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.URL) bool { return q.besides(e, first, u) })
 }
 
 // later returns the later of two times.

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 var start = time.Unix(1_700_000_000, 0)
@@ -25,10 +24,10 @@ func config() Config {
 	}
 }
 
-func repo(i int) filters.RepoRef { return filters.RepoRef{Identifier: fmt.Sprintf("r%03d", i)} }
+func repo(i int) graspsync.RepoRef { return graspsync.RepoRef{Identifier: fmt.Sprintf("r%03d", i)} }
 
-func url(t testing.TB, s string) egress.URL {
-	u, err := egress.ParseURL(s, egress.HTTP)
+func url(t testing.TB, s string) graspsync.URL {
+	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	return u
 }
@@ -90,7 +89,7 @@ func (p *player) answer(o Outcome) {
 }
 
 func (p *player) want(i int, by Origin, urls ...string) {
-	var us []egress.URL
+	var us []graspsync.URL
 	for _, u := range urls {
 		us = append(us, url(p.t, u))
 	}
@@ -264,7 +263,7 @@ func TestRetriesCount(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	cfg := config()
-	cfg.Limits = map[egress.Authority]Limit{url(t, "https://big.example").Authority: {Concurrent: 10, PerMinute: 60}}
+	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "https://big.example").HostPort: {Concurrent: 10, PerMinute: 60}}
 	cfg.MaxAttempts = 14
 	p := play(t, cfg)
 	for i := range 10 {
@@ -272,7 +271,7 @@ func TestOverrides(t *testing.T) {
 	}
 	p.wait(time.Second)
 	require.Len(t, p.open, 10)
-	require.Equal(t, map[egress.Authority]int{{Host: "big.example", Port: 443}: 10}, p.q.InFlight())
+	require.Equal(t, map[graspsync.HostPort]int{{Host: "big.example", Port: 443}: 10}, p.q.InFlight())
 }
 
 func TestBounds(t *testing.T) {
@@ -327,13 +326,13 @@ func storm(t *testing.T, seed uint64) {
 	cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(3), PerMinute: 1 + rng.IntN(10)}
 	cfg.MaxAttempts = 1 + rng.IntN(5)
 	p := play(t, cfg)
-	inFlight := make(map[egress.Authority]int)
-	starts := make(map[egress.Authority][]time.Time)
-	busy := make(map[egress.URL]bool)
+	inFlight := make(map[graspsync.HostPort]int)
+	starts := make(map[graspsync.HostPort][]time.Time)
+	busy := make(map[graspsync.URL]bool)
 	checked := 0
 	check := func() {
 		for _, f := range p.fetches[checked:] {
-			a := f.URL.Authority
+			a := f.URL.HostPort
 			inFlight[a]++
 			require.LessOrEqual(t, inFlight[a], cfg.DefaultLimit.Concurrent)
 			starts[a] = slices.DeleteFunc(append(starts[a], p.now), func(at time.Time) bool { return p.now.Sub(at) >= time.Minute })
@@ -348,7 +347,7 @@ func storm(t *testing.T, seed uint64) {
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))
 		p.open[0], p.open[i] = p.open[i], p.open[0]
-		inFlight[p.open[0].URL.Authority]--
+		inFlight[p.open[0].URL.HostPort]--
 		busy[p.open[0].URL] = false
 		p.answer(o)
 	}
@@ -405,8 +404,8 @@ func TestRestore(t *testing.T) {
 		{repo(1), 2, p.now.Add(30 * time.Second)}, {repo(2), 1 << 40, p.now.Add(1000 * time.Hour)}, {repo(3), -1, p.now.Add(-time.Hour)},
 		{repo(4), 3, p.now.Add(time.Minute)},
 	}, []PastDomain{
-		{Domain: a.Authority, Last: p.now.Add(-20 * time.Second), Recent: 29},
-		{Domain: b.Authority, Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
+		{Domain: a.HostPort, Last: p.now.Add(-20 * time.Second), Recent: 29},
+		{Domain: b.HostPort, Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
 	})
 	for i := 1; i <= 3; i++ {
 		p.want(i, BySync, a.String()+fmt.Sprint(i), b.String()+fmt.Sprint(i))
@@ -430,15 +429,15 @@ func TestRestore(t *testing.T) {
 	p.wait(100 * time.Second)
 	number := make(map[string]int)
 	for _, f := range p.fetches {
-		require.Equal(t, a.Authority, f.URL.Authority)
+		require.Equal(t, a.HostPort, f.URL.HostPort)
 		number[f.Repo.Identifier] = max(number[f.Repo.Identifier], f.Attempt)
 	}
 	require.GreaterOrEqual(t, number["r001"], 3, "it goes on where it was")
 	require.NotZero(t, number["r002"], "no later than the longest backoff")
-	failures, until := p.q.Broken(b.Authority)
+	failures, until := p.q.Broken(b.HostPort)
 	require.Equal(t, 1, failures)
 	require.Equal(t, start.Add(24*time.Hour), until)
-	failures, until = New(Config{}).Broken(b.Authority)
+	failures, until = New(Config{}).Broken(b.HostPort)
 	require.Zero(t, failures, "of whom nothing is known")
 	require.Zero(t, until)
 }

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -95,14 +94,14 @@ func (s *script) input(verb string, args []string) (Input, error) {
 	case verb == "tick":
 		return Tick{}, nil
 	case verb == "settled" && len(args) == 1:
-		return Settled{filters.RepoRef{Identifier: args[0]}}, nil
+		return Settled{graspsync.RepoRef{Identifier: args[0]}}, nil
 	case verb == "wanted" && len(args) >= 2:
-		in := Wanted{Repo: filters.RepoRef{Identifier: args[0]}}
+		in := Wanted{Repo: graspsync.RepoRef{Identifier: args[0]}}
 		if args[1] == "user" {
 			in.Origin = ByUser
 		}
 		for _, a := range args[2:] {
-			u, err := egress.ParseURL("https://"+a, egress.HTTP)
+			u, err := graspsync.ParseURL("https://"+a, graspsync.HTTPSchemes)
 			if err != nil {
 				return nil, err
 			}

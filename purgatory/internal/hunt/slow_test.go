@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // goOn lets time pass in which each request takes as long as it does, and calls each
@@ -45,7 +45,7 @@ func (p *player) goOn(d time.Duration, takes func(Fetch) (time.Duration, Outcome
 
 // takesTen is what slow servers do; the others answer in a second.
 func takesTen(f Fetch) (time.Duration, Outcome) {
-	if strings.HasPrefix(f.URL.Authority.Host, "slow") {
+	if strings.HasPrefix(f.URL.HostPort.Host, "slow") {
 		return 10 * time.Minute, Nothing
 	}
 	return time.Second, Complete
@@ -64,7 +64,7 @@ func TestUnderWayIsBounded(t *testing.T) {
 	require.LessOrEqual(t, most, cfg.MaxAttempts+2*p.q.share())
 	asked := make(map[string]int)
 	for _, f := range p.fetches {
-		asked[f.URL.Authority.Host]++
+		asked[f.URL.HostPort.Host]++
 	}
 	require.Len(t, asked, 20, "each has its turn")
 }
@@ -123,7 +123,7 @@ func TestSlowOnesGoBehind(t *testing.T) {
 				p.goOn(30*time.Minute, takesTen, func() {})
 				var at time.Time
 				for _, f := range p.fetches[before:] {
-					if f.URL.Authority.Host == good {
+					if f.URL.HostPort.Host == good {
 						at = p.began[f.ID]
 						break
 					}
@@ -142,14 +142,14 @@ func TestSlowOneIsAsked(t *testing.T) {
 	p.wantOf(1, 0, "https://slow.example/r.git")
 	asked := func() (n int) {
 		for _, f := range p.fetches {
-			if f.Repo == (filters.RepoRef{Owner: pubKey(1), Identifier: "0"}) {
+			if f.Repo == (graspsync.RepoRef{Owner: pubKey(1), Identifier: "0"}) {
 				n++
 			}
 		}
 		return n
 	}
 	minute := func(f Fetch) (time.Duration, Outcome) {
-		if f.URL.Authority.Host == "slow.example" {
+		if f.URL.HostPort.Host == "slow.example" {
 			return 10 * time.Minute, Nothing
 		}
 		return 50 * time.Second, Complete

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // A server that takes as long as it may has a place all that time, and strangers have
@@ -43,7 +42,7 @@ func (q *Queue) isSlow(e *entry) bool {
 			continue
 		}
 		var d domain
-		if known := q.domains[u.Authority]; known != nil {
+		if known := q.domains[u.HostPort]; known != nil {
 			d.delivered, d.slow = known.delivered, known.slow
 		}
 		if !found || sooner(&d, &next) < 0 {
@@ -98,9 +97,9 @@ func (q *Queue) leaveSlow(now time.Time) int {
 }
 
 // longUnderWay reports whether a domain has a request under way that is slow by now.
-func (q *Queue) longUnderWay(now time.Time, a egress.Authority) bool {
+func (q *Queue) longUnderWay(now time.Time, a graspsync.HostPort) bool {
 	for _, r := range q.requests {
-		if r.url.Authority == a && now.Sub(r.at) >= slowAfter {
+		if r.url.HostPort == a && now.Sub(r.at) >= slowAfter {
 			return true
 		}
 	}
@@ -138,8 +137,8 @@ func (q *Queue) most() int { return q.cfg.MaxAttempts - q.cfg.MaxAttempts/4 }
 
 // running counts the attempts under way by owner, with those that were settled and are
 // still being asked for.
-func (q *Queue) running() map[filters.PubKey]int {
-	out := make(map[filters.PubKey]int)
+func (q *Queue) running() map[graspsync.PubKey]int {
+	out := make(map[graspsync.PubKey]int)
 	for _, e := range q.repos {
 		if e.running {
 			out[e.repo.Owner]++

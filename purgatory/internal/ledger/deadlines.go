@@ -5,7 +5,7 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // deadlines orders ids by time. What has changed since it was added stays in it
@@ -14,18 +14,18 @@ type deadlines struct{ heap deadlineHeap }
 
 type deadline struct {
 	at time.Time
-	id filters.EventID
+	id graspsync.EventID
 }
 
 // Len is how many there are, past ones included.
 func (d *deadlines) Len() int { return len(d.heap) }
 
-func (d *deadlines) add(at time.Time, id filters.EventID) { heap.Push(&d.heap, deadline{at, id}) }
+func (d *deadlines) add(at time.Time, id graspsync.EventID) { heap.Push(&d.heap, deadline{at, id}) }
 
-func (d *deadlines) pop() filters.EventID { return heap.Pop(&d.heap).(deadline).id }
+func (d *deadlines) pop() graspsync.EventID { return heap.Pop(&d.heap).(deadline).id }
 
 // first returns the earliest time that still holds.
-func (d *deadlines) first(holds func(time.Time, filters.EventID) bool) (time.Time, bool) {
+func (d *deadlines) first(holds func(time.Time, graspsync.EventID) bool) (time.Time, bool) {
 	for len(d.heap) > 0 {
 		if f := d.heap[0]; holds(f.at, f.id) {
 			return f.at, true
@@ -36,7 +36,7 @@ func (d *deadlines) first(holds func(time.Time, filters.EventID) bool) (time.Tim
 }
 
 // clean drops what does not hold any more.
-func (d *deadlines) clean(holds func(time.Time, filters.EventID) bool) {
+func (d *deadlines) clean(holds func(time.Time, graspsync.EventID) bool) {
 	kept := d.heap[:0]
 	for _, x := range d.heap {
 		if holds(x.at, x.id) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -43,22 +43,22 @@ func (c Class) String() string {
 
 // Entry is something that waits. It is never changed; a copy replaces it.
 type Entry struct {
-	ID    filters.EventID
+	ID    graspsync.EventID
 	Class Class
 	Event *nostr.Event // nil for a Placeholder
 	// Announces is what Event says, of an Announcement or a Relative: all that look at these
 	// would parse it again. It does not change.
 	Announces *nip34.Announcement
-	Author    filters.PubKey
+	Author    graspsync.PubKey
 	// Repos are the repositories that it names: an announcement its own, a state the
 	// one of its author, a pull request those of its a tags, a placeholder the one
 	// that was pushed to.
-	Repos    []filters.RepoRef
-	Version  nip34.Version // of an announcement or state
-	ByUser   bool          // it was submitted, not synced
-	Size     int64         // bytes
-	Seen     time.Time     // when it came
-	Deadline time.Time     // when it expires
+	Repos    []graspsync.RepoRef
+	Version  graspsync.Stamp // of an announcement or state
+	ByUser   bool            // it was submitted, not synced
+	Size     int64           // bytes
+	Seen     time.Time       // when it came
+	Deadline time.Time       // when it expires
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool
@@ -71,10 +71,10 @@ type Entry struct {
 	// kept: without it that is the owner of the first one that it names. It is who wants a
 	// Relative, whose quota and share that counts for: the author of one that takes the
 	// place of an announcement of theirs.
-	For filters.PubKey
+	For graspsync.PubKey
 	// Strays are repositories that data for a pull request was pushed to before its
 	// event came, which does not name them.
-	Strays []filters.RepoRef
+	Strays []graspsync.RepoRef
 
 	try time.Time // not to be expired before; zero: at its Deadline
 }
@@ -84,7 +84,7 @@ type Entry struct {
 func (e *Entry) announces() bool { return e.Class == Announcement || e.Class == Relative }
 
 // owes is whose share of the places an entry has.
-func (e *Entry) owes() filters.PubKey {
+func (e *Entry) owes() graspsync.PubKey {
 	if e.Class == Relative {
 		return e.For
 	}

@@ -3,13 +3,13 @@ package ledger
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Sign notes a sign of life of a repository whose announcement waits, and returns
 // the announcement as it is then. Revived means that it had expired softly and waits
 // again; only what is submitted anew does that.
-func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, submitted bool) (e Entry, revived, changed bool) {
+func (l *Ledger) Sign(now time.Time, ref graspsync.RepoRef, submitted bool) (e Entry, revived, changed bool) {
 	old := l.announcement(ref)
 	if old == nil {
 		return Entry{}, false, false
@@ -36,7 +36,7 @@ func (l *Ledger) Sign(now time.Time, ref filters.RepoRef, submitted bool) (e Ent
 
 // Prolong has an entry wait on that is due through no fault of its own. False means that it
 // does not wait, has waited as long as may be, or is of a kind that others decide about.
-func (l *Ledger) Prolong(now time.Time, id filters.EventID) bool {
+func (l *Ledger) Prolong(now time.Time, id graspsync.EventID) bool {
 	old, ok := l.entries[id]
 	if !ok || old.Class == Placeholder || old.Class == Relative {
 		return false
@@ -69,7 +69,7 @@ func (l *Ledger) extended(now time.Time, e Entry) time.Time {
 // Due returns at most n of the entries whose time is over, those that are due the
 // longest first. They stay until [Ledger.Expire] or [Ledger.Postpone].
 func (l *Ledger) Due(now time.Time, n int) (out []Entry) {
-	seen := make(map[filters.EventID]bool)
+	seen := make(map[graspsync.EventID]bool)
 	for len(out) < n {
 		at, ok := l.NextDue()
 		if !ok || now.Before(at) {
@@ -88,7 +88,7 @@ func (l *Ledger) Due(now time.Time, n int) (out []Entry) {
 
 // Postpone has an entry be due no sooner than at a time. Its Deadline stays what it
 // is.
-func (l *Ledger) Postpone(id filters.EventID, until time.Time) {
+func (l *Ledger) Postpone(id graspsync.EventID, until time.Time) {
 	if old, ok := l.entries[id]; ok {
 		e := *old
 		e.try = until
@@ -99,7 +99,7 @@ func (l *Ledger) Postpone(id filters.EventID, until time.Time) {
 // Expire ends the waiting of an entry that is due. An announcement expires softly
 // the first time, and is returned as it is then; all else is remembered, so that it
 // is not taken in again. What is forgotten for it is returned as well.
-func (l *Ledger) Expire(now time.Time, id filters.EventID) (soft Entry, isSoft bool, forgotten []filters.EventID) {
+func (l *Ledger) Expire(now time.Time, id graspsync.EventID) (soft Entry, isSoft bool, forgotten []graspsync.EventID) {
 	e, ok := l.entries[id]
 	if !ok {
 		return Entry{}, false, nil
@@ -121,7 +121,7 @@ func (l *Ledger) Expire(now time.Time, id filters.EventID) (soft Entry, isSoft b
 func (l *Ledger) NextDue() (time.Time, bool) { return l.due.first(l.isDeadline) }
 
 // isDeadline reports whether an entry expires at this time.
-func (l *Ledger) isDeadline(at time.Time, id filters.EventID) bool {
+func (l *Ledger) isDeadline(at time.Time, id graspsync.EventID) bool {
 	e, ok := l.entries[id]
 	return ok && e.due().Equal(at)
 }

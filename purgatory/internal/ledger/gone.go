@@ -4,8 +4,7 @@ import (
 	"container/list"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // gone remembers ids of what does not wait any more, for a bounded time and up to a bound.
@@ -60,33 +59,33 @@ func (g *gone[ID]) forget(id ID) bool {
 
 // RememberExpired is for an id that was read from a disk. It returns what is forgotten
 // for it, or itself if its time is over.
-func (l *Ledger) RememberExpired(now time.Time, id filters.EventID, until time.Time) (forgotten []filters.EventID) {
+func (l *Ledger) RememberExpired(now time.Time, id graspsync.EventID, until time.Time) (forgotten []graspsync.EventID) {
 	if latest := now.Add(l.cfg.Remember); until.After(latest) {
 		until = latest
 	}
 	if !now.Before(until) {
-		return []filters.EventID{id}
+		return []graspsync.EventID{id}
 	}
 	return l.gone.add(id, now, steady(now, until))
 }
 
 // Again forgets that an id waited in vain, since it waits anew. It reports whether it did.
-func (l *Ledger) Again(id filters.EventID) bool { return l.gone.forget(id) }
+func (l *Ledger) Again(id graspsync.EventID) bool { return l.gone.forget(id) }
 
 // HasExpired reports whether an id waited in vain.
-func (l *Ledger) HasExpired(id filters.EventID, now time.Time) bool { return l.gone.has(id, now) }
+func (l *Ledger) HasExpired(id graspsync.EventID, now time.Time) bool { return l.gone.has(id, now) }
 
 // Leave remembers the version of an announcement that makes its repository not ours, and that
 // waits no longer: older ones do not come back. It returns for whose repositories that is
 // forgotten for it, or this one if its time is over.
-func (l *Ledger) Leave(now time.Time, ref filters.RepoRef, v nip34.Version, until time.Time) (forgotten []filters.RepoRef) {
+func (l *Ledger) Leave(now time.Time, ref graspsync.RepoRef, v graspsync.Stamp, until time.Time) (forgotten []graspsync.RepoRef) {
 	if latest := now.Add(l.cfg.Remember); until.After(latest) {
 		until = latest
 	}
 	if !now.Before(until) {
-		return []filters.RepoRef{ref}
+		return []graspsync.RepoRef{ref}
 	}
-	if old, again := l.leftBy[ref]; !again || nip34.Newer(v, old) {
+	if old, again := l.leftBy[ref]; !again || v.Newer(old) {
 		l.leftBy[ref] = v
 	}
 	forgotten = l.left.add(ref, now, steady(now, until))
@@ -98,5 +97,5 @@ func (l *Ledger) Leave(now time.Time, ref filters.RepoRef, v nip34.Version, unti
 
 // HasLeft reports whether an announcement is older than one by which its repository is not ours.
 func (l *Ledger) HasLeft(now time.Time, e Entry) bool {
-	return e.announces() && l.left.has(e.Repos[0], now) && nip34.Newer(l.leftBy[e.Repos[0]], e.Version)
+	return e.announces() && l.left.has(e.Repos[0], now) && l.leftBy[e.Repos[0]].Newer(e.Version)
 }

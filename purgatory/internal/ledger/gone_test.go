@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // What is remembered of ids is what a list has of them that is looked at as a whole, whatever
@@ -18,12 +17,12 @@ func TestGoneAgainstAList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		most := 1 + rng.IntN(4)
-		g := newGone[filters.EventID](most)
-		var list []goneID[filters.EventID]
+		g := newGone[graspsync.EventID](most)
+		var list []goneID[graspsync.EventID]
 		now := start
 		for range 60 {
 			n := id(rng.IntN(8))
-			at := slices.IndexFunc(list, func(o goneID[filters.EventID]) bool { return o.id == n })
+			at := slices.IndexFunc(list, func(o goneID[graspsync.EventID]) bool { return o.id == n })
 			switch rng.IntN(4) {
 			case 0:
 				require.Equal(t, at >= 0, g.forget(n))
@@ -37,8 +36,8 @@ func TestGoneAgainstAList(t *testing.T) {
 				if at >= 0 {
 					list = slices.Delete(list, at, at+1)
 				}
-				list = append(list, goneID[filters.EventID]{n, until})
-				var want []filters.EventID
+				list = append(list, goneID[graspsync.EventID]{n, until})
+				var want []graspsync.EventID
 				for len(list) > 0 && (len(list) > most || !now.Before(list[0].until)) {
 					want = append(want, list[0].id)
 					list = list[1:]
@@ -46,7 +45,7 @@ func TestGoneAgainstAList(t *testing.T) {
 				require.Equal(t, want, g.add(n, now, until))
 			}
 			for n := range 8 {
-				there := slices.ContainsFunc(list, func(o goneID[filters.EventID]) bool { return o.id == id(n) && now.Before(o.until) })
+				there := slices.ContainsFunc(list, func(o goneID[graspsync.EventID]) bool { return o.id == id(n) && now.Before(o.until) })
 				require.Equal(t, there, g.has(id(n), now))
 			}
 			require.Equal(t, len(list), g.order.Len())
@@ -72,7 +71,7 @@ func TestWhoLeftStaysAway(t *testing.T) {
 	cfg := config()
 	cfg.Remember, cfg.Remembered = time.Hour, 2
 	l := New(cfg)
-	version := func(n int) nip34.Version { return entry(n, Announcement, 1).Version }
+	version := func(n int) graspsync.Stamp { return entry(n, Announcement, 1).Version }
 	checks := func(now time.Time, n int, c Class) Verdict { return l.Check(now, entry(n, c, 1)) }
 	require.Empty(t, l.Leave(start, ref(1, "r"), version(5), start.Add(24*time.Hour)))
 	require.Empty(t, l.Leave(start, ref(1, "r"), version(4), start.Add(24*time.Hour)))
@@ -86,9 +85,9 @@ func TestWhoLeftStaysAway(t *testing.T) {
 	require.Equal(t, Welcome, checks(start.Add(time.Hour), 4, Announcement), "no longer than it may be")
 
 	require.Empty(t, l.Leave(later, ref(2, "r"), version(1), later.Add(time.Hour)))
-	require.Equal(t, []filters.RepoRef{ref(1, "r")}, l.Leave(later, ref(3, "r"), version(1), later.Add(time.Hour)))
+	require.Equal(t, []graspsync.RepoRef{ref(1, "r")}, l.Leave(later, ref(3, "r"), version(1), later.Add(time.Hour)))
 	require.Equal(t, Welcome, checks(later, 4, Announcement))
 	require.Len(t, l.leftBy, 2)
-	require.Equal(t, []filters.RepoRef{ref(4, "r")}, l.Leave(later, ref(4, "r"), version(1), later))
+	require.Equal(t, []graspsync.RepoRef{ref(4, "r")}, l.Leave(later, ref(4, "r"), version(1), later))
 	require.Len(t, l.leftBy, 2)
 }

@@ -3,7 +3,7 @@ package ledger
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -28,23 +28,23 @@ type Config struct {
 // Ledger is the book. Make one with [New].
 type Ledger struct {
 	cfg     Config
-	entries map[filters.EventID]*Entry
-	byRepo  map[filters.RepoRef]map[filters.EventID]struct{}
-	byName  map[string]map[filters.EventID]struct{} // announcements, relatives and states, by identifier
+	entries map[graspsync.EventID]*Entry
+	byRepo  map[graspsync.RepoRef]map[graspsync.EventID]struct{}
+	byName  map[string]map[graspsync.EventID]struct{} // announcements, relatives and states, by identifier
 	// announced are the announcements and the relatives of entries
-	announced   map[filters.RepoRef]filters.EventID
-	relatives   map[filters.PubKey]map[filters.EventID]struct{} // by their authors
+	announced   map[graspsync.RepoRef]graspsync.EventID
+	relatives   map[graspsync.PubKey]map[graspsync.EventID]struct{} // by their authors
 	generations map[string]*Generation
 	known       *nip34.Known // by these
 	due         deadlines
-	payers      map[payer]map[filters.EventID]struct{}
+	payers      map[payer]map[graspsync.EventID]struct{}
 	pushed      int // of entries, the placeholders
-	gone        gone[filters.EventID]
-	left        gone[filters.RepoRef] // by their owners
-	leftBy      map[filters.RepoRef]nip34.Version
+	gone        gone[graspsync.EventID]
+	left        gone[graspsync.RepoRef] // by their owners
+	leftBy      map[graspsync.RepoRef]graspsync.Stamp
 
 	// whose the places of the others are
-	places             map[filters.EventID]*place
+	places             map[graspsync.EventID]*place
 	strangers, trusted *pool
 
 	// places taken for what is about to wait, but for those in the pools
@@ -56,19 +56,19 @@ type Ledger struct {
 func New(cfg Config) *Ledger {
 	return &Ledger{
 		cfg:       cfg,
-		entries:   make(map[filters.EventID]*Entry),
-		byRepo:    make(map[filters.RepoRef]map[filters.EventID]struct{}),
-		byName:    make(map[string]map[filters.EventID]struct{}),
-		announced: make(map[filters.RepoRef]filters.EventID),
-		payers:    make(map[payer]map[filters.EventID]struct{}),
-		gone:      newGone[filters.EventID](cfg.Remembered),
-		left:      newGone[filters.RepoRef](cfg.Remembered),
-		leftBy:    make(map[filters.RepoRef]nip34.Version),
+		entries:   make(map[graspsync.EventID]*Entry),
+		byRepo:    make(map[graspsync.RepoRef]map[graspsync.EventID]struct{}),
+		byName:    make(map[string]map[graspsync.EventID]struct{}),
+		announced: make(map[graspsync.RepoRef]graspsync.EventID),
+		payers:    make(map[payer]map[graspsync.EventID]struct{}),
+		gone:      newGone[graspsync.EventID](cfg.Remembered),
+		left:      newGone[graspsync.RepoRef](cfg.Remembered),
+		leftBy:    make(map[graspsync.RepoRef]graspsync.Stamp),
 
-		relatives: make(map[filters.PubKey]map[filters.EventID]struct{}), generations: make(map[string]*Generation),
+		relatives: make(map[graspsync.PubKey]map[graspsync.EventID]struct{}), generations: make(map[string]*Generation),
 		known: nip34.NewKnown(),
 
-		places: make(map[filters.EventID]*place), strangers: newPool(), trusted: newPool(),
+		places: make(map[graspsync.EventID]*place), strangers: newPool(), trusted: newPool(),
 
 		reservedFor: make(map[payer]int),
 	}
@@ -80,7 +80,7 @@ func New(cfg Config) *Ledger {
 func (l *Ledger) Put(e Entry) (replaced []Entry) {
 	if e.announces() {
 		if old := l.announces(e.Repos[0]); old != nil && old.ID != e.ID {
-			if nip34.Newer(old.Version, e.Version) {
+			if old.Version.Newer(e.Version) {
 				return []Entry{e}
 			}
 			replaced = append(replaced, *old)
@@ -170,7 +170,7 @@ func (l *Ledger) Restore(now time.Time, e Entry) (replaced []Entry) {
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
 // Remove ends the waiting of an entry: it was released, or deleted.
-func (l *Ledger) Remove(id filters.EventID) {
+func (l *Ledger) Remove(id graspsync.EventID) {
 	if e, ok := l.entries[id]; ok {
 		l.remove(e)
 	}
@@ -205,14 +205,14 @@ func (l *Ledger) remove(e *Entry) {
 	delete(l.places, e.ID)
 }
 
-func into[K comparable](m map[K]map[filters.EventID]struct{}, k K, id filters.EventID) {
+func into[K comparable](m map[K]map[graspsync.EventID]struct{}, k K, id graspsync.EventID) {
 	if m[k] == nil {
-		m[k] = make(map[filters.EventID]struct{})
+		m[k] = make(map[graspsync.EventID]struct{})
 	}
 	m[k][id] = struct{}{}
 }
 
-func outOf[K comparable](m map[K]map[filters.EventID]struct{}, k K, id filters.EventID) {
+func outOf[K comparable](m map[K]map[graspsync.EventID]struct{}, k K, id graspsync.EventID) {
 	delete(m[k], id)
 	if len(m[k]) == 0 {
 		delete(m, k)

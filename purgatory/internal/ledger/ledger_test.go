@@ -11,8 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 var start = time.Unix(1_700_000_000, 0)
@@ -25,25 +24,25 @@ func config() Config {
 	}
 }
 
-func id(n int) (out filters.EventID) {
+func id(n int) (out graspsync.EventID) {
 	out[0], out[1] = byte(n>>8), byte(n)
 	return out
 }
 
-func author(n int) (out filters.PubKey) {
+func author(n int) (out graspsync.PubKey) {
 	out[0] = byte(n)
 	return out
 }
 
-func ref(owner int, name string) filters.RepoRef {
-	return filters.RepoRef{Owner: author(owner), Identifier: name}
+func ref(owner int, name string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: author(owner), Identifier: name}
 }
 
 // entry is one of the given class by author a about their repository "r".
 func entry(n int, c Class, a int) Entry {
 	return Entry{
-		ID: id(n), Class: c, Author: author(a), Repos: []filters.RepoRef{ref(a, "r")}, Size: 100,
-		Version: nip34.Version{CreatedAt: nostr.Timestamp(n), ID: id(n)},
+		ID: id(n), Class: c, Author: author(a), Repos: []graspsync.RepoRef{ref(a, "r")}, Size: 100,
+		Version: graspsync.Stamp{CreatedAt: nostr.Timestamp(n), ID: id(n)},
 	}
 }
 
@@ -106,7 +105,7 @@ func TestTrapP4_Replacements(t *testing.T) {
 	require.Equal(t, 1, l.Len())
 	require.Equal(t, int64(100), l.Bytes())
 	tie := entry(7, Announcement, 1)
-	tie.Version = nip34.Version{CreatedAt: 6, ID: id(3)}
+	tie.Version = graspsync.Stamp{CreatedAt: 6, ID: id(3)}
 	require.Equal(t, Welcome, l.Check(later, tie), "the lowest id wins a tie")
 }
 
@@ -260,7 +259,7 @@ func TestRestoredGoesByTheMonotonicClock(t *testing.T) {
 	require.True(t, got.Seen.Round(0).Equal(e.Seen))
 	require.True(t, steady(got.Deadline) && steady(got.Seen))
 	l.RememberExpired(now, id(2), now.Add(time.Hour).Round(0))
-	until := l.gone.byID[id(2)].Value.(goneID[filters.EventID]).until
+	until := l.gone.byID[id(2)].Value.(goneID[graspsync.EventID]).until
 	require.True(t, steady(until))
 	require.True(t, until.Round(0).Equal(now.Add(time.Hour).Round(0)))
 }
@@ -303,7 +302,7 @@ func TestBooksAgree(t *testing.T) {
 func agree(t *testing.T, l *Ledger) {
 	var bytes int64
 	var next time.Time
-	payers := make(map[payer]map[filters.EventID]struct{})
+	payers := make(map[payer]map[graspsync.EventID]struct{})
 	all := l.All()
 	pushed := 0
 	for _, e := range all {
@@ -327,13 +326,13 @@ func agree(t *testing.T, l *Ledger) {
 	require.True(t, at.Equal(next))
 	for owner := range 4 {
 		r := ref(owner, "r")
-		var want []filters.EventID
+		var want []graspsync.EventID
 		for _, e := range all {
 			if slices.Contains(e.Repos, r) || e.Class == State {
 				want = append(want, e.ID)
 			}
 		}
-		var got []filters.EventID
+		var got []graspsync.EventID
 		for _, e := range l.Of(r) {
 			got = append(got, e.ID)
 		}
@@ -367,17 +366,17 @@ func TestChargeGoesByTheQuota(t *testing.T) {
 	e := admit(t, l, now, relative(50, 50))
 	e.try = now
 	later := now.Add(time.Minute)
-	charged, has := l.Charge(later, e, []filters.PubKey{author(1), author(2)})
+	charged, has := l.Charge(later, e, []graspsync.PubKey{author(1), author(2)})
 	require.True(t, has)
 	require.Equal(t, author(1), charged.For)
 	require.Equal(t, later.Add(l.cfg.Longest+l.cfg.Soft), charged.Deadline)
 	require.Equal(t, charged.Deadline, charged.due())
 
 	l.Reserve(charged)
-	charged, has = l.Charge(later, e, []filters.PubKey{author(1), author(2)})
+	charged, has = l.Charge(later, e, []graspsync.PubKey{author(1), author(2)})
 	require.True(t, has)
 	require.Equal(t, author(2), charged.For)
-	_, has = l.Charge(later, e, []filters.PubKey{author(1)})
+	_, has = l.Charge(later, e, []graspsync.PubKey{author(1)})
 	require.False(t, has)
 	_, has = l.Charge(later, e, nil)
 	require.False(t, has)

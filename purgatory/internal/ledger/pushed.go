@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // MaxPushed is how many repositories one placeholder can be for.
@@ -12,7 +12,7 @@ const MaxPushed = 16
 // Join returns the entry of a placeholder, or of a pull request, as it is when data
 // for its event was pushed to one more repository. False means that nothing changes,
 // or that there is no room.
-func (l *Ledger) Join(id filters.EventID, ref filters.RepoRef) (e Entry, changed, room bool) {
+func (l *Ledger) Join(id graspsync.EventID, ref graspsync.RepoRef) (e Entry, changed, room bool) {
 	old, ok := l.entries[id]
 	if !ok {
 		return Entry{}, false, false
@@ -25,7 +25,7 @@ func (l *Ledger) Join(id filters.EventID, ref filters.RepoRef) (e Entry, changed
 		return e, false, false
 	}
 	if e.Class == Placeholder {
-		if !l.room(Entry{Class: Placeholder, Repos: []filters.RepoRef{ref}}) {
+		if !l.room(Entry{Class: Placeholder, Repos: []graspsync.RepoRef{ref}}) {
 			return e, false, false
 		}
 		e.Repos = append(slices.Clone(e.Repos), ref)

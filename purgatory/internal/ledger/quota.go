@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // payer is whose quota an entry counts for: that of its author, or, since anybody can
@@ -13,8 +12,8 @@ import (
 // for what its owner has waiting, nor do the announcements of those whom they list, of which
 // there may be as many again.
 type payer struct {
-	author filters.PubKey
-	pushed filters.RepoRef
+	author graspsync.PubKey
+	pushed graspsync.RepoRef
 	wants  bool
 }
 
@@ -62,7 +61,7 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		return Expired
 	}
 	if e.announces() {
-		if old = l.announces(e.Repos[0]); old != nil && !nip34.Newer(e.Version, old.Version) {
+		if old = l.announces(e.Repos[0]); old != nil && !e.Version.Newer(old.Version) {
 			return Superseded
 		}
 	}
@@ -90,7 +89,7 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 
 // Charge returns a Relative as it is when it counts for the first of some who have room for
 // it in their quotas; false if none has. It waits as one does that has come just now.
-func (l *Ledger) Charge(now time.Time, e Entry, among []filters.PubKey) (Entry, bool) {
+func (l *Ledger) Charge(now time.Time, e Entry, among []graspsync.PubKey) (Entry, bool) {
 	for _, e.For = range among {
 		p := e.payers()[0]
 		if len(l.payers[p])+l.reservedFor[p] < l.cfg.PerAuthor {

@@ -1,11 +1,9 @@
 package ledger
 
-import (
-	"github.com/graspsync/graspsync/filters"
-)
+import "github.com/graspsync/graspsync"
 
 // Get returns an entry.
-func (l *Ledger) Get(id filters.EventID) (Entry, bool) {
+func (l *Ledger) Get(id graspsync.EventID) (Entry, bool) {
 	e, ok := l.entries[id]
 	if !ok {
 		return Entry{}, false
@@ -15,14 +13,14 @@ func (l *Ledger) Get(id filters.EventID) (Entry, bool) {
 
 // Announcement returns the announcement of a repository that waits, softly expired
 // or not.
-func (l *Ledger) Announcement(ref filters.RepoRef) (Entry, bool) {
+func (l *Ledger) Announcement(ref graspsync.RepoRef) (Entry, bool) {
 	if e := l.announcement(ref); e != nil {
 		return *e, true
 	}
 	return Entry{}, false
 }
 
-func (l *Ledger) announcement(ref filters.RepoRef) *Entry {
+func (l *Ledger) announcement(ref graspsync.RepoRef) *Entry {
 	if e := l.announces(ref); e != nil && e.Class == Announcement {
 		return e
 	}
@@ -30,7 +28,7 @@ func (l *Ledger) announcement(ref filters.RepoRef) *Entry {
 }
 
 // announces returns the announcement of a repository, whether it makes that ours or not.
-func (l *Ledger) announces(ref filters.RepoRef) *Entry {
+func (l *Ledger) announces(ref graspsync.RepoRef) *Entry {
 	if id, ok := l.announced[ref]; ok {
 		return l.entries[id]
 	}
@@ -54,15 +52,15 @@ func (l *Ledger) Generation(identifier string) *Generation { return l.generation
 
 // Knows reports whether somebody has an announcement that waits under an identifier, or is
 // listed in one.
-func (l *Ledger) Knows(identifier string, who filters.PubKey) bool {
+func (l *Ledger) Knows(identifier string, who graspsync.PubKey) bool {
 	return l.known.Has(identifier, who)
 }
 
 // Of returns the entries that name a repository, and the states with its
 // identifier, whoever wrote them: which of these concern it is for its maintainers
 // to say. They are in order of their ids.
-func (l *Ledger) Of(ref filters.RepoRef) []Entry {
-	ids := make(map[filters.EventID]struct{})
+func (l *Ledger) Of(ref graspsync.RepoRef) []Entry {
+	ids := make(map[graspsync.EventID]struct{})
 	for id := range l.byRepo[ref] {
 		ids[id] = struct{}{}
 	}
@@ -102,8 +100,8 @@ func (l *Ledger) Announcements(identifier string, soft bool) (out []Entry) {
 }
 
 // ByAuthor returns the events of an author that wait, in order of their ids.
-func (l *Ledger) ByAuthor(author filters.PubKey) (out []Entry) {
-	for _, ids := range []map[filters.EventID]struct{}{l.payers[payer{author: author}], l.relatives[author]} {
+func (l *Ledger) ByAuthor(author graspsync.PubKey) (out []Entry) {
+	for _, ids := range []map[graspsync.EventID]struct{}{l.payers[payer{author: author}], l.relatives[author]} {
 		for id := range ids {
 			out = append(out, *l.entries[id])
 		}

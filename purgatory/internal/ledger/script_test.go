@@ -11,9 +11,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
-	"github.com/graspsync/graspsync/nip34"
 )
 
 // TestScripts plays the scenarios of testdata. A line is a comment (#), output of the
@@ -38,7 +37,7 @@ import (
 // the output are relative to the start as well.
 func TestScripts(t *testing.T) {
 	goldentest.Play(t, func(*testing.T) goldentest.Player {
-		s := &script{cfg: config(), begun: make(map[string]Entry), disk: make(map[filters.EventID]time.Time)}
+		s := &script{cfg: config(), begun: make(map[string]Entry), disk: make(map[graspsync.EventID]time.Time)}
 		return s.command
 	})
 }
@@ -48,7 +47,7 @@ type script struct {
 	l     *Ledger
 	now   time.Time
 	begun map[string]Entry
-	disk  map[filters.EventID]time.Time // what is remembered
+	disk  map[graspsync.EventID]time.Time // what is remembered
 }
 
 var errCommand = errors.New("not a command")
@@ -103,21 +102,21 @@ func (s *script) configure(words []string) error {
 	return nil
 }
 
-func named(name string) (out filters.EventID) {
+func named(name string) (out graspsync.EventID) {
 	copy(out[:], name)
 	return out
 }
 
-func nameOf(id filters.EventID) string { return string(bytes.TrimRight(id[:], "\x00")) }
+func nameOf(id graspsync.EventID) string { return string(bytes.TrimRight(id[:], "\x00")) }
 
-func repoNamed(s string) (out filters.RepoRef) {
+func repoNamed(s string) (out graspsync.RepoRef) {
 	owner, identifier, _ := strings.Cut(s, "/")
 	copy(out.Owner[:], owner)
 	out.Identifier = identifier
 	return out
 }
 
-func repoName(r filters.RepoRef) string {
+func repoName(r graspsync.RepoRef) string {
 	return string(bytes.TrimRight(r.Owner[:], "\x00")) + "/" + r.Identifier
 }
 
@@ -150,7 +149,7 @@ func (s *script) entry(args []string) (Entry, error) {
 			return e, errCommand
 		}
 	}
-	e.Version = nip34.Version{CreatedAt: e.Version.CreatedAt, ID: e.ID}
+	e.Version = graspsync.Stamp{CreatedAt: e.Version.CreatedAt, ID: e.ID}
 	return e, nil
 }
 
@@ -231,7 +230,7 @@ func (s *script) push(args []string) ([]string, error) {
 	_, waits := s.l.Get(id)
 	switch {
 	case !waits:
-		e = Entry{ID: id, Class: Placeholder, Author: r.Owner, Repos: []filters.RepoRef{r}, Size: 100}
+		e = Entry{ID: id, Class: Placeholder, Author: r.Owner, Repos: []graspsync.RepoRef{r}, Size: 100}
 		if out := s.take(e); len(out) > 0 {
 			return out, nil
 		}
@@ -248,7 +247,7 @@ func (s *script) state(args []string) ([]string, error) {
 	return s.signed(repoNamed(args[0]), true), nil
 }
 
-func (s *script) signed(r filters.RepoRef, newState bool) []string {
+func (s *script) signed(r graspsync.RepoRef, newState bool) []string {
 	e, revived, changed := s.l.Sign(s.now, r, newState)
 	switch {
 	case revived:

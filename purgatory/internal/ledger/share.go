@@ -3,7 +3,7 @@ package ledger
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/heap"
 )
 
@@ -58,7 +58,7 @@ func (e *Entry) sum() sum { return sum{1, e.Size} }
 
 // owner is who has a share at a level.
 type owner struct {
-	key   filters.PubKey
+	key   graspsync.PubKey
 	relay string
 }
 
@@ -69,7 +69,7 @@ func (e *Entry) owner(at level) (o owner, has bool) {
 		return owner{key: e.owes()}, true
 	case byTarget:
 		o = owner{key: e.For, relay: e.From}
-		if e.For == (filters.PubKey{}) {
+		if e.For == (graspsync.PubKey{}) {
 			o.key = e.Repos[0].Owner
 		}
 		return o, e.Class == PullRequest

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 var nothingKept = Kept{Always: func(Entry) bool { return false }, InUse: func(Entry) bool { return false }}
@@ -25,12 +25,12 @@ func roomy() Config {
 func stranger(n int, c Class, key int, relay string) Entry {
 	e := Entry{ID: id(n), Class: c, Size: 100, From: relay, Version: entry(n, c, 1).Version}
 	e.Author[0], e.Author[1], e.Author[2] = 200, byte(key>>8), byte(key)
-	e.Repos = []filters.RepoRef{{Owner: e.Author, Identifier: fmt.Sprint(n)}}
+	e.Repos = []graspsync.RepoRef{{Owner: e.Author, Identifier: fmt.Sprint(n)}}
 	return e
 }
 
 // naive says what may give way, by looking at everything at each level.
-func naive(l *Ledger, now time.Time, e Entry) map[filters.EventID]bool {
+func naive(l *Ledger, now time.Time, e Entry) map[graspsync.EventID]bool {
 	all := slices.DeleteFunc(l.All(), func(o Entry) bool { return o.Class == Placeholder })
 	type who struct {
 		owner
@@ -59,7 +59,7 @@ func naive(l *Ledger, now time.Time, e Entry) map[filters.EventID]bool {
 		}
 	}
 	// try is whose oldest give way at a level, and whether the newcomer has many there.
-	try := func(at level, trusted bool) (out map[filters.EventID]bool, final bool) {
+	try := func(at level, trusted bool) (out map[graspsync.EventID]bool, final bool) {
 		most, have := int64(0), []who{}
 		seen := make(map[who]bool)
 		for _, o := range all {
@@ -92,7 +92,7 @@ func naive(l *Ledger, now time.Time, e Entry) map[filters.EventID]bool {
 		if k := of(&e, at); equals && seen[k] {
 			have = []who{k}
 		}
-		out = make(map[filters.EventID]bool)
+		out = make(map[graspsync.EventID]bool)
 		for _, k := range have {
 			mine := slices.DeleteFunc(slices.Clone(all), func(o Entry) bool { return of(&o, at) != k })
 			first := slices.MinFunc(mine, func(a, b Entry) int {
@@ -158,7 +158,7 @@ func TestDisplaceAgainstNaiveTwin(t *testing.T) {
 			e := stranger(n, []Class{Announcement, State, PullRequest}[rng.IntN(3)], key, from)
 			switch e.Class {
 			case PullRequest:
-				e.Repos = []filters.RepoRef{ref(rng.IntN(targets), "served")}
+				e.Repos = []graspsync.RepoRef{ref(rng.IntN(targets), "served")}
 				e.Trusted = rng.IntN(8) == 0
 			case State:
 				e.Trusted = rng.IntN(4) == 0
@@ -298,7 +298,7 @@ func TestWhatDependsGoesWithIt(t *testing.T) {
 	first := stranger(0, Announcement, 0, "a")
 	state, pull, both := stranger(1, State, 0, "b"), stranger(2, PullRequest, 1, "c"), stranger(3, PullRequest, 2, "d")
 	state.Repos, pull.Repos = first.Repos, first.Repos
-	both.Repos = []filters.RepoRef{first.Repos[0], ref(1, "other")}
+	both.Repos = []graspsync.RepoRef{first.Repos[0], ref(1, "other")}
 	l.Put(l.Admit(start, first))
 	for _, e := range []Entry{state, pull, both} {
 		l.Put(l.Admit(start.Add(2*time.Second), e))
@@ -316,7 +316,7 @@ func TestWhatDependsGoesWithIt(t *testing.T) {
 	gone = l.Displace(now, stranger(1001, State, 99, "b"), Full, nothingKept)
 	require.Len(t, gone, 3)
 	require.Equal(t, first.ID, gone[0].ID)
-	require.ElementsMatch(t, []filters.EventID{state.ID, pull.ID}, []filters.EventID{gone[1].ID, gone[2].ID})
+	require.ElementsMatch(t, []graspsync.EventID{state.ID, pull.ID}, []graspsync.EventID{gone[1].ID, gone[2].ID})
 	require.Contains(t, l.places, both.ID)
 }
 
@@ -339,7 +339,7 @@ func TestWhatDependsGoesOnce(t *testing.T) {
 	large.Size = 250
 	gone := l.Displace(now, large, l.Check(now, large), nothingKept)
 	require.Len(t, gone, 70)
-	ids := make(map[filters.EventID]bool)
+	ids := make(map[graspsync.EventID]bool)
 	for _, e := range gone {
 		ids[e.ID] = true
 	}

@@ -9,15 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync"
 )
 
 // twin is a ledger that keeps a list and looks at all of it.
 type twin struct {
 	cfg  Config
 	list []Entry
-	gone map[filters.EventID]time.Time
+	gone map[graspsync.EventID]time.Time
 }
 
 func (w *twin) find(match func(Entry) bool) (Entry, bool) {
@@ -27,7 +26,7 @@ func (w *twin) find(match func(Entry) bool) (Entry, bool) {
 	return Entry{}, false
 }
 
-func (w *twin) drop(id filters.EventID) {
+func (w *twin) drop(id graspsync.EventID) {
 	w.list = slices.DeleteFunc(w.list, func(e Entry) bool { return e.ID == id })
 }
 
@@ -43,7 +42,7 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 		return o.ID == e.ID || (e.Class == Announcement && o.Class == Announcement && o.Repos[0] == e.Repos[0])
 	})
 	if e.Class == Announcement {
-		if old, ok := w.find(func(o Entry) bool { return o.Class == Announcement && o.Repos[0] == e.Repos[0] }); ok && !nip34.Newer(e.Version, old.Version) {
+		if old, ok := w.find(func(o Entry) bool { return o.Class == Announcement && o.Repos[0] == e.Repos[0] }); ok && !e.Version.Newer(old.Version) {
 			return Superseded
 		}
 	}
@@ -76,7 +75,7 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 }
 
 // join is what Join says of a placeholder that is pushed to one more repository.
-func (w *twin) join(id filters.EventID, ref filters.RepoRef) bool {
+func (w *twin) join(id graspsync.EventID, ref graspsync.RepoRef) bool {
 	here := 0
 	for _, o := range w.list {
 		if o.Class == Placeholder && slices.Contains(o.Repos, ref) {
@@ -127,7 +126,7 @@ func compare(t *testing.T, seed uint64) {
 	cfg := config()
 	cfg.PerAuthor, cfg.Entries, cfg.Bytes, cfg.Remembered = 3+rng.IntN(5), 8+rng.IntN(8), 1500, 1000
 	cfg.Pushed, cfg.PerRepo = 2+rng.IntN(5), 1+rng.IntN(3)
-	l, w, now := New(cfg), &twin{cfg: cfg, gone: make(map[filters.EventID]time.Time)}, start
+	l, w, now := New(cfg), &twin{cfg: cfg, gone: make(map[graspsync.EventID]time.Time)}, start
 	for range 400 {
 		now = now.Add(time.Duration(rng.IntN(600)) * time.Second)
 		// An expiry is one look in both: what has expired softly is due again later.
@@ -243,7 +242,7 @@ func TestJoin(t *testing.T) {
 	l.Put(entry(2, PullRequest, 1))
 	e, changed, _ = l.Join(id(2), ref(7, "x"))
 	require.True(t, changed)
-	require.Equal(t, []filters.RepoRef{ref(7, "x")}, e.Strays)
+	require.Equal(t, []graspsync.RepoRef{ref(7, "x")}, e.Strays)
 	l.Put(entry(3, State, 1))
 	_, _, room = l.Join(id(3), ref(7, "x"))
 	require.False(t, room)
@@ -276,7 +275,7 @@ func TestForgotten(t *testing.T) {
 		_, _, forgotten := l.Expire(start, id(n))
 		require.Equal(t, n == 2, slices.Contains(forgotten, id(0)))
 	}
-	require.Equal(t, []filters.EventID{id(7)}, l.RememberExpired(start, id(7), start))
-	require.Equal(t, []filters.EventID{id(1), id(2)}, l.RememberExpired(start.Add(8*24*time.Hour), id(8), start.Add(9*24*time.Hour)))
+	require.Equal(t, []graspsync.EventID{id(7)}, l.RememberExpired(start, id(7), start))
+	require.Equal(t, []graspsync.EventID{id(1), id(2)}, l.RememberExpired(start.Add(8*24*time.Hour), id(8), start.Add(9*24*time.Hour)))
 	require.Empty(t, l.RememberExpired(start, id(8), start.Add(9*24*time.Hour)), "again")
 }

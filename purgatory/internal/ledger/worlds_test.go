@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -149,7 +149,7 @@ func TestMany(t *testing.T) {
 	require.EqualValues(t, 107, l.cost(&Entry{Size: 7}))
 	require.EqualValues(t, 32, newShare(byRelay, owner{}).weight, "who submits himself")
 	require.EqualValues(t, 1, newShare(byRelay, owner{relay: "a"}).weight)
-	require.EqualValues(t, 1, newShare(byAuthor, owner{key: filters.PubKey{1}}).weight)
+	require.EqualValues(t, 1, newShare(byAuthor, owner{key: graspsync.PubKey{1}}).weight)
 }
 
 // What was due at another time before does not pile up.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Standing is what those say of a pull request who may.
@@ -23,8 +23,8 @@ const (
 
 // Pull is a pull request that has a ref, or is to have one.
 type Pull struct {
-	ID       filters.EventID
-	Author   filters.PubKey
+	ID       graspsync.EventID
+	Author   graspsync.PubKey
 	At       nostr.Timestamp // seconds, Unix time: when it was written
 	Standing Standing
 	Bytes    int64 // on the disk, that no branch, no tag and no other of them needs
@@ -45,7 +45,7 @@ const slack = 16
 // many it is the oldest, closed ones first. Of all it is one of whoever has the most, so
 // that many events take nothing from who has few; and nothing that somebody with a say has
 // regarded before anything else, since keys are free. The order of pulls does not matter.
-func Over(pulls []Pull, l Limits) (over []filters.EventID) {
+func Over(pulls []Pull, l Limits) (over []graspsync.EventID) {
 	s := newShares(pulls)
 	for _, of := range s.by {
 		for len(of.pulls) > l.PerAuthor {
@@ -65,7 +65,7 @@ func Over(pulls []Pull, l Limits) (over []filters.EventID) {
 	for s.bytes > l.Bytes {
 		over = append(over, s.drop(s.most(func(a *share) int64 { return a.bytes }, larger)))
 	}
-	slices.SortFunc(over, filters.EventID.Compare)
+	slices.SortFunc(over, graspsync.EventID.Compare)
 	return over
 }
 
@@ -136,7 +136,7 @@ func (s *shares) most(has func(*share) int64, order func(a, b Pull) int) (of *sh
 }
 
 // drop takes one of an author's away.
-func (s *shares) drop(of *share, i int) filters.EventID {
+func (s *shares) drop(of *share, i int) graspsync.EventID {
 	p := of.pulls[i]
 	of.pulls = slices.Delete(of.pulls, i, i+1)
 	of.bytes -= p.Bytes

@@ -9,24 +9,24 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ration"
 )
 
-func event(n int) filters.EventID {
-	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
+func event(n int) graspsync.EventID {
+	id, _ := graspsync.ParseEventID(fmt.Sprintf("%064x", n+1))
 	return id
 }
 
-func key(n int) filters.PubKey {
-	k, _ := filters.ParsePubKey(fmt.Sprintf("%064x", n+1))
+func key(n int) graspsync.PubKey {
+	k, _ := graspsync.ParsePubKey(fmt.Sprintf("%064x", n+1))
 	return k
 }
 
 var limits = ration.Limits{PerAuthor: 100, All: 5_000, Bytes: 1 << 30}
 
-func over(pulls []ration.Pull, l ration.Limits) map[filters.EventID]bool {
-	out := make(map[filters.EventID]bool)
+func over(pulls []ration.Pull, l ration.Limits) map[graspsync.EventID]bool {
+	out := make(map[graspsync.EventID]bool)
 	for _, id := range ration.Over(pulls, l) {
 		out[id] = true
 	}
@@ -40,9 +40,9 @@ func TestOwnOldestGiveWay(t *testing.T) {
 	for i := range 103 {
 		pulls = append(pulls, ration.Pull{ID: event(i), Author: key(1), At: nostr.Timestamp(i), Standing: ration.Open})
 	}
-	require.Equal(t, []filters.EventID{event(0), event(1), event(2)}, ration.Over(pulls, limits))
+	require.Equal(t, []graspsync.EventID{event(0), event(1), event(2)}, ration.Over(pulls, limits))
 	pulls[50].Standing, pulls[102].Standing, pulls[0].Standing = ration.Closed, ration.Closed, ration.Regarded
-	require.Equal(t, []filters.EventID{event(1), event(50), event(102)}, ration.Over(pulls, limits))
+	require.Equal(t, []graspsync.EventID{event(1), event(50), event(102)}, ration.Over(pulls, limits))
 	require.Empty(t, ration.Over(pulls[:100], limits))
 }
 
@@ -102,9 +102,9 @@ func TestBytesAreShared(t *testing.T) {
 		{ID: event(4), Author: key(2), At: 5, Standing: ration.Open, Bytes: 500 * mib},
 		{ID: event(5), Author: key(3), At: 6, Standing: ration.Regarded, Bytes: 700 * mib},
 	}
-	require.Equal(t, []filters.EventID{event(2), event(4)}, ration.Over(pulls, limits))
+	require.Equal(t, []graspsync.EventID{event(2), event(4)}, ration.Over(pulls, limits))
 	pulls[5].Bytes = 1<<30 + 1 // nothing can help that
-	require.Equal(t, []filters.EventID{event(2), event(5)}, ration.Over(pulls, limits))
+	require.Equal(t, []graspsync.EventID{event(2), event(5)}, ration.Over(pulls, limits))
 }
 
 // Whatever there is, the limits hold, no more goes than must, and the order is nothing.
@@ -124,7 +124,7 @@ func TestLimitsHold(t *testing.T) {
 		require.Equal(t, gone, ration.Over(shuffled, l))
 		left := slices.DeleteFunc(pulls, func(p ration.Pull) bool { return slices.Contains(gone, p.ID) })
 		require.LessOrEqual(t, len(left), l.All)
-		by, bytes := make(map[filters.PubKey]int), int64(0)
+		by, bytes := make(map[graspsync.PubKey]int), int64(0)
 		for _, p := range left {
 			by[p.Author]++
 			bytes += p.Bytes

@@ -9,15 +9,15 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Queue is the state. Make one with [New]. It is not safe for concurrent use.
 type Queue struct {
 	most   int
-	due    map[filters.RepoRef]bool
-	pushes map[filters.RepoRef]int // since each was taken last
-	owners map[filters.PubKey]*owner
+	due    map[graspsync.RepoRef]bool
+	pushes map[graspsync.RepoRef]int // since each was taken last
+	owners map[graspsync.PubKey]*owner
 	turns  turns
 	last   uint64
 }
@@ -26,15 +26,15 @@ type Queue struct {
 type owner struct {
 	spent time.Duration
 	since uint64 // numbers when something of his began to wait
-	due   []filters.RepoRef
+	due   []graspsync.RepoRef
 	at    int // in turns; -1: nothing is due
 }
 
 // New returns an empty queue that has room for most repositories.
 func New(most int) *Queue {
 	return &Queue{
-		most: most, due: make(map[filters.RepoRef]bool), pushes: make(map[filters.RepoRef]int),
-		owners: make(map[filters.PubKey]*owner),
+		most: most, due: make(map[graspsync.RepoRef]bool), pushes: make(map[graspsync.RepoRef]int),
+		owners: make(map[graspsync.PubKey]*owner),
 	}
 }
 
@@ -42,7 +42,7 @@ func New(most int) *Queue {
 func (q *Queue) Len() int { return len(q.due) }
 
 // Add has a repository be due; false if there is no room for it.
-func (q *Queue) Add(ref filters.RepoRef) bool {
+func (q *Queue) Add(ref graspsync.RepoRef) bool {
 	if q.due[ref] {
 		return true
 	}
@@ -67,7 +67,7 @@ func (q *Queue) Add(ref filters.RepoRef) bool {
 
 // Pushed counts what has come to a repository, which is due after many times. It reports
 // whether it is by now.
-func (q *Queue) Pushed(ref filters.RepoRef, many int) bool {
+func (q *Queue) Pushed(ref graspsync.RepoRef, many int) bool {
 	if q.due[ref] {
 		return true
 	}
@@ -82,7 +82,7 @@ func (q *Queue) Pushed(ref filters.RepoRef, many int) bool {
 }
 
 // Next takes the repository whose turn it is; false if none is due.
-func (q *Queue) Next() (ref filters.RepoRef, ok bool) {
+func (q *Queue) Next() (ref graspsync.RepoRef, ok bool) {
 	if len(q.turns) == 0 {
 		return ref, false
 	}
@@ -101,7 +101,7 @@ func (q *Queue) Next() (ref filters.RepoRef, ok bool) {
 }
 
 // Spent charges an owner with the time that was spent for him.
-func (q *Queue) Spent(who filters.PubKey, took time.Duration) {
+func (q *Queue) Spent(who graspsync.PubKey, took time.Duration) {
 	o := q.owners[who]
 	if o == nil {
 		return

@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
-func ref(owner byte, name string) filters.RepoRef {
-	var key filters.PubKey
+func ref(owner byte, name string) graspsync.RepoRef {
+	var key graspsync.PubKey
 	key[0] = owner
-	return filters.RepoRef{Owner: key, Identifier: name}
+	return graspsync.RepoRef{Owner: key, Identifier: name}
 }
 
 // A key with 1,000 repositories, each of which takes a minute, does not keep others

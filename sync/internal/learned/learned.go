@@ -37,6 +37,9 @@ const (
 	MaxRetained
 	// NoLimitZero: it refuses filters with "limit": 0. The value is 1.
 	NoLimitZero
+	// NoNotes: it refuses filters for kind 1, or for no kinds, without authors. The value
+	// is 1.
+	NoNotes
 
 	kinds // how many there are
 )
@@ -44,7 +47,7 @@ const (
 var names = [kinds]string{
 	"no_negentropy", "needs_kinds", "max_values", "max_filters",
 	"max_subscriptions", "max_message", "page_size", "negentropy_max", "pace",
-	"max_retained", "no_limit_zero",
+	"max_retained", "no_limit_zero", "no_notes",
 }
 
 // String returns the name of the kind, as in JSON.

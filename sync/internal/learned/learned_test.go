@@ -53,7 +53,7 @@ func TestWhatADiskMayHold(t *testing.T) {
 func TestNames(t *testing.T) {
 	for k, name := range []string{
 		"no_negentropy", "needs_kinds", "max_values", "max_filters", "max_subscriptions", "max_message", "page_size",
-		"negentropy_max", "pace", "max_retained", "no_limit_zero", "kind(11)", "kind(12)",
+		"negentropy_max", "pace", "max_retained", "no_limit_zero", "no_notes", "kind(12)",
 	} {
 		require.Equal(t, name, Kind(k).String()) //nolint:gosec // small
 	}

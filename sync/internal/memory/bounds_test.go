@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -61,10 +61,10 @@ func TestMarksThatWereCut(t *testing.T) {
 			require.Empty(t, got)
 		case one:
 			require.NoError(t, err)
-			require.Equal(t, map[filters.RelayURL]mark{u: {u, at, 7}}, got)
+			require.Equal(t, map[graspsync.RelayURL]mark{u: {u, at, 7}}, got)
 		case len(whole):
 			require.NoError(t, err)
-			require.Equal(t, map[filters.RelayURL]mark{u: {u, at, 7}, v: {v, at.Add(time.Hour), 8}}, got)
+			require.Equal(t, map[graspsync.RelayURL]mark{u: {u, at, 7}, v: {v, at.Add(time.Hour), 8}}, got)
 		default:
 			require.ErrorIs(t, err, errLength, n)
 		}

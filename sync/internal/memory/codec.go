@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -115,7 +115,7 @@ func identity(kept []byte) uint64 {
 // made for: whatever was written, or not, before a crash, a mark never meets items of
 // another time.
 type mark struct {
-	relay filters.RelayURL
+	relay graspsync.RelayURL
 	at    time.Time
 	of    uint64 // identity
 }
@@ -132,11 +132,11 @@ func encodeMarks(marks []mark) []byte {
 	return b
 }
 
-func decodeMarks(b []byte) (map[filters.RelayURL]mark, error) {
+func decodeMarks(b []byte) (map[graspsync.RelayURL]mark, error) {
 	if len(b) == 0 || b[0] != codecVersion {
 		return nil, errVersion
 	}
-	out := make(map[filters.RelayURL]mark)
+	out := make(map[graspsync.RelayURL]mark)
 	for b = b[1:]; len(b) > 0; {
 		if len(b) < 2 {
 			return nil, errLength
@@ -159,13 +159,13 @@ func decodeMarks(b []byte) (map[filters.RelayURL]mark, error) {
 var errSpelling = errors.New("not the one spelling of a relay URL")
 
 // parseURL takes the one spelling of a relay URL.
-func parseURL(s string) (filters.RelayURL, error) {
-	u, err := filters.ParseRelayURL(s)
+func parseURL(s string) (graspsync.RelayURL, error) {
+	u, err := graspsync.ParseRelayURL(s)
 	if err == nil && u.String() != s {
 		err = errSpelling
 	}
 	if err != nil {
-		return filters.RelayURL{}, fmt.Errorf("relay URL: %w", err)
+		return graspsync.RelayURL{}, fmt.Errorf("relay URL: %w", err)
 	}
 	return u, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -18,10 +18,10 @@ import (
 
 // Loaded is what was kept.
 type Loaded struct {
-	Health   map[filters.RelayURL]health.Record
+	Health   map[graspsync.RelayURL]health.Record
 	Hosts    map[string]health.Record
-	Facts    map[filters.RelayURL]learned.Facts
-	SetAside map[filters.RelayURL][]Value
+	Facts    map[graspsync.RelayURL]learned.Facts
+	SetAside map[graspsync.RelayURL][]Value
 	Kept     []Kept
 	Chunks   map[string][][]byte // by name
 	// Salt goes into the hashes of Kept. It is made when there is none.
@@ -33,12 +33,12 @@ type Loaded struct {
 // is counted as dropped and removed; what is too old is removed.
 func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	l := loading{
-		m: m, now: time.Now(), marks: make(map[filters.RelayURL]mark), ids: make(map[filters.RelayURL]uint64),
+		m: m, now: time.Now(), marks: make(map[graspsync.RelayURL]mark), ids: make(map[graspsync.RelayURL]uint64),
 		out: Loaded{
-			Health:   make(map[filters.RelayURL]health.Record),
+			Health:   make(map[graspsync.RelayURL]health.Record),
 			Hosts:    make(map[string]health.Record),
-			Facts:    make(map[filters.RelayURL]learned.Facts),
-			SetAside: make(map[filters.RelayURL][]Value),
+			Facts:    make(map[graspsync.RelayURL]learned.Facts),
+			SetAside: make(map[graspsync.RelayURL][]Value),
 			Chunks:   make(map[string][][]byte),
 		},
 	}
@@ -54,8 +54,8 @@ type loading struct {
 	m     *Memory
 	now   time.Time
 	out   Loaded
-	marks map[filters.RelayURL]mark
-	ids   map[filters.RelayURL]uint64
+	marks map[graspsync.RelayURL]mark
+	ids   map[graspsync.RelayURL]uint64
 }
 
 func (l *loading) all(ctx context.Context) error {
@@ -98,7 +98,7 @@ func (l *loading) one(key string, value []byte) (keep bool, err error) {
 		l.out.Salt = value
 		return true, nil
 	}
-	for p, take := range map[string]func(filters.RelayURL, []byte) (bool, error){
+	for p, take := range map[string]func(graspsync.RelayURL, []byte) (bool, error){
 		healthPrefix: l.health, factsPrefix: l.facts, setAsidePrefix: l.setAside, keptPrefix: l.kept,
 	} {
 		if name, ok := strings.CutPrefix(key, p); ok {
@@ -118,7 +118,7 @@ func (l *loading) one(key string, value []byte) (keep bool, err error) {
 	return true, nil // of a later version
 }
 
-func (l *loading) health(u filters.RelayURL, value []byte) (bool, error) {
+func (l *loading) health(u graspsync.RelayURL, value []byte) (bool, error) {
 	r, keep, err := l.record(value)
 	if keep {
 		l.out.Health[u] = r
@@ -142,7 +142,7 @@ func (l *loading) record(value []byte) (r health.Record, keep bool, err error) {
 	return r, err == nil && l.now.Sub(r.LastAttempt) <= l.m.cfg.Keep, err
 }
 
-func (l *loading) facts(u filters.RelayURL, value []byte) (bool, error) {
+func (l *loading) facts(u graspsync.RelayURL, value []byte) (bool, error) {
 	f, err := decodeFacts(value, l.now)
 	if err != nil || len(f.Known(l.now)) == 0 {
 		return false, err
@@ -151,7 +151,7 @@ func (l *loading) facts(u filters.RelayURL, value []byte) (bool, error) {
 	return true, nil
 }
 
-func (l *loading) setAside(u filters.RelayURL, value []byte) (bool, error) {
+func (l *loading) setAside(u graspsync.RelayURL, value []byte) (bool, error) {
 	values, err := decodeSetAside(value, l.now)
 	if err != nil || len(values) == 0 {
 		return false, err
@@ -160,7 +160,7 @@ func (l *loading) setAside(u filters.RelayURL, value []byte) (bool, error) {
 	return true, nil
 }
 
-func (l *loading) kept(u filters.RelayURL, value []byte) (bool, error) {
+func (l *loading) kept(u graspsync.RelayURL, value []byte) (bool, error) {
 	k, err := decodeKept(value)
 	if err != nil {
 		return false, err

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -98,11 +98,11 @@ type Memory struct {
 	mu sync.Mutex
 	// guarded by mu
 	queue    map[string]*change
-	urgent   []string                    // keys in queue that somebody waits for
-	lazyAt   time.Time                   // when the others are due
-	written  map[string]written          // what the store has
-	kept     map[filters.RelayURL]uint64 // identities of what was told last
-	chunks   map[string]int              // how many there are, by name
+	urgent   []string                      // keys in queue that somebody waits for
+	lazyAt   time.Time                     // when the others are due
+	written  map[string]written            // what the store has
+	kept     map[graspsync.RelayURL]uint64 // identities of what was told last
+	chunks   map[string]int                // how many there are, by name
 	loggedAt time.Time
 }
 
@@ -126,7 +126,7 @@ func New(store state.Store, cfg Config) *Memory {
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		queue:   make(map[string]*change),
 		written: make(map[string]written),
-		kept:    make(map[filters.RelayURL]uint64),
+		kept:    make(map[graspsync.RelayURL]uint64),
 		chunks:  make(map[string]int),
 	}
 }
@@ -139,7 +139,7 @@ type Record struct {
 
 // OfRelay is the record of a relay, as read returns it; false means that there is
 // none any more.
-func OfRelay(u filters.RelayURL, read func(filters.RelayURL) (health.Record, bool)) Record {
+func OfRelay(u graspsync.RelayURL, read func(graspsync.RelayURL) (health.Record, bool)) Record {
 	return Record{healthPrefix + u.String(), func() (health.Record, bool) { return read(u) }}
 }
 
@@ -206,12 +206,12 @@ func (m *Memory) await(ctx context.Context, done <-chan error) error {
 }
 
 // Facts keeps what was learned about a relay.
-func (m *Memory) Facts(u filters.RelayURL, f learned.Facts) {
+func (m *Memory) Facts(u graspsync.RelayURL, f learned.Facts) {
 	m.put(factsPrefix+u.String(), func() ([]byte, bool) { return encode(f) })
 }
 
 // SetAside keeps the values, at most 1,000, that a relay chokes on.
-func (m *Memory) SetAside(u filters.RelayURL, values []Value) {
+func (m *Memory) SetAside(u graspsync.RelayURL, values []Value) {
 	values = values[:min(len(values), maxSetAside)]
 	m.put(setAsidePrefix+u.String(), func() ([]byte, bool) {
 		if len(values) == 0 {
@@ -235,7 +235,7 @@ func (m *Memory) Kept(k Kept) {
 }
 
 // NothingKept says that nothing is confirmed of a relay any more.
-func (m *Memory) NothingKept(u filters.RelayURL) {
+func (m *Memory) NothingKept(u graspsync.RelayURL) {
 	m.mu.Lock()
 	delete(m.kept, u)
 	m.mu.Unlock()
@@ -244,7 +244,7 @@ func (m *Memory) NothingKept(u filters.RelayURL) {
 
 // Marks keeps newer marks for what was last told with Kept. All of them are told
 // together, those that are not, are what Kept said.
-func (m *Memory) Marks(all iter.Seq2[filters.RelayURL, time.Time]) {
+func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
 	var marks []mark
 	m.mu.Lock()
 	for u, at := range all {
@@ -260,7 +260,7 @@ func (m *Memory) Marks(all iter.Seq2[filters.RelayURL, time.Time]) {
 
 // Forget drops everything about a relay but its health: that is dropped when the
 // record is gone.
-func (m *Memory) Forget(u filters.RelayURL) {
+func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.NothingKept(u)
 	m.remove(factsPrefix + u.String())
 	m.remove(setAsidePrefix + u.String())

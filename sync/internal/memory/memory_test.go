@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func relay(t testing.TB, n int) filters.RelayURL {
+func relay(t testing.TB, n int) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(fmt.Sprintf("wss://relay%d.example", n))
+	u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://relay%d.example", n))
 	require.NoError(t, err)
 	return u
 }
@@ -114,8 +114,8 @@ func running(t *testing.T, store state.Store, cfg Config) (*Memory, Loaded, func
 	return m, loaded, func() { cancel(); <-m.ended }
 }
 
-func of(u filters.RelayURL, r health.Record) Record {
-	return OfRelay(u, func(filters.RelayURL) (health.Record, bool) { return r, true })
+func of(u graspsync.RelayURL, r health.Record) Record {
+	return OfRelay(u, func(graspsync.RelayURL) (health.Record, bool) { return r, true })
 }
 
 func TestEverythingComesBack(t *testing.T) {
@@ -133,7 +133,7 @@ func TestEverythingComesBack(t *testing.T) {
 		m.SetAside(u, []Value{{"e", "poison", now.Add(time.Hour)}, {"e", "past", now.Add(-1)}})
 		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
 		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
-		m.Marks(maps.All(map[filters.RelayURL]time.Time{u: now.Add(time.Minute)}))
+		m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now.Add(time.Minute)}))
 		m.Chunks("rejected", [][]byte{[]byte("a"), []byte("b"), {}})
 		synctest.Wait()
 		require.Zero(t, store.count(), "nobody waits")
@@ -150,10 +150,10 @@ func TestEverythingComesBack(t *testing.T) {
 		m, got, stop := running(t, store, Config{})
 		require.Equal(t, Loaded{
 			Salt:     first.Salt,
-			Health:   map[filters.RelayURL]health.Record{u: record},
+			Health:   map[graspsync.RelayURL]health.Record{u: record},
 			Hosts:    map[string]health.Record{"h.example": record},
-			Facts:    map[filters.RelayURL]learned.Facts{u: facts},
-			SetAside: map[filters.RelayURL][]Value{u: {{"e", "poison", now.Add(time.Hour)}}},
+			Facts:    map[graspsync.RelayURL]learned.Facts{u: facts},
+			SetAside: map[graspsync.RelayURL][]Value{u: {{"e", "poison", now.Add(time.Hour)}}},
 			Kept: []Kept{
 				{Relay: u, Mark: now.Add(time.Minute), PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
 				{Relay: v, Mark: now, Items: []uint64{2}},
@@ -162,7 +162,7 @@ func TestEverythingComesBack(t *testing.T) {
 		}, got)
 		m.Forget(u)
 		m.NothingKept(v)
-		none := func(filters.RelayURL) (health.Record, bool) { return health.Record{}, false }
+		none := func(graspsync.RelayURL) (health.Record, bool) { return health.Record{}, false }
 		m.Health(OfRelay(u, none), OfHost("h.example", func(string) (health.Record, bool) { return health.Record{}, false }))
 		m.Chunks("rejected", nil)
 		require.NoError(t, m.Flush(t.Context()))
@@ -235,7 +235,7 @@ func TestNewestWins(t *testing.T) {
 		for range 100 {
 			r.Attempts++
 			r.LastAttempt = time.Now().UTC()
-			m.Health(OfRelay(relay(t, 1), func(filters.RelayURL) (health.Record, bool) { return r, true }))
+			m.Health(OfRelay(relay(t, 1), func(graspsync.RelayURL) (health.Record, bool) { return r, true }))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -361,7 +361,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 					}
 				}
 				items[now.UnixMilli()] = current
-				m.Marks(maps.All(map[filters.RelayURL]time.Time{u: now, v: now}))
+				m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now, v: now}))
 				for range rng.IntN(6) {
 					m.Facts(relay(t, 3+rng.IntN(6)), learned.Facts{})
 				}
@@ -443,7 +443,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add("wss://a.example", b)
 	}
 	f.Add("wss://a.example", encodeKept(Kept{Mark: now, Items: []uint64{1, 2}}))
-	u, _ := filters.ParseRelayURL("wss://a.example")
+	u, _ := graspsync.ParseRelayURL("wss://a.example")
 	f.Add("rejected/0003", encodeMarks([]mark{{u, now, 7}}))
 	f.Add("x", make([]byte, SaltSize))
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
@@ -480,6 +480,6 @@ func FuzzLoad(f *testing.F) {
 		for _, f := range l.Facts {
 			require.NotEmpty(t, f.Known(time.Now()))
 		}
-		m.Marks(func(yield func(filters.RelayURL, time.Time) bool) {})
+		m.Marks(func(yield func(graspsync.RelayURL, time.Time) bool) {})
 	})
 }

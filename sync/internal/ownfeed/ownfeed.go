@@ -18,6 +18,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -192,7 +193,7 @@ func (f *Feed) Receive(now time.Time, m wire.Message) Result {
 }
 
 func (f *Feed) onEvent(now time.Time, m wire.Message) (r Result) {
-	id, err := filters.ParseEventID(m.Event.ID)
+	id, err := graspsync.ParseEventID(m.Event.ID)
 	if err != nil {
 		return r
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // asleep returns a time as the system gives it after it was suspended: the monotonic clock
@@ -27,7 +27,7 @@ func TestSuspendedMachine(t *testing.T) {
 	for slept, resets := range map[time.Duration]int{8 * time.Hour: 1, 0: 0} {
 		p, u := newPlan(defaults()), relayURL(t, "a")
 		began := time.Now()
-		dials := only[Dial](p.Step(began, full(ownedBy(0, "repo"), []filters.RelayURL{u})))
+		dials := only[Dial](p.Step(began, full(ownedBy(0, "repo"), []graspsync.RelayURL{u})))
 		require.Len(t, dials, 1)
 		p.Step(began, Connected{Relay: u, Epoch: dials[0].Epoch, Limits: usual})
 		lost := began.Add(time.Minute)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -92,7 +93,7 @@ type role struct {
 }
 
 func roleOf(f nostr.Filter) role {
-	r := role{deletion: len(f.Kinds) == 1 && f.Kinds[0] == filters.KindDeletion}
+	r := role{deletion: len(f.Kinds) == 1 && f.Kinds[0] == graspsync.KindDeletion}
 	for tag := range f.Tags {
 		r.tag = tag
 	}
@@ -121,6 +122,9 @@ type batch struct {
 	poll  *pollGroup  // Recent: it is a poll, not part of a catch-up
 	sweep *sweepChunk // History: of root events in rotation
 
+	desc   *descGroup        // it is about descendants, which are no items of its relay
+	behind map[Item]struct{} // and about those of them that are followed live
+
 	// Recent: where an earlier attempt had got to, and since when it looks.
 	resume *cursors
 	since  nostr.Timestamp
@@ -128,14 +132,17 @@ type batch struct {
 
 // background reports whether a batch is one of those that come up again and again,
 // without which a relay counts as fetched from all the same.
-func (b *batch) background() bool { return b.poll != nil || b.sweep != nil || b.kind == Audit }
+func (b *batch) background() bool {
+	return b.poll != nil || b.sweep != nil || b.desc != nil || b.kind == Audit
+}
 
 // itemFilters returns the filters for items. A group was made of items of one
 // kind, but while it waited the number of one may have come to stand for something
 // else.
 func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
-	var refs, states []filters.RepoRef
-	var ids []filters.EventID
+	var refs, states []graspsync.RepoRef
+	var ids []graspsync.EventID
+	var below []filters.Descendant
 	for _, it := range items {
 		switch in := &p.want.infos[it]; in.kind {
 		case itemLayer1:
@@ -150,11 +157,14 @@ func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
 			ids = append(ids, in.root)
+		case itemDescendant:
+			below = append(below, p.want.descendant(it))
 		}
 	}
 	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
-	return append(out, filters.Roots(ids)...)
+	out = append(out, filters.Roots(ids)...)
+	return append(out, filters.Descendants(below)...)
 }
 
 // group is a chunk of items that one batch can cover.
@@ -205,6 +215,8 @@ func (p *Plan) compare(a, b Item) int {
 		return x.repo.ref.Compare(y.repo.ref)
 	case itemRoot:
 		return x.root.Compare(y.root)
+	case itemDescendant:
+		return p.want.descendant(a).Compare(p.want.descendant(b))
 	}
 	return 0
 }

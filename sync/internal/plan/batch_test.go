@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 func TestMerge(t *testing.T) {
@@ -43,7 +43,7 @@ func TestResumeOfSplitFilters(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	var c Changes
 	for i := range 60 {
-		c.Repos = append(c.Repos, full(repoRef(string(rune('A'+i))), []filters.RelayURL{u}).Repos...)
+		c.Repos = append(c.Repos, full(repoRef(string(rune('A'+i))), []graspsync.RelayURL{u}).Repos...)
 	}
 	p.Step(start, c)
 	b := only[Start](connect(t, p, start, u))[1].Batch

@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -63,7 +64,7 @@ func TestOneOfTwoConnectionsIsForTheProven(t *testing.T) {
 	c.MaxConnections = 2
 	p, us := newPlan(c), urls(t, 3)
 	for i, u := range us[:2] {
-		p.Step(start, full(ownedBy(i, "repo"), []filters.RelayURL{u}))
+		p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u}))
 	}
 	connect(t, p, start, us[0])
 	p.Step(start.Add(time.Minute), Tick{})
@@ -118,11 +119,11 @@ func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
 	c.MaxConnections = 16
 	p, us := newPlan(c), urls(t, 40)
 	for i, u := range us[:16] {
-		p.Step(start, full(ownedBy(i, "repo"), []filters.RelayURL{u}))
+		p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u}))
 		settle(p, start, u, connect(t, p, start, u))
 	}
 	for i, u := range us[16:] {
-		p.Step(start, full(ownedBy(16+i, "repo"), []filters.RelayURL{u}))
+		p.Step(start, full(ownedBy(16+i, "repo"), []graspsync.RelayURL{u}))
 	}
 	require.Zero(t, p.dialing)
 	effects := p.Step(start.Add(leastTenure), Tick{})
@@ -137,7 +138,7 @@ func TestUnservedIsBounded(t *testing.T) {
 	for _, u := range us {
 		settle(p, start, u, connect(t, p, start, u))
 	}
-	ids := make([]filters.EventID, 1_001)
+	ids := make([]graspsync.EventID, 1_001)
 	for i := range ids {
 		ids[i] = rootID(i)
 	}
@@ -159,7 +160,7 @@ func TestSweepsThatFail(t *testing.T) {
 	c := defaults()
 	c.MaxRoots = 1
 	p, u := newPlan(c), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	now, asked := start, 0
 	effects := connect(t, p, now, u)
 	for range 100 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -22,8 +22,8 @@ type crowd struct {
 	rng   *rand.Rand
 	plan  *Plan
 	now   time.Time
-	urls  []filters.RelayURL
-	conns map[filters.RelayURL]*crowdConn
+	urls  []graspsync.RelayURL
+	conns map[graspsync.RelayURL]*crowdConn
 	gone  int // hung up for others
 	left  int // dropped for lack of room
 	all   []string
@@ -43,7 +43,7 @@ const (
 )
 
 func newCrowd(t *testing.T, seed uint64) *crowd {
-	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 12)), now: start, urls: urls(t, crowdRelays), conns: make(map[filters.RelayURL]*crowdConn)}
+	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 12)), now: start, urls: urls(t, crowdRelays), conns: make(map[graspsync.RelayURL]*crowdConn)}
 	cfg := defaults()
 	cfg.MaxDials, cfg.MaxConnections, cfg.MaxRelays = 1+c.rng.IntN(5), 4+c.rng.IntN(30), ownerLeast+2+c.rng.IntN(20)
 	cfg.MaxAuthors, cfg.AuthorsPerPass = 5, 3
@@ -74,7 +74,7 @@ func (c *crowd) restore() {
 	}
 }
 
-func (c *crowd) url() filters.RelayURL { return c.urls[c.rng.IntN(len(c.urls))] }
+func (c *crowd) url() graspsync.RelayURL { return c.urls[c.rng.IntN(len(c.urls))] }
 
 func (c *crowd) step(in Input) {
 	effects := c.plan.Step(c.now, in)
@@ -162,14 +162,18 @@ func (c *crowd) change() {
 	}
 	rc := RepoChange{Ref: ownedBy(c.rng.IntN(crowdOwners), fmt.Sprint(c.rng.IntN(2))), Level: []Level{LevelFull, LevelFull, LevelFull, LevelStateOnly, LevelNone}[c.rng.IntN(5)]}
 	for _, i := range c.rng.Perm(len(c.urls))[:n] {
-		rc.Relays = append(rc.Relays, c.urls[i])
+		if c.rng.IntN(3) > 0 {
+			rc.Relays = append(rc.Relays, c.urls[i])
+		} else {
+			rc.Others = append(rc.Others, c.urls[i])
+		}
 	}
 	c.step(Changes{Repos: []RepoChange{rc}})
 }
 
 // connection has something happen to an attempt or a connection.
 func (c *crowd) connection() {
-	known := slices.SortedFunc(maps.Keys(c.conns), filters.RelayURL.Compare)
+	known := slices.SortedFunc(maps.Keys(c.conns), graspsync.RelayURL.Compare)
 	if len(known) == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -79,6 +80,7 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 // neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
 	r.authorsAsked = 0
+	r.passDescendants()
 	r.passAt, r.keptDirty = now, true
 	r.auditDue = r.reconciles
 	p.sweepNext(r, p.cfg.SweepRoots)
@@ -149,6 +151,8 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 			r.namedLost(b)
 		case b.sweep != nil:
 			r.sweep.chunks = append(r.sweep.chunks, *b.sweep)
+		case b.desc != nil:
+			r.desc.notAskedAbout(b, got[id], r.desc.retryAt)
 		default:
 			p.giveUp(r, b, got[id])
 			r.giveBackAuthors(b)
@@ -159,8 +163,12 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	if r.live.poll != nil {
 		p.missedSince(r, r.live.poll.oldest())
 	}
+	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
+		p.missedSince(r, r.live.postponed)
+	}
 	r.unparkAll()
 	r.queue, r.catchQueue, r.catchRunning = nil, nil, 0
+	r.descLost(aliveAt)
 	r.live.reset()
 }
 
@@ -295,6 +303,8 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 			p.startHistory(r, now)
 		case len(r.sweep.chunks) > 0 && !now.Before(r.sweep.retryAt):
 			p.startSweep(r, now)
+		case p.descendantsDue(r, now):
+			p.startDescendants(r, now)
 		case r.auditDue && !r.busy():
 			p.startAudit(r, now)
 		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.authorsRetry):
@@ -361,7 +371,7 @@ func (p *Plan) authorsDue(r *relay) int {
 func (p *Plan) startDeletions(r *relay, now time.Time) {
 	n := p.authorsDue(r)
 	b := &batch{kind: Deletions, authors: n, authorsAt: r.authorsAt}
-	authors := make([]filters.PubKey, n)
+	authors := make([]graspsync.PubKey, n)
 	for i := range authors {
 		if r.authorsAt >= len(p.authors) {
 			r.authorsAt = 0

@@ -19,5 +19,10 @@
 // costs less ([LiveMethod]); root events beyond those tracked are asked about in
 // rotation. What is confirmed can be taken over a restart: [Plan.Kept], [Restore].
 //
+// What descends from repositories and root events is no item: it has what these leave, see
+// [DescendantChange]. Each descendant is asked about once from the start, without a since, and
+// is then followed live where there is room, or in rotation, since 15 minutes
+// ([Config].Overlap) before its last turn.
+//
 // A Plan is not safe for concurrent use; the event loop of the SyncManager owns it.
 package plan

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -27,7 +27,7 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 	if b.background() {
 		r.behind--
 	}
-	if b.kind == Recent && b.poll == nil {
+	if b.kind == Recent && b.poll == nil && b.desc == nil {
 		r.catchRunning--
 	}
 	if in.Result >= Failed {
@@ -42,6 +42,8 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 		r.gaps++
 	}
 	switch {
+	case b.desc != nil:
+		p.askedAbout(r, b)
 	case b.poll != nil:
 		b.poll.running, b.poll.since = false, b.begun
 	case b.kind == Recent:
@@ -57,6 +59,9 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 // with each failure, or after the longest at once if the relay won't have it.
 func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 	failures := &r.failures
+	if b.desc != nil {
+		failures = &r.desc.failures
+	}
 	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
 		failures, r.late = &r.unsaved, true
 	}
@@ -68,6 +73,8 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 		until = now.Add(p.longer(p.cfg.RetryMax))
 	}
 	switch {
+	case b.desc != nil:
+		r.desc.notAskedAbout(b, in.Cursors, until)
 	case b.poll != nil:
 		b.poll.running = false
 		if r.live.poll != nil && until.After(r.live.poll.at) {
@@ -106,11 +113,14 @@ func (p *Plan) onSaving(in Saving) {
 			late = append(late, r)
 		}
 	}
-	slices.SortFunc(late, func(a, b *relay) int { return filters.RelayURL.Compare(a.url, b.url) })
+	slices.SortFunc(late, func(a, b *relay) int { return graspsync.RelayURL.Compare(a.url, b.url) })
 	for _, r := range late {
 		r.unsaved, r.late = 0, false
 		r.unparkAll()
 		r.authorsRetry, r.sweep.retryAt = time.Time{}, time.Time{}
+		if r.desc != nil {
+			r.desc.retryAt = time.Time{}
+		}
 		if r.named != nil {
 			r.named.retryAt = time.Time{}
 		}
@@ -176,6 +186,13 @@ func (p *Plan) expire(r *relay, now time.Time) {
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
+		return
+	}
+	if p.descClosed(r, in, now) {
+		if !in.GaveWay {
+			r.closedFor(in)
+			r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
+		}
 		return
 	}
 	s := r.live.remove(in.Live)

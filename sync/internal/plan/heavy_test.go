@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -19,8 +19,8 @@ import (
 // many at once, and limits into which these do not fit.
 type heavy struct {
 	*crowd
-	want   map[filters.RepoRef]RepoChange
-	roots  map[filters.EventID]RootChange
+	want   map[graspsync.RepoRef]RepoChange
+	roots  map[graspsync.EventID]RootChange
 	kept   []Kept
 	reason map[string]int // of what was dropped
 	method map[LiveMethod]int
@@ -33,9 +33,9 @@ const (
 )
 
 func newHeavy(t *testing.T, seed uint64) *heavy {
-	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 13)), now: start, urls: urls(t, heavyRelays), conns: make(map[filters.RelayURL]*crowdConn)}
+	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 13)), now: start, urls: urls(t, heavyRelays), conns: make(map[graspsync.RelayURL]*crowdConn)}
 	h := &heavy{
-		crowd: c, want: make(map[filters.RepoRef]RepoChange), roots: make(map[filters.EventID]RootChange),
+		crowd: c, want: make(map[graspsync.RepoRef]RepoChange), roots: make(map[graspsync.EventID]RootChange),
 		reason: make(map[string]int), method: make(map[LiveMethod]int),
 	}
 	cfg := defaults()
@@ -47,7 +47,7 @@ func newHeavy(t *testing.T, seed uint64) *heavy {
 	return h
 }
 
-func heavyRef(n int) filters.RepoRef { return ownedBy(n%7, fmt.Sprint(n/3)) }
+func heavyRef(n int) graspsync.RepoRef { return ownedBy(n%7, fmt.Sprint(n/3)) }
 
 // some returns how many of something come at once: mostly a few.
 func (h *heavy) some(most int) int {
@@ -97,10 +97,10 @@ func (h *heavy) changes() (c Changes) {
 
 // snapshot is what was said last of all.
 func (h *heavy) snapshot() (s Snapshot) {
-	for _, ref := range sortedBy(h.want, filters.RepoRef.Compare) {
+	for _, ref := range sortedBy(h.want, graspsync.RepoRef.Compare) {
 		s.Repos = append(s.Repos, h.want[ref])
 	}
-	for _, id := range sortedBy(h.roots, filters.EventID.Compare) {
+	for _, id := range sortedBy(h.roots, graspsync.EventID.Compare) {
 		if c := h.roots[id]; len(c.Repos) > 0 {
 			s.Roots = append(s.Roots, c)
 		}
@@ -123,7 +123,7 @@ func (h *heavy) restart() {
 }
 
 // stands returns a connection, and whether there is one.
-func (h *heavy) stands() (filters.RelayURL, *crowdConn) {
+func (h *heavy) stands() (graspsync.RelayURL, *crowdConn) {
 	for _, i := range h.rng.Perm(heavyRelays) {
 		if c := h.conns[h.urls[i]]; c != nil && c.stands {
 			return h.urls[i], c
@@ -140,7 +140,7 @@ func (h *heavy) cursors(b Batch) (out []Cursor) {
 	return out[:len(out)-h.rng.IntN(2)]
 }
 
-func (h *heavy) ids(n int) (out []filters.EventID) {
+func (h *heavy) ids(n int) (out []graspsync.EventID) {
 	for range n {
 		out = append(out, rootID(h.rng.IntN(heavyRoots)))
 	}
@@ -168,7 +168,7 @@ func (h *heavy) input() {
 	case n < 24:
 		h.step(LimitsChanged{Relay: u, Epoch: conn.epoch, Limits: h.limits()})
 	case n < 27:
-		h.step(Named{Relay: []filters.RelayURL{u, {}}[h.rng.IntN(2)], IDs: h.ids(h.rng.IntN(12))})
+		h.step(Named{Relay: []graspsync.RelayURL{u, {}}[h.rng.IntN(2)], IDs: h.ids(h.rng.IntN(12))})
 	case n < 29:
 		h.step(Unserved{Relay: u, IDs: h.ids(h.rng.IntN(6))})
 	case n < 32:
@@ -200,7 +200,7 @@ func (h *heavy) input() {
 }
 
 // skip has something left out, several times, and each time since an earlier moment.
-func (h *heavy) skip(u filters.RelayURL, conn *crowdConn) {
+func (h *heavy) skip(u graspsync.RelayURL, conn *crowdConn) {
 	for i := range 1 + h.some(30) {
 		h.step(Skipped{Relay: u, Epoch: conn.epoch, Since: h.now.Add(-time.Duration(i) * time.Second)})
 	}
@@ -221,7 +221,7 @@ func (h *heavy) dialed() {
 	}
 }
 
-func (h *heavy) lose(u filters.RelayURL, conn *crowdConn) {
+func (h *heavy) lose(u graspsync.RelayURL, conn *crowdConn) {
 	in := Lost{Relay: u, Epoch: conn.epoch, RetryAt: h.now.Add(time.Minute), Cursors: make(map[BatchID][]Cursor)}
 	in.AliveAt = h.now.Add(-time.Duration(h.rng.IntN(60)) * time.Second)
 	for _, id := range slices.Sorted(maps.Keys(conn.batches)) {
@@ -233,7 +233,7 @@ func (h *heavy) lose(u filters.RelayURL, conn *crowdConn) {
 	}
 }
 
-func (h *heavy) closeLive(u filters.RelayURL, conn *crowdConn) {
+func (h *heavy) closeLive(u graspsync.RelayURL, conn *crowdConn) {
 	ids := slices.Sorted(maps.Keys(conn.live))
 	if len(ids) == 0 {
 		return
@@ -247,7 +247,7 @@ func (h *heavy) closeLive(u filters.RelayURL, conn *crowdConn) {
 	h.step(in)
 }
 
-func (h *heavy) done(u filters.RelayURL, conn *crowdConn) {
+func (h *heavy) done(u graspsync.RelayURL, conn *crowdConn) {
 	ids := slices.Sorted(maps.Keys(conn.batches))
 	if len(ids) == 0 {
 		return
@@ -278,7 +278,7 @@ func (h *heavy) step(in Input) {
 	slices.Sort(marks)
 	h.all = append(h.all, fmt.Sprint(marks), spell(h.t, p.Changed()), spell(h.t, p.Kept(h.url())), spell(h.t, p.Refs()), spell(h.t, p.Tenures()))
 	if s, ok := p.RepoStatus(heavyRef(h.rng.IntN(6))); ok {
-		slices.SortFunc(s.Relays, func(a, b RelayItems) int { return filters.RelayURL.Compare(a.Relay, b.Relay) })
+		slices.SortFunc(s.Relays, func(a, b RelayItems) int { return graspsync.RelayURL.Compare(a.Relay, b.Relay) })
 		h.all = append(h.all, spell(h.t, s))
 	}
 	for _, s := range p.Status() {

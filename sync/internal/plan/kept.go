@@ -9,12 +9,12 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Kept is what of a relay is worth keeping over a restart.
 type Kept struct {
-	Relay filters.RelayURL
+	Relay graspsync.RelayURL
 	// Mark is a moment of our clock at which everything that the relay had for Items
 	// was here and dealt with.
 	Mark time.Time
@@ -38,7 +38,7 @@ type restored struct {
 // restore takes in what was kept. What is too old to be of use is left out: such
 // relays are fetched from in full.
 func (p *Plan) restore(now time.Time, in Restore) {
-	p.restored = make(map[filters.RelayURL]*restored)
+	p.restored = make(map[graspsync.RelayURL]*restored)
 	p.restoredAt = now
 	for _, k := range in.Relays {
 		if k.Mark.After(now) || now.Sub(k.Mark) > p.cfg.QuickReconnect || len(p.restored) >= p.cfg.MaxRelays {
@@ -55,7 +55,7 @@ func (p *Plan) restore(now time.Time, in Restore) {
 			p.owners.tenures[k.Owner] = tenure{since: k.Since.Round(0), goneAt: now.Round(0)}
 		}
 	}
-	p.standing = make(map[filters.RelayURL]Standing)
+	p.standing = make(map[graspsync.RelayURL]Standing)
 	for _, k := range in.Known {
 		if len(p.standing) < p.cfg.MaxRelays && (k.Good || !k.UsefulAt.IsZero()) {
 			p.standing[k.Relay] = k
@@ -167,9 +167,9 @@ func (p *Plan) markLost(r *relay, aliveAt time.Time) {
 // ordered by URL. A relay that is asked for and not in the answer has nothing (any
 // more). Items are hashed once; the cost is that of going through the items of the
 // relays asked for.
-func (p *Plan) Kept(only ...filters.RelayURL) []Kept {
+func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
-		only = sortedBy(p.relays, filters.RelayURL.Compare)
+		only = sortedBy(p.relays, graspsync.RelayURL.Compare)
 		for u := range p.restored {
 			only = append(only, u)
 		}
@@ -193,7 +193,7 @@ func (p *Plan) Kept(only ...filters.RelayURL) []Kept {
 	return out
 }
 
-func (k *restored) kept(u filters.RelayURL) Kept {
+func (k *restored) kept(u graspsync.RelayURL) Kept {
 	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
@@ -217,20 +217,20 @@ func (p *Plan) keptOf(r *relay) (Kept, bool) {
 // Changed returns the relays of which more than the mark has changed since Kept was
 // last asked for them, ordered by URL: their items, when their pass began, or
 // whether there is anything at all. [Plan.Marks] has the marks.
-func (p *Plan) Changed() []filters.RelayURL {
-	out := sortedBy(p.changed, filters.RelayURL.Compare)
+func (p *Plan) Changed() []graspsync.RelayURL {
+	out := sortedBy(p.changed, graspsync.RelayURL.Compare)
 	for u, r := range p.relays {
 		if _, also := p.changed[u]; r.keptDirty && !also {
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, filters.RelayURL.Compare)
+	slices.SortFunc(out, graspsync.RelayURL.Compare)
 	return out
 }
 
 // Marks returns the marks of all relays of which something is kept, in no order.
-func (p *Plan) Marks() iter.Seq2[filters.RelayURL, time.Time] {
-	return func(yield func(filters.RelayURL, time.Time) bool) {
+func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] {
+	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range p.relays {
 			mark := r.mark
 			if r.restored != nil {
@@ -290,7 +290,7 @@ func (p *Plan) onClockJumped(now time.Time, in ClockJumped) {
 	for _, k := range p.restored {
 		earlier(&k.mark)
 	}
-	for _, u := range sortedBy(p.relays, filters.RelayURL.Compare) {
+	for _, u := range sortedBy(p.relays, graspsync.RelayURL.Compare) {
 		r := p.relays[u]
 		r.keptDirty = r.keptDirty || !r.mark.IsZero()
 		r.mark = time.Time{}
@@ -303,6 +303,13 @@ func (p *Plan) onClockJumped(now time.Time, in ClockJumped) {
 		if r.live.poll != nil {
 			for _, g := range r.live.poll.groups {
 				earlier(&g.since)
+			}
+		}
+		if r.desc != nil {
+			for _, g := range r.desc.groups {
+				earlier(&g.since)
+				earlier(&g.begun)
+				earlier(&g.floor)
 			}
 		}
 		for _, b := range r.batches {

@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What is on disk is read by later versions.
 func TestHashOfItems(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 7))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 7))
 	settle(p, start, u, connect(t, p, start, u))
 	p.Step(start.Add(time.Second), Settled{At: start.Add(time.Second)})
 	hash := func(kind byte, value string) uint64 {
@@ -31,7 +31,7 @@ func TestHashOfItems(t *testing.T) {
 	assert.Equal(t, want, p.Kept()[0].Items)
 	// the number of an item that is gone stands for something else
 	p.Step(start, Changes{Roots: []RootChange{{ID: id}}})
-	settle(p, start, u, p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 8)))
+	settle(p, start, u, p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 8)))
 	other := rootID(8)
 	assert.Contains(t, p.Kept(u)[0].Items, hash(3, string(other[:])))
 	assert.NotContains(t, p.Kept(u)[0].Items, hash(3, string(id[:])))
@@ -43,7 +43,7 @@ func TestHashOfNarrowItems(t *testing.T) {
 	u, c := relayURL(t, "a"), defaults()
 	c.NarrowLayer1 = true
 	p := newPlan(c)
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	settle(p, start, u, connect(t, p, start, u))
 	p.Step(start.Add(time.Minute), Settled{At: start.Add(time.Minute)})
 	hash := func(value string) uint64 {
@@ -62,10 +62,10 @@ func TestHashOfNarrowItems(t *testing.T) {
 }
 
 // keptOne is what is kept of a relay with one repository after a while.
-func keptOne(t *testing.T, u filters.RelayURL) Kept {
+func keptOne(t *testing.T, u graspsync.RelayURL) Kept {
 	t.Helper()
 	p := newPlan(defaults())
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	settle(p, start, u, connect(t, p, start, u))
 	p.Step(start.Add(time.Minute), Settled{At: start.Add(time.Minute)})
 	require.Len(t, p.Kept(), 1)
@@ -97,7 +97,7 @@ func TestTrapS5_Restore(t *testing.T) {
 			tc.change(&k)
 			p, now := newPlan(defaults()), start.Add(tc.after)
 			p.Step(now, Restore{Relays: []Kept{k}})
-			p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+			p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 			effects := connect(t, p, now, u)
 			recent := 0
 			for _, s := range only[Start](effects) {
@@ -126,7 +126,7 @@ func TestRestoredIsKept(t *testing.T) {
 	assert.Empty(t, maps.Collect(p.Marks()), "it is not known")
 	p.Step(now, Bootstrap{Relay: u})
 	assert.Equal(t, []Kept{kept}, p.Kept(u))
-	assert.Equal(t, map[filters.RelayURL]time.Time{u: kept.Mark}, maps.Collect(p.Marks()))
+	assert.Equal(t, map[graspsync.RelayURL]time.Time{u: kept.Mark}, maps.Collect(p.Marks()))
 	assert.Empty(t, p.Changed())
 	settle(p, now, u, connect(t, p, now, u))
 	assert.Len(t, p.Kept(u)[0].Items, 1, "the repository is not wanted any more")
@@ -149,14 +149,14 @@ func TestRestoredIsKept(t *testing.T) {
 // passed by its own.
 func TestMarkDoesNotPassWhatWasNotSaved(t *testing.T) {
 	p, a, b := newPlan(defaults()), relayURL(t, "a"), relayURL(t, "b")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{a, b}, 1))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{a, b}, 1))
 	settle(p, start, a, connect(t, p, start, a))
 	settle(p, start, b, connect(t, p, start, b))
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
-	marks := func() map[filters.RelayURL]time.Time { return maps.Collect(p.Marks()) }
+	marks := func() map[graspsync.RelayURL]time.Time { return maps.Collect(p.Marks()) }
 	p.Step(at(1), Settled{At: at(1)})
-	p.Step(at(2), Settled{At: at(2), Except: map[filters.RelayURL]struct{}{a: {}}})
-	assert.Equal(t, map[filters.RelayURL]time.Time{a: at(1), b: at(2)}, marks())
+	p.Step(at(2), Settled{At: at(2), Except: map[graspsync.RelayURL]struct{}{a: {}}})
+	assert.Equal(t, map[graspsync.RelayURL]time.Time{a: at(1), b: at(2)}, marks())
 	p.Step(at(3), Lost{Relay: a, Epoch: 1, AliveAt: at(3), RetryAt: at(9)})
 	assert.Equal(t, at(1), marks()[a], "nor when the connection is lost")
 	p.Step(at(3), Settled{At: at(3)})
@@ -169,7 +169,7 @@ func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	for _, c := range []struct{ alive, mark int }{{6, 4}, {4, 4}, {3, 3}} {
 		p, u := newPlan(defaults()), relayURL(t, "a")
-		want := full(repoRef("one"), []filters.RelayURL{u}, 1)
+		want := full(repoRef("one"), []graspsync.RelayURL{u}, 1)
 		p.Step(start, want)
 		settle(p, start, u, connect(t, p, start, u))
 		p.Step(at(1), Settled{At: at(1)})
@@ -207,7 +207,7 @@ func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlan(defaults())
-			p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+			p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 			settle(p, start, u, connect(t, p, start, u))
 			p.Step(at(1), Settled{At: at(1)})
 			out := p.Step(at(40), in)
@@ -230,7 +230,7 @@ func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
 // polled.
 func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 	settle(p, start, u, connect(t, p, start, u))
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	mark := func(minutes int) time.Time {
@@ -342,7 +342,7 @@ func TestPromiseP28_RotationCoversAll(t *testing.T) {
 		for k := range roots {
 			roots[k] = 100*i + k
 		}
-		take(p.Step(now, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}, roots...)))
+		take(p.Step(now, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, roots...)))
 	}
 	assert.Equal(t, 4*80, p.RootsInRotation())
 	take(connect(t, p, now, u))
@@ -369,9 +369,9 @@ func TestRepoStatusAndExamples(t *testing.T) {
 	st, _ = p.RepoStatus(repoRef("5"))
 	assert.Zero(t, st.Wanted)
 
-	assert.Equal(t, []filters.RepoRef{repoRef("0"), repoRef("1"), repoRef("2")}, p.Status()[0].Examples)
+	assert.Equal(t, []graspsync.RepoRef{repoRef("0"), repoRef("1"), repoRef("2")}, p.Status()[0].Examples)
 	for i := range 3 {
 		p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef(fmt.Sprint(i))}}})
 	}
-	assert.Equal(t, []filters.RepoRef{repoRef("3"), repoRef("4"), repoRef("5")}, p.Status()[1].Examples)
+	assert.Equal(t, []graspsync.RepoRef{repoRef("3"), repoRef("4"), repoRef("5")}, p.Status()[1].Examples)
 }

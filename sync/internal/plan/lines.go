@@ -79,12 +79,12 @@ const (
 // add has a relay wait at the end of the line, or what that is for its owners.
 func (l *line) add(r *relay) {
 	r.place, r.cost = l.now, 0
-	if n := uint64(len(r.owners)); n > 0 && n <= mostShown && !r.bootstrap {
+	if n := uint64(len(r.accounts)); n > 0 && n <= mostShown && !r.bootstrap {
 		r.place = math.MaxUint64
-		for o := range r.owners {
-			cost := turn / n / o.weight
-			o.turns[l.number] = max(l.now, o.turns[l.number]) + cost
-			if at := o.turns[l.number]; at < r.place || at == r.place && cost < r.cost {
+		for a := range r.accounts {
+			cost, had := a.cost(n), &a.turns[a.side][l.number]
+			*had = max(l.now, *had) + cost
+			if at := *had; at < r.place || at == r.place && cost < r.cost {
 				r.place, r.cost = at, cost
 			}
 		}
@@ -99,14 +99,14 @@ func (l *line) add(r *relay) {
 }
 
 // advance has a relay that waits stand no further back than one more owner puts it.
-func (l *line) advance(r *relay, o *owner) {
-	n := uint64(len(r.owners))
+func (l *line) advance(r *relay, a account) {
+	n := uint64(len(r.accounts))
 	if r.bootstrap || n > mostShown || r.address.IsValid() {
 		return
 	}
-	cost := turn / n / o.weight
-	o.turns[l.number] = max(l.now, o.turns[l.number]) + cost
-	if at := o.turns[l.number]; at < r.place {
+	cost, had := a.cost(n), &a.turns[a.side][l.number]
+	*had = max(l.now, *had) + cost
+	if at := *had; at < r.place {
 		r.place, r.cost = at, cost
 		heap.Fix(&l.waiting, r.lineIndex)
 	}

@@ -478,6 +478,7 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	}
 	overlap := len(old)+len(reqs) <= most && r.retains(sizeOfSubs(old)+sizeOf(reqs))
 	if overlap {
+		p.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+sizeOf(reqs))
 		p.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
@@ -550,6 +551,7 @@ func (l Limits) fit(f nostr.Filter) []nostr.Filter {
 }
 
 func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
+	p.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+sizeOf(reqs))
 	for _, fs := range reqs {
 		p.lastLive++
 		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: p.now}

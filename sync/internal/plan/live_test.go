@@ -10,27 +10,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // hubOf returns a plan with a relay that is connected and has everything of one
 // repository with so many root events.
-func hubOf(t *testing.T, n int) (p *Plan, u filters.RelayURL) {
+func hubOf(t *testing.T, n int) (p *Plan, u graspsync.RelayURL) {
 	t.Helper()
 	p, u = newPlan(defaults()), relayURL(t, "a")
 	roots := make([]int, n)
 	for i := range roots {
 		roots[i] = i
 	}
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, roots...))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, roots...))
 	settle(p, start, u, connect(t, p, start, u))
 	return p, u
 }
 
 // sent is how many bytes of filters are opened, and how many queries are made, by
 // effects and the end of all batches.
-func sent(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (bytes, closed, queries int) {
+func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes, closed, queries int) {
 	for queue := effects; len(queue) > 0; {
 		e := queue[0]
 		queue = queue[1:]
@@ -50,12 +51,12 @@ func sent(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (bytes, 
 }
 
 // followed returns which root events the filters that stand ask for.
-func followed(p *Plan, u filters.RelayURL) map[filters.EventID]bool {
-	out := make(map[filters.EventID]bool)
+func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
+	out := make(map[graspsync.EventID]bool)
 	for _, s := range p.relays[u].live.subs {
 		for _, f := range s.filters {
 			for _, v := range f.Tags["E"] {
-				if id, err := filters.ParseEventID(v); err == nil {
+				if id, err := graspsync.ParseEventID(v); err == nil {
 					out[id] = true
 				}
 			}
@@ -74,7 +75,7 @@ func TestManyChangesSendLittleAgain(t *testing.T) {
 	bytes, queries := 0, 0
 	for i := range news {
 		now = now.Add(6 * time.Second)
-		b, _, q := sent(p, now, u, p.Step(now, Changes{Roots: []RootChange{{ID: rootID(before + i), Repos: []filters.RepoRef{repoRef("one")}}}}))
+		b, _, q := sent(p, now, u, p.Step(now, Changes{Roots: []RootChange{{ID: rootID(before + i), Repos: []graspsync.RepoRef{repoRef("one")}}}}))
 		bytes, queries = bytes+b, queries+q
 	}
 	own := news * 3 * fullFilter / filters.MaxValues
@@ -116,13 +117,13 @@ func TestIdleIsDroppedInTime(t *testing.T) {
 func TestPutOffIsNotPackedAgain(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.cfg.MaxRoots = 50_000
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
 	p.Step(start, Connected{Relay: u, Epoch: p.relays[u].epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
 	now := start.Add(time.Minute)
 	for i := range 40 {
 		c := Changes{}
 		for k := range 500 {
-			c.Roots = append(c.Roots, RootChange{ID: rootID(500*i + k), Repos: []filters.RepoRef{repoRef("one")}})
+			c.Roots = append(c.Roots, RootChange{ID: rootID(500*i + k), Repos: []graspsync.RepoRef{repoRef("one")}})
 		}
 		p.Step(now, c)
 	}
@@ -132,7 +133,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	next := 1_000_000
 	allocs := testing.AllocsPerRun(20, func() {
 		next++
-		p.Step(now, Changes{Roots: []RootChange{{ID: rootID(next), Repos: []filters.RepoRef{repoRef("one")}}}})
+		p.Step(now, Changes{Roots: []RootChange{{ID: rootID(next), Repos: []graspsync.RepoRef{repoRef("one")}}}})
 	})
 	t.Logf("%.0f allocations a step", allocs)
 	assert.Less(t, allocs, 100.0)
@@ -168,7 +169,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 				p, u := newPlan(defaults()), relayURL(t, "a")
 				p.Step(start, Bootstrap{Relay: u})
 				for i := range n {
-					p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}, 3*i, 3*i+1))
+					p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, 3*i, 3*i+1))
 				}
 				r := p.relays[u]
 				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}

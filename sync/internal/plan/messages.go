@@ -6,6 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -18,17 +19,18 @@ type Input interface{ input() }
 // The inputs.
 type (
 	// Bootstrap makes a relay one that is never forgotten.
-	Bootstrap struct{ Relay filters.RelayURL }
+	Bootstrap struct{ Relay graspsync.RelayURL }
 	// Changes are what a batch window of the own feed brought.
 	Changes struct {
-		Repos []RepoChange
-		Roots []RootChange
+		Repos       []RepoChange
+		Roots       []RootChange
+		Descendants []DescendantChange
 	}
 	// Snapshot is all there is to want; whatever it does not name is not wanted.
 	Snapshot Changes
 	// Connected says that a dial succeeded.
 	Connected struct {
-		Relay  filters.RelayURL
+		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits Limits
 		// Address is where it was found, with all that counts as one place; zero: it is
@@ -37,7 +39,7 @@ type (
 	}
 	// DialFailed says that one did not.
 	DialFailed struct {
-		Relay   filters.RelayURL
+		Relay   graspsync.RelayURL
 		Epoch   uint64
 		RetryAt time.Time
 		Good    bool // it is known to work otherwise
@@ -46,7 +48,7 @@ type (
 	}
 	// Lost says that a connection has ended.
 	Lost struct {
-		Relay   filters.RelayURL
+		Relay   graspsync.RelayURL
 		Epoch   uint64
 		AliveAt time.Time // last sign of life
 		RetryAt time.Time
@@ -56,7 +58,7 @@ type (
 	}
 	// Done says that a batch has ended and that everything it brought is settled.
 	Done struct {
-		Relay  filters.RelayURL
+		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Batch  BatchID
 		Result Result
@@ -74,42 +76,44 @@ type (
 	// Useful says that a relay brought an event that nobody else had, and that is
 	// stored. For some days such relays come first where there is little to have.
 	Useful struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 	}
 	// Skipped says that of what came live since a moment something was left out that is to
 	// be asked for.
 	Skipped struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 		Since time.Time
 	}
-	// LiveClosed says that the relay ended a standing subscription, and why.
+	// LiveClosed says that the relay ended a standing subscription, and why; or that one that
+	// was opened as Last gave way.
 	LiveClosed struct {
-		Relay filters.RelayURL
-		Epoch uint64
-		Live  LiveID
-		Why   wire.Refusal
+		Relay   graspsync.RelayURL
+		Epoch   uint64
+		Live    LiveID
+		Why     wire.Refusal
+		GaveWay bool `json:",omitempty"`
 		// Since is up to when all was read that it had sent; zero: now.
 		Since time.Time
 	}
 	// LimitsChanged says that a connection may be asked for something else than was
 	// known when it was made: what is followed is fitted into that.
 	LimitsChanged struct {
-		Relay  filters.RelayURL
+		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits Limits
 	}
 	// Named has events fetched from a relay by their ids.
 	Named struct {
-		Relay filters.RelayURL // zero: any
-		IDs   []filters.EventID
+		Relay graspsync.RelayURL // zero: any
+		IDs   []graspsync.EventID
 	}
 	// Unserved are ids that a relay said it had, and did not serve: other relays are
 	// asked for them.
 	Unserved struct {
-		Relay filters.RelayURL
-		IDs   []filters.EventID
+		Relay graspsync.RelayURL
+		IDs   []graspsync.EventID
 	}
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
 	Restore struct {
@@ -121,26 +125,26 @@ type (
 	// or refused for good. Of what came from the relays in Except some is not.
 	Settled struct {
 		At     time.Time
-		Except map[filters.RelayURL]struct{}
+		Except map[graspsync.RelayURL]struct{}
 	}
 	// ClockJumped says that the wall clock was set by that much: forward, or back if
 	// it is negative.
 	ClockJumped struct{ By time.Duration }
 	// RateLimited says that the relay wants to be left alone for a while.
 	RateLimited struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 		Until time.Time
 	}
 	// Authors have written events that are stored.
-	Authors []filters.PubKey
+	Authors []graspsync.PubKey
 	// Tick says that the time of [Plan.NextWake] has come.
 	Tick struct{}
 )
 
 // Standing is what is known of a relay from before a restart.
 type Standing struct {
-	Relay filters.RelayURL
+	Relay graspsync.RelayURL
 	Good  bool // it is known to work
 	// UsefulAt is when it last brought what nobody else had, zero for never.
 	UsefulAt time.Time
@@ -148,16 +152,17 @@ type Standing struct {
 
 // RepoChange sets what is wanted of a repository.
 type RepoChange struct {
-	Ref    filters.RepoRef
-	Relays []filters.RelayURL
+	Ref    graspsync.RepoRef
+	Relays []graspsync.RelayURL // that its owner names
+	Others []graspsync.RelayURL // that only those name whom the owner lists
 	Level  Level
 }
 
 // RootChange sets the repositories that a root event belongs to; none means that
 // it is gone. Where there are too many for a repository, the newest are followed.
 type RootChange struct {
-	ID        filters.EventID
-	Repos     []filters.RepoRef
+	ID        graspsync.EventID
+	Repos     []graspsync.RepoRef
 	CreatedAt nostr.Timestamp
 }
 
@@ -207,51 +212,54 @@ type (
 	// Dial asks for a connection; the answer is Connected or DialFailed with the
 	// same epoch.
 	Dial struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 	}
 	// Hangup ends a connection, or an attempt, that is no longer wanted. No Lost
 	// needs to follow.
 	Hangup struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 	}
 	// Forget says that nothing about the relay is wanted any more.
-	Forget struct{ Relay filters.RelayURL }
+	Forget struct{ Relay graspsync.RelayURL }
 	// OpenLive opens a standing subscription.
 	OpenLive struct {
-		Relay   filters.RelayURL
+		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
 		Filters []nostr.Filter
+		// Last: it is of layer 4. It is opened only if the relay has a place that nothing
+		// else needs, and gives way when something does.
+		Last bool `json:",omitempty"`
 	}
 	// CloseLive closes one.
 	CloseLive struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 		Live  LiveID
 	}
 	// Start starts a batch.
 	Start struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 		Batch Batch
 	}
 	// Cancel ends a batch whose deadline has passed without an answer.
 	Cancel struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Epoch uint64
 		Batch BatchID
 	}
 	// Confirmed reports that items were fetched once and are followed live now.
 	Confirmed struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Items int
 		Gaps  bool
 	}
 	// Reset reports that what was confirmed on a relay is fetched anew.
 	Reset struct {
-		Relay filters.RelayURL
+		Relay graspsync.RelayURL
 		Daily bool
 	}
 	// Incomplete says that there may be room again for what was dropped at a bound:
@@ -275,3 +283,10 @@ func (Confirmed) effect()  {}
 func (Reset) effect()      {}
 func (Incomplete) effect() {}
 func (Dropped) effect()    {}
+
+// DescendantChange sets the repositories that a descendant belongs to; none means that it is
+// gone.
+type DescendantChange struct {
+	Of    filters.Descendant
+	Repos []graspsync.RepoRef
+}

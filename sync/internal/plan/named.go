@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -21,12 +22,12 @@ const (
 // named is what is to be fetched from a relay by id. It survives connections.
 type named struct {
 	queue   []namedID
-	known   map[filters.EventID]struct{} // waiting or in flight
+	known   map[graspsync.EventID]struct{} // waiting or in flight
 	retryAt time.Time
 }
 
 type namedID struct {
-	id    filters.EventID
+	id    graspsync.EventID
 	tries int
 }
 
@@ -40,7 +41,7 @@ func (p *Plan) onNamed(in Named) {
 
 // nameAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
 // those relays of which most is wanted, or the next one that is connected.
-func (p *Plan) nameAnywhere(ids []filters.EventID) {
+func (p *Plan) nameAnywhere(ids []graspsync.EventID) {
 	if len(p.connected) == 0 {
 		room := min(len(ids), max(0, p.cfg.MaxNamed-len(p.homeless)))
 		p.homeless = append(p.homeless, ids[:room]...)
@@ -52,7 +53,7 @@ func (p *Plan) nameAnywhere(ids []filters.EventID) {
 		relays = append(relays, r)
 	}
 	slices.SortFunc(relays, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), filters.RelayURL.Compare(a.url, b.url))
+		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
 		p.name(r, ids)
@@ -68,9 +69,9 @@ func (p *Plan) nameHomeless() {
 }
 
 // name queues ids for a relay, as far as there is room.
-func (p *Plan) name(r *relay, ids []filters.EventID) {
+func (p *Plan) name(r *relay, ids []graspsync.EventID) {
 	if r.named == nil {
-		r.named = &named{known: make(map[filters.EventID]struct{})}
+		r.named = &named{known: make(map[graspsync.EventID]struct{})}
 	}
 	dropped := 0
 	for _, id := range ids {
@@ -107,7 +108,7 @@ func (p *Plan) dropNamed(r *relay) {
 	if r.named == nil {
 		return
 	}
-	ids := slices.SortedFunc(maps.Keys(r.named.known), filters.EventID.Compare)
+	ids := slices.SortedFunc(maps.Keys(r.named.known), graspsync.EventID.Compare)
 	r.named = nil
 	p.nameAnywhere(ids)
 }
@@ -122,7 +123,7 @@ func (p *Plan) startNamed(r *relay, now time.Time) {
 	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(p.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
 	n.retryAt = time.Time{}
-	ids := make([]filters.EventID, len(b.named))
+	ids := make([]graspsync.EventID, len(b.named))
 	for i, id := range b.named {
 		ids[i] = id.id
 	}
@@ -201,7 +202,7 @@ func (p *Plan) onUnserved(now time.Time, in Unserved) {
 		others = append(others, o)
 	}
 	slices.SortFunc(others, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(common[b], common[a]), filters.RelayURL.Compare(a.url, b.url))
+		return cmp.Or(cmp.Compare(common[b], common[a]), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	ids := in.IDs[:min(maxUnserved-r.unserved, len(in.IDs))]
 	r.unserved += len(ids)

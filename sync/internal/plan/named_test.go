@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // fetched returns the ids that effects ask a relay for by name.
@@ -23,14 +23,14 @@ func fetched(effects []Effect) (ids []string) {
 // Ids were lost without a count when nobody was connected, or the relay that had
 // them was gone.
 func TestNamedWithoutARelay(t *testing.T) {
-	for name, u := range map[string]filters.RelayURL{"any": {}, "one that is gone": relayURL(t, "gone")} {
+	for name, u := range map[string]graspsync.RelayURL{"any": {}, "one that is gone": relayURL(t, "gone")} {
 		t.Run(name, func(t *testing.T) {
 			p, a := newPlan(defaults()), relayURL(t, "a")
-			p.Step(start, full(repoRef("x"), []filters.RelayURL{a}))
-			require.Empty(t, p.Step(start, Named{Relay: u, IDs: []filters.EventID{rootID(1)}}))
+			p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a}))
+			require.Empty(t, p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}}))
 			effects := connect(t, p, start, a)
 			require.Equal(t, []string{rootID(1).String()}, fetched(effects))
-			effects = p.Step(start, Named{Relay: u, IDs: []filters.EventID{rootID(2)}})
+			effects = p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(2)}})
 			effects = append(effects, p.Step(start.Add(time.Second), Tick{})...)
 			if len(effects) == 0 { // all places are taken
 				for id, b := range p.relays[a].batches {
@@ -49,7 +49,7 @@ func TestNamedWithoutARelayIsBounded(t *testing.T) {
 	c := defaults()
 	c.MaxNamed = 2
 	p := newPlan(c)
-	ids := []filters.EventID{rootID(1), rootID(2), rootID(3)}
+	ids := []graspsync.EventID{rootID(1), rootID(2), rootID(3)}
 	require.Equal(t, []Effect{Dropped{Reason: "named", Count: 1}}, p.Step(start, Named{IDs: ids}))
 	require.Equal(t, []Effect{Dropped{Reason: "named", Count: 3}}, p.Step(start, Named{IDs: ids}))
 }
@@ -57,11 +57,11 @@ func TestNamedWithoutARelayIsBounded(t *testing.T) {
 // What a relay was to be asked for that is forgotten is asked of another one.
 func TestNamedMovesOn(t *testing.T) {
 	p, a, b := newPlan(defaults()), relayURL(t, "a"), relayURL(t, "b")
-	p.Step(start, full(repoRef("x"), []filters.RelayURL{a, b}))
+	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a, b}))
 	effects := connect(t, p, start, b)
 	settle(p, start, b, effects)
-	require.Empty(t, fetched(p.Step(start, Named{Relay: a, IDs: []filters.EventID{rootID(1)}})))
-	effects = p.Step(start, full(repoRef("x"), []filters.RelayURL{b}))
+	require.Empty(t, fetched(p.Step(start, Named{Relay: a, IDs: []graspsync.EventID{rootID(1)}})))
+	effects = p.Step(start, full(repoRef("x"), []graspsync.RelayURL{b}))
 	require.Equal(t, []string{rootID(1).String()}, fetched(effects))
 }
 
@@ -69,10 +69,10 @@ func TestNamedIDsOfOneQueryAreBounded(t *testing.T) {
 	c := defaults()
 	c.NamedIDs = 2
 	p, a := newPlan(c), relayURL(t, "a")
-	p.Step(start, full(repoRef("x"), []filters.RelayURL{a}))
+	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a}))
 	settle(p, start, a, connect(t, p, start, a))
 	asked := 0
-	for _, e := range p.Step(start, Named{Relay: a, IDs: []filters.EventID{rootID(1), rootID(2), rootID(3)}}) {
+	for _, e := range p.Step(start, Named{Relay: a, IDs: []graspsync.EventID{rootID(1), rootID(2), rootID(3)}}) {
 		if s, ok := e.(Start); ok {
 			for _, q := range s.Batch.Queries {
 				require.LessOrEqual(t, len(q.Filter.IDs), 2)
@@ -87,13 +87,13 @@ func TestNamedIDsOfOneQueryAreBounded(t *testing.T) {
 // all of them, and what these should have been asked for found no room.
 func TestPromiseP37_MadeUpIDs(t *testing.T) {
 	p, evil, a := newPlan(defaults()), relayURL(t, "evil"), relayURL(t, "a")
-	p.Step(start, full(repoRef("x"), []filters.RelayURL{a, evil}))
+	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a, evil}))
 	settle(p, start, a, connect(t, p, start, a))
 	settle(p, start, evil, connect(t, p, start, evil))
 	now, n, asked, dropped := start, 0, 0, 0
 	for range 24 * 60 {
 		now = now.Add(time.Minute)
-		ids := make([]filters.EventID, 1_000)
+		ids := make([]graspsync.EventID, 1_000)
 		for i := range ids {
 			ids[i] = rootID(n)
 			n++
@@ -115,8 +115,8 @@ func TestPromiseP37_MadeUpIDs(t *testing.T) {
 	// A hundred such relays leave half of the room.
 	for i := range 100 {
 		u := relayURL(t, fmt.Sprint("evil", i))
-		p.Step(now, full(repoRef(fmt.Sprint("y", i)), []filters.RelayURL{a, u}))
-		ids := make([]filters.EventID, 1_000)
+		p.Step(now, full(repoRef(fmt.Sprint("y", i)), []graspsync.RelayURL{a, u}))
+		ids := make([]graspsync.EventID, 1_000)
 		for k := range ids {
 			ids[k] = rootID(n)
 			n++

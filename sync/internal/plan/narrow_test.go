@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -24,11 +25,11 @@ func states(t *testing.T, fs []nostr.Filter) (chunks [][]string) {
 	t.Helper()
 	for _, f := range fs {
 		if ids, ok := f.Tags["d"]; ok {
-			assert.Equal(t, []int{filters.KindState}, f.Kinds)
+			assert.Equal(t, []int{graspsync.KindState}, f.Kinds)
 			assert.Len(t, f.Tags, 1)
 			chunks = append(chunks, ids)
 		} else {
-			assert.NotContains(t, f.Kinds, filters.KindState, "states of everybody")
+			assert.NotContains(t, f.Kinds, graspsync.KindState, "states of everybody")
 		}
 	}
 	return chunks
@@ -40,8 +41,8 @@ func TestNarrowChunks(t *testing.T) {
 	p, u := narrowPlan(), relayURL(t, "a")
 	var c Changes
 	for i := range 250 {
-		rc := RepoChange{Ref: repoRef(fmt.Sprintf("repo%03d", i/2)), Relays: []filters.RelayURL{u}, Level: LevelStateOnly}
-		rc.Ref.Owner = filters.PubKey{byte(i % 2)}
+		rc := RepoChange{Ref: repoRef(fmt.Sprintf("repo%03d", i/2)), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}
+		rc.Ref.Owner = graspsync.PubKey{byte(i % 2)}
 		if i%5 == 0 {
 			rc.Level = LevelFull
 		}
@@ -79,10 +80,10 @@ func TestNarrowChunks(t *testing.T) {
 func TestNarrowChangeCostsItself(t *testing.T) {
 	p, u := narrowPlan(), relayURL(t, "a")
 	for i := range 500 {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
 	}
 	settle(p, start, u, connect(t, p, start, u))
-	twin := RepoChange{Ref: filters.RepoRef{Owner: filters.PubKey{2}, Identifier: "7"}, Relays: []filters.RelayURL{u}, Level: LevelStateOnly}
+	twin := RepoChange{Ref: graspsync.RepoRef{Owner: graspsync.PubKey{2}, Identifier: "7"}, Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}
 	effects := p.Step(start, Changes{Repos: []RepoChange{twin}})
 	require.Len(t, effects, 2)
 	assert.Equal(t, [][]string{{"7"}}, states(t, only[OpenLive](effects)[0].Filters))
@@ -105,10 +106,10 @@ func TestNarrowPolling(t *testing.T) {
 	names := []string{rootID(1).String(), repoRef("one").String(), "one", "two"}
 	for _, name := range names {
 		p.Step(now, Changes{Repos: []RepoChange{{
-			Ref: filters.RepoRef{Owner: filters.PubKey{3}, Identifier: name}, Relays: []filters.RelayURL{u}, Level: LevelStateOnly,
+			Ref: graspsync.RepoRef{Owner: graspsync.PubKey{3}, Identifier: name}, Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly,
 		}}})
 	}
-	p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 1))
+	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
 	require.Equal(t, "announcements", showFilters(only[OpenLive](effects)[0].Filters), "what matters most has the only place")
 	settle(p, now, u, effects)

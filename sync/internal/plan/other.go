@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -79,7 +80,7 @@ func (r *relay) closedFor(in LiveClosed) {
 	case wire.RefusalTooManySubs:
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
-		stood := max(1, len(r.live.subs)-1)
+		stood := max(1, len(r.live.subs)+r.descSubs()-1)
 		if r.liveMost == 0 || stood < r.liveMost {
 			r.liveMost = stood
 		}
@@ -108,6 +109,7 @@ func (p *Plan) onLimitsChanged(in LimitsChanged) {
 		r.live.stale = true
 	}
 	r.live.putOff = 0
+	p.refitDescendants(r)
 	for _, s := range r.live.subs {
 		if len(s.filters) > in.Limits.MaxFilters {
 			r.live.stale = true
@@ -179,13 +181,15 @@ func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[strin
 // itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
 // address.
 func (p *Plan) itemOf(value string) (Item, bool) {
-	if id, err := filters.ParseEventID(value); err == nil {
+	if id, err := graspsync.ParseEventID(value); err == nil {
 		it, ok := p.want.roots[id]
 		return it, ok
 	}
-	if _, ref, err := filters.ParseAddress(value); err == nil {
-		if repo, ok := p.want.repos[ref]; ok {
-			return repo.item, true
+	if a, err := graspsync.ParseAddress(value); err == nil {
+		if ref, ok := a.Repo(); ok {
+			if repo, ok := p.want.repos[ref]; ok {
+				return repo.item, true
+			}
 		}
 	}
 	return 0, false

@@ -13,20 +13,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // realHub is a relay as large as relay.ngit.dev: 2,530 repositories and 6,407 root
 // events.
-func realHub(u filters.RelayURL) Snapshot {
+func realHub(u graspsync.RelayURL) Snapshot {
 	var c Snapshot
 	for i := range 2530 {
-		ref := filters.RepoRef{Owner: pubKey(i % 743), Identifier: fmt.Sprintf("repo-%d", i)}
-		c.Repos = append(c.Repos, RepoChange{Ref: ref, Relays: []filters.RelayURL{u}, Level: LevelFull})
+		ref := graspsync.RepoRef{Owner: pubKey(i % 743), Identifier: fmt.Sprintf("repo-%d", i)}
+		c.Repos = append(c.Repos, RepoChange{Ref: ref, Relays: []graspsync.RelayURL{u}, Level: LevelFull})
 	}
 	for i := range 6407 {
-		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []filters.RepoRef{c.Repos[i%2530].Ref}, CreatedAt: nostr.Timestamp(i)})
+		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []graspsync.RepoRef{c.Repos[i%2530].Ref}, CreatedAt: nostr.Timestamp(i)})
 	}
 	return c
 }
@@ -94,7 +95,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	settle(p, now, u, effects)
 
 	// What comes later is followed, too, without a new subscription.
-	effects = p.Step(now, Changes{Roots: []RootChange{{ID: rootID(9_000_000), Repos: []filters.RepoRef{hub.Repos[0].Ref}}}})
+	effects = p.Step(now, Changes{Roots: []RootChange{{ID: rootID(9_000_000), Repos: []graspsync.RepoRef{hub.Repos[0].Ref}}}})
 	assert.Empty(t, only[OpenLive](effects))
 	assert.Equal(t, 1, settle(p, now, u, effects))
 
@@ -134,7 +135,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 // A subscription of a relay that takes next to none is the one for announcements.
 func TestLayer1ComesFirst(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
 	lives := only[OpenLive](effects)
 	require.Len(t, lives, 1)
@@ -147,7 +148,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	c := defaults()
 	c.PollFilters = 1000
 	p, u, now := newPlan(c), relayURL(t, "a"), start
-	p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	limits := Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}
 	settle(p, now, u, p.Step(now, Connected{Relay: u, Epoch: 1, Limits: limits}))
 	polled := func() map[string]bool {
@@ -167,7 +168,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	require.False(t, polled()[key(1)])
 	oldest := p.relays[u].live.poll.oldest()
 	require.False(t, oldest.Before(now.Add(-2*c.PollEvery)), "or no mark would move: %v ago", now.Sub(oldest))
-	settle(p, now, u, p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 3)))
+	settle(p, now, u, p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 3)))
 	assert.True(t, polled()[key(3)])
 }
 
@@ -175,7 +176,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 // had a batch of no requests, which nothing ends.
 func TestNothingToAudit(t *testing.T) {
 	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	p.Step(now, full(repoRef(strings.Repeat("x", 40_000)), []filters.RelayURL{u}))
+	p.Step(now, full(repoRef(strings.Repeat("x", 40_000)), []graspsync.RelayURL{u}))
 	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: usual})
 	audits := 0
 	for range 60 {
@@ -199,10 +200,10 @@ func TestNothingToAudit(t *testing.T) {
 func TestPromiseP37_DeadRelays(t *testing.T) {
 	p, all := newPlan(defaults()), urls(t, 500)
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
 	}
 	honest, now := all[:50], start
-	dead := func(u filters.RelayURL) bool { return !slices.Contains(honest, u) }
+	dead := func(u graspsync.RelayURL) bool { return !slices.Contains(honest, u) }
 	most := 0
 	for range 1000 { // dials that fail take ten seconds
 		now = now.Add(time.Second)
@@ -237,7 +238,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	c.MaxDials, c.MaxConnections = 100, 8
 	p, all := newPlan(c), urls(t, 20)
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
 	}
 	good := all[19]
 	connectAll := func(now time.Time) (n int) {
@@ -257,7 +258,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	require.True(t, p.relays[good].connecting)
 	settle(p, start, good, connect(t, p, start, good))
 	// the silent ones take turns
-	now, met := start, make(map[filters.RelayURL]bool)
+	now, met := start, make(map[graspsync.RelayURL]bool)
 	for range 60 {
 		now = now.Add(time.Minute)
 		p.Step(now, Tick{})
@@ -286,10 +287,10 @@ func TestKindsBeyondPollFilters(t *testing.T) {
 // more of that than one filter may have values.
 func TestPolledTogether(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	c := full(repoRef("r"), []filters.RelayURL{u})
+	c := full(repoRef("r"), []graspsync.RelayURL{u})
 	const n, first = 2*filters.MaxValues + 50, filters.MaxValues - 40
 	for i := range n {
-		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []filters.RepoRef{repoRef("r")}})
+		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []graspsync.RepoRef{repoRef("r")}})
 	}
 	p.Step(start, c)
 	r := p.relays[u]

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // owner is the author of repositories. What the relays that strangers name have to
@@ -28,16 +28,40 @@ import (
 // now and then, and a repository that is served for each of them. At A addresses, once
 // these were found, their relays count as a few for each address; see [Plan.ranked].
 // Whoever keeps as many repositories here as others, for as long, counts as they do.
+//
+// Relays that an owner does not name, but those whom the owner lists, go to another account of
+// the owner: all of them together have an eighth of what the owner's have at most, none has more
+// than one of these, and their turns are as much dearer. Whoever is listed takes nothing in this
+// way from what the owner names, and little from anybody else.
 type owner struct {
-	key     filters.PubKey
+	key     graspsync.PubKey
 	repos   map[*repo]struct{} // that list a relay
-	relays  map[*relay]struct{}
-	served  int           // of its repositories, those that are not just held
-	since   time.Time     // when there was the first of them
-	weight  uint64        // by its age
-	growsAt time.Time     // when that grows
-	index   int           // in the heap of owners whose weight grows, -1: in none
-	turns   [lines]uint64 // place in each line up to which it has had its turns
+	relays  [sides]map[*relay]struct{}
+	served  int                  // of its repositories, those that are not just held
+	since   time.Time            // when there was the first of them
+	weight  uint64               // by its age
+	growsAt time.Time            // when that grows
+	index   int                  // in the heap of owners whose weight grows, -1: in none
+	turns   [sides][lines]uint64 // place in each line up to which it has had its turns
+}
+
+// side is who names a relay of a repository.
+type side int
+
+const (
+	byOwner  side = iota
+	byOthers      // only those whom the owner lists
+	sides         // how many there are
+)
+
+// othersShift makes what others name an eighth of what the owner does: as much as the step
+// between two ages.
+const othersShift = 3
+
+// account is what a relay goes to.
+type account struct {
+	*owner
+	side side
 }
 
 // ages are what owners weigh who have had a repository served for so long.
@@ -60,8 +84,8 @@ const mostShown = 64
 
 // owners are those of all repositories that list a relay.
 type owners struct {
-	of      map[filters.PubKey]*owner
-	tenures map[filters.PubKey]tenure
+	of      map[graspsync.PubKey]*owner
+	tenures map[graspsync.PubKey]tenure
 	growing growHeap
 	table   tableHeap
 }
@@ -75,21 +99,55 @@ type tenure struct {
 // mostGone is for how long an owner may have no repository served until it starts anew.
 const mostGone = 24 * time.Hour
 
-// share is what a relay of an owner's has of its weight.
-func (o *owner) share() uint64 {
-	if len(o.relays) == 0 {
+// share is what a relay of an account has of the owner's weight.
+func (a account) share() uint64 {
+	if len(a.relays[a.side]) == 0 {
 		return 0
 	}
-	return o.weight * whole / uint64(len(o.relays))
+	return a.shareWith(0)
+}
+
+// shareWith is what each would have if there were so many more.
+func (a account) shareWith(more int) uint64 {
+	n := len(a.relays[byOwner]) + more
+	if a.side == byOwner {
+		return a.weight * whole / uint64(n) //nolint:gosec // it is bounded
+	}
+	return a.weight * (whole >> othersShift) / uint64(n+len(a.relays[byOthers])) //nolint:gosec // it is bounded
+}
+
+// cost is what a relay that so many accounts list takes of the turns of each.
+func (a account) cost(accounts uint64) uint64 {
+	if a.side == byOwner {
+		return turn / accounts / a.weight
+	}
+	return turn << othersShift / accounts / a.weight
+}
+
+func (o *owner) accounts() [sides]account { return [...]account{{o, byOwner}, {o, byOthers}} }
+
+// shares are those of both accounts.
+func (o *owner) shares() (out [sides]uint64) {
+	for i, a := range o.accounts() {
+		out[i] = a.share()
+	}
+	return out
+}
+
+// listed are the relays of both accounts. One may be in both.
+func (o *owner) listed() map[*relay]struct{} {
+	all := maps.Clone(o.relays[byOwner])
+	maps.Copy(all, o.relays[byOthers])
+	return all
 }
 
 // owner returns the owner of this key, making it known.
-func (s *owners) owner(key filters.PubKey) *owner {
+func (s *owners) owner(key graspsync.PubKey) *owner {
 	o := s.of[key]
 	if o == nil {
 		o = &owner{
-			key: key, weight: weightHeld, index: -1,
-			repos: make(map[*repo]struct{}), relays: make(map[*relay]struct{}),
+			key: key, weight: weightHeld, index: -1, repos: make(map[*repo]struct{}),
+			relays: [...]map[*relay]struct{}{make(map[*relay]struct{}), make(map[*relay]struct{})},
 		}
 		s.of[key] = o
 	}
@@ -97,65 +155,70 @@ func (s *owners) owner(key filters.PubKey) *owner {
 }
 
 // reshare gives the relays of an owner what they have now, instead of what they had.
-func (s *owners) reshare(o *owner, before uint64) {
-	more := o.share() - before // or less: it wraps around
-	for r := range o.relays {
-		r.claim += more
-		s.table.fix(r)
+func (s *owners) reshare(o *owner, before [sides]uint64) {
+	for i, a := range o.accounts() {
+		more := a.share() - before[i] // or less: it wraps around
+		if more == 0 {
+			continue
+		}
+		for r := range o.relays[i] {
+			r.claim += more
+			s.table.fix(r)
+		}
 	}
 }
 
-// list notes that a repository lists a relay.
-func (s *owners) list(r *repo, rel *relay) {
-	o := s.owner(r.ref.Owner)
-	o.repos[r] = struct{}{}
-	if rel.owners[o]++; rel.owners[o] > 1 {
+// list notes that a repository lists a relay, which goes to that account of its owner.
+func (s *owners) list(r *repo, rel *relay, to side) {
+	a := account{s.owner(r.ref.Owner), to}
+	a.repos[r] = struct{}{}
+	if rel.accounts[a]++; rel.accounts[a] > 1 {
 		return
 	}
-	before := o.share()
-	o.relays[rel] = struct{}{}
-	rel.claim += before
+	before := a.shares()
+	a.relays[to][rel] = struct{}{}
+	rel.claim += before[to]
 	s.table.fix(rel)
-	s.reshare(o, before)
-	if o.served > 0 {
-		s.servedBy(rel, o)
+	s.reshare(a.owner, before)
+	if a.served > 0 {
+		s.servedBy(rel, a)
 	}
 	if rel.line != nil {
-		rel.line.advance(rel, o)
+		rel.line.advance(rel, a)
 	}
 }
 
 // unlist notes that a repository does not list a relay any more.
-func (s *owners) unlist(r *repo, rel *relay) {
-	o := s.of[r.ref.Owner]
-	if rel.owners[o]--; rel.owners[o] > 0 {
+func (s *owners) unlist(r *repo, rel *relay, from side) {
+	a := account{s.of[r.ref.Owner], from}
+	if rel.accounts[a]--; rel.accounts[a] > 0 {
 		return
 	}
-	delete(rel.owners, o)
-	before := o.share()
-	delete(o.relays, rel)
-	rel.claim -= before
+	delete(rel.accounts, a)
+	before := a.shares()
+	delete(a.relays[from], rel)
+	rel.claim -= before[from]
 	s.table.fix(rel)
-	s.reshare(o, before)
-	if o.served > 0 {
-		s.notServedBy(rel, o)
+	s.reshare(a.owner, before)
+	if a.served > 0 {
+		s.notServedBy(rel, a)
 	}
 }
 
 // servedBy notes that a relay is listed by one more owner of whom something is served.
-func (s *owners) servedBy(rel *relay, o *owner) {
+func (s *owners) servedBy(rel *relay, o account) {
 	if rel.servedBy++; rel.servedBy == 1 || o.since.Before(rel.since) {
 		rel.since = o.since
 	}
 }
 
 // notServedBy undoes that.
-func (s *owners) notServedBy(rel *relay, gone *owner) {
+func (s *owners) notServedBy(rel *relay, gone account) {
 	if rel.servedBy--; rel.servedBy == 0 || !gone.since.Equal(rel.since) {
 		return
 	}
 	first := true
-	for o := range rel.owners {
+	for o := range rel.accounts {
 		if o != gone && o.served > 0 && (first || o.since.Before(rel.since)) {
 			rel.since, first = o.since, false
 		}
@@ -169,8 +232,10 @@ func (s *owners) serve(o *owner, more bool, now time.Time) bool {
 		if o.served--; o.served > 0 {
 			return false
 		}
-		for rel := range o.relays {
-			s.notServedBy(rel, o)
+		for _, a := range o.accounts() {
+			for rel := range a.relays[a.side] {
+				s.notServedBy(rel, a)
+			}
 		}
 		t := s.tenures[o.key]
 		t.goneAt = now.Round(0)
@@ -188,8 +253,10 @@ func (s *owners) serve(o *owner, more bool, now time.Time) bool {
 	t.goneAt = time.Time{}
 	s.tenures[o.key] = t
 	o.since = t.since
-	for rel := range o.relays {
-		s.servedBy(rel, o)
+	for _, a := range o.accounts() {
+		for rel := range a.relays[a.side] {
+			s.servedBy(rel, a)
+		}
 	}
 	s.age(o, now)
 	return true
@@ -211,8 +278,8 @@ func (s *owners) age(o *owner, now time.Time) {
 			weight = a.weight
 		}
 	}
-	if before := o.share(); weight != o.weight {
-		o.weight, o.turns = weight, [lines]uint64{} // what it took before was dearer
+	if before := o.shares(); weight != o.weight {
+		o.weight, o.turns = weight, [sides][lines]uint64{} // what it took before was dearer
 		s.reshare(o, before)
 	}
 	if !o.growsAt.IsZero() {
@@ -229,15 +296,14 @@ func (s *owners) grow(now time.Time) {
 
 // drop forgets an owner of whom nothing is left.
 func (s *owners) drop(o *owner) {
-	if len(o.repos) > 0 || len(o.relays) > 0 {
-		return
+	if len(o.repos)+len(o.relays[byOwner])+len(o.relays[byOthers]) == 0 {
+		delete(s.of, o.key)
 	}
-	delete(s.of, o.key)
 }
 
 // dropGone forgets since when those owners were here who have been gone for long.
 func (s *owners) dropGone(now time.Time) {
-	maps.DeleteFunc(s.tenures, func(_ filters.PubKey, t tenure) bool {
+	maps.DeleteFunc(s.tenures, func(_ graspsync.PubKey, t tenure) bool {
 		return !t.goneAt.IsZero() && now.Sub(t.goneAt) > mostGone
 	})
 }
@@ -252,7 +318,7 @@ func (s *owners) jumped(by time.Duration, now time.Time) {
 		}
 		s.tenures[key] = t
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(s.of), filters.PubKey.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.of), graspsync.PubKey.Compare) {
 		o := s.of[key]
 		o.since = o.since.Add(by)
 		s.age(o, now)
@@ -263,7 +329,7 @@ func (s *owners) jumped(by time.Duration, now time.Time) {
 // keeping over a restart, or strangers who came yesterday would be equal after it to
 // who has been here for a year.
 type Tenure struct {
-	Owner filters.PubKey
+	Owner graspsync.PubKey
 	Since time.Time
 }
 
@@ -287,7 +353,7 @@ func (p *Plan) setServed(r *repo, served bool) {
 	if !p.owners.serve(o, served, p.now) {
 		return
 	}
-	for _, rel := range sortedBy(o.relays, byName) { // who is touched first is in line first
+	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
 		if rel.line != nil && rel.line.number == lineHeld {
 			rel.leave() // for a better line
 			p.touch(rel)
@@ -318,19 +384,19 @@ const (
 // this owner lists. Where it is full, the relay goes that has least claim to be in it,
 // if that is less than the new one would have: so nobody who has least loses anything,
 // and nothing that was dropped comes back by being asked for again.
-func (p *Plan) room(asks filters.PubKey) bool {
-	mine, weight := 0, uint64(weightHeld)
-	if o := p.owners.of[asks]; o != nil {
-		mine, weight = len(o.relays), o.weight
+func (p *Plan) room(asks graspsync.PubKey, by side) bool {
+	a := account{p.owners.of[asks], by}
+	if a.owner == nil {
+		a.owner = &owner{weight: weightHeld}
 	}
-	if mine >= max(ownerLeast, p.cfg.MaxRelays/ownerShare) {
+	if len(a.relays[by]) >= max(ownerLeast, p.cfg.MaxRelays/ownerShare) {
 		return false
 	}
 	if len(p.relays) < p.cfg.MaxRelays {
 		return true
 	}
 	victim := p.owners.table[0]
-	if victim.bootstrap || victim.worth() >= weight*whole/uint64(mine+1) {
+	if victim.bootstrap || victim.worth() >= a.shareWith(1) {
 		return false
 	}
 	p.evict(victim)
@@ -348,17 +414,16 @@ func (r *relay) worth() uint64 {
 
 // evict forgets a relay that is wanted, for lack of room.
 func (p *Plan) evict(rel *relay) {
-	var listing []*repo
-	for o := range rel.owners {
-		for r := range o.repos {
+	listing := make(map[*repo]struct{})
+	for a := range rel.accounts {
+		for r := range a.repos {
 			if slices.Contains(r.relays, rel) {
-				listing = append(listing, r)
+				listing[r] = struct{}{}
 			}
 		}
 	}
-	for _, r := range listing {
-		r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relay) bool { return o == rel })
-		p.unlists(r, rel)
+	for r := range listing {
+		p.leaves(r, rel)
 		p.unlisted(r)
 	}
 	p.forget(rel)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // market is a plan with relays that answer and relays that are dead, in fake time.
@@ -18,17 +18,17 @@ type market struct {
 	t      *testing.T
 	plan   *Plan
 	now    time.Time
-	dead   map[filters.RelayURL]bool
-	brings map[filters.RelayURL]bool // what nobody else has
-	ends   []attempt                 // of dead relays
-	dialed map[filters.RelayURL]time.Time
-	passes map[filters.RelayURL]int // over the whole history
-	fails  map[filters.RelayURL]int
+	dead   map[graspsync.RelayURL]bool
+	brings map[graspsync.RelayURL]bool // what nobody else has
+	ends   []attempt                   // of dead relays
+	dialed map[graspsync.RelayURL]time.Time
+	passes map[graspsync.RelayURL]int // over the whole history
+	fails  map[graspsync.RelayURL]int
 
-	never   map[filters.RelayURL]bool      // done with anything
-	lost    map[filters.RelayURL]time.Time // hung up
+	never   map[graspsync.RelayURL]bool      // done with anything
+	lost    map[graspsync.RelayURL]time.Time // hung up
 	bringAt time.Time
-	where   map[filters.RelayURL]netip.Prefix
+	where   map[graspsync.RelayURL]netip.Prefix
 }
 
 type attempt struct {
@@ -39,10 +39,10 @@ type attempt struct {
 func newMarket(t *testing.T, c Config) *market {
 	return &market{
 		t: t, plan: newPlan(c), now: start,
-		dead: make(map[filters.RelayURL]bool), brings: make(map[filters.RelayURL]bool),
-		dialed: make(map[filters.RelayURL]time.Time), passes: make(map[filters.RelayURL]int),
-		fails: make(map[filters.RelayURL]int), where: make(map[filters.RelayURL]netip.Prefix),
-		never: make(map[filters.RelayURL]bool), lost: make(map[filters.RelayURL]time.Time),
+		dead: make(map[graspsync.RelayURL]bool), brings: make(map[graspsync.RelayURL]bool),
+		dialed: make(map[graspsync.RelayURL]time.Time), passes: make(map[graspsync.RelayURL]int),
+		fails: make(map[graspsync.RelayURL]int), where: make(map[graspsync.RelayURL]netip.Prefix),
+		never: make(map[graspsync.RelayURL]bool), lost: make(map[graspsync.RelayURL]time.Time),
 	}
 }
 
@@ -117,22 +117,22 @@ func (m *market) bring() {
 		return
 	}
 	m.bringAt = m.now.Add(time.Hour)
-	for _, u := range sortedBy(m.brings, filters.RelayURL.Compare) {
+	for _, u := range sortedBy(m.brings, graspsync.RelayURL.Compare) {
 		if r := m.plan.relays[u]; m.brings[u] && r != nil && r.connected {
 			m.step(Useful{Relay: u, Epoch: r.epoch})
 		}
 	}
 }
 
-func ownedBy(n int, name string) filters.RepoRef {
-	return filters.RepoRef{Owner: pubKey(n), Identifier: name}
+func ownedBy(n int, name string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: pubKey(n), Identifier: name}
 }
 
 // spam has as many relays listed as it takes, 15 by each announcement, each of them by
 // another key.
 func (m *market) spam(relays int, dead bool) {
 	for i := 0; i < relays; i += 15 {
-		var listed []filters.RelayURL
+		var listed []graspsync.RelayURL
 		for k := range min(15, relays-i) {
 			u := relayURL(m.t, fmt.Sprintf("fake%d", i+k))
 			m.dead[u] = dead
@@ -147,7 +147,7 @@ func (m *market) fakes(relays int, dead, brings bool, level Level) {
 	for i := range relays {
 		u := relayURL(m.t, fmt.Sprintf("fake%d", i))
 		m.dead[u], m.brings[u] = dead, brings
-		c := full(ownedBy(1000+i, "spam"), []filters.RelayURL{u})
+		c := full(ownedBy(1000+i, "spam"), []graspsync.RelayURL{u})
 		c.Repos[0].Level = level
 		m.step(c)
 	}
@@ -155,22 +155,22 @@ func (m *market) fakes(relays int, dead, brings bool, level Level) {
 
 // honest has thirty owners list three of nineteen relays each, and another one a relay of
 // its own.
-func (m *market) honest(brings bool) []filters.RelayURL {
-	honest := make([]filters.RelayURL, 20)
+func (m *market) honest(brings bool) []graspsync.RelayURL {
+	honest := make([]graspsync.RelayURL, 20)
 	for i := range honest {
 		honest[i] = relayURL(m.t, fmt.Sprintf("honest%d", i))
 		m.brings[honest[i]] = brings
 	}
 	for i := range 30 {
-		m.step(full(ownedBy(i, "repo"), []filters.RelayURL{honest[i%19], honest[(i+1)%19], honest[(i*7+2)%19]}))
+		m.step(full(ownedBy(i, "repo"), []graspsync.RelayURL{honest[i%19], honest[(i+1)%19], honest[(i*7+2)%19]}))
 	}
 	m.step(full(ownedBy(30, "repo"), honest[19:]))
 	return honest
 }
 
 // connected is for what part of a time these relays are connected, and the least of them.
-func (m *market) connected(d time.Duration, relays []filters.RelayURL) (share, least float64) {
-	up, looks := make(map[filters.RelayURL]int), 0
+func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share, least float64) {
+	up, looks := make(map[graspsync.RelayURL]int), 0
 	m.wait(d, func() {
 		looks++
 		for _, u := range relays {
@@ -250,7 +250,7 @@ func TestPromiseP37_RelaysAtOneAddress(t *testing.T) {
 	// The honest ones come later, and each of them is found at another address. Eighty
 	// more are those of one owner each, as the fakes are.
 	honest := m.honest(true)
-	var small []filters.RelayURL
+	var small []graspsync.RelayURL
 	for i := range 80 {
 		small = append(small, relayURL(t, fmt.Sprint("small", i)))
 		m.step(full(ownedBy(100+i, "repo"), small[i:]))
@@ -273,7 +273,7 @@ func TestLongTenureOfRelaysThatWereUseful(t *testing.T) {
 	c := defaults()
 	c.MaxConnections, c.BatchTimeout = 8, 100*time.Hour
 	m := newMarket(t, c)
-	listed := func(name string, from int) (out []filters.RelayURL) {
+	listed := func(name string, from int) (out []graspsync.RelayURL) {
 		for i := range 8 {
 			out = append(out, relayURL(t, fmt.Sprint(name, i)))
 			m.step(full(ownedBy(from+i, "repo"), out[i:]))
@@ -327,7 +327,7 @@ func BenchmarkTurn(b *testing.B) {
 			hub := relayURL(b, "hub")
 			var all Changes
 			for i := range n {
-				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []filters.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
+				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []graspsync.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
 			}
 			m.step(all)
 			m.wait(20*time.Minute, func() {})
@@ -350,13 +350,13 @@ func BenchmarkList(b *testing.B) {
 			hub := relayURL(b, "hub")
 			var all Changes
 			for i := range n {
-				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []filters.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
+				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []graspsync.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
 			}
 			m.step(all)
 			b.ResetTimer()
 			for range b.N {
 				m.now = m.now.Add(time.Second)
-				m.step(full(ownedBy(n, "repo"), []filters.RelayURL{hub}))
+				m.step(full(ownedBy(n, "repo"), []graspsync.RelayURL{hub}))
 				m.step(Changes{Repos: []RepoChange{{Ref: ownedBy(n, "repo")}}})
 			}
 		})
@@ -384,7 +384,7 @@ func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 		t.Run(fmt.Sprint(c.dead, " ", c.name), func(t *testing.T) {
 			m := newMarket(t, defaults())
 			if c.old {
-				m.step(full(ownedBy(0, "old"), []filters.RelayURL{relayURL(t, "known")}))
+				m.step(full(ownedBy(0, "old"), []graspsync.RelayURL{relayURL(t, "known")}))
 				m.wait(25*time.Hour, func() {})
 			}
 			if c.keys {
@@ -392,7 +392,7 @@ func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 			} else {
 				m.spam(c.dead, true)
 			}
-			var honest []filters.RelayURL
+			var honest []graspsync.RelayURL
 			began := m.now
 			for i := range 20 {
 				honest = append(honest, relayURL(t, fmt.Sprint("honest", i)))
@@ -422,7 +422,7 @@ func TestPromiseP37_FullTable(t *testing.T) {
 	require.Len(t, m.plan.relays, 50_000)
 	honest, began := relayURL(t, "honest"), m.now
 	for i := range 20 {
-		m.step(full(ownedBy(i, "repo"), []filters.RelayURL{honest}))
+		m.step(full(ownedBy(i, "repo"), []graspsync.RelayURL{honest}))
 	}
 	require.NotNil(t, m.plan.relays[honest], "a relay that twenty repositories are on is not known")
 	assert.Len(t, m.plan.relays, 50_000)
@@ -439,14 +439,14 @@ func TestFullTableIsStable(t *testing.T) {
 	m := newMarket(t, c)
 	m.spam(300, true)
 	require.Len(t, m.plan.relays, 150)
-	honest := []filters.RelayURL{relayURL(t, "one"), relayURL(t, "two")}
+	honest := []graspsync.RelayURL{relayURL(t, "one"), relayURL(t, "two")}
 	m.step(full(ownedBy(0, "repo"), honest))
 	for _, u := range honest {
 		require.NotNil(t, m.plan.relays[u])
 	}
 	again := Snapshot(full(ownedBy(0, "repo"), honest))
 	for i := 0; i < 300; i += 15 {
-		var listed []filters.RelayURL
+		var listed []graspsync.RelayURL
 		for k := range 15 {
 			listed = append(listed, relayURL(t, fmt.Sprintf("fake%d", i+k)))
 		}
@@ -469,13 +469,112 @@ func TestFullTableIsStable(t *testing.T) {
 func TestOneOwnerDoesNotFillTheTable(t *testing.T) {
 	m := newMarket(t, defaults())
 	for i := range 200 {
-		var listed []filters.RelayURL
+		var listed []graspsync.RelayURL
 		for k := range 15 {
 			listed = append(listed, relayURL(t, fmt.Sprintf("fake%d", 15*i+k)))
 		}
 		m.step(full(ownedBy(7, fmt.Sprint("spam", i)), listed))
 	}
 	assert.Len(t, m.plan.relays, 781, "a 64th of the table")
+}
+
+// namedBy has a repository list relays of its owner's and of others.
+func namedBy(repo graspsync.RepoRef, own, others []graspsync.RelayURL) Changes {
+	return Changes{Repos: []RepoChange{{Ref: repo, Relays: own, Others: others, Level: LevelFull}}}
+}
+
+// What those name whom an owner lists takes nothing from what the owner names, and has less.
+func TestWhatOthersNameTakesNothingFromTheOwner(t *testing.T) {
+	p, own, others := newPlan(defaults()), urls(t, 3), []graspsync.RelayURL(nil)
+	for i := range 20 {
+		others = append(others, relayURL(t, fmt.Sprint("other", i)))
+	}
+	claim := func(u graspsync.RelayURL) uint64 { return p.relays[u].claim }
+	p.Step(start, namedBy(ownedBy(0, "repo"), own, nil))
+	before := claim(own[0])
+	for n := range others {
+		p.Step(start, namedBy(ownedBy(0, "repo"), own, others[:n+1]))
+		sum := uint64(0)
+		for _, u := range others[:n+1] {
+			sum += claim(u)
+			require.Positive(t, claim(u))
+			require.LessOrEqual(t, claim(u), before/8)
+		}
+		require.LessOrEqual(t, sum, 3*before/8, "an eighth of what the owner's have")
+		require.Equal(t, before, claim(own[0]))
+	}
+	p.Step(start, namedBy(ownedBy(1, "repo"), others[:1], nil))
+	require.Greater(t, claim(others[0]), before, "who names it alone gives all of theirs")
+	p.Step(start, namedBy(ownedBy(1, "repo"), nil, others[:1]))
+	require.Less(t, claim(others[0]), before, "the first that somebody names for others is worth no more than that")
+}
+
+// A table in which there is room for no more has those go first that others name, also of the
+// same owner, and the relays of one owner find theirs however many others name.
+func TestWhatOthersNameGoesFirst(t *testing.T) {
+	c := defaults()
+	c.MaxRelays = 100
+	p := newPlan(c)
+	name := func(what string, n int) (out []graspsync.RelayURL) {
+		for i := range n {
+			out = append(out, relayURL(t, fmt.Sprint(what, i)))
+		}
+		return out
+	}
+	p.Step(start, namedBy(ownedBy(0, "repo"), name("own", 10), name("other", 90)))
+	require.Len(t, p.relays, 10+ownerLeast, "of one owner no more than those are known that others name")
+	p.Step(start, namedBy(ownedBy(1, "repo"), name("theirs", 20), name("ofthose", 90)))
+	require.Len(t, p.relays, 100, "it is full")
+	for step := range 3 { // and stays as it is
+		effects := p.Step(start, namedBy(ownedBy(0, "more"), name("new", 40), nil))
+		require.Equal(t, step == 0, len(only[Forget](effects)) > 0)
+		for _, u := range slices.Concat(name("own", 10), name("theirs", 20), name("new", 40)) {
+			require.NotNil(t, p.relays[u], u)
+		}
+	}
+	s, _ := p.RepoStatus(ownedBy(0, "repo"))
+	for i, r := range s.Relays[:10] {
+		require.Equal(t, name("own", 10)[i], r.Relay)
+	}
+	before := len(s.Relays)
+	effects := p.Step(start, namedBy(ownedBy(0, "repo"), name("still", 14), name("other", 90)))
+	s, _ = p.RepoStatus(ownedBy(0, "repo"))
+	require.NotEmpty(t, only[Dropped](effects))
+	require.Less(t, len(s.Relays), before+14, "its own have taken the places of what others name for it")
+	for i, r := range s.Relays[:14] {
+		require.Equal(t, name("still", 30)[i], r.Relay)
+	}
+}
+
+// Dead relays that are named for others delay no relay of the owner, and those of nobody else for
+// longer than as many keys would.
+func TestWhatOthersNameIsDialedInTurns(t *testing.T) {
+	m := newMarket(t, defaults())
+	for i := range 200 {
+		var dead []graspsync.RelayURL
+		for k := range 16 {
+			u := relayURL(t, fmt.Sprintf("dead%d", 16*i+k))
+			m.dead[u] = true
+			dead = append(dead, u)
+		}
+		m.step(namedBy(ownedBy(i, "repo"), []graspsync.RelayURL{relayURL(t, fmt.Sprint("own", i))}, dead))
+	}
+	began := m.now
+	m.step(full(ownedBy(0, "more"), []graspsync.RelayURL{relayURL(t, "again")}))
+	m.step(full(ownedBy(1_000, "repo"), []graspsync.RelayURL{relayURL(t, "theirs")}))
+	m.wait(30*time.Minute, func() {})
+	var most time.Duration
+	for i := range 200 {
+		u := relayURL(t, fmt.Sprint("own", i))
+		require.Contains(t, m.dialed, u)
+		most = max(most, m.dialed[u].Sub(began))
+	}
+	for _, name := range []string{"again", "theirs"} {
+		require.Contains(t, m.dialed, relayURL(t, name))
+		most = max(most, m.dialed[relayURL(t, name)].Sub(began))
+	}
+	t.Logf("200 owners' relays before 3,200 dead ones that are named for others: the last after %s", most)
+	require.LessOrEqual(t, most, time.Minute)
 }
 
 // A relay that we had hung up for want of room was dialed after those that nobody had
@@ -486,7 +585,7 @@ func TestHungUpForRoom(t *testing.T) {
 	c.MaxConnections, c.MaxDials = 2, 2
 	m := newMarket(t, c)
 	u := relayURL(t, "a")
-	m.step(full(ownedBy(0, "repo"), []filters.RelayURL{u}, 1))
+	m.step(full(ownedBy(0, "repo"), []graspsync.RelayURL{u}, 1))
 	m.step(full(ownedBy(1, "repo"), urls(t, 1)))
 	m.wait(time.Hour, func() {})
 	r := m.plan.relays[u]
@@ -522,13 +621,13 @@ func TestHungUpForRoom(t *testing.T) {
 func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 	for _, settledAfter := range []time.Duration{0, 20 * time.Minute} {
 		p, u := newPlan(defaults()), relayURL(t, "a")
-		p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 		settle(p, start, u, connect(t, p, start, u))
 		r, now := p.relays[u], start
 		for ; now.Before(start.Add(2 * time.Hour)); now = now.Add(time.Minute) {
 			in := Settled{At: now}
 			if now.Sub(start) >= settledAfter {
-				in.Except = map[filters.RelayURL]struct{}{u: {}}
+				in.Except = map[graspsync.RelayURL]struct{}{u: {}}
 			}
 			p.Step(now, in)
 		}
@@ -555,7 +654,7 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 func TestHungUpForRoomWhileNothingSettles(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		p, u := newPlan(defaults()), relayURL(t, "a")
-		p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 		settle(p, start, u, connect(t, p, start, u))
 		read := start
 		if settled {
@@ -590,17 +689,17 @@ func TestPromiseP37_KnownRelaysFirstAfterARestart(t *testing.T) {
 	effects := m.plan.Step(m.now, full(ownedBy(0, "repo"), listed))
 	dials := only[Dial](effects)
 	require.Len(t, dials, 5)
-	assert.Equal(t, []filters.RelayURL{useful, good}, []filters.RelayURL{dials[0].Relay, dials[1].Relay})
-	assert.Zero(t, m.plan.relays[useful].owners[m.plan.owners.of[pubKey(0)]]-1)
+	assert.Equal(t, []graspsync.RelayURL{useful, good}, []graspsync.RelayURL{dials[0].Relay, dials[1].Relay})
+	assert.Zero(t, m.plan.relays[useful].accounts[account{m.plan.owners.of[pubKey(0)], byOwner}]-1)
 }
 
 // What is counted of owners is what is there, whatever happens.
 func (w *world) checkOwners() {
 	p := w.plan
-	lists := make(map[*owner]int)
+	lists := make(map[account]int)
 	for _, r := range p.relays {
 		sum, servedBy, claim, since := 0, 0, uint64(0), time.Time{}
-		for o, n := range r.owners {
+		for o, n := range r.accounts {
 			sum += n
 			lists[o]++
 			if o.served > 0 {
@@ -609,8 +708,8 @@ func (w *world) checkOwners() {
 				}
 			}
 			claim += o.share()
-			_, ok := o.relays[r]
-			w.must(ok && n > 0 && p.owners.of[o.key] == o, "owners of a relay")
+			_, ok := o.relays[o.side][r]
+			w.must(ok && n > 0 && p.owners.of[o.key] == o.owner, "owners of a relay")
 		}
 		w.must(sum == r.listedBy, "repositories that list a relay, by owner")
 		w.must(servedBy == 0 || since.Equal(r.since), "since when a relay is listed")
@@ -623,10 +722,15 @@ func (w *world) checkOwners() {
 	}
 	growing := 0
 	for key, o := range p.owners.of {
-		w.must(o.key == key && len(o.relays) == lists[o] && len(o.relays) > 0, "what an owner has")
+		own, others := len(o.relays[byOwner]), len(o.relays[byOthers])
+		w.must(o.key == key && own == lists[account{o, byOwner}] && others == lists[account{o, byOthers}] && own+others > 0, "what an owner has")
 		served := 0
 		for r := range o.repos {
 			w.must(r.ref.Owner == o.key && len(r.relays) > 0, "repositories of an owner")
+			w.must(r.named >= 0 && r.named <= len(r.relays), "how many of its relays the owner names")
+			for _, rel := range r.relays {
+				w.must(!rel.gone && rel.accounts[account{o, r.names(rel)}] > 0, "who names a relay")
+			}
 			w.must(r.served == (r.level == LevelFull), "a repository that is served")
 			if r.served {
 				served++
@@ -675,7 +779,7 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 		later = append(later, pubKey(10_000+i))
 	}
 	p.Step(start, throwaway)
-	asked := make(map[filters.PubKey]int)
+	asked := make(map[graspsync.PubKey]int)
 	const days = 30
 	for range days { // as a scan offers them
 		p.Step(start, throwaway)
@@ -703,14 +807,14 @@ func TestFirstComeOfEquals(t *testing.T) {
 	c := defaults()
 	c.MaxDials = 1
 	p, all := newPlan(c), urls(t, shortLine)
-	var dialed []filters.RelayURL
+	var dialed []graspsync.RelayURL
 	note := func(effects []Effect) {
 		for _, d := range only[Dial](effects) {
 			dialed = append(dialed, d.Relay)
 		}
 	}
 	for i, u := range all {
-		note(p.Step(start, full(ownedBy(i, "repo"), []filters.RelayURL{u})))
+		note(p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u})))
 	}
 	for i := 0; i < len(dialed); i++ {
 		r := p.relays[dialed[i]]

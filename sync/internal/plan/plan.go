@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Config holds the constants of a [Plan]. All numbers of it must be set.
@@ -47,7 +47,7 @@ type Plan struct {
 	rng    *rand.Rand
 	lots   *rand.Rand // puts strangers in order, who must not know which
 	want   want
-	relays map[filters.RelayURL]*relay
+	relays map[graspsync.RelayURL]*relay
 
 	dialing         int
 	dialAt          time.Time // the next attempt may begin
@@ -65,16 +65,16 @@ type Plan struct {
 	ordered   []*relay // by name
 	unordered bool     // relays have come or gone since
 
-	authors   []filters.PubKey
-	authorSet map[filters.PubKey]struct{}
+	authors   []graspsync.PubKey
+	authorSet map[graspsync.PubKey]struct{}
 	leftOut   int // authors for whom there was no room
 
-	restored   map[filters.RelayURL]*restored // relays that are not known yet
-	standing   map[filters.RelayURL]Standing  // of such
+	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
+	standing   map[graspsync.RelayURL]Standing  // of such
 	restoredAt time.Time
-	changed    map[filters.RelayURL]struct{} // since the last Kept
+	changed    map[graspsync.RelayURL]struct{} // since the last Kept
 	settledAt  time.Time
-	homeless   []filters.EventID // to be asked for by id, of the next connection
+	homeless   []graspsync.EventID // to be asked for by id, of the next connection
 
 	lastEpoch uint64
 	lastBatch BatchID
@@ -92,11 +92,11 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 		cfg:       cfg,
 		rng:       rng,
 		want:      newWant(cfg.NarrowLayer1),
-		relays:    make(map[filters.RelayURL]*relay),
+		relays:    make(map[graspsync.RelayURL]*relay),
 		connected: make(map[*relay]struct{}),
-		authorSet: make(map[filters.PubKey]struct{}),
-		changed:   make(map[filters.RelayURL]struct{}),
-		owners:    owners{of: make(map[filters.PubKey]*owner), tenures: make(map[filters.PubKey]tenure)},
+		authorSet: make(map[graspsync.PubKey]struct{}),
+		changed:   make(map[graspsync.RelayURL]struct{}),
+		owners:    owners{of: make(map[graspsync.PubKey]*owner), tenures: make(map[graspsync.PubKey]tenure)},
 	}
 	seed := sha256.Sum256(cfg.Salt)
 	p.lots = rand.New(rand.NewChaCha8(seed))
@@ -212,11 +212,11 @@ func (p *Plan) touch(r *relay) {
 
 // relayOf returns a relay that a repository of this owner lists, making it known; nil if
 // there are too many.
-func (p *Plan) relayOf(u filters.RelayURL, by filters.PubKey) *relay {
+func (p *Plan) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
 	if r, ok := p.relays[u]; ok {
 		return r
 	}
-	if !p.room(by) {
+	if !p.room(owner, by) {
 		p.refuse()
 		return nil
 	}
@@ -224,15 +224,15 @@ func (p *Plan) relayOf(u filters.RelayURL, by filters.PubKey) *relay {
 }
 
 // know makes a relay known.
-func (p *Plan) know(u filters.RelayURL) *relay {
+func (p *Plan) know(u graspsync.RelayURL) *relay {
 	r := &relay{
-		url:     u,
-		name:    u.String(),
-		owners:  make(map[*owner]int),
-		items:   make(map[Item]status),
-		todo:    make(map[Item]struct{}),
-		resume:  make(map[Item]*cursors),
-		batches: make(map[BatchID]*batch),
+		url:      u,
+		name:     u.String(),
+		accounts: make(map[account]int),
+		items:    make(map[Item]status),
+		todo:     make(map[Item]struct{}),
+		resume:   make(map[Item]*cursors),
+		batches:  make(map[BatchID]*batch),
 	}
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
@@ -245,7 +245,7 @@ func (p *Plan) know(u filters.RelayURL) *relay {
 }
 
 // current returns the relay if epoch is that of its connection, else nil.
-func (p *Plan) current(u filters.RelayURL, epoch uint64) *relay {
+func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
 	r, ok := p.relays[u]
 	if !ok || r.epoch != epoch || !(r.connecting || r.connected) {
 		return nil
@@ -274,6 +274,7 @@ func (p *Plan) act(r *relay, now time.Time) {
 		p.startDaily(r, now)
 	}
 	p.follow(r, now)
+	p.followDescendants(r, now)
 	p.dispatch(r, now)
 	p.arm(r, now)
 }
@@ -332,5 +333,6 @@ func (p *Plan) arm(r *relay, now time.Time) {
 		consider(r.named.retryAt)
 	}
 	consider(r.sweep.retryAt)
+	r.considerDescendants(consider)
 	p.timers.set(r, next)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Phase is where a relay is in its life cycle. The values are those of the metric
@@ -43,18 +43,18 @@ const (
 
 // relay is what is known of one relay.
 type relay struct {
-	url       filters.RelayURL
+	url       graspsync.RelayURL
 	name      string // its canonical spelling
 	bootstrap bool
-	listedBy  int            // repositories that list it, whatever their level
-	owners    map[*owner]int // whose they are, and how many of each
-	servedBy  int            // owners of whom something is served
-	since     time.Time      // when there was something of the first of them
-	claim     uint64         // its part of what its owners weigh
-	lot       uint64         // drawn, for what else is equal
-	usefulAt  time.Time      // when it last brought what nobody else had
-	address   netip.Prefix   // at which it was found last, with what is counted together with it
-	answered  bool           // it has answered as a relay, in this run or before
+	listedBy  int             // repositories that list it, whatever their level
+	accounts  map[account]int // whose they are, and how many of each
+	servedBy  int             // owners of whom something is served
+	since     time.Time       // when there was something of the first of them
+	claim     uint64          // its part of what its owners weigh
+	lot       uint64          // drawn, for what else is equal
+	usefulAt  time.Time       // when it last brought what nobody else had
+	address   netip.Prefix    // at which it was found last, with what is counted together with it
+	answered  bool            // it has answered as a relay, in this run or before
 
 	// Life cycle.
 	connecting, connected bool
@@ -76,8 +76,8 @@ type relay struct {
 	dailyAt               time.Time
 	passAt                time.Time // when the last full pass began
 	limits                Limits
-	unproven              bool              // an attempt or connection, and it never answered
-	examples              []filters.RepoRef // a few that list it
+	unproven              bool                // an attempt or connection, and it never answered
+	examples              []graspsync.RepoRef // a few that list it
 
 	// What survives a restart.
 	restored  *restored // until the first connection
@@ -123,6 +123,7 @@ type relay struct {
 	auditDue   bool
 
 	live liveState
+	desc *descendants // nil: there are none
 
 	dirty, gone bool
 	wakeAt      time.Time // its timer

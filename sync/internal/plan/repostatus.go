@@ -3,12 +3,12 @@ package plan
 import (
 	"slices"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // RepoStatus is what is known of one repository.
 type RepoStatus struct {
-	Ref   filters.RepoRef
+	Ref   graspsync.RepoRef
 	Level Level
 	Roots int // patches, pull requests and issues that are followed
 	// RootsInRotation are those that are only asked about in turn.
@@ -22,7 +22,7 @@ type RepoStatus struct {
 
 // RelayItems is what one relay has to do with a repository.
 type RelayItems struct {
-	Relay                       filters.RelayURL
+	Relay                       graspsync.RelayURL
 	Phase                       Phase
 	Wanted, InFlight, Confirmed int
 	// Live: it is connected, and all that is wanted of the repository is followed.
@@ -31,7 +31,7 @@ type RelayItems struct {
 
 // RepoStatus returns the status of a repository, false for one that is not wanted.
 // It costs time in proportion to its roots and relays.
-func (p *Plan) RepoStatus(ref filters.RepoRef) (RepoStatus, bool) {
+func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	r, ok := p.want.repos[ref]
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
@@ -45,6 +45,12 @@ func (p *Plan) RepoStatus(ref filters.RepoRef) (RepoStatus, bool) {
 		s.Relays = append(s.Relays, items)
 	}
 	return s, true
+}
+
+// Follows reports whether everything of a repository is wanted of a relay.
+func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
+	r, rel := p.want.repos[ref], p.relays[u]
+	return r != nil && rel != nil && r.follows(rel)
 }
 
 func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
@@ -79,13 +85,13 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 }
 
 // Refs returns the repositories that are wanted, in order.
-func (p *Plan) Refs() []filters.RepoRef {
-	refs := make([]filters.RepoRef, 0, len(p.want.repos))
+func (p *Plan) Refs() []graspsync.RepoRef {
+	refs := make([]graspsync.RepoRef, 0, len(p.want.repos))
 	for ref, r := range p.want.repos {
 		if r.level != LevelNone {
 			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(refs, filters.RepoRef.Compare)
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
 	return refs
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -77,7 +77,7 @@ func repoStatusAddsUp(t *testing.T, narrow bool) {
 // What is wanted anew is not live before it is followed.
 func TestRepoStatusLive(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 	live := func() bool {
 		s, ok := p.RepoStatus(repoRef("one"))
 		require.True(t, ok)
@@ -87,7 +87,7 @@ func TestRepoStatusLive(t *testing.T) {
 	epoch := only[Start](connect(t, p, start, u))[0].Epoch
 	require.True(t, live())
 	p.Step(start, RateLimited{Relay: u, Epoch: epoch, Until: start.Add(time.Minute)})
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 2))
 	require.False(t, live())
 	p.Step(start.Add(time.Minute), Tick{})
 	require.True(t, live())
@@ -96,8 +96,8 @@ func TestRepoStatusLive(t *testing.T) {
 // What a relay has ceased to follow is not live before it is followed again.
 func TestRepoStatusOfAClosedSubscription(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
-	p.Step(start, full(repoRef("two"), []filters.RelayURL{u}, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
+	p.Step(start, full(repoRef("two"), []graspsync.RelayURL{u}, 2))
 	live := func(repo string) bool {
 		s, ok := p.RepoStatus(repoRef(repo))
 		require.True(t, ok)
@@ -105,7 +105,7 @@ func TestRepoStatusOfAClosedSubscription(t *testing.T) {
 	}
 	effects := connect(t, p, start, u)
 	epoch := only[Start](effects)[0].Epoch
-	opened := only[OpenLive](p.Step(start, full(repoRef("three"), []filters.RelayURL{u}, 3)))
+	opened := only[OpenLive](p.Step(start, full(repoRef("three"), []graspsync.RelayURL{u}, 3)))
 	require.Len(t, opened, 1)
 	p.Step(start, LiveClosed{Relay: u, Epoch: epoch, Live: opened[0].Live, Why: wire.RefusalOther})
 	require.False(t, live("three"))

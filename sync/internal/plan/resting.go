@@ -23,6 +23,7 @@ const (
 // resting are live filters that a relay refuses.
 type resting struct {
 	filters []nostr.Filter
+	below   bool // of layer 4: nothing of it is followed live as long as anything rests
 	until   time.Time
 	since   time.Time // what came later is missed
 }
@@ -39,15 +40,21 @@ func (p *Plan) refuses(r *relay, s *liveSub, since, now time.Time) {
 		p.queueCatchUpOf(r, p.itemsOfAll(r, s.filters))
 		return
 	}
-	until := now.Add(p.longer(restFor))
+	p.leaveAlone(r, resting{filters: s.filters, since: since}, now)
+}
+
+// leaveAlone has something rest for a day.
+func (p *Plan) leaveAlone(r *relay, k resting, now time.Time) {
+	k.until = now.Add(p.longer(restFor))
 	if n := len(r.resting); n > 0 && r.resting[n-1].until.Sub(now) > restFor-time.Hour {
-		until = r.resting[n-1].until // they are asked for together
+		k.until = r.resting[n-1].until // they are asked for together
 	}
-	r.resting = append(r.resting, resting{filters: s.filters, until: until, since: since})
+	r.resting = append(r.resting, k)
 	if len(r.resting) > mostResting {
 		all := r.resting[0]
 		for _, k := range r.resting[1:] {
 			all.filters = append(all.filters, k.filters...)
+			all.below = all.below && k.below
 			if k.since.Before(all.since) {
 				all.since = k.since
 			}
@@ -76,7 +83,7 @@ func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 // refusedAlone reports whether nothing but filters of this role were refused.
 func (r *relay) refusedAlone(as role) bool {
 	return slices.ContainsFunc(r.resting, func(k resting) bool {
-		return !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
+		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
 	})
 }
 
@@ -88,8 +95,10 @@ func (p *Plan) rested(r *relay, now time.Time) {
 			kept = append(kept, k)
 			continue
 		}
-		r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
-		p.missedSome(r, k.since)
+		if !k.below { // else it was asked for in rotation
+			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
+			p.missedSome(r, k.since)
+		}
 	}
 	clear(r.resting[len(kept):])
 	r.resting = kept

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -22,7 +23,7 @@ const restPerRoot = 10
 func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
 
 // compareRoots orders root events from old to new.
-func compareRoots(at, otherAt uint32, id, other filters.EventID) int {
+func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
 	switch {
 	case at < otherAt:
 		return -1
@@ -59,7 +60,7 @@ func (p *Plan) addRoot(c RootChange, r *repo) {
 }
 
 // track makes a root event an item of the relays of its repository.
-func (p *Plan) track(id filters.EventID, at uint32, r *repo) {
+func (p *Plan) track(id graspsync.EventID, at uint32, r *repo) {
 	it := p.want.addRoot(id, at, r)
 	if r.oldest != nil {
 		h := &rootHeap{want: &p.want, items: r.oldest}
@@ -90,20 +91,20 @@ func (p *Plan) displace(it Item, r *repo) {
 }
 
 // rest takes note of a root event that is not tracked.
-func (p *Plan) rest(id filters.EventID, at uint32, r *repo) {
+func (p *Plan) rest(id graspsync.EventID, at uint32, r *repo) {
 	if len(r.rest) >= restPerRoot*p.cfg.MaxRoots {
 		p.emit(Dropped{Reason: "roots", Count: 1})
 		return
 	}
 	if r.rest == nil {
-		r.rest = make(map[filters.EventID]uint32)
+		r.rest = make(map[graspsync.EventID]uint32)
 		p.want.resting[r] = struct{}{}
 	}
 	r.rest[id] = at
 }
 
 // dropRest forgets a root event of the rest of any repository.
-func (p *Plan) dropRest(id filters.EventID) {
+func (p *Plan) dropRest(id graspsync.EventID) {
 	var repos []*repo
 	for r := range p.want.resting {
 		if _, ok := r.rest[id]; ok {
@@ -117,7 +118,7 @@ func (p *Plan) dropRest(id filters.EventID) {
 	}
 }
 
-func (p *Plan) unrest(id filters.EventID, r *repo) {
+func (p *Plan) unrest(id graspsync.EventID, r *repo) {
 	if delete(r.rest, id); len(r.rest) == 0 {
 		r.rest = nil
 		delete(p.want.resting, r)
@@ -127,7 +128,7 @@ func (p *Plan) unrest(id filters.EventID, r *repo) {
 // refill tracks the newest of the rest where there is room again.
 func (p *Plan) refill(r *repo) {
 	for len(r.roots) < p.cfg.MaxRoots && len(r.rest) > 0 {
-		var newest filters.EventID
+		var newest graspsync.EventID
 		var newestAt uint32
 		for id, at := range r.rest {
 			if compareRoots(newestAt, at, newest, id) < 0 {
@@ -175,14 +176,14 @@ func (h *rootHeap) Pop() any {
 
 // sweep is where a relay is in the rotation over the rest.
 type sweep struct {
-	repo    filters.RepoRef // the last one asked about was id of repo
-	id      filters.EventID
+	repo    graspsync.RepoRef // the last one asked about was id of repo
+	id      graspsync.EventID
 	chunks  []sweepChunk // to be asked about in this pass
 	retryAt time.Time
 }
 
 type sweepChunk struct {
-	ids   []filters.EventID
+	ids   []graspsync.EventID
 	tries int
 }
 
@@ -205,7 +206,7 @@ func (p *Plan) sweepNext(r *relay, n int) {
 	// From the last one to the end, then from the start.
 	var before, after []sweepAt
 	for _, repo := range repos {
-		for _, id := range sortedBy(repo.rest, filters.EventID.Compare) {
+		for _, id := range sortedBy(repo.rest, graspsync.EventID.Compare) {
 			at := sweepAt{repo.ref, id}
 			if at.compare(sweepAt{r.sweep.repo, r.sweep.id}) <= 0 {
 				before = append(before, at)
@@ -217,7 +218,7 @@ func (p *Plan) sweepNext(r *relay, n int) {
 	turn := append(after, before...)
 	turn = turn[:min(n, len(turn))]
 	for chunk := range slices.Chunk(turn, filters.MaxValues) {
-		c := sweepChunk{ids: make([]filters.EventID, len(chunk))}
+		c := sweepChunk{ids: make([]graspsync.EventID, len(chunk))}
 		for i, at := range chunk {
 			c.ids[i] = at.id
 			r.sweep.repo, r.sweep.id = at.repo, at.id
@@ -227,8 +228,8 @@ func (p *Plan) sweepNext(r *relay, n int) {
 }
 
 type sweepAt struct {
-	repo filters.RepoRef
-	id   filters.EventID
+	repo graspsync.RepoRef
+	id   graspsync.EventID
 }
 
 func (a sweepAt) compare(b sweepAt) int {

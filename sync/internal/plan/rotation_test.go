@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -21,17 +22,17 @@ func TestRotationOverRoots(t *testing.T) {
 		c.MaxRoots, c.SweepRoots = 1, 1+rng.IntN(40)
 		p := newPlan(c)
 		u := relayURL(t, "a")
-		var repos []filters.RepoRef
+		var repos []graspsync.RepoRef
 		for i := range 1 + rng.IntN(4) {
-			repos = append(repos, filters.RepoRef{Owner: pubKey(rng.IntN(3)), Identifier: fmt.Sprint(i)})
-			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []filters.RelayURL{u}, Level: LevelFull}}})
+			repos = append(repos, graspsync.RepoRef{Owner: pubKey(rng.IntN(3)), Identifier: fmt.Sprint(i)})
+			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []graspsync.RelayURL{u}, Level: LevelFull}}})
 		}
 		r := p.relays[u]
 		var last sweepAt
 		for n := range 30 {
 			for range rng.IntN(8) {
 				ref := repos[rng.IntN(len(repos))]
-				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000)), Repos: []filters.RepoRef{ref}}}})
+				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000)), Repos: []graspsync.RepoRef{ref}}}})
 			}
 			if rng.IntN(3) == 0 {
 				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000))}}})
@@ -58,7 +59,7 @@ func TestRotationOverRoots(t *testing.T) {
 			want := slices.Concat(all[first:], all[:first])
 			want = want[:min(len(want), c.SweepRoots)]
 			p.sweepNext(r, c.SweepRoots)
-			var got []filters.EventID
+			var got []graspsync.EventID
 			for _, chunk := range r.sweep.chunks {
 				require.LessOrEqual(t, len(chunk.ids), filters.MaxValues)
 				got = append(got, chunk.ids...)

@@ -6,22 +6,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // Batches that failed for hours since nothing could be saved here waited for up to an hour
 // more when it could, as if the relay had failed, and events asked for by id were given up
 // after three such failures.
 func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
-	for name, fail := range map[string]func(p *Plan, now time.Time, u filters.RelayURL, id BatchID){
-		"said of the batch": func(p *Plan, now time.Time, u filters.RelayURL, id BatchID) {
+	for name, fail := range map[string]func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID){
+		"said of the batch": func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID) {
 			p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: id, Result: Failed, Unsaved: true})
 		},
-		"said of all": func(p *Plan, now time.Time, u filters.RelayURL, id BatchID) {
+		"said of all": func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID) {
 			p.Step(now, Saving{Nothing: true})
 			p.Step(now, Done{Relay: u, Epoch: p.relays[u].epoch, Batch: id, Result: Failed})
 		},
-		"given up on": func(p *Plan, now time.Time, _ filters.RelayURL, id BatchID) {
+		"given up on": func(p *Plan, now time.Time, _ graspsync.RelayURL, id BatchID) {
 			p.Step(now, Saving{Nothing: true})
 			for _, r := range p.relays {
 				r.batches[id].deadline = now
@@ -34,9 +34,9 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-			p.Step(now, full(repoRef("x"), []filters.RelayURL{u}))
+			p.Step(now, full(repoRef("x"), []graspsync.RelayURL{u}))
 			settle(p, now, u, connect(t, p, now, u))
-			effects := p.Step(now, Named{Relay: u, IDs: []filters.EventID{rootID(1)}})
+			effects := p.Step(now, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}})
 			for range 10 {
 				var id BatchID
 				for _, s := range only[Start](effects) {
@@ -59,7 +59,7 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 // up to an hour later.
 func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
 	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	p.Step(now, full(repoRef("x"), []filters.RelayURL{u}))
+	p.Step(now, full(repoRef("x"), []graspsync.RelayURL{u}))
 	settle(p, now, u, connect(t, p, now, u))
 	started := func(effects []Effect, kind Kind) BatchID {
 		for _, s := range only[Start](effects) {
@@ -69,7 +69,7 @@ func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
 		}
 		return 0
 	}
-	named := started(p.Step(now, Named{Relay: u, IDs: []filters.EventID{rootID(1)}}), NamedIDs)
+	named := started(p.Step(now, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}}), NamedIDs)
 	recent := started(p.Step(now, Skipped{Relay: u, Epoch: p.relays[u].epoch, Since: now.Add(-time.Hour)}), Recent)
 	require.NotZero(t, named)
 	require.NotZero(t, recent)

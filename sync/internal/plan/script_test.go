@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -20,7 +21,8 @@ import (
 // the input before (>), or an input at a time after the start:
 //
 //	config <field>=<number>...             before anything else; narrow is 0 or 1, every is in ms
-//	<time> change [<repo>:<level>:<relay>,...]... [<from>-<to>:<repo>,...]...
+//	<time> change [<repo>:<level>:<relay>,...+<relay of others>,...]... [<from>-<to>:<repo>,...]... [^<from>-<to>:<repo>,...]...
+//	                                       ^ is for descendants
 //	<time> snapshot ...                    the same
 //	<time> bootstrap <relay>
 //	<time> connected <relay> [subs=n] [filters=n]
@@ -46,7 +48,7 @@ import (
 // full, state or none. Times in effects are relative to the start as well.
 func TestScripts(t *testing.T) {
 	goldentest.Play(t, func(t *testing.T) goldentest.Player {
-		s := player{t: t, cfg: defaults(), epochs: make(map[filters.RelayURL]uint64)}
+		s := player{t: t, cfg: defaults(), epochs: make(map[graspsync.RelayURL]uint64)}
 		return s.command
 	})
 }
@@ -55,7 +57,7 @@ type player struct {
 	t      *testing.T
 	cfg    Config
 	plan   *Plan
-	epochs map[filters.RelayURL]uint64
+	epochs map[graspsync.RelayURL]uint64
 }
 
 var errCommand = errors.New("not a command")
@@ -182,7 +184,7 @@ func (s *player) input(now time.Time, verb string, args []string) (Input, error)
 	return s.relayInput(now, verb, u, epoch, args)
 }
 
-func (s *player) relayInput(now time.Time, verb string, u filters.RelayURL, epoch uint64, args []string) (Input, error) {
+func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, epoch uint64, args []string) (Input, error) {
 	duration := func(i int) time.Duration {
 		d, err := time.ParseDuration(args[i])
 		require.NoError(s.t, err)
@@ -199,7 +201,7 @@ func (s *player) relayInput(now time.Time, verb string, u filters.RelayURL, epoc
 		return LimitsChanged{Relay: u, Epoch: epoch, Limits: limits}, err
 	case "named", "unserved":
 		from, to, err := span(args[0])
-		var ids []filters.EventID
+		var ids []graspsync.EventID
 		for n := from; n <= to; n++ {
 			ids = append(ids, rootID(n))
 		}
@@ -228,6 +230,7 @@ func (s *player) relayInput(now time.Time, verb string, u filters.RelayURL, epoc
 	case "liveclosed":
 		in := LiveClosed{Relay: u, Epoch: epoch, Live: LiveID(s.number(args[0]))}
 		if len(args) > 1 {
+			in.GaveWay = args[1] == "gaveway"
 			in.Why = map[string]wire.Refusal{
 				"many": wire.RefusalTooManySubs, "bad": wire.RefusalBadRequest, "restricted": wire.RefusalRestricted,
 				"overflow": wire.RefusalOverflow, "bytes": wire.RefusalTooManyBytes,
@@ -282,7 +285,18 @@ func (s *player) cursors(words string) (out []Cursor) {
 
 func (s *player) changes(words []string) (c Changes, err error) {
 	for _, w := range words {
+		w, below := strings.CutPrefix(w, "^")
 		parts := strings.Split(w, ":")
+		if from, to, err := span(parts[0]); err == nil && below {
+			for n := from; n <= to; n++ {
+				dc := DescendantChange{Of: filters.Descendant{ID: rootID(10_000 + n)}}
+				for _, name := range names(parts[1]) {
+					dc.Repos = append(dc.Repos, repoRef(name))
+				}
+				c.Descendants = append(c.Descendants, dc)
+			}
+			continue
+		}
 		if from, to, err := span(parts[0]); err == nil {
 			for n := from; n <= to; n++ {
 				rc := RootChange{ID: rootID(n), CreatedAt: nostr.Timestamp(n)}
@@ -295,8 +309,12 @@ func (s *player) changes(words []string) (c Changes, err error) {
 		}
 		rc := RepoChange{Ref: repoRef(parts[0])}
 		rc.Level = map[string]Level{"full": LevelFull, "state": LevelStateOnly}[parts[1]]
-		for _, name := range names(parts[2]) {
+		own, others, _ := strings.Cut(parts[2], "+")
+		for _, name := range names(own) {
 			rc.Relays = append(rc.Relays, relayURL(s.t, name))
+		}
+		for _, name := range names(others) {
+			rc.Others = append(rc.Others, relayURL(s.t, name))
 		}
 		c.Repos = append(c.Repos, rc)
 	}
@@ -332,6 +350,9 @@ func (s *player) status() (out []string) {
 		}
 		if st.LiveMethod != LiveAll {
 			line += " " + st.LiveMethod.String()
+		}
+		if st.Descendants > 0 {
+			line += fmt.Sprintf(" descendants=%d/%d", st.DescendantsLive, st.Descendants)
 		}
 		if st.Named > 0 {
 			line += fmt.Sprintf(" named=%d", st.Named)
@@ -374,7 +395,7 @@ func (s *player) kept(relays []Kept) (out []string) {
 	return out
 }
 
-func short(u filters.RelayURL) string {
+func short(u graspsync.RelayURL) string {
 	return strings.TrimSuffix(strings.TrimPrefix(u.String(), "wss://"), ".example")
 }
 

@@ -5,24 +5,27 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // RelayStatus is what is known of one relay, for people and for metrics.
 type RelayStatus struct {
-	Relay       filters.RelayURL
-	Phase       Phase
-	Bootstrap   bool
-	Repos       int // repositories that list it
-	Wanted      int // items, layer 1 included
-	InFlight    int
-	Confirmed   int
-	LiveSubs    int // standing subscriptions
-	LiveFilters int
-	Unfollowed  int // filters that found no room in the subscriptions, or that the relay refuses
-	LiveMethod  LiveMethod
+	Relay     graspsync.RelayURL
+	Phase     Phase
+	Bootstrap bool
+	Repos     int // repositories that list it
+	Wanted    int // items, layer 1 included
+	InFlight  int
+	Confirmed int
+	// Descendants are asked about besides; of these so many are followed live.
+	Descendants     int `json:",omitempty"`
+	DescendantsLive int `json:",omitempty"`
+	LiveSubs        int // standing subscriptions
+	LiveFilters     int
+	Unfollowed      int // filters that found no room in the subscriptions, or that the relay refuses
+	LiveMethod      LiveMethod
 	// Examples are up to three repositories that list it.
-	Examples  []filters.RepoRef
+	Examples  []graspsync.RepoRef
 	Named     int // ids that wait to be fetched by name, or are fetched
 	Gaps      int // batches of this pass that ended with gaps
 	Parked    int // batches that wait to be tried again
@@ -41,6 +44,7 @@ func (p *Plan) Status() []RelayStatus {
 	}
 	out := make([]RelayStatus, 0, len(p.ordered))
 	for _, r := range p.ordered {
+		descendants, apart, descFilters := r.descCounts()
 		out = append(out, RelayStatus{
 			Relay:       r.url,
 			Phase:       r.phase(),
@@ -49,19 +53,20 @@ func (p *Plan) Status() []RelayStatus {
 			Wanted:      len(r.items),
 			InFlight:    r.ofStatus[inFlight],
 			Confirmed:   r.ofStatus[confirmed],
-			LiveSubs:    len(r.live.subs),
-			LiveFilters: r.live.filters,
-			Unfollowed:  r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
-			LiveMethod:  r.live.method(),
-			Examples:    slices.Clone(p.examples(r)),
-			Named:       r.namedCount(),
-			Gaps:        r.gaps,
-			Parked:      len(r.parked),
-			Batches:     len(r.batches),
-			RetryAt:     r.retryAt,
-			CoolUntil:   r.coolUntil,
-			DailyAt:     r.dailyAt,
-			PassAt:      r.passAt,
+			LiveSubs:    len(r.live.subs) + r.descSubs(),
+			LiveFilters: r.live.filters + descFilters,
+			Descendants: descendants, DescendantsLive: descendants - apart,
+			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
+			LiveMethod: r.live.method(),
+			Examples:   slices.Clone(p.examples(r)),
+			Named:      r.namedCount(),
+			Gaps:       r.gaps,
+			Parked:     len(r.parked),
+			Batches:    len(r.batches),
+			RetryAt:    r.retryAt,
+			CoolUntil:  r.coolUntil,
+			DailyAt:    r.dailyAt,
+			PassAt:     r.passAt,
 		})
 	}
 	return out
@@ -82,30 +87,30 @@ func (p *Plan) Repos() (full, roots int) {
 const maxExamples = 3
 
 // lists and unlists note that a repository lists a relay, or no longer does.
-func (p *Plan) lists(r *repo, rel *relay) {
+func (p *Plan) lists(r *repo, rel *relay, by side) {
 	rel.listedBy++
-	p.owners.list(r, rel)
+	p.owners.list(r, rel, by)
 	if len(rel.examples) < maxExamples {
 		rel.examples = append(rel.examples, r.ref)
 	}
 }
 
-func (p *Plan) unlists(r *repo, rel *relay) {
+func (p *Plan) unlists(r *repo, rel *relay, by side) {
 	rel.listedBy--
-	p.owners.unlist(r, rel)
-	rel.examples = slices.DeleteFunc(rel.examples, func(ref filters.RepoRef) bool { return ref == r.ref })
+	p.owners.unlist(r, rel, by)
+	rel.examples = slices.DeleteFunc(rel.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
 // examples returns some of the repositories that list a relay. Others are looked for
 // when one of them does no longer.
-func (p *Plan) examples(rel *relay) []filters.RepoRef {
+func (p *Plan) examples(rel *relay) []graspsync.RepoRef {
 	if len(rel.examples) < min(maxExamples, rel.listedBy) {
 		rel.examples = rel.examples[:0]
 		for ref, r := range p.want.repos {
 			if !slices.Contains(r.relays, rel) {
 				continue
 			}
-			i, _ := slices.BinarySearchFunc(rel.examples, ref, filters.RepoRef.Compare)
+			i, _ := slices.BinarySearchFunc(rel.examples, ref, graspsync.RepoRef.Compare)
 			all := slices.Insert(rel.examples, i, ref)
 			rel.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // The status is ordered by URL, whatever has come and gone since the last one.
@@ -22,7 +22,7 @@ func TestStatusOrder(t *testing.T) {
 		return out
 	}
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u, all[(i+7)%len(all)]}))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u, all[(i+7)%len(all)]}))
 		require.True(t, slices.IsSorted(relaysOf()))
 	}
 	require.Len(t, relaysOf(), 40)
@@ -39,7 +39,7 @@ func TestStatusOrder(t *testing.T) {
 func TestExamplesAreReplaced(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	for i := range 9 {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u}))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
 	}
 	names := func() (out []string) {
 		for _, ref := range p.Status()[0].Examples {

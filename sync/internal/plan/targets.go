@@ -4,11 +4,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
-// change applies what a batch window brought: repositories first, since root
-// events mean nothing without them.
+// change applies what a batch window brought: repositories first, since the others
+// mean nothing without them.
 func (p *Plan) change(in Changes) {
 	for _, c := range in.Repos {
 		p.setRepo(c)
@@ -16,27 +17,37 @@ func (p *Plan) change(in Changes) {
 	for _, c := range in.Roots {
 		p.setRoot(c)
 	}
+	for _, c := range in.Descendants {
+		p.setDescendant(c)
+	}
 }
 
 // replace makes in all there is to want.
 func (p *Plan) replace(in Snapshot) {
-	repos := make(map[filters.RepoRef]struct{}, len(in.Repos))
+	repos := make(map[graspsync.RepoRef]struct{}, len(in.Repos))
 	for _, c := range in.Repos {
 		repos[c.Ref] = struct{}{}
 	}
-	roots := make(map[filters.EventID]struct{}, len(in.Roots))
+	roots := make(map[graspsync.EventID]struct{}, len(in.Roots))
 	for _, c := range in.Roots {
 		roots[c.ID] = struct{}{}
 	}
+	descendants := make(map[filters.Descendant]struct{}, len(in.Descendants))
+	for _, c := range in.Descendants {
+		descendants[c.Of] = struct{}{}
+	}
 	p.change(Changes(in))
+	for _, of := range sortedBy(without(p.want.descendants, descendants), filters.Descendant.Compare) {
+		p.setDescendant(DescendantChange{Of: of})
+	}
 	gone := without(p.want.roots, roots)
 	for r := range p.want.resting {
 		maps.Copy(gone, without(r.rest, roots))
 	}
-	for _, id := range sortedBy(gone, filters.EventID.Compare) {
+	for _, id := range sortedBy(gone, graspsync.EventID.Compare) {
 		p.setRoot(RootChange{ID: id})
 	}
-	for _, ref := range sortedBy(without(p.want.repos, repos), filters.RepoRef.Compare) {
+	for _, ref := range sortedBy(without(p.want.repos, repos), graspsync.RepoRef.Compare) {
 		p.setRepo(RepoChange{Ref: ref})
 	}
 }
@@ -62,22 +73,17 @@ func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 // of just the relays that it concerns.
 func (p *Plan) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
-		c.Relays = nil
+		c.Relays, c.Others = nil, nil
 	}
 	r := p.want.repoOf(c.Ref)
 	before, level := r.relays, r.level
-	p.setServed(r, c.Level == LevelFull && len(c.Relays) > 0)
-	after := make([]*relay, 0, len(c.Relays))
-	for _, u := range c.Relays {
-		rel := p.relayOf(u, r.ref.Owner)
-		if rel == nil || slices.Contains(after, rel) {
-			continue
-		}
-		if after = append(after, rel); !slices.Contains(before, rel) {
-			p.lists(r, rel)
-		}
-	}
-	r.relays, r.level = after, c.Level
+	served := func() { p.setServed(r, c.Level == LevelFull && len(c.Relays)+len(c.Others) > 0) }
+	served()
+	p.list(r, c)
+	served() // it may have been without any for a moment
+	r.level = c.Level
+	after := r.relays
+	before = slices.DeleteFunc(slices.Clone(before), func(rel *relay) bool { return rel.gone })
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
 			if r.states != 0 { // whatever the level
@@ -92,7 +98,6 @@ func (p *Plan) setRepo(c RepoChange) {
 	for _, rel := range before {
 		gone := !slices.Contains(after, rel)
 		if gone {
-			p.unlists(r, rel)
 			if r.states != 0 {
 				rel.remove(r.states, itemStates)
 			}
@@ -106,21 +111,75 @@ func (p *Plan) setRepo(c RepoChange) {
 	p.want.drop(r)
 }
 
-// follows makes a repository and its root events targets of a relay.
+// list makes the relays of a repository those that c says, as far as there is room.
+func (p *Plan) list(r *repo, c RepoChange) {
+	after := make([]*relay, 0, len(c.Relays)+len(c.Others))
+	for i, u := range slices.Concat(c.Relays, c.Others) {
+		by := byOwner
+		if i >= len(c.Relays) {
+			by = byOthers
+		}
+		rel := p.relayOf(u, r.ref.Owner, by) // which may have another one forgotten, one of these as well
+		if rel == nil || slices.Contains(after, rel) {
+			continue
+		}
+		after = append(after, rel)
+		listed := slices.Contains(r.relays, rel)
+		if listed && r.names(rel) == by {
+			continue
+		}
+		p.lists(r, rel, by)
+		if listed {
+			p.leaves(r, rel)
+		}
+		at := len(r.relays)
+		if by == byOwner {
+			at = r.named
+			r.named++
+		}
+		r.relays = slices.Insert(slices.Clone(r.relays), at, rel)
+	}
+	for _, rel := range r.relays {
+		if !slices.Contains(after, rel) {
+			p.leaves(r, rel)
+		}
+	}
+	r.relays = slices.DeleteFunc(after, func(rel *relay) bool { return rel.gone })
+}
+
+// leaves notes that a repository does not list a relay any more.
+func (p *Plan) leaves(r *repo, rel *relay) {
+	from := r.names(rel)
+	if from == byOwner {
+		r.named--
+	}
+	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relay) bool { return o == rel })
+	p.unlists(r, rel, from)
+}
+
+// follows makes a repository, its root events and what descends from it targets of a relay.
 func (p *Plan) follows(r *repo, rel *relay) {
 	rel.add(r.item, itemRepo)
 	for it := range r.roots {
 		rel.add(it, itemRoot)
 	}
+	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), p.compare) {
+		p.addDescendant(rel, it)
+	}
 	p.touch(rel)
 }
 
-// unfollows undoes follows, but for root events that another repository wants.
+// unfollows undoes follows, but for what another repository wants.
 func (p *Plan) unfollows(r *repo, rel *relay) {
 	rel.remove(r.item, itemRepo)
 	for it := range r.roots {
 		if !p.want.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
+		}
+	}
+	for it := range r.descendants {
+		if !p.want.isTarget(it, rel) {
+			p.removeDescendant(rel, it)
 		}
 	}
 	p.touch(rel)
@@ -141,7 +200,7 @@ func (p *Plan) setRoot(c RootChange) {
 	}
 }
 
-func (p *Plan) dropRoot(id filters.EventID) {
+func (p *Plan) dropRoot(id graspsync.EventID) {
 	p.dropRest(id)
 	it, repos := p.want.dropRoot(id)
 	if repos == nil {
@@ -167,7 +226,7 @@ const mostLeftOut = 4
 // draw has an author for whom there is no room take the place of another one, by chance:
 // the sooner, the fewer have been left out so far. Who came first would keep all others
 // out for ever, which takes no more than keys.
-func (p *Plan) draw(a filters.PubKey) {
+func (p *Plan) draw(a graspsync.PubKey) {
 	most := len(p.authors)
 	p.leftOut = min(p.leftOut+1, mostLeftOut*most)
 	if i := p.rng.IntN(most + p.leftOut); i < most {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -34,10 +35,10 @@ func TestTrapT1_DownAtFirst(t *testing.T) {
 // T2: a relay was cut as empty while its first batch was in flight.
 func TestTrapT2_NotCutWhileInFlight(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
 	connect(t, p, start, u)
 	// the repository has nothing to ask for yet, but lists the relay
-	effects := p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []filters.RelayURL{u}, Level: LevelStateOnly}}})
+	effects := p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}}})
 	assert.Empty(t, only[Hangup](effects))
 	assert.Empty(t, only[Forget](effects))
 }
@@ -48,7 +49,7 @@ func TestTrapT4_RateLimitQueues(t *testing.T) {
 	p.Step(start, Bootstrap{Relay: u})
 	epoch := only[Start](connect(t, p, start, u))[0].Epoch
 	p.Step(start, RateLimited{Relay: u, Epoch: epoch, Until: start.Add(65 * time.Second)})
-	assert.Empty(t, p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2)))
+	assert.Empty(t, p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2)))
 	// others are not held up
 	other := relayURL(t, "b")
 	assert.Len(t, only[Dial](p.Step(start, Bootstrap{Relay: other})), 1)
@@ -79,7 +80,7 @@ func TestTrapT6_BatchDeadline(t *testing.T) {
 // from the moment of connecting. T8: it was used for layer 1 only.
 func TestTrapT7T8_QuickReconnect(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 	settle(p, start, u, connect(t, p, start, u))
 	alive := start.Add(time.Hour)
 	p.Step(alive.Add(time.Minute), Lost{Relay: u, Epoch: 1, AliveAt: alive, RetryAt: alive.Add(2 * time.Minute)})
@@ -101,7 +102,7 @@ func TestTrapT7T8_QuickReconnect(t *testing.T) {
 // T9: live subscriptions accumulated at each reconnect.
 func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	p.Step(now, full(repoRef("one"), []filters.RelayURL{u}, 1, 2, 3))
+	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2, 3))
 	for range 20 {
 		effects := connect(t, p, now, u)
 		assert.Len(t, only[OpenLive](effects), 1)
@@ -118,7 +119,7 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 // T13: what came late for a relay already forgotten crashed or leaked.
 func TestTrapT13_LateInputs(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
 	started := only[Start](connect(t, p, start, u))[0]
 	effects := p.Step(start, Snapshot{})
 	require.Equal(t, []Effect{Hangup{Relay: u, Epoch: 1}, Forget{Relay: u}}, effects)
@@ -163,7 +164,7 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 // A relay that only a repository in state-only listed was never forgotten.
 func TestStateOnlyRelayIsForgotten(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []filters.RelayURL{u}, Level: LevelStateOnly}}})
+	p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}}})
 	effects := p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one")}}})
 	assert.Equal(t, []Effect{Hangup{Relay: u, Epoch: 1}, Forget{Relay: u}}, effects)
 }
@@ -172,12 +173,12 @@ func TestStateOnlyRelayIsForgotten(t *testing.T) {
 func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 	p, all := newPlan(defaults()), urls(t, 10)
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []filters.RelayURL{u, all[(i+1)%10]}, 10*i, 10*i+1))
+		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u, all[(i+1)%10]}, 10*i, 10*i+1))
 	}
 	for _, u := range all {
 		settle(p, start, u, connect(t, p, start, u))
 	}
-	effects := p.Step(start, full(repoRef("3"), []filters.RelayURL{all[3], all[4]}, 30, 31, 999))
+	effects := p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[3], all[4]}, 30, 31, 999))
 	assert.Len(t, effects, 4)
 	for _, o := range only[OpenLive](effects) {
 		assert.Equal(t, "#e(1) #E(1) #q(1)", showFilters(o.Filters))
@@ -186,13 +187,13 @@ func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 	for _, s := range only[Start](effects) {
 		assert.Equal(t, 1, s.Batch.Items)
 	}
-	assert.Empty(t, p.Step(start, full(repoRef("3"), []filters.RelayURL{all[4], all[3]}, 30, 31, 999)), "nothing has changed")
+	assert.Empty(t, p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[4], all[3]}, 30, 31, 999)), "nothing has changed")
 }
 
 // D6: a repository that is known but not accepted got layers 2 and 3 too early.
 func TestTrapD6_StateOnly(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	c := full(repoRef("one"), []filters.RelayURL{u}, 1, 2, 3)
+	c := full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2, 3)
 	c.Repos[0].Level = LevelStateOnly
 	p.Step(start, c)
 	effects := connect(t, p, start, u)
@@ -211,11 +212,11 @@ func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 8
 	p, u := newPlan(c), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
 	settle(p, start, u, connect(t, p, start, u))
-	old := only[Start](p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1)))
+	old := only[Start](p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1)))
 	require.Len(t, old, 1)
-	effects := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(1)}, {ID: rootID(2), Repos: []filters.RepoRef{repoRef("one")}}}})
+	effects := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(1)}, {ID: rootID(2), Repos: []graspsync.RepoRef{repoRef("one")}}}})
 	require.Len(t, only[Start](effects), 1)
 	effects = p.Step(start, Done{Relay: u, Epoch: 1, Batch: old[0].Batch.ID})
 	assert.Empty(t, effects)
@@ -226,7 +227,7 @@ func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 // when it was made.
 func TestNumberUsedAgainInQueue(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, 1, 2))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	one, two := p.want.roots[rootID(1)], p.want.roots[rootID(2)]
 	p.want.infos[one] = info{kind: itemRepo, repo: p.want.repos[repoRef("one")]}
 	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.itemFilters([]Item{one, two})))
@@ -239,7 +240,7 @@ func TestHistoryFitsMessages(t *testing.T) {
 	for i := range roots {
 		roots[i] = i
 	}
-	p.Step(start, full(repoRef("one"), []filters.RelayURL{u}, roots...))
+	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, roots...))
 	limits := Limits{MaxMessage: 4096, MaxFilters: 10, MaxSubscriptions: 20}
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
 	var queries int
@@ -286,7 +287,7 @@ func TestNames(t *testing.T) {
 }
 
 // hub is a want-state: repos with roots each, on 5 of the relays each.
-func hub(repos, roots int, relays []filters.RelayURL) Snapshot {
+func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
 	c := Snapshot{Repos: make([]RepoChange, 0, repos), Roots: make([]RootChange, 0, repos*roots)}
 	for i := range repos {
 		ref := repoRef(fmt.Sprint("repo", i))
@@ -296,7 +297,7 @@ func hub(repos, roots int, relays []filters.RelayURL) Snapshot {
 		}
 		c.Repos = append(c.Repos, rc)
 		for k := range roots {
-			c.Roots = append(c.Roots, RootChange{ID: rootID(i*roots + k), Repos: []filters.RepoRef{ref}})
+			c.Roots = append(c.Roots, RootChange{ID: rootID(i*roots + k), Repos: []graspsync.RepoRef{ref}})
 		}
 	}
 	return c
@@ -352,7 +353,7 @@ func BenchmarkChange(b *testing.B) {
 			effects, i := 0, 0
 			for b.Loop() {
 				ref := repoRef(fmt.Sprint("repo", i%size.repos))
-				out := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(10_000_000 + i), Repos: []filters.RepoRef{ref}}}})
+				out := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(10_000_000 + i), Repos: []graspsync.RepoRef{ref}}}})
 				for _, s := range only[Start](out) {
 					effects += len(p.Step(start, Done{Relay: s.Relay, Epoch: s.Epoch, Batch: s.Batch.ID}))
 				}

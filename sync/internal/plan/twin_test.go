@@ -16,14 +16,18 @@ func TestWorlds(t *testing.T) {
 	daily, crowded, resumed, narrow := 0, 0, 0, 0
 	methods, all := make(map[LiveMethod]int), make(drawn)
 	sums := goldentest.NewSums(t, "testdata/worlds.sum")
-	for seed := range uint64(60) {
+	alive, rotated := 0, 0
+	for seed := range uint64(80) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 300})
+		w.deep = seed >= 60
 		w.drawn = all
 		w.all = []string{}
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
-		sums.Equal(t, fmt.Sprint(seed), w.all)
+		if !w.deep {
+			sums.Equal(t, fmt.Sprint(seed), w.all)
+		}
 		w.all = nil
 		if w.daily {
 			daily++
@@ -31,6 +35,8 @@ func TestWorlds(t *testing.T) {
 		if w.plan.cfg.NarrowLayer1 {
 			narrow++
 		}
+		alive += w.alive
+		rotated += w.rotated
 		crowded += len(w.crowded)
 		resumed += w.resumed
 		for m, n := range w.methods {
@@ -39,9 +45,12 @@ func TestWorlds(t *testing.T) {
 		w.log = nil
 	}
 	t.Logf("relays without room: %d, histories with a daily pass: %d, resumed after a restart: %d, methods: %v", crowded, daily, resumed, methods)
-	require.Less(t, crowded, 180, "too many relays had no room")
-	require.Less(t, daily, 30, "too many histories were repaired by a daily pass")
-	require.InDelta(t, 30, narrow, 15, "with and without the states in layer 1")
+	t.Logf("connections with all descendants live: %d, with some in rotation: %d", alive, rotated)
+	require.Greater(t, alive, 1_000)
+	require.Greater(t, rotated, 500)
+	require.Less(t, crowded, 240, "too many relays had no room")
+	require.Less(t, daily, 40, "too many histories were repaired by a daily pass")
+	require.InDelta(t, 40, narrow, 20, "with and without the states in layer 1")
 	all.complete(t)
 }
 
@@ -50,14 +59,16 @@ func TestWorlds(t *testing.T) {
 func TestLongWorlds(t *testing.T) {
 	daily, jumps, audits := 0, 0, 0
 	sums := goldentest.NewSums(t, "testdata/longworlds.sum")
-	for seed := range uint64(20) {
+	for seed := range uint64(30) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 4)), 300})
-		w.long = true
+		w.long, w.deep = true, seed >= 20
 		w.all = []string{}
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
-		sums.Equal(t, fmt.Sprint(seed), w.all)
+		if !w.deep {
+			sums.Equal(t, fmt.Sprint(seed), w.all)
+		}
 		w.all = nil
 		if w.daily {
 			daily++
@@ -75,7 +86,7 @@ func TestLongWorlds(t *testing.T) {
 // TestCalmWorlds is the same with short times and no overlap, so that an event that
 // nobody looks for is not found by chance, and with many restarts.
 func TestCalmWorlds(t *testing.T) {
-	seeds, resumed := 60, 0
+	seeds, resumed := 90, 0
 	if testing.Short() {
 		seeds = 30
 	}
@@ -83,7 +94,7 @@ func TestCalmWorlds(t *testing.T) {
 	sums := goldentest.NewSums(t, "testdata/calmworlds.sum")
 	for seed := range uint64(seeds) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 9)), 300})
-		w.calm = true
+		w.calm, w.deep = true, seed >= 60
 		w.plan.cfg.Overlap, w.plan.cfg.PollFilters = 0, 4
 		for range 6 {
 			w.step(w.changes())
@@ -92,7 +103,9 @@ func TestCalmWorlds(t *testing.T) {
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
 		w.finish()
-		sums.Equal(t, fmt.Sprint(seed), w.all)
+		if !w.deep {
+			sums.Equal(t, fmt.Sprint(seed), w.all)
+		}
 		w.all = nil
 		require.False(t, w.daily)
 		resumed += w.resumed
@@ -121,7 +134,7 @@ func TestDeterminism(t *testing.T) {
 		var first []string
 		for i := range 50 {
 			w := newWorld(t, &randSource{rand.New(rand.NewPCG(7, 7)), 250})
-			w.unchecked = true
+			w.unchecked, w.deep = true, true
 			c := w.plan.cfg
 			c.NarrowLayer1 = narrow
 			w.plan = newPlan(c)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // start is the time 0 of all tests.
@@ -32,32 +32,32 @@ var usual = Limits{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 
 func newPlan(c Config) *Plan { return New(c, rand.New(rand.NewPCG(1, 2))) }
 
-func relayURL(t testing.TB, name string) filters.RelayURL {
+func relayURL(t testing.TB, name string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL("wss://" + name + ".example")
+	u, err := graspsync.ParseRelayURL("wss://" + name + ".example")
 	require.NoError(t, err)
 	return u
 }
 
-func repoRef(name string) filters.RepoRef {
-	return filters.RepoRef{Owner: filters.PubKey{1}, Identifier: name}
+func repoRef(name string) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: name}
 }
 
-func rootID(n int) (id filters.EventID) {
+func rootID(n int) (id graspsync.EventID) {
 	binary.BigEndian.PutUint32(id[:], uint32(n)+1)
 	return id
 }
 
-func pubKey(n int) (k filters.PubKey) {
+func pubKey(n int) (k graspsync.PubKey) {
 	binary.BigEndian.PutUint32(k[:], uint32(n)+1)
 	return k
 }
 
 // full is a change that makes repo wanted, with these roots.
-func full(repo filters.RepoRef, relays []filters.RelayURL, roots ...int) Changes {
+func full(repo graspsync.RepoRef, relays []graspsync.RelayURL, roots ...int) Changes {
 	c := Changes{Repos: []RepoChange{{Ref: repo, Relays: relays, Level: LevelFull}}}
 	for _, n := range roots {
-		c.Roots = append(c.Roots, RootChange{ID: rootID(n), Repos: []filters.RepoRef{repo}})
+		c.Roots = append(c.Roots, RootChange{ID: rootID(n), Repos: []graspsync.RepoRef{repo}})
 	}
 	return c
 }
@@ -73,7 +73,7 @@ func only[T Effect](effects []Effect) (out []T) {
 }
 
 // connect takes a relay that is being dialed to a connection.
-func connect(t testing.TB, p *Plan, now time.Time, u filters.RelayURL) []Effect {
+func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effect {
 	t.Helper()
 	r := p.relays[u]
 	require.NotNil(t, r)
@@ -82,7 +82,7 @@ func connect(t testing.TB, p *Plan, now time.Time, u filters.RelayURL) []Effect 
 }
 
 // settle ends all batches of a relay, as they come, and returns how many there were.
-func settle(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (n int) {
+func settle(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (n int) {
 	queue := only[Start](effects)
 	for len(queue) > 0 {
 		b := queue[0]
@@ -94,9 +94,9 @@ func settle(p *Plan, now time.Time, u filters.RelayURL, effects []Effect) (n int
 }
 
 // urls returns n relay URLs.
-func urls(t testing.TB, n int) []filters.RelayURL {
+func urls(t testing.TB, n int) []graspsync.RelayURL {
 	t.Helper()
-	out := make([]filters.RelayURL, n)
+	out := make([]graspsync.RelayURL, n)
 	for i := range out {
 		out[i] = relayURL(t, fmt.Sprintf("r%d", i))
 	}

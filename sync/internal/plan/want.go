@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -36,42 +37,48 @@ const (
 	itemStates // of a repository; only where layer 1 is narrowed
 	itemRepo
 	itemRoot
-	itemKinds // how many there are
+	itemDescendant // none of those that a relay has a status for
+	itemKinds      // how many there are
 )
 
 // info is what is known of an Item.
 type info struct {
 	kind itemKind
-	root filters.EventID
-	at   uint32 // of a root event: its created_at, cut to what fits
+	root graspsync.EventID // or descendant
+	at   uint32            // of a root event: its created_at, cut to what fits
 	repo *repo
 }
 
 // repo is the want-state of a repository.
 type repo struct {
-	ref    filters.RepoRef
+	ref    graspsync.RepoRef
 	item   Item
 	states Item // 0 unless layer 1 is narrowed
 	level  Level
 	served bool // it is accepted, and lists relays
 	relays []*relay
+	named  int // of these, the first ones, by its owner
 	roots  map[Item]struct{}
 
+	descendants map[Item]struct{}
+
 	// Where there are more root events than are followed:
-	rest   map[filters.EventID]uint32 // the older ones, with their created_at
-	oldest []Item                     // heap of roots, oldest first; nil if it is not known
+	rest   map[graspsync.EventID]uint32 // the older ones, with their created_at
+	oldest []Item                       // heap of roots, oldest first; nil if it is not known
 }
 
 // want is the first of the four facts. It interns items and tells which of them
 // are targets of which relay.
 type want struct {
-	narrow bool // layer 1 is announcements alone
-	infos  []info
-	hashes []uint64         // of infos, as far as anyone asked; 0: not known
-	other  map[Item][]*repo // of root events that belong to more than one
-	free   []Item
-	repos  map[filters.RepoRef]*repo
-	roots  map[filters.EventID]Item
+	narrow      bool // layer 1 is announcements alone
+	infos       []info
+	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
+	other       map[Item][]*repo // of root events and descendants that belong to more than one
+	free        []Item
+	repos       map[graspsync.RepoRef]*repo
+	roots       map[graspsync.EventID]Item
+	descendants map[filters.Descendant]Item
+	addresses   map[Item]string // of those that have one
 	// resting are the repositories with a rest.
 	resting map[*repo]struct{}
 }
@@ -82,8 +89,11 @@ func newWant(narrow bool) want {
 
 		infos: []info{{kind: itemLayer1}},
 		other: make(map[Item][]*repo),
-		repos: make(map[filters.RepoRef]*repo),
-		roots: make(map[filters.EventID]Item),
+		repos: make(map[graspsync.RepoRef]*repo),
+		roots: make(map[graspsync.EventID]Item),
+
+		descendants: make(map[filters.Descendant]Item),
+		addresses:   make(map[Item]string),
 
 		resting: make(map[*repo]struct{}),
 	}
@@ -110,7 +120,7 @@ func (w *want) release(it Item) {
 }
 
 // repoOf returns the entry of ref, making one that wants nothing if there is none.
-func (w *want) repoOf(ref filters.RepoRef) *repo {
+func (w *want) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := w.repos[ref]; ok {
 		return r
 	}
@@ -123,9 +133,9 @@ func (w *want) repoOf(ref filters.RepoRef) *repo {
 	return r
 }
 
-// drop removes an entry that wants nothing and has no root events.
+// drop removes an entry that wants nothing, and that nothing belongs to.
 func (w *want) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.rest) == 0 {
+	if r.level == LevelNone && len(r.roots)+len(r.rest)+len(r.descendants) == 0 {
 		delete(w.repos, r.ref)
 		w.release(r.item)
 		if r.states != 0 {
@@ -139,6 +149,14 @@ func (r *repo) follows(rel *relay) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
 
+// names returns who names one of the relays of the repository.
+func (r *repo) names(rel *relay) side {
+	if slices.Index(r.relays, rel) < r.named {
+		return byOwner
+	}
+	return byOthers
+}
+
 // wants reports whether an item is one of the repository, at its level.
 func (r *repo) wants(it Item) bool {
 	if r.states != 0 && it == r.states {
@@ -148,7 +166,7 @@ func (r *repo) wants(it Item) bool {
 	return r.level == LevelFull && (root || it == r.item)
 }
 
-// isTarget reports whether a root event is wanted of rel by any repository.
+// isTarget reports whether a root event or a descendant is wanted of rel by any repository.
 func (w *want) isTarget(it Item, rel *relay) bool {
 	return w.infos[it].repo.follows(rel) ||
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
@@ -160,7 +178,7 @@ func (w *want) belongs(it Item, r *repo) bool {
 }
 
 // addRoot makes a root event one of r's, which it was not.
-func (w *want) addRoot(id filters.EventID, at uint32, r *repo) Item {
+func (w *want) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	it, ok := w.roots[id]
 	if !ok {
 		it = w.intern(info{kind: itemRoot, root: id, at: at, repo: r})
@@ -176,7 +194,7 @@ func (w *want) addRoot(id filters.EventID, at uint32, r *repo) Item {
 }
 
 // dropRoot forgets a root event and returns the repositories it belonged to.
-func (w *want) dropRoot(id filters.EventID) (Item, []*repo) {
+func (w *want) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	it, ok := w.roots[id]
 	if !ok {
 		return 0, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -33,14 +34,14 @@ func (w *world) more() {
 	case 1:
 		in := Named{Relay: w.url()}
 		if w.src.n(4) == 0 {
-			in.Relay = filters.RelayURL{}
+			in.Relay = graspsync.RelayURL{}
 		}
 		for range w.src.n(4) {
 			in.IDs = append(in.IDs, rootID(w.src.n(30)))
 		}
 		w.step(in)
 	case 2:
-		w.step(Unserved{Relay: w.url(), IDs: []filters.EventID{rootID(w.src.n(30))}})
+		w.step(Unserved{Relay: w.url(), IDs: []graspsync.EventID{rootID(w.src.n(30))}})
 	case 3, 4:
 		w.settle(w.now.Add(-time.Duration(w.src.n(30)) * time.Second))
 		if w.src.n(2) == 0 {
@@ -72,7 +73,7 @@ func (w *world) settle(at time.Time) {
 		return
 	}
 	mark := r.mark
-	in.Except = map[filters.RelayURL]struct{}{u: {}}
+	in.Except = map[graspsync.RelayURL]struct{}{u: {}}
 	w.step(in)
 	w.must(r.mark.Equal(mark), "the mark of a relay of whose events some are not dealt with")
 }
@@ -116,7 +117,7 @@ func (w *world) refuse() {
 	if w.long {
 		times = 1 + w.src.n(8)
 	}
-	i := slices.IndexFunc(w.urls, func(u filters.RelayURL) bool { return w.conns[u] != nil && !w.conns[u].connected })
+	i := slices.IndexFunc(w.urls, func(u graspsync.RelayURL) bool { return w.conns[u] != nil && !w.conns[u].connected })
 	if i < 0 {
 		return
 	}
@@ -170,7 +171,7 @@ func (w *world) after(in Input) {
 	}
 	w.serve()
 	if _, ok := in.(Settled); ok {
-		maps.DeleteFunc(w.served, func(_ filters.PubKey, t worldTenure) bool {
+		maps.DeleteFunc(w.served, func(_ graspsync.PubKey, t worldTenure) bool {
 			return !t.goneAt.IsZero() && w.now.Sub(t.goneAt) > 24*time.Hour
 		})
 	}
@@ -178,9 +179,9 @@ func (w *world) after(in Input) {
 
 // serve finds out anew which owners have a repository served.
 func (w *world) serve() {
-	now := make(map[filters.PubKey]bool)
+	now := make(map[graspsync.PubKey]bool)
 	for ref, rc := range w.repos {
-		if rc.Level == LevelFull && len(rc.Relays) > 0 {
+		if rc.Level == LevelFull && len(listing(rc)) > 0 {
 			now[ref.Owner] = true
 		}
 	}
@@ -345,24 +346,24 @@ func (w *world) why() wire.Refusal {
 }
 
 // createdAt gives a root event its age, several the same.
-func createdAt(id filters.EventID) nostr.Timestamp { return nostr.Timestamp(id[3]) * 7 % 13 }
+func createdAt(id graspsync.EventID) nostr.Timestamp { return nostr.Timestamp(id[3]) * 7 % 13 }
 
-func (w *world) rootChange(id filters.EventID) RootChange {
+func (w *world) rootChange(id graspsync.EventID) RootChange {
 	return RootChange{
 		ID: id, CreatedAt: createdAt(id),
-		Repos: slices.SortedFunc(maps.Keys(w.roots[id]), filters.RepoRef.Compare),
+		Repos: slices.SortedFunc(maps.Keys(w.roots[id]), graspsync.RepoRef.Compare),
 	}
 }
 
 // tracked computes from scratch which root events of a repository are followed.
-func (w *world) tracked(ref filters.RepoRef) []filters.EventID {
-	var ids []filters.EventID
+func (w *world) tracked(ref graspsync.RepoRef) []graspsync.EventID {
+	var ids []graspsync.EventID
 	for id, refs := range w.roots {
 		if refs[ref] {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b filters.EventID) int {
+	slices.SortFunc(ids, func(a, b graspsync.EventID) int {
 		if d := createdAt(b) - createdAt(a); d != 0 {
 			return int(d)
 		}
@@ -408,13 +409,24 @@ func (w *world) restart() {
 	w.step(in)
 	w.plan.cfg.MaxRelays = cfg.MaxRelays
 	// What is not wanted is not known any more.
-	maps.DeleteFunc(w.repos, func(_ filters.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone })
+	maps.DeleteFunc(w.repos, func(_ graspsync.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone })
 	var snap Snapshot
-	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), filters.RepoRef.Compare) {
+	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), graspsync.RepoRef.Compare) {
 		snap.Repos = append(snap.Repos, w.repos[ref])
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(w.roots), filters.EventID.Compare) {
-		maps.DeleteFunc(w.roots[id], func(ref filters.RepoRef, _ bool) bool {
+	for _, of := range slices.SortedFunc(maps.Keys(w.below), filters.Descendant.Compare) {
+		maps.DeleteFunc(w.below[of], func(ref graspsync.RepoRef, _ bool) bool {
+			_, known := w.repos[ref]
+			return !known
+		})
+		if len(w.below[of]) == 0 {
+			delete(w.below, of)
+			continue
+		}
+		snap.Descendants = append(snap.Descendants, w.descendantChange(of))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(w.roots), graspsync.EventID.Compare) {
+		maps.DeleteFunc(w.roots[id], func(ref graspsync.RepoRef, _ bool) bool {
 			_, known := w.repos[ref]
 			return !known
 		})
@@ -424,7 +436,7 @@ func (w *world) restart() {
 		}
 		snap.Roots = append(snap.Roots, w.rootChange(id))
 	}
-	boot := slices.SortedFunc(maps.Keys(w.bootstrap), filters.RelayURL.Compare)
+	boot := slices.SortedFunc(maps.Keys(w.bootstrap), graspsync.RelayURL.Compare)
 	clear(w.bootstrap)
 	w.step(snap)
 	for _, u := range boot {
@@ -493,7 +505,7 @@ func (w *world) checkRepos() {
 		return
 	}
 	p := w.plan
-	var refs []filters.RepoRef
+	var refs []graspsync.RepoRef
 	for ref, rc := range w.repos {
 		got, ok := p.RepoStatus(ref)
 		w.must(ok == (rc.Level != LevelNone), "a repository that is wanted has a status")
@@ -501,7 +513,7 @@ func (w *world) checkRepos() {
 			continue
 		}
 		refs = append(refs, ref)
-		tracked := make(map[filters.EventID]bool)
+		tracked := make(map[graspsync.EventID]bool)
 		for _, id := range w.tracked(ref) {
 			tracked[id] = true
 		}
@@ -518,7 +530,7 @@ func (w *world) checkRepos() {
 			return false
 		}
 		want := RepoStatus{Ref: ref, Level: rc.Level, Roots: len(tracked), RootsInRotation: got.RootsInRotation}
-		for _, u := range rc.Relays {
+		for _, u := range listing(rc) {
 			r := p.relays[u]
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
@@ -605,7 +617,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 
 // answers returns the relay of which an input shows that it is one.
 func (w *world) answers(in Input) *relay {
-	var u filters.RelayURL
+	var u graspsync.RelayURL
 	var epoch uint64
 	attempt := false
 	switch in := in.(type) {
@@ -631,7 +643,7 @@ func (w *world) answers(in Input) *relay {
 }
 
 // deletions notes whose deletions a relay was asked for.
-func (w *world) deletions(u filters.RelayURL, b worldBatch) {
+func (w *world) deletions(u graspsync.RelayURL, b worldBatch) {
 	if w.deleted[u] == nil {
 		w.deleted[u] = make(map[string]bool)
 	}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -22,18 +24,19 @@ type world struct {
 	src  source
 	plan *Plan
 	now  time.Time
-	urls []filters.RelayURL
+	urls []graspsync.RelayURL
 	log  []string
 	all  []string // log with all that can be seen, if it is wanted
 
-	repos     map[filters.RepoRef]RepoChange
-	roots     map[filters.EventID]map[filters.RepoRef]bool
-	bootstrap map[filters.RelayURL]bool
+	repos     map[graspsync.RepoRef]RepoChange
+	roots     map[graspsync.EventID]map[graspsync.RepoRef]bool
+	below     map[filters.Descendant]map[graspsync.RepoRef]bool
+	bootstrap map[graspsync.RelayURL]bool
 
-	conns  map[filters.RelayURL]*worldConn
-	missed map[filters.RelayURL]map[string][]worldEvent // key -> events that we don't have
+	conns  map[graspsync.RelayURL]*worldConn
+	missed map[graspsync.RelayURL]map[string][]worldEvent // key -> events that we don't have
 
-	crowded   map[filters.RelayURL]bool
+	crowded   map[graspsync.RelayURL]bool
 	lastEpoch uint64
 	lastBatch BatchID
 	lastLive  LiveID
@@ -46,17 +49,20 @@ type world struct {
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
 	long     bool               // hours pass, and days
+	deep     bool               // there are descendants
+	alive    int                // checks of a connection that had all of them live
+	rotated  int                // and of one that had not
 	jumps    int                // of the clock
 	audits   int
 	earliest int64         // that it has shown
 	shift    time.Duration // by which it was set in all
 	back     time.Duration // and set back, by which timers are late here
 	drawn    drawn         // inputs, and which fields of them were set
-	served   map[filters.PubKey]worldTenure
-	refusals map[filters.RelayURL]int // to dial, in a row
+	served   map[graspsync.PubKey]worldTenure
+	refusals map[graspsync.RelayURL]int // to dial, in a row
 
-	passes  map[filters.RelayURL]time.Time       // when the last pass began
-	deleted map[filters.RelayURL]map[string]bool // authors whose deletions it has been asked for in it
+	passes  map[graspsync.RelayURL]time.Time       // when the last pass began
+	deleted map[graspsync.RelayURL]map[string]bool // authors whose deletions it has been asked for in it
 	steps   int
 	failing bool // the attempt that the last input ended was under way
 }
@@ -116,19 +122,20 @@ func newWorld(t testing.TB, src source) *world {
 	c.DialEvery = []time.Duration{0, 250 * time.Millisecond, time.Minute}[src.n(3)]
 	return &world{
 		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),
-		repos:     make(map[filters.RepoRef]RepoChange),
-		roots:     make(map[filters.EventID]map[filters.RepoRef]bool),
-		bootstrap: make(map[filters.RelayURL]bool),
-		conns:     make(map[filters.RelayURL]*worldConn),
-		missed:    make(map[filters.RelayURL]map[string][]worldEvent),
-		crowded:   make(map[filters.RelayURL]bool),
+		repos:     make(map[graspsync.RepoRef]RepoChange),
+		roots:     make(map[graspsync.EventID]map[graspsync.RepoRef]bool),
+		below:     make(map[filters.Descendant]map[graspsync.RepoRef]bool),
+		bootstrap: make(map[graspsync.RelayURL]bool),
+		conns:     make(map[graspsync.RelayURL]*worldConn),
+		missed:    make(map[graspsync.RelayURL]map[string][]worldEvent),
+		crowded:   make(map[graspsync.RelayURL]bool),
 		methods:   make(map[LiveMethod]int),
 		drawn:     make(drawn),
 		earliest:  start.Unix(),
-		served:    make(map[filters.PubKey]worldTenure),
-		refusals:  make(map[filters.RelayURL]int),
-		passes:    make(map[filters.RelayURL]time.Time),
-		deleted:   make(map[filters.RelayURL]map[string]bool),
+		served:    make(map[graspsync.PubKey]worldTenure),
+		refusals:  make(map[graspsync.RelayURL]int),
+		passes:    make(map[graspsync.RelayURL]time.Time),
+		deleted:   make(map[graspsync.RelayURL]map[string]bool),
 	}
 }
 
@@ -185,10 +192,10 @@ func (w *world) input() {
 	}
 }
 
-func (w *world) url() filters.RelayURL { return w.urls[w.src.n(len(w.urls))] }
+func (w *world) url() graspsync.RelayURL { return w.urls[w.src.n(len(w.urls))] }
 
 // epoch returns the epoch of a relay's connection, sometimes a wrong one.
-func (w *world) epoch(u filters.RelayURL) uint64 {
+func (w *world) epoch(u graspsync.RelayURL) uint64 {
 	if c := w.conns[u]; c != nil && w.src.n(10) > 0 {
 		return c.epoch
 	}
@@ -199,7 +206,11 @@ func (w *world) changes() (c Changes) {
 	for range w.src.n(3) {
 		rc := RepoChange{Ref: worldRef(w.src.n(worldRepos)), Level: []Level{LevelFull, LevelFull, LevelStateOnly, LevelNone}[w.src.n(4)]}
 		for range w.src.n(4) {
-			rc.Relays = append(rc.Relays, w.url())
+			if u := w.url(); w.src.n(3) > 0 {
+				rc.Relays = append(rc.Relays, u)
+			} else {
+				rc.Others = append(rc.Others, u)
+			}
 		}
 		c.Repos = append(c.Repos, rc)
 	}
@@ -211,20 +222,48 @@ func (w *world) changes() (c Changes) {
 		}
 		c.Roots = append(c.Roots, rc)
 	}
+	for range w.descendants() {
+		dc := DescendantChange{Of: worldDescendant(w.src.n(40))}
+		for range w.src.n(3) {
+			dc.Repos = append(dc.Repos, worldRef(w.src.n(worldRepos)))
+		}
+		c.Descendants = append(c.Descendants, dc)
+	}
 	return c
+}
+
+// descendants draws how many of them change. Where there are none it draws nothing.
+func (w *world) descendants() int {
+	if w.deep {
+		return w.src.n(5)
+	}
+	return 0
+}
+
+func worldDescendant(n int) filters.Descendant {
+	if n%4 == 0 {
+		return filters.Descendant{Address: fmt.Sprintf("39842:%s:%d", pubKey(n), n)}
+	}
+	return filters.Descendant{ID: rootID(1000 + n)}
 }
 
 // snapshot keeps a part of what is wanted, and adds to it.
 func (w *world) snapshot() Snapshot {
 	c := w.changes()
-	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), filters.RepoRef.Compare) {
+	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), graspsync.RepoRef.Compare) {
 		if w.src.n(3) > 0 {
 			c.Repos = append(c.Repos, w.repos[ref])
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(w.roots), filters.EventID.Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(w.roots), graspsync.EventID.Compare) {
 		if w.src.n(3) > 0 {
 			c.Roots = append(c.Roots, w.rootChange(id))
+		}
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(w.below), filters.Descendant.Compare) {
+		named := slices.ContainsFunc(c.Descendants, func(c DescendantChange) bool { return c.Of == of })
+		if w.src.n(3) > 0 && !named {
+			c.Descendants = append(c.Descendants, w.descendantChange(of))
 		}
 	}
 	return Snapshot(c)
@@ -248,7 +287,7 @@ func (w *world) dialed() {
 }
 
 // connection returns one that stands, nil if there is none.
-func (w *world) connection() (filters.RelayURL, *worldConn) {
+func (w *world) connection() (graspsync.RelayURL, *worldConn) {
 	first := w.src.n(len(w.urls))
 	for i := range w.urls {
 		u := w.urls[(first+i)%len(w.urls)]
@@ -256,7 +295,7 @@ func (w *world) connection() (filters.RelayURL, *worldConn) {
 			return u, c
 		}
 	}
-	return filters.RelayURL{}, nil
+	return graspsync.RelayURL{}, nil
 }
 
 func (w *world) lose() {
@@ -308,6 +347,9 @@ func (w *world) closeLive() {
 	if u, c := w.connection(); c != nil && len(c.live) > 0 {
 		ids := slices.Sorted(maps.Keys(c.live))
 		in := LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()}
+		if d := w.plan.relays[u].desc; d != nil && d.subs[in.Live] != nil {
+			in.GaveWay = w.src.n(2) == 0
+		}
 		if w.src.n(3) == 0 {
 			in.Since = w.now.Add(-time.Duration(1+w.src.n(20)) * time.Second)
 		}
@@ -402,11 +444,13 @@ func recordOf(t testing.TB, p *Plan, now time.Time, in Input, effects []Effect, 
 	return out
 }
 
-// spell writes out all there is to something.
+var packageOf = regexp.MustCompile(`\w+\.`)
+
+// spell writes out all there is to something, whichever package its type is in.
 func spell(t testing.TB, v any) string {
 	text, err := json.Marshal(v)
 	require.NoError(t, err)
-	return fmt.Sprintf("%T %s", v, text)
+	return packageOf.ReplaceAllString(fmt.Sprintf("%T", v), "") + " " + string(text)
 }
 
 // passed is how much time has passed, however the clock was set.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 // check compares plan and world.
@@ -25,6 +27,7 @@ func (w *world) check() {
 		require.Equal(t, c != nil && !c.connected, r.connecting)
 		require.Equal(t, c != nil && c.connected, r.connected)
 		w.checkFacts(r)
+		w.checkBelow(r, c)
 		if c == nil || !c.connected {
 			require.Empty(t, r.batches)
 			require.Zero(t, r.ofStatus[inFlight], "in flight on no connection")
@@ -68,7 +71,7 @@ func (w *world) checkFacts(r *relay) {
 	flying := make(map[Item]int)
 	for _, b := range r.batches {
 		for _, it := range b.items {
-			if b.kind == History || b.kind == DailyHistory {
+			if b.desc == nil && (b.kind == History || b.kind == DailyHistory) {
 				flying[it]++
 			}
 		}
@@ -95,7 +98,7 @@ func (w *world) checkFacts(r *relay) {
 	}
 	listed := 0
 	for _, rc := range w.repos {
-		if slices.Contains(rc.Relays, r.url) {
+		if slices.Contains(listing(rc), r.url) {
 			listed++
 		}
 	}
@@ -105,7 +108,14 @@ func (w *world) checkFacts(r *relay) {
 func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	t, p := w.t, w.plan
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.batches)))
-	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), slices.Collect(maps.Keys(r.live.subs)))
+	subs := slices.Collect(maps.Keys(r.live.subs))
+	if r.desc != nil {
+		subs = slices.AppendSeq(subs, maps.Keys(r.desc.subs))
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
+	if r.descSubs() > 0 {
+		w.must(len(subs) <= r.liveRoom()+r.spareRoom(), "descendants have a place that others need")
+	}
 	w.methods[r.live.method()]++
 	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
 	for id, b := range r.batches {
@@ -140,8 +150,10 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	require.Empty(t, r.live.missing)
 	covered := make(map[string]bool)
-	for _, keys := range c.live {
-		maps.Copy(covered, keys)
+	for id, keys := range c.live {
+		if r.live.subs[id] != nil {
+			maps.Copy(covered, keys)
+		}
 	}
 	for _, k := range r.resting {
 		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
@@ -216,14 +228,94 @@ func (w *world) finish() {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
 			}
 		}
-		wanted := w.wanted(u)
+		keys := w.wanted(u)
 		for _, k := range r.resting { // they have their time yet
 			for key := range keysOf(k.filters...) {
-				delete(wanted, key)
+				delete(keys, key)
 			}
 		}
-		for key := range wanted {
+		for _, below := range w.wantedBelow(u) {
+			for _, key := range below {
+				keys[key] = true
+			}
+		}
+		for key := range keys {
 			require.Empty(w.t, w.missed[u][key], "T8: %s: events of %s missed for good", short(u), key)
 		}
 	}
+}
+
+// checkBelow checks that the descendants that are wanted of a relay are each in one place.
+func (w *world) checkBelow(r *relay, c *worldConn) {
+	t, d, wanted := w.t, r.desc, w.wantedBelow(r.url)
+	if d == nil {
+		require.Empty(t, wanted)
+		return
+	}
+	require.Len(t, d.of, len(wanted))
+	seen := make(map[Item]bool)
+	for i, g := range d.groups {
+		apart := 0
+		require.LessOrEqual(t, len(g.items), filters.MaxValues)
+		w.must(len(g.items) > 0 || g.running, "an empty group")
+		for _, it := range g.items {
+			w.must(!seen[it] && d.of[it].group == g, "in two groups")
+			seen[it] = true
+			if d.of[it].sub == nil {
+				apart++
+			}
+		}
+		require.Equal(t, apart, g.apart, "group %d", i)
+		require.Equal(t, slices.Contains(d.urgent, g), g.queued)
+		w.must(!(g.first || len(g.behind) > 0) || g.queued || g.running, "nobody asks about it")
+		w.must(!g.running || d.running, "running alone")
+	}
+	daily := 0
+	for _, g := range d.groups {
+		if g.daily {
+			daily++
+		}
+	}
+	require.Equal(t, daily, d.daily)
+	require.LessOrEqual(t, d.next, len(d.groups))
+	for it, at := range d.of {
+		of := w.plan.want.descendant(it)
+		w.must(wanted[of] != nil, "not wanted")
+		w.must(seen[it] == !has(d.fresh, it), "neither new nor in a group")
+		w.must((at.sub == nil) == has(d.apart, it), "neither live nor apart")
+		if at.sub == nil {
+			continue
+		}
+		w.must(d.subs[at.sub.id] == at.sub, "its subscription does not stand")
+		for _, key := range wanted[of] {
+			w.must(c.live[at.sub.id][key], "it is not followed")
+		}
+	}
+	fs := 0
+	for _, s := range d.subs {
+		fs += s.size
+		idle := 0
+		for _, it := range s.items {
+			if d.of[it].sub != s {
+				idle++
+			}
+		}
+		w.must(idle == s.idle, "idle")
+	}
+	require.Equal(t, fs, d.filters)
+	if c == nil || !c.connected {
+		require.Empty(t, d.subs)
+		require.False(t, d.running)
+		return
+	}
+	if len(d.apart) == 0 {
+		w.alive++
+	} else {
+		w.rotated++
+	}
+}
+
+func has(m map[Item]struct{}, it Item) bool {
+	_, ok := m[it]
+	return ok
 }

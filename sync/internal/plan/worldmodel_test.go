@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -20,6 +21,11 @@ func (w *world) before(in Input) {
 		w.wantChanges(in)
 	case Snapshot:
 		w.wantChanges(Changes(in))
+		for of := range w.below {
+			if !slices.ContainsFunc(in.Descendants, func(c DescendantChange) bool { return c.Of == of }) {
+				w.wantBelow(DescendantChange{Of: of})
+			}
+		}
 		for id := range w.roots {
 			if !slices.ContainsFunc(in.Roots, func(c RootChange) bool { return c.ID == id }) {
 				w.wantRoot(RootChange{ID: id})
@@ -82,18 +88,55 @@ func (w *world) wantChanges(c Changes) {
 	for _, rc := range c.Roots {
 		w.wantRoot(rc)
 	}
+	for _, dc := range c.Descendants {
+		w.wantBelow(dc)
+	}
+}
+
+func (w *world) wantBelow(c DescendantChange) {
+	delete(w.below, c.Of)
+	for _, ref := range c.Repos {
+		if _, known := w.repos[ref]; known {
+			if w.below[c.Of] == nil {
+				w.below[c.Of] = make(map[graspsync.RepoRef]bool)
+			}
+			w.below[c.Of][ref] = true
+		}
+	}
+	w.dropRepos()
+}
+
+func (w *world) descendantChange(of filters.Descendant) DescendantChange {
+	return DescendantChange{Of: of, Repos: slices.SortedFunc(maps.Keys(w.below[of]), graspsync.RepoRef.Compare)}
+}
+
+// wantedBelow computes from scratch which descendants a relay is to be asked about, and the
+// keys of each.
+func (w *world) wantedBelow(u graspsync.RelayURL) map[filters.Descendant][]string {
+	out := make(map[filters.Descendant][]string)
+	for of, refs := range w.below {
+		for ref := range refs {
+			if rc := w.repos[ref]; rc.Level == LevelFull && slices.Contains(listing(rc), u) {
+				out[of] = slices.Sorted(maps.Keys(keysOf(filters.Descendants([]filters.Descendant{of})...)))
+			}
+		}
+	}
+	return out
 }
 
 // wantRepo keeps a repository that is not wanted as long as it has root events.
 func (w *world) wantRepo(rc RepoChange) {
 	if _, known := w.repos[rc.Ref]; known || rc.Level != LevelNone {
 		if rc.Level == LevelNone {
-			rc.Relays = nil
+			rc.Relays, rc.Others = nil, nil
 		}
 		w.repos[rc.Ref] = rc
 	}
 	w.dropRepos()
 }
+
+// listing are the relays of a repository.
+func listing(rc RepoChange) []graspsync.RelayURL { return slices.Concat(rc.Relays, rc.Others) }
 
 func (w *world) wantRoot(rc RootChange) {
 	if len(rc.Repos) == 0 {
@@ -104,7 +147,7 @@ func (w *world) wantRoot(rc RootChange) {
 	for _, ref := range rc.Repos {
 		if _, known := w.repos[ref]; known {
 			if w.roots[rc.ID] == nil {
-				w.roots[rc.ID] = make(map[filters.RepoRef]bool)
+				w.roots[rc.ID] = make(map[graspsync.RepoRef]bool)
 			}
 			w.roots[rc.ID][ref] = true
 		}
@@ -112,16 +155,19 @@ func (w *world) wantRoot(rc RootChange) {
 }
 
 func (w *world) dropRepos() {
-	used := make(map[filters.RepoRef]bool)
+	used := make(map[graspsync.RepoRef]bool)
 	for _, refs := range w.roots {
 		maps.Copy(used, refs)
 	}
-	maps.DeleteFunc(w.repos, func(ref filters.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone && !used[ref] })
+	for _, refs := range w.below {
+		maps.Copy(used, refs)
+	}
+	maps.DeleteFunc(w.repos, func(ref graspsync.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone && !used[ref] })
 }
 
 // wanted computes from scratch what is wanted of a relay: for each value of a
 // filter a key. nil if the relay is not wanted at all.
-func (w *world) wanted(u filters.RelayURL) map[string]bool {
+func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	listed := w.bootstrap[u]
 	narrow := w.plan.cfg.NarrowLayer1
 	keys := map[string]bool{"announcements": true}
@@ -129,7 +175,7 @@ func (w *world) wanted(u filters.RelayURL) map[string]bool {
 		keys = keysOf(filters.Layer1())
 	}
 	for ref, rc := range w.repos {
-		if !slices.Contains(rc.Relays, u) {
+		if !slices.Contains(listing(rc), u) {
 			continue
 		}
 		listed = true
@@ -142,8 +188,8 @@ func (w *world) wanted(u filters.RelayURL) map[string]bool {
 		for _, tag := range []string{"a", "A", "q"} {
 			keys[tag+" "+ref.String()] = true
 		}
-		keys["5a "+ref.Address(filters.KindAnnouncement)] = true
-		keys["5a "+ref.Address(filters.KindState)] = true
+		keys["5a "+ref.Address(graspsync.KindAnnouncement)] = true
+		keys["5a "+ref.Address(graspsync.KindState)] = true
 		for _, id := range w.tracked(ref) {
 			for _, tag := range []string{"e", "E", "q"} {
 				keys[tag+" "+id.String()] = true
@@ -159,9 +205,9 @@ func (w *world) wanted(u filters.RelayURL) map[string]bool {
 // worldRepos is how many repositories there may be. Two have the same identifier.
 const worldRepos = 8
 
-func worldRef(n int) filters.RepoRef {
+func worldRef(n int) graspsync.RepoRef {
 	if n == worldRepos-1 {
-		return filters.RepoRef{Owner: filters.PubKey{2}, Identifier: fmt.Sprint(n - 1)}
+		return graspsync.RepoRef{Owner: graspsync.PubKey{2}, Identifier: fmt.Sprint(n - 1)}
 	}
 	return repoRef(fmt.Sprint(n))
 }
@@ -178,9 +224,9 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 				keys[r.tag+" "+v] = true
 			}
 		}
-		if r.tag == "" && len(f.Authors) == 0 && len(f.Kinds) < 3 && slices.Contains(f.Kinds, filters.KindAnnouncement) {
+		if r.tag == "" && len(f.Authors) == 0 && len(f.Kinds) < 3 && slices.Contains(f.Kinds, graspsync.KindAnnouncement) {
 			keys["announcements"] = true
-			if slices.Contains(f.Kinds, filters.KindState) {
+			if slices.Contains(f.Kinds, graspsync.KindState) {
 				keys["foreign states"] = true
 				for n := range worldRepos {
 					keys["d "+worldRef(n).Identifier] = true
@@ -203,6 +249,11 @@ func (w *world) publish() {
 		return
 	}
 	maps.Copy(keys, keysOf(filters.Layer1()))
+	for _, below := range w.wantedBelow(u) {
+		for _, key := range below {
+			keys[key] = true
+		}
+	}
 	sorted := slices.Sorted(maps.Keys(keys))
 	key := sorted[w.src.n(len(sorted))]
 	if c := w.conns[u]; c != nil && c.connected {
@@ -216,7 +267,7 @@ func (w *world) publish() {
 }
 
 // miss has a relay get an event that we do not have.
-func (w *world) miss(u filters.RelayURL, key string) {
+func (w *world) miss(u graspsync.RelayURL, key string) {
 	if w.missed[u] == nil {
 		w.missed[u] = make(map[string][]worldEvent)
 	}
@@ -225,7 +276,7 @@ func (w *world) miss(u filters.RelayURL, key string) {
 }
 
 // fetched takes off what a batch brought.
-func (w *world) fetched(u filters.RelayURL, b worldBatch, got []Cursor) {
+func (w *world) fetched(u graspsync.RelayURL, b worldBatch, got []Cursor) {
 	for i, q := range b.Queries {
 		if i >= len(got) || got[i] == CursorStart {
 			continue
@@ -257,7 +308,7 @@ func (w *world) fetched(u filters.RelayURL, b worldBatch, got []Cursor) {
 // perform checks an effect against what the world knows, and does it.
 func (w *world) perform(e Effect) {
 	t := w.t
-	conn := func(u filters.RelayURL, epoch uint64) *worldConn {
+	conn := func(u graspsync.RelayURL, epoch uint64) *worldConn {
 		c := w.conns[u]
 		require.True(t, c != nil && c.connected && c.epoch == epoch, "effect without connection: %s", show(e))
 		return c
@@ -315,6 +366,6 @@ func (w *world) perform(e Effect) {
 	}
 }
 
-func (w *world) missNothingLive(u filters.RelayURL) {
+func (w *world) missNothingLive(u graspsync.RelayURL) {
 	require.LessOrEqual(w.t, len(w.conns[u].live), 60, "T9: live subscriptions accumulate")
 }

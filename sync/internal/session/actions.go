@@ -5,7 +5,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -40,7 +40,7 @@ type (
 	// Missing asks which of some ids we need; the answer goes to Checked.
 	Missing struct {
 		Query QueryID
-		IDs   []filters.EventID
+		IDs   []graspsync.EventID
 	}
 	// Done reports the end of a batch. Cursors says how far each query got.
 	Done struct {
@@ -54,6 +54,8 @@ type (
 		Live   plan.LiveID
 		Reason string
 		Why    wire.Refusal // what can be done about it was done
+		// GaveWay: the relay did not. It came last, and something else needs its place.
+		GaveWay bool `json:",omitempty"`
 	}
 	// RateLimited reports that nothing new is asked for until then.
 	RateLimited struct {
@@ -106,9 +108,9 @@ type Report struct {
 	// LackingAll there are. An id may be there once for each query.
 	Reconciled int
 	LackingAll int
-	Lacking    []filters.EventID
+	Lacking    []graspsync.EventID
 	// Unserved are ids that the relay announced and did not serve, at most 1,000.
-	Unserved []filters.EventID
+	Unserved []graspsync.EventID
 	// PageSize is the largest page the relay ever gave, as far as is known by now.
 	PageSize int
 	Err      string // why it failed; a relay may have written it

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -16,6 +17,7 @@ import (
 type Terms struct {
 	NoNegentropy     bool // it does not offer NIP-77
 	NeedsKinds       bool // it refuses filters without kinds
+	NoNotes          bool // it refuses filters for kind 1, or for no kinds, without authors
 	NoLimitZero      bool // it refuses filters with limit 0
 	MaxValues        int  // of one list of a filter, 0 if unknown
 	MaxFilters       int  // of one request
@@ -57,35 +59,52 @@ func (s *Session) SetTerms(t Terms, aside []Value) {
 // adapt turns a filter into those that together ask for the same in a form that
 // the relay takes, each in a request of at most so many bytes. less means that values
 // were left out that it never takes; if none is left there is no filter.
-func (s *Session) adapt(f nostr.Filter, maxValues, room int) (fs []nostr.Filter, less bool) {
-	f, less = s.withoutAside(f)
+func (s *Session) adapt(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
+	if f, less = s.withoutAside(f); filters.Empty(f) {
+		return nil, less
+	}
+	switch {
+	case to.noNotes && asksForNotes(f):
+		f = filters.WithoutNotes(f)
+	case s.terms.NeedsKinds && kindless(f):
+		f = filters.WithKinds(f)
+	}
 	if filters.Empty(f) {
 		return nil, less
 	}
-	if s.terms.NeedsKinds && kindless(f) {
-		f = filters.WithKinds(f)
-	}
-	reqs, tooLarge := filters.Pack(filters.AtMost(f, maxValues), room, 1)
+	reqs, tooLarge := filters.Pack(filters.AtMost(f, to.values), to.room, 1)
 	for _, r := range reqs {
 		fs = append(fs, r...)
 	}
 	return fs, less || len(tooLarge) > 0
 }
 
-// queryRoom is what a query may take: half of a message, as it does when it is planned.
-func (s *Session) queryRoom() int { return max(leastMessage, s.terms.MaxMessage) / 2 }
+// bounds are what a filter has to keep to, besides what holds for all.
+type bounds struct {
+	values  int // of one list, 0 for any number
+	room    int // bytes
+	noNotes bool
+}
 
-// liveRoom is what a filter of a live subscription may take. It was planned as part of a
+// queryBounds are those of a query: half of a message, as it takes when it is planned.
+func (s *Session) queryBounds() bounds {
+	return bounds{s.terms.MaxValues, max(leastMessage, s.terms.MaxMessage) / 2, s.terms.NoNotes}
+}
+
+// liveBounds are those of a filter of a live subscription. It was planned as part of a
 // whole message: in halves it would find no room among the others, and what was planned
-// as one subscription would become two, for which there may be no room either.
-func (s *Session) liveRoom() int { return max(leastMessage, s.terms.MaxMessage) }
+// as one subscription would become two, for which there may be no room either. Many relays
+// do not look at filters of limit 0, so that there notes are asked for until that is refused.
+func (s *Session) liveBounds() bounds {
+	return bounds{s.liveValues, max(leastMessage, s.terms.MaxMessage), s.terms.NoNotes && (s.liveNoNotes || s.terms.NoLimitZero)}
+}
 
 // pack spreads the filters of a live subscription over as few requests as the relay
 // takes them in.
 func (s *Session) pack(fs []nostr.Filter) [][]nostr.Filter {
 	out := make([]nostr.Filter, 0, len(fs))
 	for _, f := range fs {
-		part, _ := s.adapt(f, s.liveValues, s.liveRoom())
+		part, _ := s.adapt(f, s.liveBounds())
 		out = append(out, part...)
 	}
 	reqs, _ := filters.Pack(out, s.terms.MaxMessage, s.terms.MaxFilters)
@@ -93,6 +112,11 @@ func (s *Session) pack(fs []nostr.Filter) [][]nostr.Filter {
 }
 
 func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil }
+
+// asksForNotes reports whether f asks for kind 1, whoever wrote it.
+func asksForNotes(f nostr.Filter) bool {
+	return f.Authors == nil && (f.Kinds == nil || slices.Contains(f.Kinds, graspsync.KindNote))
+}
 
 // withoutAside returns f without the values that were set aside.
 func (s *Session) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
@@ -130,6 +154,11 @@ func (s *Session) learn(k learned.Kind, value int, reason string) bool {
 			return false
 		}
 		t.NeedsKinds = true
+	case k == learned.NoNotes:
+		if t.NoNotes {
+			return false
+		}
+		t.NoNotes = true
 	case k == learned.NoLimitZero:
 		if t.NoLimitZero {
 			return false
@@ -170,7 +199,12 @@ func (s *Session) remedy(x *sub, why wire.Refusal, text string) bool {
 		}
 		return most > 1 && s.fewerValues(x, most/2, text)
 	case wire.RefusalNeedsKinds:
-		return slices.ContainsFunc(x.asks(), kindless) && s.learn(learned.NeedsKinds, 1, text)
+		if slices.ContainsFunc(x.asks(), kindless) {
+			return s.learn(learned.NeedsKinds, 1, text)
+		}
+		return s.withoutNotes(x, text)
+	case wire.RefusalNoNotes:
+		return s.withoutNotes(x, text)
 	case wire.RefusalLimitZero:
 		return x.limitZero && s.learn(learned.NoLimitZero, 1, text)
 	}
@@ -216,6 +250,18 @@ func (s *Session) fewerValues(x *sub, n int, text string) bool {
 	return news
 }
 
+// withoutNotes learns that the relay has to be asked for kinds, and not for kind 1.
+func (s *Session) withoutNotes(x *sub, text string) bool {
+	if !slices.ContainsFunc(x.asks(), asksForNotes) {
+		return false
+	}
+	news := s.learn(learned.NoNotes, 1, text)
+	if x.kind == subLive && !s.liveNoNotes {
+		s.liveNoNotes, news = true, true
+	}
+	return news
+}
+
 // relearned repeats a request that was refused and, since something was learned
 // from that, can be made in another form. What waits is adapted as well.
 func (s *Session) relearned(x *sub, tell bool) {
@@ -241,16 +287,16 @@ func (s *Session) outdated(x *sub) bool {
 	case x.kind == subLive:
 		return s.terms.NoLimitZero && (x.limitZero || x.size() > s.terms.MaxMessage) ||
 			s.terms.MaxFilters > 0 && len(x.filters) > s.terms.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.mustAdapt(f, s.liveValues, s.liveRoom()) })
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.mustAdapt(f, s.liveBounds()) })
 	case x.kind == subPage && x.q.unbegun(), x.kind == subNeg:
-		return s.mustAdapt(x.q.filter, s.terms.MaxValues, s.queryRoom())
+		return s.mustAdapt(x.q.filter, s.queryBounds())
 	}
 	return false
 }
 
 // mustAdapt reports whether adapt would change a filter.
-func (s *Session) mustAdapt(f nostr.Filter, maxValues, room int) bool {
-	fs, less := s.adapt(f, maxValues, room)
+func (s *Session) mustAdapt(f nostr.Filter, to bounds) bool {
+	fs, less := s.adapt(f, to)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
@@ -258,7 +304,7 @@ func (s *Session) mustAdapt(f nostr.Filter, maxValues, room int) bool {
 func (s *Session) readapt(x *sub) {
 	s.drop(x, false)
 	if x.kind == subLive {
-		s.waiting = append(s.parts(x.live, x.order, x.filters), s.waiting...)
+		s.waiting = append(s.parts(x), s.waiting...)
 		return
 	}
 	s.readaptQuery(x.q)
@@ -266,22 +312,26 @@ func (s *Session) readapt(x *sub) {
 
 // parts makes the requests of a live subscription: one, unless the relay takes less
 // than it was planned for.
-func (s *Session) parts(live plan.LiveID, order uint64, fs []nostr.Filter) []*sub {
+func (s *Session) parts(x *sub) []*sub {
 	var out []*sub
-	for _, part := range s.pack(fs) {
-		out = append(out, &sub{kind: subLive, filters: part, match: filters.Compile(part), live: live, order: order})
+	for _, part := range s.pack(x.filters) {
+		out = append(out, &sub{
+			kind: subLive, filters: part, match: filters.Compile(part), live: x.live, last: x.last, order: x.order,
+		})
 	}
 	if n := s.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		for _, others := range s.lives {
-			n -= len(others)
+			if len(others) > 0 && (x.last || !others[0].last) {
+				n -= len(others)
+			}
 		}
 		if len(out) > n-1 { // one is left to history
-			s.final(&sub{kind: subLive, live: live}, wire.RefusalTooManySubs, "no room for what it has to be split into", false)
+			s.final(&sub{kind: subLive, live: x.live}, wire.RefusalTooManySubs, "no room for what it has to be split into", false)
 			return nil
 		}
 	}
 	if len(out) > 0 {
-		s.lives[live] = append(s.lives[live], out...)
+		s.lives[x.live] = append(s.lives[x.live], out...)
 	}
 	return out
 }
@@ -289,7 +339,7 @@ func (s *Session) parts(live plan.LiveID, order uint64, fs []nostr.Filter) []*su
 // queriesFor makes the queries that a filter is fetched by: one, unless the relay
 // takes less at a time.
 func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := s.adapt(from.Filter, s.terms.MaxValues, s.queryRoom())
+	fs, less := s.adapt(from.Filter, s.queryBounds())
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}

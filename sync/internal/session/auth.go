@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -15,7 +15,7 @@ import (
 type auth struct {
 	state     authState
 	challenge string // the last one
-	id        filters.EventID
+	id        graspsync.EventID
 	by        time.Time // when it must be over
 	after     uint64    // what was sent later counts as authenticated
 }
@@ -82,7 +82,7 @@ func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 		return s.flush(now)
 	}
 	if err == nil {
-		s.auth.id, err = filters.ParseEventID(ev.ID)
+		s.auth.id, err = graspsync.ParseEventID(ev.ID)
 	}
 	if err != nil {
 		s.authOver(false, "signing for authentication: "+err.Error())

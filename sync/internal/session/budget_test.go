@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -81,8 +82,8 @@ func TestNothingOvertakesWhatWaitsForItsBudget(t *testing.T) {
 	s.Afford(start, Budget{Now: 50, Full: 1_000, Every: time.Second}, Budget{})
 	take(s.Fetch(start, batchOf(1, plan.History, foreignPages(1)...)))
 	q := &query{b: &batch{}, filter: nostr.Filter{Kinds: []int{1}}}
-	want := map[filters.EventID]struct{}{eventID(1): {}}
-	s.enqueue(&sub{kind: subIDs, q: q, want: want, asked: 1, filters: filters.ByID([]filters.EventID{eventID(1)}, 1)})
+	want := map[graspsync.EventID]struct{}{eventID(1): {}}
+	s.enqueue(&sub{kind: subIDs, q: q, want: want, asked: 1, filters: filters.ByID([]graspsync.EventID{eventID(1)}, 1)})
 	take(s.Tick(start))
 	require.Empty(t, *reqs)
 	s.Afford(start, Budget{Now: 101, Full: 1_000, Every: time.Second}, Budget{})

@@ -4,6 +4,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -14,7 +17,7 @@ const (
 )
 
 // fetchIDs asks for events by id, one chunk a request.
-func (s *Session) fetchIDs(q *query, ids []filters.EventID) {
+func (s *Session) fetchIDs(q *query, ids []graspsync.EventID) {
 	q.todo, q.barren = ids, 0
 	s.moreIDs(q)
 }
@@ -29,14 +32,32 @@ func (s *Session) moreIDs(q *query) {
 	for len(q.todo) > 0 && q.chunks < 2*s.cfg.Historic {
 		chunk := q.todo[:min(size, len(q.todo))]
 		q.todo = q.todo[len(chunk):]
-		want := make(map[filters.EventID]struct{}, len(chunk))
+		want := make(map[graspsync.EventID]struct{}, len(chunk))
 		for _, id := range chunk {
 			want[id] = struct{}{}
 		}
 		q.chunks++
-		fs := filters.ByID(chunk, len(chunk))
+		fs := []nostr.Filter{s.byID(q, chunk)}
 		s.enqueue(&sub{kind: subIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs)})
 	}
+}
+
+// byID is the filter for events that were found by a query.
+func (s *Session) byID(q *query, ids []graspsync.EventID) nostr.Filter {
+	f := filters.ByID(ids, len(ids))[0]
+	kinds := nostr.Filter{Kinds: q.filter.Kinds, Authors: q.filter.Authors}
+	switch {
+	case s.terms.NoNotes:
+		kinds = filters.WithoutNotes(kinds)
+	case s.terms.NeedsKinds && kinds.Authors == nil:
+		kinds = filters.WithKinds(kinds)
+	case !s.terms.NeedsKinds:
+		return f
+	}
+	if !filters.Empty(kinds) {
+		f.Kinds, f.Authors = kinds.Kinds, kinds.Authors
+	}
+	return f
 }
 
 // endIDs takes in the end of one chunk. What did not come is asked for once more
@@ -60,7 +81,7 @@ func (s *Session) endIDs(x *sub) {
 		q.retried = true
 		ids := q.unserved
 		q.unserved = nil
-		slices.SortFunc(ids, filters.EventID.Compare)
+		slices.SortFunc(ids, graspsync.EventID.Compare)
 		s.fetchIDs(q, ids)
 	default:
 		s.countUnserved(q)
@@ -71,7 +92,7 @@ func (s *Session) endIDs(x *sub) {
 // takeChunk decides what becomes of the ids that did not come. If fewer than half
 // came, the relay has a cap, and smaller chunks are asked for from now on.
 func (s *Session) takeChunk(q *query, x *sub) {
-	left := slices.SortedFunc(maps.Keys(x.want), filters.EventID.Compare)
+	left := slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
 	got := x.asked - len(left)
 	if got > 0 && got < x.asked/2 && x.asked > 2*leastPage {
 		s.cfg.IDChunk = min(s.cfg.IDChunk, max(leastPage, got))
@@ -91,7 +112,7 @@ func (s *Session) takeChunk(q *query, x *sub) {
 }
 
 func (s *Session) countUnserved(q *query) {
-	slices.SortFunc(q.unserved, filters.EventID.Compare)
+	slices.SortFunc(q.unserved, graspsync.EventID.Compare)
 	r := &q.b.report
 	r.Missing += len(q.unserved)
 	r.Unserved = append(r.Unserved, q.unserved[:min(len(q.unserved), maxUnserved-len(r.Unserved))]...)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -130,14 +130,14 @@ func (s *Session) askMissing(q *query, need [][32]byte) {
 		s.idsDone(q)
 		return
 	}
-	ids := make([]filters.EventID, len(need))
+	ids := make([]graspsync.EventID, len(need))
 	for i, id := range need {
 		ids[i] = id
 	}
 	s.do(Missing{Query: q.id, IDs: ids})
 }
 
-func (s *Session) checked(q *query, ids []filters.EventID, err error) {
+func (s *Session) checked(q *query, ids []graspsync.EventID, err error) {
 	q.state = qFetching
 	switch {
 	case err != nil:
@@ -150,14 +150,19 @@ func (s *Session) checked(q *query, ids []filters.EventID, err error) {
 }
 
 func (s *Session) onNegErr(now time.Time, m wire.Message) {
+	why := wire.ClassifyNegErr(m.Text, m.Max)
 	x, ok := s.subs[m.Sub]
-	if !ok || x.kind != subNeg {
+	if !ok {
+		s.lateRefusal(now, m, why)
 		return
 	}
-	if why := wire.ClassifyNegErr(m.Text, m.Max); why == wire.RefusalTooLarge {
+	if x.kind != subNeg {
+		return
+	}
+	if why == wire.RefusalTooLarge {
 		s.learn(learned.NegentropyMax, m.Max, m.Text)
 	}
-	s.refused(now, x, wire.ClassifyNegErr(m.Text, m.Max), m.Text, false)
+	s.refused(now, x, why, m.Text, false)
 }
 
 // maxRepeats is how often a message to a session is repeated that the relay says it

@@ -14,6 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -86,9 +87,9 @@ func (n *noise) filter() (f nostr.Filter) {
 	most := []int{2, 6, 60}[n.rng.IntN(3)]
 	switch n.rng.IntN(8) {
 	case 0:
-		f.Kinds = []int{filters.KindAnnouncement, filters.KindState}
+		f.Kinds = []int{graspsync.KindAnnouncement, graspsync.KindState}
 	case 1:
-		f.Kinds = []int{filters.KindDeletion}
+		f.Kinds = []int{graspsync.KindDeletion}
 		for i := range 1 + n.rng.IntN(most) {
 			f.Authors = append(f.Authors, eventID(i).String())
 		}
@@ -99,7 +100,7 @@ func (n *noise) filter() (f nostr.Filter) {
 	default:
 		f.Tags = nostr.TagMap{[]string{"a", "A", "e", "E", "q", "d"}[n.rng.IntN(6)]: n.values(most)}
 		if n.rng.IntN(3) == 0 {
-			f.Kinds = []int{filters.KindAnnouncement, filters.KindState, 1111}
+			f.Kinds = []int{graspsync.KindAnnouncement, graspsync.KindState, 1111}
 		}
 	}
 	return f

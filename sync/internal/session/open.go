@@ -20,6 +20,7 @@ func (s *Session) open(now time.Time) {
 	}
 	s.pace.pass(now)
 	for s.opening == nil && !s.authenticating() {
+		s.turnAway()
 		affordable := s.affordable()
 		i := slices.IndexFunc(s.waiting, func(x *sub) bool {
 			if s.trial != nil && x.kind != subProbe {
@@ -77,6 +78,7 @@ func (s *Session) closeReplaced() {
 func (s *Session) sent(x *sub) bool { return x.id != "" && s.subs[x.id] == x }
 
 func (s *Session) send(now time.Time, x *sub) {
+	s.makeRoom(x)
 	x.events, x.noticed, x.openAt = 0, false, 0
 	x.openBy = now.Add(s.cfg.OpenTimeout)
 	s.opening = x

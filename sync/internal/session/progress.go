@@ -1,6 +1,6 @@
 package session
 
-import "github.com/graspsync/graspsync/filters"
+import "github.com/graspsync/graspsync"
 
 // MaxLacking bounds the ids in [Report.Lacking].
 const MaxLacking = 1_000
@@ -10,7 +10,7 @@ func (r *Report) compared(lacking [][32]byte) {
 	r.Reconciled++
 	r.LackingAll += len(lacking)
 	for _, id := range lacking[:min(len(lacking), MaxLacking-len(r.Lacking))] {
-		r.Lacking = append(r.Lacking, filters.EventID(id))
+		r.Lacking = append(r.Lacking, graspsync.EventID(id))
 	}
 }
 

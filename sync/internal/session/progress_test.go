@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // What only we have is counted in full and told up to a bound.
@@ -22,5 +22,5 @@ func TestReportCompared(t *testing.T) {
 	require.Equal(t, 4, r.Reconciled)
 	require.Equal(t, 2_100, r.LackingAll)
 	require.Len(t, r.Lacking, 1_000)
-	require.Equal(t, filters.EventID(ids[0]), r.Lacking[700])
+	require.Equal(t, graspsync.EventID(ids[0]), r.Lacking[700])
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -43,11 +44,11 @@ type query struct {
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
-	limited  int               // NEG-OPENs in a row that were refused as one of too many
-	todo     []filters.EventID // ids to be asked for
-	chunks   int               // id requests that have not ended
-	barren   int               // that brought nothing, in a row
-	unserved []filters.EventID // ids that did not come
+	limited  int                 // NEG-OPENs in a row that were refused as one of too many
+	todo     []graspsync.EventID // ids to be asked for
+	chunks   int                 // id requests that have not ended
+	barren   int                 // that brought nothing, in a row
+	unserved []graspsync.EventID // ids that did not come
 	retried  bool
 	probe    *probe      // its reconciliation may have been cut
 	rest     *rest       // to be fetched when the ids are
@@ -187,7 +188,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.probed(x, true, true)
 		return
 	}
-	id, err := filters.ParseEventID(m.Event.ID)
+	id, err := graspsync.ParseEventID(m.Event.ID)
 	if err != nil || x.kind == subNeg {
 		s.strike(now, "event that was not asked for")
 		return
@@ -208,7 +209,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 
 // onHistoric takes in an event of the past. It is counted here, at the wire,
 // whatever is thought of it later.
-func (s *Session) onHistoric(now time.Time, x *sub, m wire.Message, id filters.EventID, matches bool) {
+func (s *Session) onHistoric(now time.Time, x *sub, m wire.Message, id graspsync.EventID, matches bool) {
 	x.idleBy = now.Add(s.cfg.IdleTimeout)
 	x.events++
 	x.q.b.report.Events++
@@ -310,10 +311,7 @@ func (s *Session) endPage(x *sub, hint wire.Hint) {
 func (s *Session) onClosed(now time.Time, m wire.Message) {
 	x, ok := s.subs[m.Sub]
 	if !ok {
-		// It was given up; but what the relay says of its rate holds all the same.
-		if s.issued(m.Sub) && wire.ClassifyClosed(m.Text) == wire.RefusalRateLimited {
-			s.cool(now, m.Text)
-		}
+		s.lateRefusal(now, m, wire.ClassifyClosed(m.Text))
 		return
 	}
 	why := wire.ClassifyClosed(m.Text)
@@ -321,6 +319,14 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 		why = wire.ClassifyNegErr(m.Text, 0)
 	}
 	s.refused(now, x, why, m.Text, false)
+}
+
+// lateRefusal takes in the refusal of a request that was given up by then: what the relay
+// says of its rate holds all the same.
+func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
+	if s.issued(m.Sub) && why == wire.RefusalRateLimited {
+		s.cool(now, m.Text)
+	}
 }
 
 // onNotice ties a NOTICE to the request that was opened last, if it can be about

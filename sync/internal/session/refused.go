@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -21,6 +21,9 @@ func (s *Session) refused(now time.Time, x *sub, why wire.Refusal, text string, 
 		return
 	}
 	if s.unwanted(x) {
+		if why == wire.RefusalRateLimited { // that is not about this one alone
+			s.cool(now, text)
+		}
 		s.drop(x, tell)
 		return
 	}
@@ -65,10 +68,10 @@ func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, te
 		if !s.mayAuthenticate(now, x) {
 			return false
 		}
-	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalLimitZero,
-		wire.RefusalBadRequest:
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
+		wire.RefusalLimitZero, wire.RefusalBadRequest:
 		if x.kind == subIDs {
-			return s.fewerIDs(x, tell)
+			return s.kindsOfIDs(x, why, text, tell) || s.fewerIDs(x, tell)
 		}
 		if s.outdated(x) || s.remedy(x, why, text) {
 			break
@@ -113,17 +116,15 @@ func (s *Session) limitedAgain(x *sub) bool {
 // final gives a request up.
 func (s *Session) final(x *sub, why wire.Refusal, text string, tell bool) {
 	switch why {
-	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalLimitZero:
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
+		wire.RefusalLimitZero:
 		why = wire.RefusalBadRequest
 	}
 	switch x.kind {
 	case subLive:
-		live := x.live
 		s.drop(x, tell)
-		for _, part := range slices.Clone(s.lives[live]) {
-			s.drop(part, true)
-		}
-		s.do(LiveClosed{Live: live, Reason: text, Why: why})
+		s.dropLive(x.live)
+		s.do(LiveClosed{Live: x.live, Reason: text, Why: why})
 	case subNeg:
 		s.negRefused(x, why, text)
 	default:
@@ -154,6 +155,11 @@ func (s *Session) tooMany(x *sub, text string, tell bool) bool {
 	}
 	if x.kind == subLive {
 		return false
+	}
+	if y := s.lastOpen(); y != nil {
+		s.giveWay(y)
+		s.again(x, tell)
+		return true
 	}
 	s.cfg.Historic = max(1, min(s.cfg.Historic, s.historic-1))
 	if s.historic > 1 {
@@ -190,6 +196,13 @@ func (s *Session) tooManyBytes(x *sub, text string, tell bool) bool {
 	return true
 }
 
+// dropLive ends what there is of a live subscription.
+func (s *Session) dropLive(live plan.LiveID) {
+	for _, part := range slices.Clone(s.lives[live]) {
+		s.drop(part, true)
+	}
+}
+
 // fewerIDs asks for events by id in smaller chunks.
 func (s *Session) fewerIDs(x *sub, tell bool) bool {
 	n := len(x.filters[0].IDs)
@@ -197,11 +210,27 @@ func (s *Session) fewerIDs(x *sub, tell bool) bool {
 		return false
 	}
 	s.cfg.IDChunk = min(s.cfg.IDChunk, n/2)
+	s.againIDs(x, tell)
+	return true
+}
+
+// kindsOfIDs asks for events by id and kind, if the relay refuses what names no kinds.
+func (s *Session) kindsOfIDs(x *sub, why wire.Refusal, text string, tell bool) bool {
+	k, ok := map[wire.Refusal]learned.Kind{wire.RefusalNeedsKinds: learned.NeedsKinds, wire.RefusalNoNotes: learned.NoNotes}[why]
+	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
+		return false
+	}
+	s.learn(k, 1, text)
+	s.againIDs(x, tell)
+	return true
+}
+
+// againIDs asks for events by id anew, in the form in which that is done by now.
+func (s *Session) againIDs(x *sub, tell bool) {
 	s.drop(x, tell)
 	x.q.chunks--
-	x.q.todo = append(slices.SortedFunc(maps.Keys(x.want), filters.EventID.Compare), x.q.todo...)
+	x.q.todo = append(slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare), x.q.todo...)
 	s.moreIDs(x.q)
-	return true
 }
 
 // suspectAll notes a complaint that can't be told to belong to any request: an

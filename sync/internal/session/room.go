@@ -1,9 +1,11 @@
 package session
 
 import (
+	"math"
 	"slices"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
 // hasRoom reports whether a request that waits may be opened. Live subscriptions and
@@ -14,6 +16,9 @@ func (s *Session) hasRoom(x *sub) bool {
 	case subNeg:
 		return true // relays count them apart
 	case subLive:
+		if x.last {
+			return s.free() > 0 && s.retains(x) && s.othersLive(x) < s.mostLive()
+		}
 		if s.historic > 0 && !s.retains(x) {
 			return false
 		}
@@ -29,6 +34,76 @@ func (s *Session) hasRoom(x *sub) bool {
 		return true
 	}
 	return s.free() > 0 && s.retains(x) && (x.kind == subProbe || !s.liveWaits())
+}
+
+// mostLive is how many live subscriptions there may be where some come last.
+func (s *Session) mostLive() int {
+	if s.terms.MaxSubscriptions == 0 {
+		return math.MaxInt
+	}
+	return plan.Limits{MaxSubscriptions: s.terms.MaxSubscriptions}.LiveSubscriptions()
+}
+
+// othersLive is how many requests of live subscriptions are open, or wait before x.
+func (s *Session) othersLive(x *sub) (n int) {
+	for _, y := range s.subs {
+		if y.kind == subLive {
+			n++
+		}
+	}
+	for _, y := range s.waiting {
+		if y.kind == subLive && (!y.last || y.order < x.order) && y != x {
+			n++
+		}
+	}
+	return n
+}
+
+// turnAway gives up what comes last, waits, and would wait for more than an answer to end.
+func (s *Session) turnAway() {
+	if s.trial != nil {
+		return
+	}
+	for _, x := range slices.Clone(s.waiting) {
+		if x.last && !s.hasRoom(x) && (s.historic == 0 || s.othersLive(x) >= s.mostLive()) && slices.Contains(s.waiting, x) {
+			s.giveWay(x)
+		}
+	}
+}
+
+// makeRoom has what comes last give way to a request that is about to be sent.
+func (s *Session) makeRoom(x *sub) {
+	if x.kind == subNeg || x.last {
+		return
+	}
+	for s.free() < 1 || !s.retains(x) {
+		y := s.lastOpen()
+		if y == nil {
+			return
+		}
+		s.giveWay(y)
+	}
+}
+
+// lastOpen returns the request sent last of those that give way, nil if there is none. Of
+// what is being tried there is another part.
+func (s *Session) lastOpen() (newest *sub) {
+	for _, y := range s.subs {
+		tried := s.trial != nil && s.trial.origin.live == y.live
+		if y.last && !tried && (newest == nil || y.number > newest.number) {
+			newest = y
+		}
+	}
+	return newest
+}
+
+// giveWay ends a live subscription that comes last.
+func (s *Session) giveWay(x *sub) {
+	wanted := !s.unwanted(x)
+	s.dropLive(x.live)
+	if wanted {
+		s.do(LiveClosed{Live: x.live, Reason: "its place is needed", GaveWay: true})
+	}
 }
 
 // retains reports whether the relay takes one more request of the size of x beside those

@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -74,7 +74,7 @@ func (w *world) someFilter() nostr.Filter {
 		f.Tags["e"] = append(f.Tags["e"], roots[(from+i)%len(roots)])
 	}
 	if w.src.n(3) == 0 {
-		f.Kinds = []int{filters.KindAnnouncement, filters.KindState, 1111}
+		f.Kinds = []int{graspsync.KindAnnouncement, graspsync.KindState, 1111}
 	}
 	return f
 }
@@ -92,7 +92,7 @@ func (r *rules) refusal(req wire.Request) string {
 			return "too many ids"
 		case f.IDs != nil:
 		case r.kindless && kindless(f):
-			return "blocked: an author must be specified to get their kind:1 notes"
+			return "blocked: can't handle empty filters"
 		case r.values > 0 && len(f.Tags["e"]) > r.values:
 			return "too many tag values"
 		case r.poison != "" && slices.Contains(f.Tags["e"], r.poison):
@@ -150,7 +150,7 @@ func (w *world) sign() {
 func (w *world) authenticated(req wire.Request) {
 	require.False(w.t, w.rules.authed, "P10: a second AUTH")
 	w.rules.authed = w.rules.auth == authAsked
-	id, err := filters.ParseEventID(req.Event.ID)
+	id, err := graspsync.ParseEventID(req.Event.ID)
 	require.NoError(w.t, err)
 	if w.calm || w.src.n(5) > 0 {
 		w.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: w.rules.authed})

@@ -13,6 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
@@ -29,11 +30,12 @@ import (
 //	<time> unfollow l<n>
 //	<time> fetch b<n> <kind> <roots>[<=<time>]...
 //	<time> abandon b<n>
-//	<time> event <sub> <from>-<to> [at=<time>] [each=<time>] [tag=<root>]
+//	<time> event <sub> <from>-<to> [at=<time>] [each=<time>] [tag=<root>] [kind=<n>]
 //	<time> eose <sub> [finish|more]
 //	<time> closed <sub> <text>
 //	<time> notice <text>
-//	<time> relay <root> <from>-<to>           what the relay has, a second apart
+//	<time> relay <root> <from>-<to> [kind=<n>]
+//	                                          what the relay has, a second apart
 //	<time> neg <sub>                          the relay answers our last NIP-77 message
 //	<time> negmsg <sub>                       the relay sends nonsense
 //	<time> negerr <sub> <max> <text>
@@ -79,7 +81,7 @@ func (p *player) command(words []string) (out []string, err error) {
 	args := words[2:]
 	switch words[1] {
 	case "relay":
-		p.relay = append(p.relay, p.events(args[1], args[0], nil)...)
+		p.relay = append(p.relay, p.events(args[1], args[0], args[2:])...)
 		return nil, nil
 	case "excuse":
 		p.s.Excuse(p.duration(args[0]))
@@ -195,7 +197,7 @@ func (p *player) input(now time.Time, verb string, args []string) ([]Action, err
 		set, err := p.set(args[1])
 		return p.s.SetLoaded(now, QueryID(p.num(args[0])), set, err), nil
 	case "checked":
-		var ids []filters.EventID
+		var ids []graspsync.EventID
 		var err error
 		switch args[1] {
 		case "-":
@@ -203,7 +205,7 @@ func (p *player) input(now time.Time, verb string, args []string) ([]Action, err
 			err = errors.New("store failed")
 		default:
 			for _, ev := range p.events(args[1], "x", nil) {
-				id, _ := filters.ParseEventID(ev.ID)
+				id, _ := graspsync.ParseEventID(ev.ID)
 				ids = append(ids, id)
 			}
 		}
@@ -287,13 +289,17 @@ func (p *player) events(span, root string, opts []string) (out []*nostr.Event) {
 	require.NoError(p.t, err)
 	to, err := strconv.Atoi(b)
 	require.NoError(p.t, err)
-	at, each := -time.Duration(from)*time.Second, -time.Second
+	at, each, kind := -time.Duration(from)*time.Second, -time.Second, graspsync.KindNote
 	for _, o := range opts {
 		if v, ok := strings.CutPrefix(o, "at="); ok {
 			at = p.duration(v)
 		}
 		if v, ok := strings.CutPrefix(o, "each="); ok {
 			each = p.duration(v)
+		}
+		if v, ok := strings.CutPrefix(o, "kind="); ok {
+			kind, err = strconv.Atoi(v)
+			require.NoError(p.t, err)
 		}
 	}
 	name := "e"
@@ -302,7 +308,7 @@ func (p *player) events(span, root string, opts []string) (out []*nostr.Event) {
 	}
 	for n := from; n <= to; n++ {
 		ev := event(n, at+time.Duration(n-from)*each, root)
-		ev.Tags = nostr.Tags{{name, root}}
+		ev.Tags, ev.Kind = nostr.Tags{{name, root}}, kind
 		out = append(out, ev)
 	}
 	return out

@@ -3,6 +3,7 @@ package session
 import (
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -94,7 +95,7 @@ func (s *Session) nextPart(q *query) {
 }
 
 // saw counts an event of a page.
-func (q *query) saw(id filters.EventID, ev *nostr.Event) {
+func (q *query) saw(id graspsync.EventID, ev *nostr.Event) {
 	if q.second != nil {
 		q.second.split.Saw(id, ev)
 		return

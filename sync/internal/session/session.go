@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -59,12 +60,14 @@ type Session struct {
 	negQueue  []*query
 	negActive int // queries between LoadSet and the end of reconciliation
 
-	terms      Terms
-	liveValues int // as terms.MaxValues, for live subscriptions
-	aside      map[Value]struct{}
-	trial      *trial // under way
-	held       []*sub // refused: repeated once it is known how
-	auth       auth
+	terms Terms
+	// What was learned from refused live subscriptions.
+	liveValues  int // as terms.MaxValues
+	liveNoNotes bool
+	aside       map[Value]struct{}
+	trial       *trial // under way
+	held        []*sub // refused: repeated once it is known how
+	auth        auth
 
 	negentropy bool
 	negDoubts  int // NEG-OPENs refused in words that may be about the filter
@@ -123,13 +126,14 @@ type sub struct {
 	filters   []nostr.Filter
 	match     *filters.Matcher
 	live      plan.LiveID
+	last      bool   // live: it gives way to all others
 	order     uint64 // live: when it was asked for
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
-	want      map[filters.EventID]struct{} // subIDs: not yet received
-	asked     int                          // subIDs: how many there were
-	limitZero bool                         // it was sent with limit 0
-	bytes     int                          // of it, 0 if they were not counted
+	want      map[graspsync.EventID]struct{} // subIDs: not yet received
+	asked     int                            // subIDs: how many there were
+	limitZero bool                           // it was sent with limit 0
+	bytes     int                            // of it, 0 if they were not counted
 	events    int
 	noticed   bool   // a NOTICE came and nothing else yet
 	missed    bool   // live: what it should have brought has to be caught up with
@@ -168,7 +172,18 @@ func (s *Session) number() uint64 {
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.waiting = append(s.waiting, s.parts(live, s.number(), fs)...)
+	return s.follow(now, &sub{kind: subLive, live: live, filters: fs})
+}
+
+// FollowLast opens a live subscription that comes last: it has a place that nothing else
+// needs, and gives it up when something does.
+func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
+	return s.follow(now, &sub{kind: subLive, live: live, filters: fs, last: true})
+}
+
+func (s *Session) follow(now time.Time, x *sub) []Action {
+	x.order = s.number()
+	s.waiting = append(s.waiting, s.parts(x)...)
 	return s.flush(now)
 }
 
@@ -253,7 +268,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
 	s.now = now
 	if q, ok := s.queries[id]; ok && q.state == qLoading {
-		if s.mustAdapt(q.filter, s.terms.MaxValues, s.queryRoom()) {
+		if s.mustAdapt(q.filter, s.queryBounds()) {
 			s.readaptQuery(q) // it is not the set of what will be asked for
 		} else {
 			s.setLoaded(q, set, err)
@@ -263,7 +278,7 @@ func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err 
 }
 
 // Checked answers Missing: ids are those that we do not have.
-func (s *Session) Checked(now time.Time, id QueryID, ids []filters.EventID, err error) []Action {
+func (s *Session) Checked(now time.Time, id QueryID, ids []graspsync.EventID, err error) []Action {
 	if q, ok := s.queries[id]; ok && q.state == qChecking {
 		s.checked(q, ids, err)
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -19,7 +22,7 @@ func show(a Action) string {
 	case Send:
 		return showRequest(a.Request)
 	case Deliver:
-		id, _ := filters.ParseEventID(a.Event.ID)
+		id, _ := graspsync.ParseEventID(a.Event.ID)
 		out := fmt.Sprintf("deliver %d", number(id))
 		if a.Batch != 0 {
 			out += fmt.Sprintf(" of b%d", a.Batch)
@@ -79,7 +82,7 @@ func show(a Action) string {
 	return fmt.Sprintf("%#v", a)
 }
 
-func numbers(ids []filters.EventID) string {
+func numbers(ids []graspsync.EventID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = strconv.Itoa(number(id))
@@ -96,9 +99,9 @@ func showRequest(r wire.Request) string {
 	for _, f := range r.Filters {
 		switch {
 		case f.IDs != nil:
-			var ids []filters.EventID
+			var ids []graspsync.EventID
 			for _, s := range f.IDs {
-				id, _ := filters.ParseEventID(s)
+				id, _ := graspsync.ParseEventID(s)
 				ids = append(ids, id)
 			}
 			out += " ids " + numbers(ids)
@@ -110,6 +113,8 @@ func showRequest(r wire.Request) string {
 		switch {
 		case slices.Equal(f.Kinds, filters.Kinds()), slices.Equal(f.Kinds, filters.RelatedKinds()):
 			out += fmt.Sprintf(" %d kinds", len(f.Kinds))
+		case slices.Equal(f.Kinds, filters.WithoutNotes(nostr.Filter{}).Kinds):
+			out += fmt.Sprintf(" %d kinds, no notes", len(f.Kinds))
 		case f.Kinds != nil:
 			out += fmt.Sprint(" kinds ", f.Kinds)
 		}

@@ -28,6 +28,9 @@ type trial struct {
 	now    *piece   // being asked for
 	poison []Value
 	bad    []nostr.Filter // refused whatever their values
+	// learned says that it is known by now in which form the relay takes it, as it was
+	// not when it was refused.
+	learned bool
 }
 
 // piece is a part of a request.
@@ -46,6 +49,7 @@ const (
 	pieceFilters pieceKind = iota
 	pieceForm              // the parent with a harmless value
 	pieceKinds             // that with kinds
+	pieceNotes             // that without kind 1
 	pieceSince             // that, or the former, without limit 0
 	pieceClean             // the parent without what was set aside under other tags
 )
@@ -139,10 +143,13 @@ func (s *Session) probed(x *sub, taken, tell bool) {
 		p.parent.formOK = true
 		s.split(p.parent)
 	case p.kind == pieceKinds:
-		s.learn(learned.NeedsKinds, 1, t.text)
+		t.learned = s.learn(learned.NeedsKinds, 1, t.text)
+		t.stack = nil
+	case p.kind == pieceNotes:
+		t.learned = s.withoutNotes(t.origin, t.text)
 		t.stack = nil
 	case p.kind == pieceSince:
-		s.learn(learned.NoLimitZero, 1, t.text)
+		t.learned = s.learn(learned.NoLimitZero, 1, t.text)
 		t.stack = nil
 	case p.kind == pieceClean:
 		t.poison = append(t.poison, s.asideElsewhere(p.parent.filters[0])...)
@@ -168,9 +175,11 @@ func (s *Session) split(p *piece) {
 	switch {
 	case p.kind == pieceForm && kindless(f) && !s.terms.NeedsKinds:
 		t.stack = append(t.stack, &piece{kind: pieceKinds, filters: []nostr.Filter{filters.WithKinds(f)}, parent: p.parent})
-	case (p.kind == pieceForm || p.kind == pieceKinds) && t.origin.limitZero && !s.terms.NoLimitZero:
+	case (p.kind == pieceForm || p.kind == pieceKinds) && asksForNotes(f):
+		t.stack = append(t.stack, &piece{kind: pieceNotes, filters: []nostr.Filter{filters.WithoutNotes(f)}, parent: p.parent})
+	case p.kind >= pieceForm && p.kind <= pieceNotes && t.origin.kind == subLive && !s.terms.NoLimitZero:
 		t.stack = append(t.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
-	case p.kind == pieceForm, p.kind == pieceKinds, p.kind == pieceSince:
+	case p.kind >= pieceForm && p.kind <= pieceSince:
 		t.bad = append(t.bad, p.parent.filters[0])
 	case p.kind == pieceClean:
 		p.parent.hinted = true
@@ -239,7 +248,7 @@ func (s *Session) judge(unfinished bool) {
 			return slices.ContainsFunc(t.bad, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
 		})
 	}
-	changed := x.kind == subLive && len(t.bad) > 0 && len(x.filters) > 0 || s.outdated(x)
+	changed := x.kind == subLive && len(t.bad) > 0 && len(x.filters) > 0 || t.learned || s.outdated(x)
 	switch {
 	case unfinished, changed && x.missed:
 		s.final(x, wire.RefusalOther, t.text, false)

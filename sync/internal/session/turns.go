@@ -6,7 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -22,14 +22,14 @@ const mixedPages = 2
 // isMixed reports whether the rest of a walk should come kind by kind.
 func (s *Session) isMixed(q *query) bool {
 	return q.from == 0 && q.walk.Until() != 0 && q.b.report.Events >= mixedPages*s.cfg.PageLimit &&
-		len(q.filter.Kinds) > 1 && slices.Contains(q.filter.Kinds, filters.KindAnnouncement)
+		len(q.filter.Kinds) > 1 && slices.Contains(q.filter.Kinds, graspsync.KindAnnouncement)
 }
 
 // inTurns goes on with a walk kind by kind, announcements first.
 func (s *Session) inTurns(q *query) {
 	first, rest := q.filter, q.filter
-	first.Kinds = []int{filters.KindAnnouncement}
-	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool { return kind == filters.KindAnnouncement })
+	first.Kinds = []int{graspsync.KindAnnouncement}
+	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool { return kind == graspsync.KindAnnouncement })
 	q.from, q.turns = q.walk.Until(), []nostr.Filter{first, rest}
 	s.nextTurn(q)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -37,18 +38,18 @@ func TestAnnouncementsComeBeforeTheRest(t *testing.T) {
 	secondsAgo := func(n int) plan.Cursor { return plan.Cursor(start.Unix() - int64(n)) }
 	at := func() plan.Cursor { return s.Cursors()[1][0] }
 
-	r := page(sent(t, s.Fetch(start, batchOf(1, plan.History, filters.Layer1()))), filters.KindState, 0)
+	r := page(sent(t, s.Fetch(start, batchOf(1, plan.History, filters.Layer1()))), graspsync.KindState, 0)
 	require.Equal(t, filters.Layer1().Kinds, r.Filters[0].Kinds)
-	r = page(r, filters.KindState, 9)
-	require.Equal(t, []int{filters.KindAnnouncement}, r.Filters[0].Kinds)
+	r = page(r, graspsync.KindState, 9)
+	require.Equal(t, []int{graspsync.KindAnnouncement}, r.Filters[0].Kinds)
 	require.Equal(t, secondsAgo(18), at())
-	r = page(r, filters.KindAnnouncement, 18)
-	require.Equal(t, []int{filters.KindAnnouncement}, r.Filters[0].Kinds)
+	r = page(r, graspsync.KindAnnouncement, 18)
+	require.Equal(t, []int{graspsync.KindAnnouncement}, r.Filters[0].Kinds)
 	require.Equal(t, secondsAgo(18), at(), "older states are not here")
 	r = next(s.Receive(start, eose(r.Sub)))
-	require.Equal(t, []int{filters.KindState}, r.Filters[0].Kinds)
+	require.Equal(t, []int{graspsync.KindState}, r.Filters[0].Kinds)
 	require.Equal(t, nostr.Timestamp(secondsAgo(18)), *r.Filters[0].Until)
-	r = page(r, filters.KindState, 18)
+	r = page(r, graspsync.KindState, 18)
 	require.Equal(t, secondsAgo(27), at())
-	require.Equal(t, []int{filters.KindState}, r.Filters[0].Kinds)
+	require.Equal(t, []int{graspsync.KindState}, r.Filters[0].Kinds)
 }

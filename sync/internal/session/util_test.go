@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -30,12 +30,12 @@ func defaults() Config {
 	}
 }
 
-func eventID(n int) (id filters.EventID) {
+func eventID(n int) (id graspsync.EventID) {
 	binary.BigEndian.PutUint32(id[:], uint32(n)+1)
 	return id
 }
 
-func number(id filters.EventID) int { return int(binary.BigEndian.Uint32(id[:])) - 1 }
+func number(id graspsync.EventID) int { return int(binary.BigEndian.Uint32(id[:])) - 1 }
 
 // event makes event n of second at (after start), which tags root.
 func event(n int, at time.Duration, root string) *nostr.Event {
@@ -100,7 +100,7 @@ func notice(text string) wire.Message { return wire.Message{Type: wire.TypeNotic
 func setOf(events ...*nostr.Event) *negentropy.Set {
 	items := make([]negentropy.Item, len(events))
 	for i, ev := range events {
-		id, err := filters.ParseEventID(ev.ID)
+		id, err := graspsync.ParseEventID(ev.ID)
 		if err != nil {
 			panic(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -124,9 +124,9 @@ func TestWindowFails(t *testing.T) {
 	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
 	w.negMax = 150
 	w.refuse = func(r wire.Request) bool {
-		oldest := filters.EventID{}
+		oldest := graspsync.EventID{}
 		for _, s := range r.Filters[0].IDs {
-			id, err := filters.ParseEventID(s)
+			id, err := graspsync.ParseEventID(s)
 			require.NoError(t, err)
 			if number(id) > number(oldest) {
 				oldest = id
@@ -169,7 +169,7 @@ func TestWindowWithUnserved(t *testing.T) {
 		}
 		d, _ := w.fetchAll(plan.History, tagging("x"))
 		assert.Equal(t, 1, d.Report.Missing)
-		assert.Equal(t, []filters.EventID{eventID(30)}, d.Report.Unserved)
+		assert.Equal(t, []graspsync.EventID{eventID(30)}, d.Report.Unserved)
 		if !fails {
 			assert.Equal(t, plan.Gaps, d.Result)
 			continue
@@ -197,7 +197,7 @@ func TestPromiseP27_UnservedIsReported(t *testing.T) {
 	w = honest(t, offersNeg, 500, spaced(301, time.Second), nil)
 	w.hidden[w.events[7].ID] = true
 	d, b := w.fetchAll(plan.History, tagging("x"))
-	assert.Equal(t, []filters.EventID{eventID(7)}, d.Report.Unserved)
+	assert.Equal(t, []graspsync.EventID{eventID(7)}, d.Report.Unserved)
 	assert.Equal(t, 1, w.missing(b))
 	assert.Equal(t, 3, w.sent[wire.TypeReq], "two chunks, and one more try")
 }
@@ -244,7 +244,7 @@ func TestManyDifferencesConverge(t *testing.T) {
 	s := New(c)
 	peer, set := negentropy.NewSet(theirs), negentropy.NewSet(theirs)
 	queue := s.Fetch(start, batchOf(1, plan.History, tagging("x")))
-	known := make(map[filters.EventID]bool)
+	known := make(map[graspsync.EventID]bool)
 	for _, it := range ours {
 		known[it.ID] = true
 	}
@@ -256,7 +256,7 @@ func TestManyDifferencesConverge(t *testing.T) {
 		case LoadSet:
 			queue = append(queue, s.SetLoaded(start, a.Query, negentropy.NewSet(ours), nil)...)
 		case Missing:
-			var need []filters.EventID
+			var need []graspsync.EventID
 			for _, id := range a.IDs {
 				if !known[id] {
 					known[id] = true
@@ -384,9 +384,9 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 
 // After eight requests by id in a row that brought nothing the rest is not asked for.
 func TestBarrenRequests(t *testing.T) {
-	s, q := New(defaults()), &query{b: &batch{}, todo: []filters.EventID{eventID(100)}}
+	s, q := New(defaults()), &query{b: &batch{}, todo: []graspsync.EventID{eventID(100)}}
 	chunk := func(n int) *sub {
-		x := &sub{want: make(map[filters.EventID]struct{}), asked: 2}
+		x := &sub{want: make(map[graspsync.EventID]struct{}), asked: 2}
 		for i := range n {
 			x.want[eventID(i)] = struct{}{}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -159,7 +160,7 @@ func newWorld(t testing.TB, src source) *world {
 			at -= time.Duration(src.n(100)) * time.Second
 		}
 		ev := event(n, at-time.Hour, roots[src.n(len(roots))])
-		ev.Kind = []int{1111, 1111, filters.KindAnnouncement, filters.KindState}[w.src.n(4)]
+		ev.Kind = []int{1111, 1111, graspsync.KindAnnouncement, graspsync.KindState}[w.src.n(4)]
 		w.events = append(w.events, ev)
 		w.hidden[ev.ID] = src.n(15) == 0
 		w.held[ev.ID] = src.n(4) == 0
@@ -268,7 +269,7 @@ func (w *world) fetch() {
 			since := nostr.Timestamp(start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix())
 			q.Filter.Since = &since
 		} else if w.src.n(8) == 0 {
-			q.Filter = nostr.Filter{Kinds: []int{filters.KindAnnouncement, filters.KindState}}
+			q.Filter = nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 		}
 		q.NoNegentropy = w.src.n(8) == 0
 		if b.Kind != plan.Recent && w.src.n(4) == 0 {
@@ -500,7 +501,7 @@ func (w *world) perform(a Action) {
 			if bad {
 				return w.s.Checked(w.now, a.Query, nil, errors.New("store failed"))
 			}
-			need := slices.DeleteFunc(slices.Clone(a.IDs), func(id filters.EventID) bool { return w.held[id.String()] })
+			need := slices.DeleteFunc(slices.Clone(a.IDs), func(id graspsync.EventID) bool { return w.held[id.String()] })
 			return w.s.Checked(w.now, a.Query, need, nil)
 		})
 	case Done:

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -44,6 +45,9 @@ func (w *world) deliver() {
 	}
 	w.count(m)
 	actions := w.s.Receive(w.now, m)
+	if strings.HasPrefix(m.Text, "rate-limited") && !w.now.Before(w.cool) {
+		require.Len(w.t, only[RateLimited](actions), 1, "T3: the pause after %s", m.Text)
+	}
 	if l := w.live[m.Sub]; l != nil {
 		w.checkLive(m, l, actions)
 	}

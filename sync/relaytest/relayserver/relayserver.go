@@ -21,7 +21,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -29,7 +29,7 @@ import (
 // their own listener.
 type Server struct {
 	relay *relaytest.Relay
-	url   filters.RelayURL
+	url   graspsync.RelayURL
 	http  *http.Server
 	stop  chan struct{} // closed by Close
 
@@ -45,7 +45,7 @@ func Start(r *relaytest.Relay) (*Server, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	s := New(r)
-	s.url, err = filters.ParseRelayURL("ws://" + l.Addr().String())
+	s.url, err = graspsync.ParseRelayURL("ws://" + l.Addr().String())
 	if err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("own address: %w", err)
@@ -64,7 +64,7 @@ func New(r *relaytest.Relay) *Server {
 }
 
 // URL returns where the relay is served, the zero value after New.
-func (s *Server) URL() filters.RelayURL { return s.url }
+func (s *Server) URL() graspsync.RelayURL { return s.url }
 
 // Close ends all connections and waits until nothing runs any more.
 func (s *Server) Close() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/graspsync/graspsync"
 )
 
 // readAnswer passes the pack in the answer to the POST on.
@@ -106,7 +108,7 @@ func sideband(r *reader, p *packReader) error {
 				return &LimitError{Limit: "progress bytes", Most: maxProgress}
 			}
 		case 3:
-			return remoteError(string(payload[1:min(len(payload), maxText)]))
+			return remoteError(string(payload[1:min(len(payload), graspsync.MaxText)]))
 		default:
 			return fmt.Errorf("%w: unknown side band", ErrProtocol)
 		}

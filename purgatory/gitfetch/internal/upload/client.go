@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -49,7 +49,7 @@ type Meter interface {
 }
 
 // Discover finds out what the server of a clone URL is.
-func (c *Client) Discover(ctx context.Context, clone egress.URL, m Meter) (*Server, error) {
+func (c *Client) Discover(ctx context.Context, clone graspsync.URL, m Meter) (*Server, error) {
 	if clone.Query != "" {
 		return nil, fmt.Errorf("%w: clone URL with a query", ErrProtocol)
 	}
@@ -134,10 +134,10 @@ func check(resp *http.Response, contentType string) error {
 	}
 	header := resp.Header.Get("Content-Type")
 	if name, _, _ := strings.Cut(header, ";"); !strings.EqualFold(strings.TrimSpace(name), contentType) {
-		return fmt.Errorf("%w: content type %q", ErrProtocol, clean(header))
+		return fmt.Errorf("%w: content type %q", ErrProtocol, graspsync.Printable(header))
 	}
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return fmt.Errorf("%w: content encoding %q", ErrProtocol, clean(encoding))
+		return fmt.Errorf("%w: content encoding %q", ErrProtocol, graspsync.Printable(encoding))
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // answers are what a server says to one request after the other.
-func answers(t *testing.T, list ...string) (*Client, egress.URL, *[]string) {
+func answers(t *testing.T, list ...string) (*Client, graspsync.URL, *[]string) {
 	t.Helper()
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,7 @@ func answers(t *testing.T, list ...string) (*Client, egress.URL, *[]string) {
 		list = list[1:]
 	}))
 	t.Cleanup(srv.Close)
-	u, err := egress.ParseURL(srv.URL+"/r.git", egress.HTTP)
+	u, err := graspsync.ParseURL(srv.URL+"/r.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	c := &Client{HTTP: srv.Client(), UserAgent: "x", Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}
 	return c, u, &seen
@@ -187,8 +187,8 @@ func TestRequestsThatFail(t *testing.T) {
 	u.Query = "a=b"
 	_, err = c.Discover(t.Context(), u, &count{})
 	require.ErrorIs(t, err, ErrProtocol)
-	long := clean(strings.Repeat("x", 2*maxText))
-	require.Len(t, long, maxText)
+	long := graspsync.Printable(strings.Repeat("x", 2*graspsync.MaxText))
+	require.Len(t, long, graspsync.MaxText)
 }
 
 // A list of tips never makes us panic, and is bounded.
@@ -209,7 +209,7 @@ func FuzzRemoteError(f *testing.F) {
 	f.Add("\x1b[2J")
 	f.Fuzz(func(t *testing.T, text string) {
 		got := remoteError(text).Error()
-		if strings.ContainsAny(got, "\x1b\x07\n\r") || len(got) > 4*maxText {
+		if strings.ContainsAny(got, "\x1b\x07\n\r") || len(got) > 4*graspsync.MaxText {
 			t.Fatalf("%q", got)
 		}
 	})

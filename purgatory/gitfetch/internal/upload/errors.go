@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -92,19 +91,5 @@ func remoteError(text string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrRemote, clean(text))
-}
-
-// maxText is how much of a server's text is kept, in bytes.
-const maxText = 300
-
-// clean makes a server's text fit for logs and terminals.
-func clean(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), maxText)], string(utf8.RuneError))
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
+	return fmt.Errorf("%w: %s", ErrRemote, graspsync.Printable(text))
 }

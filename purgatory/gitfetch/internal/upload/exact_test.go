@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -54,7 +55,7 @@ func TestNumbersOfTheProtocol(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, s.caps, 100)
 	for n, left := range map[int]int{299: 299, 300: 300, 301: 300} {
-		require.Len(t, clean(strings.Repeat("x", n)), left)
+		require.Len(t, graspsync.Printable(strings.Repeat("x", n)), left)
 		err := sideband(newReader(strings.NewReader(line("\x03"+strings.Repeat("x", n)))), &packReader{meter: &count{}})
 		require.ErrorIs(t, err, ErrRemote)
 		require.Len(t, err.Error(), len(ErrRemote.Error()+": ")+min(n, 299), "with the byte for the band")

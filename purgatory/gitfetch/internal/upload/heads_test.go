@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // headed is a server that answers everything with one head and body.
-func headed(t *testing.T, status int, header http.Header, body string) (*Client, egress.URL) {
+func headed(t *testing.T, status int, header http.Header, body string) (*Client, graspsync.URL) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -26,7 +26,7 @@ func headed(t *testing.T, status int, header http.Header, body string) (*Client,
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(srv.Close)
-	u, err := egress.ParseURL(srv.URL+"/r.git", egress.HTTP)
+	u, err := graspsync.ParseURL(srv.URL+"/r.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	return &Client{HTTP: srv.Client(), Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}, u
 }

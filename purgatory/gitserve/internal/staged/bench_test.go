@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -14,29 +14,29 @@ import (
 const crowd = 10_000
 
 // crowded is a book that is full of uploads of so many networks to so many repositories.
-func crowded(networks, repos int) (book *staged.Book, refs []filters.RepoRef) {
+func crowded(networks, repos int) (book *staged.Book, refs []graspsync.RepoRef) {
 	book = staged.New(staged.Limits{Hold: time.Hour, All: crowd * staged.Least, PerRepo: crowd * staged.Least, PerClient: crowd * staged.Least})
-	refs = make([]filters.RepoRef, repos)
+	refs = make([]graspsync.RepoRef, repos)
 	for i := range refs {
 		refs[i] = relaytest.NewKey(fmt.Sprint(i)).Ref("x")
 	}
 	for i := range crowd {
 		book.Put(staged.Upload{
 			Name: fmt.Sprint(i), Repo: refs[i%repos], Client: fmt.Sprint(i % networks), Bytes: staged.Least,
-			Tips: map[filters.EventID]nip34.ObjectID{event(i): {}}, Since: began,
+			Tips: map[graspsync.EventID]nip34.ObjectID{event(i): {}}, Since: began,
 		})
 	}
 	return book, refs
 }
 
 // intrude is a push that another one must give way to.
-func intrude(tb testing.TB, book *staged.Book, refs []filters.RepoRef, i int) {
-	g, err := book.Begin(refs[i%len(refs)], fmt.Sprint("honest", i), []filters.EventID{event(i)})
+func intrude(tb testing.TB, book *staged.Book, refs []graspsync.RepoRef, i int) {
+	g, err := book.Begin(refs[i%len(refs)], fmt.Sprint("honest", i), []graspsync.EventID{event(i)})
 	if err != nil || len(book.Displaced()) != 1 {
 		tb.Fatal("nothing has made room", err)
 	}
 	book.Left(g)
-	book.Keep(g, staged.Upload{Name: fmt.Sprint(i), Tips: map[filters.EventID]nip34.ObjectID{event(i): {}}, Since: began})
+	book.Keep(g, staged.Upload{Name: fmt.Sprint(i), Tips: map[graspsync.EventID]nip34.ObjectID{event(i): {}}, Since: began})
 }
 
 // To find out who gives way took 33 ms where 10,000 uploads of 5,000 networks lie, and all

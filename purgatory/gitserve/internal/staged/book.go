@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -163,18 +163,18 @@ func (p *pool) oldest(but string, here func(*Upload) bool) *Upload {
 // Upload is what one push has brought.
 type Upload struct {
 	Name   string // of its folder
-	Repo   filters.RepoRef
+	Repo   graspsync.RepoRef
 	Client string // who pushed; empty: that is not known
-	Tips   map[filters.EventID]nip34.ObjectID
+	Tips   map[graspsync.EventID]nip34.ObjectID
 	Bytes  int64
 	Since  time.Time
 }
 
 // Grant is the room that a push has which is under way.
 type Grant struct {
-	repo   filters.RepoRef
+	repo   graspsync.RepoRef
 	client string
-	ids    []filters.EventID
+	ids    []graspsync.EventID
 	bytes  int64
 }
 
@@ -182,8 +182,8 @@ type Grant struct {
 func (g *Grant) Bytes() int64 { return g.bytes }
 
 type key struct {
-	repo filters.RepoRef
-	id   filters.EventID
+	repo graspsync.RepoRef
+	id   graspsync.EventID
 }
 
 // Book has all uploads, and the grants of those that are under way.
@@ -194,7 +194,7 @@ type Book struct {
 	events  map[key]map[string]struct{}
 	coming  map[key][]*Grant
 	all     *pool
-	repos   map[filters.RepoRef]*pool
+	repos   map[graspsync.RepoRef]*pool
 	clients map[string]int64
 	gone    []string // displaced, and not told yet
 }
@@ -203,14 +203,14 @@ type Book struct {
 func New(limits Limits) *Book {
 	return &Book{
 		limits: limits, uploads: make(map[string]*Upload), events: make(map[key]map[string]struct{}), coming: make(map[key][]*Grant),
-		all: newPool(), repos: make(map[filters.RepoRef]*pool), clients: make(map[string]int64),
+		all: newPool(), repos: make(map[graspsync.RepoRef]*pool), clients: make(map[string]int64),
 	}
 }
 
 // Limit changes the limits, of what is here already as well.
 func (b *Book) Limit(limits Limits) {
 	b.limits = limits
-	b.all, b.repos = newPool(), make(map[filters.RepoRef]*pool)
+	b.all, b.repos = newPool(), make(map[graspsync.RepoRef]*pool)
 	b.clients = make(map[string]int64)
 	for _, u := range b.uploads {
 		b.count(u.Repo, u.Client, u.Bytes)
@@ -240,7 +240,7 @@ func (b *Book) network(client string) string {
 }
 
 // Begin gives a push for some events room to begin with. The error is one of the reasons.
-func (b *Book) Begin(repo filters.RepoRef, client string, ids []filters.EventID) (*Grant, error) {
+func (b *Book) Begin(repo graspsync.RepoRef, client string, ids []graspsync.EventID) (*Grant, error) {
 	var crowded []key
 	for _, id := range ids {
 		switch k := (key{repo, id}); {
@@ -416,7 +416,7 @@ func (b *Book) Put(u Upload) {
 }
 
 // Of returns the uploads for an event to a repository, the oldest first.
-func (b *Book) Of(repo filters.RepoRef, id filters.EventID) []Upload {
+func (b *Book) Of(repo graspsync.RepoRef, id graspsync.EventID) []Upload {
 	var out []Upload
 	for name := range b.events[key{repo, id}] {
 		u := *b.uploads[name]
@@ -429,7 +429,7 @@ func (b *Book) Of(repo filters.RepoRef, id filters.EventID) []Upload {
 
 // Strike ends what was pushed for an event to a repository, and returns the folders that
 // nothing else needs.
-func (b *Book) Strike(repo filters.RepoRef, id filters.EventID) (gone []string) {
+func (b *Book) Strike(repo graspsync.RepoRef, id graspsync.EventID) (gone []string) {
 	k := key{repo, id}
 	for name := range b.events[k] {
 		gone = append(gone, b.strike(name, k)...)
@@ -474,7 +474,7 @@ func (b *Book) unlist(k key, name string) {
 }
 
 // To returns the folders of what was pushed to some repositories.
-func (b *Book) To(is func(filters.RepoRef) bool) (names []string) {
+func (b *Book) To(is func(graspsync.RepoRef) bool) (names []string) {
 	for name, u := range b.uploads {
 		if is(u.Repo) {
 			names = append(names, name)
@@ -511,14 +511,14 @@ func (b *Book) Len() int { return len(b.uploads) }
 func (b *Book) Bytes() int64 { return b.all.sum }
 
 // pool is that of a repository; nothing is in it if it has none yet.
-func (b *Book) pool(repo filters.RepoRef) *pool {
+func (b *Book) pool(repo graspsync.RepoRef) *pool {
 	if p := b.repos[repo]; p != nil {
 		return p
 	}
 	return newPool()
 }
 
-func (b *Book) count(repo filters.RepoRef, client string, more int64) {
+func (b *Book) count(repo graspsync.RepoRef, client string, more int64) {
 	p := b.repos[repo]
 	if p == nil {
 		p = newPool()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -26,8 +26,8 @@ var (
 // neighbours has all clients in one network.
 func neighbours(string) string { return "" }
 
-func event(n int) filters.EventID {
-	id, _ := filters.ParseEventID(fmt.Sprintf("%064x", n+1))
+func event(n int) graspsync.EventID {
+	id, _ := graspsync.ParseEventID(fmt.Sprintf("%064x", n+1))
 	return id
 }
 
@@ -37,7 +37,7 @@ func tip(n int) nip34.ObjectID {
 }
 
 // keep is one upload of some bytes for some events.
-func keep(t *testing.T, b *staged.Book, name string, now time.Time, repo filters.RepoRef, client string, bytes int64, ids ...filters.EventID) ([]string, error) {
+func keep(t *testing.T, b *staged.Book, name string, now time.Time, repo graspsync.RepoRef, client string, bytes int64, ids ...graspsync.EventID) ([]string, error) {
 	t.Helper()
 	g, err := b.Begin(repo, client, ids)
 	if err != nil {
@@ -47,7 +47,7 @@ func keep(t *testing.T, b *staged.Book, name string, now time.Time, repo filters
 		b.End(g)
 		return nil, err
 	}
-	tips := make(map[filters.EventID]nip34.ObjectID)
+	tips := make(map[graspsync.EventID]nip34.ObjectID)
 	for i, id := range ids {
 		tips[id] = tip(i)
 	}
@@ -72,7 +72,7 @@ func TestTenThousandUploadsInAnHour(t *testing.T) {
 			delete(here, name)
 		}
 		name := fmt.Sprint(i)
-		repo := []filters.RepoRef{alice, bob}[r.IntN(2)]
+		repo := []graspsync.RepoRef{alice, bob}[r.IntN(2)]
 		if _, err := keep(t, b, name, now, repo, fmt.Sprint(r.IntN(50)), r.Int64N(200<<10), event(i)); err != nil {
 			refused++
 		} else {
@@ -93,10 +93,10 @@ func TestTenThousandUploadsInAnHour(t *testing.T) {
 	_, ok = b.Next()
 	require.False(t, ok)
 	// All that was taken is free again: everybody can have as much as at first.
-	g, err := b.Begin(alice, "1", []filters.EventID{event(1)})
+	g, err := b.Begin(alice, "1", []graspsync.EventID{event(1)})
 	require.NoError(t, err)
 	require.NoError(t, b.Charge(g, limits.PerClient))
-	g, err = b.Begin(alice, "", []filters.EventID{event(1)})
+	g, err = b.Begin(alice, "", []graspsync.EventID{event(1)})
 	require.NoError(t, err)
 	require.Equal(t, limits.PerRepo-limits.PerClient-staged.Least, b.Left(g))
 }
@@ -125,7 +125,7 @@ func TestQuotas(t *testing.T) {
 	require.ErrorIs(t, err, staged.ErrAll)
 	// A push for many events counts for each of them.
 	b.Remove("a")
-	ids := []filters.EventID{event(10), event(11), event(12)}
+	ids := []graspsync.EventID{event(10), event(11), event(12)}
 	_, err = keep(t, b, "e", began, alice, "eve", 1, ids...)
 	require.NoError(t, err)
 	require.Equal(t, int64(23*staged.Least), b.Bytes())
@@ -211,9 +211,9 @@ func TestWhatIsLeftIsThere(t *testing.T) {
 		limits := staged.Limits{Hold: time.Hour, All: 60 * staged.Least, PerRepo: 40 * staged.Least, PerClient: 30 * staged.Least}
 		b := staged.New(limits)
 		for i := range 40 {
-			_, _ = keep(t, b, fmt.Sprint(i), began, []filters.RepoRef{alice, bob}[r.IntN(2)], fmt.Sprint(r.IntN(6)), r.Int64N(12*staged.Least), event(i))
+			_, _ = keep(t, b, fmt.Sprint(i), began, []graspsync.RepoRef{alice, bob}[r.IntN(2)], fmt.Sprint(r.IntN(6)), r.Int64N(12*staged.Least), event(i))
 		}
-		g, err := b.Begin(alice, fmt.Sprint(r.IntN(8)), []filters.EventID{event(1000)})
+		g, err := b.Begin(alice, fmt.Sprint(r.IntN(8)), []graspsync.EventID{event(1000)})
 		if err != nil {
 			continue
 		}
@@ -229,7 +229,7 @@ func TestWhatIsLeftIsThere(t *testing.T) {
 			b.Remove(fmt.Sprint(i))
 		}
 		require.Zero(t, b.Bytes())
-		g, err = b.Begin(bob, "", []filters.EventID{event(1)})
+		g, err = b.Begin(bob, "", []graspsync.EventID{event(1)})
 		require.NoError(t, err)
 		require.Equal(t, limits.PerRepo-staged.Least, b.Left(g), "nothing is counted that is not here")
 	}
@@ -238,7 +238,7 @@ func TestWhatIsLeftIsThere(t *testing.T) {
 // Those who push for one event at once count as those who have, and a client once.
 func TestPushesForOneEventAreBounded(t *testing.T) {
 	b := staged.New(limit)
-	ids := []filters.EventID{event(1)}
+	ids := []graspsync.EventID{event(1)}
 	var grants []*staged.Grant
 	for i := range staged.PerEvent {
 		g, err := b.Begin(alice, fmt.Sprint(i), ids)
@@ -253,9 +253,9 @@ func TestPushesForOneEventAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, staged.ErrEvent, "one at a time")
 	g, err := b.Begin(alice, "", ids)
 	require.NoError(t, err)
-	require.Empty(t, b.Keep(g, staged.Upload{Name: "nobody", Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
+	require.Empty(t, b.Keep(g, staged.Upload{Name: "nobody", Tips: map[graspsync.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
 	for i := 1; i < staged.PerEvent; i++ {
-		b.Keep(grants[i], staged.Upload{Name: fmt.Sprint(i), Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(i)}})
+		b.Keep(grants[i], staged.Upload{Name: fmt.Sprint(i), Tips: map[graspsync.EventID]nip34.ObjectID{ids[0]: tip(i)}})
 	}
 	require.Len(t, b.Of(alice, ids[0]), staged.PerEvent)
 	gone, err := keep(t, b, "new", began, alice, "3", 1, ids...)
@@ -263,20 +263,20 @@ func TestPushesForOneEventAreBounded(t *testing.T) {
 	require.Equal(t, []string{"3"}, gone)
 	require.Equal(t, int64(staged.PerEvent*staged.Least), b.Bytes())
 	require.Empty(t, b.Of(bob, ids[0]))
-	require.Len(t, b.To(func(ref filters.RepoRef) bool { return ref == alice }), staged.PerEvent)
+	require.Len(t, b.To(func(ref graspsync.RepoRef) bool { return ref == alice }), staged.PerEvent)
 }
 
 // Those whom nobody knows apart are not taken for one: none of them keeps another one out,
 // or has what another one has pushed thrown away.
 func TestClientsWithoutNames(t *testing.T) {
 	b := staged.New(limit)
-	ids := []filters.EventID{event(1)}
+	ids := []graspsync.EventID{event(1)}
 	first, err := b.Begin(alice, "", ids)
 	require.NoError(t, err)
 	second, err := b.Begin(alice, "", ids)
 	require.NoError(t, err)
 	for name, g := range map[string]*staged.Grant{"first": first, "second": second} {
-		require.Empty(t, b.Keep(g, staged.Upload{Name: name, Tips: map[filters.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
+		require.Empty(t, b.Keep(g, staged.Upload{Name: name, Tips: map[graspsync.EventID]nip34.ObjectID{ids[0]: tip(1)}}))
 	}
 	require.Len(t, b.Of(alice, ids[0]), 2)
 }
@@ -348,7 +348,7 @@ func TestWhoGivesWayIsTheOldestOfTheLargest(t *testing.T) {
 			}
 			network, bytes := fmt.Sprint(r.IntN(8)), staged.Least+r.Int64N(6*staged.Least)
 			gone, fits := charge(network, 0, staged.Least)
-			g, err := b.Begin(alice, network, []filters.EventID{event(i)})
+			g, err := b.Begin(alice, network, []graspsync.EventID{event(i)})
 			require.Equal(t, fits, err == nil)
 			require.Equal(t, gone, b.Displaced())
 			displaced += len(gone)
@@ -365,7 +365,7 @@ func TestWhoGivesWayIsTheOldestOfTheLargest(t *testing.T) {
 				b.End(g)
 				continue
 			}
-			b.Keep(g, staged.Upload{Name: fmt.Sprint(i), Tips: map[filters.EventID]nip34.ObjectID{event(i): tip(i)}})
+			b.Keep(g, staged.Upload{Name: fmt.Sprint(i), Tips: map[graspsync.EventID]nip34.ObjectID{event(i): tip(i)}})
 			all = append(all, upload{fmt.Sprint(i), network, bytes})
 			sum, _ := sums()
 			require.Equal(t, sum, b.Bytes())
@@ -381,21 +381,21 @@ func TestNumbersOfTheBook(t *testing.T) {
 	limits := limit
 	limits.PerRepo = 3 * 65536
 	b := staged.New(limits)
-	g, err := b.Begin(alice, "a", []filters.EventID{event(1), event(2)})
+	g, err := b.Begin(alice, "a", []graspsync.EventID{event(1), event(2)})
 	require.NoError(t, err)
 	require.EqualValues(t, 2*65536, g.Bytes())
 	require.NoError(t, b.Charge(g, 2*65536+1))
 	require.EqualValues(t, 2*65536+1, g.Bytes())
-	_, err = b.Begin(alice, "b", []filters.EventID{event(1)})
+	_, err = b.Begin(alice, "b", []graspsync.EventID{event(1)})
 	require.ErrorIs(t, err, staged.ErrRepo, "a byte too much")
 	require.NoError(t, b.Charge(g, 0))
-	_, err = b.Begin(alice, "b", []filters.EventID{event(1)})
+	_, err = b.Begin(alice, "b", []graspsync.EventID{event(1)})
 	require.NoError(t, err)
 	b = staged.New(limit)
 	for i := range 8 {
-		_, err := b.Begin(bob, fmt.Sprint(i), []filters.EventID{event(1)})
+		_, err := b.Begin(bob, fmt.Sprint(i), []graspsync.EventID{event(1)})
 		require.NoError(t, err)
 	}
-	_, err = b.Begin(bob, "8", []filters.EventID{event(1)})
+	_, err = b.Begin(bob, "8", []graspsync.EventID{event(1)})
 	require.ErrorIs(t, err, staged.ErrEvent)
 }

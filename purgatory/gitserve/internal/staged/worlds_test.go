@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
@@ -35,14 +35,14 @@ func TestWorlds(t *testing.T) {
 		b, now := staged.New(limits), time.Unix(1_700_000_000, 0)
 		var lines []string
 		say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-		repo := func() filters.RepoRef { return filters.RepoRef{Identifier: fmt.Sprint("r", rng.IntN(4))} }
+		repo := func() graspsync.RepoRef { return graspsync.RepoRef{Identifier: fmt.Sprint("r", rng.IntN(4))} }
 		client := func() string { return fmt.Sprintf("c%d.%d", rng.IntN(4), rng.IntN(3)) }
-		event := func() (id filters.EventID) { id[0] = byte(rng.IntN(6)); return id }
+		event := func() (id graspsync.EventID) { id[0] = byte(rng.IntN(6)); return id }
 		type push struct {
 			*staged.Grant
-			repo   filters.RepoRef
+			repo   graspsync.RepoRef
 			client string
-			ids    []filters.EventID
+			ids    []graspsync.EventID
 		}
 		var open []push
 		names := 0
@@ -74,7 +74,7 @@ func TestWorlds(t *testing.T) {
 			case n < 10 && len(open) > 0:
 				p := take()
 				names++
-				u := staged.Upload{Name: fmt.Sprint("u", names), Repo: p.repo, Client: p.client, Tips: make(map[filters.EventID]nip34.ObjectID), Bytes: p.Bytes(), Since: now}
+				u := staged.Upload{Name: fmt.Sprint("u", names), Repo: p.repo, Client: p.client, Tips: make(map[graspsync.EventID]nip34.ObjectID), Bytes: p.Bytes(), Since: now}
 				for _, id := range p.ids {
 					u.Tips[id] = nip34.ObjectID{}
 				}
@@ -104,12 +104,12 @@ func TestWorlds(t *testing.T) {
 				names++
 				b.Put(staged.Upload{
 					Name: fmt.Sprint("u", names), Repo: repo(), Client: []string{"", client()}[rng.IntN(2)],
-					Tips: map[filters.EventID]nip34.ObjectID{event(): {}}, Bytes: rng.Int64N(staged.Least), Since: now.Add(-time.Duration(rng.IntN(4000)) * time.Second),
+					Tips: map[graspsync.EventID]nip34.ObjectID{event(): {}}, Bytes: rng.Int64N(staged.Least), Since: now.Add(-time.Duration(rng.IntN(4000)) * time.Second),
 				})
 			}
 			next, ok := b.Next()
 			want := repo()
-			say("gone %v, %d of %d bytes, next %v %v, to %d", sorted(b.Displaced()), b.Len(), b.Bytes(), next.Unix(), ok, len(b.To(func(r filters.RepoRef) bool { return r == want })))
+			say("gone %v, %d of %d bytes, next %v %v, to %d", sorted(b.Displaced()), b.Len(), b.Bytes(), next.Unix(), ok, len(b.To(func(r graspsync.RepoRef) bool { return r == want })))
 		}
 		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
 	}

@@ -1,6 +1,7 @@
-package egress_test
+package graspsync_test
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -8,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync"
 )
 
 func TestParseURLCanonical(t *testing.T) {
@@ -61,10 +62,10 @@ func TestParseURLCanonical(t *testing.T) {
 		{"wss://[::ffff:192.0.2.7]", "wss://192.0.2.7"},
 		{"wss://[::ffff:c000:207]:8443", "wss://192.0.2.7:8443"},
 	} {
-		u, err := egress.ParseURL(row.in, egress.Relay)
+		u, err := graspsync.ParseURL(row.in, graspsync.RelaySchemes)
 		if assert.NoError(t, err, row.in) {
 			assert.Equal(t, row.want, u.String(), row.in)
-			checkCanonical(t, u, egress.Relay)
+			checkCanonical(t, u, graspsync.RelaySchemes)
 		}
 	}
 }
@@ -91,20 +92,20 @@ func TestParseURLRefuses(t *testing.T) {
 		"wss://[::1", "wss://::1", "wss://2001:db8::1", "wss://[::1]x", "wss://[::1]:", "wss://[::1]:x", "wss://[fe80::1%25eth0]", "wss://[fe80::1%eth0]",
 		"wss://[1.2.3.4]", "wss://[]", "wss://[::1]]", "wss://[[::1]]", "wss://x[::1]",
 		"wss://" + strings.Repeat("a", 64) + ".example", "wss://" + strings.Repeat("a.", 127) + "example",
-		"wss://relay.example.com/" + strings.Repeat("a", egress.MaxURLLength), "wss://relay.example.com/" + strings.Repeat("\"", 900),
-		"wss://relay.example.com/#" + strings.Repeat("a", egress.MaxURLLength), // a fragment is dropped, but read
+		"wss://relay.example.com/" + strings.Repeat("a", graspsync.MaxURLLength), "wss://relay.example.com/" + strings.Repeat("\"", 900),
+		"wss://relay.example.com/#" + strings.Repeat("a", graspsync.MaxURLLength), // a fragment is dropped, but read
 		"wss://\xff\xfe", "wss://xn--", "wss://xn--a.example", "wss://ex\u2028ample.com",
 	} {
-		u, err := egress.ParseURL(in, egress.Relay)
-		assert.ErrorIs(t, err, egress.ErrURL, "%q", in)
+		u, err := graspsync.ParseURL(in, graspsync.RelaySchemes)
+		assert.ErrorIs(t, err, graspsync.ErrURL, "%q", in)
 		assert.Zero(t, u, "%q", in)
 		if err != nil {
 			assert.Less(t, len(err.Error()), 500, "%q", in)
 			assert.NotContains(t, err.Error(), "secret")
 		}
 	}
-	_, err := egress.ParseURL("relay.example.com", nil)
-	require.ErrorIs(t, err, egress.ErrURL, "no schemes")
+	_, err := graspsync.ParseURL("relay.example.com", nil)
+	require.ErrorIs(t, err, graspsync.ErrURL, "no schemes")
 }
 
 // Names are as long as those of the DNS, and no longer.
@@ -116,44 +117,44 @@ func TestLongestNames(t *testing.T) {
 		{strings.Repeat("a", 63) + ".example", true}, {strings.Repeat("a", 64) + ".example", false},
 		{strings.Repeat("a.", 122) + "ninechars", true}, {strings.Repeat("a.", 122) + "ten-chars1", false}, // 253 and 254 bytes
 	} {
-		_, err := egress.ParseURL("wss://"+row.name, egress.Relay)
+		_, err := graspsync.ParseURL("wss://"+row.name, graspsync.RelaySchemes)
 		require.Equal(t, row.ok, err == nil, "%d bytes", len(row.name))
 	}
 }
 
 func TestURLParts(t *testing.T) {
-	u, err := egress.ParseURL("http://[2001:db8::1]:80/x/?a=b", egress.HTTP)
+	u, err := graspsync.ParseURL("http://[2001:db8::1]:80/x/?a=b", graspsync.HTTPSchemes)
 	require.NoError(t, err)
-	assert.Equal(t, egress.URL{
-		Scheme: "http", Authority: egress.Authority{Host: "2001:db8::1", Port: 80}, Path: "/x", Query: "a=b",
+	assert.Equal(t, graspsync.URL{
+		Scheme: "http", HostPort: graspsync.HostPort{Host: "2001:db8::1", Port: 80}, Path: "/x", Query: "a=b",
 	}, u)
-	assert.Equal(t, "[2001:db8::1]:80", u.Authority.String())
+	assert.Equal(t, "[2001:db8::1]:80", u.HostPort.String())
 	assert.True(t, u.Plaintext())
 	assert.Equal(t, "http://[2001:db8::1]/x?a=b", u.String())
-	assert.Empty(t, egress.URL{}.String())
+	assert.Empty(t, graspsync.URL{}.String())
 
-	u, err = egress.ParseURL("EXAMPLE.com/npub1/x.git", egress.HTTP)
+	u, err = graspsync.ParseURL("EXAMPLE.com/npub1/x.git", graspsync.HTTPSchemes)
 	require.NoError(t, err)
 	assert.False(t, u.Plaintext())
-	assert.Equal(t, "example.com:443", u.Authority.String())
+	assert.Equal(t, "example.com:443", u.HostPort.String())
 }
 
 // TestTrapD1_OneRelayManySpellings: elsewhere `wss://x`, `wss://x/`, `x` and
 // `WSS://X:443` were four relays with four connections and four health records.
 func TestTrapD1_OneRelayManySpellings(t *testing.T) {
-	seen := map[egress.URL]string{}
+	seen := map[graspsync.URL]string{}
 	for _, in := range []string{
 		"wss://x.org", "wss://x.org/", "x.org", "WSS://X.ORG:443", "wss://x.org.", "x.org:443", "X.org/./", "wss://x.org//",
 		"wss://x.org/#a", "wss://x.org/?", "wss://x.org:00443", " wss://x.org ", "wss://x。org", "wss://x.org/a/..", "wss://x.org/%2E",
 	} {
-		u, err := egress.ParseURL(in, egress.Relay)
+		u, err := graspsync.ParseURL(in, graspsync.RelaySchemes)
 		require.NoError(t, err, in)
 		seen[u] = in
 	}
 	assert.Len(t, seen, 1)
 
 	for _, other := range []string{"ws://x.org", "wss://x.org:444", "wss://x.org/a", "wss://x.org?a", "wss://www.x.org", "wss://x.org:80"} {
-		u, err := egress.ParseURL(strings.Replace(other, ":444", ":4443", 1), egress.Relay)
+		u, err := graspsync.ParseURL(strings.Replace(other, ":444", ":4443", 1), graspsync.RelaySchemes)
 		require.NoError(t, err, other)
 		assert.NotContains(t, seen, u, other)
 	}
@@ -162,13 +163,13 @@ func TestTrapD1_OneRelayManySpellings(t *testing.T) {
 // checkCanonical checks what holds for every URL that ParseURL gives: reading it
 // again changes nothing, and net/url, which will read it for the request, sees the
 // same parts.
-func checkCanonical(t *testing.T, u egress.URL, schemes []egress.Scheme) {
+func checkCanonical(t *testing.T, u graspsync.URL, schemes []graspsync.Scheme) {
 	t.Helper()
 	s := u.String()
-	again, err := egress.ParseURL(s, schemes)
+	again, err := graspsync.ParseURL(s, schemes)
 	require.NoError(t, err, "%q", s)
 	require.Equal(t, u, again, "%q", s)
-	require.LessOrEqual(t, len(s), egress.MaxURLLength)
+	require.LessOrEqual(t, len(s), graspsync.MaxURLLength)
 	for i := range len(s) {
 		require.True(t, s[i] > ' ' && s[i] < 0x7f, "%q", s)
 	}
@@ -176,13 +177,71 @@ func checkCanonical(t *testing.T, u egress.URL, schemes []egress.Scheme) {
 	std, err := url.Parse(s)
 	require.NoError(t, err, "%q", s)
 	require.Equal(t, u.Scheme, std.Scheme)
-	require.Equal(t, u.Authority.Host, std.Hostname())
+	require.Equal(t, u.HostPort.Host, std.Hostname())
 	require.Equal(t, u.Path, std.EscapedPath())
 	require.Equal(t, u.Query, std.RawQuery)
 	require.Nil(t, std.User)
 	require.Empty(t, std.Opaque+std.Fragment)
 
-	a, err := egress.ParseURL(u.Scheme+"://"+u.Authority.String(), schemes)
+	a, err := graspsync.ParseURL(u.Scheme+"://"+u.HostPort.String(), schemes)
 	require.NoError(t, err)
-	require.Equal(t, u.Authority, a.Authority)
+	require.Equal(t, u.HostPort, a.HostPort)
+}
+
+// A URL may have 2048 bytes, as it is read and as it is spelled by us.
+func TestURLBounds(t *testing.T) {
+	const host = "wss://relay.example/"
+	for in, ok := range map[string]bool{
+		host + strings.Repeat("a", 2048-len(host)):       true,
+		host + strings.Repeat("a", 2049-len(host)):       false,
+		host + strings.Repeat(`"`, 676):                  true, // 20 + 3 * 676 = 2048
+		host + strings.Repeat(`"`, 676) + "a":            false,
+		host + "?" + strings.Repeat("a", 2048-len(host)): false, // read, it has one more
+	} {
+		_, err := graspsync.ParseURL(in, graspsync.RelaySchemes)
+		assert.Equal(t, ok, err == nil, "%d bytes: %v", len(in), err)
+	}
+	for n := range 256 {
+		c := byte(n)
+		u, err := graspsync.ParseURL(host+"%"+fmt.Sprintf("%02x", c), graspsync.RelaySchemes)
+		require.Equal(t, c >= ' ' && c != 0x7f, err == nil, "%%%02x", c)
+		if err != nil {
+			continue
+		}
+		plain := c != '.' && strings.IndexByte("-_~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c) >= 0
+		switch {
+		case c == '.':
+			require.Empty(t, u.Path)
+		case plain:
+			require.Equal(t, "/"+string(c), u.Path)
+		default:
+			require.Equal(t, fmt.Sprintf("/%%%02X", c), u.Path)
+		}
+	}
+	const kept = "!$&'()*+,;=:@"
+	u, err := graspsync.ParseURL(host+kept+"?"+kept+"/?", graspsync.RelaySchemes)
+	require.NoError(t, err)
+	assert.Equal(t, "/"+kept, u.Path)
+	assert.Equal(t, kept+"/?", u.Query)
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, s := range []string{
+		"wss://x", "x", "WSS://X:443/", "http://user:pw@host", "https://[::ffff:1.2.3.4]:8080/a/../b?q#f", "wss://bücher.example。",
+		"https://host/%2e%2e/%zz", "0x7f.1", "wss://xn--a", "wss://[fe80::1%25eth0]", "ext::sh", `\\x`, "a://b://c", "wss://xn--55qx5d.1",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, schemes := range [][]graspsync.Scheme{graspsync.RelaySchemes, graspsync.HTTPSchemes} {
+			u, err := graspsync.ParseURL(s, schemes)
+			if err != nil {
+				require.ErrorIs(t, err, graspsync.ErrURL)
+				require.Zero(t, u)
+				require.Less(t, len(err.Error()), 600)
+				continue
+			}
+			checkCanonical(t, u, schemes)
+		}
+	})
 }

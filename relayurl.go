@@ -1,24 +1,22 @@
-package filters
+package graspsync
 
 import (
 	"strings"
-
-	"github.com/graspsync/graspsync/egress"
 )
 
 // RelayURL is the URL of a relay in its one canonical spelling: every spelling of
 // a relay gives the same value, so RelayURL works as a map key. The zero value is
 // no relay. It is made only by [ParseRelayURL].
 type RelayURL struct {
-	url egress.URL
+	url URL
 }
 
 // ParseRelayURL reads a relay URL as people write it: ws and wss only, a bare
 // host means wss. Scheme and host are lower-cased, international host names
 // become ASCII, and default port, trailing slash, trailing dot and fragment are
-// removed. All errors wrap [egress.ErrURL].
+// removed. All errors wrap [ErrURL].
 func ParseRelayURL(s string) (RelayURL, error) {
-	u, err := egress.ParseURL(s, egress.Relay)
+	u, err := ParseURL(s, RelaySchemes)
 	if err != nil {
 		return RelayURL{}, err
 	}
@@ -26,13 +24,13 @@ func ParseRelayURL(s string) (RelayURL, error) {
 }
 
 // URL returns the URL for a dialer.
-func (u RelayURL) URL() egress.URL { return u.url }
+func (u RelayURL) URL() URL { return u.url }
 
 // String returns the canonical spelling, "" for the zero value.
 func (u RelayURL) String() string { return u.url.String() }
 
-// Authority returns the host and port that the relay is reached at.
-func (u RelayURL) Authority() egress.Authority { return u.url.Authority }
+// HostPort returns the host and port that the relay is reached at.
+func (u RelayURL) HostPort() HostPort { return u.url.HostPort }
 
 // Path returns the path without a trailing slash, "" for the root.
 func (u RelayURL) Path() string { return u.url.Path }

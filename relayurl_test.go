@@ -1,4 +1,4 @@
-package filters_test
+package graspsync_test
 
 import (
 	"encoding/json"
@@ -8,14 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 // relay parses a URL that must be good.
-func relay(t testing.TB, s string) filters.RelayURL {
+func relay(t testing.TB, s string) graspsync.RelayURL {
 	t.Helper()
-	u, err := filters.ParseRelayURL(s)
+	u, err := graspsync.ParseRelayURL(s)
 	require.NoError(t, err, "%q", s)
 	return u
 }
@@ -48,7 +47,7 @@ func TestTrapD1_SpellingsOfOneRelay(t *testing.T) {
 		"wss://192.0.2.1": {"192.0.2.1", "wss://192.0.2.1:443/"},
 	} {
 		t.Run(want, func(t *testing.T) {
-			all := map[filters.RelayURL]string{}
+			all := map[graspsync.RelayURL]string{}
 			for _, s := range spellings {
 				u := relay(t, s)
 				assert.Equal(t, want, u.String(), "%q", s)
@@ -60,7 +59,7 @@ func TestTrapD1_SpellingsOfOneRelay(t *testing.T) {
 }
 
 func TestRelayURLsThatDiffer(t *testing.T) {
-	all := map[filters.RelayURL]bool{}
+	all := map[graspsync.RelayURL]bool{}
 	spellings := []string{
 		"wss://relay.example.com", "ws://relay.example.com", "wss://relay.example.com:80", "ws://relay.example.com:443",
 		"wss://relay.example.com:7334", "wss://example.com", "wss://evil-relay.example.com", "wss://relay.example.com/a",
@@ -87,12 +86,12 @@ func TestRelayURLRefused(t *testing.T) {
 		"backslash":         `wss:\\relay.example.com`,
 		"decimal address":   "wss://2130706433",
 		"hex address":       "wss://0x7f.1",
-		"too long":          "wss://relay.example.com/" + strings.Repeat("a", egress.MaxURLLength),
+		"too long":          "wss://relay.example.com/" + strings.Repeat("a", graspsync.MaxURLLength),
 		"too long, escaped": "wss://relay.example.com/" + strings.Repeat("é", 900),
 	} {
 		t.Run(name, func(t *testing.T) {
-			u, err := filters.ParseRelayURL(s)
-			require.ErrorIs(t, err, egress.ErrURL)
+			u, err := graspsync.ParseRelayURL(s)
+			require.ErrorIs(t, err, graspsync.ErrURL)
 			assert.True(t, u.IsZero())
 		})
 	}
@@ -100,14 +99,14 @@ func TestRelayURLRefused(t *testing.T) {
 
 func TestRelayURLParts(t *testing.T) {
 	u := relay(t, "WS://Relay.Example.com:8080/Path/")
-	assert.Equal(t, egress.Authority{Host: "relay.example.com", Port: 8080}, u.Authority())
+	assert.Equal(t, graspsync.HostPort{Host: "relay.example.com", Port: 8080}, u.HostPort())
 	assert.Equal(t, "/Path", u.Path())
 	assert.True(t, u.Plaintext())
 	assert.False(t, u.IsZero())
 	assert.Equal(t, u.String(), u.URL().String())
 	assert.False(t, relay(t, "relay.example.com").Plaintext())
 
-	var zero filters.RelayURL
+	var zero graspsync.RelayURL
 	assert.True(t, zero.IsZero())
 	assert.Empty(t, zero.String())
 	assert.Negative(t, zero.Compare(u))
@@ -116,16 +115,16 @@ func TestRelayURLParts(t *testing.T) {
 }
 
 func TestRelayURLText(t *testing.T) {
-	var got struct{ A, B filters.RelayURL }
+	var got struct{ A, B graspsync.RelayURL }
 	require.NoError(t, json.Unmarshal([]byte(`{"A":"Relay.Example.com:443/","B":""}`), &got))
 	assert.Equal(t, relay(t, "wss://relay.example.com"), got.A)
 	assert.True(t, got.B.IsZero())
-	text, err := json.Marshal(map[filters.RelayURL]int{got.A: 1})
+	text, err := json.Marshal(map[graspsync.RelayURL]int{got.A: 1})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"wss://relay.example.com":1}`, string(text))
 
 	before := got.A
-	require.ErrorIs(t, got.A.UnmarshalText([]byte("ftp://x.org")), egress.ErrURL)
+	require.ErrorIs(t, got.A.UnmarshalText([]byte("ftp://x.org")), graspsync.ErrURL)
 	assert.Equal(t, before, got.A)
 	require.NoError(t, got.A.UnmarshalText(nil))
 	assert.True(t, got.A.IsZero())
@@ -140,19 +139,19 @@ func FuzzParseRelayURL(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		u, err := filters.ParseRelayURL(s)
+		u, err := graspsync.ParseRelayURL(s)
 		if err != nil {
-			require.ErrorIs(t, err, egress.ErrURL)
+			require.ErrorIs(t, err, graspsync.ErrURL)
 			require.True(t, u.IsZero())
 			return
 		}
 		require.False(t, u.IsZero())
-		again, err := filters.ParseRelayURL(u.String())
+		again, err := graspsync.ParseRelayURL(u.String())
 		require.NoError(t, err, "%q from %q", u, s)
 		require.Equal(t, u, again, "%q from %q", u, s)
-		require.LessOrEqual(t, len(u.String()), egress.MaxURLLength)
+		require.LessOrEqual(t, len(u.String()), graspsync.MaxURLLength)
 		require.True(t, strings.HasPrefix(u.String(), "wss://") || strings.HasPrefix(u.String(), "ws://"))
 		require.NotContains(t, u.String(), "#")
-		require.NotContains(t, u.Authority().Host, "@", "user-info")
+		require.NotContains(t, u.HostPort().Host, "@", "user-info")
 	})
 }

@@ -1,4 +1,4 @@
-package egress
+package graspsync
 
 import (
 	"errors"
@@ -11,37 +11,19 @@ import (
 // [URL.String] gives.
 const MaxURLLength = 2048
 
+// mostQuoted is how much of a URL stands in an error, in bytes.
+const mostQuoted = 100
+
 // ErrURL is what every error of [ParseURL] wraps.
 var ErrURL = errors.New("unusable URL")
-
-// Authority is the host and port that a URL points to, the port spelled out:
-// what two URLs share exactly if they reach the same server. Host is lower-case
-// ASCII without a trailing dot; an IPv6 address has no brackets. The zero value
-// is no authority. Authorities are comparable.
-type Authority struct {
-	Host string
-	Port uint16
-}
-
-// String returns host:port, with brackets around an IPv6 address.
-func (a Authority) String() string {
-	return bracket(a.Host) + ":" + strconv.Itoa(int(a.Port))
-}
-
-func bracket(host string) string {
-	if strings.Contains(host, ":") {
-		return "[" + host + "]"
-	}
-	return host
-}
 
 // URL is a URL in its one canonical spelling. It is comparable; the zero value is
 // no URL. It is made by [ParseURL]; it never holds a user name or a password.
 type URL struct {
-	Scheme    string // as given to ParseURL, lower-case
-	Authority Authority
-	Path      string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
-	Query     string // without "?"; ASCII, percent-encoded where needed
+	Scheme   string // as given to ParseURL, lower-case
+	HostPort HostPort
+	Path     string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
+	Query    string // without "?"; ASCII, percent-encoded where needed
 }
 
 // Scheme says which port a URL of that scheme has when it names none. Name is
@@ -53,8 +35,8 @@ type Scheme struct {
 
 // The schemes of relays and of clone URLs, to be given to [ParseURL].
 var (
-	Relay = []Scheme{{"wss", 443}, {"ws", 80}}
-	HTTP  = []Scheme{{"https", 443}, {"http", 80}}
+	RelaySchemes = []Scheme{{"wss", 443}, {"ws", 80}}
+	HTTPSchemes  = []Scheme{{"https", 443}, {"http", 80}}
 )
 
 // String returns the canonical spelling: the port only where it is not the
@@ -66,10 +48,10 @@ func (u URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme)
 	b.WriteString("://")
-	if u.Authority.Port == defaultPort(u.Scheme) {
-		b.WriteString(bracket(u.Authority.Host))
+	if u.HostPort.Port == defaultPort(u.Scheme) {
+		b.WriteString(bracket(u.HostPort.Host))
 	} else {
-		b.WriteString(u.Authority.String())
+		b.WriteString(u.HostPort.String())
 	}
 	b.WriteString(u.Path)
 	if u.Query != "" {
@@ -89,7 +71,7 @@ func defaultPort(scheme string) uint16 {
 	return 443
 }
 
-// ParseURL reads s as a URL of one of schemes ([Relay] or [HTTP]); the first of
+// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]); the first of
 // them is taken where s has none. Scheme and host become lower-case, an
 // international host name its ASCII form, an IPv4-mapped IPv6 address the IPv4
 // address; default port, trailing slashes, dot segments, needless
@@ -121,7 +103,7 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 		authority, path = rest[:i], rest[i:]
 	}
 	u := URL{Scheme: scheme.Name}
-	if u.Authority, err = parseAuthority(authority, scheme.DefaultPort); err != nil {
+	if u.HostPort, err = parseHostPort(authority, scheme.DefaultPort); err != nil {
 		return URL{}, err
 	}
 	if u.Path, err = canonicalPath(path); err != nil {
@@ -157,7 +139,7 @@ func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
 		return Scheme{}, "", fmt.Errorf("%w: malformed scheme", ErrURL)
 	}
-	return Scheme{}, "", fmt.Errorf("%w: scheme %q", ErrURL, clip(name))
+	return Scheme{}, "", fmt.Errorf("%w: scheme %q", ErrURL, Clip(name, mostQuoted))
 }
 
 // canonicalPath gives one spelling to equivalent paths (RFC 3986, 6.2.2); p is ""
@@ -212,13 +194,4 @@ func canonicalEscapes(s string) (string, error) {
 func unreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
 		c == '-' || c == '.' || c == '_' || c == '~'
-}
-
-// clip bounds a stranger's text in an error.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return s[:most]
-	}
-	return s
 }

@@ -1,4 +1,4 @@
-package filters_test
+package graspsync_test
 
 import (
 	"math/rand/v2"
@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync"
 )
 
 const ownerHex = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestParseEventID(t *testing.T) {
-	id, err := filters.ParseEventID(ownerHex)
+	id, err := graspsync.ParseEventID(ownerHex)
 	require.NoError(t, err)
 	assert.Equal(t, ownerHex, id.String())
 	assert.Equal(t, byte(0x01), id[0])
@@ -34,11 +34,11 @@ func TestParseEventID(t *testing.T) {
 		"whitespace": " " + ownerHex[:63],
 	} {
 		t.Run(name, func(t *testing.T) {
-			id, err := filters.ParseEventID(s)
-			require.ErrorIs(t, err, filters.ErrID)
+			id, err := graspsync.ParseEventID(s)
+			require.ErrorIs(t, err, graspsync.ErrID)
 			assert.Zero(t, id)
-			key, err := filters.ParsePubKey(s)
-			require.ErrorIs(t, err, filters.ErrID)
+			key, err := graspsync.ParsePubKey(s)
+			require.ErrorIs(t, err, graspsync.ErrID)
 			assert.Zero(t, key)
 		})
 	}
@@ -49,7 +49,7 @@ func TestCompareAsStrings(t *testing.T) {
 	sign := func(n int) int { return min(max(n, -1), 1) }
 	for range 500 {
 		// A small alphabet makes common prefixes likely.
-		var a, b filters.EventID
+		var a, b graspsync.EventID
 		for i := range a {
 			a[i], b[i] = byte(rng.IntN(2)), byte(rng.IntN(2))
 			if i > 5 {
@@ -58,17 +58,17 @@ func TestCompareAsStrings(t *testing.T) {
 		}
 		want := strings.Compare(a.String(), b.String())
 		assert.Equal(t, want, sign(a.Compare(b)))
-		assert.Equal(t, want, sign(filters.PubKey(a).Compare(filters.PubKey(b))))
-		ra := filters.RepoRef{Owner: filters.PubKey(a), Identifier: string(rune('a' + rng.IntN(3)))}
-		rb := filters.RepoRef{Owner: filters.PubKey(b), Identifier: string(rune('a' + rng.IntN(3)))}
+		assert.Equal(t, want, sign(graspsync.PubKey(a).Compare(graspsync.PubKey(b))))
+		ra := graspsync.RepoRef{Owner: graspsync.PubKey(a), Identifier: string(rune('a' + rng.IntN(3)))}
+		rb := graspsync.RepoRef{Owner: graspsync.PubKey(b), Identifier: string(rune('a' + rng.IntN(3)))}
 		assert.Equal(t, strings.Compare(ra.String(), rb.String()), sign(ra.Compare(rb)))
 	}
 }
 
 func TestParseRepoRef(t *testing.T) {
-	owner, err := filters.ParsePubKey(ownerHex)
+	owner, err := graspsync.ParsePubKey(ownerHex)
 	require.NoError(t, err)
-	longest := strings.Repeat("x", filters.MaxIdentifier)
+	longest := strings.Repeat("x", graspsync.MaxIdentifier)
 	for name, identifier := range map[string]string{
 		"plain":   "graspsync",
 		"unicode": "gräsp-同期",
@@ -80,11 +80,11 @@ func TestParseRepoRef(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := "30617:" + ownerHex + ":" + identifier
-			ref, err := filters.ParseRepoRef(s)
+			ref, err := graspsync.ParseRepoRef(s)
 			require.NoError(t, err)
-			assert.Equal(t, filters.RepoRef{Owner: owner, Identifier: identifier}, ref)
+			assert.Equal(t, graspsync.RepoRef{Owner: owner, Identifier: identifier}, ref)
 			assert.Equal(t, s, ref.String())
-			assert.Equal(t, "30618:"+ownerHex+":"+identifier, ref.Address(filters.KindState))
+			assert.Equal(t, "30618:"+ownerHex+":"+identifier, ref.Address(graspsync.KindState))
 			assert.False(t, ref.IsZero())
 		})
 	}
@@ -108,29 +108,16 @@ func TestParseRepoRef(t *testing.T) {
 		"nothing but colons": ":::",
 	} {
 		t.Run(name, func(t *testing.T) {
-			ref, err := filters.ParseRepoRef(s)
-			require.ErrorIs(t, err, filters.ErrRepoRef)
+			ref, err := graspsync.ParseRepoRef(s)
+			require.ErrorIs(t, err, graspsync.ErrRepoRef)
 			assert.True(t, ref.IsZero())
 		})
 	}
 }
 
-func TestParseAddress(t *testing.T) {
-	for _, kind := range []int{filters.KindAnnouncement, filters.KindState} {
-		want := filters.RepoRef{Owner: filters.PubKey{1}, Identifier: "x"}
-		got, ref, err := filters.ParseAddress(want.Address(kind))
-		require.NoError(t, err)
-		assert.Equal(t, kind, got)
-		assert.Equal(t, want, ref)
-	}
-	_, _, err := filters.ParseAddress("30617:" + ownerHex[:10] + ":x")
-	require.ErrorIs(t, err, filters.ErrRepoRef)
-	require.ErrorIs(t, err, filters.ErrID)
-}
-
 // An address of the longest identifier is exactly what relays take in one value.
 func TestMaxIdentifierFillsValue(t *testing.T) {
-	ref := filters.RepoRef{Identifier: strings.Repeat("x", filters.MaxIdentifier)}
+	ref := graspsync.RepoRef{Identifier: strings.Repeat("x", graspsync.MaxIdentifier)}
 	assert.Len(t, ref.String(), 255)
 }
 
@@ -138,17 +125,16 @@ func TestMaxIdentifierFillsValue(t *testing.T) {
 // found.
 func TestTrapD4_IdentifierWithColons(t *testing.T) {
 	for _, identifier := range []string{":", "a:b", "a:b:c", "::a", "30617:" + ownerHex + ":x", "https://x.org/y"} {
-		want := filters.RepoRef{Owner: filters.PubKey{7}, Identifier: identifier}
-		got, err := filters.ParseRepoRef(want.String())
+		want := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: identifier}
+		got, err := graspsync.ParseRepoRef(want.String())
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
-		kind, state, err := filters.ParseAddress(want.Address(filters.KindState))
+		a, err := graspsync.ParseAddress(want.Address(graspsync.KindState))
 		require.NoError(t, err)
-		assert.Equal(t, filters.KindState, kind)
+		state, ok := a.Repo()
+		assert.True(t, ok)
+		assert.Equal(t, graspsync.KindState, a.Kind)
 		assert.Equal(t, want, state)
-		for _, f := range filters.Repos([]filters.RepoRef{want}) {
-			assert.Contains(t, values(f), want.String())
-		}
 	}
 }
 
@@ -158,14 +144,14 @@ func FuzzParseEventID(f *testing.F) {
 	f.Add("")
 	f.Add(ownerHex + ":")
 	f.Fuzz(func(t *testing.T, s string) {
-		id, err := filters.ParseEventID(s)
+		id, err := graspsync.ParseEventID(s)
 		if err != nil {
-			require.ErrorIs(t, err, filters.ErrID)
+			require.ErrorIs(t, err, graspsync.ErrID)
 			require.Zero(t, id)
 			return
 		}
 		require.Equal(t, s, id.String())
-		key, err := filters.ParsePubKey(s)
+		key, err := graspsync.ParsePubKey(s)
 		require.NoError(t, err)
 		require.Equal(t, s, key.String())
 	})
@@ -178,34 +164,23 @@ func FuzzParseRepoRef(f *testing.F) {
 	f.Add("30617::")
 	f.Add("30617:" + ownerHex + ":\x00")
 	f.Fuzz(func(t *testing.T, s string) {
-		ref, err := filters.ParseRepoRef(s)
-		kind, address, errAddress := filters.ParseAddress(s)
+		ref, err := graspsync.ParseRepoRef(s)
+		a, errAddress := graspsync.ParseAddress(s)
+		repo, ok := a.Repo()
 		if err != nil {
-			require.ErrorIs(t, err, filters.ErrRepoRef)
+			require.ErrorIs(t, err, graspsync.ErrRepoRef)
 			require.True(t, ref.IsZero())
+			require.False(t, ok && a.Kind == graspsync.KindAnnouncement)
 			if errAddress == nil {
-				require.Equal(t, filters.KindState, kind)
-				require.Equal(t, s, address.Address(kind))
+				require.Equal(t, s, a.String())
 			}
 			return
 		}
 		require.NoError(t, errAddress)
-		require.Equal(t, ref, address)
+		require.True(t, ok)
+		require.Equal(t, ref, repo)
 		require.Equal(t, s, ref.String())
 		require.LessOrEqual(t, len(s), 255)
-		require.NoError(t, filters.CheckIdentifier(ref.Identifier))
+		require.NoError(t, graspsync.CheckIdentifier(ref.Identifier))
 	})
-}
-
-// An address says what is wrong with it.
-func TestParseAddressSaysWhy(t *testing.T) {
-	owner := strings.Repeat("a", 64)
-	for in, want := range map[string]string{
-		"": "kind", "30617": "kind", "30619:" + owner + ":x": "kind", "30617:" + owner: "two colons are needed",
-		"30618:short:x": "owner: ", "30617:" + owner + ":": "identifier",
-	} {
-		_, _, err := filters.ParseAddress(in)
-		require.ErrorIs(t, err, filters.ErrRepoRef, in)
-		require.ErrorContains(t, err, want, in)
-	}
 }

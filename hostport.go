@@ -1,7 +1,8 @@
-package egress
+package graspsync
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -10,10 +11,51 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parseAuthority reads what stands between "://" and the path.
-func parseAuthority(s string, defaultPort uint16) (Authority, error) {
+// HostPort is the host and port that a URL points to, the port spelled out:
+// what two URLs share exactly if they reach the same server. Host is lower-case
+// ASCII without a trailing dot; an IPv6 address has no brackets. The zero value
+// is none. Comparable.
+type HostPort struct {
+	Host string
+	Port uint16
+}
+
+// String returns host:port, with brackets around an IPv6 address.
+func (h HostPort) String() string {
+	return bracket(h.Host) + ":" + strconv.Itoa(int(h.Port))
+}
+
+func bracket(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// Canonical returns h with the host in the spelling of [ParseURL]. The error wraps [ErrURL].
+func (h HostPort) Canonical() (HostPort, error) {
+	host, err := canonicalHost(h.Host, strings.Contains(h.Host, ":"))
+	return HostPort{Host: host, Port: h.Port}, err
+}
+
+// ParseHostPort reads what [net.Dial] takes, "host:port", both as in a URL. The error wraps
+// [ErrURL].
+func ParseHostPort(s string) (HostPort, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return HostPort{}, fmt.Errorf("%w: no host and port", ErrURL)
+	}
+	n, err := parsePort(port)
+	if err != nil {
+		return HostPort{}, err
+	}
+	return HostPort{Host: host, Port: n}.Canonical()
+}
+
+// parseHostPort reads what stands between "://" and the path.
+func parseHostPort(s string, defaultPort uint16) (HostPort, error) {
 	if strings.Contains(s, "@") {
-		return Authority{}, fmt.Errorf("%w: user-info", ErrURL)
+		return HostPort{}, fmt.Errorf("%w: user-info", ErrURL)
 	}
 	host, port, hasPort := strings.Cut(s, ":")
 	bracketed := strings.HasPrefix(s, "[")
@@ -21,22 +63,22 @@ func parseAuthority(s string, defaultPort uint16) (Authority, error) {
 		inside, after, closed := strings.Cut(s[1:], "]")
 		before, text, colon := strings.Cut(after, ":")
 		if !closed || before != "" {
-			return Authority{}, fmt.Errorf("%w: malformed brackets", ErrURL)
+			return HostPort{}, fmt.Errorf("%w: malformed brackets", ErrURL)
 		}
 		host, port, hasPort = inside, text, colon
 	}
 	host, err := canonicalHost(host, bracketed)
 	if err != nil {
-		return Authority{}, err
+		return HostPort{}, err
 	}
 	if !hasPort {
-		return Authority{Host: host, Port: defaultPort}, nil
+		return HostPort{Host: host, Port: defaultPort}, nil
 	}
 	n, err := parsePort(port)
 	if err != nil {
-		return Authority{}, err
+		return HostPort{}, err
 	}
-	return Authority{Host: host, Port: n}, nil
+	return HostPort{Host: host, Port: n}, nil
 }
 
 // parsePort reads a decimal port that may be dialed.
@@ -46,38 +88,39 @@ func parsePort(s string) (uint16, error) {
 		return 0, fmt.Errorf("%w: port is not a number", ErrURL)
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || !portAllowed(uint16(n)) {
-		return 0, fmt.Errorf("%w: port %s", ErrURL, clip(s))
+	if err != nil || !DialablePort(uint16(n)) {
+		return 0, fmt.Errorf("%w: port %s", ErrURL, Clip(s, mostQuoted))
 	}
 	return uint16(n), nil
 }
 
-// portAllowed keeps strangers from having us talk to mail, SSH and other servers
-// of the well-known range.
-func portAllowed(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
+// DialablePort reports whether a stranger's URL may name the port: 80, 443 and from 1024 on.
+// The rest of the well-known range has mail, SSH and other servers that a stranger must not
+// have us talk to.
+func DialablePort(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
 
 // canonicalHost gives the one spelling of a host name or of an address.
 func canonicalHost(h string, bracketed bool) (string, error) {
 	if bracketed {
 		a, err := netip.ParseAddr(h)
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return "", fmt.Errorf("%w: address %q", ErrURL, clip(h))
+			return "", fmt.Errorf("%w: address %q", ErrURL, Clip(h, mostQuoted))
 		}
 		return a.Unmap().String(), nil
 	}
 	ascii, err := idna.Lookup.ToASCII(h)
 	if err != nil || !utf8.ValidString(h) { // bytes that are no text would become U+FFFD
-		return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 	}
 	ascii = strings.TrimSuffix(strings.ToLower(ascii), ".")
 	if !wellFormed(ascii) {
-		return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 	}
 	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
 		// What ends in a number is an IPv4 address to some resolvers, in any of
 		// its historic spellings; only the plain one is read. There is no colon in it.
 		if _, err := netip.ParseAddr(ascii); err != nil {
-			return "", fmt.Errorf("%w: host %q", ErrURL, clip(h))
+			return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 		}
 	}
 	return ascii, nil

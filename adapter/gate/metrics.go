@@ -1,0 +1,67 @@
+package gate
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Collector returns the metrics, computed when they are asked for. The caller registers
+// it. namespace goes before their names, without an underscore.
+func (g *Gate) Collector(namespace string) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gate", name), help, labels, nil)
+	}
+	return &collector{
+		g:           g,
+		connections: desc("connections", "Websockets of clients."),
+		clients:     desc("clients", "Clients that they are of."),
+		queued:      desc("queued_bytes", "What waits to be written to clients, or is being written."),
+		taken:       desc("taken", "Places that are taken, of those that clients share.", "of"),
+		waiting:     desc("waiting", "Messages of clients that wait for a place.", "for"),
+		refused:     desc("refused_total", "What was refused for want of room.", "what"),
+		hungUp:      desc("hung_up_total", "Connections that were ended: since others needed the room, or since they did not read or gave no sign of life.", "why"),
+	}
+}
+
+type collector struct {
+	g                                                             *Gate
+	connections, clients, queued, taken, waiting, refused, hungUp *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.connections, c.clients, c.queued, c.taken, c.waiting, c.refused, c.hungUp} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	g := c.g
+	g.mu.Lock()
+	connections, clients := len(g.conns), len(g.clients)
+	g.mu.Unlock()
+	gauge(c.connections, connections)
+	gauge(c.clients, clients)
+	gauge(c.queued, int(g.queued.Load()))
+	for of, t := range map[string]*turns{
+		"work": g.work, "body_bytes": g.bodies, "reconciliations": g.negs, "listening": g.listening, "held": g.held,
+	} {
+		taken, waiting := t.stats()
+		gauge(c.taken, taken, of)
+		if t == g.work || t == g.bodies { // for others nobody waits
+			gauge(c.waiting, waiting, of)
+		}
+	}
+	counts := g.Counts()
+	for d, which := range map[*prometheus.Desc][]string{
+		c.refused: {refusedConnections, refusedListening, refusedNegs},
+		c.hungUp:  {hungUpRoom, hungUpSlow, hungUpQuiet},
+	} {
+		for _, what := range which {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(counts[what]), what)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package gate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// stored has the relay keep n events of a kind and a size.
+func (s *server) stored(kind, n, size int) (ids map[string]bool) {
+	s.t.Helper()
+	ids = make(map[string]bool)
+	for i := range n {
+		ev := relaytest.NewKey("somebody").Event(nostr.Now()-nostr.Timestamp(i), kind, fmt.Sprint(i, strings.Repeat("x", size)))
+		require.NoError(s.t, s.relay.StoreEvent[0](s.t.Context(), ev))
+		ids[ev.ID] = true
+	}
+	return ids
+}
+
+// eventOf is the id of what an EVENT has.
+func eventOf(t *testing.T, message string) string {
+	t.Helper()
+	var parts []json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(message), &parts))
+	require.Equal(t, `"EVENT"`, string(parts[0]), "%.100s", message)
+	var e struct{ ID string }
+	require.NoError(t, json.Unmarshal(parts[2], &e))
+	return e.ID
+}
+
+// ends is what a connection ends with that is read to its end.
+func (c *client) ends() (last string, why websocket.CloseError) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, m, err := c.Read(ctx)
+		if err != nil {
+			require.True(c.t, errors.As(err, &why), "%v", err)
+			return last, why
+		}
+		last = string(m)
+	}
+}
+
+// Who was slower than the database, and had asked for more than there is room for, was hung up each
+// time. What is stored waits for them, and they for nothing; events as they come do not wait for it.
+func TestAnAnswerWaitsForItsClient(t *testing.T) {
+	s := serveApart(t, gate.Config{MaxQueue: 4 << 20, Client: who})
+	ids := s.stored(2, 80, 200_000)
+	slow, other := s.dialAs("slow"), s.dial()
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	slow.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","live"]`, slow.hears())
+	slow.says(`["REQ","all",{"kinds":[2]}]`)
+	held, live := 0, 0
+	var longest time.Duration
+	var most uint64
+	for i := 0; ; i++ {
+		m := slow.hears()
+		if m == `["EOSE","all"]` {
+			break
+		}
+		if strings.HasPrefix(m, `["EVENT","live"`) {
+			live++
+			continue
+		}
+		id := eventOf(t, m)
+		require.True(t, ids[id], "once")
+		delete(ids, id)
+		if i%10 == 0 {
+			began := time.Now()
+			other.publishes(note(i))
+			longest = max(longest, time.Since(began))
+			runtime.GC()
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			most = max(most, now.HeapAlloc-min(now.HeapAlloc, before.HeapAlloc))
+		}
+		held = max(held, s.metric("gate_taken", "held"))
+		require.LessOrEqual(t, s.metric("gate_queued_bytes", ""), 2<<20)
+	}
+	require.Empty(t, ids)
+	require.Equal(t, 1, held)
+	require.Zero(t, s.metric("gate_taken", "held"))
+	require.Less(t, longest, time.Second)
+	require.Less(t, most, uint64(8<<20), "the answer has 16 MB")
+	for ; live < 8; live++ {
+		require.True(t, strings.HasPrefix(slow.hears(), `["EVENT","live"`))
+	}
+	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+}
+
+// What comes once, though several filters find it, makes room for what waits behind it.
+func TestAnAnswerOfSeveralFiltersWaits(t *testing.T) {
+	relay, first, second := khatru.NewRelay(), make(chan *nostr.Event, 30), make(chan struct{})
+	for i := range cap(first) {
+		first <- relaytest.NewKey("somebody").Event(nostr.Now(), 2, fmt.Sprint(i, strings.Repeat("x", 200_000)))
+	}
+	again := <-first
+	first <- again
+	close(first)
+	relay.QueryEvents = append(relay.QueryEvents, func(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		if f.Kinds[0] == 2 {
+			return first, nil
+		}
+		found := make(chan *nostr.Event)
+		go func() {
+			defer close(found)
+			<-second
+			for range 5 {
+				found <- again
+			}
+		}()
+		return found, nil
+	})
+	s := front(t, relay, gate.Config{MaxQueue: 4 << 20, Client: who})
+	c := s.dialAs("slow")
+	filters := ""
+	for since := range 20 {
+		filters += fmt.Sprintf(`,{"kinds":[3],"since":%d}`, since)
+	}
+	c.says(`["REQ","x",{"kinds":[2]}` + filters + `]`)
+	for range cap(first) {
+		eventOf(t, c.hears())
+	}
+	require.Eventually(t, func() bool { return s.metric("gate_queued_bytes", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+	close(second)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}
+
+// An answer that waits takes up none of what others need, and gives its place back when nobody wants
+// it any more.
+func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {
+	s := serveApart(t, gate.Config{MaxQueue: 4 << 20, Client: who})
+	filters := ""
+	for kind := 2000; kind < 2003; kind++ {
+		s.stored(kind, 60, 20_000)
+		filters += fmt.Sprintf(`,{"kinds":[%d]}`, kind)
+	}
+	var slow []*client
+	for range 10 {
+		c := s.dialAs("slow")
+		c.says(`["REQ","x"` + filters + `]`)
+		slow = append(slow, c)
+	}
+	held := func() int { return s.metric("gate_taken", "held") }
+	require.Eventually(t, func() bool { return held() == 30 && s.metric("gate_taken", "work") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Less(t, s.metric("gate_queued_bytes", ""), 20<<20)
+	other := s.dialAs("other")
+	other.publishes(note(1))
+	other.says(`["REQ","x",{"kinds":[1]}]`)
+	require.Contains(t, other.hears(), `["EVENT"`)
+	for _, c := range slow {
+		c.says(`["CLOSE","x"]`)
+	}
+	require.Eventually(t, func() bool { return held() == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 1 }, 5*time.Second, 10*time.Millisecond)
+	gone := s.dialAs("gone")
+	gone.says(`["REQ","x"` + filters + `]`)
+	require.Eventually(t, func() bool { return held() == 3 }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, gone.CloseNow())
+	require.Eventually(t, func() bool { return held() == 0 }, 5*time.Second, 5*time.Millisecond)
+}
+
+// A client that waits for the relay and goes away kept its turn until that came.
+func TestWhoWaitsAndGoesAway(t *testing.T) {
+	relay := khatru.NewRelay()
+	never := make(chan *nostr.Event)
+	relay.QueryEvents = append(relay.QueryEvents, func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return never, nil })
+	s := front(t, relay, gate.Config{Client: who})
+	a, b := s.dialAs("a"), s.dialAs("a")
+	filters := ""
+	for kind := range 64 {
+		filters += fmt.Sprintf(`,{"kinds":[%d]}`, kind)
+	}
+	a.says(`["REQ","x"` + filters + `]`)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 64 }, 5*time.Second, 5*time.Millisecond)
+	b.says(`["REQ","x"` + filters + `]`)
+	b.says(`["REQ","y"` + filters + `]`)
+	waiting := func() int { return s.metric("gate_waiting", "work") }
+	require.Eventually(t, func() bool { return waiting() == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, b.CloseNow())
+	require.Eventually(t, func() bool { return waiting() == 0 }, time.Second, 5*time.Millisecond)
+	require.Equal(t, 64, s.metric("gate_taken", "listening"))
+
+	// What the relay is at takes up its places until it is done, and no longer.
+	require.NoError(t, a.CloseNow())
+	require.Eventually(t, func() bool { return s.metric("gate_connections", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Never(t, func() bool { return s.metric("gate_taken", "work") != 64 }, 100*time.Millisecond, 10*time.Millisecond)
+	close(never)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, time.Second, 5*time.Millisecond)
+}
+
+// A ping that had to wait for all of a long message ended the connection after five seconds.
+func TestPingsOfASlowClient(t *testing.T) {
+	t.Parallel()
+	s := serve(t, gate.Config{Client: who})
+	s.stored(2, 1, 2_000_000)
+	slow := s.dialAs("slow")
+	slow.says(`["REQ","x",{"kinds":[2]}]`)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, in, err := slow.Reader(ctx)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() { require.NoError(t, slow.Ping(ctx)) })
+	read, part := 0, make([]byte, 16<<10)
+	for {
+		n, err := in.Read(part)
+		read += n
+		if err != nil {
+			require.ErrorContains(t, err, "EOF")
+			break
+		}
+		if read < 1_700_000 {
+			time.Sleep(time.Duration(n) * 6500 * time.Millisecond / 1_700_000)
+		}
+	}
+	require.Greater(t, read, 2_000_000)
+	require.Equal(t, `["EOSE","x"]`, slow.hears())
+	wg.Wait()
+}
+
+func TestMetrics(t *testing.T) {
+	g := gate.New(nil, gate.Config{})
+	problems, err := testutil.CollectAndLint(g.Collector("ngit"))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Equal(t, 3+5+2+3+3, testutil.CollectAndCount(g.Collector("ngit")))
+}

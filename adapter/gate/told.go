@@ -1,0 +1,66 @@
+package gate
+
+import "bytes"
+
+const (
+	// maxTold is how many stored events are remembered that an answer has had: a REQ of several
+	// filters may find so many, and more come twice. Each takes about 30 bytes until EOSE.
+	maxTold = 10_000
+	// lastTold is how many events are remembered that have just come live: khatru writes one for
+	// each filter in a row, but others may be written in between.
+	lastTold = 16
+)
+
+// digest is half of an event's id, in hex: nobody finds two events that have the same one.
+type digest [32]byte
+
+// told is what a subscription of several filters was told of. khatru looks for each filter by itself
+// and writes an event for each that it matches; clients count on having it once, as a page of
+// so many.
+type told struct {
+	stored map[digest]struct{} // nil after EOSE
+	last   [lastTold]digest
+	next   int // of last
+}
+
+// newTold returns nil for one filter: that finds everything once.
+func newTold(filters int) *told {
+	if filters < 2 {
+		return nil
+	}
+	return &told{stored: make(map[digest]struct{})}
+}
+
+// again reports whether an event, as the relay has written it, was told before.
+func (t *told) again(event []byte) bool {
+	if t == nil {
+		return false
+	}
+	// In a string of JSON there would be a backslash before each of the quotes.
+	_, id, found := bytes.Cut(event, []byte(`"id":"`))
+	if !found || len(id) < len(digest{}) {
+		return false
+	}
+	d := digest(id[:len(digest{})])
+	if _, stored := t.stored[d]; stored {
+		return true
+	}
+	for _, l := range t.last {
+		if l == d {
+			return true
+		}
+	}
+	t.last[t.next] = d
+	t.next = (t.next + 1) % lastTold
+	if t.stored != nil && len(t.stored) < maxTold {
+		t.stored[d] = struct{}{}
+	}
+	return false
+}
+
+// answered forgets what was stored: from now on events come as they are published.
+func (t *told) answered() {
+	if t != nil {
+		t.stored = nil
+	}
+}

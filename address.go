@@ -1,0 +1,70 @@
+package graspsync
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// Address names an addressable or replaceable event (NIP-01), all its versions: what an `a`
+// tag holds. Comparable.
+type Address struct {
+	Kind       int // 0 to 65,535
+	Author     PubKey
+	Identifier string // empty for replaceable kinds; may contain ":"
+}
+
+// ErrAddress is wrapped by the error of [ParseAddress].
+var ErrAddress = errors.New("not an address")
+
+// ParseAddress reads "<kind>:<author>:<identifier>". The identifier is all that follows the
+// second colon, whatever it is; the kind is read in the one spelling that tag filters match.
+func ParseAddress(s string) (Address, error) {
+	kind, rest, _ := strings.Cut(s, ":")
+	author, identifier, ok := strings.Cut(rest, ":")
+	n, err := strconv.ParseUint(kind, 10, 16)
+	if !ok || err != nil || strconv.FormatUint(n, 10) != kind {
+		return Address{}, fmt.Errorf("%w: a kind and two colons are needed", ErrAddress)
+	}
+	pk, err := ParsePubKey(author)
+	if err != nil {
+		return Address{}, fmt.Errorf("%w: author: %w", ErrAddress, err)
+	}
+	return Address{Kind: int(n), Author: pk, Identifier: identifier}, nil
+}
+
+// AddressOf returns the address that an event is a version of; false for kinds that have
+// none, and for an author that is no key. The identifier is the value of the first d tag that
+// has one, else empty: it is not checked, since a store compares what is written.
+func AddressOf(ev *nostr.Event) (Address, bool) {
+	if !nostr.IsAddressableKind(ev.Kind) && !nostr.IsReplaceableKind(ev.Kind) {
+		return Address{}, false
+	}
+	author, err := ParsePubKey(ev.PubKey)
+	if err != nil {
+		return Address{}, false
+	}
+	a := Address{Kind: ev.Kind, Author: author}
+	if nostr.IsAddressableKind(ev.Kind) {
+		a.Identifier = ev.Tags.GetD()
+	}
+	return a, true
+}
+
+// String returns "<kind>:<author>:<identifier>".
+func (a Address) String() string {
+	return strconv.Itoa(a.Kind) + ":" + a.Author.String() + ":" + a.Identifier
+}
+
+// Repo returns the repository of the address of an announcement or a state: that of the
+// address's own author. It is false for all other kinds, and for an identifier that no
+// repository can have ([CheckIdentifier]).
+func (a Address) Repo() (RepoRef, bool) {
+	if a.Kind != KindAnnouncement && a.Kind != KindState || CheckIdentifier(a.Identifier) != nil {
+		return RepoRef{}, false
+	}
+	return RepoRef{Owner: a.Author, Identifier: a.Identifier}, true
+}

@@ -1,0 +1,85 @@
+package graspsync
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// ErrID is wrapped by the errors of [ParseEventID] and [ParsePubKey].
+var ErrID = errors.New("not 64 lower-case hex digits")
+
+// EventID is the id of an event, the SHA-256 of its NIP-01 serialisation.
+type EventID [32]byte
+
+// ParseEventID reads exactly 64 lower-case hex digits, the only spelling that
+// NIP-01 allows. The error wraps [ErrID].
+func ParseEventID(s string) (EventID, error) {
+	b, err := parseHex32(s)
+	return EventID(b), err
+}
+
+// String returns 64 lower-case hex digits.
+func (id EventID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText gives what String does.
+func (id EventID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what [ParseEventID] reads.
+func (id *EventID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseEventID(string(text))
+	return err
+}
+
+// Compare orders ids by their bytes, as strings of them sort.
+func (id EventID) Compare(other EventID) int { return bytes.Compare(id[:], other[:]) }
+
+// PubKey is the x-only public key (BIP-340) of an event's author.
+type PubKey [32]byte
+
+// ParsePubKey reads exactly 64 lower-case hex digits. Whether they are a point of
+// the curve is not looked at. The error wraps [ErrID].
+func ParsePubKey(s string) (PubKey, error) {
+	b, err := parseHex32(s)
+	return PubKey(b), err
+}
+
+// String returns 64 lower-case hex digits.
+func (k PubKey) String() string { return hex.EncodeToString(k[:]) }
+
+// MarshalText gives what String does.
+func (k PubKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what [ParsePubKey] reads.
+func (k *PubKey) UnmarshalText(text []byte) (err error) {
+	*k, err = ParsePubKey(string(text))
+	return err
+}
+
+// Compare orders keys by their bytes, as strings of them sort.
+func (k PubKey) Compare(other PubKey) int { return bytes.Compare(k[:], other[:]) }
+
+func parseHex32(s string) (b [32]byte, err error) {
+	if len(s) != 64 {
+		return b, fmt.Errorf("%w: %d bytes", ErrID, len(s))
+	}
+	for i := range 32 {
+		hi, lo := hexDigit(s[2*i]), hexDigit(s[2*i+1])
+		if hi > 15 || lo > 15 {
+			return [32]byte{}, fmt.Errorf("%w: %q", ErrID, s)
+		}
+		b[i] = hi<<4 | lo
+	}
+	return b, nil
+}
+
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}

@@ -1,0 +1,15 @@
+package graspsync
+
+// The kinds of events that something is done about by name.
+const (
+	KindNote              = 1  // short text note (NIP-10)
+	KindVanish            = 62 // request to vanish (NIP-62)
+	KindAnnouncement      = 30617
+	KindState             = 30618
+	KindPatch             = 1617
+	KindPullRequest       = 1618
+	KindPullRequestUpdate = 1619
+	KindIssue             = 1621
+	KindDeletion          = 5
+	KindGRASPList         = 10317 // the GRASP servers that somebody prefers
+)

@@ -1,0 +1,90 @@
+package graspsync
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrRepoRef is wrapped by the errors of [ParseRepoRef] and [CheckIdentifier].
+var ErrRepoRef = errors.New("not a repository address")
+
+// MaxIdentifier is the longest repository identifier that is ever asked for, in
+// bytes. A longer one makes an `a` value of more than 255 bytes, for which common
+// relays refuse the whole request.
+const MaxIdentifier = 255 - len("30617:") - 64 - len(":")
+
+// RepoRef names a repository: the address of its announcement (NIP-34, kind
+// 30617). It is comparable; the zero value is no repository.
+type RepoRef struct {
+	Owner      PubKey
+	Identifier string // the announcement's d tag; may contain ":"
+}
+
+// ParseRepoRef reads "30617:<owner>:<identifier>". The identifier is everything
+// after the second colon, colons included; it has 1 to [MaxIdentifier] bytes of
+// UTF-8 and no control bytes. The error wraps [ErrRepoRef].
+func ParseRepoRef(s string) (RepoRef, error) {
+	a, err := ParseAddress(s)
+	if err != nil {
+		return RepoRef{}, fmt.Errorf("%w: %w", ErrRepoRef, err)
+	}
+	if a.Kind != KindAnnouncement {
+		return RepoRef{}, fmt.Errorf("%w: kind %d", ErrRepoRef, a.Kind)
+	}
+	if err := CheckIdentifier(a.Identifier); err != nil {
+		return RepoRef{}, err
+	}
+	return RepoRef{Owner: a.Author, Identifier: a.Identifier}, nil
+}
+
+// CheckIdentifier reports why s can't be the identifier of a repository that is
+// asked for; nil if it can. The error wraps [ErrRepoRef].
+func CheckIdentifier(s string) error {
+	if s == "" || len(s) > MaxIdentifier {
+		return fmt.Errorf("%w: identifier of %d bytes, not 1 to %d", ErrRepoRef, len(s), MaxIdentifier)
+	}
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("%w: identifier is not UTF-8", ErrRepoRef)
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return fmt.Errorf("%w: control byte in identifier", ErrRepoRef)
+		}
+	}
+	return nil
+}
+
+// String returns the address, "30617:<owner>:<identifier>".
+func (r RepoRef) String() string { return r.Address(KindAnnouncement) }
+
+// Address returns "<kind>:<owner>:<identifier>".
+func (r RepoRef) Address(kind int) string {
+	return strconv.Itoa(kind) + ":" + r.Owner.String() + ":" + r.Identifier
+}
+
+// Compare orders repositories by owner, then identifier.
+func (r RepoRef) Compare(other RepoRef) int {
+	if c := r.Owner.Compare(other.Owner); c != 0 {
+		return c
+	}
+	return strings.Compare(r.Identifier, other.Identifier)
+}
+
+// IsZero reports whether r is no repository.
+func (r RepoRef) IsZero() bool { return r == RepoRef{} }
+
+// MarshalText returns what String does.
+func (r RepoRef) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what [ParseRepoRef] reads.
+func (r *RepoRef) UnmarshalText(text []byte) error {
+	ref, err := ParseRepoRef(string(text))
+	if err != nil {
+		return err
+	}
+	*r = ref
+	return nil
+}

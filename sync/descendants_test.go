@@ -1,0 +1,319 @@
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// answer is a note that names what it answers and nothing else: no root event, no repository.
+func answer(k *relaytest.Key, at nostr.Timestamp, to *nostr.Event, text string) *nostr.Event {
+	return k.Event(at, 1, text, nostr.Tag{"e", to.ID})
+}
+
+// What answers an answer names neither repository nor root event, so that it was asked for by
+// nobody; it may lie on another relay than what it answers.
+func TestAnswersToAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		behavior relaytest.Behavior
+		crowd    int // issues, of which a relay with little room takes a part
+		within   time.Duration
+	}{
+		{"live", relaytest.Behavior{}, 0, 20 * time.Second},
+		{"in rotation", relaytest.Behavior{MaxSubs: 4, MaxFilters: 4}, 300, 12 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a, b := net.Add("wss://a.example", c.behavior), net.Add("wss://b.example", c.behavior)
+				owner, ann, bob := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
+				r := &rig{t: t, store: memstore.New()}
+				r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
+				for i := range c.crowd {
+					r.save(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+				}
+				issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
+				comment := ann.Comment(at(9*time.Hour), issue, "a comment")
+				a.Publish(issue, comment)
+				early := answer(bob, at(8*time.Hour), comment, "was there before")
+				earlier := answer(ann, at(7*time.Hour), early, "and so was this")
+				b.Publish(early)
+				a.Publish(earlier)
+				r = start(t, net, r.store, relaysync.Config{})
+				defer func() { r.stop() }()
+				after(5 * time.Minute)
+				require.True(t, r.has(early))
+				require.True(t, r.has(earlier), "on a relay that has nothing of what it answers")
+
+				late := answer(bob, at(0), earlier, "comes later")
+				b.Publish(late)
+				after(c.within)
+				require.True(t, r.has(late))
+				deeper := answer(ann, at(0), late, "and one more")
+				a.Publish(deeper)
+				after(c.within)
+				require.True(t, r.has(deeper))
+				s := r.relay("wss://a.example")
+				require.Equal(t, 5, s.Descendants)
+				require.Equal(t, c.crowd > 0, s.DescendantsLive == 0)
+
+				r.stop()
+				missed := answer(bob, at(0), deeper, "while we were away")
+				b.Publish(missed)
+				after(time.Hour)
+				r = r.again(relaysync.Config{})
+				after(5 * time.Minute)
+				require.True(t, r.has(missed))
+				last := answer(bob, at(0), missed, "after a restart")
+				a.Publish(last)
+				after(c.within)
+				require.True(t, r.has(last))
+
+				// Whoever answers something that is gone is not waited for.
+				before := r.relay("wss://b.example").Descendants
+				a.Publish(bob.Deletion(at(0), last))
+				after(c.within)
+				require.Equal(t, before-1, r.relay("wss://b.example").Descendants)
+			})
+		})
+	}
+}
+
+// What is said three levels below an issue names nothing but what it answers. It arrives within
+// seconds from a relay that has nothing of what is above; what was said there while that relay
+// was away, or we were, when both are there again.
+func TestAnswersThreeDeep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a, b := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
+		defer func() { r.stop() }()
+		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
+		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
+		comment := ann.Comment(at(9*time.Hour), issue, "a comment")
+		reply := answer(bob, at(8*time.Hour), comment, "a reply")
+		a.Publish(issue, comment, reply)
+		after(time.Minute)
+		require.True(t, r.has(reply))
+		arrives := func(what string, publish func() *nostr.Event, within time.Duration) {
+			t.Helper()
+			ev := publish()
+			after(within)
+			require.True(t, r.has(ev), what)
+		}
+		arrives("live", func() *nostr.Event {
+			ev := answer(ann, at(0), reply, "live")
+			b.Publish(ev)
+			return ev
+		}, time.Second)
+		arrives("below what came just now", func() *nostr.Event {
+			first := answer(ann, at(0), reply, "first")
+			second := answer(bob, at(0), first, "second")
+			b.Publish(first, second)
+			return second
+		}, 10*time.Second)
+		arrives("lost", func() *nostr.Event {
+			b.Update(func(b *relaytest.Behavior) { b.Down = true })
+			b.Cut()
+			ev := answer(bob, at(0), reply, "lost")
+			after(5 * time.Minute)
+			b.Publish(ev)
+			b.Update(func(b *relaytest.Behavior) { b.Down = false })
+			return ev
+		}, 20*time.Minute)
+		arrives("off", func() *nostr.Event {
+			r.stop()
+			ev := answer(bob, at(0), reply, "off")
+			b.Publish(ev)
+			after(2 * time.Hour)
+			r = r.again(relaysync.Config{})
+			return ev
+		}, time.Minute)
+	})
+}
+
+// A relay that takes little gives layers 1 to 3 what it gives anyhow, however many answers there
+// are: at no moment is more open than it takes, and what is new of these layers comes at once.
+// Answers are asked for in turn.
+func TestAnswersTakeNobodysPlace(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		behavior relaytest.Behavior
+		seconds  bool // layers 1 to 3 fit live
+	}{
+		{"few subscriptions", relaytest.Behavior{MaxSubs: 3}, true},
+		{"few subscriptions and filters", relaytest.Behavior{MaxSubs: 10, MaxFilters: 10}, true},
+		{"and few values", relaytest.Behavior{MaxSubs: 7, MaxFilters: 5, RefuseTagValuesOver: 15}, false},
+		{"one subscription", relaytest.Behavior{MaxSubs: 2, MaxFilters: 10}, true},
+		{"few bytes", relaytest.Behavior{MaxSubBytes: 40 << 10}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c.behavior.Info.MaxSubscriptions = c.behavior.MaxSubs // and nothing else
+				m := crowded(t, c.behavior, relaysync.Config{}, 15)
+				defer m.stop()
+				after(10 * time.Minute)
+				require.Empty(t, m.lacks(m.issues))
+				ann := relaytest.NewCheapKey("ann")
+				var replies []*nostr.Event
+				for round := range 12 {
+					for i := 1; i < len(m.issues); i += 2 { // comments
+						replies = append(replies, answer(ann, at(0), m.issues[i], fmt.Sprint(round, i)))
+					}
+					name := fmt.Sprint("more", round)
+					m.save(m.owner.Hosted(at(24*time.Hour), name, us, "a.example"))
+					m.relay.Publish(replies[len(replies)-len(m.issues)/2:]...)
+					after(30 * time.Second)
+					issue := m.owner.Issue(at(0), m.owner.Ref(name), "new")
+					m.relay.Publish(issue)
+					if c.seconds {
+						after(time.Second)
+						require.True(t, m.has(issue), "round %d", round)
+					}
+				}
+				after(time.Hour)
+				require.Empty(t, m.lacks(replies))
+				for _, v := range m.relay.Violations() {
+					require.NotEqual(t, relaytest.ViolationManySubs, v.Kind, "%v", v)
+				}
+				late := answer(ann, at(0), replies[0], "late")
+				m.relay.Publish(late)
+				after(10 * time.Minute)
+				require.True(t, m.has(late))
+				require.Empty(t, m.violations())
+			})
+		})
+	}
+}
+
+// What has to be split for a relay takes more places there than it was planned for: together
+// with what replaced others it was one more than the relay takes.
+func TestAnswersThatAreSplit(t *testing.T) {
+	for _, most := range []int{6, 7} {
+		bubble(t, func(t *testing.T) {
+			net := relaytest.NewNetwork()
+			a := net.Add("wss://a.example", relaytest.Behavior{
+				MaxSubs: most, MaxFilters: 5, Info: wire.Info{MaxSubscriptions: most, MaxFilters: 5}, RefuseTagValuesOver: 10,
+			})
+			owner, ann := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann")
+			r := &rig{t: t, store: memstore.New()}
+			r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+			var issues, comments []*nostr.Event
+			for i := range 7 {
+				issues = append(issues, owner.Issue(at(20*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+			}
+			for i := range 39 {
+				comments = append(comments, ann.Comment(at(19*time.Hour), issues[i%7], fmt.Sprint(i)))
+			}
+			r.save(issues...)
+			r.save(comments...)
+			r = start(t, net, r.store, relaysync.Config{})
+			defer r.stop()
+			after(10 * time.Minute)
+			for i := range 8 {
+				a.Publish(answer(ann, at(0), comments[i], "a reply"))
+				after(time.Minute)
+				issue := owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("new", i))
+				a.Publish(issue)
+				after(time.Second)
+				require.True(t, r.has(issue), "of %d: %d", most, i)
+				after(time.Minute)
+			}
+			after(time.Hour)
+			for _, v := range a.Violations() {
+				require.NotEqual(t, relaytest.ViolationManySubs, v.Kind, "%v", v)
+			}
+		})
+	}
+}
+
+// A stranger who answers himself is bounded in what is followed and asked for, and takes
+// nothing from others: not their layers, and not the answers to what they write there.
+func TestAnsweringOneselfIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		ann, eve := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("eve")
+		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
+		spam := eve.Comment(at(9*time.Hour), issue, "spam")
+		a.Publish(issue, spam)
+		after(time.Minute)
+		for i := range 2_000 {
+			down := answer(eve, at(8*time.Hour), spam, fmt.Sprint(i))
+			r.save(down)
+			if i%10 == 0 {
+				spam = down // deeper and deeper
+			}
+		}
+		after(time.Minute)
+		s := r.relay("wss://a.example")
+		require.LessOrEqual(t, s.Descendants, 500)
+		require.Equal(t, s.Descendants, s.DescendantsLive)
+		require.NotZero(t, r.manager.Status().Events.Dropped["descendants"])
+		requests := len(a.Requests())
+
+		comment := ann.Comment(at(0), issue, "honest")
+		a.Publish(comment)
+		after(20 * time.Second)
+		reply := answer(owner, at(0), comment, "indeed")
+		a.Publish(reply)
+		another := owner.Issue(at(0), owner.Ref("repo"), "y")
+		a.Publish(another)
+		after(20 * time.Second)
+		a.Publish(ann.Comment(at(0), another, "on it"))
+		after(20 * time.Second)
+		require.True(t, r.has(comment))
+		require.True(t, r.has(reply))
+		require.True(t, r.has(another))
+		after(time.Hour)
+		require.Less(t, len(a.Requests())-requests, 60)
+	})
+}
+
+// Of a repository that has left us nothing is followed, and everything again when it is back,
+// with what was stored before.
+func TestAnswersOfARepositoryThatIsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		net.Add("wss://b.example", relaytest.Behavior{})
+		owner, ann := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"), owner.Hosted(at(24*time.Hour), "other", us, "a.example"))
+		r = start(t, net, r.store, relaysync.Config{})
+		defer r.stop()
+		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
+		comment := ann.Comment(at(9*time.Hour), issue, "a comment")
+		reply := answer(owner, at(8*time.Hour), comment, "an answer")
+		a.Publish(issue, comment, reply)
+		after(time.Minute)
+		require.Equal(t, 2, r.relay("wss://a.example").Descendants)
+		r.save(owner.Hosted(at(2*time.Hour), "repo", "b.example"))
+		after(time.Minute)
+		require.Zero(t, r.relay("wss://a.example").Descendants)
+		before := len(a.Requests())
+		after(26 * time.Hour) // all that waited is forgotten
+		for _, seen := range a.Requests()[before:] {
+			for _, f := range seen.Request.Filters {
+				for _, id := range []string{issue.ID, comment.ID, reply.ID} {
+					require.NotContains(t, slices.Concat(f.Tags["e"], f.Tags["E"], f.Tags["q"]), id)
+				}
+			}
+		}
+		r.save(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
+		after(time.Minute)
+		require.Equal(t, 2, r.relay("wss://a.example").Descendants)
+	})
+}

@@ -1,0 +1,600 @@
+package sync
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// The bounds of what is followed of descendants: of answers to root events and to
+// repositories, of answers to these, and so on.
+const (
+	// maxDepth is how far a descendant is from its root event or repository.
+	maxDepth = 8
+	// maxOfBranch is how many there are of one root event, or of one repository beside its
+	// root events. Where there are more, those of the authors who have fewest are kept, and of
+	// each author the newest: they are what is still answered.
+	maxOfBranch = 500
+	// maxDescendants is how many there are in all: some 50 MB. Where there are more, those of
+	// the owners of repositories that have fewest are kept.
+	maxDescendants = 100_000
+	// maxRefs is how many of the events and addresses that one refers to may be what it
+	// answers: the rest is not looked at.
+	maxRefs = 16
+	// maxOrphans is how many events are remembered that came before what they answer.
+	maxOrphans = 1_024
+)
+
+// descent is which stored events descend from what is ours: from a repository, or from a root
+// event of one. It follows from the events alone, in whatever order they come, as long as no
+// bound is reached. The zero value is not ready: see newDescent.
+type descent struct {
+	nodes    map[refKey]*node              // by id, and by address
+	children map[refKey]map[*node]struct{} // by what they refer to, be it here or not
+	ours     map[refKey]*indexRepo         // the repositories
+	branches map[refKey]*branch            // those that have begun
+	owners   map[graspsync.PubKey]*ownerShare
+	size     int // nodes with a place
+
+	orphans []*node // a ring: what came before that which it answers
+	oldest  int
+}
+
+// refKey is an id, or the hash of an address: what a tag names.
+type refKey [32]byte
+
+func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
+
+// node is an event that descends from something of ours, or an orphan.
+type node struct {
+	id     graspsync.EventID
+	at     nostr.Timestamp
+	author unique.Handle[graspsync.PubKey]
+	key    filters.Descendant // what answers to it name
+	refs   []refKey           // never changed
+	place  place
+	orphan bool
+}
+
+// place is where a node hangs: the zero one is nowhere.
+type place struct {
+	top    refKey // root event or repository
+	ofRepo bool   // it is a repository
+	depth  uint8  // 1 for what refers to the top itself
+}
+
+// before reports whether a place is to be had rather than another: one below a root event
+// rather than one below a repository, of those the one that is nearest.
+func (p place) before(other place) bool {
+	switch {
+	case other.depth == 0:
+		return p.depth > 0
+	case p.ofRepo != other.ofRepo:
+		return other.ofRepo
+	case p.depth != other.depth:
+		return p.depth < other.depth
+	}
+	return bytes.Compare(p.top[:], other.top[:]) < 0
+}
+
+// branch is what descends from one top.
+type branch struct {
+	owner graspsync.PubKey // who pays for it
+	nodes map[*node]struct{}
+	by    map[unique.Handle[graspsync.PubKey]]int
+}
+
+// ownerShare is what descends from the repositories of one owner.
+type ownerShare struct {
+	branches map[refKey]struct{}
+	size     int
+}
+
+func newDescent() *descent {
+	return &descent{
+		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
+		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
+	}
+}
+
+// nodeOf returns what a stored event is among others; nil for one whose answers are not asked
+// for: announcements, states and root events have layers of their own, and nobody answers a
+// deletion, a reaction (NIP-25) or a zap (NIP-57).
+func nodeOf(ev *nostr.Event) *node {
+	switch ev.Kind {
+	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
+		return nil
+	}
+	if nostr.IsEphemeralKind(ev.Kind) || len(nip34.RootRefs(ev)) > 0 {
+		return nil
+	}
+	var refs []refKey
+	for _, id := range nip34.EventRefs(ev) {
+		refs = append(refs, refKey(id))
+	}
+	refs = refs[:min(len(refs), maxRefs)]
+	for _, a := range nip34.Addresses(ev) {
+		if len(refs) == maxRefs {
+			break
+		}
+		if a.Kind != graspsync.KindState { // who names one belongs to whatever else they name
+			refs = append(refs, addressRef(a.String()))
+		}
+	}
+	id, err := graspsync.ParseEventID(ev.ID)
+	author, err2 := graspsync.ParsePubKey(ev.PubKey)
+	if err != nil || err2 != nil || len(refs) == 0 {
+		return nil
+	}
+	n := &node{id: id, at: ev.CreatedAt, author: unique.Make(author), key: filters.Descendant{ID: id}, refs: slices.Clip(refs)}
+	if c, ok := graspsync.AddressOf(ev); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
+		n.key = filters.Descendant{Address: c.String()}
+	}
+	return n
+}
+
+const (
+	kindReaction = 7
+	kindZap      = 9735
+)
+
+// keys returns what others may call a node by; the first one is what it is asked about by.
+func (n *node) keys() []refKey {
+	if n.key.Address != "" {
+		return []refKey{addressRef(n.key.Address), refKey(n.id)}
+	}
+	return []refKey{refKey(n.id)}
+}
+
+// addNode takes in a stored event.
+func (t *indexTables) addNode(n *node, c *indexChange) {
+	d, author := t.descent, n.author.Value()
+	if _, erased := t.erased.get(authored{n.id, author}); erased || d.nodes[refKey(n.id)] != nil {
+		return
+	}
+	if until, ok := t.vanished.get(author); ok && n.at <= until {
+		return
+	}
+	if old := d.nodes[n.keys()[0]]; old != nil {
+		// What answers a version of it answers the next one as well.
+		if (graspsync.Stamp{CreatedAt: n.at, ID: n.id}).Newer(graspsync.Stamp{CreatedAt: old.at, ID: old.id}) {
+			d.unlink(old)
+			old.id, old.at, old.refs = n.id, n.at, n.refs
+			d.link(old)
+			t.settle([]*node{old}, c)
+		}
+		return
+	}
+	own := *n // a change may be applied to several tables
+	n = &own
+	if at, deep := t.best(n); at.depth == 0 && deep {
+		c.leaveOut()
+	}
+	d.link(n)
+	if t.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
+		d.await(n)
+	}
+}
+
+func (d *descent) link(n *node) {
+	for _, k := range n.keys() {
+		d.nodes[k] = n
+	}
+	for _, ref := range n.refs {
+		of := d.children[ref]
+		put(&of, n, struct{}{})
+		d.children[ref] = of
+	}
+}
+
+func (d *descent) unlink(n *node) {
+	for _, k := range n.keys() {
+		delete(d.nodes, k)
+	}
+	for _, ref := range n.refs {
+		if delete(d.children[ref], n); len(d.children[ref]) == 0 {
+			delete(d.children, ref)
+		}
+	}
+}
+
+// await keeps what answers nothing that is here, or something that is too deep, for a while:
+// what is stored is not always reported in the same order, and what is gone may come back.
+func (d *descent) await(n *node) {
+	n.orphan = true
+	if len(d.orphans) < maxOrphans {
+		d.orphans = append(d.orphans, n)
+		return
+	}
+	if old := d.orphans[d.oldest]; old.orphan {
+		old.orphan = false
+		d.unlink(old)
+	}
+	d.orphans[d.oldest] = n
+	d.oldest = (d.oldest + 1) % maxOrphans
+}
+
+// below returns what refers to something by one of its keys, in order.
+func (d *descent) below(keys ...refKey) (out []*node) {
+	for _, k := range keys {
+		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
+	}
+	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
+	return out
+}
+
+// top reports whether a key is that of a repository that is ours, or of a root event of one,
+// and who owns it.
+func (t *indexTables) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
+	if r := t.descent.ours[k]; r != nil {
+		return r.ref.Owner, true, true
+	}
+	root, ok := t.roots[graspsync.EventID(k)]
+	if !ok {
+		return owner, false, false
+	}
+	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	if i < 0 {
+		return owner, false, false
+	}
+	return (*root.repos)[i].ref.Owner, false, true
+}
+
+// best returns the best place that a node can have by what it refers to; deep says that it
+// refers to something that is too deep already.
+func (t *indexTables) best(n *node) (at place, deep bool) {
+	for _, ref := range n.refs {
+		p := place{top: ref, depth: 1}
+		if _, ofRepo, is := t.top(ref); is {
+			p.ofRepo = ofRepo
+		} else {
+			parent := t.descent.nodes[ref]
+			if parent == nil || parent == n || parent.place.depth == 0 {
+				continue
+			}
+			if _, _, stands := t.top(parent.place.top); !stands {
+				continue // it will lose that place
+			}
+			if p = parent.place; p.depth == maxDepth {
+				deep = true
+				continue
+			}
+			p.depth++
+		}
+		if p.before(at) {
+			at = p
+		}
+	}
+	return at, deep
+}
+
+// settle gives nodes the places that are theirs now, and whatever hangs on them.
+func (t *indexTables) settle(work []*node, c *indexChange) {
+	d := t.descent
+	for len(work) > 0 {
+		n := work[0]
+		work = work[1:]
+		if d.nodes[refKey(n.id)] != n {
+			continue // it is gone
+		}
+		at, _ := t.best(n)
+		was := n.place
+		if at == was {
+			continue
+		}
+		below := d.below(n.keys()...)
+		switch {
+		case at.depth == 0:
+			c.setDescendant(n.key, nil)
+			t.vacate(n)
+			d.await(n)
+		case at.top == was.top && was.depth > 0:
+			n.place = at
+		default:
+			t.vacate(n)
+			gone, fits := t.makeRoom(n, at, c)
+			work = append(work, gone...)
+			if fits {
+				t.take(n, at)
+				c.setDescendant(n.key, t.reposBelow(at))
+				break
+			}
+			n.place = was // for who is told
+			t.dropNode(n, c)
+			c.leaveOut()
+		}
+		work = append(work, below...)
+	}
+}
+
+// reposBelow returns the repositories of what hangs at a place.
+func (t *indexTables) reposBelow(at place) []graspsync.RepoRef {
+	if at.ofRepo {
+		return []graspsync.RepoRef{t.descent.ours[at.top].ref}
+	}
+	return t.roots[graspsync.EventID(at.top)].refs()
+}
+
+// take has a node take a place.
+func (t *indexTables) take(n *node, at place) {
+	d := t.descent
+	b := d.branches[at.top]
+	if b == nil {
+		b = &branch{nodes: make(map[*node]struct{}), by: make(map[unique.Handle[graspsync.PubKey]]int)}
+		b.owner, _, _ = t.top(at.top)
+		d.branches[at.top] = b
+		if d.owners[b.owner] == nil {
+			d.owners[b.owner] = &ownerShare{branches: make(map[refKey]struct{})}
+		}
+		d.owners[b.owner].branches[at.top] = struct{}{}
+	}
+	n.place, n.orphan = at, false
+	b.nodes[n] = struct{}{}
+	b.by[n.author]++
+	d.owners[b.owner].size++
+	d.size++
+}
+
+// vacate undoes that.
+func (t *indexTables) vacate(n *node) {
+	if n.place.depth == 0 {
+		return
+	}
+	d, top := t.descent, n.place.top
+	n.place = place{}
+	b := d.branches[top]
+	if b == nil || !has(b.nodes, n) {
+		return
+	}
+	delete(b.nodes, n)
+	if b.by[n.author]--; b.by[n.author] == 0 {
+		delete(b.by, n.author)
+	}
+	share := d.owners[b.owner]
+	share.size--
+	d.size--
+	if len(b.nodes) > 0 {
+		return
+	}
+	delete(d.branches, top)
+	if delete(share.branches, top); len(share.branches) == 0 {
+		delete(d.owners, b.owner)
+	}
+}
+
+func has[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// dropNode forgets a node. What hangs on it is for the caller to settle.
+func (t *indexTables) dropNode(n *node, c *indexChange) {
+	if n.place.depth > 0 {
+		c.setDescendant(n.key, nil)
+	}
+	t.vacate(n)
+	n.orphan = false // its place in the ring stays empty
+	t.descent.unlink(n)
+}
+
+// removeNode forgets an event that is gone, if it is by this author; zero: whoever's it is.
+func (t *indexTables) removeNode(k refKey, author graspsync.PubKey, c *indexChange) {
+	n := t.descent.nodes[k]
+	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
+		return
+	}
+	below := t.descent.below(n.keys()...)
+	t.dropNode(n, c)
+	t.settle(below, c)
+}
+
+// makeRoom sees to room for a node at a place. Where there is none, somebody who has more than
+// others gives up something; if that is the author, or the owner, of this one, then something
+// older. Where all authors have as much, that is the oldest there is. It returns what may have hung on what is given up.
+func (t *indexTables) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
+	d := t.descent
+	byAuthor := func(x, y unique.Handle[graspsync.PubKey]) int { return x.Value().Compare(y.Value()) }
+	if b := d.branches[at.top]; b != nil && len(b.nodes) >= maxOfBranch {
+		who, other := fullest(b.by, n.author, byAuthor)
+		switch {
+		case !other && b.by[n.author] > 0:
+			who = n.author
+		case !other: // all have as much
+			who = b.oldest()
+		}
+		if hung, fits = t.giveUp(b, who, n, other, c); !fits {
+			return nil, false
+		}
+	}
+	if d.size < maxDescendants {
+		return hung, true
+	}
+	owner, _, _ := t.top(at.top)
+	sizes := make(map[graspsync.PubKey]int, len(d.owners))
+	for o, share := range d.owners {
+		sizes[o] = share.size
+	}
+	rich, other := fullest(sizes, owner, graspsync.PubKey.Compare)
+	if !other {
+		rich = owner
+	}
+	share := d.owners[rich]
+	if share == nil {
+		return hung, false
+	}
+	sizesOf := make(map[refKey]int, len(share.branches))
+	for k := range share.branches {
+		sizesOf[k] = len(d.branches[k].nodes)
+	}
+	k, _ := fullest(sizesOf, refKey{}, func(x, y refKey) int { return bytes.Compare(x[:], y[:]) })
+	who, _ := fullest(d.branches[k].by, unique.Handle[graspsync.PubKey]{}, byAuthor)
+	more, fits := t.giveUp(d.branches[k], who, n, other, c)
+	return append(hung, more...), fits
+}
+
+// oldest returns whose the oldest node is of those who have most.
+func (b *branch) oldest() (who unique.Handle[graspsync.PubKey]) {
+	var found *node
+	for n := range b.nodes {
+		if found == nil || cmp.Or(cmp.Compare(b.by[found.author], b.by[n.author]), order(n, found)) < 0 {
+			found = n
+		}
+	}
+	return found.author
+}
+
+// fullest returns who has most of what is shared, if asks has less than an equal share of it.
+func fullest[K comparable](sizes map[K]int, asks K, compare func(a, b K) int) (who K, ok bool) {
+	all := 0
+	for k, size := range sizes {
+		all += size
+		if most := sizes[who]; !ok || size > most || size == most && compare(k, who) < 0 {
+			who, ok = k, true
+		}
+	}
+	shares := len(sizes)
+	if sizes[asks] == 0 {
+		shares++
+	}
+	return who, ok && sizes[asks] < all/shares && sizes[asks] < sizes[who]
+}
+
+// giveUp drops the oldest of an author's in a branch, and of these rather one that nothing
+// hangs on, for another node: none that this one hangs on, and none that is newer, unless the
+// other one has a claim to its room.
+func (t *indexTables) giveUp(
+	b *branch, who unique.Handle[graspsync.PubKey], other *node, claim bool, c *indexChange,
+) (hung []*node, ok bool) {
+	spare := t.above(other, b)
+	var victim *node
+	carries := false // something hangs on it
+	for n := range b.nodes {
+		if has(spare, n) || n.author != who {
+			continue
+		}
+		if victim != nil && !carries && victim.before(n) {
+			continue
+		}
+		if more := t.descent.carries(n); victim == nil || carries && !more || carries == more && n.before(victim) {
+			victim, carries = n, more
+		}
+	}
+	if victim == nil || !claim && other.before(victim) {
+		return nil, false
+	}
+	hung = t.descent.below(victim.keys()...)
+	t.dropNode(victim, c)
+	c.leaveOut()
+	return hung, true
+}
+
+// before reports whether a node is older than another one.
+func (n *node) before(other *node) bool { return order(n, other) < 0 }
+
+// order compares nodes by age, the oldest first.
+func order(n, other *node) int {
+	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
+}
+
+// carries reports whether anything that has a place refers to a node.
+func (d *descent) carries(n *node) bool {
+	for _, k := range n.keys() {
+		for below := range d.children[k] {
+			if below.place.depth > n.place.depth {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// above returns what a node hangs on, directly or not.
+func (t *indexTables) above(n *node, b *branch) map[*node]struct{} {
+	found := make(map[*node]struct{})
+	for work := []*node{n}; len(work) > 0; work = work[1:] {
+		for _, ref := range work[0].refs {
+			p := t.descent.nodes[ref]
+			if p != nil && has(b.nodes, p) && !has(found, p) {
+				found[p] = struct{}{}
+				work = append(work, p)
+			}
+		}
+	}
+	return found
+}
+
+// stands takes note that a repository has become ours, or is ours no more. Not all that
+// descends from it may be known then: the Store is asked for it.
+func (t *indexTables) stands(r *indexRepo, c *indexChange) {
+	d, key := t.descent, addressRef(r.ref.String())
+	if r.ann == nil {
+		delete(d.ours, key)
+	} else {
+		d.ours[key] = r
+		c.setFresh(r.ref)
+	}
+	keys := []refKey{key}
+	for id := range r.roots {
+		keys = append(keys, refKey(id))
+	}
+	t.settle(d.below(keys...), c)
+}
+
+// reportBelow adds to a change what descends from a top.
+func (t *indexTables) reportBelow(top refKey, c *indexChange) {
+	if b := t.descent.branches[top]; b != nil && c != nil {
+		for n := range b.nodes {
+			c.setDescendant(n.key, t.reposBelow(n.place))
+		}
+	}
+}
+
+// differs adds to a change what turns the descendants of t into those of now.
+func (t *indexTables) differs(now *indexTables, c *indexChange) {
+	for k, n := range now.descent.nodes {
+		if n.place.depth == 0 || k != n.keys()[0] {
+			continue
+		}
+		before := t.descent.nodes[k]
+		if before == nil || before.place.depth == 0 || before.place.top != n.place.top {
+			c.setDescendant(n.key, now.reposBelow(n.place))
+		}
+	}
+	for k, n := range t.descent.nodes {
+		if after := now.descent.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
+			c.setDescendant(n.key, nil)
+		}
+	}
+}
+
+// vanishBelow forgets what an author wrote up to a time.
+func (t *indexTables) vanishBelow(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
+	var gone []graspsync.EventID
+	by := unique.Make(author)
+	for _, n := range t.descent.nodes {
+		if n.author == by && n.at <= until {
+			gone = append(gone, n.id)
+		}
+	}
+	slices.SortFunc(gone, graspsync.EventID.Compare)
+	for _, id := range gone {
+		t.removeNode(refKey(id), author, c)
+	}
+}
+
+// endNode executes a deletion of what is at an address up to a time.
+func (t *indexTables) endNode(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
+	k := addressRef(at.String())
+	if n := t.descent.nodes[k]; n != nil && n.at <= until {
+		t.removeNode(k, at.Author, c)
+	}
+}

@@ -1,0 +1,190 @@
+package sync
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+)
+
+// Of one root event no more is followed than 500, however much is written below it and however
+// deep, and who writes most has no more of it than others who write as well.
+func TestBranchIsSharedByAuthors(t *testing.T) {
+	const root, ann, eve = 1, 2, 3
+	x := newIndex(&twinStore{}, listsByName)
+	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
+	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	n, leftOut := 10, 0
+	add := func(author int, to int) int {
+		n++
+		c := x.stored(testEvent(n, 1, author, nostr.Timestamp(n), tagEvent(to)))
+		leftOut += c.leftOut
+		return n
+	}
+	for range 100_000 { // a star, and a chain that goes as deep as it can
+		add(eve, root)
+	}
+	require.Equal(t, maxOfBranch, x.tables.descent.size)
+	require.Equal(t, 100_000-maxOfBranch, leftOut)
+	x.tables.checkBelow(t)
+	newest := n
+	require.True(t, x.descends(testID(newest)))
+	require.False(t, x.descends(testID(newest-maxOfBranch)))
+	var honest []int
+	for range 300 {
+		honest = append(honest, add(ann, root))
+	}
+	followed := 0
+	for _, id := range honest {
+		if x.descends(testID(id)) {
+			followed++
+		}
+	}
+	require.Equal(t, maxOfBranch/2, followed, "half of it is theirs, of two")
+	require.Equal(t, maxOfBranch, x.tables.descent.size)
+	x.tables.checkBelow(t)
+	require.LessOrEqual(t, len(x.tables.descent.nodes), maxOfBranch)
+
+	// Of each author it is the newest.
+	for i, id := range honest {
+		require.Equal(t, i >= len(honest)-maxOfBranch/2, x.descends(testID(id)))
+	}
+	for i := range maxOfBranch / 2 {
+		require.True(t, x.descends(testID(newest-i)))
+	}
+
+	// Another branch is not concerned.
+	x.stored(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	require.True(t, x.descends(testID(add(ann, 5))))
+
+	before := x.tables.descent.size
+	at := 5
+	for range 1_000 {
+		at = add(eve, at)
+	}
+	require.Equal(t, before+maxDepth, x.tables.descent.size)
+	require.LessOrEqual(t, len(x.tables.descent.orphans), maxOrphans)
+	x.tables.checkBelow(t)
+	x.removed(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	x.removed(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	require.Zero(t, x.tables.descent.size)
+	require.LessOrEqual(t, len(x.tables.descent.nodes), maxOrphans)
+}
+
+// The same with authors, branches and deletions at random, and bounds that are reached.
+func TestBranchesWithinTheirBounds(t *testing.T) {
+	for seed := range uint64(4) {
+		rnd := rand.New(rand.NewPCG(seed, 8))
+		x := newIndex(&twinStore{}, listsByName)
+		x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
+		for root := range 3 {
+			x.stored(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
+		}
+		told := newFacts()
+		var events []*nostr.Event
+		for n := range 6_000 {
+			to := 1 + rnd.IntN(3)
+			if n > 100 && rnd.IntN(3) > 0 {
+				to = 10 + rnd.IntN(n)
+			}
+			ev := testEvent(10+n, 1, rnd.IntN(1+rnd.IntN(40)), nostr.Timestamp(n), tagEvent(to))
+			events = append(events, ev)
+			told.apply(t, x.stored(ev))
+			if rnd.IntN(20) == 0 {
+				told.apply(t, x.removed(events[rnd.IntN(len(events))]))
+			}
+			if n%500 == 0 {
+				x.tables.checkBelow(t)
+				require.Equal(t, x.facts().Below, told.Below)
+			}
+		}
+		require.Greater(t, x.tables.descent.size, maxOfBranch)
+	}
+}
+
+// What answers an issue and something about the repository as well has no place in either once
+// the owner takes the repository from us, in whatever order that is found out: the process
+// ended where it was thought to keep the second for a moment.
+func TestRepositoryLeavesItsAnswers(t *testing.T) {
+	const root, ann, below, top = 1, 2, 20, 30
+	x := newIndex(&twinStore{}, listsByName)
+	ours := testAnnouncement(0, 0, "x", 1, "ours")
+	x.stored(ours)
+	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	x.stored(testEvent(top, 1, ann, 2, tagRepo(testRepo(0, "x"))))
+	x.stored(testEvent(below, 1, ann, 3, tagEvent(root), tagEvent(top)))
+	x.removed(ours)
+	require.Zero(t, x.tables.descent.size)
+	x.tables.checkBelow(t)
+}
+
+// Dense histories are as a naive twin says: two repositories that come and go, roots of both, answers to anything.
+func TestDenseHistories(t *testing.T) {
+	for seed := range uint64(100) {
+		rnd := rand.New(rand.NewPCG(seed, 77))
+		x := newIndex(&twinStore{}, listsByName)
+		told := newFacts()
+		at := nostr.Timestamp(1)
+		for step := range 200 {
+			at++
+			switch rnd.IntN(12) {
+			case 0:
+				name := "ours"
+				if rnd.IntN(2) == 0 {
+					name = "foreign"
+				}
+				told.apply(t, x.stored(testAnnouncement(1000+step, rnd.IntN(2), "x", at, name)))
+			case 1:
+				tags := []nostr.Tag{tagRepo(testRepo(rnd.IntN(2), "x"))}
+				if rnd.IntN(3) == 0 {
+					tags = append(tags, tagRepo(testRepo(1, "x")))
+				}
+				told.apply(t, x.stored(testEvent(1+rnd.IntN(5), graspsync.KindIssue, 3, 1, tags...)))
+			case 2:
+				told.apply(t, x.removed(testEvent(1+rnd.IntN(40), 1, 3, 1)))
+			default:
+				var tags []nostr.Tag
+				for range 1 + rnd.IntN(3) {
+					if rnd.IntN(4) == 0 {
+						tags = append(tags, tagRepo(testRepo(rnd.IntN(2), "x")))
+					} else if rnd.IntN(4) == 0 {
+						tags = append(tags, nostr.Tag{"a", fmt.Sprintf("30023:%s:%d", testKey(4).String(), rnd.IntN(4))})
+					} else {
+						tags = append(tags, tagEvent(1+rnd.IntN(40)))
+					}
+				}
+				if rnd.IntN(4) == 0 {
+					tags = append(tags, nostr.Tag{"d", fmt.Sprint(rnd.IntN(4))})
+					told.apply(t, x.stored(testEvent(10000+step, 30023, 4, at, tags...)))
+				} else {
+					told.apply(t, x.stored(testEvent(6+rnd.IntN(35), 1, 5, 5, tags...)))
+				}
+			}
+			x.tables.checkBelow(t)
+			require.Equal(t, x.facts().Below, told.Below, "seed %d step %d", seed, step)
+		}
+	}
+}
+
+// Where 500 keys have one answer each, the oldest gives way to who comes later.
+func TestLaterAuthorsOfABranch(t *testing.T) {
+	x := newIndex(&twinStore{}, listsByName)
+	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
+	x.stored(testEvent(1, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
+	for i := range maxOfBranch {
+		x.stored(testEvent(1000+i, 1, 1000+i, 10, tagEvent(1)))
+	}
+	followed := 0
+	for i := range 100 { // the owner of the repository, the author of the issue, and others
+		x.stored(testEvent(5000+i, 1, i, nostr.Timestamp(1000+i), tagEvent(1)))
+		if x.descends(testID(5000 + i)) {
+			followed++
+		}
+	}
+	require.Equal(t, 100, followed, "of 100 newer answers by 100 authors, the owner among them")
+	x.tables.checkBelow(t)
+}

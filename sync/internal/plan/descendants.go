@@ -1,0 +1,745 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// What descends from repositories and root events, answers to answers, is layer 4. Anybody may
+// add to it, so it has what layers 1 to 3 leave: the places for standing subscriptions that
+// these do not need, and the time when nothing of theirs is to be asked for. Each descendant is
+// asked about once from the start; from then on it is followed live where there is room, and
+// what is not is asked for in rotation. None of it counts for whether a relay is synced.
+
+// rotateEvery is how long to wait between two turns of the rotation, of one group each.
+const rotateEvery = time.Minute
+
+// leastCompared is of how many at least it is compared (NIP-77) what there is.
+const leastCompared = filters.MaxValues / 4
+
+// descendants is what one relay is asked about of layer 4.
+type descendants struct {
+	of       map[Item]descendant
+	groups   []*descGroup // in rotation
+	open     *descGroup   // of these, one with room
+	next     int          // whose turn it is
+	at       time.Time    // of the next turn; zero: none is waited for
+	urgent   []*descGroup // those that do not wait for their turn
+	daily    int          // groups that are to be fetched from the start again
+	running  bool         // one is being asked about: never more at once
+	retryAt  time.Time    // asking failed: not before
+	failures int          // in a row
+
+	fresh   map[Item]struct{}   // those that are in no group yet
+	apart   map[Item]struct{}   // those that are not followed live
+	subs    map[LiveID]*descSub // standing subscriptions
+	filters int                 // of all
+	liveAt  time.Time           // the relay closed one: none is opened before
+	refused int                 // closed by the relay in a row
+
+	capacity   int // how many go into one
+	capacityOf Limits
+}
+
+// descendant is where one is. Its group is nil until it is asked about.
+type descendant struct {
+	group *descGroup
+	sub   *descSub // nil: it is not followed live
+}
+
+// descGroup is a chunk that is asked about together.
+type descGroup struct {
+	items []Item
+	since time.Time // up to when all is here that came, but for what is followed live
+	apart int       // items that are not followed live
+	first bool      // it was not asked about yet
+	daily bool      // it is to be asked about from the start once more
+	// behind are those that were not followed for a while and are now, so that what came
+	// meanwhile is to be asked for.
+	behind  map[Item]struct{}
+	queued  bool // it is one of the urgent
+	running bool
+	floor   time.Time // since when others were complete that joined while it was running; zero: none
+	// Of what is fetched from the start: how far the last attempt got, and when the first
+	// one began.
+	resume *cursors
+	begun  time.Time
+}
+
+// descSub is a standing subscription.
+type descSub struct {
+	id    LiveID
+	items []Item
+	size  int // filters
+	bytes int
+	idle  int // items that are not wanted any more: they go when the others need the room
+}
+
+// descendant returns what an item stands for.
+func (w *want) descendant(it Item) filters.Descendant {
+	if at, ok := w.addresses[it]; ok {
+		return filters.Descendant{Address: at}
+	}
+	return filters.Descendant{ID: w.infos[it].root}
+}
+
+// setDescendant sets the repositories that a descendant belongs to. Those that are not wanted
+// are left out: when they are, it comes again.
+func (p *Plan) setDescendant(c DescendantChange) {
+	w := &p.want
+	it, known := w.descendants[c.Of]
+	var before, after []*repo
+	if known {
+		before = append([]*repo{w.infos[it].repo}, w.other[it]...)
+	}
+	for _, ref := range c.Repos {
+		if r := w.repos[ref]; r != nil && !slices.Contains(after, r) {
+			after = append(after, r)
+		}
+	}
+	if slices.Equal(before, after) {
+		return
+	}
+	if !known {
+		it = w.intern(info{kind: itemDescendant, root: c.Of.ID})
+		w.descendants[c.Of] = it
+		if c.Of.Address != "" {
+			w.addresses[it] = c.Of.Address
+		}
+	}
+	for _, r := range before {
+		delete(r.descendants, it)
+	}
+	for _, r := range after {
+		put(&r.descendants, it)
+	}
+	if w.infos[it].repo = nil; len(after) > 0 {
+		w.infos[it].repo = after[0]
+	}
+	if delete(w.other, it); len(after) > 1 {
+		w.other[it] = after[1:]
+	}
+	for _, r := range append(before, after...) {
+		for _, rel := range r.relays {
+			if len(after) > 0 && w.isTarget(it, rel) {
+				p.addDescendant(rel, it)
+			} else {
+				p.removeDescendant(rel, it)
+			}
+		}
+	}
+	if len(after) == 0 {
+		delete(w.descendants, c.Of)
+		delete(w.addresses, it)
+		w.release(it)
+	}
+	for _, r := range before {
+		w.drop(r)
+	}
+}
+
+func put(m *map[Item]struct{}, it Item) {
+	if *m == nil {
+		*m = make(map[Item]struct{})
+	}
+	(*m)[it] = struct{}{}
+}
+
+// addDescendant has a relay asked about one.
+func (p *Plan) addDescendant(r *relay, it Item) {
+	if r.desc == nil {
+		r.desc = &descendants{
+			of: make(map[Item]descendant), fresh: make(map[Item]struct{}),
+			apart: make(map[Item]struct{}), subs: make(map[LiveID]*descSub),
+		}
+	}
+	if _, known := r.desc.of[it]; !known {
+		r.desc.of[it] = descendant{}
+		r.desc.fresh[it], r.desc.apart[it] = struct{}{}, struct{}{}
+		p.touch(r)
+	}
+}
+
+// removeDescendant undoes that. What is followed stays as it is for now.
+func (p *Plan) removeDescendant(r *relay, it Item) {
+	d := r.desc
+	if d == nil {
+		return
+	}
+	at, known := d.of[it]
+	if !known {
+		return
+	}
+	delete(d.of, it)
+	delete(d.apart, it)
+	delete(d.fresh, it)
+	if at.sub != nil {
+		at.sub.idle++
+	}
+	if g := at.group; g != nil {
+		delete(g.behind, it)
+		g.items = slices.DeleteFunc(slices.Clone(g.items), func(o Item) bool { return o == it })
+		if at.sub == nil {
+			g.apart--
+		}
+		d.dropEmpty(g)
+	}
+	p.touch(r)
+}
+
+// dropEmpty forgets a group of which nothing is left, unless it is being asked about.
+func (d *descendants) dropEmpty(g *descGroup) {
+	if len(g.items) > 0 || g.running {
+		return
+	}
+	i := slices.Index(d.groups, g)
+	if i < 0 {
+		return
+	}
+	d.groups = slices.Delete(d.groups, i, i+1)
+	if i < d.next {
+		d.next--
+	}
+	if g.queued {
+		d.urgent = slices.DeleteFunc(d.urgent, func(o *descGroup) bool { return o == g })
+	}
+	if g.daily {
+		d.daily--
+	}
+	if d.open == g {
+		d.open = nil
+	}
+}
+
+// hurry has a group asked about before its turn.
+func (d *descendants) hurry(g *descGroup) {
+	if !g.queued {
+		g.queued = true
+		d.urgent = append(d.urgent, g)
+	}
+}
+
+// grouped puts those that are new into groups of their own, to be asked about from the start.
+func (p *Plan) grouped(d *descendants) {
+	fresh := slices.SortedFunc(maps.Keys(d.fresh), p.compare)
+	d.fresh = make(map[Item]struct{})
+	for chunk := range slices.Chunk(fresh, filters.MaxValues) {
+		g := &descGroup{items: slices.Clone(chunk), first: true}
+		for _, it := range chunk {
+			at := d.of[it]
+			at.group = g
+			d.of[it] = at
+			if at.sub == nil {
+				g.apart++
+			}
+		}
+		d.groups = append(d.groups, g)
+		d.hurry(g)
+	}
+}
+
+// rotates reports whether anything is asked for in rotation.
+func (d *descendants) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
+
+// descendantsDue reports whether a relay is to be asked about some of them now.
+func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
+	d := r.desc
+	if d == nil || d.running || now.Before(d.retryAt) {
+		return false
+	}
+	if !d.rotates() {
+		d.at = time.Time{}
+	} else if d.at.IsZero() {
+		d.at = now.Add(p.longer(rotateEvery))
+	}
+	return len(d.fresh)+len(d.urgent) > 0 || !d.at.IsZero() && !now.Before(d.at)
+}
+
+// turn returns the group that is asked about next, nil if there is none: one that is urgent, or,
+// once a minute, the next one that has something to be asked about. One that always fails keeps
+// the others from nothing.
+func (p *Plan) turn(d *descendants, now time.Time) *descGroup {
+	if p.grouped(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
+		g := d.urgent[0]
+		d.urgent = d.urgent[1:]
+		g.queued = false
+		return g
+	}
+	d.at = now.Add(p.longer(rotateEvery))
+	for range d.groups {
+		d.next %= len(d.groups)
+		g := d.groups[d.next]
+		d.next++
+		if g.apart > 0 || g.daily {
+			return g
+		}
+	}
+	return nil
+}
+
+func (p *Plan) startDescendants(r *relay, now time.Time) {
+	d := r.desc
+	g := p.turn(d, now)
+	if g == nil {
+		return
+	}
+	b := &batch{kind: Recent, desc: g, items: slices.Clone(g.items), behind: g.behind}
+	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
+	switch {
+	case g.first:
+		b.kind, since = History, 0
+	case g.daily:
+		b.kind, since = DailyHistory, 0
+	default:
+		b.items = slices.DeleteFunc(b.items, func(it Item) bool {
+			_, behind := g.behind[it]
+			return d.of[it].sub != nil && !behind
+		})
+	}
+	if g.resume == nil { // else it goes on with what is older
+		g.behind, g.begun = nil, now
+	}
+	var qs []Query
+	if qs, b.roles = p.queries(r, p.itemFilters(b.items), since, g.resume); len(qs) == 0 {
+		p.askedAbout(r, b)
+		return
+	}
+	for i := range qs { // to compare is dearer than what there may be of few, or in a short time
+		qs[i].NoNegentropy = b.kind == Recent || len(b.items) < leastCompared
+	}
+	d.running, g.running = true, true
+	p.start(r, b, qs, now)
+}
+
+// askedAbout takes note that a batch has brought all there is of a group.
+func (p *Plan) askedAbout(r *relay, b *batch) {
+	d, g := r.desc, b.desc
+	d.running, d.failures, d.retryAt = false, 0, time.Time{}
+	if b.kind == DailyHistory && g.daily {
+		g.daily = false
+		d.daily--
+	}
+	g.running, g.first, g.resume = false, false, nil
+	g.since = g.begun
+	if !g.floor.IsZero() && g.floor.Before(g.since) {
+		g.since = g.floor
+	}
+	g.floor = time.Time{}
+	if d.dropEmpty(g); len(g.items) > 0 {
+		if len(g.behind) > 0 {
+			d.hurry(g)
+		}
+		d.join(g)
+	}
+}
+
+// join has a small group become part of another one, so that as few as can be are asked about.
+func (d *descendants) join(g *descGroup) {
+	o := d.open
+	if o == nil || o == g || o.first || o.resume != nil || len(o.items)+len(g.items) > filters.MaxValues {
+		if o == nil || len(g.items) < len(o.items) {
+			d.open = g
+		}
+		return
+	}
+	if g.queued || g.daily != o.daily {
+		return
+	}
+	for _, it := range g.items {
+		at := d.of[it]
+		at.group = o
+		d.of[it] = at
+	}
+	o.items = append(o.items, g.items...)
+	o.apart += g.apart
+	if o.running && (o.floor.IsZero() || g.since.Before(o.floor)) {
+		o.floor = g.since
+	}
+	if g.since.Before(o.since) {
+		o.since = g.since
+	}
+	if len(g.behind) > 0 {
+		o.lag(g.behind)
+		d.hurry(o)
+	}
+	g.items, g.daily, g.apart = nil, false, 0
+	i := slices.Index(d.groups, g)
+	d.groups = slices.Delete(d.groups, i, i+1)
+	if i < d.next {
+		d.next--
+	}
+}
+
+// notAskedAbout has the group of a batch asked about again, but not before until.
+func (d *descendants) notAskedAbout(b *batch, got []Cursor, until time.Time) {
+	g := b.desc
+	d.running, g.running = false, false
+	d.retryAt = until
+	if g.resume = merge(g.resume, b.roles, got, false); b.kind == Recent || !g.floor.IsZero() {
+		g.resume = nil // what came meanwhile is asked for as well
+	}
+	g.floor = time.Time{}
+	maps.DeleteFunc(b.behind, func(it Item, _ struct{}) bool { return d.of[it].group != g })
+	g.lag(b.behind)
+	if d.dropEmpty(g); len(g.items) > 0 && (g.first || len(g.behind) > 0) {
+		d.hurry(g)
+	}
+}
+
+// lag takes note of items that are behind.
+func (g *descGroup) lag(items map[Item]struct{}) {
+	if len(items) > 0 && g.behind == nil {
+		g.behind = make(map[Item]struct{}, len(items))
+	}
+	maps.Copy(g.behind, items)
+}
+
+// descRoom is how many standing subscriptions are left to descendants.
+func (r *relay) descRoom() int {
+	if r.live.unfollowed > 0 {
+		return 0
+	}
+	return max(0, r.liveRoom()-len(r.live.subs))
+}
+
+// followDescendants has as many as there is room for followed live. What is new goes into one
+// subscription with what others of about the same size have, so that what is sent for it is in
+// proportion to it.
+func (p *Plan) followDescendants(r *relay, now time.Time) {
+	d := r.desc
+	if d == nil {
+		return
+	}
+	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.retains(r.live.size()+d.bytes())) {
+		p.closeDescSub(r, d.smallest(), now)
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.subs)) {
+		s := d.subs[id]
+		if s.idle == len(s.items) {
+			p.replaceDescSubs(r, []*descSub{s}, nil, now)
+		}
+	}
+	if now.Before(d.liveAt) || now.Before(r.coolUntil) || !r.othersFollowed(now) {
+		return
+	}
+	var items []Item
+	for len(d.apart) > 0 {
+		with, n, ok := d.fitting(len(d.apart), p.descCapacity(r), r.descRoom())
+		if !ok {
+			return
+		}
+		if items == nil {
+			items = slices.SortedFunc(maps.Keys(d.apart), p.compare)
+		}
+		n = min(n, p.descFits(r, with))
+		for n > 0 && !p.inOneRequest(r, append(d.wanted(with), items[:n]...)) {
+			if len(with) > 0 && len(d.subs) < r.descRoom() {
+				with = nil
+			} else {
+				n /= 2
+			}
+		}
+		if n < 1 {
+			d.liveAt = now.Add(p.longer(p.cfg.RetryBase)) // by then there may be others
+			return
+		}
+		p.replaceDescSubs(r, with, items[:n], now)
+		items = items[n:]
+	}
+}
+
+// inOneRequest reports whether the relay takes items in one request.
+func (p *Plan) inOneRequest(r *relay, items []Item) bool {
+	reqs, large := filters.Pack(p.descFilters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
+	return len(reqs) == 1 && len(large) == 0
+}
+
+// wanted returns what is still wanted of subscriptions.
+func (d *descendants) wanted(subs []*descSub) (items []Item) {
+	for _, s := range subs {
+		for _, it := range s.items {
+			if d.of[it].sub == s {
+				items = append(items, it)
+			}
+		}
+	}
+	return items
+}
+
+// othersFollowed reports whether layers 1 to 3 have all that they take: what is not followed has
+// its turn in rotation until then, and as long as the relay refuses a part of them.
+func (r *relay) othersFollowed(now time.Time) bool {
+	l := &r.live
+	return !l.stale && len(l.missing)+len(l.lost)+len(r.resting) == 0 && !now.Before(l.retryAt)
+}
+
+// refitDescendants has subscriptions opened anew, as several, that the relay takes in one
+// request no more.
+func (p *Plan) refitDescendants(r *relay) {
+	if r.desc == nil {
+		return
+	}
+	for _, s := range r.desc.bySize() {
+		if !p.inOneRequest(r, s.items) {
+			p.closeDescSub(r, s, p.now)
+		}
+	}
+}
+
+// bytesEach is more than a descendant takes in live filters.
+const bytesEach = 3 * len(longAddress+longAddress)
+
+// descFits is how many more there is room for in bytes, if so many subscriptions are replaced.
+func (p *Plan) descFits(r *relay, with []*descSub) int {
+	if r.limits.MaxRetained == 0 {
+		return len(r.desc.apart)
+	}
+	left := r.limits.LiveBytes() - r.live.size() - r.desc.bytes() - requestOverhead
+	for _, s := range with {
+		left += s.bytes - bytesEach*(len(s.items)-s.idle)
+	}
+	return left / bytesEach
+}
+
+// bytes is how many the requests of the standing subscriptions have.
+func (d *descendants) bytes() (n int) {
+	for _, s := range d.subs {
+		n += s.bytes
+	}
+	return n
+}
+
+// fitting returns which subscriptions to replace by one that has so many more items, or as many
+// of them as there is room for.
+func (d *descendants) fitting(more, most, room int) (with []*descSub, n int, ok bool) {
+	if room == 0 || most == 0 {
+		return nil, 0, false
+	}
+	n = min(more, most)
+	size := n
+	for _, s := range d.bySize() {
+		live := len(s.items) - s.idle
+		left := len(d.subs) - len(with)
+		switch {
+		case size+live <= most && (live <= size || left >= room):
+			with, size = append(with, s), size+live
+		case left >= room && len(with) == 0 && live < most:
+			return []*descSub{s}, min(n, most-live), true
+		}
+	}
+	return with, n, len(d.subs)-len(with) < room
+}
+
+// bySize returns the subscriptions, those with fewest items first.
+func (d *descendants) bySize() []*descSub {
+	return slices.SortedFunc(maps.Values(d.subs), func(a, b *descSub) int {
+		return cmp.Or(cmp.Compare(len(a.items)-a.idle, len(b.items)-b.idle), cmp.Compare(a.id, b.id))
+	})
+}
+
+func (d *descendants) smallest() *descSub { return d.bySize()[0] }
+
+// replaceDescSubs opens one subscription in place of others, with what is still wanted of
+// theirs and with more items: before they are closed where there is room for that.
+func (p *Plan) replaceDescSubs(r *relay, old []*descSub, more []Item, now time.Time) {
+	d := r.desc
+	items := append(d.wanted(old), more...)
+	slices.SortFunc(items, p.compare)
+	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
+		r.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
+	if !overlaps {
+		for _, s := range old {
+			p.closeDescSub(r, s, now)
+		}
+	}
+	if len(items) > 0 {
+		p.openDescSub(r, items)
+	}
+	if overlaps {
+		for _, s := range old {
+			p.closeDescSub(r, s, now)
+		}
+	}
+}
+
+// descFilters returns the live filters for items.
+func (p *Plan) descFilters(r *relay, items []Item) (fs []nostr.Filter) {
+	for _, f := range p.itemFilters(items) {
+		fs = append(fs, r.limits.fit(filters.Live(f))...)
+	}
+	return fs
+}
+
+func (p *Plan) openDescSub(r *relay, items []Item) {
+	d := r.desc
+	fs := p.descFilters(r, items)
+	p.lastLive++
+	s := &descSub{id: p.lastLive, items: items, size: len(fs), bytes: requestSize(fs)}
+	d.subs[s.id] = s
+	d.filters += s.size
+	for _, it := range items {
+		at := d.of[it]
+		if g := at.group; at.sub == nil && g != nil {
+			if g.apart--; !g.first || g.running || g.resume != nil { // what came since it was asked about
+				g.lag(map[Item]struct{}{it: {}})
+				d.hurry(g)
+			}
+		}
+		at.sub = s
+		d.of[it] = at
+		delete(d.apart, it)
+	}
+	p.emit(OpenLive{Relay: r.url, Epoch: r.epoch, Live: s.id, Filters: fs, Last: true})
+}
+
+// closeDescSub ends a subscription.
+func (p *Plan) closeDescSub(r *relay, s *descSub, now time.Time) {
+	p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: s.id})
+	r.desc.lose(s, now)
+}
+
+// lose takes note that a subscription stands no more, and did until then.
+func (d *descendants) lose(s *descSub, until time.Time) {
+	delete(d.subs, s.id)
+	d.filters -= s.size
+	for _, it := range s.items {
+		at := d.of[it]
+		if at.sub != s {
+			continue
+		}
+		at.sub = nil
+		d.of[it] = at
+		d.apart[it] = struct{}{}
+		if g := at.group; g != nil {
+			if g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running && until.After(g.since) {
+				g.since = until // all of it was followed
+			}
+			g.apart++
+		}
+	}
+}
+
+// descCapacity is how many items without an address go into one subscription.
+func (p *Plan) descCapacity(r *relay) int {
+	d := r.desc
+	if d.capacityOf == r.limits {
+		return d.capacity
+	}
+	d.capacityOf, d.capacity = r.limits, 0
+	for _, n := range []int{300, 200, 100, 50, 25, 10, 5, 1} {
+		ids := make([]graspsync.EventID, n)
+		for i := range ids {
+			ids[i][0], ids[i][1] = byte(i>>8), byte(i)
+		}
+		var fs []nostr.Filter
+		for _, f := range filters.Roots(ids) {
+			fs = append(fs, r.limits.fit(filters.Live(f))...)
+		}
+		if reqs, large := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters); len(reqs) == 1 && len(large) == 0 {
+			d.capacity = n
+			break
+		}
+	}
+	return d.capacity
+}
+
+// longAddress is about as long as one is.
+const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
+
+// makeWay closes subscriptions of descendants that stand in the way of so many others of so
+// many bytes.
+func (p *Plan) makeWay(r *relay, others, bytes int) {
+	d := r.desc
+	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.retains(bytes+d.bytes())) {
+		p.closeDescSub(r, d.smallest(), p.now)
+	}
+}
+
+// descClosed takes note that the relay has closed a subscription of descendants, if it is one.
+func (p *Plan) descClosed(r *relay, in LiveClosed, now time.Time) bool {
+	d := r.desc
+	if d == nil || d.subs[in.Live] == nil {
+		return false
+	}
+	until := now
+	if !in.Since.IsZero() && in.Since.Before(now) {
+		until = in.Since
+	}
+	d.lose(d.subs[in.Live], until)
+	switch {
+	case !in.GaveWay && in.Why == wire.RefusalRestricted:
+		p.leaveAlone(r, resting{below: true, since: until}, now)
+	case now.Before(d.liveAt): // it belongs to the refusal before
+	case in.Why == wire.RefusalOverflow: // it could not keep up for once
+		d.liveAt = now.Add(p.cfg.RetryBase)
+	default:
+		if now.Sub(d.liveAt) > p.cfg.RetryMax {
+			d.refused = 0
+		}
+		d.refused++
+		d.liveAt = now.Add(p.retryAfter(d.refused))
+	}
+	return true
+}
+
+// descLost ends a connection that stood until then.
+func (r *relay) descLost(aliveAt time.Time) {
+	d := r.desc
+	if d == nil {
+		return
+	}
+	for _, s := range d.bySize() {
+		d.lose(s, aliveAt)
+	}
+	d.at = time.Time{}
+}
+
+// passDescendants has all of them asked about from the start once more, in their turns.
+func (r *relay) passDescendants() {
+	if d := r.desc; d != nil {
+		for _, g := range d.groups {
+			if !g.first && !g.daily {
+				g.daily = true
+				d.daily++
+			}
+		}
+	}
+}
+
+// considerDescendants names what becomes due on a connection.
+func (r *relay) considerDescendants(consider func(time.Time)) {
+	if d := r.desc; d != nil {
+		consider(d.at)
+		if len(d.urgent)+len(d.fresh) > 0 || d.rotates() {
+			consider(d.retryAt)
+		}
+		if len(d.apart) > 0 {
+			consider(d.liveAt)
+		}
+	}
+}
+
+// descSubs is how many subscriptions of descendants stand.
+func (r *relay) descSubs() int {
+	if r.desc == nil {
+		return 0
+	}
+	return len(r.desc.subs)
+}
+
+// descCounts returns how many descendants there are, how many of them are not followed live,
+// and by how many filters the others are.
+func (r *relay) descCounts() (all, apart, fs int) {
+	if r.desc == nil {
+		return 0, 0, 0
+	}
+	return len(r.desc.of), len(r.desc.apart), r.desc.filters
+}

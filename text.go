@@ -1,0 +1,46 @@
+package graspsync
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxText is how much of a stranger's text is kept and shown, in bytes.
+const MaxText = 300
+
+// Printable makes a stranger's text fit for a log, an error, a status page and a terminal: one
+// line of printable characters of at most [MaxText] bytes, in valid UTF-8. Anything else, such
+// as what moves a cursor, changes a colour or turns the direction of what follows, is escaped
+// as in Go. What is printable already stays as it is.
+func Printable(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		piece := s[:size]
+		switch {
+		case r == utf8.RuneError && size == 1:
+			piece = `\x` + strconv.FormatUint(uint64(s[0])|0x100, 16)[1:]
+		case !unicode.IsPrint(r):
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if b.Len()+len(piece) > MaxText {
+			break
+		}
+		b.WriteString(piece)
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// Clip returns the first bytes of a text, at most most of them, and no half character.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}

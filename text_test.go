@@ -1,0 +1,96 @@
+package graspsync_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+)
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                               "",
+		"dial tcp: refused":              "dial tcp: refused",
+		`a "quoted" \n`:                  `a "quoted" \n`,
+		"two\nlines\r\x00":               `two\nlines\r\x00`,
+		"\x1b[31mred":                    `\x1b[31mred`,
+		"\u202eright to left":            `\u202eright to left`,
+		"bad \xff\xfe\x05 utf8 é 漢":      `bad \xff\xfe\x05 utf8 é 漢`,
+		"\u2028":                         `\u2028`,
+		"\U000e0001":                     `\U000e0001`,
+		strings.Repeat("x", 400):         strings.Repeat("x", 300),
+		strings.Repeat("é", 400):         strings.Repeat("é", 150),
+		strings.Repeat("\n", 400):        strings.Repeat(`\n`, 150),
+		"x" + strings.Repeat("\x01", 99): "x" + strings.Repeat(`\x01`, 74),
+	} {
+		assert.Equal(t, want, graspsync.Printable(in), "%q", in)
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("dial tcp 192.0.2.1:443: connection refused")
+	f.Add("\x1b]0;title\x07\r\n\xff\u202e")
+	f.Add(strings.Repeat("漢\x00", 200))
+	f.Fuzz(func(t *testing.T, s string) {
+		got := graspsync.Printable(s)
+		require.LessOrEqual(t, len(got), graspsync.MaxText)
+		require.True(t, utf8.ValidString(got))
+		for _, r := range got {
+			require.True(t, unicode.IsPrint(r), "%q", r)
+		}
+		require.Equal(t, got, graspsync.Printable(got), "escaping twice changes nothing")
+	})
+}
+
+func TestClip(t *testing.T) {
+	for s, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "aéé": "aé", "éé": "é", "漢": "漢", "漢字": "漢", "😀": ""} {
+		assert.Equal(t, want, graspsync.Clip(s, 3), s)
+	}
+}
+
+func TestDependencyIsSaid(t *testing.T) {
+	one := graspsync.PubKey{1}
+	id, ref := graspsync.EventID{2}, graspsync.RepoRef{Owner: one, Identifier: "x"}
+	a := graspsync.Address{Kind: 30063, Author: one, Identifier: "v1"}
+	for want, d := range map[string]graspsync.Dependency{
+		"event " + id.String():                            graspsync.OnEvent(id),
+		"something that refers to " + id.String():         graspsync.OnMention(id),
+		"announcement " + ref.String():                    graspsync.OnRepo(ref),
+		"an announcement of x":                            graspsync.OnIdentifier("x"),
+		"a say of " + one.String() + " in x":              graspsync.OnSay("x", one),
+		"an announcement of x that lists " + one.String(): graspsync.OnWanted("x", one),
+		"anything by " + one.String():                     graspsync.OnAuthor(one),
+		"anything held by " + one.String():                graspsync.OnHeldBy(one),
+		a.String():                                        graspsync.OnVersion(a),
+		"something that refers to " + a.String():          graspsync.OnVersionMention(a),
+		"a deletion of " + a.String():                     {Await: graspsync.AwaitAddress, Text: a.String()},
+		"dependency(0)":                                   {},
+	} {
+		assert.Equal(t, want, d.String())
+		assert.Equal(t, want, d.LogValue().String())
+	}
+	assert.Equal(t, graspsync.OnMaintainer("x", one).String(), graspsync.OnSay("x", one).String())
+}
+
+// Ids and keys are in JSON as people write them.
+func TestIDsInJSON(t *testing.T) {
+	type both struct {
+		ID  graspsync.EventID
+		Key graspsync.PubKey
+	}
+	in := both{graspsync.EventID{1}, graspsync.PubKey{2}}
+	text, err := json.Marshal(in)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"ID":"`+in.ID.String()+`","Key":"`+in.Key.String()+`"}`, string(text))
+	var out both
+	require.NoError(t, json.Unmarshal(text, &out))
+	assert.Equal(t, in, out)
+	require.ErrorIs(t, json.Unmarshal([]byte(`{"ID":"x"}`), &out), graspsync.ErrID)
+	require.ErrorIs(t, json.Unmarshal([]byte(`{"Key":"x"}`), &out), graspsync.ErrID)
+}
