@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sort"
 	"sync"
 	"testing"
@@ -334,13 +335,16 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 // In drawn lives of events, pushes, servers of all sorts, failures and restarts, all that is said,
 // told, fetched and moved is what it was before, and happens when it did.
 func TestDrawnLives(t *testing.T) {
+	// What happens at the same time is in the order in which goroutines run: one at a time.
+	procs := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 	sums := goldentest.NewSums(t, "testdata/lives.sum")
 	for seed := range uint64(60) {
-		if seed == 31 || seed == 38 { // two things happen at the same time that mind each other
+		if seed == 57 { // who is looked at first of two is drawn by lot
 			continue
 		}
 		name, lines := fmt.Sprintf("life%02d", seed), liveDrawn(t, seed)
-		for range 10 { // so may they elsewhere, for all that is known
+		for range 10 { // a busy machine may still stop one goroutine for another
 			if sums.Same(name, lines) {
 				break
 			}
