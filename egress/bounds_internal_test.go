@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -219,15 +220,15 @@ func TestDeathOfAnAddress(t *testing.T) {
 	require.NoError(t, err)
 	l, now := &b.ledger, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for after, dead := range map[time.Duration]bool{24*time.Hour - 1: false, 24 * time.Hour: true} {
-		assert.Equal(t, dead, l.dead(&account{failingSince: now, lastFailure: now.Add(after)}))
-		assert.False(t, l.dead(&account{failingSince: now, lastFailure: now.Add(after), shared: true}))
+		assert.Equal(t, dead, l.dead(&account{Record: backoff.Record{FailingSince: now, LastFailure: now.Add(after)}}))
+		assert.False(t, l.dead(&account{Record: backoff.Record{FailingSince: now, LastFailure: now.Add(after)}, shared: true}))
 	}
 	at := netip.MustParsePrefix("9.9.9.9/32")
 	for idle, since := range map[time.Duration]time.Duration{time.Hour: 0, time.Hour + 1: time.Hour + 1} {
-		l.accounts.set(accountKey{at, false}, &account{failures: 1, failingSince: now, lastFailure: now, next: now.Add(time.Minute)})
+		l.accounts.set(accountKey{at, false}, &account{Record: backoff.Record{Failures: 1, FailingSince: now, LastFailure: now, Next: now.Add(time.Minute)}})
 		k, err := l.begin("a.example", at, nil, now.Add(time.Minute+idle))
 		require.NoError(t, err)
-		assert.Equal(t, now.Add(since), l.account(k.key).failingSince)
+		assert.Equal(t, now.Add(since), l.account(k.key).FailingSince)
 		require.True(t, l.cancel(k))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // ErrBudget is wrapped when a dial is refused for now, because strangers have
@@ -73,11 +75,11 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 			*field = value
 		}
 	}
-	set(&c.BaseBackoff, 5*time.Second)
-	set(&c.MaxBackoff, time.Hour)
-	set(&c.DeadAfter, 24*time.Hour)
-	set(&c.DeadInterval, 24*time.Hour)
-	set(&c.RestartPause, time.Minute)
+	set(&c.BaseBackoff, backoff.Base)
+	set(&c.MaxBackoff, backoff.Max)
+	set(&c.DeadAfter, backoff.DeadAfter)
+	set(&c.DeadInterval, backoff.DeadInterval)
+	set(&c.RestartPause, backoff.RestartPause)
 	for _, f := range []struct {
 		field *int
 		value int
@@ -87,7 +89,7 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 		}
 	}
 	if c.Jitter == 0 {
-		c.Jitter = 0.1
+		c.Jitter = backoff.Jitter
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Float64
@@ -97,7 +99,6 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 
 // validate expects defaults to be filled in.
 func (c BudgetConfig) validate() error {
-	const longest = 10 * 365 * 24 * time.Hour // far from where sums overflow
 	var errs []error
 	for _, d := range []struct {
 		name  string
@@ -106,8 +107,8 @@ func (c BudgetConfig) validate() error {
 		{"BaseBackoff", c.BaseBackoff}, {"MaxBackoff", c.MaxBackoff}, {"DeadAfter", c.DeadAfter},
 		{"DeadInterval", c.DeadInterval}, {"RestartPause", c.RestartPause},
 	} {
-		if d.value < 0 || d.value > longest {
-			errs = append(errs, fmt.Errorf("field %s: not between 0 and %v", d.name, longest))
+		if d.value < 0 || d.value > backoff.Longest {
+			errs = append(errs, fmt.Errorf("field %s: not between 0 and %v", d.name, backoff.Longest))
 		}
 	}
 	for _, n := range []struct {

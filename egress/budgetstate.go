@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // BudgetState is what a [Budget] keeps over a restart. It is JSON; the names of its
@@ -55,9 +56,9 @@ func (l *ledger) export(now time.Time) BudgetState {
 			l.fail(&a, now)
 		}
 		s.Addresses = append(s.Addresses, AddressBudget{
-			Address: item.key.prefix, Moved: item.key.moved, Failures: a.failures, Elsewhere: a.elsewhere, Shared: a.shared,
-			FailingSince: saved(a.failingSince), LastFailure: saved(a.lastFailure),
-			LastAttempt: saved(a.lastAttempt), NextAttempt: saved(a.next),
+			Address: item.key.prefix, Moved: item.key.moved, Failures: a.Failures, Elsewhere: a.elsewhere, Shared: a.shared,
+			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
+			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
 		})
 	}
 	for e := l.hosts.order.Back(); e != nil; e = e.Prev() {
@@ -67,10 +68,6 @@ func (l *ledger) export(now time.Time) BudgetState {
 	return s
 }
 
-// saved drops the reading of the monotonic clock, which means nothing to another
-// process.
-func saved(t time.Time) time.Time { return t.Round(0).UTC() }
-
 func (l *ledger) restore(s BudgetState, now time.Time) {
 	for _, r := range s.Addresses {
 		if r.Address != budgetPrefix(r.Address.Addr()) || !r.Address.IsValid() {
@@ -79,11 +76,11 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		key := accountKey{r.Address, r.Moved}
 		a := l.sanitised(r, now)
 		if known, ok := l.accounts.get(key); ok {
-			known.next = latest(known.next, a.next)
+			known.Next = backoff.Later(known.Next, a.Next)
 			known.shared = known.shared && a.shared
 			known.elsewhere = max(known.elsewhere, a.elsewhere)
-			if a.failures > known.failures {
-				a.open, a.next, a.shared, a.elsewhere = known.open, known.next, known.shared, known.elsewhere
+			if a.Failures > known.Failures {
+				a.open, a.Next, a.shared, a.elsewhere = known.open, known.Next, known.shared, known.elsewhere
 			} else {
 				a = known
 			}
@@ -107,41 +104,20 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 
 // sanitised forces a record, which may come from a broken file or be of a wrong
 // clock, into what the rules can have made of it by now.
-func (l *ledger) sanitised(r AddressBudget, now time.Time) *account {
-	const mostFailures = 1 << 30 // room to count on
-	past := func(t time.Time) time.Time {
-		if t.After(now) {
-			return now
-		}
-		return t
+func (l *ledger) sanitised(s AddressBudget, now time.Time) *account {
+	a := &account{shared: s.Shared, Record: backoff.Record{
+		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
+		LastAttempt: s.LastAttempt, Next: s.NextAttempt,
+	}.Believed(now)}
+	a.elsewhere = min(max(s.Elsewhere, 0), a.Failures, mostElsewhere)
+	if a.Failures > a.elsewhere && a.Untold() {
+		a.FailingSince, a.LastFailure = now, now
+		a.Next = backoff.Later(a.Next, now.Add(l.cfg.MaxBackoff))
 	}
-	a := &account{
-		failures:     min(max(r.Failures, 0), mostFailures),
-		failingSince: past(r.FailingSince), lastFailure: past(r.LastFailure), lastAttempt: past(r.LastAttempt),
-		next: r.NextAttempt, shared: r.Shared,
+	rules := l.rules(a)
+	if !a.LastAttempt.IsZero() {
+		a.Record = rules.Restart(a.Record, l.random())
 	}
-	a.elsewhere = min(max(r.Elsewhere, 0), a.failures, mostElsewhere)
-	if a.failures > a.elsewhere && (a.failingSince.IsZero() || a.lastFailure.IsZero()) {
-		a.failingSince, a.lastFailure = now, now
-		a.next = latest(a.next, now.Add(l.cfg.MaxBackoff))
-	}
-	if !a.lastAttempt.IsZero() {
-		a.next = latest(a.next, a.lastAttempt.Add(l.lengthen(l.cfg.RestartPause)))
-	}
-	longest := max(l.cfg.MaxBackoff, l.cfg.RestartPause)
-	if l.dead(a) {
-		longest = max(longest, l.cfg.DeadInterval)
-	}
-	longest += time.Duration(l.cfg.Jitter * float64(longest))
-	if most := now.Add(longest); a.next.After(most) {
-		a.next = most
-	}
+	a.Next = backoff.Earlier(a.Next, now.Add(rules.LongestWait(a.Record)))
 	return a
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // ledger is what a [Budget] knows. It is told the time and does no I/O.
@@ -27,14 +29,12 @@ type accountKey struct {
 
 // account is the budget of an address.
 type account struct {
-	failures     int       // with those elsewhere that count for it
-	failingSince time.Time // itself; zero: it never failed
-	lastFailure  time.Time // its own
-	lastAttempt  time.Time
-	next         time.Time
-	elsewhere    int  // of the failures, those since then at other addresses of a name that has this one
-	open         int  // connections that are made or stand, and are not proven
-	shared       bool // a host was proven here
+	// Failures are with those elsewhere that count for it; FailingSince and LastFailure
+	// are about its own.
+	backoff.Record
+	elsewhere int  // of the failures, those since the last attempt at other addresses of a name that has this one
+	open      int  // connections that are made or stand, and are not proven
+	shared    bool // a host was proven here
 }
 
 // provenHost has the addresses at which a host was proven, the latest last.
@@ -88,13 +88,10 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 		l.refused++
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
-	switch idle := now.Sub(a.next); {
-	case a.failingSince.IsZero():
-		a.failures = 0 // others' have made it wait, and say no more of it
-	case !l.dead(a) && idle > l.cfg.MaxBackoff:
-		a.failingSince = a.failingSince.Add(idle) // nobody tried: no sign of death
+	if a.FailingSince.IsZero() {
+		a.Failures = 0 // others' have made it wait, and say no more of it
 	}
-	a.lastAttempt, a.elsewhere = now, 0
+	a.Record, a.elsewhere = l.rules(a).Begin(a.Record, now), 0
 	a.open++
 	l.tokens--
 	l.accounts.set(t.key, a)
@@ -116,7 +113,7 @@ func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 	if known && slices.Contains(proven.at, to) {
 		return time.Time{}
 	}
-	return l.account(accountKey{to, known}).lastAttempt
+	return l.account(accountKey{to, known}).LastAttempt
 }
 
 // wait returns how long a connection has to wait, 0 if it may be begun.
@@ -125,8 +122,8 @@ func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 	most := l.cfg.PerAddress
 	if !t.second {
 		most = max(1, most-1)
-		if now.Before(a.next) {
-			return a.next.Sub(now)
+		if now.Before(a.Next) {
+			return a.Next.Sub(now)
 		}
 	}
 	if a.open >= most {
@@ -199,11 +196,7 @@ func (l *ledger) leave(t *ticket) bool {
 }
 
 func (l *ledger) fail(a *account, now time.Time) {
-	if a.failingSince.IsZero() {
-		a.failingSince = now
-	}
-	a.lastFailure = now
-	l.putOff(a, now)
+	a.Record = l.waits(a).Fail(a.Record, now, l.random())
 }
 
 // failElsewhere counts what has failed at another address. It is no sign that this one is
@@ -213,40 +206,41 @@ func (l *ledger) failElsewhere(a *account, now time.Time) {
 		return
 	}
 	a.elsewhere++
-	l.putOff(a, now)
+	a.Failures++
+	a.Record = l.waits(a).PutOff(a.Record, a.Failures, now, l.random())
 }
 
-func (l *ledger) putOff(a *account, now time.Time) {
-	a.failures++
-	wait := l.cfg.BaseBackoff
-	for i := 1; i < a.failures && wait < l.cfg.MaxBackoff; i++ {
-		wait *= 2
+// rules are those of the backoff of an address. Where a host was proven there is a server
+// of the kind that is looked for, so that others that share its address are not put off
+// for a day: it is never dead.
+func (l *ledger) rules(a *account) backoff.Rules {
+	rules := backoff.Rules{
+		Base: l.cfg.BaseBackoff, Max: l.cfg.MaxBackoff, DeadAfter: l.cfg.DeadAfter, DeadInterval: l.cfg.DeadInterval,
+		RestartPause: l.cfg.RestartPause, Jitter: l.cfg.Jitter,
 	}
-	wait = min(wait, l.cfg.MaxBackoff)
 	if a.shared {
-		wait = min(wait, sharedBackoff)
+		rules.DeadAfter = 0
 	}
-	if l.dead(a) {
-		wait = l.cfg.DeadInterval
-	}
-	if at := now.Add(l.lengthen(wait)); at.After(a.next) {
-		a.next = at
-	}
+	return rules
 }
 
-// dead reports whether nothing but failures has been seen for long enough. Where a
-// host was proven there is a server of the kind that is looked for, so that others
-// that share its address are not put off for a day.
-func (l *ledger) dead(a *account) bool {
-	return !a.failingSince.IsZero() && !a.shared && a.lastFailure.Sub(a.failingSince) >= l.cfg.DeadAfter
+// waits are the rules by which a failure lengthens the wait.
+func (l *ledger) waits(a *account) backoff.Rules {
+	rules := l.rules(a)
+	if a.shared {
+		rules.Max = min(rules.Max, sharedBackoff)
+	}
+	return rules
 }
 
-func (l *ledger) lengthen(d time.Duration) time.Duration {
-	r := l.cfg.Rand()
-	if !(r >= 0 && r < 1) { // whatever a caller plugs in; also NaN
-		r = 0
+func (l *ledger) dead(a *account) bool { return l.rules(a).Dead(a.Record) }
+
+// random returns a number in [0, 1), whatever a caller plugs in.
+func (l *ledger) random() float64 {
+	if r := l.cfg.Rand(); r >= 0 && r < 1 {
+		return r
 	}
-	return d + time.Duration(r*l.cfg.Jitter*float64(d))
+	return 0 // also for what is no number
 }
 
 // answered has the connections of a host that stand end without being failures. An
@@ -254,8 +248,8 @@ func (l *ledger) lengthen(d time.Duration) time.Duration {
 func (l *ledger) answered(host string) {
 	for _, t := range l.open[host] {
 		t.fine = true
-		if a, ok := l.accounts.get(t.key); ok && a.failures == 0 {
-			a.lastAttempt = time.Time{}
+		if a, ok := l.accounts.get(t.key); ok && a.Failures == 0 {
+			a.LastAttempt = time.Time{}
 		}
 	}
 }

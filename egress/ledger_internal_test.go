@@ -71,7 +71,7 @@ func TestFailuresElsewhereAreNoDeath(t *testing.T) {
 				require.NoError(t, err)
 				b.ledger.end(k, at)
 				// Should a relay begin to announce itself now, how long does it wait?
-				longest = max(longest, b.ledger.account(accountKey{honest, false}).next.Sub(at))
+				longest = max(longest, b.ledger.account(accountKey{honest, false}).Next.Sub(at))
 			}
 			t.Logf("who comes during six days waits for %v at most", longest)
 			assert.LessOrEqual(t, longest, 22*time.Second)
@@ -96,7 +96,7 @@ func TestFailuresElsewhereCostADay(t *testing.T) {
 				}
 				b.ledger.end(k, at)
 			}
-			last := b.ledger.account(accountKey{honest, false}).lastAttempt
+			last := b.ledger.account(accountKey{honest, false}).LastAttempt
 			for n := range 14 { // each a minute before it may be tried again
 				at := last.Add(time.Duration(n+1) * (24*time.Hour - time.Minute))
 				own := netip.MustParsePrefix(fmt.Sprintf("9.9.%d.%d/32", n>>8, n&255))
@@ -110,7 +110,7 @@ func TestFailuresElsewhereCostADay(t *testing.T) {
 					b.ledger.restore(state, at)
 				}
 			}
-			waits := b.ledger.account(accountKey{honest, false}).next.Sub(last)
+			waits := b.ledger.account(accountKey{honest, false}).Next.Sub(last)
 			t.Logf("an address that is dead is left alone for %v", waits)
 			assert.LessOrEqual(t, waits, 48*time.Hour+time.Minute)
 		})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // Config holds the times of the rules. The zero value is usable.
@@ -64,23 +66,23 @@ func (c Config) withDefaults() Config {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.BaseBackoff, 5 * time.Second},
-		{&c.MaxBackoff, time.Hour},
-		{&c.DeadAfter, 24 * time.Hour},
-		{&c.DeadInterval, 24 * time.Hour},
+		{&c.BaseBackoff, backoff.Base},
+		{&c.MaxBackoff, backoff.Max},
+		{&c.DeadAfter, backoff.DeadAfter},
+		{&c.DeadInterval, backoff.DeadInterval},
 		{&c.HeldFor, time.Minute},
 		{&c.RedialWithin, time.Second},
 		{&c.DegradedFor, 5 * time.Minute},
 		{&c.RateLimit, 65 * time.Second},
 		{&c.HostileBackoff, time.Hour},
-		{&c.RestartPause, time.Minute},
+		{&c.RestartPause, backoff.RestartPause},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
 	if c.Jitter == 0 {
-		c.Jitter = 0.1
+		c.Jitter = backoff.Jitter
 	}
 	if c.MaxRecords == 0 {
 		c.MaxRecords = 50_000
@@ -93,9 +95,6 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// longest is the bound of every duration, far from where sums overflow.
-const longest = 10 * 365 * 24 * time.Hour
 
 // validate expects defaults to be filled in.
 func (c Config) validate() error {
@@ -118,8 +117,8 @@ func (c Config) validate() error {
 		{"HostileBackoff", c.HostileBackoff},
 		{"RestartPause", c.RestartPause},
 	} {
-		if d.value <= 0 || d.value > longest {
-			bad(d.name, "%v is not between 0 and %v", d.value, longest)
+		if d.value <= 0 || d.value > backoff.Longest {
+			bad(d.name, "%v is not between 0 and %v", d.value, backoff.Longest)
 		}
 	}
 	if c.MaxBackoff < c.BaseBackoff {

@@ -9,13 +9,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // bad sets one field of a Config with defaults to something that is wrong.
 var bad = map[string]func(*Config){
 	"BaseBackoff":    func(c *Config) { c.BaseBackoff = -1 },
 	"MaxBackoff":     func(c *Config) { c.MaxBackoff = -1 },
-	"DeadAfter":      func(c *Config) { c.DeadAfter = longest + 1 },
+	"DeadAfter":      func(c *Config) { c.DeadAfter = backoff.Longest + 1 },
 	"DeadInterval":   func(c *Config) { c.DeadInterval = -1 },
 	"Jitter":         func(c *Config) { c.Jitter = math.NaN() },
 	"HeldFor":        func(c *Config) { c.HeldFor = -time.Second },
@@ -85,10 +87,10 @@ func TestConfigBounds(t *testing.T) {
 			continue
 		}
 		durations++
-		for d, ok := range map[time.Duration]bool{-1: false, 0: false, longest: true, longest + 1: false} {
+		for d, ok := range map[time.Duration]bool{-1: false, 0: false, backoff.Longest: true, backoff.Longest + 1: false} {
 			c := Config{}.withDefaults()
 			if d > 0 { // so that the fields do not contradict each other
-				c.MaxBackoff, c.DeadInterval = longest, longest
+				c.MaxBackoff, c.DeadInterval = backoff.Longest, backoff.Longest
 			}
 			if d > 0 && f.Name == "MaxBackoff" {
 				c.DeadInterval = d

@@ -1,6 +1,10 @@
 package health
 
-import "time"
+import (
+	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
+)
 
 // kind is the kind of an event.
 type kind uint8
@@ -46,10 +50,10 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
-		r.RateLimitedUntil = later(earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.RateLimit))
+		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.RateLimit))
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
-		r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(c.HostileBackoff, jitter)))
+		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.HostileBackoff, jitter)))
 	}
 	return r
 }
@@ -74,25 +78,15 @@ func (c Config) settle(r Record, now time.Time) Record {
 // never reports the outcome, or a process that dies of it, is held back as well.
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.begin(c.end(r, "", now, jitter), now)
-	wait := c.backoff(r.Failures+1, jitter)
-	if c.dead(r) {
-		wait = c.lengthen(c.DeadInterval, jitter)
-	}
-	r.NextAttempt = later(r.NextAttempt, now.Add(wait))
-	return r
+	return r.with(c.rules().PutOff(r.failing(), r.Failures+1, now, jitter))
 }
 
 func (c Config) begin(r Record, now time.Time) Record {
-	if idle := now.Sub(r.NextAttempt); r.Failures > 0 && !c.dead(r) && idle > c.MaxBackoff {
-		// Long overdue: our process did not run, or nobody wanted the relay. That
-		// time is no failure of the relay's.
-		r.FailingSince = r.FailingSince.Add(idle)
-	}
+	r = r.with(c.rules().Begin(r.failing(), now))
 	if r.CountedTo.IsZero() {
 		r.CountedTo = now
 	}
 	r.Attempts++
-	r.LastAttempt = now
 	r.StoppedAt = time.Time{} // it goes on: what may end it now is no stop in good order
 	r.Dialing = true
 	return r
@@ -125,7 +119,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	r.NextAttempt = later(r.NextAttempt, now.Add(c.lengthen(min(e.wait, c.MaxBackoff), jitter)))
+	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, c.MaxBackoff), jitter)))
 	return r
 }
 
@@ -159,18 +153,8 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 		r.Dialing = false
 		r.FailedAttempts++
 	}
-	if r.Failures == 0 {
-		r.FailingSince = now
-	}
-	r.Failures++
-	r.LastFailure = now
 	r.LastError = text
-	wait := c.backoff(r.Failures, jitter)
-	if c.dead(r) {
-		wait = c.lengthen(c.DeadInterval, jitter)
-	}
-	r.NextAttempt = later(r.NextAttempt, now.Add(wait))
-	return r
+	return r.with(c.rules().Fail(r.failing(), now, jitter))
 }
 
 // remember reports whether forgetting the record would allow something sooner than
@@ -179,24 +163,16 @@ func (r Record) remember(now time.Time) bool {
 	return r.Failures > 0 || now.Before(r.NextAttempt) || now.Before(r.RateLimitedUntil)
 }
 
-// dead reports whether failures alone have been seen for long enough. It goes by
-// the last failure, not by the clock: a relay is dead because we saw it fail.
-func (c Config) dead(r Record) bool {
-	return r.Failures > 0 && r.LastFailure.Sub(r.FailingSince) >= c.DeadAfter
-}
-
-// backoff is the wait after n failures in a row, n being at least 1.
-func (c Config) backoff(n int, jitter float64) time.Duration {
-	d := c.BaseBackoff
-	for i := 1; i < n && d < c.MaxBackoff; i++ {
-		d *= 2
+// rules are those of the backoff.
+func (c Config) rules() backoff.Rules {
+	return backoff.Rules{
+		Base: c.BaseBackoff, Max: c.MaxBackoff, DeadAfter: c.DeadAfter, DeadInterval: c.DeadInterval,
+		RestartPause: c.RestartPause, Jitter: c.Jitter,
 	}
-	return c.lengthen(min(d, c.MaxBackoff), jitter)
 }
 
-func (c Config) lengthen(d time.Duration, jitter float64) time.Duration {
-	return d + time.Duration(jitter*c.Jitter*float64(d))
-}
+// dead reports whether failures alone have been seen for long enough.
+func (c Config) dead(r Record) bool { return c.rules().Dead(r.failing()) }
 
 // countTo adds the time since the last event to what the relay was up or down.
 func (r Record) countTo(now time.Time) Record {
@@ -230,12 +206,4 @@ func (c Config) state(r Record, now time.Time) State {
 		return Dead
 	}
 	return Degraded
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 func TestBackoff(t *testing.T) {
@@ -18,15 +20,15 @@ func TestBackoff(t *testing.T) {
 		9: 1280 * time.Second, 10: 2560 * time.Second, 11: time.Hour, 12: time.Hour,
 		63: time.Hour, 64: time.Hour, 65: time.Hour, 1 << 30: time.Hour,
 	} {
-		assert.Equal(t, want, c.backoff(n, 0), "n=%d", n)
-		assert.Equal(t, want+want/20, c.backoff(n, 0.5), "n=%d, half the jitter", n)
-		assert.Less(t, c.backoff(n, 0.999999), want+want/10, "n=%d", n)
+		assert.Equal(t, want, c.rules().Wait(n, 0), "n=%d", n)
+		assert.Equal(t, want+want/20, c.rules().Wait(n, 0.5), "n=%d, half the jitter", n)
+		assert.Less(t, c.rules().Wait(n, 0.999999), want+want/10, "n=%d", n)
 	}
 	odd := Config{BaseBackoff: 7 * time.Second, MaxBackoff: 7 * time.Second}.withDefaults()
-	assert.Equal(t, 7*time.Second, odd.backoff(1, 0))
-	assert.Equal(t, 7*time.Second, odd.backoff(9, 0))
-	wide := Config{BaseBackoff: longest, MaxBackoff: longest, DeadInterval: longest, Jitter: 1}.withDefaults()
-	assert.Equal(t, 2*longest-1, wide.backoff(99, 1)-1, "no overflow")
+	assert.Equal(t, 7*time.Second, odd.rules().Wait(1, 0))
+	assert.Equal(t, 7*time.Second, odd.rules().Wait(9, 0))
+	wide := Config{BaseBackoff: backoff.Longest, MaxBackoff: backoff.Longest, DeadInterval: backoff.Longest, Jitter: 1}.withDefaults()
+	assert.Equal(t, 2*backoff.Longest-1, wide.rules().Wait(99, 1)-1, "no overflow")
 }
 
 // run applies events at their times and returns the last record.
@@ -150,7 +152,7 @@ func TestTrapT10_FlappingKeepsItsPlaceInTheBackoff(t *testing.T) {
 		r = c.step(r, event{kind: lost}, now, 0)
 		require.Equal(t, n, r.Failures)
 		if !c.dead(r) {
-			require.Equal(t, c.backoff(n, 0), r.next().Sub(now))
+			require.Equal(t, c.rules().Wait(n, 0), r.next().Sub(now))
 		}
 		now = r.next()
 	}

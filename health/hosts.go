@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // hosts keeps a record for each host: what happened to all of its relay URLs, read
@@ -96,7 +97,7 @@ func (h *hosts) restored(u graspsync.RelayURL, r Record) {
 	if name == "" || host.Proven || ok && host.Failures >= r.Failures {
 		return
 	}
-	r.NextAttempt = later(r.NextAttempt, host.NextAttempt)
+	r.NextAttempt = backoff.Later(r.NextAttempt, host.NextAttempt)
 	h.set(name, r)
 }
 
@@ -111,7 +112,7 @@ func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) ti
 	if by := h.by[name]; host.inUse() && by != u {
 		if host = c.settle(host, now); !host.Proven {
 			// It will be known by then whether this is a relay.
-			return later(host.NextAttempt, later(host.LastAttempt, host.ConnectedAt).Add(c.HeldFor))
+			return backoff.Later(host.NextAttempt, backoff.Later(host.LastAttempt, host.ConnectedAt).Add(c.HeldFor))
 		}
 	}
 	if host.Proven {
@@ -176,7 +177,7 @@ func (t *RelayHealthTracker) ImportHost(host string, r Record) {
 	}
 	r = t.config.restore(r, time.Now(), t.config.random())
 	if ok && !r.Proven && known.Failures > r.Failures {
-		known.NextAttempt = later(known.NextAttempt, r.NextAttempt)
+		known.NextAttempt = backoff.Later(known.NextAttempt, r.NextAttempt)
 		r = known
 	}
 	t.hosts.set(host, r)

@@ -2,6 +2,8 @@ package health
 
 import (
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // Record is all that is remembered about one relay. It is a plain value; its zero
@@ -68,6 +70,21 @@ type Record struct {
 	Up        time.Duration `json:"up_ns,omitempty"`
 	Down      time.Duration `json:"down_ns,omitempty"`
 	CountedTo time.Time     `json:"counted_to,omitzero"`
+}
+
+// failing is the part of a record that the rules of backoff are about.
+func (r Record) failing() backoff.Record {
+	return backoff.Record{
+		Failures: r.Failures, FailingSince: r.FailingSince, LastFailure: r.LastFailure,
+		LastAttempt: r.LastAttempt, Next: r.NextAttempt,
+	}
+}
+
+// with is the record with that part replaced.
+func (r Record) with(f backoff.Record) Record {
+	r.Failures, r.FailingSince, r.LastFailure = f.Failures, f.FailingSince, f.LastFailure
+	r.LastAttempt, r.NextAttempt = f.LastAttempt, f.Next
+	return r
 }
 
 // inUse reports whether a connection stands or is being made.

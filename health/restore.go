@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // diedWith is the error of an attempt or connection that our process did not
@@ -18,7 +19,7 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	r = c.sanitise(r, now)
 	if !r.Held && r.inUse() {
 		// A relay that makes us crash must not be dialed faster for it.
-		at := later(r.LastAttempt, r.ConnectedAt)
+		at := backoff.Later(r.LastAttempt, r.ConnectedAt)
 		if at.IsZero() {
 			at = now
 		}
@@ -26,13 +27,13 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	}
 	r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	r, clean := c.restart(r, now)
-	if !clean && !r.LastAttempt.IsZero() {
-		r.NextAttempt = later(r.NextAttempt, r.LastAttempt.Add(c.lengthen(c.RestartPause, jitter)))
+	if !clean {
+		r = r.with(c.rules().Restart(r.failing(), jitter))
 	}
 	if !r.LastAttempt.IsZero() {
 		r.CountedTo = now
 	}
-	r.NextAttempt = earlier(r.NextAttempt, now.Add(c.longestWait(r)))
+	r.NextAttempt = backoff.Earlier(r.NextAttempt, now.Add(c.longestWait(r)))
 	return r
 }
 
@@ -62,70 +63,46 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 
 // longestWait is the longest that the rules ever keep this relay waiting.
 func (c Config) longestWait(r Record) time.Duration {
-	d := max(c.MaxBackoff, c.HostileBackoff, c.RestartPause)
-	if c.dead(r) {
-		d = max(d, c.DeadInterval)
-	}
-	return c.lengthen(d, 1)
+	rules := c.rules()
+	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.HostileBackoff, 1))
 }
 
 // sanitise forces every field into what the rules can have made of it by now.
 func (c Config) sanitise(r Record, now time.Time) Record {
-	const mostFailures = 1 << 30 // room to count on
-	r.Failures = min(max(r.Failures, 0), mostFailures)
-	for _, t := range []*time.Time{
-		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt,
-		&r.LastAttempt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
-	} {
-		*t = earlier(plausible(*t), now)
-	}
-	r.NextAttempt = plausible(r.NextAttempt)
-	r.RateLimitedUntil = earlier(plausible(r.RateLimitedUntil), now.Add(c.mostRateLimit()))
+	f := r.failing().Believed(now)
 	switch {
-	case r.Failures == 0:
-		r.FailingSince = time.Time{}
-	case r.FailingSince.IsZero() || r.LastFailure.IsZero():
-		r.FailingSince, r.LastFailure = now, now
-		r.NextAttempt = later(r.NextAttempt, now.Add(c.backoff(r.Failures, 0)))
+	case f.Failures == 0:
+		f.FailingSince = time.Time{}
+	case f.Untold():
+		f.FailingSince, f.LastFailure = now, now
+		f = c.rules().PutOff(f, f.Failures, now, 0)
 	}
+	r = r.with(f)
+	for _, t := range []*time.Time{
+		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
+	} {
+		*t = backoff.Past(*t, now)
+	}
+	r.RateLimitedUntil = backoff.Earlier(backoff.Plausible(r.RateLimitedUntil), now.Add(c.mostRateLimit()))
 	if r.Useful && r.UsefulAt.IsZero() { // by an older version, which did not say
 		r.UsefulAt = r.LastSuccess
 	}
-	r.Restarts = min(max(r.Restarts, 0), mostFailures)
+	r.Restarts = backoff.Count(r.Restarts)
 	r.Held = r.Held && r.connected()
-	r.Up = min(max(r.Up, 0), longest)
-	r.Down = min(max(r.Down, 0), longest)
+	r.Up = min(max(r.Up, 0), backoff.Longest)
+	r.Down = min(max(r.Down, 0), backoff.Longest)
 	r.LastError = graspsync.Printable(r.LastError)
 	return r
 }
 
-// plausible drops times that no clock of ours has shown.
-func plausible(t time.Time) time.Time {
-	if t.Before(time.Unix(0, 0)) {
-		return time.Time{}
-	}
-	return t
-}
-
-// earlier returns the earlier of two times.
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// saved is the record as it is handed out for saving: free of readings of the
-// monotonic clock, which mean nothing to another process.
+// saved is the record as it is handed out for saving.
 func (r Record) saved() Record {
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
 		&r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
 	} {
-		if !t.IsZero() {
-			*t = t.Round(0).UTC()
-		}
+		*t = backoff.Saved(*t)
 	}
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // full is a record with every field set.
@@ -134,15 +135,15 @@ func TestRestore(t *testing.T) {
 			40, now.Add(24 * time.Hour), Dead,
 		},
 		{
-			"next attempt in ten years", Record{Failures: 2, FailingSince: now, LastFailure: now, NextAttempt: now.Add(longest)},
+			"next attempt in ten years", Record{Failures: 2, FailingSince: now, LastFailure: now, NextAttempt: now.Add(backoff.Longest)},
 			2, now.Add(66 * time.Minute), Degraded,
 		},
 		{
-			"the same, dead", Record{Failures: 2, FailingSince: at(0), LastFailure: now, NextAttempt: now.Add(longest)},
+			"the same, dead", Record{Failures: 2, FailingSince: at(0), LastFailure: now, NextAttempt: now.Add(backoff.Longest)},
 			2, now.Add(24*time.Hour + 24*time.Hour/10), Dead,
 		},
 		{
-			"everything in the future", Record{Failures: 2, FailingSince: now.Add(1), LastFailure: now.Add(2), LastAttempt: now.Add(3), RateLimitedUntil: now.Add(longest)},
+			"everything in the future", Record{Failures: 2, FailingSince: now.Add(1), LastFailure: now.Add(2), LastAttempt: now.Add(3), RateLimitedUntil: now.Add(backoff.Longest)},
 			2, now.Add(time.Minute), Degraded,
 		},
 		{"times before there were clocks", Record{Failures: 1, LastFailure: time.Unix(-1, 0), NextAttempt: time.Unix(-1, 0)}, 1, now.Add(5 * time.Second), Degraded},
@@ -225,7 +226,7 @@ func FuzzImport(f *testing.F) {
 		}
 
 		// And it can live on.
-		now = later(now, r.next())
+		now = backoff.Later(now, r.next())
 		r = c.step(r, event{kind: attempt}, now, jitter)
 		r = c.step(r, event{kind: failed}, now, jitter)
 		require.True(t, r.next().After(now))

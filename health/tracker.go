@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // RelayHealthTracker keeps a [Record] for each relay and applies the rules to it.
@@ -142,7 +143,7 @@ func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) ti
 	if r.connected() {
 		return time.Time{}
 	}
-	return later(r.next(), t.hosts.next(t.config, u, r, now))
+	return backoff.Later(r.next(), t.hosts.next(t.config, u, r, now))
 }
 
 // KnownGood reports whether the relay has ever held a connection for a minute.

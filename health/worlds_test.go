@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -132,7 +133,7 @@ func (w *trackerWorld) imported() {
 		LastAttempt: at(), NextAttempt: at(), StoppedAt: at(), Restarts: w.rng.IntN(6) - 1, RestartsSince: at(),
 		RateLimitedUntil: at(), ConnectedAt: at(), Held: may(), Dialing: may(), Proven: may(), Useful: may(),
 		UsefulAt: at(), LastError: "broken\n", WasLost: may(), Up: time.Duration(w.rng.IntN(3) - 1),
-		Down: time.Duration(w.rng.IntN(3)-1) * longest, CountedTo: at(),
+		Down: time.Duration(w.rng.IntN(3)-1) * backoff.Longest, CountedTo: at(),
 	}
 	u := w.url()
 	if host, _ := w.tr.hosts.table.get(Host(u)); host.inUse() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -261,7 +262,7 @@ func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 			select {
 			case <-ctx.Done():
-			case <-time.After(doubled(time.Minute, time.Hour, n+1)):
+			case <-time.After(backoff.Doubled(time.Minute, time.Hour, n+1)):
 			}
 		}
 	})
@@ -389,21 +390,12 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		by = hunt.BySync
 		k := e.patient[ref]
 		k.failures++
-		k.until = now.Add(doubled(e.p.cfg.Check*9/10, patienceMost, k.failures))
+		k.until = now.Add(backoff.Doubled(e.p.cfg.Check*9/10, patienceMost, k.failures))
 		e.patient[ref] = k
 		e.fetches.inVain(ref, k)
 	}
 	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
 	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
-}
-
-func doubled(first, most time.Duration, n int) time.Duration {
-	for range n - 1 {
-		if first *= 2; first >= most {
-			return most
-		}
-	}
-	return min(first, most)
 }
 
 // retry has looked at again what failed.
@@ -542,7 +534,7 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	now := time.Now()
 	e.vain[msg.entry.ID]++
 	e.p.mu.Lock()
-	e.p.ledger.Postpone(msg.entry.ID, now.Add(doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
+	e.p.ledger.Postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
 	e.p.mu.Unlock()
 	if e.fetches.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
 		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
 
@@ -306,10 +307,10 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 // Delays double up to the longest.
 func TestDoubled(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: 3, 1: 3, 2: 6, 3: 12, 4: 20, 5: 20, 1000: 20} {
-		require.Equal(t, want, doubled(3, 20, n), n)
+		require.Equal(t, want, backoff.Doubled(3, 20, n), n)
 	}
-	require.EqualValues(t, 12, doubled(3, 12, 3))
-	require.EqualValues(t, 2, doubled(3, 2, 1))
+	require.EqualValues(t, 12, backoff.Doubled(3, 12, 3))
+	require.EqualValues(t, 2, backoff.Doubled(3, 2, 1))
 }
 
 // Each field of a configuration that bounds anything must be more than nothing, and each error

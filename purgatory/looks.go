@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // looks says which repository is looked at next. It is owned by the engine.
@@ -146,7 +147,7 @@ func (r retries[K]) failed(k K, why causes, now time.Time) {
 	x := r[k]
 	x.failures++
 	x.why = x.why.and(why)
-	x.at = now.Add(doubled(retryFirst, retryMost, x.failures))
+	x.at = now.Add(backoff.Doubled(retryFirst, retryMost, x.failures))
 	r[k] = x
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -266,7 +267,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 			l.apart, l.from = true, 0
 		case !l.apart || q.last:
 			l.times++
-			l.until = now.Add(doubled(m.cfg.Backoff/2, lackMost, l.times))
+			l.until = now.Add(backoff.Doubled(m.cfg.Backoff/2, lackMost, l.times))
 		}
 		m.remember(q, l)
 	}

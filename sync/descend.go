@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // descend looks in the Store for what descends from repositories that are ours, one step
@@ -167,7 +168,7 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 	case ctx.Err() == nil:
 		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		d.failures++
-		d.at = time.Now().Add(backoff(d.failures, rescanFirst, rescanMost))
+		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
 		d.all = d.all || msg.of == nil
 		for ref := range msg.of {
 			put(&d.of, ref, struct{}{})

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -269,7 +270,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 			most = rescanMostFirst
 		}
 		l.scanFailures++
-		l.rescanAt = time.Now().Add(backoff(l.scanFailures, rescanFirst, most))
+		l.rescanAt = time.Now().Add(backoff.Doubled(rescanFirst, most, l.scanFailures))
 		return
 	}
 	l.scanFailures = 0

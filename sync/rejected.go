@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -404,7 +405,7 @@ func (r *rejected) old(e *remembered, now time.Time) bool {
 // was no room. One that is whole is judged again as it is.
 func (r *rejected) due(e *remembered, now time.Time) bool {
 	tries := e.flags.tries()
-	return tries > 0 && e.whole == nil && now.Unix()-e.seen >= int64(backoff(tries, laterFirst, laterMost)/time.Second)
+	return tries > 0 && e.whole == nil && now.Unix()-e.seen >= int64(backoff.Doubled(laterFirst, laterMost, tries)/time.Second)
 }
 
 // get returns the entry of an id, nil if there is none.

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // What is remembered of rejected events survives restarts in chunks, each of which
@@ -166,7 +167,7 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 		e.author, e.createdAt, e.kind, e.seen, e.flags = in.author, in.createdAt, in.kind, in.seen, in.flags
 		if tries := e.flags.tries(); tries > 0 { // it has its turn now: nothing is whole any more
 			e.flags &^= fateAsked
-			e.seen = min(e.seen, now.Unix()-int64(backoff(tries, laterFirst, laterMost)/time.Second))
+			e.seen = min(e.seen, now.Unix()-int64(backoff.Doubled(laterFirst, laterMost, tries)/time.Second))
 		}
 		r.link(e, in.keys)
 		lost := r.shrink(now)

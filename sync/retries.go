@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -69,20 +70,9 @@ type owed struct {
 	turn  shares.Member[graspsync.EventID]
 }
 
-// backoff is how long to wait after so many failures: first, doubling up to most.
-func backoff(tries int, first, most time.Duration) time.Duration {
-	d := first
-	for range tries - 1 {
-		if d *= 2; d >= most {
-			return most
-		}
-	}
-	return d
-}
-
 // add has a job tried again.
 func (r *retries) add(j *job, now time.Time) {
-	j.due = now.Add(backoff(j.tries, retryFirst, retryMost))
+	j.due = now.Add(backoff.Doubled(retryFirst, retryMost, j.tries))
 	if len(r.jobs) == 0 || j.due.Before(r.soonest) {
 		r.soonest = j.due
 	}
@@ -276,7 +266,7 @@ func (r *retries) ask(now time.Time) (due map[graspsync.RelayURL][]graspsync.Eve
 			n++
 			o.asks++
 			o.tries++
-			o.at = now.Add(backoff(o.tries, owedFirst, owedMost))
+			o.at = now.Add(backoff.Doubled(owedFirst, owedMost, o.tries))
 			due[o.relay] = append(due[o.relay], id)
 		}
 		if soonest.IsZero() || o.at.Before(soonest) {

@@ -66,20 +66,20 @@ var exhibits = []exhibit{
 		"return p.young.all < p.cfg.MaxDials && p.dialing < p.cfg.MaxDials+p.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
-		"the backoff does not grow", "health/core.go",
+		"the backoff does not grow", "internal/backoff/backoff.go",
 		"d *= 2", "d += 0", "./health", ".", nil, "",
 	},
 	{
-		"the backoff has no end", "health/core.go",
-		"c.lengthen(min(d, c.MaxBackoff), jitter)", "c.lengthen(d*2, jitter)", "./health", ".", nil, "",
+		"the backoff has no end", "internal/backoff/backoff.go",
+		"return min(d, most)", "return d * 2", "./health", ".", nil, "",
 	},
 	{
 		"a flapping relay starts over at each connection", "health/core.go",
 		"	if r.Failures > 0 {\n		r.RecoveredAt = now\n	}", "	if r.Failures > 0 {\n		r.RecoveredAt = now\n	}\n	r.Failures = 0", "./health", ".", nil, "",
 	},
 	{
-		"a dead relay is tried as ever", "health/core.go",
-		"	wait := c.backoff(r.Failures, jitter)\n	if c.dead(r) {", "	wait := c.backoff(r.Failures, jitter)\n	if false {", "./health", ".", nil, "",
+		"a dead relay is tried as ever", "internal/backoff/backoff.go",
+		"	wait := c.Wait(n, jitter)\n	if c.Dead(r) {", "	wait := c.Wait(n, jitter)\n	if false {", "./health", ".", nil, "",
 	},
 
 	// Who and what.
@@ -156,7 +156,7 @@ var exhibits = []exhibit{
 	// lost, what is here and should not be, and by the figures that it takes at its end.
 	{
 		"what the store fails for is tried every second", "sync/retries.go",
-		"j.due = now.Add(backoff(j.tries, retryFirst, retryMost))", "j.due = now.Add(retryFirst)\n	r.wait, r.next = 0, time.Time{}\n	j.attempts = 0", "./sync", "TestSimulation$",
+		"j.due = now.Add(backoff.Doubled(retryFirst, retryMost, j.tries))", "j.due = now.Add(retryFirst)\n	r.wait, r.next = 0, time.Time{}\n	j.attempts = 0", "./sync", "TestSimulation$",
 		oneSeed(11), "is not less than \"150\"",
 	},
 	{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // window is what a rate is counted over.
@@ -16,17 +17,16 @@ const pauseLeast = time.Minute
 
 // domain is one server: what it was burdened with, and what waits for it.
 type domain struct {
-	limit       Limit
-	inFlight    int
-	starts      []time.Time // of requests in the last window, oldest first
-	delivered   int         // requests that brought something
-	failures    int         // in a row that were Broken
-	brokenUntil time.Time
-	slow        bool // its last request took long
-	usedAt      time.Time
-	turns       []*turn                     // repositories in order of their turns
-	turn        uint64                      // counts them
-	had         map[graspsync.PubKey]uint64 // the last one of each owner that waits
+	limit     Limit
+	inFlight  int
+	starts    []time.Time    // of requests in the last window, oldest first
+	delivered int            // requests that brought something
+	broken    backoff.Streak // requests in a row that were Broken
+	slow      bool           // its last request took long
+	usedAt    time.Time
+	turns     []*turn                     // repositories in order of their turns
+	turn      uint64                      // counts them
+	had       map[graspsync.PubKey]uint64 // the last one of each owner that waits
 }
 
 // turn is what waits of one repository.
@@ -90,12 +90,11 @@ func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
 	switch o {
 	case Complete, Partial:
 		d.delivered++
-		d.failures = 0
+		d.broken.Times = 0
 	case Nothing:
-		d.failures = 0
+		d.broken.Times = 0
 	case Broken:
-		d.failures++
-		d.brokenUntil = now.Add(doubled(cfg.BrokenMin, cfg.BrokenMax, d.failures))
+		d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
 	}
 }
 
@@ -178,7 +177,7 @@ func (q *Queue) workDomains(now time.Time) {
 		}
 		e, u := d.next()
 		delete(e.queued, u)
-		if !d.brokenUntil.After(now) {
+		if !d.broken.Waits(now) {
 			q.fetch(now, e, u, true)
 			q.left++
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 func (p *player) wantOf(owner byte, i int, urls ...string) {
@@ -128,7 +129,7 @@ func TestWaitsAreLengthened(t *testing.T) {
 	for i := range 50 {
 		for n := 1; n < 6; n++ {
 			wait := q.backoff(repo(i), n)
-			plain := doubled(cfg.Backoff, cfg.MaxBackoff, n)
+			plain := backoff.Doubled(cfg.Backoff, cfg.MaxBackoff, n)
 			require.GreaterOrEqual(t, wait, plain)
 			require.LessOrEqual(t, wait, plain+plain/10)
 			require.Equal(t, wait, again.backoff(repo(i), n))

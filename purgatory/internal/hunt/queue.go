@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // Config holds the constants of a [Queue]. All but Limits must be set.
@@ -131,9 +132,9 @@ type Queue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry
 	domains  map[graspsync.HostPort]*domain
-	requests map[RequestID]*request     // under way
-	busy     map[graspsync.URL]struct{} // what they ask
-	past     map[graspsync.RepoRef]past // not in repos
+	requests map[RequestID]*request               // under way
+	busy     map[graspsync.URL]struct{}           // what they ask
+	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
 	last     RequestID
 	attempts int // under way, with the requests of those that were settled meanwhile
 	left     int // requests under way that were left to their domains
@@ -179,7 +180,7 @@ func New(cfg Config) *Queue {
 		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
 		busy:     make(map[graspsync.URL]struct{}),
-		past:     make(map[graspsync.RepoRef]past),
+		past:     make(map[graspsync.RepoRef]backoff.Streak),
 	}
 }
 
@@ -221,13 +222,11 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
 			delete(q.past, in.Repo)
-			number = p.attempts
+			number = p.Times
 			for _, u := range in.URLs {
 				e.asked[u] = now // had it waited for its turn only, nothing would be known of it
 			}
-			if p.next.After(e.due) {
-				e.due = p.next
-			}
+			e.due = backoff.Later(e.due, p.Until)
 		}
 	case e.tried != nil:
 		if !e.again || delay < e.delay {
@@ -250,7 +249,7 @@ func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) boo
 	return e != nil && slices.ContainsFunc(e.urls, func(u graspsync.URL) bool {
 		_, waits := e.queued[u]
 		waits = waits || !e.running && !now.Before(e.due)
-		return waits && e.asked[u].Before(since) && !q.domain(u).brokenUntil.After(now)
+		return waits && e.asked[u].Before(since) && !q.domain(u).broken.Waits(now)
 	})
 }
 
@@ -283,7 +282,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		d := q.domain(r.url)
 		d.finished(now, in.Outcome, q.cfg)
 		if in.Pause > 0 {
-			d.brokenUntil = later(d.brokenUntil, now.Add(min(max(in.Pause, pauseLeast), q.cfg.BrokenMax)))
+			d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, pauseLeast), q.cfg.BrokenMax)))
 		}
 		q.timed(now, r)
 	}
@@ -371,7 +370,7 @@ func (q *Queue) advance(now time.Time, e *entry) {
 		_, busy := q.busy[u]
 		d := q.domain(u)
 		switch {
-		case queued, busy, d.brokenUntil.After(now):
+		case queued, busy, d.broken.Waits(now):
 		case d.hasRoom(now):
 			e.asking = q.fetch(now, e, u, false)
 			return
@@ -408,7 +407,7 @@ func (q *Queue) order(urls []graspsync.URL) []graspsync.URL {
 
 // backoff is the wait after an attempt: the same whenever it is asked for.
 func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
-	wait := doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
+	wait := backoff.Doubled(q.cfg.Backoff, q.cfg.MaxBackoff, n)
 	if q.cfg.Seed == 0 {
 		return wait
 	}
@@ -429,7 +428,7 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	}
 	first := q.requests[e.asking]
 	for _, u := range q.order(e.urls) {
-		if d := q.domain(u); q.besides(e, first, u) && !d.brokenUntil.After(now) && d.hasRoom(now) {
+		if d := q.domain(u); q.besides(e, first, u) && !d.broken.Waits(now) && d.hasRoom(now) {
 			e.tried[u] = struct{}{}
 			e.second = q.fetch(now, e, u, false)
 			q.requests[e.second].second = true
@@ -465,24 +464,6 @@ func (q *Queue) hedges(e *entry) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.URL) bool { return q.besides(e, first, u) })
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// doubled is first, doubled n-1 times, at most most.
-func doubled(first, most time.Duration, n int) time.Duration {
-	for range n - 1 {
-		if first *= 2; first >= most {
-			return most
-		}
-	}
-	return min(first, most)
 }
 
 // NextWake returns when Tick is due; false if only other inputs can bring news.
