@@ -55,7 +55,7 @@ var exhibits = []exhibit{
 	// Time.
 	{
 		"since is the time of the reconnect", "sync/internal/plan/cycle.go",
-		"p.missedSince(r, r.aliveAt)", "p.missedSince(r, now)", "./sync", "TrapT7", nil, "",
+		"p.missedSince(r, r.dial.aliveAt)", "p.missedSince(r, now)", "./sync", "TrapT7", nil, "",
 	},
 	{
 		"no overlap", "sync/internal/plan/live.go",
@@ -257,7 +257,7 @@ var exhibits = []exhibit{
 	// What was found by reading the code.
 	{
 		"eight hours asleep are a moment", "sync/internal/plan/cycle.go",
-		"away := max(now.Sub(r.absentSince), now.Round(0).Sub(r.absentSince.Round(0)))", "away := now.Sub(r.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
+		"away := max(now.Sub(r.dial.absentSince), now.Round(0).Sub(r.dial.absentSince.Round(0)))", "away := now.Sub(r.dial.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
 		"a relay was alive while we were asleep", "sync/signs.go",

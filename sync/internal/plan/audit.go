@@ -20,9 +20,9 @@ const (
 
 // startAudit starts the audit that is due.
 func (p *Plan) startAudit(r *relay, now time.Time) {
-	r.auditDue = false
-	items := make([]Item, 0, len(r.items))
-	for it, st := range r.items {
+	r.audit.due = false
+	items := make([]Item, 0, len(r.history.items))
+	for it, st := range r.history.items {
 		if st == confirmed {
 			items = append(items, it)
 		}

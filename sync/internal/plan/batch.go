@@ -118,7 +118,7 @@ type batch struct {
 	authors, authorsAt int
 
 	begun time.Time
-	named []namedID   // NamedIDs
+	named []wantedID  // NamedIDs
 	poll  *pollGroup  // Recent: it is a poll, not part of a catch-up
 	sweep *sweepChunk // History: of root events in rotation
 

@@ -30,7 +30,8 @@ func TestFlowsOfALineAreBounded(t *testing.T) {
 	p := newPlan(defaults())
 	l, relays := &p.lines[lineNew], urls(t, 2)
 	came := func(n, claim int) *relay {
-		r := &relay{url: relays[0], claim: uint64(claim), address: netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(n / 250), byte(n % 250)}), 32)}
+		r := &relay{url: relays[0], claim: claimState{weight: uint64(claim)}}
+		r.dial.address = netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(n / 250), byte(n % 250)}), 32)
 		l.share(r)
 		return r
 	}
@@ -44,17 +45,17 @@ func TestFlowsOfALineAreBounded(t *testing.T) {
 	}
 	require.Len(t, l.flows, 1_004, "two for each that waits")
 	l.now = 5
-	r := &relay{claim: 1, cost: 6, address: netip.MustParsePrefix("9.9.0.0/32")}
+	r := &relay{claim: claimState{weight: 1}, turn: turnState{cost: 6}, dial: dialState{address: netip.MustParsePrefix("9.9.0.0/32")}}
 	l.share(r)
-	require.EqualValues(t, 6, r.place)
+	require.EqualValues(t, 6, r.turn.place)
 	came(1_004, 1)
 	require.Len(t, l.flows, 1, "whose turns are not over")
-	again := &relay{claim: 1, cost: 6, address: r.address}
+	again := &relay{claim: claimState{weight: 1}, turn: turnState{cost: 6}, dial: dialState{address: r.dial.address}}
 	l.share(again)
-	require.EqualValues(t, 12, again.place, "behind those at its address")
-	other := &relay{claim: 2, cost: 6, address: r.address}
+	require.EqualValues(t, 12, again.turn.place, "behind those at its address")
+	other := &relay{claim: claimState{weight: 2}, turn: turnState{cost: 6}, dial: dialState{address: r.dial.address}}
 	l.share(other)
-	require.EqualValues(t, 6, other.place, "not behind those of less claim")
+	require.EqualValues(t, 6, other.turn.place, "not behind those of less claim")
 }
 
 // Of two connections three quarters are one: the second is not for a relay that has yet to
@@ -68,7 +69,7 @@ func TestOneOfTwoConnectionsIsForTheProven(t *testing.T) {
 	}
 	connect(t, p, start, us[0])
 	p.Step(start.Add(time.Minute), Tick{})
-	require.False(t, p.relays[us[1]].connecting)
+	require.False(t, p.relays[us[1]].dial.connecting)
 	effects := p.Step(start.Add(time.Minute), Bootstrap{Relay: us[2]})
 	require.Equal(t, []Dial{{Relay: us[2], Epoch: 2}}, only[Dial](effects))
 }
@@ -187,7 +188,7 @@ func TestSweepsThatFail(t *testing.T) {
 func TestWhenIdleIsLookedFor(t *testing.T) {
 	p, u := hubOf(t, 402)
 	r := p.relays[u]
-	require.Len(t, r.items, 404)
+	require.Len(t, r.history.items, 404)
 	for _, c := range []struct {
 		idle, unfollowed int
 		stale            bool

@@ -60,7 +60,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 		assert.Equal(t, since(now), *b.Batch.Queries[0].Filter.Since, "what is older is looked for already")
 		assert.Zero(t, b.Batch.Queries[0].Until)
 	}
-	assert.Equal(t, since(skipped), r.catchSince, "until all is found")
+	assert.Equal(t, since(skipped), r.catchUp.since, "until all is found")
 	on, started := tickTo(t, p, now)
 	require.Len(t, started, 1)
 	require.Len(t, started[0].Batch.Queries, len(begun[1].Batch.Queries)-1)
@@ -73,7 +73,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 		on = on.Add(time.Second)
 		require.Empty(t, only[Start](p.Step(on, Skipped{Relay: u, Epoch: 1, Since: on})), i)
 	}
-	assert.Len(t, r.catchQueue, 3)
+	assert.Len(t, r.catchUp.queue, 3)
 	// It goes on once more, further.
 	settle(p, on, u, p.Step(on, late(started[0], got-60)))
 	for _, b := range more {
@@ -81,9 +81,9 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	}
 	on, started = tickTo(t, p, on)
 	assert.Equal(t, int64(got-60), started[0].Batch.Queries[0].Until)
-	assert.NotZero(t, r.catchSince)
+	assert.NotZero(t, r.catchUp.since)
 	p.Step(on, Done{Relay: u, Epoch: 1, Batch: started[0].Batch.ID})
-	assert.Zero(t, r.catchSince)
+	assert.Zero(t, r.catchUp.since)
 }
 
 // What could not be saved waits for longer each time; once more was let go of, it was not
@@ -102,7 +102,7 @@ func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
 			p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Unsaved: true})
 		}
 	}
-	assert.Len(t, p.relays[u].parked, 3, "once each")
+	assert.Len(t, p.relays[u].history.parked, 3, "once each")
 }
 
 // However long what is left out is more than what is caught up with, and however rarely a
@@ -122,23 +122,23 @@ func TestCatchUpsAreBounded(t *testing.T) {
 			p.Step(now, d)
 		}
 		waiting := 0
-		for _, g := range r.catchQueue {
+		for _, g := range r.catchUp.queue {
 			waiting += len(g.items)
 		}
-		for _, k := range r.parked {
+		for _, k := range r.history.parked {
 			waiting += len(k.items)
 		}
-		require.LessOrEqual(t, waiting, (maxCatchUps+1)*len(r.items))
+		require.LessOrEqual(t, waiting, (maxCatchUps+1)*len(r.history.items))
 		now = now.Add(time.Second)
 	}
 	// In the end all is looked for since the first of it.
-	require.Equal(t, nostr.Timestamp(start.Add(45*time.Minute).Unix()), r.catchSince)
+	require.Equal(t, nostr.Timestamp(start.Add(45*time.Minute).Unix()), r.catchUp.since)
 	for range 200 {
 		settle(p, now, u, p.Step(now, Tick{}))
 		now = now.Add(time.Minute)
-		for id := range r.batches {
+		for id := range r.batches.open {
 			settle(p, now, u, p.Step(now, Done{Relay: u, Epoch: 1, Batch: id}))
 		}
 	}
-	require.Zero(t, r.catchSince)
+	require.Zero(t, r.catchUp.since)
 }

@@ -15,30 +15,29 @@ import (
 // long gone, else just with what may have been missed.
 func (p *Plan) onConnected(now time.Time, in Connected) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.connecting {
+	if r == nil || !r.dial.connecting {
 		return
 	}
 	p.dialEnded(r)
 	p.connected[r] = struct{}{}
-	r.connected, r.failed, r.refusals = true, false, 0
-	r.connectedAt = now
-	r.limits, r.address = in.Limits, in.Address
-	r.live = liveState{}
-	r.live.reset()
-	for it := range r.items {
+	r.dial.connected, r.dial.failed, r.dial.refusals = true, false, 0
+	r.dial.connectedAt = now
+	r.limits, r.dial.address = in.Limits, in.Address
+	r.live.connected()
+	for it := range r.history.items {
 		r.live.missing[it] = struct{}{}
 	}
 	p.reconnectKept(r, now)
-	if r.aliveAt.IsZero() || r.longAbsent(now, p.cfg.QuickReconnect) {
-		if !r.aliveAt.IsZero() {
+	if r.dial.aliveAt.IsZero() || r.longAbsent(now, p.cfg.QuickReconnect) {
+		if !r.dial.aliveAt.IsZero() {
 			p.emit(Reset{Relay: r.url})
 		}
 		p.startFull(r, now)
 	} else {
-		p.missedSince(r, r.aliveAt)
+		p.missedSince(r, r.dial.aliveAt)
 		p.queueCatchUp(r)
 	}
-	r.aliveAt, r.absentSince = now, time.Time{}
+	r.dial.aliveAt, r.dial.absentSince = now, time.Time{}
 	p.nameHomeless()
 }
 
@@ -46,12 +45,12 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 // counts for nothing. For how long we did without it does not matter: that is known
 // to the second, and what came meanwhile is asked for.
 func (r *relay) longAbsent(now time.Time, most time.Duration) bool {
-	if r.absentSince.IsZero() {
+	if r.dial.absentSince.IsZero() {
 		return false
 	}
 	// Where the machine was asleep only the wall clock says so, where that was set back
 	// only the other one.
-	away := max(now.Sub(r.absentSince), now.Round(0).Sub(r.absentSince.Round(0)))
+	away := max(now.Sub(r.dial.absentSince), now.Round(0).Sub(r.dial.absentSince.Round(0)))
 	return away > most
 }
 
@@ -64,12 +63,12 @@ func (p *Plan) startFull(r *relay, now time.Time) {
 // connection: live subscriptions and what is in flight stay.
 func (p *Plan) startDaily(r *relay, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
-	r.gaps, r.failures, r.queue = 0, 0, nil
+	r.batches.gaps, r.batches.failures, r.history.queue = 0, 0, nil
 	r.unparkAll()
 	mark := &cursors{daily: true}
-	for it, st := range r.items {
+	for it, st := range r.history.items {
 		if st == confirmed {
-			r.resume[it] = mark
+			r.history.resume[it] = mark
 			r.set(it, todo)
 		}
 	}
@@ -79,15 +78,15 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 // passStarted sets the time of the next pass. It is drawn anew each time, so that
 // neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
-	r.authorsAsked = 0
+	r.deletions.asked = 0
 	r.passDescendants()
-	r.passAt, r.keptDirty = now, true
-	r.auditDue = r.reconciles
+	r.pass.at, r.checkpoint.dirty = now, true
+	r.audit.due = r.audit.reconciles
 	p.sweepNext(r, p.cfg.SweepRoots)
 	if len(p.authors) <= p.cfg.AuthorsPerPass {
-		r.authorsAt = 0 // all have their turn, those who come later at the end
+		r.deletions.at = 0 // all have their turn, those who come later at the end
 	}
-	r.dailyAt = p.nextPass(now)
+	r.pass.dueAt = p.nextPass(now)
 }
 
 // nextPass returns when a pass is due if the last one began at passAt.
@@ -104,37 +103,37 @@ func (p *Plan) longer(d time.Duration) time.Duration {
 
 func (p *Plan) onDialFailed(now time.Time, in DialFailed) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.connecting {
+	if r == nil || !r.dial.connecting {
 		return
 	}
 	p.dialEnded(r)
 	p.leaveUnproven(r)
-	r.failed = true // it waits where it is in nobody's way
-	r.retryAt = in.RetryAt
+	r.dial.failed = true // it waits where it is in nobody's way
+	r.dial.retryAt = in.RetryAt
 	p.setGood(r, in.Good)
 	if in.NotDialed {
-		r.refusals++
-		if at := now.Add(min(p.retryAfter(r.refusals), p.longer(leastTenure))); at.After(r.retryAt) {
-			r.retryAt = at
+		r.dial.refusals++
+		if at := now.Add(min(p.retryAfter(r.dial.refusals), p.longer(leastTenure))); at.After(r.dial.retryAt) {
+			r.dial.retryAt = at
 		}
 		return
 	}
-	r.refusals = 0
-	if r.absentSince.IsZero() {
-		r.absentSince = now
+	r.dial.refusals = 0
+	if r.dial.absentSince.IsZero() {
+		r.dial.absentSince = now
 	}
 }
 
 // onLost ends a connection. What was in flight is todo again and keeps its place.
 func (p *Plan) onLost(in Lost) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.connected {
+	if r == nil || !r.dial.connected {
 		return
 	}
-	r.retryAt = in.RetryAt
+	r.dial.retryAt = in.RetryAt
 	p.setGood(r, in.Good)
 	p.disconnected(r, in.Cursors, in.AliveAt)
-	r.absentSince = in.AliveAt
+	r.dial.absentSince = in.AliveAt
 }
 
 // disconnected ends a connection that was last known to stand at aliveAt.
@@ -142,24 +141,24 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	p.markLost(r, aliveAt)
 	delete(p.connected, r)
 	p.leaveUnproven(r)
-	r.connected = false
-	r.aliveAt = aliveAt
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches))) {
-		b := r.batches[id]
+	r.dial.connected = false
+	r.dial.aliveAt = aliveAt
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches.open))) {
+		b := r.batches.open[id]
 		switch {
 		case b.kind == NamedIDs:
 			r.namedLost(b)
 		case b.sweep != nil:
-			r.sweep.chunks = append(r.sweep.chunks, *b.sweep)
+			r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
 		case b.desc != nil:
-			r.desc.notAskedAbout(b, got[id], r.desc.retryAt)
+			r.descendants.notAskedAbout(b, got[id], r.descendants.retryAt)
 		default:
 			p.giveUp(r, b, got[id])
 			r.giveBackAuthors(b)
 		}
 	}
-	clear(r.batches)
-	r.behind = 0
+	clear(r.batches.open)
+	r.batches.background = 0
 	if r.live.poll != nil {
 		p.missedSince(r, r.live.poll.oldest())
 	}
@@ -167,7 +166,7 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 		p.missedSince(r, r.live.postponed)
 	}
 	r.unparkAll()
-	r.queue, r.catchQueue, r.catchRunning = nil, nil, 0
+	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
 	r.descLost(aliveAt)
 	r.live.reset()
 }
@@ -179,16 +178,16 @@ func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
 	}
 	byOld := make(map[*cursors]*cursors)
 	for _, it := range b.items {
-		old := r.resume[it]
+		old := r.history.resume[it]
 		merged, ok := byOld[old]
 		if !ok {
 			merged = merge(old, b.roles, got, b.kind == DailyHistory)
 			byOld[old] = merged
 		}
 		if merged == nil {
-			delete(r.resume, it)
+			delete(r.history.resume, it)
 		} else {
-			r.resume[it] = merged
+			r.history.resume[it] = merged
 		}
 		r.set(it, todo)
 	}
@@ -199,36 +198,36 @@ func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
 // rest will be fetched from the start anyway.
 func (p *Plan) queueCatchUp(r *relay) {
 	items := r.partlyFetched()
-	r.catchQueue = p.groups(items, nil)
-	r.missed, r.missedAll = false, false
-	r.parked = slices.DeleteFunc(r.parked, func(k parking) bool { return k.catchUp })
-	if len(items) == 0 && r.catchRunning == 0 {
-		r.catchSince = 0
+	r.catchUp.queue = p.groups(items, nil)
+	r.catchUp.missed, r.catchUp.missedAll = false, false
+	r.history.parked = slices.DeleteFunc(r.history.parked, func(k parking) bool { return k.catchUp })
+	if len(items) == 0 && r.catchUp.running == 0 {
+		r.catchUp.since = 0
 	}
 }
 
 // queueCatchUpOf does the same for some items, beside what is looked for already.
 func (p *Plan) queueCatchUpOf(r *relay, items []Item) {
 	waiting := len(items)
-	for _, g := range r.catchQueue {
+	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
 	}
-	if waiting > 2*len(r.items) {
+	if waiting > 2*len(r.history.items) {
 		p.queueCatchUp(r)
 		return
 	}
 	items = slices.DeleteFunc(items, func(it Item) bool {
-		st := r.items[it]
-		return st == 0 || st == todo && r.resume[it] == nil
+		st := r.history.items[it]
+		return st == 0 || st == todo && r.history.resume[it] == nil
 	})
-	r.catchQueue = append(r.catchQueue, p.groups(items, nil)...)
+	r.catchUp.queue = append(r.catchUp.queue, p.groups(items, nil)...)
 	p.caughtUp(r)
 }
 
 // partlyFetched returns what is confirmed and what was fetched in part.
 func (r *relay) partlyFetched() (items []Item) {
-	for it, st := range r.items {
-		if st == confirmed || st == inFlight || r.resume[it] != nil {
+	for it, st := range r.history.items {
+		if st == confirmed || st == inFlight || r.history.resume[it] != nil {
 			items = append(items, it)
 		}
 	}
@@ -254,21 +253,21 @@ func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
 			covered[it] = struct{}{}
 		}
 	}
-	for i := range r.parked { // what got nowhere is asked for now, together with this
-		if k := &r.parked[i]; k.catchUp && k.resume == nil {
+	for i := range r.history.parked { // what got nowhere is asked for now, together with this
+		if k := &r.history.parked[i]; k.catchUp && k.resume == nil {
 			k.until = time.Time{}
 		}
 	}
 	r.unpark(time.Time{})
-	for _, g := range r.catchQueue {
+	for _, g := range r.catchUp.queue {
 		note(g)
 	}
-	for _, k := range r.parked {
+	for _, k := range r.history.parked {
 		if k.catchUp {
 			note(k.group())
 		}
 	}
-	if waiting > maxCatchUps*len(r.items) {
+	if waiting > maxCatchUps*len(r.history.items) {
 		p.queueCatchUp(r)
 		return
 	}
@@ -278,7 +277,7 @@ func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
 	})
 	for _, g := range p.groups(items, nil) {
 		g.since = since
-		r.catchQueue = append(r.catchQueue, g)
+		r.catchUp.queue = append(r.catchUp.queue, g)
 	}
 	p.caughtUp(r)
 }
@@ -289,25 +288,25 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 	if now.Before(r.coolUntil) {
 		return
 	}
-	for len(r.batches) < p.cfg.MaxBatches {
+	for len(r.batches.open) < p.cfg.MaxBatches {
 		switch {
-		case len(r.catchQueue) > 0:
-			g := r.catchQueue[0]
-			r.catchQueue = r.catchQueue[1:]
+		case len(r.catchUp.queue) > 0:
+			g := r.catchUp.queue[0]
+			r.catchUp.queue = r.catchUp.queue[1:]
 			p.startRecent(r, g, now)
 		case r.pollDue(now):
 			p.startPoll(r, now)
 		case r.namedDue(now):
 			p.startNamed(r, now)
-		case len(r.todo) > 0:
+		case len(r.history.todo) > 0:
 			p.startHistory(r, now)
-		case len(r.sweep.chunks) > 0 && !now.Before(r.sweep.retryAt):
+		case len(r.rotation.chunks) > 0 && !now.Before(r.rotation.retryAt):
 			p.startSweep(r, now)
 		case p.descendantsDue(r, now):
 			p.startDescendants(r, now)
-		case r.auditDue && !r.busy():
+		case r.audit.due && !r.busy():
 			p.startAudit(r, now)
-		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.authorsRetry):
+		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.deletions.retryAt):
 			p.startDeletions(r, now)
 		default:
 			return
@@ -317,18 +316,18 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 
 // startHistory starts the next batch of the difference.
 func (p *Plan) startHistory(r *relay, now time.Time) {
-	if len(r.queue) == 0 {
-		items := make([]Item, 0, len(r.todo))
-		for it := range r.todo {
+	if len(r.history.queue) == 0 {
+		items := make([]Item, 0, len(r.history.todo))
+		for it := range r.history.todo {
 			items = append(items, it)
 		}
-		r.queue = p.groups(items, r.resume)
+		r.history.queue = p.groups(items, r.history.resume)
 	}
-	g := r.queue[0]
-	r.queue = r.queue[1:]
+	g := r.history.queue[0]
+	r.history.queue = r.history.queue[1:]
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
-		_, ok := r.todo[it]
-		return !ok || r.resume[it] != g.resume
+		_, ok := r.history.todo[it]
+		return !ok || r.history.resume[it] != g.resume
 	})
 	if len(items) == 0 {
 		return
@@ -349,38 +348,38 @@ func (p *Plan) startHistory(r *relay, now time.Time) {
 }
 
 func (p *Plan) startRecent(r *relay, g group, now time.Time) {
-	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.items[it] == 0 })
+	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	if g.since == 0 {
-		g.since = r.catchSince
+		g.since = r.catchUp.since
 	}
 	qs, roles := p.queries(r, p.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
 		p.caughtUp(r)
 		return
 	}
-	r.catchRunning++
+	r.catchUp.running++
 	p.start(r, &batch{kind: Recent, items: items, roles: roles, resume: g.resume, since: g.since}, qs, now)
 }
 
 // authorsDue is how many authors a relay is to be asked about now. At each pass it
 // is asked about a part of them, each once; the rest have their turn at a later one.
 func (p *Plan) authorsDue(r *relay) int {
-	return min(len(p.authors)-r.authorsAsked, p.cfg.AuthorsPerPass-r.authorsAsked)
+	return min(len(p.authors)-r.deletions.asked, p.cfg.AuthorsPerPass-r.deletions.asked)
 }
 
 func (p *Plan) startDeletions(r *relay, now time.Time) {
 	n := p.authorsDue(r)
-	b := &batch{kind: Deletions, authors: n, authorsAt: r.authorsAt}
+	b := &batch{kind: Deletions, authors: n, authorsAt: r.deletions.at}
 	authors := make([]graspsync.PubKey, n)
 	for i := range authors {
-		if r.authorsAt >= len(p.authors) {
-			r.authorsAt = 0
+		if r.deletions.at >= len(p.authors) {
+			r.deletions.at = 0
 		}
-		authors[i] = p.authors[r.authorsAt]
-		r.authorsAt++
+		authors[i] = p.authors[r.deletions.at]
+		r.deletions.at++
 	}
-	r.authorsAsked += n
-	r.authorsRetry = time.Time{}
+	r.deletions.asked += n
+	r.deletions.retryAt = time.Time{}
 	var qs []Query
 	if qs, b.roles = p.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
 		p.start(r, b, qs, now)
@@ -390,8 +389,8 @@ func (p *Plan) startDeletions(r *relay, now time.Time) {
 // giveBackAuthors has the authors of a batch asked about again.
 func (r *relay) giveBackAuthors(b *batch) {
 	if b.kind == Deletions {
-		r.authorsAsked = max(0, r.authorsAsked-b.authors)
-		r.authorsAt = b.authorsAt
+		r.deletions.asked = max(0, r.deletions.asked-b.authors)
+		r.deletions.at = b.authorsAt
 	}
 }
 
@@ -404,11 +403,11 @@ func (p *Plan) start(r *relay, b *batch, qs []Query, now time.Time) {
 	deadline := now.Add(p.cfg.BatchTimeout)
 	b.begun = now
 	if b.background() {
-		r.behind++
+		r.batches.background++
 	}
 	b.deadline = deadline.Add(graceAfterDeadline)
-	r.batches[p.lastBatch] = b
-	p.emit(Start{Relay: r.url, Epoch: r.epoch, Batch: Batch{
+	r.batches.open[p.lastBatch] = b
+	p.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
 		ID: p.lastBatch, Kind: b.kind, Items: len(b.items), Queries: qs, Deadline: deadline,
 	}})
 }

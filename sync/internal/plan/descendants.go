@@ -25,8 +25,8 @@ const rotateEvery = time.Minute
 // leastCompared is of how many at least it is compared (NIP-77) what there is.
 const leastCompared = filters.MaxValues / 4
 
-// descendants is what one relay is asked about of layer 4.
-type descendants struct {
+// descendantsState is what one relay is asked about of layer 4.
+type descendantsState struct {
 	of       map[Item]descendant
 	groups   []*descGroup // in rotation
 	open     *descGroup   // of these, one with room
@@ -155,22 +155,22 @@ func put(m *map[Item]struct{}, it Item) {
 
 // addDescendant has a relay asked about one.
 func (p *Plan) addDescendant(r *relay, it Item) {
-	if r.desc == nil {
-		r.desc = &descendants{
+	if r.descendants == nil {
+		r.descendants = &descendantsState{
 			of: make(map[Item]descendant), fresh: make(map[Item]struct{}),
 			apart: make(map[Item]struct{}), subs: make(map[LiveID]*descSub),
 		}
 	}
-	if _, known := r.desc.of[it]; !known {
-		r.desc.of[it] = descendant{}
-		r.desc.fresh[it], r.desc.apart[it] = struct{}{}, struct{}{}
+	if _, known := r.descendants.of[it]; !known {
+		r.descendants.of[it] = descendant{}
+		r.descendants.fresh[it], r.descendants.apart[it] = struct{}{}, struct{}{}
 		p.touch(r)
 	}
 }
 
 // removeDescendant undoes that. What is followed stays as it is for now.
 func (p *Plan) removeDescendant(r *relay, it Item) {
-	d := r.desc
+	d := r.descendants
 	if d == nil {
 		return
 	}
@@ -196,7 +196,7 @@ func (p *Plan) removeDescendant(r *relay, it Item) {
 }
 
 // dropEmpty forgets a group of which nothing is left, unless it is being asked about.
-func (d *descendants) dropEmpty(g *descGroup) {
+func (d *descendantsState) dropEmpty(g *descGroup) {
 	if len(g.items) > 0 || g.running {
 		return
 	}
@@ -220,7 +220,7 @@ func (d *descendants) dropEmpty(g *descGroup) {
 }
 
 // hurry has a group asked about before its turn.
-func (d *descendants) hurry(g *descGroup) {
+func (d *descendantsState) hurry(g *descGroup) {
 	if !g.queued {
 		g.queued = true
 		d.urgent = append(d.urgent, g)
@@ -228,7 +228,7 @@ func (d *descendants) hurry(g *descGroup) {
 }
 
 // grouped puts those that are new into groups of their own, to be asked about from the start.
-func (p *Plan) grouped(d *descendants) {
+func (p *Plan) grouped(d *descendantsState) {
 	fresh := slices.SortedFunc(maps.Keys(d.fresh), p.compare)
 	d.fresh = make(map[Item]struct{})
 	for chunk := range slices.Chunk(fresh, filters.MaxValues) {
@@ -247,11 +247,11 @@ func (p *Plan) grouped(d *descendants) {
 }
 
 // rotates reports whether anything is asked for in rotation.
-func (d *descendants) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
+func (d *descendantsState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
 
 // descendantsDue reports whether a relay is to be asked about some of them now.
 func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
-	d := r.desc
+	d := r.descendants
 	if d == nil || d.running || now.Before(d.retryAt) {
 		return false
 	}
@@ -266,7 +266,7 @@ func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
 // turn returns the group that is asked about next, nil if there is none: one that is urgent, or,
 // once a minute, the next one that has something to be asked about. One that always fails keeps
 // the others from nothing.
-func (p *Plan) turn(d *descendants, now time.Time) *descGroup {
+func (p *Plan) turn(d *descendantsState, now time.Time) *descGroup {
 	if p.grouped(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
 		g := d.urgent[0]
 		d.urgent = d.urgent[1:]
@@ -286,7 +286,7 @@ func (p *Plan) turn(d *descendants, now time.Time) *descGroup {
 }
 
 func (p *Plan) startDescendants(r *relay, now time.Time) {
-	d := r.desc
+	d := r.descendants
 	g := p.turn(d, now)
 	if g == nil {
 		return
@@ -321,7 +321,7 @@ func (p *Plan) startDescendants(r *relay, now time.Time) {
 
 // askedAbout takes note that a batch has brought all there is of a group.
 func (p *Plan) askedAbout(r *relay, b *batch) {
-	d, g := r.desc, b.desc
+	d, g := r.descendants, b.desc
 	d.running, d.failures, d.retryAt = false, 0, time.Time{}
 	if b.kind == DailyHistory && g.daily {
 		g.daily = false
@@ -342,7 +342,7 @@ func (p *Plan) askedAbout(r *relay, b *batch) {
 }
 
 // join has a small group become part of another one, so that as few as can be are asked about.
-func (d *descendants) join(g *descGroup) {
+func (d *descendantsState) join(g *descGroup) {
 	o := d.open
 	if o == nil || o == g || o.first || o.resume != nil || len(o.items)+len(g.items) > filters.MaxValues {
 		if o == nil || len(g.items) < len(o.items) {
@@ -379,7 +379,7 @@ func (d *descendants) join(g *descGroup) {
 }
 
 // notAskedAbout has the group of a batch asked about again, but not before until.
-func (d *descendants) notAskedAbout(b *batch, got []Cursor, until time.Time) {
+func (d *descendantsState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	g := b.desc
 	d.running, g.running = false, false
 	d.retryAt = until
@@ -414,7 +414,7 @@ func (r *relay) descRoom() int {
 // subscription with what others of about the same size have, so that what is sent for it is in
 // proportion to it.
 func (p *Plan) followDescendants(r *relay, now time.Time) {
-	d := r.desc
+	d := r.descendants
 	if d == nil {
 		return
 	}
@@ -463,7 +463,7 @@ func (p *Plan) inOneRequest(r *relay, items []Item) bool {
 }
 
 // wanted returns what is still wanted of subscriptions.
-func (d *descendants) wanted(subs []*descSub) (items []Item) {
+func (d *descendantsState) wanted(subs []*descSub) (items []Item) {
 	for _, s := range subs {
 		for _, it := range s.items {
 			if d.of[it].sub == s {
@@ -478,16 +478,16 @@ func (d *descendants) wanted(subs []*descSub) (items []Item) {
 // its turn in rotation until then, and as long as the relay refuses a part of them.
 func (r *relay) othersFollowed(now time.Time) bool {
 	l := &r.live
-	return !l.stale && len(l.missing)+len(l.lost)+len(r.resting) == 0 && !now.Before(l.retryAt)
+	return !l.stale && len(l.missing)+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
 }
 
 // refitDescendants has subscriptions opened anew, as several, that the relay takes in one
 // request no more.
 func (p *Plan) refitDescendants(r *relay) {
-	if r.desc == nil {
+	if r.descendants == nil {
 		return
 	}
-	for _, s := range r.desc.bySize() {
+	for _, s := range r.descendants.bySize() {
 		if !p.inOneRequest(r, s.items) {
 			p.closeDescSub(r, s, p.now)
 		}
@@ -500,9 +500,9 @@ const bytesEach = 3 * len(longAddress+longAddress)
 // descFits is how many more there is room for in bytes, if so many subscriptions are replaced.
 func (p *Plan) descFits(r *relay, with []*descSub) int {
 	if r.limits.MaxRetained == 0 {
-		return len(r.desc.apart)
+		return len(r.descendants.apart)
 	}
-	left := r.limits.LiveBytes() - r.live.size() - r.desc.bytes() - requestOverhead
+	left := r.limits.LiveBytes() - r.live.size() - r.descendants.bytes() - requestOverhead
 	for _, s := range with {
 		left += s.bytes - bytesEach*(len(s.items)-s.idle)
 	}
@@ -510,7 +510,7 @@ func (p *Plan) descFits(r *relay, with []*descSub) int {
 }
 
 // bytes is how many the requests of the standing subscriptions have.
-func (d *descendants) bytes() (n int) {
+func (d *descendantsState) bytes() (n int) {
 	for _, s := range d.subs {
 		n += s.bytes
 	}
@@ -519,7 +519,7 @@ func (d *descendants) bytes() (n int) {
 
 // fitting returns which subscriptions to replace by one that has so many more items, or as many
 // of them as there is room for.
-func (d *descendants) fitting(more, most, room int) (with []*descSub, n int, ok bool) {
+func (d *descendantsState) fitting(more, most, room int) (with []*descSub, n int, ok bool) {
 	if room == 0 || most == 0 {
 		return nil, 0, false
 	}
@@ -539,18 +539,18 @@ func (d *descendants) fitting(more, most, room int) (with []*descSub, n int, ok 
 }
 
 // bySize returns the subscriptions, those with fewest items first.
-func (d *descendants) bySize() []*descSub {
+func (d *descendantsState) bySize() []*descSub {
 	return slices.SortedFunc(maps.Values(d.subs), func(a, b *descSub) int {
 		return cmp.Or(cmp.Compare(len(a.items)-a.idle, len(b.items)-b.idle), cmp.Compare(a.id, b.id))
 	})
 }
 
-func (d *descendants) smallest() *descSub { return d.bySize()[0] }
+func (d *descendantsState) smallest() *descSub { return d.bySize()[0] }
 
 // replaceDescSubs opens one subscription in place of others, with what is still wanted of
 // theirs and with more items: before they are closed where there is room for that.
 func (p *Plan) replaceDescSubs(r *relay, old []*descSub, more []Item, now time.Time) {
-	d := r.desc
+	d := r.descendants
 	items := append(d.wanted(old), more...)
 	slices.SortFunc(items, p.compare)
 	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
@@ -579,7 +579,7 @@ func (p *Plan) descFilters(r *relay, items []Item) (fs []nostr.Filter) {
 }
 
 func (p *Plan) openDescSub(r *relay, items []Item) {
-	d := r.desc
+	d := r.descendants
 	fs := p.descFilters(r, items)
 	p.lastLive++
 	s := &descSub{id: p.lastLive, items: items, size: len(fs), bytes: requestSize(fs)}
@@ -597,17 +597,17 @@ func (p *Plan) openDescSub(r *relay, items []Item) {
 		d.of[it] = at
 		delete(d.apart, it)
 	}
-	p.emit(OpenLive{Relay: r.url, Epoch: r.epoch, Live: s.id, Filters: fs, Last: true})
+	p.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
 }
 
 // closeDescSub ends a subscription.
 func (p *Plan) closeDescSub(r *relay, s *descSub, now time.Time) {
-	p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: s.id})
-	r.desc.lose(s, now)
+	p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
+	r.descendants.lose(s, now)
 }
 
 // lose takes note that a subscription stands no more, and did until then.
-func (d *descendants) lose(s *descSub, until time.Time) {
+func (d *descendantsState) lose(s *descSub, until time.Time) {
 	delete(d.subs, s.id)
 	d.filters -= s.size
 	for _, it := range s.items {
@@ -629,7 +629,7 @@ func (d *descendants) lose(s *descSub, until time.Time) {
 
 // descCapacity is how many items without an address go into one subscription.
 func (p *Plan) descCapacity(r *relay) int {
-	d := r.desc
+	d := r.descendants
 	if d.capacityOf == r.limits {
 		return d.capacity
 	}
@@ -657,7 +657,7 @@ const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef01234
 // makeWay closes subscriptions of descendants that stand in the way of so many others of so
 // many bytes.
 func (p *Plan) makeWay(r *relay, others, bytes int) {
-	d := r.desc
+	d := r.descendants
 	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.retains(bytes+d.bytes())) {
 		p.closeDescSub(r, d.smallest(), p.now)
 	}
@@ -665,7 +665,7 @@ func (p *Plan) makeWay(r *relay, others, bytes int) {
 
 // descClosed takes note that the relay has closed a subscription of descendants, if it is one.
 func (p *Plan) descClosed(r *relay, in LiveClosed, now time.Time) bool {
-	d := r.desc
+	d := r.descendants
 	if d == nil || d.subs[in.Live] == nil {
 		return false
 	}
@@ -692,7 +692,7 @@ func (p *Plan) descClosed(r *relay, in LiveClosed, now time.Time) bool {
 
 // descLost ends a connection that stood until then.
 func (r *relay) descLost(aliveAt time.Time) {
-	d := r.desc
+	d := r.descendants
 	if d == nil {
 		return
 	}
@@ -704,7 +704,7 @@ func (r *relay) descLost(aliveAt time.Time) {
 
 // passDescendants has all of them asked about from the start once more, in their turns.
 func (r *relay) passDescendants() {
-	if d := r.desc; d != nil {
+	if d := r.descendants; d != nil {
 		for _, g := range d.groups {
 			if !g.first && !g.daily {
 				g.daily = true
@@ -716,7 +716,7 @@ func (r *relay) passDescendants() {
 
 // considerDescendants names what becomes due on a connection.
 func (r *relay) considerDescendants(consider func(time.Time)) {
-	if d := r.desc; d != nil {
+	if d := r.descendants; d != nil {
 		consider(d.at)
 		if len(d.urgent)+len(d.fresh) > 0 || d.rotates() {
 			consider(d.retryAt)
@@ -729,17 +729,17 @@ func (r *relay) considerDescendants(consider func(time.Time)) {
 
 // descSubs is how many subscriptions of descendants stand.
 func (r *relay) descSubs() int {
-	if r.desc == nil {
+	if r.descendants == nil {
 		return 0
 	}
-	return len(r.desc.subs)
+	return len(r.descendants.subs)
 }
 
 // descCounts returns how many descendants there are, how many of them are not followed live,
 // and by how many filters the others are.
 func (r *relay) descCounts() (all, apart, fs int) {
-	if r.desc == nil {
+	if r.descendants == nil {
 		return 0, 0, 0
 	}
-	return len(r.desc.of), len(r.desc.apart), r.desc.filters
+	return len(r.descendants.of), len(r.descendants.apart), r.descendants.filters
 }

@@ -8,14 +8,34 @@ import (
 	"time"
 )
 
+// dialState is the life cycle of one relay: whether it is connected, and when it is dialed.
+type dialState struct {
+	connecting, connected bool
+	epoch                 uint64 // of the last dial; what comes from an earlier one is ignored
+	connectedAt           time.Time
+	retryAt               time.Time
+	waitsSince            time.Time
+	aliveAt               time.Time    // when it was last known alive, zero before the first connection
+	absentSince           time.Time    // when it was lost, or first not there; zero: it is not, or we hung up
+	usefulAt              time.Time    // when it last brought what nobody else had
+	address               netip.Prefix // at which it was found last, with what is counted together with it
+
+	answered bool // it has answered as a relay, in this run or before
+	good     bool // it is known to work: dialed before others
+	unproven bool // an attempt or connection, and it never answered
+	young    bool // dialed a moment ago
+	failed   bool // the last attempt did
+	refusals int  // attempts in a row that we refused
+}
+
 func (p *Plan) actDisconnected(r *relay, now time.Time) {
 	var wake time.Time
 	switch {
-	case r.connecting || r.line != nil:
-	case now.Before(r.retryAt):
-		wake = r.retryAt
+	case r.dial.connecting || r.turn.line != nil:
+	case now.Before(r.dial.retryAt):
+		wake = r.dial.retryAt
 	default:
-		r.waitsSince = now
+		r.dial.waitsSince = now
 		n := p.lineOf(r)
 		p.lines[n].add(r)
 		if n == lineFirst {
@@ -29,40 +49,40 @@ func (p *Plan) lineOf(r *relay) int {
 	switch {
 	case r.bootstrap:
 		return lineFirst
-	case r.servedBy == 0:
+	case r.claim.servedBy == 0:
 		return lineHeld
 	case p.useful(r):
 		return lineFirst
-	case r.good:
+	case r.dial.good:
 		return lineGood
-	case r.failed:
+	case r.dial.failed:
 		return lineFailed
 	}
 	return lineNew
 }
 
 // proven reports whether a relay is known to be one.
-func (p *Plan) proven(r *relay) bool { return r.good || r.bootstrap || p.useful(r) }
+func (p *Plan) proven(r *relay) bool { return r.dial.good || r.bootstrap || p.useful(r) }
 
 // usefulFor is for how long it counts that a relay brought what nobody else had. Anybody
 // can have a relay bring something once.
 const usefulFor = 3 * 24 * time.Hour
 
 func (p *Plan) useful(r *relay) bool {
-	return !r.usefulAt.IsZero() && p.now.Sub(r.usefulAt) < usefulFor
+	return !r.dial.usefulAt.IsZero() && p.now.Sub(r.dial.usefulAt) < usefulFor
 }
 
 // setGood notes whether a relay is known to work.
 func (p *Plan) setGood(r *relay, good bool) {
-	if r.good = good; good {
+	if r.dial.good = good; good {
 		p.setAnswered(r)
 	}
 }
 
 // setAnswered notes that a relay has answered as one.
 func (p *Plan) setAnswered(r *relay) {
-	if !r.answered {
-		r.answered = true
+	if !r.dial.answered {
+		r.dial.answered = true
 		p.owners.table.fix(r)
 	}
 }
@@ -103,7 +123,7 @@ func (p *Plan) mature(now time.Time) {
 	q := p.young.queue
 	for len(q) > 0 {
 		a := q[0]
-		if current := a.relay.young && a.relay.epoch == a.epoch; current && a.until.After(now) {
+		if current := a.relay.dial.young && a.relay.dial.epoch == a.epoch; current && a.until.After(now) {
 			break
 		} else if current {
 			p.notYoung(a.relay)
@@ -115,10 +135,10 @@ func (p *Plan) mature(now time.Time) {
 }
 
 func (p *Plan) notYoung(r *relay) {
-	if r.young {
-		r.young = false
+	if r.dial.young {
+		r.dial.young = false
 		p.young.all--
-		if r.unproven {
+		if r.dial.unproven {
 			p.young.unproven--
 		}
 	}
@@ -160,23 +180,23 @@ func (p *Plan) dial(now time.Time) {
 			return
 		}
 		r.served()
-		r.connecting = true
+		r.dial.connecting = true
 		p.dialing++
 		p.young.all++
 		if !p.proven(r) {
-			r.unproven = true
+			r.dial.unproven = true
 			p.unproven++
 			p.dialingUnproven++
 			p.young.unproven++
 		}
-		if !r.absentSince.IsZero() { // that it had to wait for its turn was our doing
-			r.absentSince = r.absentSince.Add(now.Sub(r.waitsSince))
+		if !r.dial.absentSince.IsZero() { // that it had to wait for its turn was our doing
+			r.dial.absentSince = r.dial.absentSince.Add(now.Sub(r.dial.waitsSince))
 		}
 		p.lastEpoch++
-		r.epoch, r.young = p.lastEpoch, true
-		p.young.queue = append(p.young.queue, youngAttempt{r, r.epoch, now.Add(patience)})
+		r.dial.epoch, r.dial.young = p.lastEpoch, true
+		p.young.queue = append(p.young.queue, youngAttempt{r, r.dial.epoch, now.Add(patience)})
 		p.dialAt = now.Add(p.cfg.DialEvery) // one proxy, or one resolver, may be behind all
-		p.emit(Dial{Relay: r.url, Epoch: r.epoch})
+		p.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
 	}
 }
 
@@ -242,9 +262,9 @@ func (p *Plan) nextTurn(now time.Time) *relay {
 // dialEnded notes that an attempt is over.
 func (p *Plan) dialEnded(r *relay) {
 	p.notYoung(r)
-	r.connecting = false
+	r.dial.connecting = false
 	p.dialing--
-	if r.unproven {
+	if r.dial.unproven {
 		p.dialingUnproven--
 	}
 }
@@ -252,18 +272,18 @@ func (p *Plan) dialEnded(r *relay) {
 // leaveUnproven gives back the place that a relay took up among those that have
 // never answered: it has, or its connection is gone.
 func (p *Plan) leaveUnproven(r *relay) {
-	if r.unproven {
-		r.unproven = false
+	if r.dial.unproven {
+		r.dial.unproven = false
 		p.unproven--
 	}
 }
 
 // onUseful notes that a relay brought what nobody else had.
 func (p *Plan) onUseful(now time.Time, in Useful) {
-	if r := p.current(in.Relay, in.Epoch); r != nil && !r.connecting {
+	if r := p.current(in.Relay, in.Epoch); r != nil && !r.dial.connecting {
 		p.leaveUnproven(r)
 		p.setAnswered(r)
-		r.usefulAt = now
+		r.dial.usefulAt = now
 	}
 }
 
@@ -283,10 +303,10 @@ const (
 // finished are the relays that have done their work, silent those that have yet to
 // answer anything.
 func finished(now time.Time) func(*relay) bool {
-	return func(r *relay) bool { return r.phase() >= Live || now.Sub(r.connectedAt) >= longTenure }
+	return func(r *relay) bool { return r.phase() >= Live || now.Sub(r.dial.connectedAt) >= longTenure }
 }
 
-func silent(r *relay) bool { return r.unproven }
+func silent(r *relay) bool { return r.dial.unproven }
 
 // ranking is a connection, and how strong its claim to it is.
 type ranking struct {
@@ -315,25 +335,25 @@ func compareStrength(a, b ranking) int {
 func (p *Plan) ranked() []ranking {
 	out := make([]ranking, 0, len(p.connected))
 	for r := range p.connected {
-		k := ranking{relay: r, hour: r.since.Unix() / int64(time.Hour/time.Second)}
+		k := ranking{relay: r, hour: r.claim.since.Unix() / int64(time.Hour/time.Second)}
 		switch {
 		case r.bootstrap:
 			continue
-		case r.unproven:
+		case r.dial.unproven:
 		case p.useful(r):
-			k.set(2 * r.claim)
+			k.set(2 * r.claim.weight)
 		default:
-			k.set(r.claim)
+			k.set(r.claim.weight)
 		}
 		out = append(out, k)
 	}
 	sort := func() {
-		slices.SortFunc(out, func(a, b ranking) int { return cmp.Or(compareStrength(a, b), cmp.Compare(a.epoch, b.epoch)) })
+		slices.SortFunc(out, func(a, b ranking) int { return cmp.Or(compareStrength(a, b), cmp.Compare(a.dial.epoch, b.dial.epoch)) })
 	}
 	sort()
 	at, shared := make(map[netip.Prefix]uint64), false
 	for i := range out {
-		if where := out[i].address; where.IsValid() {
+		if where := out[i].dial.address; where.IsValid() {
 			out[i].set(out[i].strength >> min(at[where]/2, 63))
 			at[where]++
 			shared = shared || at[where] > 2
@@ -360,7 +380,7 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	var gone *relay
 	for _, k := range ranked[min(max(0, safe), len(ranked)):] {
 		switch {
-		case !mayGo(k.relay), now.Before(k.connectedAt.Add(leastTenure)):
+		case !mayGo(k.relay), now.Before(k.dial.connectedAt.Add(leastTenure)):
 		case gone == nil || compareRoom(k.relay, gone) < 0:
 			gone = k.relay
 		}
@@ -368,19 +388,19 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	if gone == nil {
 		return false
 	}
-	p.emit(Hangup{Relay: gone.url, Epoch: gone.epoch})
-	p.setGood(gone, gone.good || !gone.unproven) // it has answered, and held for longer than that takes
-	alive := gone.connectedAt                    // what it has sent since all was settled may not have been read
-	if gone.mark.After(alive) {
-		alive = gone.mark
+	p.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
+	p.setGood(gone, gone.dial.good || !gone.dial.unproven) // it has answered, and held for longer than that takes
+	alive := gone.dial.connectedAt                         // what it has sent since all was settled may not have been read
+	if gone.checkpoint.mark.After(alive) {
+		alive = gone.checkpoint.mark
 	}
-	if !gone.unsettled && p.settledAt.After(alive) {
+	if !gone.checkpoint.unsettled && p.settledAt.After(alive) {
 		alive = p.settledAt
 	}
 	p.disconnected(gone, nil, alive)
-	gone.absentSince = time.Time{}
-	gone.retryAt = now.Add(p.longer(leastTenure))
-	p.timers.set(gone, gone.retryAt)
+	gone.dial.absentSince = time.Time{}
+	gone.dial.retryAt = now.Add(p.longer(leastTenure))
+	p.timers.set(gone, gone.dial.retryAt)
 	return true
 }
 
@@ -389,7 +409,7 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 func (p *Plan) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
 	for r := range p.connected {
-		if end := r.connectedAt.Add(leastTenure); !r.bootstrap && end.After(now) && end.Before(at) {
+		if end := r.dial.connectedAt.Add(leastTenure); !r.bootstrap && end.After(now) && end.Before(at) {
 			at = end
 		}
 	}
@@ -398,7 +418,7 @@ func (p *Plan) nextRoom(now time.Time) time.Time {
 
 // doneWith notes that a relay may give way now.
 func (p *Plan) doneWith(r *relay, now time.Time) {
-	if !p.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.connectedAt.Add(leastTenure)) {
+	if !p.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.dial.connectedAt.Add(leastTenure)) {
 		p.roomAt = time.Time{}
 	}
 }
@@ -407,12 +427,12 @@ func (p *Plan) doneWith(r *relay, now time.Time) {
 func compareRoom(a, b *relay) int {
 	rank := func(r *relay) int {
 		switch {
-		case r.unproven:
+		case r.dial.unproven:
 			return 0
-		case r.servedBy == 0:
+		case r.claim.servedBy == 0:
 			return 1
 		}
 		return 2
 	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.epoch, b.epoch))
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.dial.epoch, b.dial.epoch))
 }

@@ -12,9 +12,11 @@ import (
 // are alike whoever was connected first.
 func TestWhoGivesWayFirst(t *testing.T) {
 	want := []*relay{
-		{unproven: true, epoch: 5}, {unproven: true, servedBy: 1, epoch: 9},
-		{epoch: 2}, {epoch: 8},
-		{servedBy: 3, epoch: 1}, {servedBy: 1, epoch: 7},
+		{dial: dialState{unproven: true, epoch: 5}},
+		{dial: dialState{unproven: true, epoch: 9}, claim: claimState{servedBy: 1}},
+		{dial: dialState{epoch: 2}}, {dial: dialState{epoch: 8}},
+		{dial: dialState{epoch: 1}, claim: claimState{servedBy: 3}},
+		{dial: dialState{epoch: 7}, claim: claimState{servedBy: 1}},
 	}
 	for range 20 {
 		got := slices.Clone(want)

@@ -14,32 +14,32 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	if r == nil {
 		return
 	}
-	b, ok := r.batches[in.Batch]
+	b, ok := r.batches.open[in.Batch]
 	if !ok {
 		return
 	}
-	delete(r.batches, in.Batch)
+	delete(r.batches.open, in.Batch)
 	p.end(r, b, in, now)
 	p.doneWith(r, now)
 }
 
 func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 	if b.background() {
-		r.behind--
+		r.batches.background--
 	}
 	if b.kind == Recent && b.poll == nil && b.desc == nil {
-		r.catchRunning--
+		r.catchUp.running--
 	}
 	if in.Result >= Failed {
 		p.failed(r, b, in, now)
 		return
 	}
-	r.failures, r.unsaved = 0, 0
+	r.batches.failures, r.batches.unsaved = 0, 0
 	p.leaveUnproven(r)
 	p.setAnswered(r)
-	r.reconciles = r.reconciles || in.Reconciled
+	r.audit.reconciles = r.audit.reconciles || in.Reconciled
 	if in.Result == Gaps {
-		r.gaps++
+		r.batches.gaps++
 	}
 	switch {
 	case b.desc != nil:
@@ -58,12 +58,12 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 // failed has what a batch did not bring asked for again: after a while that grows
 // with each failure, or after the longest at once if the relay won't have it.
 func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
-	failures := &r.failures
+	failures := &r.batches.failures
 	if b.desc != nil {
-		failures = &r.desc.failures
+		failures = &r.descendants.failures
 	}
 	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
-		failures, r.late = &r.unsaved, true
+		failures, r.batches.late = &r.batches.unsaved, true
 	}
 	if !in.Late { // else there is just more than fits into the time of a batch
 		*failures++
@@ -74,7 +74,7 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 	}
 	switch {
 	case b.desc != nil:
-		r.desc.notAskedAbout(b, in.Cursors, until)
+		r.descendants.notAskedAbout(b, in.Cursors, until)
 	case b.poll != nil:
 		b.poll.running = false
 		if r.live.poll != nil && until.After(r.live.poll.at) {
@@ -86,16 +86,16 @@ func (p *Plan) failed(r *relay, b *batch, in Done, now time.Time) {
 		}
 		r.sweepFailed(b.sweep, until)
 	case b.kind == Recent:
-		r.parked = append(r.parked, parking{
+		r.history.parked = append(r.history.parked, parking{
 			until: until, items: b.items, catchUp: true,
 			resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since,
 		})
 	case b.kind == History, b.kind == DailyHistory:
 		p.giveUp(r, b, in.Cursors)
-		r.park(slices.DeleteFunc(b.items, func(it Item) bool { return r.items[it] != todo }), until)
+		r.park(slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo }), until)
 	case b.kind == Deletions:
 		r.giveBackAuthors(b)
-		r.authorsRetry = until
+		r.deletions.retryAt = until
 	case b.kind == NamedIDs:
 		p.namedFailed(r, b, until, in)
 	}
@@ -109,20 +109,20 @@ func (p *Plan) onSaving(in Saving) {
 	}
 	var late []*relay
 	for r := range p.connected {
-		if r.late {
+		if r.batches.late {
 			late = append(late, r)
 		}
 	}
 	slices.SortFunc(late, func(a, b *relay) int { return graspsync.RelayURL.Compare(a.url, b.url) })
 	for _, r := range late {
-		r.unsaved, r.late = 0, false
+		r.batches.unsaved, r.batches.late = 0, false
 		r.unparkAll()
-		r.authorsRetry, r.sweep.retryAt = time.Time{}, time.Time{}
-		if r.desc != nil {
-			r.desc.retryAt = time.Time{}
+		r.deletions.retryAt, r.rotation.retryAt = time.Time{}, time.Time{}
+		if r.descendants != nil {
+			r.descendants.retryAt = time.Time{}
 		}
-		if r.named != nil {
-			r.named.retryAt = time.Time{}
+		if r.byID.ids != nil {
+			r.byID.ids.retryAt = time.Time{}
 		}
 		if r.live.poll != nil {
 			r.live.poll.at = time.Time{}
@@ -147,7 +147,7 @@ func (p *Plan) retryAfter(failures int) time.Duration {
 func (p *Plan) confirm(r *relay, items []Item, gaps bool) {
 	n := 0
 	for _, it := range items {
-		if r.items[it] == inFlight {
+		if r.history.items[it] == inFlight {
 			r.set(it, confirmed)
 			n++
 		}
@@ -159,24 +159,24 @@ func (p *Plan) confirm(r *relay, items []Item, gaps bool) {
 
 // caughtUp forgets what may have been missed once all parts were fetched.
 func (p *Plan) caughtUp(r *relay) {
-	if !r.catching() && !r.missed {
-		r.catchSince = 0
+	if !r.catching() && !r.catchUp.missed {
+		r.catchUp.since = 0
 	}
 }
 
 // expire ends batches that were given up on: nothing stays in flight for ever.
 func (p *Plan) expire(r *relay, now time.Time) {
 	var late []BatchID
-	for id, b := range r.batches {
+	for id, b := range r.batches.open {
 		if !now.Before(b.deadline) {
 			late = append(late, id)
 		}
 	}
 	slices.Sort(late)
 	for _, id := range late {
-		b := r.batches[id]
-		delete(r.batches, id)
-		p.emit(Cancel{Relay: r.url, Epoch: r.epoch, Batch: id})
+		b := r.batches.open[id]
+		delete(r.batches.open, id)
+		p.emit(Cancel{Relay: r.url, Epoch: r.dial.epoch, Batch: id})
 		p.end(r, b, Done{Result: Failed}, now)
 	}
 }
@@ -226,10 +226,10 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 // onSkipped catches up with what was left out of what came live.
 func (p *Plan) onSkipped(in Skipped) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.connected {
+	if r == nil || !r.dial.connected {
 		return
 	}
-	if r.missed { // then all is caught up with once what is missing is followed
+	if r.catchUp.missed { // then all is caught up with once what is missing is followed
 		p.missedSince(r, in.Since)
 	} else {
 		p.queueSkipped(r, p.catchSince(r, in.Since))

@@ -35,6 +35,14 @@ type restored struct {
 	items        []uint64 // ascending
 }
 
+// checkpointState is what of one relay survives a restart, besides its items.
+type checkpointState struct {
+	restored  *restored // until the first connection
+	mark      time.Time // everything confirmed was complete and durable then
+	dirty     bool      // something else than the mark has changed
+	unsettled bool      // of what the relay sent some was not dealt with at the last Settled
+}
+
 // restore takes in what was kept. What is too old to be of use is left out: such
 // relays are fetched from in full.
 func (p *Plan) restore(now time.Time, in Restore) {
@@ -62,7 +70,7 @@ func (p *Plan) restore(now time.Time, in Restore) {
 		}
 	}
 	for _, r := range p.relays {
-		if r.aliveAt.IsZero() {
+		if r.dial.aliveAt.IsZero() {
 			p.recall(r)
 		}
 	}
@@ -71,13 +79,13 @@ func (p *Plan) restore(now time.Time, in Restore) {
 // recall gives a relay that becomes known what was kept of it.
 func (p *Plan) recall(r *relay) {
 	if k, ok := p.restored[r.url]; ok {
-		r.restored = k
+		r.checkpoint.restored = k
 		delete(p.restored, r.url)
 	}
 	if k, ok := p.standing[r.url]; ok {
-		p.setGood(r, r.good || k.Good)
-		if r.usefulAt.Before(k.UsefulAt) {
-			r.usefulAt = k.UsefulAt
+		p.setGood(r, r.dial.good || k.Good)
+		if r.dial.usefulAt.Before(k.UsefulAt) {
+			r.dial.usefulAt = k.UsefulAt
 		}
 		delete(p.standing, r.url)
 	}
@@ -87,29 +95,29 @@ func (p *Plan) recall(r *relay) {
 // mark, if that is not too long ago: the items kept are confirmed then. All others
 // are fetched from the start.
 func (p *Plan) reconnectKept(r *relay, now time.Time) {
-	k := r.restored
-	r.restored = nil
-	if k == nil || !r.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > p.cfg.QuickReconnect {
+	k := r.checkpoint.restored
+	r.checkpoint.restored = nil
+	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > p.cfg.QuickReconnect {
 		return
 	}
-	for it := range r.items {
+	for it := range r.history.items {
 		if _, ok := slices.BinarySearch(k.items, p.hash(it)); ok {
 			r.set(it, confirmed)
 		}
 	}
-	r.aliveAt, r.mark = k.mark, k.mark
-	r.passAt = k.passAt
-	if r.passAt.IsZero() || r.passAt.After(now) {
-		r.passAt = now
+	r.dial.aliveAt, r.checkpoint.mark = k.mark, k.mark
+	r.pass.at = k.passAt
+	if r.pass.at.IsZero() || r.pass.at.After(now) {
+		r.pass.at = now
 	}
-	r.dailyAt = p.nextPass(r.passAt)
+	r.pass.dueAt = p.nextPass(r.pass.at)
 }
 
 // onSettled moves the marks of the relays whose connections stand.
 func (p *Plan) onSettled(now time.Time, in Settled) {
 	p.settledAt = in.At
 	for r := range p.connected {
-		if _, r.unsettled = in.Except[r.url]; !r.unsettled && !r.connectedAt.After(in.At) {
+		if _, r.checkpoint.unsettled = in.Except[r.url]; !r.checkpoint.unsettled && !r.dial.connectedAt.After(in.At) {
 			r.moveMark(p.completeUntil(r, in.At))
 		}
 	}
@@ -121,9 +129,9 @@ func (p *Plan) onSettled(now time.Time, in Settled) {
 
 // moveMark moves a mark forward.
 func (r *relay) moveMark(to time.Time) {
-	if to.After(r.mark) {
-		r.keptDirty = r.keptDirty || r.mark.IsZero()
-		r.mark = to
+	if to.After(r.checkpoint.mark) {
+		r.checkpoint.dirty = r.checkpoint.dirty || r.checkpoint.mark.IsZero()
+		r.checkpoint.mark = to
 	}
 }
 
@@ -136,8 +144,8 @@ func (p *Plan) completeUntil(r *relay, at time.Time) time.Time {
 			at = t
 		}
 	}
-	if r.catchSince != 0 {
-		earlier(r.catchSince.Time().UTC().Add(p.cfg.Overlap))
+	if r.catchUp.since != 0 {
+		earlier(r.catchUp.since.Time().UTC().Add(p.cfg.Overlap))
 	}
 	earlier(r.live.postponed)
 	if r.live.poll != nil {
@@ -150,11 +158,11 @@ func (p *Plan) completeUntil(r *relay, at time.Time) time.Time {
 // what was settled later is not known to be complete.
 func (p *Plan) markLost(r *relay, aliveAt time.Time) {
 	switch {
-	case r.mark.IsZero():
-	case aliveAt.Before(r.mark):
-		r.mark = aliveAt
-		r.keptDirty = true
-	case !r.unsettled && p.settledAt.After(r.mark):
+	case r.checkpoint.mark.IsZero():
+	case aliveAt.Before(r.checkpoint.mark):
+		r.checkpoint.mark = aliveAt
+		r.checkpoint.dirty = true
+	case !r.checkpoint.unsettled && p.settledAt.After(r.checkpoint.mark):
 		at := p.settledAt
 		if aliveAt.Before(at) {
 			at = aliveAt
@@ -181,7 +189,7 @@ func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept {
 		r, known := p.relays[u]
 		switch {
 		case known:
-			r.keptDirty = false
+			r.checkpoint.dirty = false
 			if k, ok := p.keptOf(r); ok {
 				out = append(out, k)
 			}
@@ -198,14 +206,14 @@ func (k *restored) kept(u graspsync.RelayURL) Kept {
 }
 
 func (p *Plan) keptOf(r *relay) (Kept, bool) {
-	if r.restored != nil {
-		return r.restored.kept(r.url), true
+	if r.checkpoint.restored != nil {
+		return r.checkpoint.restored.kept(r.url), true
 	}
-	if r.mark.IsZero() || r.ofStatus[confirmed] == 0 {
+	if r.checkpoint.mark.IsZero() || r.history.ofStatus[confirmed] == 0 {
 		return Kept{}, false
 	}
-	k := Kept{Relay: r.url, Mark: r.mark, PassAt: r.passAt, Items: make([]uint64, 0, r.ofStatus[confirmed])}
-	for it, st := range r.items {
+	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
+	for it, st := range r.history.items {
 		if st == confirmed {
 			k.Items = append(k.Items, p.hash(it))
 		}
@@ -220,7 +228,7 @@ func (p *Plan) keptOf(r *relay) (Kept, bool) {
 func (p *Plan) Changed() []graspsync.RelayURL {
 	out := sortedBy(p.changed, graspsync.RelayURL.Compare)
 	for u, r := range p.relays {
-		if _, also := p.changed[u]; r.keptDirty && !also {
+		if _, also := p.changed[u]; r.checkpoint.dirty && !also {
 			out = append(out, u)
 		}
 	}
@@ -232,10 +240,10 @@ func (p *Plan) Changed() []graspsync.RelayURL {
 func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range p.relays {
-			mark := r.mark
-			if r.restored != nil {
-				mark = r.restored.mark
-			} else if r.ofStatus[confirmed] == 0 {
+			mark := r.checkpoint.mark
+			if r.checkpoint.restored != nil {
+				mark = r.checkpoint.restored.mark
+			} else if r.history.ofStatus[confirmed] == 0 {
 				continue
 			}
 			if !mark.IsZero() && !yield(u, mark) {
@@ -285,40 +293,40 @@ func (p *Plan) onClockJumped(now time.Time, in ClockJumped) {
 	p.settledAt = time.Time{}
 	p.owners.jumped(in.By, now)
 	for _, r := range p.relays {
-		r.since = r.since.Add(in.By)
+		r.claim.since = r.claim.since.Add(in.By)
 	}
 	for _, k := range p.restored {
 		earlier(&k.mark)
 	}
 	for _, u := range sortedBy(p.relays, graspsync.RelayURL.Compare) {
 		r := p.relays[u]
-		r.keptDirty = r.keptDirty || !r.mark.IsZero()
-		r.mark = time.Time{}
-		if r.restored != nil {
-			earlier(&r.restored.mark)
+		r.checkpoint.dirty = r.checkpoint.dirty || !r.checkpoint.mark.IsZero()
+		r.checkpoint.mark = time.Time{}
+		if r.checkpoint.restored != nil {
+			earlier(&r.checkpoint.restored.mark)
 		}
-		earlier(&r.aliveAt)
-		earlier(&r.absentSince)
+		earlier(&r.dial.aliveAt)
+		earlier(&r.dial.absentSince)
 		earlier(&r.live.postponed)
 		if r.live.poll != nil {
 			for _, g := range r.live.poll.groups {
 				earlier(&g.since)
 			}
 		}
-		if r.desc != nil {
-			for _, g := range r.desc.groups {
+		if r.descendants != nil {
+			for _, g := range r.descendants.groups {
 				earlier(&g.since)
 				earlier(&g.begun)
 				earlier(&g.floor)
 			}
 		}
-		for _, b := range r.batches {
+		for _, b := range r.batches.open {
 			earlier(&b.begun)
 		}
-		if r.catchSince != 0 && back > 0 {
-			r.catchSince -= nostr.Timestamp(back / time.Second)
-			r.missedAll = true
-			if r.connected && !r.missed { // what is under way looks since a wrong time
+		if r.catchUp.since != 0 && back > 0 {
+			r.catchUp.since -= nostr.Timestamp(back / time.Second)
+			r.catchUp.missedAll = true
+			if r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
 				p.queueCatchUp(r)
 				p.touch(r)
 			}

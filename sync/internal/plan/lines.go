@@ -37,6 +37,14 @@ type line struct {
 	flows   map[flow]uint64
 }
 
+// turnState is where a relay waits for its turn to be dialed.
+type turnState struct {
+	line        *line  // nil if it is in none
+	place, cost uint64 // its place there, and what of a turn it takes
+	order, came uint64 // puts those of one place in order
+	index       int
+}
+
 // flow are relays at one address that have as much claim as one another. They take their
 // turns as if one owner listed them all: names are free, like keys. Those that have more
 // claim do not wait for those that have less, which may be somebody else's.
@@ -51,15 +59,15 @@ const mostFlows = 1_000
 
 // share has a relay stand behind those at its address.
 func (l *line) share(r *relay) {
-	if !r.address.IsValid() || r.bootstrap {
+	if !r.dial.address.IsValid() || r.bootstrap {
 		return
 	}
-	f := flow{r.address, bits.Len64(r.claim)}
+	f := flow{r.dial.address, bits.Len64(r.claim.weight)}
 	if l.flows == nil {
 		l.flows = make(map[flow]uint64)
 	}
-	r.place = max(r.place, l.flows[f]+r.cost)
-	l.flows[f] = r.place
+	r.turn.place = max(r.turn.place, l.flows[f]+r.turn.cost)
+	l.flows[f] = r.turn.place
 	if len(l.flows) > mostFlows+2*len(l.waiting) {
 		maps.DeleteFunc(l.flows, func(_ flow, at uint64) bool { return at <= l.now })
 	}
@@ -78,37 +86,37 @@ const (
 
 // add has a relay wait at the end of the line, or what that is for its owners.
 func (l *line) add(r *relay) {
-	r.place, r.cost = l.now, 0
-	if n := uint64(len(r.accounts)); n > 0 && n <= mostShown && !r.bootstrap {
-		r.place = math.MaxUint64
-		for a := range r.accounts {
+	r.turn.place, r.turn.cost = l.now, 0
+	if n := uint64(len(r.claim.accounts)); n > 0 && n <= mostShown && !r.bootstrap {
+		r.turn.place = math.MaxUint64
+		for a := range r.claim.accounts {
 			cost, had := a.cost(n), &a.turns[a.side][l.number]
 			*had = max(l.now, *had) + cost
-			if at := *had; at < r.place || at == r.place && cost < r.cost {
-				r.place, r.cost = at, cost
+			if at := *had; at < r.turn.place || at == r.turn.place && cost < r.turn.cost {
+				r.turn.place, r.turn.cost = at, cost
 			}
 		}
 	}
 	l.share(r)
 	l.last++
-	r.line, r.order, r.came = l, l.count, l.last
+	r.turn.line, r.turn.order, r.turn.came = l, l.count, l.last
 	if len(l.waiting) >= shortLine {
-		r.order += l.lots.Uint64N(mixed)
+		r.turn.order += l.lots.Uint64N(mixed)
 	}
 	heap.Push(&l.waiting, r)
 }
 
 // advance has a relay that waits stand no further back than one more owner puts it.
 func (l *line) advance(r *relay, a account) {
-	n := uint64(len(r.accounts))
-	if r.bootstrap || n > mostShown || r.address.IsValid() {
+	n := uint64(len(r.claim.accounts))
+	if r.bootstrap || n > mostShown || r.dial.address.IsValid() {
 		return
 	}
 	cost, had := a.cost(n), &a.turns[a.side][l.number]
 	*had = max(l.now, *had) + cost
-	if at := *had; at < r.place {
-		r.place, r.cost = at, cost
-		heap.Fix(&l.waiting, r.lineIndex)
+	if at := *had; at < r.turn.place {
+		r.turn.place, r.turn.cost = at, cost
+		heap.Fix(&l.waiting, r.turn.index)
 	}
 }
 
@@ -122,20 +130,20 @@ func (l *line) first() *relay {
 
 // leave takes a relay out of the line that it waits in, if any.
 func (r *relay) leave() {
-	if r.line != nil {
-		heap.Remove(&r.line.waiting, r.lineIndex)
-		r.line = nil
+	if r.turn.line != nil {
+		heap.Remove(&r.turn.line.waiting, r.turn.index)
+		r.turn.line = nil
 	}
 }
 
 // served takes out a relay whose turn it was.
 func (r *relay) served() {
-	r.line.now = max(r.line.now, r.place-r.cost)
-	l := r.line
+	r.turn.line.now = max(r.turn.line.now, r.turn.place-r.turn.cost)
+	l := r.turn.line
 	l.count++
 	r.leave()
 	if len(l.waiting) == 0 {
-		l.now, l.flows = max(l.now, r.place), nil // all had their turns
+		l.now, l.flows = max(l.now, r.turn.place), nil // all had their turns
 	}
 }
 
@@ -145,18 +153,18 @@ type lineHeap []*relay
 func (h lineHeap) Len() int { return len(h) }
 
 func (h lineHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].place, h[j].place), cmp.Compare(h[i].order, h[j].order), cmp.Compare(h[i].came, h[j].came)) < 0
+	return cmp.Or(cmp.Compare(h[i].turn.place, h[j].turn.place), cmp.Compare(h[i].turn.order, h[j].turn.order), cmp.Compare(h[i].turn.came, h[j].turn.came)) < 0
 }
 
 func (h lineHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].lineIndex, h[j].lineIndex = i, j
+	h[i].turn.index, h[j].turn.index = i, j
 }
 
 // Push and Pop implement [heap.Interface].
 func (h *lineHeap) Push(x any) {
 	r := x.(*relay)
-	r.lineIndex = len(*h)
+	r.turn.index = len(*h)
 	*h = append(*h, r)
 }
 

@@ -44,12 +44,24 @@ type liveState struct {
 	unfollowed, tooLarge int
 	kinds                LiveID   // the subscription that follows by kinds; 0: none
 	poll                 *polling // what is asked for instead; nil: nothing
+
+	// What experience taught, which outlives a connection.
+	most    int  // standing subscriptions that the relay takes; 0: as many as limits say
+	noKinds bool // it refused the filter of kinds without tags
+	resting []resting
+}
+
+// connected begins a connection, with nothing followed and nothing refused yet.
+func (l *liveState) connected() {
+	l.retryAt, l.refused = time.Time{}, 0
+	l.reset()
 }
 
 // reset forgets all subscriptions, but not that the relay refused some.
 func (l *liveState) reset() {
 	*l = liveState{
-		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}), retryAt: l.retryAt, refused: l.refused,
+		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}),
+		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds, resting: l.resting,
 	}
 }
 
@@ -217,7 +229,7 @@ func (p *Plan) apply(r *relay, c change, now time.Time) {
 	var closed []nostr.Filter
 	for _, id := range c.old {
 		closed = append(closed, r.live.remove(id).filters...)
-		p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: id})
+		p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
 	if !overlaps {
 		p.open(r, c.reqs, c.level)
@@ -245,10 +257,10 @@ func (p *Plan) opened(r *relay, items []Item) {
 		r.live.postponed, r.live.putOff = time.Time{}, 0
 	}
 	switch {
-	case r.missedAll:
+	case r.catchUp.missedAll:
 		p.queueCatchUp(r)
-	case r.missed:
-		r.missed = false
+	case r.catchUp.missed:
+		r.catchUp.missed = false
 		p.queueCatchUpOf(r, items)
 	}
 }
@@ -337,10 +349,10 @@ func (p *Plan) dropIdle(r *relay, now time.Time) {
 		return
 	}
 	if l.unfollowed > 0 {
-		l.stale = l.stale || l.idle > len(r.items)/4
+		l.stale = l.stale || l.idle > len(r.history.items)/4
 		return
 	}
-	if l.idle <= len(r.items) || l.stale {
+	if l.idle <= len(r.history.items) || l.stale {
 		return
 	}
 	l.idle = 0
@@ -377,7 +389,7 @@ func (p *Plan) wantedValues(r *relay) func(tag, value string) bool {
 		if tag == "d" {
 			if states == nil {
 				states = make(map[string]struct{})
-				for it := range r.items {
+				for it := range r.history.items {
 					if in := &p.want.infos[it]; in.kind == itemStates {
 						states[in.repo.ref.Identifier] = struct{}{}
 					}
@@ -387,7 +399,7 @@ func (p *Plan) wantedValues(r *relay) func(tag, value string) bool {
 			return ok
 		}
 		it, ok := p.itemOf(value)
-		return ok && r.items[it] != 0
+		return ok && r.history.items[it] != 0
 	}
 }
 
@@ -451,8 +463,8 @@ func (p *Plan) postpone(r *relay, now time.Time) bool {
 // before the old ones are closed where there is room for both; where there is none,
 // what falls between is caught up with.
 func (p *Plan) rebuild(r *relay, now time.Time) {
-	items := make([]Item, 0, len(r.items))
-	for it := range r.items {
+	items := make([]Item, 0, len(r.history.items))
+	for it := range r.history.items {
 		items = append(items, it)
 	}
 	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
@@ -482,7 +494,7 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 		p.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
-		p.emit(CloseLive{Relay: r.url, Epoch: r.epoch, Live: id})
+		p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
 	if !overlap {
 		p.open(r, reqs, 0)
@@ -491,7 +503,7 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	if !postponed.IsZero() {
 		p.missedSince(r, postponed)
 	}
-	if r.missed {
+	if r.catchUp.missed {
 		p.queueCatchUp(r)
 	}
 }
@@ -500,21 +512,21 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 // t.
 func (p *Plan) missedSince(r *relay, t time.Time) {
 	p.missedSome(r, t)
-	r.missedAll = true
+	r.catchUp.missedAll = true
 }
 
 // missedSome notes that events may have been missed since shortly before t of what is
 // opened next.
 func (p *Plan) missedSome(r *relay, t time.Time) {
 	p.catchSince(r, t)
-	r.missed = true
+	r.catchUp.missed = true
 }
 
 // catchSince has the catch-up look since shortly before t, at least, and returns that.
 func (p *Plan) catchSince(r *relay, t time.Time) (since nostr.Timestamp) {
 	since = nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
-	if r.catchSince == 0 || since < r.catchSince {
-		r.catchSince = since
+	if r.catchUp.since == 0 || since < r.catchUp.since {
+		r.catchUp.since = since
 	}
 	return since
 }
@@ -557,12 +569,12 @@ func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
 		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: p.now}
 		r.live.subs[p.lastLive] = s
 		r.live.filters += len(fs)
-		p.emit(OpenLive{Relay: r.url, Epoch: r.epoch, Live: p.lastLive, Filters: fs})
+		p.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: p.lastLive, Filters: fs})
 	}
 }
 
 // rebuiltFilters is how many filters a rebuild would need.
-func (p *Plan) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.ofKind) }
+func (p *Plan) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
 
 // filtersOf is how many filters items need.
 func (p *Plan) filtersOf(r *relay, items map[Item]struct{}) int {

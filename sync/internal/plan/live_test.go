@@ -118,7 +118,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.cfg.MaxRoots = 50_000
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
-	p.Step(start, Connected{Relay: u, Epoch: p.relays[u].epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
+	p.Step(start, Connected{Relay: u, Epoch: p.relays[u].dial.epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
 	now := start.Add(time.Minute)
 	for i := range 40 {
 		c := Changes{}
@@ -147,7 +147,7 @@ func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	settle(p, now, u, p.Step(now, Tick{}))
 	r := p.relays[u]
 	whole := len(r.live.subs)
-	p.Step(now, LiveClosed{Relay: u, Epoch: r.epoch, Live: 3, Why: wire.RefusalOther})
+	p.Step(now, LiveClosed{Relay: u, Epoch: r.dial.epoch, Live: 3, Why: wire.RefusalOther})
 	require.Equal(t, LiveWithGaps, r.phase())
 	now = now.Add(time.Minute)
 	bytes, closed, queries := sent(p, now, u, p.Step(now, Tick{}))
@@ -157,7 +157,7 @@ func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	assert.LessOrEqual(t, queries, 15)
 	assert.Len(t, r.live.subs, whole)
 	assert.Equal(t, Live, r.phase())
-	assert.Zero(t, r.catchSince)
+	assert.Zero(t, r.catchUp.since)
 	assert.Len(t, followed(p, u), 3_000)
 }
 
@@ -173,7 +173,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 				}
 				r := p.relays[u]
 				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}
-				all := p.liveFilters(r, slices.Collect(maps.Keys(r.items)))
+				all := p.liveFilters(r, slices.Collect(maps.Keys(r.history.items)))
 				require.Len(t, all, p.rebuiltFilters(r), "%d values, kinds %t, %d repositories", most, kinds, n)
 			}
 		}
@@ -193,7 +193,7 @@ func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
 	}{{0, 1}, {0, 2}, {time.Hour, 3}, {time.Hour + 1, 1}, {0, 2}} {
 		require.Len(t, opened, 1)
 		now = now.Add(c.after)
-		p.Step(now, LiveClosed{Relay: u, Epoch: r.epoch, Live: opened[0].Live})
+		p.Step(now, LiveClosed{Relay: u, Epoch: r.dial.epoch, Live: opened[0].Live})
 		require.Equal(t, c.want, r.live.refused, "closed for the %d. time", i+1)
 		now = r.live.retryAt
 		opened = only[OpenLive](p.Step(now, Tick{}))

@@ -19,14 +19,21 @@ const (
 	unservedTime = time.Hour
 )
 
-// named is what is to be fetched from a relay by id. It survives connections.
-type named struct {
-	queue   []namedID
+// byIDState is what is to be fetched from a relay by id. It survives connections.
+type byIDState struct {
+	ids        *idQueue  // nil: nothing
+	unserved   int       // ids that the relay announced and did not serve, asked of others since
+	unservedAt time.Time // that time
+}
+
+// idQueue is what a relay is to be asked for by id.
+type idQueue struct {
+	queue   []wantedID
 	known   map[graspsync.EventID]struct{} // waiting or in flight
 	retryAt time.Time
 }
 
-type namedID struct {
+type wantedID struct {
 	id    graspsync.EventID
 	tries int
 }
@@ -53,7 +60,7 @@ func (p *Plan) nameAnywhere(ids []graspsync.EventID) {
 		relays = append(relays, r)
 	}
 	slices.SortFunc(relays, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(len(b.items), len(a.items)), graspsync.RelayURL.Compare(a.url, b.url))
+		return cmp.Or(cmp.Compare(len(b.history.items), len(a.history.items)), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
 		p.name(r, ids)
@@ -70,30 +77,30 @@ func (p *Plan) nameHomeless() {
 
 // name queues ids for a relay, as far as there is room.
 func (p *Plan) name(r *relay, ids []graspsync.EventID) {
-	if r.named == nil {
-		r.named = &named{known: make(map[graspsync.EventID]struct{})}
+	if r.byID.ids == nil {
+		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
 	}
 	dropped := 0
 	for _, id := range ids {
-		if _, ok := r.named.known[id]; ok {
+		if _, ok := r.byID.ids.known[id]; ok {
 			continue
 		}
-		if len(r.named.known) >= p.cfg.MaxNamed {
+		if len(r.byID.ids.known) >= p.cfg.MaxNamed {
 			dropped++
 			continue
 		}
-		r.named.known[id] = struct{}{}
-		r.named.queue = append(r.named.queue, namedID{id: id})
+		r.byID.ids.known[id] = struct{}{}
+		r.byID.ids.queue = append(r.byID.ids.queue, wantedID{id: id})
 	}
 	p.droppedNamed(dropped)
-	r.named.endIfEmpty(r)
+	r.byID.ids.endIfEmpty(r)
 	p.touch(r)
 }
 
 // endIfEmpty lets go of a queue that holds nothing.
-func (n *named) endIfEmpty(r *relay) {
+func (n *idQueue) endIfEmpty(r *relay) {
 	if len(n.known) == 0 {
-		r.named = nil
+		r.byID.ids = nil
 	}
 }
 
@@ -105,21 +112,21 @@ func (p *Plan) droppedNamed(n int) {
 
 // dropNamed has others asked for what a relay that is forgotten will not be.
 func (p *Plan) dropNamed(r *relay) {
-	if r.named == nil {
+	if r.byID.ids == nil {
 		return
 	}
-	ids := slices.SortedFunc(maps.Keys(r.named.known), graspsync.EventID.Compare)
-	r.named = nil
+	ids := slices.SortedFunc(maps.Keys(r.byID.ids.known), graspsync.EventID.Compare)
+	r.byID.ids = nil
 	p.nameAnywhere(ids)
 }
 
 // namedDue reports whether there are ids to ask for now.
 func (r *relay) namedDue(now time.Time) bool {
-	return r.named != nil && len(r.named.queue) > 0 && !now.Before(r.named.retryAt)
+	return r.byID.ids != nil && len(r.byID.ids.queue) > 0 && !now.Before(r.byID.ids.retryAt)
 }
 
 func (p *Plan) startNamed(r *relay, now time.Time) {
-	n := r.named
+	n := r.byID.ids
 	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(p.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
 	n.retryAt = time.Time{}
@@ -145,9 +152,9 @@ func (p *Plan) startNamed(r *relay, now time.Time) {
 // namedDone forgets the ids of a batch: what the relay has of them is here.
 func (p *Plan) namedDone(r *relay, b *batch) {
 	for _, id := range b.named {
-		delete(r.named.known, id.id)
+		delete(r.byID.ids.known, id.id)
 	}
-	r.named.endIfEmpty(r)
+	r.byID.ids.endIfEmpty(r)
 }
 
 // namedFailed has the ids of a batch asked for again: a few times, if it is the relay
@@ -159,21 +166,21 @@ func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, in Done) {
 			id.tries++
 		}
 		if in.Result == Refused || id.tries >= maxNamedTries {
-			delete(r.named.known, id.id)
+			delete(r.byID.ids.known, id.id)
 			dropped++
 			continue
 		}
-		r.named.queue = append(r.named.queue, id)
+		r.byID.ids.queue = append(r.byID.ids.queue, id)
 	}
-	r.named.retryAt = until
-	r.named.endIfEmpty(r)
+	r.byID.ids.retryAt = until
+	r.byID.ids.endIfEmpty(r)
 	p.droppedNamed(dropped)
 }
 
 // namedLost gives back what was in flight when the connection ended.
 func (r *relay) namedLost(b *batch) {
-	r.named.queue = append(slices.Clone(b.named), r.named.queue...)
-	r.named.retryAt = time.Time{}
+	r.byID.ids.queue = append(slices.Clone(b.named), r.byID.ids.queue...)
+	r.byID.ids.retryAt = time.Time{}
 }
 
 // onUnserved asks other connected relays for what one has announced and not served:
@@ -184,14 +191,14 @@ func (p *Plan) onUnserved(now time.Time, in Unserved) {
 	if !ok {
 		return
 	}
-	if now.Sub(r.unservedAt) >= unservedTime {
-		r.unservedAt, r.unserved = now, 0
+	if now.Sub(r.byID.unservedAt) >= unservedTime {
+		r.byID.unservedAt, r.byID.unserved = now, 0
 	}
 	common := make(map[*relay]int)
-	for it := range r.items {
+	for it := range r.history.items {
 		if in := &p.want.infos[it]; in.kind == itemRepo {
 			for _, o := range in.repo.relays {
-				if o != r && o.connected {
+				if o != r && o.dial.connected {
 					common[o]++
 				}
 			}
@@ -204,8 +211,8 @@ func (p *Plan) onUnserved(now time.Time, in Unserved) {
 	slices.SortFunc(others, func(a, b *relay) int {
 		return cmp.Or(cmp.Compare(common[b], common[a]), graspsync.RelayURL.Compare(a.url, b.url))
 	})
-	ids := in.IDs[:min(maxUnserved-r.unserved, len(in.IDs))]
-	r.unserved += len(ids)
+	ids := in.IDs[:min(maxUnserved-r.byID.unserved, len(in.IDs))]
+	r.byID.unserved += len(ids)
 	p.droppedNamed(len(in.IDs) - len(ids))
 	for _, o := range others[:min(maxAsked, len(others))] {
 		room := min(len(ids), max(0, p.cfg.MaxNamed/2-o.namedCount()))

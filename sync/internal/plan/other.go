@@ -48,7 +48,9 @@ func (l *liveState) method() LiveMethod {
 // write to the relay about their repositories, and nothing of other kinds before the
 // next daily pass: a relay on which more than a subscription's worth of ours finds no
 // room is a hub, and most of what is written to it is ours.
-func (p *Plan) prefersKinds(r *relay, left int) bool { return left > p.cfg.PollFilters && !r.noKinds }
+func (p *Plan) prefersKinds(r *relay, left int) bool {
+	return left > p.cfg.PollFilters && !r.live.noKinds
+}
 
 // turnsToKinds reports whether so many more filters make polling the dearer way.
 func (p *Plan) turnsToKinds(r *relay, added int) bool {
@@ -58,8 +60,8 @@ func (p *Plan) turnsToKinds(r *relay, added int) bool {
 // liveRoom is how many standing subscriptions the relay takes.
 func (r *relay) liveRoom() int {
 	most := r.limits.LiveSubscriptions()
-	if r.liveMost > 0 {
-		most = min(most, r.liveMost)
+	if r.live.most > 0 {
+		most = min(most, r.live.most)
 	}
 	return most
 }
@@ -67,7 +69,7 @@ func (r *relay) liveRoom() int {
 // spareRoom is how many more there may be for a moment: history lends one of its places
 // where it has two.
 func (r *relay) spareRoom() int {
-	if r.liveMost == 0 && r.limits.MaxSubscriptions-r.limits.LiveSubscriptions() >= keptHistoric {
+	if r.live.most == 0 && r.limits.MaxSubscriptions-r.limits.LiveSubscriptions() >= keptHistoric {
 		return 1
 	}
 	return 0
@@ -81,13 +83,13 @@ func (r *relay) closedFor(in LiveClosed) {
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
 		stood := max(1, len(r.live.subs)+r.descSubs()-1)
-		if r.liveMost == 0 || stood < r.liveMost {
-			r.liveMost = stood
+		if r.live.most == 0 || stood < r.live.most {
+			r.live.most = stood
 		}
 	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
 		if in.Live == r.live.kinds {
-			r.noKinds = true
+			r.live.noKinds = true
 		}
 	}
 	if in.Live == r.live.kinds {
@@ -99,7 +101,7 @@ func (r *relay) closedFor(in LiveClosed) {
 // more or there may be room now for what had none.
 func (p *Plan) onLimitsChanged(in LimitsChanged) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.connected || r.limits == in.Limits {
+	if r == nil || !r.dial.connected || r.limits == in.Limits {
 		return
 	}
 	old := r.limits
@@ -210,7 +212,7 @@ func (p *Plan) addStates(r *relay, identifiers map[string]struct{}, items map[It
 	if len(identifiers) == 0 {
 		return
 	}
-	for it := range r.items {
+	for it := range r.history.items {
 		if in := &p.want.infos[it]; in.kind == itemStates {
 			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
 				items[it] = struct{}{}
@@ -271,9 +273,9 @@ func (p *Plan) startPoll(r *relay, now time.Time) {
 	if g.running {
 		return
 	}
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.items[it] == 0 }) // not wanted any more
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 }) // not wanted any more
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
-		return r.items[it] == todo && r.resume[it] == nil
+		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})
 	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
 	qs, roles := p.queries(r, p.itemFilters(items), since, nil)

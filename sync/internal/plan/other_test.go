@@ -210,10 +210,10 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 		p.Step(now, Tick{})
 		for _, u := range all {
 			switch r := p.relays[u]; {
-			case r.connecting && !dead(u):
+			case r.dial.connecting && !dead(u):
 				settle(p, now, u, connect(t, p, now, u))
-			case r.connecting && now.Unix()%10 == 0:
-				p.Step(now, DialFailed{Relay: u, Epoch: r.epoch, RetryAt: now.Add(20 * time.Second)})
+			case r.dial.connecting && now.Unix()%10 == 0:
+				p.Step(now, DialFailed{Relay: u, Epoch: r.dial.epoch, RetryAt: now.Add(20 * time.Second)})
 			}
 		}
 		require.LessOrEqual(t, p.young.unproven, 8, "in a second")
@@ -223,8 +223,8 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 	require.Equal(t, 72, most, "the dead take all the attempts that are for them")
 	for _, u := range honest {
 		r := p.relays[u]
-		require.True(t, r.connected)
-		effects := p.Step(now, Lost{Relay: u, Epoch: r.epoch, AliveAt: now, RetryAt: now, Good: true})
+		require.True(t, r.dial.connected)
+		effects := p.Step(now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: now, RetryAt: now, Good: true})
 		require.Len(t, only[Dial](effects), 1)
 		require.Equal(t, u, only[Dial](effects)[0].Relay)
 		connect(t, p, now, u)
@@ -243,7 +243,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	good := all[19]
 	connectAll := func(now time.Time) (n int) {
 		for _, u := range all {
-			if r := p.relays[u]; r.connecting {
+			if r := p.relays[u]; r.dial.connecting {
 				connect(t, p, now, u)
 				n++
 			}
@@ -254,8 +254,8 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	assert.Len(t, p.connected, 6)
 	// a bootstrap relay is dialed at once
 	p.Step(start, Bootstrap{Relay: good})
-	p.Step(start, DialFailed{Relay: good, Epoch: p.relays[good].epoch, RetryAt: start})
-	require.True(t, p.relays[good].connecting)
+	p.Step(start, DialFailed{Relay: good, Epoch: p.relays[good].dial.epoch, RetryAt: start})
+	require.True(t, p.relays[good].dial.connecting)
 	settle(p, start, good, connect(t, p, start, good))
 	// the silent ones take turns
 	now, met := start, make(map[graspsync.RelayURL]bool)
@@ -269,7 +269,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 		assert.LessOrEqual(t, p.unproven, 6)
 	}
 	assert.Len(t, met, 20)
-	assert.True(t, p.relays[good].connected)
+	assert.True(t, p.relays[good].dial.connected)
 }
 
 // As many filters as PollFilters are polled, one more is followed by kinds.

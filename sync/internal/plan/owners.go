@@ -45,6 +45,19 @@ type owner struct {
 	turns   [sides][lines]uint64 // place in each line up to which it has had its turns
 }
 
+// claimState is who lists a relay, and what that is worth.
+type claimState struct {
+	listedBy int             // repositories that list it, whatever their level
+	accounts map[account]int // whose they are, and how many of each
+	servedBy int             // owners of whom something is served
+	since    time.Time       // when there was something of the first of them
+	weight   uint64          // its part of what its owners weigh
+	lot      uint64          // drawn, for what else is equal
+	index    int             // its place in the table, -1: it is in none
+
+	examples []graspsync.RepoRef // a few repositories that list it
+}
+
 // side is who names a relay of a repository.
 type side int
 
@@ -162,7 +175,7 @@ func (s *owners) reshare(o *owner, before [sides]uint64) {
 			continue
 		}
 		for r := range o.relays[i] {
-			r.claim += more
+			r.claim.weight += more
 			s.table.fix(r)
 		}
 	}
@@ -172,32 +185,32 @@ func (s *owners) reshare(o *owner, before [sides]uint64) {
 func (s *owners) list(r *repo, rel *relay, to side) {
 	a := account{s.owner(r.ref.Owner), to}
 	a.repos[r] = struct{}{}
-	if rel.accounts[a]++; rel.accounts[a] > 1 {
+	if rel.claim.accounts[a]++; rel.claim.accounts[a] > 1 {
 		return
 	}
 	before := a.shares()
 	a.relays[to][rel] = struct{}{}
-	rel.claim += before[to]
+	rel.claim.weight += before[to]
 	s.table.fix(rel)
 	s.reshare(a.owner, before)
 	if a.served > 0 {
 		s.servedBy(rel, a)
 	}
-	if rel.line != nil {
-		rel.line.advance(rel, a)
+	if rel.turn.line != nil {
+		rel.turn.line.advance(rel, a)
 	}
 }
 
 // unlist notes that a repository does not list a relay any more.
 func (s *owners) unlist(r *repo, rel *relay, from side) {
 	a := account{s.of[r.ref.Owner], from}
-	if rel.accounts[a]--; rel.accounts[a] > 0 {
+	if rel.claim.accounts[a]--; rel.claim.accounts[a] > 0 {
 		return
 	}
-	delete(rel.accounts, a)
+	delete(rel.claim.accounts, a)
 	before := a.shares()
 	delete(a.relays[from], rel)
-	rel.claim -= before[from]
+	rel.claim.weight -= before[from]
 	s.table.fix(rel)
 	s.reshare(a.owner, before)
 	if a.served > 0 {
@@ -207,20 +220,20 @@ func (s *owners) unlist(r *repo, rel *relay, from side) {
 
 // servedBy notes that a relay is listed by one more owner of whom something is served.
 func (s *owners) servedBy(rel *relay, o account) {
-	if rel.servedBy++; rel.servedBy == 1 || o.since.Before(rel.since) {
-		rel.since = o.since
+	if rel.claim.servedBy++; rel.claim.servedBy == 1 || o.since.Before(rel.claim.since) {
+		rel.claim.since = o.since
 	}
 }
 
 // notServedBy undoes that.
 func (s *owners) notServedBy(rel *relay, gone account) {
-	if rel.servedBy--; rel.servedBy == 0 || !gone.since.Equal(rel.since) {
+	if rel.claim.servedBy--; rel.claim.servedBy == 0 || !gone.since.Equal(rel.claim.since) {
 		return
 	}
 	first := true
-	for o := range rel.accounts {
-		if o != gone && o.served > 0 && (first || o.since.Before(rel.since)) {
-			rel.since, first = o.since, false
+	for o := range rel.claim.accounts {
+		if o != gone && o.served > 0 && (first || o.since.Before(rel.claim.since)) {
+			rel.claim.since, first = o.since, false
 		}
 	}
 }
@@ -354,7 +367,7 @@ func (p *Plan) setServed(r *repo, served bool) {
 		return
 	}
 	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
-		if rel.line != nil && rel.line.number == lineHeld {
+		if rel.turn.line != nil && rel.turn.line.number == lineHeld {
 			rel.leave() // for a better line
 			p.touch(rel)
 		}
@@ -406,16 +419,16 @@ func (p *Plan) room(asks graspsync.PubKey, by side) bool {
 // worth is what a relay has to say for being known. One that never answered is worth
 // half of one that did.
 func (r *relay) worth() uint64 {
-	if r.answered {
-		return 2 * r.claim
+	if r.dial.answered {
+		return 2 * r.claim.weight
 	}
-	return r.claim
+	return r.claim.weight
 }
 
 // evict forgets a relay that is wanted, for lack of room.
 func (p *Plan) evict(rel *relay) {
 	listing := make(map[*repo]struct{})
-	for a := range rel.accounts {
+	for a := range rel.claim.accounts {
 		for r := range a.repos {
 			if slices.Contains(r.relays, rel) {
 				listing[r] = struct{}{}
@@ -472,8 +485,8 @@ type tableHeap []*relay
 
 // fix puts a relay where its worth puts it.
 func (h *tableHeap) fix(r *relay) {
-	if r.tableIndex >= 0 {
-		heap.Fix(h, r.tableIndex)
+	if r.claim.index >= 0 {
+		heap.Fix(h, r.claim.index)
 	}
 }
 
@@ -484,18 +497,18 @@ func (h tableHeap) Less(i, j int) bool {
 	if a.bootstrap != b.bootstrap {
 		return b.bootstrap
 	}
-	return cmp.Or(cmp.Compare(a.worth(), b.worth()), cmp.Compare(a.lot, b.lot)) < 0
+	return cmp.Or(cmp.Compare(a.worth(), b.worth()), cmp.Compare(a.claim.lot, b.claim.lot)) < 0
 }
 
 func (h tableHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].tableIndex, h[j].tableIndex = i, j
+	h[i].claim.index, h[j].claim.index = i, j
 }
 
 // Push and Pop implement [heap.Interface].
 func (h *tableHeap) Push(x any) {
 	r := x.(*relay)
-	r.tableIndex = len(*h)
+	r.claim.index = len(*h)
 	*h = append(*h, r)
 }
 
@@ -504,6 +517,6 @@ func (h *tableHeap) Pop() any {
 	r := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	r.tableIndex = -1
+	r.claim.index = -1
 	return r
 }

@@ -118,8 +118,8 @@ func (m *market) bring() {
 	}
 	m.bringAt = m.now.Add(time.Hour)
 	for _, u := range sortedBy(m.brings, graspsync.RelayURL.Compare) {
-		if r := m.plan.relays[u]; m.brings[u] && r != nil && r.connected {
-			m.step(Useful{Relay: u, Epoch: r.epoch})
+		if r := m.plan.relays[u]; m.brings[u] && r != nil && r.dial.connected {
+			m.step(Useful{Relay: u, Epoch: r.dial.epoch})
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share,
 	m.wait(d, func() {
 		looks++
 		for _, u := range relays {
-			if m.plan.relays[u].connected {
+			if m.plan.relays[u].dial.connected {
 				up[u]++
 			}
 		}
@@ -288,8 +288,8 @@ func TestLongTenureOfRelaysThatWereUseful(t *testing.T) {
 	m.wait(time.Minute, func() {})
 	clear(m.brings)
 	for _, u := range slow {
-		require.True(t, m.plan.relays[u].connected)
-		require.False(t, m.plan.relays[u].usefulAt.IsZero())
+		require.True(t, m.plan.relays[u].dial.connected)
+		require.False(t, m.plan.relays[u].dial.usefulAt.IsZero())
 	}
 	m.wait(3*time.Hour, func() {}) // nobody waits
 	require.Empty(t, m.lost, "while there is room for all")
@@ -428,7 +428,7 @@ func TestPromiseP37_FullTable(t *testing.T) {
 	assert.Len(t, m.plan.relays, 50_000)
 	m.wait(10*time.Minute, func() {})
 	t.Logf("first dial of a new relay in a full table: after %s", m.dialed[honest].Sub(began))
-	assert.True(t, m.plan.relays[honest].connected)
+	assert.True(t, m.plan.relays[honest].dial.connected)
 }
 
 // What is dropped for lack of room does not come back by being asked for again, and
@@ -489,7 +489,7 @@ func TestWhatOthersNameTakesNothingFromTheOwner(t *testing.T) {
 	for i := range 20 {
 		others = append(others, relayURL(t, fmt.Sprint("other", i)))
 	}
-	claim := func(u graspsync.RelayURL) uint64 { return p.relays[u].claim }
+	claim := func(u graspsync.RelayURL) uint64 { return p.relays[u].claim.weight }
 	p.Step(start, namedBy(ownedBy(0, "repo"), own, nil))
 	before := claim(own[0])
 	for n := range others {
@@ -593,15 +593,15 @@ func TestHungUpForRoom(t *testing.T) {
 	m.now = m.now.Add(time.Minute)
 	m.plan.Step(m.now, Settled{At: m.now})
 	require.True(t, m.plan.makeRoom(m.now, finished(m.now)))
-	require.False(t, r.connected, "of two with the same claim who has stood longest goes")
-	assert.True(t, r.good, "it has answered for an hour")
+	require.False(t, r.dial.connected, "of two with the same claim who has stood longest goes")
+	assert.True(t, r.dial.good, "it has answered for an hour")
 	lost := m.now
 	m.now = m.now.Add(3 * time.Hour)
-	r.retryAt = m.now
+	r.dial.retryAt = m.now
 	m.plan.effects = nil
 	effects := m.plan.Step(m.now, Tick{})
-	require.Contains(t, only[Dial](effects), Dial{Relay: u, Epoch: r.epoch})
-	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.epoch, Limits: usual})
+	require.Contains(t, only[Dial](effects), Dial{Relay: u, Epoch: r.dial.epoch})
+	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
 	assert.Empty(t, only[Reset](effects))
 	for _, s := range only[Start](effects) {
 		assert.Equal(t, Recent, s.Batch.Kind)
@@ -609,10 +609,10 @@ func TestHungUpForRoom(t *testing.T) {
 	}
 	assert.NotEmpty(t, only[Start](effects))
 	// Had it been away by itself, for as long: from the start.
-	m.plan.Step(m.now, Lost{Relay: u, Epoch: r.epoch, AliveAt: m.now, RetryAt: m.now.Add(16 * time.Minute), Good: true})
+	m.plan.Step(m.now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: m.now, RetryAt: m.now.Add(16 * time.Minute), Good: true})
 	m.now = m.now.Add(16 * time.Minute)
 	m.plan.Step(m.now, Tick{})
-	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.epoch, Limits: usual})
+	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
 	assert.Len(t, only[Reset](effects), 1)
 }
 
@@ -644,7 +644,7 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 			read := start.Add(max(0, settledAfter-time.Minute))
 			require.LessOrEqual(t, int64(*s.Batch.Queries[0].Filter.Since), read.Add(-15*time.Minute).Unix())
 		}
-		require.True(t, r.connected)
+		require.True(t, r.dial.connected)
 	}
 }
 
@@ -690,7 +690,7 @@ func TestPromiseP37_KnownRelaysFirstAfterARestart(t *testing.T) {
 	dials := only[Dial](effects)
 	require.Len(t, dials, 5)
 	assert.Equal(t, []graspsync.RelayURL{useful, good}, []graspsync.RelayURL{dials[0].Relay, dials[1].Relay})
-	assert.Zero(t, m.plan.relays[useful].accounts[account{m.plan.owners.of[pubKey(0)], byOwner}]-1)
+	assert.Zero(t, m.plan.relays[useful].claim.accounts[account{m.plan.owners.of[pubKey(0)], byOwner}]-1)
 }
 
 // What is counted of owners is what is there, whatever happens.
@@ -699,7 +699,7 @@ func (w *world) checkOwners() {
 	lists := make(map[account]int)
 	for _, r := range p.relays {
 		sum, servedBy, claim, since := 0, 0, uint64(0), time.Time{}
-		for o, n := range r.accounts {
+		for o, n := range r.claim.accounts {
 			sum += n
 			lists[o]++
 			if o.served > 0 {
@@ -711,10 +711,10 @@ func (w *world) checkOwners() {
 			_, ok := o.relays[o.side][r]
 			w.must(ok && n > 0 && p.owners.of[o.key] == o.owner, "owners of a relay")
 		}
-		w.must(sum == r.listedBy, "repositories that list a relay, by owner")
-		w.must(servedBy == 0 || since.Equal(r.since), "since when a relay is listed")
-		w.must(servedBy == r.servedBy && claim == r.claim, "the claim of a relay")
-		w.must(p.owners.table[r.tableIndex] == r, "place in the table")
+		w.must(sum == r.claim.listedBy, "repositories that list a relay, by owner")
+		w.must(servedBy == 0 || since.Equal(r.claim.since), "since when a relay is listed")
+		w.must(servedBy == r.claim.servedBy && claim == r.claim.weight, "the claim of a relay")
+		w.must(p.owners.table[r.claim.index] == r, "place in the table")
 	}
 	w.must(len(p.owners.table) == len(p.relays), "relays in the table")
 	for i := range p.owners.table {
@@ -729,7 +729,7 @@ func (w *world) checkOwners() {
 			w.must(r.ref.Owner == o.key && len(r.relays) > 0, "repositories of an owner")
 			w.must(r.named >= 0 && r.named <= len(r.relays), "how many of its relays the owner names")
 			for _, rel := range r.relays {
-				w.must(!rel.gone && rel.accounts[account{o, r.names(rel)}] > 0, "who names a relay")
+				w.must(!rel.gone && rel.claim.accounts[account{o, r.names(rel)}] > 0, "who names a relay")
 			}
 			w.must(r.served == (r.level == LevelFull), "a repository that is served")
 			if r.served {
@@ -748,10 +748,10 @@ func (w *world) checkOwners() {
 	w.must(growing == len(p.owners.growing), "owners whose weight grows")
 	young, unproven := 0, 0
 	for _, r := range p.relays {
-		if r.young {
+		if r.dial.young {
 			young++
-			w.must(r.connecting, "young, and no attempt")
-			if r.unproven {
+			w.must(r.dial.connecting, "young, and no attempt")
+			if r.dial.unproven {
 				unproven++
 			}
 		}
@@ -760,7 +760,7 @@ func (w *world) checkOwners() {
 	w.must(len(p.young.queue) <= p.cfg.MaxDials+1_000, "attempts that have ended")
 	for i := range p.lines {
 		for k, r := range p.lines[i].waiting {
-			w.must(r.line == &p.lines[i] && r.lineIndex == k && !r.gone, "place in a line")
+			w.must(r.turn.line == &p.lines[i] && r.turn.index == k && !r.gone, "place in a line")
 		}
 	}
 }
@@ -818,7 +818,7 @@ func TestFirstComeOfEquals(t *testing.T) {
 	}
 	for i := 0; i < len(dialed); i++ {
 		r := p.relays[dialed[i]]
-		note(p.Step(start, Connected{Relay: r.url, Epoch: r.epoch, Limits: usual}))
+		note(p.Step(start, Connected{Relay: r.url, Epoch: r.dial.epoch, Limits: usual}))
 	}
 	require.Equal(t, all, dialed)
 }
@@ -860,7 +860,7 @@ func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 		if gone := only[Hangup](append(effects, p.Step(now, Tick{})...)); len(gone) > 0 {
 			require.Equal(t, us[0], gone[0].Relay)
 			require.InDelta(t, longTenure.Minutes(), now.Sub(start).Minutes(), 2)
-			require.True(t, p.relays[us[1]].connecting)
+			require.True(t, p.relays[us[1]].dial.connecting)
 			return
 		}
 		require.Less(t, now.Sub(start), 2*longTenure)

@@ -225,19 +225,16 @@ func (p *Plan) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *r
 
 // know makes a relay known.
 func (p *Plan) know(u graspsync.RelayURL) *relay {
-	r := &relay{
-		url:      u,
-		name:     u.String(),
-		accounts: make(map[account]int),
-		items:    make(map[Item]status),
-		todo:     make(map[Item]struct{}),
-		resume:   make(map[Item]*cursors),
-		batches:  make(map[BatchID]*batch),
+	r := &relay{url: u, name: u.String()}
+	r.claim.accounts = make(map[account]int)
+	r.history = historyState{
+		items: make(map[Item]status), todo: make(map[Item]struct{}), resume: make(map[Item]*cursors),
 	}
+	r.batches.open = make(map[BatchID]*batch)
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
 	p.relays[u], p.unordered = r, true
-	r.lot = p.lots.Uint64()
+	r.claim.lot = p.lots.Uint64()
 	heap.Push(&p.owners.table, r)
 	p.recall(r)
 	p.touch(r)
@@ -247,7 +244,7 @@ func (p *Plan) know(u graspsync.RelayURL) *relay {
 // current returns the relay if epoch is that of its connection, else nil.
 func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
 	r, ok := p.relays[u]
-	if !ok || r.epoch != epoch || !(r.connecting || r.connected) {
+	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
 		return nil
 	}
 	p.touch(r)
@@ -256,7 +253,7 @@ func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
 
 // act does what is due for one relay and sets its next timer.
 func (p *Plan) act(r *relay, now time.Time) {
-	if r.listedBy == 0 && !r.bootstrap {
+	if r.claim.listedBy == 0 && !r.bootstrap {
 		p.forget(r)
 		if p.refused {
 			p.refused = false
@@ -264,13 +261,13 @@ func (p *Plan) act(r *relay, now time.Time) {
 		}
 		return
 	}
-	if !r.connected {
+	if !r.dial.connected {
 		p.actDisconnected(r, now)
 		return
 	}
 	p.expire(r, now)
 	r.unpark(now)
-	if !r.dailyAt.IsZero() && !now.Before(r.dailyAt) {
+	if !r.pass.dueAt.IsZero() && !now.Before(r.pass.dueAt) {
 		p.startDaily(r, now)
 	}
 	p.follow(r, now)
@@ -281,13 +278,13 @@ func (p *Plan) act(r *relay, now time.Time) {
 
 // forget ends what there is with a relay that nothing is wanted of.
 func (p *Plan) forget(r *relay) {
-	if r.connecting || r.connected {
-		p.emit(Hangup{Relay: r.url, Epoch: r.epoch})
+	if r.dial.connecting || r.dial.connected {
+		p.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
 	}
 	switch {
-	case r.connecting:
+	case r.dial.connecting:
 		p.dialEnded(r)
-	case r.connected:
+	case r.dial.connected:
 		delete(p.connected, r)
 	}
 	p.leaveUnproven(r)
@@ -295,7 +292,7 @@ func (p *Plan) forget(r *relay) {
 	p.changed[r.url] = struct{}{}
 	r.gone = true
 	r.leave()
-	heap.Remove(&p.owners.table, r.tableIndex)
+	heap.Remove(&p.owners.table, r.claim.index)
 	p.timers.set(r, time.Time{})
 	delete(p.relays, r.url)
 	p.unordered = true
@@ -310,11 +307,11 @@ func (p *Plan) arm(r *relay, now time.Time) {
 			next = t
 		}
 	}
-	consider(r.dailyAt)
-	for _, b := range r.batches {
+	consider(r.pass.dueAt)
+	for _, b := range r.batches.open {
 		consider(b.deadline)
 	}
-	for _, k := range r.parked {
+	for _, k := range r.history.parked {
 		consider(k.until)
 	}
 	consider(r.live.retryAt)
@@ -322,17 +319,17 @@ func (p *Plan) arm(r *relay, now time.Time) {
 		consider(r.live.postponed.Add(mostPostponed))
 	}
 	consider(r.coolUntil)
-	for _, k := range r.resting {
+	for _, k := range r.live.resting {
 		consider(k.until)
 	}
-	consider(r.authorsRetry)
+	consider(r.deletions.retryAt)
 	if r.live.poll != nil {
 		consider(r.live.poll.at)
 	}
-	if r.named != nil {
-		consider(r.named.retryAt)
+	if r.byID.ids != nil {
+		consider(r.byID.ids.retryAt)
 	}
-	consider(r.sweep.retryAt)
+	consider(r.rotation.retryAt)
 	r.considerDescendants(consider)
 	p.timers.set(r, next)
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -41,93 +40,82 @@ const (
 	statuses // how many there are
 )
 
-// relay is what is known of one relay.
+// relay is what is known of one relay: for each part of the plan what that part keeps of it.
 type relay struct {
 	url       graspsync.RelayURL
 	name      string // its canonical spelling
 	bootstrap bool
-	listedBy  int             // repositories that list it, whatever their level
-	accounts  map[account]int // whose they are, and how many of each
-	servedBy  int             // owners of whom something is served
-	since     time.Time       // when there was something of the first of them
-	claim     uint64          // its part of what its owners weigh
-	lot       uint64          // drawn, for what else is equal
-	usefulAt  time.Time       // when it last brought what nobody else had
-	address   netip.Prefix    // at which it was found last, with what is counted together with it
-	answered  bool            // it has answered as a relay, in this run or before
+	limits    Limits
+	coolUntil time.Time // rate limited: no new requests before
 
-	// Life cycle.
-	connecting, connected bool
-	epoch                 uint64 // of the last dial; what comes from an earlier one is ignored
-	line                  *line  // in which it waits to be dialed, nil if in none
-	place, cost           uint64 // its place there, and what of a turn it takes
-	order, came           uint64 // puts those of one place in order
-	lineIndex, tableIndex int
-	waitsSince            time.Time
-	young                 bool // dialed a moment ago
-	good                  bool // it is known to work: dialed before others
-	refusals              int  // attempts in a row that we refused
-	failed                bool // the last attempt did
-	connectedAt           time.Time
-	retryAt               time.Time
-	aliveAt               time.Time // when it was last known alive, zero before the first connection
-	absentSince           time.Time // when it was lost, or first not there; zero: it is not, or we hung up
-	coolUntil             time.Time // rate limited: no new requests before
-	dailyAt               time.Time
-	passAt                time.Time // when the last full pass began
-	limits                Limits
-	unproven              bool                // an attempt or connection, and it never answered
-	examples              []graspsync.RepoRef // a few that list it
+	claim       claimState
+	dial        dialState
+	turn        turnState
+	timer       timerState
+	history     historyState
+	catchUp     catchUpState
+	batches     batchesState
+	pass        passState
+	byID        byIDState
+	rotation    rotationState
+	audit       auditState
+	deletions   deletionsState
+	live        liveState
+	descendants *descendantsState // nil: there are none
+	checkpoint  checkpointState
 
-	// What survives a restart.
-	restored  *restored // until the first connection
-	mark      time.Time // everything confirmed was complete and durable then
-	keptDirty bool      // something else than the mark has changed
-	unsettled bool      // of what it sent some was not dealt with at the last Settled
+	dirty, gone bool
+}
 
-	// What experience taught.
-	liveMost   int  // standing subscriptions that it takes; 0: as many as limits say
-	noKinds    bool // it refused the filter of kinds without tags
-	reconciles bool // it was reconciled with
-	resting    []resting
-
-	// The facts about items. todo is the subset of items with that status.
+// historyState is the difference for one relay: which items are wanted, and how far each of
+// them was fetched.
+type historyState struct {
 	items    map[Item]status
-	todo     map[Item]struct{} // those not parked
+	todo     map[Item]struct{} // the items with that status, but for those that are parked
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int
 	resume   map[Item]*cursors // where the paging of a todo item had got to
 	queue    []group           // todo items as they will be asked for
-
-	batches  map[BatchID]*batch
-	behind   int // of them in the background
 	parked   []parking
-	failures int  // batches that failed in a row
-	unsaved  int  // the same, for what they brought could not be saved here
-	late     bool // something waits for a while since it could not be
-	gaps     int  // batches of this pass that were completed with gaps
+}
 
-	catchSince   nostr.Timestamp // what is newer may have been missed; 0: nothing
-	missed       bool            // more was missed than the catch-up under way looks for
-	missedAll    bool            // and not just of what is opened next
-	catchQueue   []group         // parts of the catch-up that have yet to start
-	catchRunning int
-	authorsAt    int       // rotation over the authors whose deletions are asked for
-	authorsAsked int       // of them, in this pass
-	authorsRetry time.Time // asking for them failed: not before
+// catchUpState is what may have been missed of items that were fetched before.
+type catchUpState struct {
+	since     nostr.Timestamp // what is newer may have been missed; 0: nothing
+	missed    bool            // more was missed than the catch-up under way looks for
+	missedAll bool            // and not just of what is opened next
+	queue     []group         // parts of the catch-up that have yet to start
+	running   int
+}
 
-	named      *named    // nil: nothing
-	unserved   int       // ids that it announced and did not serve, asked of others since
-	unservedAt time.Time // that time
-	sweep      sweep
-	auditDue   bool
+// batchesState is what a relay is being asked for.
+type batchesState struct {
+	open       map[BatchID]*batch
+	background int  // of them, those without which a relay counts as fetched from
+	failures   int  // batches that failed in a row
+	unsaved    int  // the same, for what they brought could not be saved here
+	late       bool // something waits for a while since it could not be
+	gaps       int  // batches of this pass that were completed with gaps
+}
 
-	live liveState
-	desc *descendants // nil: there are none
+// passState is where a relay is in the passes over its whole history.
+type passState struct {
+	at    time.Time // when the last one began
+	dueAt time.Time // when the next one is due
+}
 
-	dirty, gone bool
-	wakeAt      time.Time // its timer
-	wakeIndex   int       // its place in the heap of timers, from 1; 0: none is set
+// auditState is whether a relay is to be audited.
+type auditState struct {
+	reconciles bool // it was reconciled with
+	due        bool
+}
+
+// deletionsState is where a relay is in the rotation over the authors whose deletions are
+// asked for.
+type deletionsState struct {
+	at      int
+	asked   int       // of the authors, in this pass
+	retryAt time.Time // asking for them failed: not before
 }
 
 // parking holds items back whose batch failed, so that a relay that fails is not
@@ -150,31 +138,33 @@ func byName(a, b *relay) int { return strings.Compare(a.name, b.name) }
 
 func (r *relay) phase() Phase {
 	switch {
-	case r.connecting:
+	case r.dial.connecting:
 		return Connecting
-	case !r.connected:
+	case !r.dial.connected:
 		return Disconnected
-	case len(r.parked) > 0 || r.gaps > 0 || !r.authorsRetry.IsZero() || r.missed:
+	case len(r.history.parked) > 0 || r.batches.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed:
 		return LiveWithGaps
-	case r.busy() || len(r.catchQueue) > 0 || r.named != nil:
+	case r.busy() || len(r.catchUp.queue) > 0 || r.byID.ids != nil:
 		return Syncing
 	}
 	return Live
 }
 
 // busy reports whether the difference is being fetched, or something by name.
-func (r *relay) busy() bool { return len(r.todo) > 0 || len(r.batches) > r.behind }
+func (r *relay) busy() bool {
+	return len(r.history.todo) > 0 || len(r.batches.open) > r.batches.background
+}
 
 // add makes an item a target.
 func (r *relay) add(it Item, kind itemKind) {
-	if _, ok := r.items[it]; ok {
+	if _, ok := r.history.items[it]; ok {
 		return
 	}
-	r.ofKind[kind]++
-	r.ofStatus[todo]++
-	r.items[it] = todo
-	r.todo[it] = struct{}{}
-	if r.connected { // else everything will be missing
+	r.history.ofKind[kind]++
+	r.history.ofStatus[todo]++
+	r.history.items[it] = todo
+	r.history.todo[it] = struct{}{}
+	if r.dial.connected { // else everything will be missing
 		r.live.missing[it] = struct{}{}
 	}
 }
@@ -188,25 +178,25 @@ func (r *relay) remove(it Item, kind itemKind) {
 	}
 	if _, missing := r.live.missing[it]; missing {
 		delete(r.live.missing, it)
-	} else if r.connected {
+	} else if r.dial.connected {
 		r.live.idle++
 	}
 }
 
 // untarget forgets an item and reports whether it was one.
 func (r *relay) untarget(it Item, kind itemKind) bool {
-	st, ok := r.items[it]
+	st, ok := r.history.items[it]
 	if !ok {
 		return false
 	}
-	r.keptDirty = r.keptDirty || st == confirmed
-	r.ofKind[kind]--
-	r.ofStatus[st]--
-	delete(r.items, it)
+	r.checkpoint.dirty = r.checkpoint.dirty || st == confirmed
+	r.history.ofKind[kind]--
+	r.history.ofStatus[st]--
+	delete(r.history.items, it)
 	r.noTodo(it)
-	delete(r.resume, it)
+	delete(r.history.resume, it)
 	if st == inFlight {
-		for _, b := range r.batches {
+		for _, b := range r.batches.open {
 			b.items = slices.DeleteFunc(b.items, func(o Item) bool { return o == it })
 		}
 	}
@@ -215,32 +205,32 @@ func (r *relay) untarget(it Item, kind itemKind) bool {
 
 // set moves an item that is still a target from one status to another.
 func (r *relay) set(it Item, to status) {
-	from, ok := r.items[it]
+	from, ok := r.history.items[it]
 	if !ok || from == to {
 		return
 	}
-	r.keptDirty = r.keptDirty || from == confirmed || to == confirmed
-	r.ofStatus[from]--
-	r.ofStatus[to]++
+	r.checkpoint.dirty = r.checkpoint.dirty || from == confirmed || to == confirmed
+	r.history.ofStatus[from]--
+	r.history.ofStatus[to]++
 	r.noTodo(it)
 	switch to {
 	case todo:
-		r.todo[it] = struct{}{}
+		r.history.todo[it] = struct{}{}
 	case confirmed:
-		delete(r.resume, it)
+		delete(r.history.resume, it)
 	}
-	r.items[it] = to
+	r.history.items[it] = to
 }
 
 // noTodo takes an item out of todo. A map keeps the room that it once took, and at
 // the start everything is todo; so an empty one is replaced.
 func (r *relay) noTodo(it Item) {
-	if _, ok := r.todo[it]; !ok {
+	if _, ok := r.history.todo[it]; !ok {
 		return
 	}
-	delete(r.todo, it)
-	if len(r.todo) == 0 {
-		r.todo = make(map[Item]struct{})
+	delete(r.history.todo, it)
+	if len(r.history.todo) == 0 {
+		r.history.todo = make(map[Item]struct{})
 	}
 }
 
@@ -250,43 +240,43 @@ func (r *relay) park(items []Item, until time.Time) {
 		r.set(it, todo)
 		r.noTodo(it)
 	}
-	r.parked = append(r.parked, parking{until: until, items: items})
+	r.history.parked = append(r.history.parked, parking{until: until, items: items})
 }
 
 // unpark lets go what was parked until now.
 func (r *relay) unpark(now time.Time) {
-	kept := r.parked[:0]
-	for _, p := range r.parked {
+	kept := r.history.parked[:0]
+	for _, p := range r.history.parked {
 		switch {
 		case now.Before(p.until):
 			kept = append(kept, p)
 		case p.catchUp:
-			r.catchQueue = append(r.catchQueue, p.group())
+			r.catchUp.queue = append(r.catchUp.queue, p.group())
 		default:
 			for _, it := range p.items {
-				if r.items[it] == todo {
-					r.todo[it] = struct{}{}
+				if r.history.items[it] == todo {
+					r.history.todo[it] = struct{}{}
 				}
 			}
 		}
 	}
-	r.parked = kept
+	r.history.parked = kept
 }
 
 // unparkAll lets go everything that is parked.
 func (r *relay) unparkAll() {
-	for i := range r.parked {
-		r.parked[i].until = time.Time{}
+	for i := range r.history.parked {
+		r.history.parked[i].until = time.Time{}
 	}
 	r.unpark(time.Time{})
 }
 
 // catching reports whether a catch-up is not finished.
 func (r *relay) catching() bool {
-	if r.catchRunning > 0 || len(r.catchQueue) > 0 {
+	if r.catchUp.running > 0 || len(r.catchUp.queue) > 0 {
 		return true
 	}
-	for _, p := range r.parked {
+	for _, p := range r.history.parked {
 		if p.catchUp {
 			return true
 		}
@@ -297,15 +287,15 @@ func (r *relay) catching() bool {
 // forget makes every item todo from the start: nothing is confirmed, nothing in
 // flight, no paging is resumed.
 func (r *relay) forget() {
-	clear(r.batches)
-	r.behind = 0
-	clear(r.resume)
-	r.queue, r.parked = nil, nil
-	r.gaps, r.failures = 0, 0
-	r.catchSince, r.catchQueue, r.catchRunning = 0, nil, 0
-	r.missed, r.missedAll = false, false
-	for it := range r.items {
+	clear(r.batches.open)
+	r.batches.background = 0
+	clear(r.history.resume)
+	r.history.queue, r.history.parked = nil, nil
+	r.batches.gaps, r.batches.failures = 0, 0
+	r.catchUp.since, r.catchUp.queue, r.catchUp.running = 0, nil, 0
+	r.catchUp.missed, r.catchUp.missedAll = false, false
+	for it := range r.history.items {
 		r.set(it, todo)
-		r.todo[it] = struct{}{}
+		r.history.todo[it] = struct{}{}
 	}
 }

@@ -54,13 +54,13 @@ func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
 }
 
 func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
-	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
+	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
 	for it := range rel.live.missing {
 		s.Live = s.Live && !r.wants(it)
 	}
 	s.Live = s.Live && !slices.ContainsFunc(p.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
-		switch rel.items[it] {
+		switch rel.history.items[it] {
 		case todo:
 			s.Wanted++
 		case inFlight:

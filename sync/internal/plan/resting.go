@@ -46,13 +46,13 @@ func (p *Plan) refuses(r *relay, s *liveSub, since, now time.Time) {
 // leaveAlone has something rest for a day.
 func (p *Plan) leaveAlone(r *relay, k resting, now time.Time) {
 	k.until = now.Add(p.longer(restFor))
-	if n := len(r.resting); n > 0 && r.resting[n-1].until.Sub(now) > restFor-time.Hour {
-		k.until = r.resting[n-1].until // they are asked for together
+	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
+		k.until = r.live.resting[n-1].until // they are asked for together
 	}
-	r.resting = append(r.resting, k)
-	if len(r.resting) > mostResting {
-		all := r.resting[0]
-		for _, k := range r.resting[1:] {
+	r.live.resting = append(r.live.resting, k)
+	if len(r.live.resting) > mostResting {
+		all := r.live.resting[0]
+		for _, k := range r.live.resting[1:] {
 			all.filters = append(all.filters, k.filters...)
 			all.below = all.below && k.below
 			if k.since.Before(all.since) {
@@ -60,7 +60,7 @@ func (p *Plan) leaveAlone(r *relay, k resting, now time.Time) {
 			}
 		}
 		all.filters = p.joined(r, all.filters)
-		r.resting = []resting{all}
+		r.live.resting = []resting{all}
 	}
 }
 
@@ -82,15 +82,15 @@ func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 
 // refusedAlone reports whether nothing but filters of this role were refused.
 func (r *relay) refusedAlone(as role) bool {
-	return slices.ContainsFunc(r.resting, func(k resting) bool {
+	return slices.ContainsFunc(r.live.resting, func(k resting) bool {
 		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
 	})
 }
 
 // rested has what has rested long enough followed again.
 func (p *Plan) rested(r *relay, now time.Time) {
-	kept := r.resting[:0]
-	for _, k := range r.resting {
+	kept := r.live.resting[:0]
+	for _, k := range r.live.resting {
 		if now.Before(k.until) {
 			kept = append(kept, k)
 			continue
@@ -100,13 +100,13 @@ func (p *Plan) rested(r *relay, now time.Time) {
 			p.missedSome(r, k.since)
 		}
 	}
-	clear(r.resting[len(kept):])
-	r.resting = kept
+	clear(r.live.resting[len(kept):])
+	r.live.resting = kept
 }
 
 // withoutResting takes from filters what rests.
 func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
-	if len(r.resting) == 0 {
+	if len(r.live.resting) == 0 {
 		return fs
 	}
 	type value struct {
@@ -114,7 +114,7 @@ func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
 		value string
 	}
 	rests := make(map[value]struct{})
-	for _, k := range r.resting {
+	for _, k := range r.live.resting {
 		for _, f := range k.filters {
 			as := roleOf(f)
 			if as.tag == "" {
@@ -148,7 +148,7 @@ func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
 
 // restingFilters is how many filters rest.
 func (r *relay) restingFilters() (n int) {
-	for _, k := range r.resting {
+	for _, k := range r.live.resting {
 		n += len(k.filters)
 	}
 	return n

@@ -174,8 +174,8 @@ func (h *rootHeap) Pop() any {
 	return it
 }
 
-// sweep is where a relay is in the rotation over the rest.
-type sweep struct {
+// rotationState is where a relay is in the rotation over the rest.
+type rotationState struct {
 	repo    graspsync.RepoRef // the last one asked about was id of repo
 	id      graspsync.EventID
 	chunks  []sweepChunk // to be asked about in this pass
@@ -193,7 +193,7 @@ const maxSweepTries = 3
 
 // sweepNext queues the next n root events of the rotation.
 func (p *Plan) sweepNext(r *relay, n int) {
-	if len(p.want.resting) == 0 || len(r.sweep.chunks) > 0 {
+	if len(p.want.resting) == 0 || len(r.rotation.chunks) > 0 {
 		return
 	}
 	var repos []*repo
@@ -208,7 +208,7 @@ func (p *Plan) sweepNext(r *relay, n int) {
 	for _, repo := range repos {
 		for _, id := range sortedBy(repo.rest, graspsync.EventID.Compare) {
 			at := sweepAt{repo.ref, id}
-			if at.compare(sweepAt{r.sweep.repo, r.sweep.id}) <= 0 {
+			if at.compare(sweepAt{r.rotation.repo, r.rotation.id}) <= 0 {
 				before = append(before, at)
 			} else {
 				after = append(after, at)
@@ -221,9 +221,9 @@ func (p *Plan) sweepNext(r *relay, n int) {
 		c := sweepChunk{ids: make([]graspsync.EventID, len(chunk))}
 		for i, at := range chunk {
 			c.ids[i] = at.id
-			r.sweep.repo, r.sweep.id = at.repo, at.id
+			r.rotation.repo, r.rotation.id = at.repo, at.id
 		}
-		r.sweep.chunks = append(r.sweep.chunks, c)
+		r.rotation.chunks = append(r.rotation.chunks, c)
 	}
 }
 
@@ -240,9 +240,9 @@ func (a sweepAt) compare(b sweepAt) int {
 }
 
 func (p *Plan) startSweep(r *relay, now time.Time) {
-	c := r.sweep.chunks[0]
-	r.sweep.chunks = r.sweep.chunks[1:]
-	r.sweep.retryAt = time.Time{}
+	c := r.rotation.chunks[0]
+	r.rotation.chunks = r.rotation.chunks[1:]
+	r.rotation.retryAt = time.Time{}
 	qs, roles := p.queries(r, filters.Roots(c.ids), 0, nil)
 	if len(qs) > 0 {
 		p.start(r, &batch{kind: History, roles: roles, sweep: &c}, qs, now)
@@ -252,8 +252,8 @@ func (p *Plan) startSweep(r *relay, now time.Time) {
 // sweepFailed has a chunk asked about again, a few times.
 func (r *relay) sweepFailed(c *sweepChunk, until time.Time) {
 	if c.tries++; c.tries < maxSweepTries {
-		r.sweep.chunks = append(r.sweep.chunks, *c)
-		r.sweep.retryAt = until
+		r.rotation.chunks = append(r.rotation.chunks, *c)
+		r.rotation.retryAt = until
 	}
 }
 

@@ -60,7 +60,7 @@ func TestRotationOverRoots(t *testing.T) {
 			want = want[:min(len(want), c.SweepRoots)]
 			p.sweepNext(r, c.SweepRoots)
 			var got []graspsync.EventID
-			for _, chunk := range r.sweep.chunks {
+			for _, chunk := range r.rotation.chunks {
 				require.LessOrEqual(t, len(chunk.ids), filters.MaxValues)
 				got = append(got, chunk.ids...)
 			}
@@ -69,7 +69,7 @@ func TestRotationOverRoots(t *testing.T) {
 				require.Equal(t, at.id, got[i], "seed %d, pass %d", seed, n)
 				last = at
 			}
-			r.sweep.chunks = nil
+			r.rotation.chunks = nil
 		}
 	}
 }

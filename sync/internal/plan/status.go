@@ -49,10 +49,10 @@ func (p *Plan) Status() []RelayStatus {
 			Relay:       r.url,
 			Phase:       r.phase(),
 			Bootstrap:   r.bootstrap,
-			Repos:       r.listedBy,
-			Wanted:      len(r.items),
-			InFlight:    r.ofStatus[inFlight],
-			Confirmed:   r.ofStatus[confirmed],
+			Repos:       r.claim.listedBy,
+			Wanted:      len(r.history.items),
+			InFlight:    r.history.ofStatus[inFlight],
+			Confirmed:   r.history.ofStatus[confirmed],
 			LiveSubs:    len(r.live.subs) + r.descSubs(),
 			LiveFilters: r.live.filters + descFilters,
 			Descendants: descendants, DescendantsLive: descendants - apart,
@@ -60,13 +60,13 @@ func (p *Plan) Status() []RelayStatus {
 			LiveMethod: r.live.method(),
 			Examples:   slices.Clone(p.examples(r)),
 			Named:      r.namedCount(),
-			Gaps:       r.gaps,
-			Parked:     len(r.parked),
-			Batches:    len(r.batches),
-			RetryAt:    r.retryAt,
+			Gaps:       r.batches.gaps,
+			Parked:     len(r.history.parked),
+			Batches:    len(r.batches.open),
+			RetryAt:    r.dial.retryAt,
 			CoolUntil:  r.coolUntil,
-			DailyAt:    r.dailyAt,
-			PassAt:     r.passAt,
+			DailyAt:    r.pass.dueAt,
+			PassAt:     r.pass.at,
 		})
 	}
 	return out
@@ -88,39 +88,39 @@ const maxExamples = 3
 
 // lists and unlists note that a repository lists a relay, or no longer does.
 func (p *Plan) lists(r *repo, rel *relay, by side) {
-	rel.listedBy++
+	rel.claim.listedBy++
 	p.owners.list(r, rel, by)
-	if len(rel.examples) < maxExamples {
-		rel.examples = append(rel.examples, r.ref)
+	if len(rel.claim.examples) < maxExamples {
+		rel.claim.examples = append(rel.claim.examples, r.ref)
 	}
 }
 
 func (p *Plan) unlists(r *repo, rel *relay, by side) {
-	rel.listedBy--
+	rel.claim.listedBy--
 	p.owners.unlist(r, rel, by)
-	rel.examples = slices.DeleteFunc(rel.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
+	rel.claim.examples = slices.DeleteFunc(rel.claim.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
 // examples returns some of the repositories that list a relay. Others are looked for
 // when one of them does no longer.
 func (p *Plan) examples(rel *relay) []graspsync.RepoRef {
-	if len(rel.examples) < min(maxExamples, rel.listedBy) {
-		rel.examples = rel.examples[:0]
+	if len(rel.claim.examples) < min(maxExamples, rel.claim.listedBy) {
+		rel.claim.examples = rel.claim.examples[:0]
 		for ref, r := range p.want.repos {
 			if !slices.Contains(r.relays, rel) {
 				continue
 			}
-			i, _ := slices.BinarySearchFunc(rel.examples, ref, graspsync.RepoRef.Compare)
-			all := slices.Insert(rel.examples, i, ref)
-			rel.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
+			i, _ := slices.BinarySearchFunc(rel.claim.examples, ref, graspsync.RepoRef.Compare)
+			all := slices.Insert(rel.claim.examples, i, ref)
+			rel.claim.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
 		}
 	}
-	return rel.examples
+	return rel.claim.examples
 }
 
 func (r *relay) namedCount() int {
-	if r.named == nil {
+	if r.byID.ids == nil {
 		return 0
 	}
-	return len(r.named.known)
+	return len(r.byID.ids.known)
 }

@@ -111,7 +111,7 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 		assert.Equal(t, 1, st.LiveSubs)
 		assert.Equal(t, 8, st.LiveFilters)
 		now = now.Add(time.Minute)
-		p.Step(now, Lost{Relay: u, Epoch: p.relays[u].epoch, AliveAt: now, RetryAt: now})
+		p.Step(now, Lost{Relay: u, Epoch: p.relays[u].dial.epoch, AliveAt: now, RetryAt: now})
 		assert.Zero(t, p.Status()[0].LiveSubs)
 	}
 }
@@ -348,7 +348,7 @@ func BenchmarkChange(b *testing.B) {
 			p := newPlan(c)
 			p.Step(start, hub(size.repos, 50, relays))
 			for _, u := range relays {
-				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.relays[u].epoch, Limits: Limits{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
+				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.relays[u].dial.epoch, Limits: Limits{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
 			}
 			effects, i := 0, 0
 			for b.Loop() {

@@ -77,8 +77,8 @@ func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effec
 	t.Helper()
 	r := p.relays[u]
 	require.NotNil(t, r)
-	require.True(t, r.connecting, "%s is not being dialed", u)
-	return p.Step(now, Connected{Relay: u, Epoch: r.epoch, Limits: usual})
+	require.True(t, r.dial.connecting, "%s is not being dialed", u)
+	return p.Step(now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
 }
 
 // settle ends all batches of a relay, as they come, and returns how many there were.

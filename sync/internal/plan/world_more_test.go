@@ -72,10 +72,10 @@ func (w *world) settle(at time.Time) {
 		w.step(in)
 		return
 	}
-	mark := r.mark
+	mark := r.checkpoint.mark
 	in.Except = map[graspsync.RelayURL]struct{}{u: {}}
 	w.step(in)
-	w.must(r.mark.Equal(mark), "the mark of a relay of whose events some are not dealt with")
+	w.must(r.checkpoint.mark.Equal(mark), "the mark of a relay of whose events some are not dealt with")
 }
 
 // skip has something left out of what comes live.
@@ -123,8 +123,8 @@ func (w *world) refuse() {
 	}
 	for u := w.urls[i]; times > 0 && w.conns[u] != nil && !w.conns[u].connected; times-- {
 		w.step(DialFailed{Relay: u, Epoch: w.conns[u].epoch, NotDialed: true})
-		if r := w.plan.relays[u]; r != nil && r.retryAt.After(w.now) && times > 1 {
-			w.now = r.retryAt
+		if r := w.plan.relays[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
+			w.now = r.dial.retryAt
 			w.step(Tick{})
 		}
 	}
@@ -161,13 +161,13 @@ func (w *world) after(in Input) {
 		}
 	}
 	for u, r := range w.plan.relays {
-		if r.passAt.Equal(w.passes[u]) {
+		if r.pass.at.Equal(w.passes[u]) {
 			continue
 		}
 		if _, jumped := in.(ClockJumped); !jumped {
 			clear(w.deleted[u])
 		}
-		w.passes[u] = r.passAt
+		w.passes[u] = r.pass.at
 	}
 	w.serve()
 	if _, ok := in.(Settled); ok {
@@ -227,12 +227,12 @@ func (w *world) checkRefused(in DialFailed) {
 	}
 	if !in.NotDialed {
 		delete(w.refusals, in.Relay)
-		w.must(r.retryAt.Equal(in.RetryAt), "when a relay that failed is tried again")
+		w.must(r.dial.retryAt.Equal(in.RetryAt), "when a relay that failed is tried again")
 		return
 	}
 	w.refusals[in.Relay]++
 	least := min(w.plan.cfg.RetryBase<<(w.refusals[in.Relay]-1), 10*time.Minute)
-	wait := r.retryAt.Sub(w.now)
+	wait := r.dial.retryAt.Sub(w.now)
 	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("refused for the %d. time, and tried again after %v", w.refusals[in.Relay], wait))
 }
 
@@ -446,7 +446,7 @@ func (w *world) restart() {
 	w.kept = w.plan.Kept()
 	for _, k := range in.Known {
 		if r := w.plan.relays[k.Relay]; r != nil && !fewer {
-			w.must(r.good == k.Good && r.usefulAt.Equal(k.UsefulAt), "what was known of a relay")
+			w.must(r.dial.good == k.Good && r.dial.usefulAt.Equal(k.UsefulAt), "what was known of a relay")
 		}
 	}
 }
@@ -455,27 +455,27 @@ func (w *world) restart() {
 func (w *world) checkUnproven() {
 	unproven, dialing := 0, 0
 	for _, r := range w.plan.relays {
-		if r.unproven {
+		if r.dial.unproven {
 			unproven++
-			w.must(r.connecting || r.connected, "unproven without an attempt")
-			if r.connecting {
+			w.must(r.dial.connecting || r.dial.connected, "unproven without an attempt")
+			if r.dial.connecting {
 				dialing++
 			}
 		}
 		behind := 0
-		for _, b := range r.batches {
+		for _, b := range r.batches.open {
 			if b.background() {
 				behind++
 			}
 		}
-		w.must(behind == r.behind, "batches in the background")
-		if r.named != nil {
-			w.must(len(r.named.known) <= w.plan.cfg.MaxNamed, "too many named")
-			n := len(r.named.queue)
-			for _, b := range r.batches {
+		w.must(behind == r.batches.background, "batches in the background")
+		if r.byID.ids != nil {
+			w.must(len(r.byID.ids.known) <= w.plan.cfg.MaxNamed, "too many named")
+			n := len(r.byID.ids.queue)
+			for _, b := range r.batches.open {
 				n += len(b.named)
 			}
-			w.must(n == len(r.named.known) && n > 0, "named twice, or never asked for")
+			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")
 		}
 	}
 	require.Equal(w.t, unproven, w.plan.unproven)
@@ -535,8 +535,8 @@ func (w *world) checkRepos() {
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
 			}
-			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.connected && r.live.unfollowed+r.live.tooLarge == 0}
-			for it, st := range r.items {
+			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.dial.connected && r.live.unfollowed+r.live.tooLarge == 0}
+			for it, st := range r.history.items {
 				if !belongs(it) {
 					continue
 				}
@@ -552,7 +552,7 @@ func (w *world) checkRepos() {
 				}
 			}
 			lost := keysOf(r.live.lost...)
-			for it := range r.items {
+			for it := range r.history.items {
 				if belongs(it) {
 					for key := range keysOf(p.itemFilters([]Item{it})...) {
 						s.Live = s.Live && !lost[key]
@@ -632,7 +632,7 @@ func (w *world) answers(in Input) *relay {
 	case Useful:
 		u, epoch = in.Relay, in.Epoch
 	case Done:
-		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.relays[in.Relay].batches[in.Batch] != nil {
+		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.relays[in.Relay].batches.open[in.Batch] != nil {
 			u, epoch = in.Relay, in.Epoch
 		}
 	}

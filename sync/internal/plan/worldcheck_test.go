@@ -22,24 +22,24 @@ func (w *world) check() {
 			require.Nil(t, w.conns[u])
 			continue
 		}
-		sameKeys(t, wanted, keysOf(p.itemFilters(slices.Collect(maps.Keys(r.items)))...), "D3: targets of "+short(u))
+		sameKeys(t, wanted, keysOf(p.itemFilters(slices.Collect(maps.Keys(r.history.items)))...), "D3: targets of "+short(u))
 		c := w.conns[u]
-		require.Equal(t, c != nil && !c.connected, r.connecting)
-		require.Equal(t, c != nil && c.connected, r.connected)
+		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
+		require.Equal(t, c != nil && c.connected, r.dial.connected)
 		w.checkFacts(r)
 		w.checkBelow(r, c)
 		if c == nil || !c.connected {
-			require.Empty(t, r.batches)
-			require.Zero(t, r.ofStatus[inFlight], "in flight on no connection")
-			require.Zero(t, r.catchRunning)
-			require.True(t, r.connecting || r.line != nil || r.wakeIndex > 0, "T1: never tried again")
+			require.Empty(t, r.batches.open)
+			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
+			require.Zero(t, r.catchUp.running)
+			require.True(t, r.dial.connecting || r.turn.line != nil || r.timer.index > 0, "T1: never tried again")
 		} else {
 			w.checkConnected(r, c, wanted)
 		}
-		if r.connecting {
+		if r.dial.connecting {
 			dialing++
 		}
-		if r.connected {
+		if r.dial.connected {
 			connected++
 		}
 	}
@@ -53,7 +53,7 @@ func (w *world) check() {
 	require.LessOrEqual(t, dialing, p.cfg.MaxDials+p.silentMost())
 	require.LessOrEqual(t, dialing+connected, p.cfg.MaxConnections)
 	for i, r := range p.timers.heap {
-		w.must(i+1 == r.wakeIndex && !r.gone, "broken heap of timers")
+		w.must(i+1 == r.timer.index && !r.gone, "broken heap of timers")
 	}
 	require.Empty(t, p.dirty)
 }
@@ -63,22 +63,22 @@ func (w *world) checkFacts(r *relay) {
 	t := w.t
 	var count [statuses]int
 	parked := make(map[Item]bool)
-	for _, k := range r.parked {
+	for _, k := range r.history.parked {
 		for _, it := range k.items {
 			parked[it] = parked[it] || !k.catchUp
 		}
 	}
 	flying := make(map[Item]int)
-	for _, b := range r.batches {
+	for _, b := range r.batches.open {
 		for _, it := range b.items {
 			if b.desc == nil && (b.kind == History || b.kind == DailyHistory) {
 				flying[it]++
 			}
 		}
 	}
-	for it, st := range r.items {
+	for it, st := range r.history.items {
 		count[st]++
-		_, isTodo := r.todo[it]
+		_, isTodo := r.history.todo[it]
 		if st == todo {
 			w.must(isTodo || parked[it], "neither asked for nor parked")
 		} else {
@@ -88,13 +88,13 @@ func (w *world) checkFacts(r *relay) {
 			w.must(flying[it] == 1, "D5: in flight in several batches, or in none")
 			delete(flying, it)
 		}
-		w.must(st != confirmed || r.resume[it] == nil, "confirmed, but a part of it is to be fetched")
+		w.must(st != confirmed || r.history.resume[it] == nil, "confirmed, but a part of it is to be fetched")
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
-	require.Equal(t, count, r.ofStatus)
-	require.LessOrEqual(t, len(r.todo), count[todo])
-	for it := range r.resume {
-		require.Contains(t, r.items, it)
+	require.Equal(t, count, r.history.ofStatus)
+	require.LessOrEqual(t, len(r.history.todo), count[todo])
+	for it := range r.history.resume {
+		require.Contains(t, r.history.items, it)
 	}
 	listed := 0
 	for _, rc := range w.repos {
@@ -102,15 +102,15 @@ func (w *world) checkFacts(r *relay) {
 			listed++
 		}
 	}
-	require.Equal(t, listed, r.listedBy)
+	require.Equal(t, listed, r.claim.listedBy)
 }
 
 func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	t, p := w.t, w.plan
-	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.batches)))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.batches.open)))
 	subs := slices.Collect(maps.Keys(r.live.subs))
-	if r.desc != nil {
-		subs = slices.AppendSeq(subs, maps.Keys(r.desc.subs))
+	if r.descendants != nil {
+		subs = slices.AppendSeq(subs, maps.Keys(r.descendants.subs))
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
 	if r.descSubs() > 0 {
@@ -118,35 +118,35 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	w.methods[r.live.method()]++
 	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
-	for id, b := range r.batches {
-		require.True(t, r.wakeIndex > 0 && !r.wakeAt.After(b.deadline), "T6: nothing ends batch %d", id)
+	for id, b := range r.batches.open {
+		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
-	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.resting) == 0 {
-		all := len(p.liveFilters(r, slices.Collect(maps.Keys(r.items))))
+	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
+		all := len(p.liveFilters(r, slices.Collect(maps.Keys(r.history.items))))
 		require.Equal(t, all, p.rebuiltFilters(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
-	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.wakeAt.After(w.now) {
-		require.Empty(t, r.todo, "T4: not asked for")
-		require.Empty(t, r.catchQueue)
+	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
+		require.Empty(t, r.history.todo, "T4: not asked for")
+		require.Empty(t, r.catchUp.queue)
 	}
 	if cooling || w.now.Before(r.live.retryAt) {
 		return
 	}
-	if r.wakeIndex > 0 && !r.wakeAt.After(w.now) {
+	if r.timer.index > 0 && !r.timer.at.After(w.now) {
 		return // its tick is due
 	}
 	if !r.live.postponed.IsZero() {
 		require.Less(t, w.now.Sub(r.live.postponed), 5*time.Minute+w.back)
-		require.NotZero(t, len(r.todo)+len(r.batches), "what is it put off for?")
+		require.NotZero(t, len(r.history.todo)+len(r.batches.open), "what is it put off for?")
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
 	if c.limits.MaxRetained > 0 {
 		require.LessOrEqual(t, r.live.size(), c.limits.LiveBytes(), "bytes of what is followed")
 	}
-	if r.liveMost > 0 {
-		require.LessOrEqual(t, len(c.live), r.liveMost)
+	if r.live.most > 0 {
+		require.LessOrEqual(t, len(c.live), r.live.most)
 	}
 	require.Empty(t, r.live.missing)
 	covered := make(map[string]bool)
@@ -155,7 +155,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 			maps.Copy(covered, keys)
 		}
 	}
-	for _, k := range r.resting {
+	for _, k := range r.live.resting {
 		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
 		maps.Copy(covered, keysOf(k.filters...))
 	}
@@ -220,16 +220,16 @@ func (w *world) finish() {
 			continue // no place for it
 		}
 		r := w.plan.relays[u]
-		require.Equal(w.t, len(r.items), r.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
-		require.Zero(w.t, r.catchSince)
-		require.Nil(w.t, r.named, "named but not asked for")
+		require.Equal(w.t, len(r.history.items), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Zero(w.t, r.catchUp.since)
+		require.Nil(w.t, r.byID.ids, "named but not asked for")
 		if len(w.plan.authors) <= w.plan.cfg.AuthorsPerPass {
 			for _, a := range w.plan.authors {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
 			}
 		}
 		keys := w.wanted(u)
-		for _, k := range r.resting { // they have their time yet
+		for _, k := range r.live.resting { // they have their time yet
 			for key := range keysOf(k.filters...) {
 				delete(keys, key)
 			}
@@ -247,7 +247,7 @@ func (w *world) finish() {
 
 // checkBelow checks that the descendants that are wanted of a relay are each in one place.
 func (w *world) checkBelow(r *relay, c *worldConn) {
-	t, d, wanted := w.t, r.desc, w.wantedBelow(r.url)
+	t, d, wanted := w.t, r.descendants, w.wantedBelow(r.url)
 	if d == nil {
 		require.Empty(t, wanted)
 		return
