@@ -27,15 +27,31 @@ import (
 func TestBudgetConfigBounds(t *testing.T) {
 	const longest = 3650 * 24 * time.Hour
 	require.Equal(t, BudgetConfig{
-		BaseBackoff: 5 * time.Second, MaxBackoff: time.Hour, DeadAfter: 24 * time.Hour, DeadInterval: 24 * time.Hour,
-		RestartPause: time.Minute, Jitter: 0.1, PerAddress: 4, PerMinute: 600, MaxAddresses: 50_000, MaxHosts: 50_000,
-	}, func() BudgetConfig { c := BudgetConfig{}.withDefaults(); c.Rand = nil; return c }())
+		fixed: budgetConstants{
+			BaseBackoff:  5 * time.Second,
+			MaxBackoff:   time.Hour,
+			DeadAfter:    24 * time.Hour,
+			DeadInterval: 24 * time.Hour,
+			RestartPause: time.Minute,
+			Jitter:       0.1,
+			MaxAddresses: 50_000,
+			MaxHosts:     50_000,
+		}, PerAddress: 4, PerMinute: 600,
+	}, func() BudgetConfig { c := BudgetConfig{}.withDefaults(); c.fixed.Rand = nil; return c }())
 	set := BudgetConfig{
-		BaseBackoff: 1, MaxBackoff: 2, DeadAfter: 3, DeadInterval: 4, RestartPause: 5, Jitter: 1,
-		PerAddress: 6, PerMinute: 7, MaxAddresses: 8, MaxHosts: 9,
+		fixed: budgetConstants{
+			BaseBackoff:  1,
+			MaxBackoff:   2,
+			DeadAfter:    3,
+			DeadInterval: 4,
+			RestartPause: 5,
+			Jitter:       1,
+			MaxAddresses: 8,
+			MaxHosts:     9,
+		}, PerAddress: 6, PerMinute: 7,
 	}
 	kept := set.withDefaults()
-	kept.Rand = nil
+	kept.fixed.Rand = nil
 	require.Equal(t, set, kept)
 	for f := range reflect.TypeFor[BudgetConfig]().Fields() {
 		for _, v := range []int64{-1, 0, 1, int64(longest), int64(longest) + 1} {
@@ -64,20 +80,20 @@ func TestBudgetConfigBounds(t *testing.T) {
 		{1, 2, 3, -0.001, false}, {1, 2, 3, 1.001, false}, {1, 2, 3, math.NaN(), false},
 	} {
 		c := BudgetConfig{}.withDefaults()
-		c.BaseBackoff, c.MaxBackoff, c.DeadInterval, c.Jitter = row.base, row.most, row.dead, row.jitter
+		c.fixed.BaseBackoff, c.fixed.MaxBackoff, c.fixed.DeadInterval, c.fixed.Jitter = row.base, row.most, row.dead, row.jitter
 		assert.Equal(t, row.ok, c.validate() == nil, "%+v", row)
 	}
 }
 
 func TestConfigBounds(t *testing.T) {
 	for most, ok := range map[int]bool{-5: true, 0: true, 3: true, 10: true, 11: false} {
-		assert.Equal(t, ok, Config{MaxRedirects: most}.validate() == nil, "%d redirects", most)
+		assert.Equal(t, ok, Config{fixed: constants{MaxRedirects: most}}.validate() == nil, "%d redirects", most)
 	}
 	for timeout, ok := range map[time.Duration]bool{-1: false, 0: true, 1: true} {
 		assert.Equal(t, ok, Config{Timeout: timeout}.validate() == nil, "a timeout of %v", timeout)
 	}
-	c := Config{Timeout: 1, MaxRedirects: -1}.withDefaults()
-	assert.Equal(t, []any{time.Duration(1), -1}, []any{c.Timeout, c.MaxRedirects})
+	c := Config{Timeout: 1, fixed: constants{MaxRedirects: -1}}.withDefaults()
+	assert.Equal(t, []any{time.Duration(1), -1}, []any{c.Timeout, c.fixed.MaxRedirects})
 }
 
 // The bounds of the HTTP client. What is not named here may be as long, or as much, as
@@ -151,8 +167,10 @@ func TestErrorsAreSpelled(t *testing.T) {
 	say("no schemes", err)
 	d, err := NewDialer(Config{
 		Own: []netip.AddrPort{netip.MustParseAddrPort("9.9.9.9:8080")}, OwnNames: []graspsync.HostPort{{Host: "us.example", Port: 443}},
-		HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
-		Allow:     []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")},
+		fixed: constants{
+			HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
+		},
+		Allow: []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")},
 	})
 	require.NoError(t, err)
 	for _, u := range []graspsync.URL{
@@ -177,16 +195,21 @@ func TestErrorsAreSpelled(t *testing.T) {
 			say(fmt.Sprintf("from %s to %q", from, to), err)
 		}
 	}
-	d.cfg.HostAddrs = func() ([]netip.Addr, error) { return nil, errors.New("unknown") }
+	d.cfg.fixed.HostAddrs = func() ([]netip.Addr, error) { return nil, errors.New("unknown") }
 	say("own addresses unknown", d.judgeSocket("8.8.8.8:443"))
 	_, err = d.DialContext(t.Context(), "tcp", "8.8.8.8:443")
 	say("own addresses unknown", err)
 	_, err = inOrder(t.Context(), nil, nil)
 	say("nothing to try", err)
 	say("budget", &BudgetError{netip.MustParsePrefix("9.9.9.9/32"), 1499 * time.Millisecond})
-	_, err = NewDialer(Config{Timeout: -1, MaxRedirects: 11, Own: make([]netip.AddrPort, 1), OwnNames: make([]graspsync.HostPort, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
+	_, err = NewDialer(Config{Timeout: -1, fixed: constants{MaxRedirects: 11}, Own: make([]netip.AddrPort, 1), OwnNames: make([]graspsync.HostPort, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
 	say("config", err)
-	_, err = NewBudget(BudgetConfig{BaseBackoff: -1, Jitter: 2, PerMinute: -1, MaxBackoff: 1, DeadInterval: time.Nanosecond})
+	_, err = NewBudget(BudgetConfig{fixed: budgetConstants{
+		BaseBackoff:  -1,
+		Jitter:       2,
+		MaxBackoff:   1,
+		DeadInterval: time.Nanosecond,
+	}, PerMinute: -1})
 	say("budget config", err)
 	goldentest.Equal(t, "testdata/errors.txt", out.String())
 }
@@ -216,7 +239,7 @@ func TestBudgetPrefix(t *testing.T) {
 // An address is dead after a day of failures, not a moment sooner, and the time in which
 // nobody tried does not count where it was longer than any backoff.
 func TestDeathOfAnAddress(t *testing.T) {
-	b, err := NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+	b, err := NewBudget(BudgetConfig{fixed: budgetConstants{Rand: func() float64 { return 0 }}})
 	require.NoError(t, err)
 	l, now := &b.ledger, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for after, dead := range map[time.Duration]bool{24*time.Hour - 1: false, 24 * time.Hour: true} {
@@ -236,7 +259,7 @@ func TestDeathOfAnAddress(t *testing.T) {
 // Where our network has no way to an address, nobody was attempted.
 func TestNoWayIsNoAttempt(t *testing.T) {
 	for _, why := range []error{syscall.ENETUNREACH, syscall.EAFNOSUPPORT, syscall.EADDRNOTAVAIL} {
-		d, err := NewDialer(Config{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+		d, err := NewDialer(Config{fixed: constants{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}})
 		require.NoError(t, err)
 		SetSocket(d, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
 			return nil, errors.Join(judge(to.String()), why)
@@ -253,9 +276,11 @@ func TestNoWayIsNoAttempt(t *testing.T) {
 // A listener on all addresses is one at each of this host's, and at no others.
 func TestOwnListenersEverywhere(t *testing.T) {
 	d, err := NewDialer(Config{
-		Own:       []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("9.9.9.9:8081")},
-		HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
-		Allow:     []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+		Own: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("9.9.9.9:8081")},
+		fixed: constants{
+			HostAddrs: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil },
+		},
+		Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 	})
 	require.NoError(t, err)
 	for addr, own := range map[string]bool{

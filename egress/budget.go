@@ -37,6 +37,20 @@ func (e *BudgetError) RetryAfter() time.Duration { return e.Wait }
 
 // BudgetConfig holds the bounds of a [Budget]. The zero value is usable.
 type BudgetConfig struct {
+	// PerAddress is how many connections of unproven hosts are made or stand at one
+	// address at once. One place of them is kept for second connections of a host
+	// that has one, as for a NIP-11 document. Too small a value makes relays behind
+	// one shared address wait for each other when all are new. Defaults to 4.
+	PerAddress int
+	// PerMinute is how many connections of unproven hosts are begun in a minute,
+	// to all addresses together; a tenth of them may come at once. Defaults to 600.
+	PerMinute int
+
+	fixed budgetConstants
+}
+
+// budgetConstants are the numbers about which no two operators would differ. Only tests have others.
+type budgetConstants struct {
 	// BaseBackoff is how long an address is left alone by unproven hosts after a
 	// first failure of one of them; each further failure doubles it, up to
 	// MaxBackoff. Default to 5 s and 1 h.
@@ -51,14 +65,6 @@ type BudgetConfig struct {
 	// Jitter is the largest share by which a wait is lengthened at random, from 0
 	// to 1. Defaults to 0.1; to have none, set Rand to a function that returns 0.
 	Jitter float64
-	// PerAddress is how many connections of unproven hosts are made or stand at one
-	// address at once. One place of them is kept for second connections of a host
-	// that has one, as for a NIP-11 document. Too small a value makes relays behind
-	// one shared address wait for each other when all are new. Defaults to 4.
-	PerAddress int
-	// PerMinute is how many connections of unproven hosts are begun in a minute,
-	// to all addresses together; a tenth of them may come at once. Defaults to 600.
-	PerMinute int
 	// MaxAddresses and MaxHosts bound the addresses and the proven hosts that are
 	// remembered. Beyond them those heard of longest ago are dropped: an address
 	// loses its place in the backoff, a host its freedom. An address takes about
@@ -75,24 +81,24 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 			*field = value
 		}
 	}
-	set(&c.BaseBackoff, backoff.Base)
-	set(&c.MaxBackoff, backoff.Max)
-	set(&c.DeadAfter, backoff.DeadAfter)
-	set(&c.DeadInterval, backoff.DeadInterval)
-	set(&c.RestartPause, backoff.RestartPause)
+	set(&c.fixed.BaseBackoff, backoff.Base)
+	set(&c.fixed.MaxBackoff, backoff.Max)
+	set(&c.fixed.DeadAfter, backoff.DeadAfter)
+	set(&c.fixed.DeadInterval, backoff.DeadInterval)
+	set(&c.fixed.RestartPause, backoff.RestartPause)
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&c.PerAddress, 4}, {&c.PerMinute, 600}, {&c.MaxAddresses, 50_000}, {&c.MaxHosts, 50_000}} {
+	}{{&c.PerAddress, 4}, {&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
 	}
-	if c.Jitter == 0 {
-		c.Jitter = backoff.Jitter
+	if c.fixed.Jitter == 0 {
+		c.fixed.Jitter = backoff.Jitter
 	}
-	if c.Rand == nil {
-		c.Rand = rand.Float64
+	if c.fixed.Rand == nil {
+		c.fixed.Rand = rand.Float64
 	}
 	return c
 }
@@ -104,8 +110,8 @@ func (c BudgetConfig) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"BaseBackoff", c.BaseBackoff}, {"MaxBackoff", c.MaxBackoff}, {"DeadAfter", c.DeadAfter},
-		{"DeadInterval", c.DeadInterval}, {"RestartPause", c.RestartPause},
+		{"BaseBackoff", c.fixed.BaseBackoff}, {"MaxBackoff", c.fixed.MaxBackoff}, {"DeadAfter", c.fixed.DeadAfter},
+		{"DeadInterval", c.fixed.DeadInterval}, {"RestartPause", c.fixed.RestartPause},
 	} {
 		if d.value < 0 || d.value > backoff.Longest {
 			errs = append(errs, fmt.Errorf("field %s: not between 0 and %v", d.name, backoff.Longest))
@@ -116,16 +122,16 @@ func (c BudgetConfig) validate() error {
 		value int
 	}{
 		{"PerAddress", c.PerAddress}, {"PerMinute", c.PerMinute},
-		{"MaxAddresses", c.MaxAddresses}, {"MaxHosts", c.MaxHosts},
+		{"MaxAddresses", c.fixed.MaxAddresses}, {"MaxHosts", c.fixed.MaxHosts},
 	} {
 		if n.value < 0 {
 			errs = append(errs, fmt.Errorf("field %s: negative", n.name))
 		}
 	}
-	if c.MaxBackoff < c.BaseBackoff || c.DeadInterval < c.MaxBackoff {
+	if c.fixed.MaxBackoff < c.fixed.BaseBackoff || c.fixed.DeadInterval < c.fixed.MaxBackoff {
 		errs = append(errs, errors.New("field MaxBackoff: not between BaseBackoff and DeadInterval"))
 	}
-	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also false for NaN
+	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
 		errs = append(errs, errors.New("field Jitter: not between 0 and 1"))
 	}
 	return errors.Join(errs...)

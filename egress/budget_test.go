@@ -32,13 +32,13 @@ type world struct {
 
 func newWorld(t *testing.T, bc egress.BudgetConfig, changes ...func(*egress.Config)) *world {
 	t.Helper()
-	if bc.Rand == nil {
-		bc.Rand = func() float64 { return 0 }
+	if bc.Fixed().Rand == nil {
+		bc.Fixed().Rand = func() float64 { return 0 }
 	}
 	b, err := egress.NewBudget(bc)
 	require.NoError(t, err)
 	w := &world{T: t, b: b, dns: &answers{names: map[string][]string{}}, fails: map[string]error{}}
-	c := egress.Config{Budget: b, Resolver: w.dns, HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}
+	c := egress.Config{Budget: b, Resolver: w.dns}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
 	for _, change := range changes {
 		change(&c)
 	}
@@ -384,7 +384,7 @@ func TestBudgetStateIsDistrusted(t *testing.T) {
 
 func TestBudgetIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{MaxAddresses: 10, MaxHosts: 10, PerMinute: 100_000, Rand: math.NaN})
+		w := newWorld(t, egress.BudgetConfig{PerMinute: 100_000}.With(egress.FixedBudget{MaxAddresses: 10, MaxHosts: 10, Rand: math.NaN}))
 		var open []net.Conn
 		for i := range 100 {
 			host := fmt.Sprintf("h%d.example", i)
@@ -426,9 +426,17 @@ func TestBudgetDeathNeedsAttempts(t *testing.T) {
 
 func TestBudgetConfig(t *testing.T) {
 	_, err := egress.NewBudget(egress.BudgetConfig{
-		BaseBackoff: -1, MaxBackoff: 2, DeadAfter: -1, DeadInterval: 1, RestartPause: -1, Jitter: math.NaN(),
-		PerAddress: -1, PerMinute: -1, MaxAddresses: -1, MaxHosts: -1,
-	})
+		PerAddress: -1, PerMinute: -1,
+	}.With(egress.FixedBudget{
+		BaseBackoff:  -1,
+		MaxBackoff:   2,
+		DeadAfter:    -1,
+		DeadInterval: 1,
+		RestartPause: -1,
+		Jitter:       math.NaN(),
+		MaxAddresses: -1,
+		MaxHosts:     -1,
+	}))
 	for _, name := range []string{
 		"BaseBackoff", "MaxBackoff", "DeadAfter", "RestartPause", "Jitter", "PerAddress", "PerMinute", "MaxAddresses", "MaxHosts",
 	} {

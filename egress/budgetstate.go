@@ -112,7 +112,7 @@ func (l *ledger) sanitised(s AddressBudget, now time.Time) *account {
 	a.elsewhere = min(max(s.Elsewhere, 0), a.Failures, mostElsewhere)
 	if a.Failures > a.elsewhere && a.Untold() {
 		a.FailingSince, a.LastFailure = now, now
-		a.Next = backoff.Later(a.Next, now.Add(l.cfg.MaxBackoff))
+		a.Next = backoff.Later(a.Next, now.Add(l.cfg.fixed.MaxBackoff))
 	}
 	rules := l.rules(a)
 	if !a.LastAttempt.IsZero() {

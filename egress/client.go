@@ -25,7 +25,7 @@ const (
 // including its body; 0 leaves that to the request's context.
 //
 // Redirects are followed for plain GET requests only, at most
-// [Config.MaxRedirects] of them, never from https to http; a request that asks for
+// 3 of them, never from https to http; a request that asks for
 // an upgrade, as websockets do, follows none. A redirect that is not followed is an
 // error that wraps [ErrRedirect]. There are no proxies, cookies or referers;
 // headers of a response may have 64 KiB, and their arrival may take 30 s. Bodies
@@ -52,8 +52,8 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 		Transport: guard,
 		Timeout:   timeout,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if len(via) > max(0, d.cfg.MaxRedirects) {
-				return fmt.Errorf("%w: more than %d in a row", ErrRedirect, max(0, d.cfg.MaxRedirects))
+			if len(via) > max(0, d.cfg.fixed.MaxRedirects) {
+				return fmt.Errorf("%w: more than %d in a row", ErrRedirect, max(0, d.cfg.fixed.MaxRedirects))
 			}
 			req.Header.Del("Referer")
 			return nil

@@ -54,7 +54,7 @@ func TestRedirectChain(t *testing.T) {
 			http.SetCookie(w, &http.Cookie{Name: "a", Value: "b", Path: "/"})
 			chain(w, r)
 		})
-		d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true, MaxRedirects: row.most})
+		d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true}.With(egress.Fixed{MaxRedirects: row.most}))
 		client := newClient(t, d)
 
 		body, err := get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, row.follows))

@@ -73,21 +73,25 @@ type Config struct {
 	// occupy their callers. Defaults to 10 s.
 	Timeout time.Duration
 
-	// MaxRedirects is how many redirects the HTTP client follows; negative means
-	// none, more than 10 is refused. Defaults to 3.
-	MaxRedirects int
-
 	// Resolver answers DNS questions. Defaults to the system's resolver.
 	Resolver Resolver
-
-	// HostAddrs returns the addresses of this host. It is called at least twice
-	// per dial and must not block; when it fails, nothing is dialed. Defaults to
-	// the addresses of the network interfaces.
-	HostAddrs func() ([]netip.Addr, error)
 
 	// RootCAs is what server certificates of the HTTP client are checked against.
 	// Defaults to the system's.
 	RootCAs *x509.CertPool
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// MaxRedirects is how many redirects the HTTP client follows; negative means
+	// none, more than 10 is refused. Defaults to 3.
+	MaxRedirects int
+	// HostAddrs returns the addresses of this host. It is called at least twice
+	// per dial and must not block; when it fails, nothing is dialed. Defaults to
+	// the addresses of the network interfaces.
+	HostAddrs func() ([]netip.Addr, error)
 }
 
 // withDefaults returns a copy that shares nothing that the caller may change.
@@ -98,8 +102,8 @@ func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
-	if c.MaxRedirects == 0 {
-		c.MaxRedirects = DefaultMaxRedirects
+	if c.fixed.MaxRedirects == 0 {
+		c.fixed.MaxRedirects = DefaultMaxRedirects
 	}
 	if c.Budget == nil {
 		c.Budget = &Budget{ledger: newLedger(BudgetConfig{}.withDefaults())}
@@ -107,8 +111,8 @@ func (c Config) withDefaults() Config {
 	if c.Resolver == nil {
 		c.Resolver = new(net.Resolver)
 	}
-	if c.HostAddrs == nil {
-		c.HostAddrs = interfaceAddrs
+	if c.fixed.HostAddrs == nil {
+		c.fixed.HostAddrs = interfaceAddrs
 	}
 	if c.RootCAs != nil {
 		c.RootCAs = c.RootCAs.Clone()
@@ -140,7 +144,7 @@ func (c Config) validate() error {
 	if c.Timeout < 0 {
 		errs = append(errs, errors.New("field Timeout: negative"))
 	}
-	if c.MaxRedirects > mostRedirects {
+	if c.fixed.MaxRedirects > mostRedirects {
 		errs = append(errs, fmt.Errorf("field MaxRedirects: more than %d", mostRedirects))
 	}
 	return errors.Join(errs...)

@@ -24,12 +24,11 @@ func TestConfigZeroValueWorks(t *testing.T) {
 
 func TestConfigNamesEveryBadField(t *testing.T) {
 	_, err := egress.NewDialer(egress.Config{
-		Allow:        []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}, netip.MustParsePrefix("::ffff:10.0.0.0/104")},
-		Own:          []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.1:1")},
-		OwnNames:     []graspsync.HostPort{{}, {Host: "x.org"}, {Host: "127.1", Port: 443}, {Host: "x.org", Port: 443}, {Host: "[::1]", Port: 443}},
-		Timeout:      -1,
-		MaxRedirects: 11,
-	})
+		Allow:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}, netip.MustParsePrefix("::ffff:10.0.0.0/104")},
+		Own:      []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.1:1")},
+		OwnNames: []graspsync.HostPort{{}, {Host: "x.org"}, {Host: "127.1", Port: 443}, {Host: "x.org", Port: 443}, {Host: "[::1]", Port: 443}},
+		Timeout:  -1,
+	}.With(egress.Fixed{MaxRedirects: 11}))
 	require.Error(t, err)
 	for _, name := range []string{
 		"Allow[1]", "Allow[2]", "Own[0]", "Own[1]", "OwnNames[0]", "OwnNames[1]", "OwnNames[2]", "OwnNames[4]", "Timeout", "MaxRedirects",
@@ -49,8 +48,10 @@ func TestConfigFieldsAllMatter(t *testing.T) {
 		"AllowPlaintext": TestCheck, "Timeout": TestDialIsBounded, "MaxRedirects": TestRedirectChain, "Resolver": TestForbiddenDestinations,
 		"HostAddrs": TestHostAddressesAreRefused, "RootCAs": TestRedirectTargets, "Budget": TestPromiseP14_OneBudgetPerAddress, "BudgetAllowed": TestBudgetAllowed,
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[egress.Config]()) {
-		assert.Contains(t, tested, f.Name)
+	for _, f := range append(reflect.VisibleFields(reflect.TypeFor[egress.Config]()), reflect.VisibleFields(reflect.TypeFor[egress.Fixed]())...) {
+		if f.Name != "fixed" {
+			assert.Contains(t, tested, f.Name)
+		}
 	}
 }
 

@@ -42,3 +42,27 @@ func NextHop(d *Dialer, from, location string) (*url.URL, error) {
 	}
 	return req.URL.Parse(location)
 }
+
+// Fixed and FixedBudget are what only tests set otherwise.
+type (
+	Fixed       = constants
+	FixedBudget = budgetConstants
+)
+
+// Fixed returns it, to be changed.
+func (c *Config) Fixed() *Fixed { return &c.fixed }
+
+// With returns a copy that has it.
+func (c Config) With(f Fixed) Config {
+	c.fixed = f
+	return c
+}
+
+// Fixed returns it, to be changed.
+func (c *BudgetConfig) Fixed() *FixedBudget { return &c.fixed }
+
+// With returns a copy that has it.
+func (c BudgetConfig) With(f FixedBudget) BudgetConfig {
+	c.fixed = f
+	return c
+}

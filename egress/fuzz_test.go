@@ -18,7 +18,7 @@ func FuzzCheck(f *testing.F) {
 	for _, s := range []string{"https://127.0.0.1", "https://[::ffff:7f00:1]", "https://[64:ff9b::7f00:1]", "https://１２７.1", "https://8.8.8.8"} {
 		f.Add(s)
 	}
-	d, err := egress.NewDialer(egress.Config{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+	d, err := egress.NewDialer(egress.Config{}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}))
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, s string) {
 		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
@@ -60,7 +60,7 @@ func FuzzRedirect(f *testing.F) {
 	for _, s := range []string{"/x", "//127.0.0.1:8080/", "http://other.test", "https://u:pw@h.test/", "https://h.test:22/", "\x7f", "?a#b", "https://[::1]/"} {
 		f.Add(s)
 	}
-	d, err := egress.NewDialer(egress.Config{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+	d, err := egress.NewDialer(egress.Config{}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}))
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, location string) {
 		next, err := egress.NextHop(d, "https://start.test/a", location)

@@ -46,7 +46,7 @@ func (d *Dialer) judgeSocket(address string) error {
 }
 
 func (d *Dialer) hostAddrs() ([]netip.Addr, error) {
-	host, err := d.cfg.HostAddrs()
+	host, err := d.cfg.fixed.HostAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("listing this host's addresses: %w", err)
 	}

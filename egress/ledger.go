@@ -66,8 +66,8 @@ type ticket struct {
 func newLedger(c BudgetConfig) ledger {
 	return ledger{
 		cfg:      c,
-		accounts: newLRU[accountKey, *account](c.MaxAddresses),
-		hosts:    newLRU[string, *provenHost](c.MaxHosts),
+		accounts: newLRU[accountKey, *account](c.fixed.MaxAddresses),
+		hosts:    newLRU[string, *provenHost](c.fixed.MaxHosts),
 		open:     make(map[string][]*ticket),
 	}
 }
@@ -127,7 +127,7 @@ func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 		}
 	}
 	if a.open >= most {
-		return l.cfg.BaseBackoff
+		return l.cfg.fixed.BaseBackoff
 	}
 	if l.tokens < 1 {
 		return time.Duration((1 - l.tokens) * float64(time.Minute) / float64(l.cfg.PerMinute))
@@ -215,8 +215,8 @@ func (l *ledger) failElsewhere(a *account, now time.Time) {
 // for a day: it is never dead.
 func (l *ledger) rules(a *account) backoff.Rules {
 	rules := backoff.Rules{
-		Base: l.cfg.BaseBackoff, Max: l.cfg.MaxBackoff, DeadAfter: l.cfg.DeadAfter, DeadInterval: l.cfg.DeadInterval,
-		RestartPause: l.cfg.RestartPause, Jitter: l.cfg.Jitter,
+		Base: l.cfg.fixed.BaseBackoff, Max: l.cfg.fixed.MaxBackoff, DeadAfter: l.cfg.fixed.DeadAfter, DeadInterval: l.cfg.fixed.DeadInterval,
+		RestartPause: l.cfg.fixed.RestartPause, Jitter: l.cfg.fixed.Jitter,
 	}
 	if a.shared {
 		rules.DeadAfter = 0
@@ -237,7 +237,7 @@ func (l *ledger) dead(a *account) bool { return l.rules(a).Dead(a.Record) }
 
 // random returns a number in [0, 1), whatever a caller plugs in.
 func (l *ledger) random() float64 {
-	if r := l.cfg.Rand(); r >= 0 && r < 1 {
+	if r := l.cfg.fixed.Rand(); r >= 0 && r < 1 {
 		return r
 	}
 	return 0 // also for what is no number

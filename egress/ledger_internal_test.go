@@ -84,7 +84,7 @@ func TestFailuresElsewhereAreNoDeath(t *testing.T) {
 func TestFailuresElsewhereCostADay(t *testing.T) {
 	for name, restart := range map[string]bool{"one process": false, "a restart every hour": true} {
 		t.Run(name, func(t *testing.T) {
-			b, err := NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+			b, err := NewBudget(BudgetConfig{fixed: budgetConstants{Rand: func() float64 { return 0 }}})
 			require.NoError(t, err)
 			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 			honest := netip.MustParsePrefix("8.8.8.8/32")
@@ -105,7 +105,7 @@ func TestFailuresElsewhereCostADay(t *testing.T) {
 				b.ledger.end(k, at)
 				if restart {
 					state := b.ledger.export(at)
-					b, err = NewBudget(BudgetConfig{Rand: func() float64 { return 0 }})
+					b, err = NewBudget(BudgetConfig{fixed: budgetConstants{Rand: func() float64 { return 0 }}})
 					require.NoError(t, err)
 					b.ledger.restore(state, at)
 				}
@@ -121,7 +121,7 @@ func TestFailuresElsewhereCostADay(t *testing.T) {
 func TestANameWithManyAddresses(t *testing.T) {
 	b, err := NewBudget(BudgetConfig{})
 	require.NoError(t, err)
-	d, err := NewDialer(Config{Budget: b, Resolver: manyAddresses{}, HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+	d, err := NewDialer(Config{Budget: b, Resolver: manyAddresses{}, fixed: constants{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}})
 	require.NoError(t, err)
 	SetSocket(d, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
 		return nil, errors.Join(judge(to.String()), syscall.ECONNREFUSED)

@@ -20,9 +20,12 @@ func TestLedgerWorlds(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		cfg := BudgetConfig{
-			PerAddress: 1 + rng.IntN(4), PerMinute: 20 + rng.IntN(300), MaxAddresses: 4 + rng.IntN(30), MaxHosts: 2 + rng.IntN(10),
-			Rand: func() float64 { // or what is no number between 0 and 1
-				return []float64{rng.Float64(), rng.Float64(), rng.Float64(), 0, 1, -0.5, math.NaN()}[rng.IntN(7)]
+			PerAddress: 1 + rng.IntN(4), PerMinute: 20 + rng.IntN(300), fixed: budgetConstants{
+				MaxAddresses: 4 + rng.IntN(30),
+				MaxHosts:     2 + rng.IntN(10),
+				Rand: func() float64 { // or what is no number between 0 and 1
+					return []float64{rng.Float64(), rng.Float64(), rng.Float64(), 0, 1, -0.5, math.NaN()}[rng.IntN(7)]
+				},
 			},
 		}
 		busy := seed >= 30 // so that there are more attempts than may be begun in a minute

@@ -41,8 +41,8 @@ func TestOwnListenersAreRefused(t *testing.T) {
 		resolver.set("far.test", "198.51.100.9")
 		resolver.set("mixed.test", "127.0.0.2", "127.0.0.1")
 		d := newDialer(t, egress.Config{
-			Allow: everything, Own: []netip.AddrPort{netip.MustParseAddrPort(row.own)}, HostAddrs: hostAddrs, Resolver: resolver,
-		})
+			Allow: everything, Own: []netip.AddrPort{netip.MustParseAddrPort(row.own)}, Resolver: resolver,
+		}.With(egress.Fixed{HostAddrs: hostAddrs}))
 		ctx, begun := attempted(t)
 		for _, host := range row.refused {
 			_, err := d.DialContext(ctx, "tcp", host+":"+port)
@@ -95,11 +95,12 @@ func TestTrapD2_OwnNamesAreComparedWhole(t *testing.T) {
 // port, public or not.
 func TestHostAddressesAreRefused(t *testing.T) {
 	d := newDialer(t, egress.Config{
+		Resolver: &answers{names: map[string][]string{"us.test": {"8.8.8.8", "8.8.4.4"}}},
+	}.With(egress.Fixed{
 		HostAddrs: func() ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.4.4"), netip.MustParseAddr("2606:4700::7")}, nil
 		},
-		Resolver: &answers{names: map[string][]string{"us.test": {"8.8.8.8", "8.8.4.4"}}},
-	})
+	}))
 	ctx, begun := attempted(t)
 	for _, addr := range []string{"8.8.4.4:443", "8.8.4.4:9999", "[::ffff:8.8.4.4]:443", "[2606:4700::7]:443", "us.test:443"} {
 		_, err := d.DialContext(ctx, "tcp", addr)
@@ -128,8 +129,8 @@ func TestUnknownHostAddressesStopEverything(t *testing.T) {
 	broken := errors.New("netlink is gone")
 	resolver := &answers{names: map[string][]string{"relay.test": {"127.0.0.2"}}}
 	d := newDialer(t, egress.Config{
-		Allow: prefixes("127.0.0.0/8"), HostAddrs: func() ([]netip.Addr, error) { return nil, broken }, Resolver: resolver,
-	})
+		Allow: prefixes("127.0.0.0/8"), Resolver: resolver,
+	}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, broken }}))
 	ctx, begun := attempted(t)
 	for _, addr := range []string{"127.0.0.2:8080", "relay.test:8080"} {
 		_, err := d.DialContext(ctx, "tcp", addr)
@@ -161,7 +162,7 @@ func TestAllowOpensOnlyItsPrefix(t *testing.T) {
 		{"::/0", []string{"[fd00::1]", "[::1]", "[::8.8.8.8]"}, []string{"[::]", "127.0.0.1", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[::ffff:0:10.0.0.1]", "[2a00:1450::5efe:10.0.0.1]"}},
 		{"0.0.0.0/0", []string{"127.0.0.1", "169.254.169.254", "8.8.8.8"}, []string{"0.0.0.0", "[::1]", "[64:ff9b::8.8.8.8]"}},
 	} {
-		d := newDialer(t, egress.Config{Allow: prefixes(row.allow), HostAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+		d := newDialer(t, egress.Config{Allow: prefixes(row.allow)}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}))
 		for _, host := range row.opened {
 			assert.NoError(t, check(d, host), "allow %s, %s", row.allow, host)
 		}

@@ -72,8 +72,7 @@ func newProcess(t *testing.T, seen map[netip.Addr]int) *process {
 	require.NoError(t, err)
 	p.dialer, err = egress.NewDialer(egress.Config{
 		Resolver: victims{}, Budget: p.budget, AllowPlaintext: true,
-		HostAddrs: func() ([]netip.Addr, error) { return nil, nil },
-	})
+	}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, nil }}))
 	require.NoError(t, err)
 	p.tracker, err = health.NewTracker(health.Config{})
 	require.NoError(t, err)

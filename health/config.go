@@ -17,6 +17,24 @@ type Config struct {
 	// MaxBackoff is where doubling ends. A large one makes relays that come back
 	// wait to be noticed. It must not be below BaseBackoff. Defaults to 1 h.
 	MaxBackoff time.Duration
+	// RateLimit is how long a relay is left in peace after it complained of too
+	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
+	// Defaults to 65 s.
+	RateLimit time.Duration
+	// RestartPause is the shortest time between two attempts at a relay when the
+	// process was started anew in between. Defaults to 1 min.
+	RestartPause time.Duration
+	// MaxRecords is the largest number of relays that are remembered. A relay beyond
+	// it displaces the one heard of longest ago: of those that are forgotten, else
+	// never worked, else are not in use. That one loses its place in the backoff. A
+	// record takes about 1 KiB. Defaults to 50,000.
+	MaxRecords int
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
 	// DeadAfter is how long a relay must do nothing but fail until it is dead.
 	// Defaults to 24 h.
 	DeadAfter time.Duration
@@ -36,21 +54,9 @@ type Config struct {
 	// DegradedFor is how long a relay counts as degraded after it recovered.
 	// Defaults to 5 min.
 	DegradedFor time.Duration
-	// RateLimit is how long a relay is left in peace after it complained of too
-	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
-	// Defaults to 65 s.
-	RateLimit time.Duration
 	// HostileBackoff is the shortest wait after a relay was caught cheating.
 	// Defaults to 1 h.
 	HostileBackoff time.Duration
-	// RestartPause is the shortest time between two attempts at a relay when the
-	// process was started anew in between. Defaults to 1 min.
-	RestartPause time.Duration
-	// MaxRecords is the largest number of relays that are remembered. A relay beyond
-	// it displaces the one heard of longest ago: of those that are forgotten, else
-	// never worked, else are not in use. That one loses its place in the backoff. A
-	// record takes about 1 KiB. Defaults to 50,000.
-	MaxRecords int
 	// MaxHosts is the largest number of hosts that are remembered; what is displaced
 	// is chosen as with relays, and loses its place in the backoff. Defaults to
 	// 50,000.
@@ -68,30 +74,30 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.BaseBackoff, backoff.Base},
 		{&c.MaxBackoff, backoff.Max},
-		{&c.DeadAfter, backoff.DeadAfter},
-		{&c.DeadInterval, backoff.DeadInterval},
-		{&c.HeldFor, time.Minute},
-		{&c.RedialWithin, time.Second},
-		{&c.DegradedFor, 5 * time.Minute},
+		{&c.fixed.DeadAfter, backoff.DeadAfter},
+		{&c.fixed.DeadInterval, backoff.DeadInterval},
+		{&c.fixed.HeldFor, time.Minute},
+		{&c.fixed.RedialWithin, time.Second},
+		{&c.fixed.DegradedFor, 5 * time.Minute},
 		{&c.RateLimit, 65 * time.Second},
-		{&c.HostileBackoff, time.Hour},
+		{&c.fixed.HostileBackoff, time.Hour},
 		{&c.RestartPause, backoff.RestartPause},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
-	if c.Jitter == 0 {
-		c.Jitter = backoff.Jitter
+	if c.fixed.Jitter == 0 {
+		c.fixed.Jitter = backoff.Jitter
 	}
 	if c.MaxRecords == 0 {
 		c.MaxRecords = 50_000
 	}
-	if c.MaxHosts == 0 {
-		c.MaxHosts = 50_000
+	if c.fixed.MaxHosts == 0 {
+		c.fixed.MaxHosts = 50_000
 	}
-	if c.Rand == nil {
-		c.Rand = rand.Float64
+	if c.fixed.Rand == nil {
+		c.fixed.Rand = rand.Float64
 	}
 	return c
 }
@@ -108,13 +114,13 @@ func (c Config) validate() error {
 	}{
 		{"BaseBackoff", c.BaseBackoff},
 		{"MaxBackoff", c.MaxBackoff},
-		{"DeadAfter", c.DeadAfter},
-		{"DeadInterval", c.DeadInterval},
-		{"HeldFor", c.HeldFor},
-		{"RedialWithin", c.RedialWithin},
-		{"DegradedFor", c.DegradedFor},
+		{"DeadAfter", c.fixed.DeadAfter},
+		{"DeadInterval", c.fixed.DeadInterval},
+		{"HeldFor", c.fixed.HeldFor},
+		{"RedialWithin", c.fixed.RedialWithin},
+		{"DegradedFor", c.fixed.DegradedFor},
 		{"RateLimit", c.RateLimit},
-		{"HostileBackoff", c.HostileBackoff},
+		{"HostileBackoff", c.fixed.HostileBackoff},
 		{"RestartPause", c.RestartPause},
 	} {
 		if d.value <= 0 || d.value > backoff.Longest {
@@ -124,17 +130,17 @@ func (c Config) validate() error {
 	if c.MaxBackoff < c.BaseBackoff {
 		bad("MaxBackoff", "%v is below BaseBackoff, %v", c.MaxBackoff, c.BaseBackoff)
 	}
-	if c.DeadInterval < c.MaxBackoff {
-		bad("DeadInterval", "%v is below MaxBackoff, %v: a dead relay would be tried more often than a living one", c.DeadInterval, c.MaxBackoff)
+	if c.fixed.DeadInterval < c.MaxBackoff {
+		bad("DeadInterval", "%v is below MaxBackoff, %v: a dead relay would be tried more often than a living one", c.fixed.DeadInterval, c.MaxBackoff)
 	}
-	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also false for NaN
-		bad("Jitter", "%v is not between 0 and 1", c.Jitter)
+	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
+		bad("Jitter", "%v is not between 0 and 1", c.fixed.Jitter)
 	}
 	if c.MaxRecords < 1 {
 		bad("MaxRecords", "%d is negative", c.MaxRecords)
 	}
-	if c.MaxHosts < 1 {
-		bad("MaxHosts", "%d is negative", c.MaxHosts)
+	if c.fixed.MaxHosts < 1 {
+		bad("MaxHosts", "%d is negative", c.fixed.MaxHosts)
 	}
 	return errors.Join(errs...)
 }
@@ -142,7 +148,7 @@ func (c Config) validate() error {
 // random returns what Rand returns, forced into [0, 1): the rules must hold
 // whatever a caller plugs in.
 func (c Config) random() float64 {
-	switch r := c.Rand(); {
+	switch r := c.fixed.Rand(); {
 	case r >= 0 && r < 1:
 		return r
 	case r >= 1:

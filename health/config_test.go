@@ -17,25 +17,43 @@ import (
 var bad = map[string]func(*Config){
 	"BaseBackoff":    func(c *Config) { c.BaseBackoff = -1 },
 	"MaxBackoff":     func(c *Config) { c.MaxBackoff = -1 },
-	"DeadAfter":      func(c *Config) { c.DeadAfter = backoff.Longest + 1 },
-	"DeadInterval":   func(c *Config) { c.DeadInterval = -1 },
-	"Jitter":         func(c *Config) { c.Jitter = math.NaN() },
-	"HeldFor":        func(c *Config) { c.HeldFor = -time.Second },
-	"RedialWithin":   func(c *Config) { c.RedialWithin = math.MinInt64 },
-	"DegradedFor":    func(c *Config) { c.DegradedFor = -1 },
+	"DeadAfter":      func(c *Config) { c.fixed.DeadAfter = backoff.Longest + 1 },
+	"DeadInterval":   func(c *Config) { c.fixed.DeadInterval = -1 },
+	"Jitter":         func(c *Config) { c.fixed.Jitter = math.NaN() },
+	"HeldFor":        func(c *Config) { c.fixed.HeldFor = -time.Second },
+	"RedialWithin":   func(c *Config) { c.fixed.RedialWithin = math.MinInt64 },
+	"DegradedFor":    func(c *Config) { c.fixed.DegradedFor = -1 },
 	"RateLimit":      func(c *Config) { c.RateLimit = math.MaxInt64 },
-	"HostileBackoff": func(c *Config) { c.HostileBackoff = -1 },
+	"HostileBackoff": func(c *Config) { c.fixed.HostileBackoff = -1 },
 	"RestartPause":   func(c *Config) { c.RestartPause = -1 },
 	"MaxRecords":     func(c *Config) { c.MaxRecords = -1 },
-	"MaxHosts":       func(c *Config) { c.MaxHosts = -1 },
+	"MaxHosts":       func(c *Config) { c.fixed.MaxHosts = -1 },
+}
+
+// configField is a field of a Config, or of what is fixed in it.
+type configField struct {
+	reflect.StructField
+	of func(*Config) reflect.Value
+}
+
+func configFields() (fields []configField) {
+	for f := range reflect.TypeFor[Config]().Fields() {
+		if f.Name != "fixed" {
+			fields = append(fields, configField{f, func(c *Config) reflect.Value { return reflect.ValueOf(c).Elem().FieldByIndex(f.Index) }})
+		}
+	}
+	for f := range reflect.TypeFor[constants]().Fields() {
+		fields = append(fields, configField{f, func(c *Config) reflect.Value { return reflect.ValueOf(&c.fixed).Elem().FieldByIndex(f.Index) }})
+	}
+	return fields
 }
 
 // A field that is added and not given a default, or not validated, fails here.
 func TestConfigHandlesEveryField(t *testing.T) {
-	defaults := reflect.ValueOf(Config{}.withDefaults())
+	defaults := Config{}.withDefaults()
 	var all Config
-	for f := range reflect.TypeFor[Config]().Fields() {
-		assert.False(t, defaults.FieldByIndex(f.Index).IsZero(), "%s has no default", f.Name)
+	for _, f := range configFields() {
+		assert.False(t, f.of(&defaults).IsZero(), "%s has no default", f.Name)
 		if f.Name == "Rand" { // whatever it returns is forced into range
 			continue
 		}
@@ -46,8 +64,7 @@ func TestConfigHandlesEveryField(t *testing.T) {
 		bad[f.Name](&one)
 		_, err := NewTracker(one)
 		require.ErrorContains(t, err, f.Name+": ")
-		changed := reflect.ValueOf(&all).Elem().FieldByIndex(f.Index)
-		changed.Set(reflect.ValueOf(one).FieldByIndex(f.Index))
+		f.of(&all).Set(f.of(&one))
 	}
 	_, err := NewTracker(all)
 	for name := range bad {
@@ -58,23 +75,31 @@ func TestConfigHandlesEveryField(t *testing.T) {
 func TestConfigFieldsThatContradict(t *testing.T) {
 	_, err := NewTracker(Config{BaseBackoff: time.Minute, MaxBackoff: time.Second})
 	require.ErrorContains(t, err, "MaxBackoff: 1s is below BaseBackoff, 1m0s")
-	_, err = NewTracker(Config{DeadInterval: time.Minute})
+	_, err = NewTracker(Config{fixed: constants{DeadInterval: time.Minute}})
 	require.ErrorContains(t, err, "DeadInterval: 1m0s is below MaxBackoff, 1h0m0s")
 	for _, jitter := range []float64{-0.1, 1.1, math.Inf(1)} {
-		_, err = NewTracker(Config{Jitter: jitter})
+		_, err = NewTracker(Config{fixed: constants{Jitter: jitter}})
 		require.ErrorContains(t, err, "Jitter: ")
 	}
 }
 
 func TestConfigKeepsWhatIsSet(t *testing.T) {
 	c := Config{
-		BaseBackoff: 1, MaxBackoff: 2, DeadAfter: 3, DeadInterval: 4, Jitter: 0.5, HeldFor: 5, RedialWithin: 6,
-		DegradedFor: 7, RateLimit: 8, HostileBackoff: 9, RestartPause: 10, MaxRecords: 11, MaxHosts: 12,
-		Rand: func() float64 { return 0.25 },
+		BaseBackoff: 1, MaxBackoff: 2, fixed: constants{
+			DeadAfter:      3,
+			DeadInterval:   4,
+			Jitter:         0.5,
+			HeldFor:        5,
+			RedialWithin:   6,
+			DegradedFor:    7,
+			HostileBackoff: 9,
+			MaxHosts:       12,
+			Rand:           func() float64 { return 0.25 },
+		}, RateLimit: 8, RestartPause: 10, MaxRecords: 11,
 	}
 	got := c.withDefaults()
-	assert.InDelta(t, 0.25, got.Rand(), 0)
-	c.Rand, got.Rand = nil, nil
+	assert.InDelta(t, 0.25, got.fixed.Rand(), 0)
+	c.fixed.Rand, got.fixed.Rand = nil, nil
 	assert.Equal(t, c, got)
 	require.NoError(t, c.validate())
 }
@@ -82,7 +107,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 // What is just within its bounds is taken, what is just outside is not.
 func TestConfigBounds(t *testing.T) {
 	durations := 0
-	for f := range reflect.TypeFor[Config]().Fields() {
+	for _, f := range configFields() {
 		if f.Type != reflect.TypeFor[time.Duration]() {
 			continue
 		}
@@ -90,12 +115,12 @@ func TestConfigBounds(t *testing.T) {
 		for d, ok := range map[time.Duration]bool{-1: false, 0: false, backoff.Longest: true, backoff.Longest + 1: false} {
 			c := Config{}.withDefaults()
 			if d > 0 { // so that the fields do not contradict each other
-				c.MaxBackoff, c.DeadInterval = backoff.Longest, backoff.Longest
+				c.MaxBackoff, c.fixed.DeadInterval = backoff.Longest, backoff.Longest
 			}
 			if d > 0 && f.Name == "MaxBackoff" {
-				c.DeadInterval = d
+				c.fixed.DeadInterval = d
 			}
-			reflect.ValueOf(&c).Elem().FieldByIndex(f.Index).SetInt(int64(d))
+			f.of(&c).SetInt(int64(d))
 			err := c.validate()
 			assert.Equal(t, ok, err == nil || !strings.Contains(err.Error(), f.Name+": "+d.String()), "%s %v: %v", f.Name, d, err)
 			if ok {
@@ -105,14 +130,21 @@ func TestConfigBounds(t *testing.T) {
 	}
 	assert.Equal(t, 10, durations)
 	for _, c := range []Config{
-		{BaseBackoff: time.Minute, MaxBackoff: time.Minute, DeadInterval: time.Minute},
-		{BaseBackoff: 1, MaxBackoff: 1, DeadAfter: 1, DeadInterval: 1, HeldFor: 1, RedialWithin: 1, DegradedFor: 1, RateLimit: 1, HostileBackoff: 1, RestartPause: 1},
-		{Jitter: 1, MaxRecords: 1, MaxHosts: 1},
+		{BaseBackoff: time.Minute, MaxBackoff: time.Minute, fixed: constants{DeadInterval: time.Minute}},
+		{BaseBackoff: 1, MaxBackoff: 1, fixed: constants{
+			DeadAfter:      1,
+			DeadInterval:   1,
+			HeldFor:        1,
+			RedialWithin:   1,
+			DegradedFor:    1,
+			HostileBackoff: 1,
+		}, RateLimit: 1, RestartPause: 1},
+		{fixed: constants{Jitter: 1, MaxHosts: 1}, MaxRecords: 1},
 	} {
 		assert.NoError(t, c.withDefaults().validate())
 	}
 	none := Config{}.withDefaults()
-	none.Jitter = 0
+	none.fixed.Jitter = 0
 	assert.NoError(t, none.validate())
 }
 
@@ -122,27 +154,29 @@ func TestConfigDefaults(t *testing.T) {
 	require.NoError(t, c.validate())
 	r := c.random()
 	assert.True(t, r >= 0 && r < 1)
-	c.Rand = nil
+	c.fixed.Rand = nil
 	assert.Equal(t, Config{
-		BaseBackoff:    5 * time.Second,
-		MaxBackoff:     time.Hour,
-		DeadAfter:      24 * time.Hour,
-		DeadInterval:   24 * time.Hour,
-		Jitter:         0.1,
-		HeldFor:        time.Minute,
-		RedialWithin:   time.Second,
-		DegradedFor:    5 * time.Minute,
-		RateLimit:      65 * time.Second,
-		HostileBackoff: time.Hour,
-		RestartPause:   time.Minute,
-		MaxRecords:     50_000,
-		MaxHosts:       50_000,
+		BaseBackoff: 5 * time.Second,
+		MaxBackoff:  time.Hour,
+		fixed: constants{
+			DeadAfter:      24 * time.Hour,
+			DeadInterval:   24 * time.Hour,
+			Jitter:         0.1,
+			HeldFor:        time.Minute,
+			RedialWithin:   time.Second,
+			DegradedFor:    5 * time.Minute,
+			HostileBackoff: time.Hour,
+			MaxHosts:       50_000,
+		},
+		RateLimit:    65 * time.Second,
+		RestartPause: time.Minute,
+		MaxRecords:   50_000,
 	}, c)
 }
 
 func TestConfigRandomIsForcedIntoRange(t *testing.T) {
 	for _, v := range []float64{-1, 0, 0.5, 1, 2, math.NaN(), math.Inf(1), math.Inf(-1)} {
-		c := Config{Rand: func() float64 { return v }}
+		c := Config{fixed: constants{Rand: func() float64 { return v }}}
 		got := c.random()
 		assert.True(t, got >= 0 && got < 1, "%v gave %v", v, got)
 		assert.Equal(t, v >= 1, got > 0.99, "%v gave %v", v, got)

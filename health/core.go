@@ -53,7 +53,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.RateLimit))
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
-		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.HostileBackoff, jitter)))
+		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))
 	}
 	return r
 }
@@ -61,7 +61,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 // settle notices that the connection has held long enough to be a success. It is
 // why no timer is needed: every reader and every event comes through here first.
 func (c Config) settle(r Record, now time.Time) Record {
-	held := r.ConnectedAt.Add(c.HeldFor)
+	held := r.ConnectedAt.Add(c.fixed.HeldFor)
 	if !r.connected() || r.Held || now.Before(held) {
 		return r
 	}
@@ -129,7 +129,7 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	switch {
 	case r.connected() && r.Held:
 		r = r.disconnect()
-		r.NextAttempt = now.Add(time.Duration(jitter * float64(c.RedialWithin)))
+		r.NextAttempt = now.Add(time.Duration(jitter * float64(c.fixed.RedialWithin)))
 		return r
 	case r.inUse():
 		return c.fail(r.disconnect(), text, now, jitter)
@@ -166,8 +166,8 @@ func (r Record) remember(now time.Time) bool {
 // rules are those of the backoff.
 func (c Config) rules() backoff.Rules {
 	return backoff.Rules{
-		Base: c.BaseBackoff, Max: c.MaxBackoff, DeadAfter: c.DeadAfter, DeadInterval: c.DeadInterval,
-		RestartPause: c.RestartPause, Jitter: c.Jitter,
+		Base: c.BaseBackoff, Max: c.MaxBackoff, DeadAfter: c.fixed.DeadAfter, DeadInterval: c.fixed.DeadInterval,
+		RestartPause: c.RestartPause, Jitter: c.fixed.Jitter,
 	}
 }
 
@@ -196,7 +196,7 @@ func (c Config) state(r Record, now time.Time) State {
 	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
 		return RateLimited
 	case r.connected():
-		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(c.DegradedFor)) {
+		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(c.fixed.DegradedFor)) {
 			return Degraded
 		}
 		return Healthy

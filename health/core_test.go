@@ -27,7 +27,7 @@ func TestBackoff(t *testing.T) {
 	odd := Config{BaseBackoff: 7 * time.Second, MaxBackoff: 7 * time.Second}.withDefaults()
 	assert.Equal(t, 7*time.Second, odd.rules().Wait(1, 0))
 	assert.Equal(t, 7*time.Second, odd.rules().Wait(9, 0))
-	wide := Config{BaseBackoff: backoff.Longest, MaxBackoff: backoff.Longest, DeadInterval: backoff.Longest, Jitter: 1}.withDefaults()
+	wide := Config{BaseBackoff: backoff.Longest, MaxBackoff: backoff.Longest, fixed: constants{DeadInterval: backoff.Longest, Jitter: 1}}.withDefaults()
 	assert.Equal(t, 2*backoff.Longest-1, wide.rules().Wait(99, 1)-1, "no overflow")
 }
 
@@ -79,7 +79,7 @@ func TestState(t *testing.T) {
 // A relay that has not yet held is degraded even if DegradedFor is shorter than
 // HeldFor: its failures still count.
 func TestDegradedUntilHeld(t *testing.T) {
-	c := Config{DegradedFor: time.Second}.withDefaults()
+	c := Config{fixed: constants{DegradedFor: time.Second}}.withDefaults()
 	r := run(c, time.Duration(0), failed, time.Second, connected)
 	assert.Equal(t, Degraded, c.status(r, start.Add(time.Minute)).State)
 	assert.Equal(t, Healthy, c.status(r, start.Add(time.Minute+time.Second)).State)

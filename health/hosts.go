@@ -112,7 +112,7 @@ func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) ti
 	if by := h.by[name]; host.inUse() && by != u {
 		if host = c.settle(host, now); !host.Proven {
 			// It will be known by then whether this is a relay.
-			return backoff.Later(host.NextAttempt, backoff.Later(host.LastAttempt, host.ConnectedAt).Add(c.HeldFor))
+			return backoff.Later(host.NextAttempt, backoff.Later(host.LastAttempt, host.ConnectedAt).Add(c.fixed.HeldFor))
 		}
 	}
 	if host.Proven {

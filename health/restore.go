@@ -64,7 +64,7 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 // longestWait is the longest that the rules ever keep this relay waiting.
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
-	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.HostileBackoff, 1))
+	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.fixed.HostileBackoff, 1))
 }
 
 // sanitise forces every field into what the rules can have made of it by now.

@@ -74,7 +74,7 @@ func TestExportImport(t *testing.T) {
 		u, err := graspsync.ParseRelayURL("wss://relay.example.com")
 		require.NoError(t, err)
 		none := func() float64 { return 0 }
-		first, err := NewTracker(Config{Rand: none})
+		first, err := NewTracker(Config{fixed: constants{Rand: none}})
 		require.NoError(t, err)
 		_, ok := first.Export(u)
 		assert.False(t, ok)
@@ -92,7 +92,7 @@ func TestExportImport(t *testing.T) {
 		assert.Zero(t, exported.Failures)
 		time.Sleep(time.Hour)
 
-		second, err := NewTracker(Config{Rand: none})
+		second, err := NewTracker(Config{fixed: constants{Rand: none}})
 		require.NoError(t, err)
 		second.Import(u, exported)
 		s := second.Status(u)
@@ -206,7 +206,7 @@ func FuzzImport(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		c.Rand = func() float64 { return jitter }
+		c.fixed.Rand = func() float64 { return jitter }
 		jitter = c.random()
 		now := start
 		stopped := !r.StoppedAt.IsZero()

@@ -34,7 +34,7 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("health: Config: %w", err)
 	}
-	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.MaxHosts)}, nil
+	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.fixed.MaxHosts)}, nil
 }
 
 // Attempt records that a dial begins. Exactly one of Connected, Failed and Closed

@@ -29,8 +29,8 @@ func relay(t testing.TB, s string) graspsync.RelayURL {
 
 func tracker(t testing.TB, c health.Config) *health.RelayHealthTracker {
 	t.Helper()
-	if c.Rand == nil {
-		c.Rand = func() float64 { return 0 }
+	if c.Fixed().Rand == nil {
+		c.Fixed().Rand = func() float64 { return 0 }
 	}
 	tr, err := health.NewTracker(c)
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestTrackerLifeOfARelay(t *testing.T) {
 func TestTrackerRedialsWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, random := range []float64{0, 0.5, 0.999, 1, 7} { // a Rand out of range changes nothing
-			tr := tracker(t, health.Config{Rand: func() float64 { return random }})
+			tr := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return random }}))
 			u := relay(t, "wss://relay.example.com")
 			tr.Attempt(u)
 			tr.Connected(u)
@@ -323,7 +323,7 @@ func TestForgetInUse(t *testing.T) {
 // life is connected to at the first attempt after it came up.
 func TestTrapT1_TrackerLetsARelayBackIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, u := tracker(t, health.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64}), relay(t, "wss://relay.example.com")
+		tr, u := tracker(t, health.Config{}.With(health.Fixed{Rand: rand.New(rand.NewPCG(1, 2)).Float64})), relay(t, "wss://relay.example.com")
 		up := time.Now().Add(10 * 24 * time.Hour)
 		for time.Now().Before(up) {
 			time.Sleep(time.Until(tr.NextAttempt(u)))
@@ -408,7 +408,7 @@ func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
 
 func TestTrackerConcurrentUse(t *testing.T) {
 	// Rand need not be safe for concurrent use; -race tells if it would have to be.
-	tr := tracker(t, health.Config{MaxRecords: 8, Rand: rand.New(rand.NewPCG(1, 2)).Float64})
+	tr := tracker(t, health.Config{MaxRecords: 8}.With(health.Fixed{Rand: rand.New(rand.NewPCG(1, 2)).Float64}))
 	urls := make([]graspsync.RelayURL, 16)
 	for i := range urls {
 		urls[i] = relay(t, fmt.Sprintf("wss://r%d.example.com", i))

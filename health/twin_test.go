@@ -21,17 +21,19 @@ const (
 
 func twinConfig() Config {
 	return Config{
-		BaseBackoff:    twinBase * time.Second,
-		MaxBackoff:     twinMax * time.Second,
-		HostileBackoff: twinHostile * time.Second,
-		HeldFor:        twinHeld * time.Second,
-		DegradedFor:    twinDegraded * time.Second,
-		RateLimit:      twinLimit * time.Second,
-		DeadAfter:      twinDeadAfter * time.Second,
-		DeadInterval:   twinDead * time.Second,
-		RedialWithin:   4 * time.Second,
-		RestartPause:   twinPause * time.Second,
-		Jitter:         1,
+		BaseBackoff: twinBase * time.Second,
+		MaxBackoff:  twinMax * time.Second,
+		fixed: constants{
+			HostileBackoff: twinHostile * time.Second,
+			HeldFor:        twinHeld * time.Second,
+			DegradedFor:    twinDegraded * time.Second,
+			DeadAfter:      twinDeadAfter * time.Second,
+			DeadInterval:   twinDead * time.Second,
+			RedialWithin:   4 * time.Second,
+			Jitter:         1,
+		},
+		RateLimit:    twinLimit * time.Second,
+		RestartPause: twinPause * time.Second,
 	}.withDefaults()
 }
 

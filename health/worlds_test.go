@@ -183,17 +183,17 @@ func (w *trackerWorld) look() {
 		require.True(w.t, r.inUse(), "%s is in use by nobody", host)
 	}
 	require.LessOrEqual(w.t, tr.Len(), w.config.MaxRecords)
-	require.LessOrEqual(w.t, len(names), w.config.MaxHosts)
+	require.LessOrEqual(w.t, len(names), w.config.fixed.MaxHosts)
 }
 
 func TestTrackerWorlds(t *testing.T) {
 	sums := goldentest.NewSums(t, "testdata/worlds.sum")
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &trackerWorld{t: t, rng: rand.New(rand.NewPCG(seed, 5)), config: Config{MaxRecords: 50, MaxHosts: 50}}
-			w.config.Rand = func() float64 { return float64(w.rng.IntN(4)) / 4 }
+			w := &trackerWorld{t: t, rng: rand.New(rand.NewPCG(seed, 5)), config: Config{MaxRecords: 50, fixed: constants{MaxHosts: 50}}}
+			w.config.fixed.Rand = func() float64 { return float64(w.rng.IntN(4)) / 4 }
 			if seed%4 == 0 {
-				w.config.MaxRecords, w.config.MaxHosts = 1+w.rng.IntN(6), 1+w.rng.IntN(3)
+				w.config.MaxRecords, w.config.fixed.MaxHosts = 1+w.rng.IntN(6), 1+w.rng.IntN(3)
 			}
 			for _, s := range worldURLs {
 				u, err := graspsync.ParseRelayURL(s)

@@ -71,7 +71,7 @@ type Tuning struct {
 
 	// Strikes is how many proofs of hostility within an hour, as forged events are,
 	// end a connection; the relay is then left alone for a while
-	// ([health.Config.HostileBackoff]). With 1 a single bad copy does. Defaults to 3.
+	// (package health says how long). With 1 a single bad copy does. Defaults to 3.
 	Strikes int
 	// Refill is how many bytes of [Config.Unproductive] come back in a minute. A large
 	// one lets relays waste as much for ever. Defaults to 64 KiB.

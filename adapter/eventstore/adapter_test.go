@@ -48,7 +48,7 @@ func read(ctx context.Context, s relaysync.Store, f nostr.Filter) (ids []string,
 func TestNew(t *testing.T) {
 	_, err := eventstoreadapter.New(nil, eventstoreadapter.Config{})
 	require.Error(t, err)
-	_, err = eventstoreadapter.New(&fake{}, eventstoreadapter.Config{PageSize: -1, BatchSize: -2, MaxValues: -3})
+	_, err = eventstoreadapter.New(&fake{}, eventstoreadapter.Config{PageSize: -1, MaxValues: -3}.With(eventstoreadapter.Fixed{BatchSize: -2}))
 	require.Error(t, err)
 	for _, field := range []string{"PageSize", "BatchSize", "MaxValues"} {
 		assert.ErrorContains(t, err, field)

@@ -66,7 +66,7 @@ func TestTrapT11_ReadsBeyondTheDefaultLimit(t *testing.T) {
 }
 
 func TestSecondLargerThanBatch(t *testing.T) {
-	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{PageSize: 100, BatchSize: 50})
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{PageSize: 100}.With(eventstoreadapter.Fixed{BatchSize: 50}))
 	var events []*nostr.Event
 	for range 900 {
 		events = append(events, event(alice, 1, start, nostr.Tag{"t", "x"}))
@@ -135,7 +135,7 @@ func TestVersionsBehindOtherTags(t *testing.T) {
 
 func TestHostilePrefixes(t *testing.T) {
 	for _, maxLimit := range []int{0, 100} {
-		s := newStore(t, newBadger(t, maxLimit), eventstoreadapter.Config{BatchSize: 200})
+		s := newStore(t, newBadger(t, maxLimit), eventstoreadapter.Config{}.With(eventstoreadapter.Fixed{BatchSize: 200}))
 		repo := "30617:" + bob + ":repo"
 		var events []*nostr.Event
 		for i := range 900 {

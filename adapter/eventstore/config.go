@@ -40,9 +40,6 @@ type Config struct {
 	// [Store.SelfTest] finds that. Defaults to the backend's own MaxLimit or
 	// QueryLimit, 100 where it has neither.
 	PageSize int
-	// BatchSize is the most events that a query larger than a page asks for, of
-	// backends that allow it. They are all in memory at once. Defaults to 16,384.
-	BatchSize int
 	// MaxValues is the most values of all lists of one query together. Backends on
 	// SQL databases refuse more. Defaults to 256 for badger, lmdb and slicestore,
 	// else to 10.
@@ -60,6 +57,15 @@ type Config struct {
 	// NoSync leaves out the call of the backend's Sync after each Save. What was
 	// saved last is then lost with the machine's power.
 	NoSync bool
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// BatchSize is the most events that a query larger than a page asks for, of
+	// backends that allow it. They are all in memory at once. Defaults to 16,384.
+	BatchSize int
 }
 
 const (
@@ -73,7 +79,7 @@ func (c Config) validate() error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"PageSize", c.PageSize}, {"BatchSize", c.BatchSize}, {"MaxValues", c.MaxValues}} {
+	}{{"PageSize", c.PageSize}, {"BatchSize", c.fixed.BatchSize}, {"MaxValues", c.MaxValues}} {
 		if f.value < 0 {
 			errs = append(errs, fmt.Errorf("Config.%s is %d, less than 0", f.name, f.value))
 		}
@@ -85,8 +91,8 @@ func (c Config) withDefaults(backend eventstore.Store) Config {
 	if c.Reader == nil {
 		c.Reader = backend
 	}
-	if c.BatchSize == 0 {
-		c.BatchSize = defaultBatchSize
+	if c.fixed.BatchSize == 0 {
+		c.fixed.BatchSize = defaultBatchSize
 	}
 	return c
 }

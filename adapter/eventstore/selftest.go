@@ -63,7 +63,7 @@ func (s *Store) SelfTest(ctx context.Context) error {
 // reports whether there are that many.
 func (s *Store) newest(ctx context.Context, size, n int) (ids []string, reached bool, err error) {
 	w := &walk{
-		guard: s.reader, batch: s.cfg.BatchSize, want: compile(nostr.Filter{}),
+		guard: s.reader, batch: s.cfg.fixed.BatchSize, want: compile(nostr.Filter{}),
 		seen: make(map[graspsync.EventID]struct{}),
 	}
 	g := *s.reader

@@ -87,7 +87,7 @@ func (s *Store) walk(
 	ctx context.Context, f nostr.Filter, yield func(graspsync.EventID, *nostr.Event) bool,
 ) error {
 	w := &walk{
-		guard: s.reader, batch: s.cfg.BatchSize,
+		guard: s.reader, batch: s.cfg.fixed.BatchSize,
 		seen: make(map[graspsync.EventID]struct{}), yield: yield,
 	}
 	err := ctx.Err()

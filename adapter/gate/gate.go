@@ -29,11 +29,6 @@ type Config struct {
 	MaxMessage int64
 	// MaxName bounds the name of a subscription, in bytes. Defaults to 250.
 	MaxName int
-	// MaxFilters bounds the filters of a REQ, defaults to 100.
-	MaxFilters int
-	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
-	// stored is held against each of them. Nobody has more than there is left. Defaults to 50,000.
-	MaxListening int
 	// MaxQueue bounds what waits to be written to one connection, in bytes: who is slower than that is
 	// hung up. What is stored waits for whoever asks for it ([Gate.Pace]), so that it is events as they
 	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to 64 MiB.
@@ -41,11 +36,22 @@ type Config struct {
 	// MaxQueues bounds it for all, in bytes: where it is reached, of the client that most waits for the
 	// connection that most waits for is hung up. Defaults to 512 MiB.
 	MaxQueues int
+	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
+	Logger *slog.Logger
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// MaxFilters bounds the filters of a REQ, defaults to 100.
+	MaxFilters int
+	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
+	// stored is held against each of them. Nobody has more than there is left. Defaults to 50,000.
+	MaxListening int
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
 	MaxBody int64
-	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
-	Logger *slog.Logger
 }
 
 // What a relay is given to do at once.
@@ -107,15 +113,15 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	set(&cfg.MaxConnections, 4096)
 	set(&cfg.MaxName, 250)
-	set(&cfg.MaxFilters, 100)
-	set(&cfg.MaxListening, 50_000)
+	set(&cfg.fixed.MaxFilters, 100)
+	set(&cfg.fixed.MaxListening, 50_000)
 	set(&cfg.MaxQueue, 64<<20)
 	set(&cfg.MaxQueues, 512<<20)
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
 	}
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = 1 << 20
+	if cfg.fixed.MaxBody <= 0 {
+		cfg.fixed.MaxBody = 1 << 20
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -123,8 +129,8 @@ func New(next http.Handler, cfg Config) *Gate {
 	g := &Gate{
 		next: next, cfg: cfg, conns: make(map[*conn]struct{}), clients: make(map[string]int), counts: make(map[string]uint64),
 		closing: make(chan struct{}),
-		work:    newTurns(max(places, 2*cfg.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
-		negs: newTurns(negPlaces), listening: newTurns(max(cfg.MaxListening, 2*cfg.MaxFilters)),
+		work:    newTurns(max(places, 2*cfg.fixed.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
+		negs: newTurns(negPlaces), listening: newTurns(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
 		held: newTurns(holds), soft: min(softQueue, cfg.MaxQueue/softPart),
 	}
 	if relay, ok := next.(*khatru.Relay); ok {
@@ -203,7 +209,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Content-Type") == "application/nostr+json+rpc" {
 		// Not each connection can have a deadline, and what can't is bounded in bytes all the same.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyBy))
-		r.Body = http.MaxBytesReader(w, r.Body, g.cfg.MaxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, g.cfg.fixed.MaxBody)
 	}
 	g.next.ServeHTTP(w, r)
 }

@@ -28,7 +28,7 @@ import (
 
 // What is no message of NIP-01 never reaches the relay; some of these ended the process.
 func TestOddMessages(t *testing.T) {
-	s := serve(t, gate.Config{MaxName: 10, MaxFilters: 2})
+	s := serve(t, gate.Config{MaxName: 10}.With(gate.Fixed{MaxFilters: 2}))
 	c := s.dial()
 	for message, answer := range map[string]string{
 		`,""`:                                `["NOTICE","invalid: this is no message of NIP-01"]`,
@@ -214,7 +214,7 @@ func TestBodies(t *testing.T) {
 	g := gate.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		_, _ = fmt.Fprint(w, len(body), errors.As(err, &most))
-	}), gate.Config{MaxBody: 1000})
+	}), gate.Config{}.With(gate.Fixed{MaxBody: 1000}))
 	for kind, want := range map[string]string{"application/nostr+json+rpc": "1000 true", "application/octet-stream": "2000 false"} {
 		answer, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2000)))
 		r.Header.Set("Content-Type", kind)
@@ -246,7 +246,7 @@ func TestFiltersOfARequestDiffer(t *testing.T) {
 
 // Filters that listen are bounded in all, and nobody has more of them than there are left.
 func TestListening(t *testing.T) {
-	s := serve(t, gate.Config{MaxListening: 10, MaxFilters: 5, Client: func(r *http.Request) string { return r.RemoteAddr }})
+	s := serve(t, gate.Config{Client: func(r *http.Request) string { return r.RemoteAddr }}.With(gate.Fixed{MaxListening: 10, MaxFilters: 5}))
 	a, b := s.dial(), s.dial()
 	open := func(c *client, name string, n int) string {
 		filters := ""

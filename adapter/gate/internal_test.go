@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := New(nil, Config{MaxFilters: 3})
+	g := New(nil, Config{fixed: constants{MaxFilters: 3}})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		r, answer := g.parse(message)
 		var parts []json.RawMessage
@@ -197,7 +197,7 @@ func TestDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.Client, cfg.Logger = nil, nil
 	require.Equal(t, Config{
-		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, MaxFilters: 100, MaxListening: 50_000, MaxQueue: 64 << 20, MaxQueues: 512 << 20, MaxBody: 1 << 20,
+		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, fixed: constants{MaxFilters: 100, MaxListening: 50_000, MaxBody: 1 << 20}, MaxQueue: 64 << 20, MaxQueues: 512 << 20,
 	}, cfg)
 }
 

@@ -66,7 +66,7 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	if r.parts = parts[1:]; len(r.name) > g.cfg.MaxName {
 		return r, r.refusal("invalid: the subscription id is too long")
 	}
-	answer = r.check(g.cfg.MaxFilters)
+	answer = r.check(g.cfg.fixed.MaxFilters)
 	if r.label == labelReq {
 		r.parts = distinct(r.parts)
 	}

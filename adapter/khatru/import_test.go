@@ -94,7 +94,7 @@ func TestStalledClient(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
 		expectLog(t, "WARN a client that does not read still blocks a broadcast")
-		s, store, _ := embed(t, relay, newSlice(t), Config{BroadcastQueue: 4})
+		s, store, _ := embed(t, relay, newSlice(t), Config{fixed: constants{BroadcastQueue: 4}})
 		release, stalled := make(chan struct{}), make(chan struct{})
 		stall := sync.OnceFunc(func() { close(stalled) })
 		s.send = func(*nostr.Event) int {

@@ -50,13 +50,6 @@ type Config struct {
 	// to by, is then accepted by sync as well. If the policy is a [relaysync.Holder], a
 	// client whose event is held hears OK, and why it is not served in a NOTICE.
 	GateDirect bool
-	// BroadcastQueue bounds the synced events that wait for being sent to
-	// subscribers; more are stored but not broadcast. Defaults to 1,024.
-	BroadcastQueue int
-	// MaxExpiring bounds the events whose expiry is awaited in memory, those that
-	// expire first; the store is read again when it is the others' turn. A small one
-	// has it read often. Defaults to 100,000.
-	MaxExpiring int
 	// Free says how many bytes of the backend's disk may still be used. It is asked at most
 	// once a second. Where that is less than MinFree, what clients publish is refused for as
 	// long, and what comes by sync is tried again until it can be stored; deletions (kinds 5
@@ -65,6 +58,19 @@ type Config struct {
 	Free func() (uint64, error)
 	// MinFree is what is to stay free, in bytes. Defaults to 1 GiB.
 	MinFree uint64
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// BroadcastQueue bounds the synced events that wait for being sent to
+	// subscribers; more are stored but not broadcast. Defaults to 1,024.
+	BroadcastQueue int
+	// MaxExpiring bounds the events whose expiry is awaited in memory, those that
+	// expire first; the store is read again when it is the others' turn. A small one
+	// has it read often. Defaults to 100,000.
+	MaxExpiring int
 }
 
 const (
@@ -74,11 +80,11 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.BroadcastQueue == 0 {
-		c.BroadcastQueue = defaultBroadcastQueue
+	if c.fixed.BroadcastQueue == 0 {
+		c.fixed.BroadcastQueue = defaultBroadcastQueue
 	}
-	if c.MaxExpiring == 0 {
-		c.MaxExpiring = defaultMaxExpiring
+	if c.fixed.MaxExpiring == 0 {
+		c.fixed.MaxExpiring = defaultMaxExpiring
 	}
 	if c.MinFree == 0 {
 		c.MinFree = disk.MinFree
@@ -92,11 +98,11 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	var errs []error
-	if c.BroadcastQueue < 0 {
-		errs = append(errs, fmt.Errorf("Config.BroadcastQueue is %d, less than 0", c.BroadcastQueue))
+	if c.fixed.BroadcastQueue < 0 {
+		errs = append(errs, fmt.Errorf("Config.BroadcastQueue is %d, less than 0", c.fixed.BroadcastQueue))
 	}
-	if c.MaxExpiring < 0 {
-		errs = append(errs, fmt.Errorf("Config.MaxExpiring is %d, less than 0", c.MaxExpiring))
+	if c.fixed.MaxExpiring < 0 {
+		errs = append(errs, fmt.Errorf("Config.MaxExpiring is %d, less than 0", c.fixed.MaxExpiring))
 	}
 	return errors.Join(errs...)
 }
@@ -200,11 +206,11 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 	return &Sync{
 		holding: holds,
 		relay:   relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
-		broadcasts: make(chan *nostr.Event, cfg.BroadcastQueue),
+		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
 		room:       newRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
-		expiry:     newExpiry(cfg.MaxExpiring),
+		expiry:     newExpiry(cfg.fixed.MaxExpiring),
 	}, cfg, nil
 }
 

@@ -403,7 +403,7 @@ func TestNewErrors(t *testing.T) {
 		},
 		"identity": func() error { _, err := New(relay, newSlice(t), nip34.Identity{}, Config{}); return err },
 		"queue": func() error {
-			_, err := New(relay, newSlice(t), identity, Config{BroadcastQueue: -1, MaxExpiring: -1})
+			_, err := New(relay, newSlice(t), identity, Config{fixed: constants{BroadcastQueue: -1, MaxExpiring: -1}})
 			return err
 		},
 		"egress": func() error {

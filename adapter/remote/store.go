@@ -38,12 +38,18 @@ type Config struct {
 	// usual 500 in one answer can be read faster, and has fewer seconds that can't be
 	// read. Defaults to 500.
 	PageLimit int
-	// Requests bounds the requests that are open at once, Publishing the events whose
-	// OK is awaited. Default to 8 and 64.
-	Requests, Publishing int
 	// Identity is the service that the relay is part of. Requests to vanish (NIP-62)
 	// that name it are executed, and with the zero Identity only those to all relays.
 	Identity nip34.Identity
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// Requests bounds the requests that are open at once, Publishing the events whose
+	// OK is awaited. Default to 8 and 64.
+	Requests, Publishing int
 }
 
 func (c Config) withDefaults() Config {
@@ -53,11 +59,11 @@ func (c Config) withDefaults() Config {
 	if c.PageLimit == 0 {
 		c.PageLimit = filters.DefaultLimit
 	}
-	if c.Requests == 0 {
-		c.Requests = 8
+	if c.fixed.Requests == 0 {
+		c.fixed.Requests = 8
 	}
-	if c.Publishing == 0 {
-		c.Publishing = 64
+	if c.fixed.Publishing == 0 {
+		c.fixed.Publishing = 64
 	}
 	return c
 }
@@ -69,7 +75,7 @@ func (c Config) validate() error {
 		value int64
 	}{
 		{"Timeout", int64(c.Timeout)}, {"PageLimit", int64(c.PageLimit)},
-		{"Requests", int64(c.Requests)}, {"Publishing", int64(c.Publishing)},
+		{"Requests", int64(c.fixed.Requests)}, {"Publishing", int64(c.fixed.Publishing)},
 	} {
 		if f.value < 0 {
 			errs = append(errs, fmt.Errorf("Config.%s is %d, less than 0", f.name, f.value))
@@ -113,7 +119,7 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	cfg = cfg.withDefaults()
 	s := &Store{
 		relay: relay, transport: transport, cfg: cfg,
-		places: make(chan struct{}, cfg.Requests), dialing: make(chan struct{}, 1),
+		places: make(chan struct{}, cfg.fixed.Requests), dialing: make(chan struct{}, 1),
 	}
 	s.open, s.end = context.WithCancel(context.Background())
 	return s, nil
@@ -131,7 +137,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	for i := range order {
 		order[i] = i
 	}
-	for chunk := range slices.Chunk(order, s.cfg.Publishing) {
+	for chunk := range slices.Chunk(order, s.cfg.fixed.Publishing) {
 		if err := p.publish(ctx, chunk); err != nil {
 			return nil, err
 		}

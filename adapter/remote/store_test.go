@@ -257,7 +257,7 @@ func TestCloseWhileDialing(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1})
+	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1}.With(remoteadapter.Fixed{Requests: -1, Publishing: -1}))
 	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {
 		require.ErrorContains(t, err, word)
 	}

@@ -32,10 +32,19 @@ var units = map[string]float64{
 // Defaults checks that the numbers of a struct, whose fields have their defaults, are those
 // that its documentation in a file of this folder gives: "Defaults to 4 GiB", or for fields
 // documented together "Default to 5,000 and 100". A field whose default is not 0 must have
-// one there, unless it is said in words.
+// one there, unless it is said in words. The same holds for what is fixed: the fields of a
+// struct in a field of that name.
 func Defaults(t testing.TB, file string, withDefaults any) {
 	t.Helper()
 	value := reflect.ValueOf(withDefaults)
+	check(t, file, value)
+	if fixed := value.FieldByName("fixed"); fixed.IsValid() {
+		check(t, file, fixed)
+	}
+}
+
+func check(t testing.TB, file string, value reflect.Value) {
+	t.Helper()
 	checked := 0
 	for _, group := range documented(t, file, value.Type().Name()) {
 		said, inWords := said(group.doc)

@@ -25,6 +25,9 @@ const root = "../.."
 // optionTypes are the names of structs that hold what an embedder may set.
 var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits", "Times"}
 
+// fixedTypes are those of structs that hold what only tests set otherwise.
+var fixedTypes = []string{"constants", "numbers", "budgetConstants"}
+
 var (
 	defaults = regexp.MustCompile(`(?s)^(.*?)[,;.]?\s*\b(?:[Dd]efaults? to (.*?))(?:[.;:] |[.;:]?$)`)
 	link     = regexp.MustCompile(`\[([\w./]+)\]`)
@@ -39,7 +42,11 @@ func TestOptions(t *testing.T) {
 	var out strings.Builder
 	for _, dir := range publicPackages(t) {
 		for _, s := range optionStructs(t, dir) {
-			fmt.Fprintf(&out, "\n### %s.%s\n\n| option | default | what |\n|---|---|---|\n", dir, s.name)
+			if slices.Contains(fixedTypes, s.name) {
+				fmt.Fprintf(&out, "\n### Fixed in %s\n\n| number | value | what |\n|---|---|---|\n", dir)
+			} else {
+				fmt.Fprintf(&out, "\n### %s.%s\n\n| option | default | what |\n|---|---|---|\n", dir, s.name)
+			}
 			for _, o := range s.options {
 				fmt.Fprintf(&out, "| %s | %s | %s |\n", o.fields, cell(o.byDefault), cell(o.about))
 			}
@@ -102,7 +109,7 @@ func optionStructs(t *testing.T, dir string) (structs []optionStruct) {
 			}
 			for _, spec := range types.Specs {
 				spec, ok := spec.(*ast.TypeSpec)
-				if !ok || !slices.Contains(optionTypes, spec.Name.Name) {
+				if !ok || !slices.Contains(optionTypes, spec.Name.Name) && !slices.Contains(fixedTypes, spec.Name.Name) {
 					continue
 				}
 				if options := optionsOf(spec); len(options) > 0 {

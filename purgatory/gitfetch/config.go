@@ -27,25 +27,14 @@ type Config struct {
 	// way. Larger repositories never come. Defaults to 4 GiB, as much as
 	// purgatory.Config.MaxRepoDay.
 	MaxPackBytes int64
-	// MaxPackObjects bounds the objects of a pack, by its header. For more of them git
-	// needs more memory: see MaxMemory. Defaults to 2,000,000.
-	MaxPackObjects uint32
 	// MaxAddressDay bounds what comes from one address (of IPv6 its /64) in 24 hours, under
 	// whatever names, in bytes. It is not kept over a restart. Defaults to 16 GiB, as
 	// purgatory.Config.MaxHostDay does for each name.
 	MaxAddressDay int64
-	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
-	// Default to 64 MiB and 500,000.
-	MaxAdvertBytes int64
-	MaxAdvertRefs  int
 	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
 	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
 	// take longer at once. Defaults to 10 min.
 	Timeout time.Duration
-	// MinRate is the least that must come, in bytes a second, over any RateWindow in
-	// which a server sends its answer. Default to 1 KiB/s and 30 s.
-	MinRate    int64
-	RateWindow time.Duration
 	// MaxMemory bounds the memory of each child process, in bytes: the address space,
 	// which is more than it uses. To walk and to pack a repository takes up to 500 bytes
 	// for each object in it, to index a pack 200. Defaults to 1 GiB, enough for
@@ -62,6 +51,23 @@ type Config struct {
 	// MinFreeDisk is how much must stay free on the disk of the repository, in
 	// bytes. Defaults to 1 GiB.
 	MinFreeDisk uint64
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// MaxPackObjects bounds the objects of a pack, by its header. For more of them git
+	// needs more memory: see MaxMemory. Defaults to 2,000,000.
+	MaxPackObjects uint32
+	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
+	// Default to 64 MiB and 500,000.
+	MaxAdvertBytes int64
+	MaxAdvertRefs  int
+	// MinRate is the least that must come, in bytes a second, over any RateWindow in
+	// which a server sends its answer. Default to 1 KiB/s and 30 s.
+	MinRate    int64
+	RateWindow time.Duration
 }
 
 // Longest is the most time that one fetch may take: one that brings MaxPackBytes, just fast
@@ -77,7 +83,7 @@ const pace = 64
 
 // earned is how long a fetch may take that has brought so many bytes.
 func (c Config) earned(bytes int64) time.Duration {
-	return c.Timeout + time.Duration(float64(bytes)/float64(pace*c.MinRate)*float64(time.Second))
+	return c.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
 }
 
 // ErrConfig is wrapped by what [New] says of its argument.
@@ -90,13 +96,13 @@ func (c Config) withDefaults() Config {
 	def(&c.Git, "git")
 	def(&c.UserAgent, "git/2.39 graspsync")
 	def(&c.MaxPackBytes, 4<<30)
-	def(&c.MaxPackObjects, 2_000_000)
+	def(&c.fixed.MaxPackObjects, 2_000_000)
 	def(&c.MaxAddressDay, 16<<30)
-	def(&c.MaxAdvertBytes, 64<<20)
-	def(&c.MaxAdvertRefs, 500_000)
+	def(&c.fixed.MaxAdvertBytes, 64<<20)
+	def(&c.fixed.MaxAdvertRefs, 500_000)
 	def(&c.Timeout, 10*time.Minute)
-	def(&c.MinRate, 1<<10)
-	def(&c.RateWindow, 30*time.Second)
+	def(&c.fixed.MinRate, 1<<10)
+	def(&c.fixed.RateWindow, 30*time.Second)
 	def(&c.MaxMemory, 1<<30)
 	def(&c.MaxChildren, 4)
 	def(&c.MaxFetches, 20)
@@ -130,11 +136,11 @@ func (c Config) validate() error {
 	}
 	positive("MaxPackBytes", c.MaxPackBytes > 0)
 	positive("MaxAddressDay", c.MaxAddressDay > 0)
-	positive("MaxAdvertBytes", c.MaxAdvertBytes > 0)
-	positive("MaxAdvertRefs", c.MaxAdvertRefs > 0)
+	positive("MaxAdvertBytes", c.fixed.MaxAdvertBytes > 0)
+	positive("MaxAdvertRefs", c.fixed.MaxAdvertRefs > 0)
 	positive("Timeout", c.Timeout > 0)
-	positive("MinRate", c.MinRate > 0)
-	positive("RateWindow", c.RateWindow > 0)
+	positive("MinRate", c.fixed.MinRate > 0)
+	positive("RateWindow", c.fixed.RateWindow > 0)
 	positive("MaxChildren", c.MaxChildren > 0)
 	positive("MaxFetches", c.MaxFetches > 0)
 	return errors.Join(errs...)

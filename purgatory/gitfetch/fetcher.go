@@ -121,8 +121,8 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	f.client = &upload.Client{
 		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 		Limits: upload.Limits{
-			AdvertBytes: cfg.MaxAdvertBytes, AdvertRefs: cfg.MaxAdvertRefs,
-			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
+			AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
+			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.fixed.MaxPackObjects,
 		},
 	}
 	return f, nil

@@ -173,7 +173,7 @@ func TestWhenAServerIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks []time.Duration
 		began := time.Now()
-		f := &Fetcher{cfg: Config{RateWindow: time.Minute, MinFreeDisk: 10}.withDefaults()}
+		f := &Fetcher{cfg: Config{fixed: constants{RateWindow: time.Minute}, MinFreeDisk: 10}.withDefaults()}
 		free := uint64(10)
 		f.free = func(string) (uint64, error) {
 			looks = append(looks, time.Since(began))

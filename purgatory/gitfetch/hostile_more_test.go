@@ -339,11 +339,14 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 	before := digest(t, here)
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { h.serve(w, r) })
 	cfg := Config{
-		MaxPackBytes: 32 << 20, MaxMemory: 256 << 20, MaxAdvertBytes: 8 << 20, MaxAdvertRefs: 10_000,
-		RateWindow: 10 * time.Second, Timeout: 20 * time.Second,
+		MaxPackBytes: 32 << 20, MaxMemory: 256 << 20, fixed: constants{
+			MaxAdvertBytes: 8 << 20,
+			MaxAdvertRefs:  10_000,
+			RateWindow:     10 * time.Second,
+		}, Timeout: 20 * time.Second,
 	}
 	if name == "stalls" || name == "never ends" || strings.HasPrefix(name, "drip") {
-		cfg.RateWindow = 300 * time.Millisecond // the others must not be found slow on a slow machine
+		cfg.fixed.RateWindow = 300 * time.Millisecond // the others must not be found slow on a slow machine
 	}
 	if name == "never answers" {
 		cfg.Timeout = time.Second

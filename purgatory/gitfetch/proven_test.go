@@ -30,7 +30,7 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			})
-			budget, err := egress.NewBudget(egress.BudgetConfig{Rand: func() float64 { return 0 }})
+			budget, err := egress.NewBudget(egress.BudgetConfig{})
 			require.NoError(t, err)
 			dialer, err := egress.NewDialer(egress.Config{
 				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Budget: budget, BudgetAllowed: true,

@@ -102,16 +102,16 @@ func (f *Fetcher) watch(ctx context.Context, end context.CancelCauseFunc, m *met
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		rate := time.NewTicker(max(f.cfg.RateWindow/rateSteps, 1))
+		rate := time.NewTicker(max(f.cfg.fixed.RateWindow/rateSteps, 1))
 		defer rate.Stop()
 		disk := time.NewTicker(diskPeriod)
 		defer disk.Stop()
-		r := rater{least: float64(f.cfg.MinRate) * f.cfg.RateWindow.Seconds()}
+		r := rater{least: float64(f.cfg.fixed.MinRate) * f.cfg.fixed.RateWindow.Seconds()}
 		for {
 			select {
 			case <-rate.C:
 				if n, slow := r.step(m.n.Load(), m.waiting.Load()); slow {
-					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.RateWindow))
+					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.fixed.RateWindow))
 					return
 				}
 			case <-disk.C:

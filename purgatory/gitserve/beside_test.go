@@ -85,7 +85,7 @@ func (r *rig) at(name string) string { return r.url + "/" + owner.Npub() + "/" +
 func TestHonestPushBesideSlowPushes(t *testing.T) {
 	for _, n := range []int{8, 100, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := newRig(t, Config{RateWindow: 3 * time.Second})
+			r := newRig(t, Config{fixed: numbers{RateWindow: 3 * time.Second}})
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			push := func() {
 				r.tip = r.commit(t, "next")
@@ -104,11 +104,11 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 				})
 				// All that may be here have been for a while.
 				require.Eventually(t, func() bool {
-					return has(r.git.pushes.visits.room) >= min(n, r.git.cfg.MaxReaders*3/4)
+					return has(r.git.pushes.visits.room) >= min(n, r.git.cfg.fixed.MaxReaders*3/4)
 				}, 10*time.Second, time.Millisecond)
 			})
 			require.Zero(t, has(r.git.pushes.places))
-			if n < r.git.cfg.MaxReaders*3/4 {
+			if n < r.git.cfg.fixed.MaxReaders*3/4 {
 				_, _, shed := r.git.pushes.visits.count()
 				require.Zero(t, shed, "nobody had to leave")
 			}
@@ -159,7 +159,7 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 		each   int
 		size   int
 	}{
-		"of many clients":           {Config{MaxReaders: 8}, func(repo, i int) string { return fmt.Sprintf("192.0.%d.%d", repo, i) }, 4, 0},
+		"of many clients":           {Config{fixed: numbers{MaxReaders: 8}}, func(repo, i int) string { return fmt.Sprintf("192.0.%d.%d", repo, i) }, 4, 0},
 		"of what one client packed": {Config{MaxPush: 1 << 20}, func(int, int) string { return "192.0.2.1" }, 8, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ esac
 `, filepath.Base(place(owner.Ref("y"))), real), 0o700))
 	for _, n := range []int{32, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := newRig(t, Config{Git: shim, RateWindow: 10 * time.Second})
+			r := newRig(t, Config{Git: shim, fixed: numbers{RateWindow: 10 * time.Second}})
 			r.git.ahead = 256 << 10
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			r.says(map[string]string{"refs/heads/main": r.tip})

@@ -26,26 +26,30 @@ import (
 // What a configuration comes to: how many places there are of each kind, how many of them one
 // client may have, and what all of a kind may keep.
 func TestWhatAConfigurationComesTo(t *testing.T) {
-	type numbers struct {
+	type figures struct {
 		pushes, fetches, asks, staging [3]int // places, how many are loose, and those of a client
 		kept                           [2]int64
 	}
 	for _, c := range []struct {
 		pushes, fetches int
-		want            numbers
+		want            figures
 	}{
-		{1, 1, numbers{[3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [2]int64{1600, 900}}},
-		{3, 4, numbers{[3]int{3, 0, 2}, [3]int{4, 0, 2}, [3]int{2, 0, 1}, [3]int{3, 0, 1}, [2]int64{1600, 900}}},
-		{8, 7, numbers{[3]int{8, 0, 4}, [3]int{7, 0, 4}, [3]int{4, 0, 2}, [3]int{4, 0, 1}, [2]int64{1600, 900}}},
-		{20, 32, numbers{[3]int{20, 0, 10}, [3]int{32, 0, 16}, [3]int{16, 0, 8}, [3]int{5, 0, 1}, [2]int64{1600, 900}}},
+		{1, 1, figures{[3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [2]int64{1600, 900}}},
+		{3, 4, figures{[3]int{3, 0, 2}, [3]int{4, 0, 2}, [3]int{2, 0, 1}, [3]int{3, 0, 1}, [2]int64{1600, 900}}},
+		{8, 7, figures{[3]int{8, 0, 4}, [3]int{7, 0, 4}, [3]int{4, 0, 2}, [3]int{4, 0, 1}, [2]int64{1600, 900}}},
+		{20, 32, figures{[3]int{20, 0, 10}, [3]int{32, 0, 16}, [3]int{16, 0, 8}, [3]int{5, 0, 1}, [2]int64{1600, 900}}},
 	} {
 		h, err := New(newRepositories(t), &authority{}, Config{
-			MaxPushes: c.pushes, MaxFetches: c.fetches, MaxPush: 100, MaxAsk: 100, MaxReaders: 9, MaxPerClient: 3,
-			MinRate: 2, RateWindow: 100 * time.Second,
+			MaxPushes: c.pushes, MaxFetches: c.fetches, MaxPush: 100, fixed: numbers{
+				MaxAsk:     100,
+				MaxReaders: 9,
+				MinRate:    2,
+				RateWindow: 100 * time.Second,
+			}, MaxPerClient: 3,
 		})
 		require.NoError(t, err)
 		of := func(p *places) [3]int { return [3]int{p.most, p.loose, p.perClient} }
-		require.Equal(t, c.want, numbers{
+		require.Equal(t, c.want, figures{
 			of(h.pushes.places), of(h.fetches.places), of(h.asks.places), of(h.staging),
 			[2]int64{h.pushes.visits.bytes, h.fetches.visits.bytes},
 		})
@@ -66,7 +70,7 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 func TestHowMuchOfAPushIsRead(t *testing.T) {
 	const refused = "ng refs/heads/main " + refusedNoState
 	p := newPushed(t, "", -1, nil, nil)
-	p.git.cfg.MaxCommands = 1 << 20
+	p.git.cfg.fixed.MaxCommands = 1 << 20
 	push := func(body io.Reader) (int, string) {
 		w := httptest.NewRecorder()
 		p.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, body))
@@ -108,7 +112,7 @@ func TestWaitForATurn(t *testing.T) {
 		require.NoError(t, err)
 		x := owner.Ref("x")
 		require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
-		h, err := New(r, &authority{}, Config{Wait: 7 * time.Second})
+		h, err := New(r, &authority{}, Config{fixed: numbers{Wait: 7 * time.Second}})
 		require.NoError(t, err)
 		who := party{client: "c", network: "n", owner: "o", repo: "r"}
 		began := time.Now()

@@ -151,7 +151,7 @@ func (h *Handler) start(ctx context.Context, c call, said io.Writer) (cmd *exec.
 	}
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
-		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),
+		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.fixed.MaxAlloc, 10),
 		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
 		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
 	}, environment...)

@@ -20,25 +20,15 @@ type Config struct {
 
 	// MaxPush bounds what one push may send, in bytes. Defaults to 512 MiB.
 	MaxPush int64
-	// MaxAsk bounds what one fetch may ask, in bytes. Defaults to 16 MiB.
-	MaxAsk int64
-	// MaxCommands bounds the refs of one push. Defaults to 10,000.
-	MaxCommands int
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
 	// have come to their end; half as many again as the latter are for who only asks what
 	// is here. A place that becomes free goes to whoever has the fewest: first of the
 	// clients, then of their networks, of the owners and of the repositories, none of
-	// which has more than three quarters (one client: half). Others wait for up to Wait (a
+	// which has more than three quarters (one client: half). Others wait for up to 20 s (a
 	// push that has been read: six times that, also for the lock of its repository), and
-	// are then told to come again. Default to 8, 32 and 20 s.
+	// are then told to come again. Default to 8 and 32.
 	MaxPushes, MaxFetches int
-	Wait                  time.Duration
-	// MaxReaders bounds the requests of each of the three kinds at once, whatever they
-	// wait for. When there are as many, those have to leave whose clients are slowest. Each
-	// may cost 4 MiB of memory, and of the disk MaxAsk or, for an answer, 64 MiB; all
-	// pushes together take at most 16 times MaxPush of it. Defaults to 128.
-	MaxReaders int
-	// MaxPerClient bounds the requests of one client and one kind when half of MaxReaders
+	// MaxPerClient bounds the requests of one client and one kind when 64 of that kind
 	// are here: many may come from one address where there is room. Client says whose a
 	// request is; of an address of IPv6 only its /64 counts, and who has no name is not
 	// bounded. Behind a proxy it must be set, or one client can keep all others away:
@@ -48,23 +38,9 @@ type Config struct {
 	// name.
 	MaxPerClient int
 	Client       func(*http.Request) string
-	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
-	// all commands of a push (and, once more, for the rest of one that is refused), Timeout
-	// one push, and the time in which git says nothing when it answers a fetch. An answer
-	// goes on for as long as its client takes it, while git has more of it to come up to
-	// eight times Timeout. Default to 30 s, 30 s and 30 min.
-	Idle, CommandTime, Timeout time.Duration
-	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
-	// in which we wait for it, or take over eight of them: what is taken is seen in pieces
-	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
-	MinRate    int64
-	RateWindow time.Duration
-	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
-	// pack can stand for a huge object. Defaults to 512 MiB.
-	MaxAlloc int64
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
 	// ends with an error. What is less than git needs to begin with refuses everything.
-	// Defaults to 1 GiB. Where the system has no such limit only MaxAlloc holds.
+	// Defaults to 1 GiB. Where the system has no such limit only that of one allocation, 512 MiB, holds.
 	MaxMemory uint64
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository. Defaults to 20 min.
@@ -88,6 +64,38 @@ type Config struct {
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
 	// a push that would leave less is refused. Defaults to 1 GiB.
 	MinFreeDisk uint64
+
+	fixed numbers
+}
+
+// numbers are those about which no two operators would differ. Only tests have others.
+type numbers struct {
+	// MaxAsk bounds what one fetch may ask, in bytes. Defaults to 16 MiB.
+	MaxAsk int64
+	// MaxCommands bounds the refs of one push. Defaults to 10,000.
+	MaxCommands int
+	// Wait is how long a request waits for a place, a push that has been read six times that.
+	// Defaults to 20 s.
+	Wait time.Duration
+	// MaxReaders bounds the requests of each of the three kinds at once, whatever they
+	// wait for. When there are as many, those have to leave whose clients are slowest. Each
+	// may cost 4 MiB of memory, and of the disk MaxAsk or, for an answer, 64 MiB; all
+	// pushes together take at most 16 times MaxPush of it. Defaults to 128.
+	MaxReaders int
+	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
+	// all commands of a push (and, once more, for the rest of one that is refused), Timeout
+	// one push, and the time in which git says nothing when it answers a fetch. An answer
+	// goes on for as long as its client takes it, while git has more of it to come up to
+	// eight times Timeout. Default to 30 s, 30 s and 30 min.
+	Idle, CommandTime, Timeout time.Duration
+	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
+	// in which we wait for it, or take over eight of them: what is taken is seen in pieces
+	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
+	MinRate    int64
+	RateWindow time.Duration
+	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
+	// pack can stand for a huge object. Defaults to 512 MiB.
+	MaxAlloc int64
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -99,22 +107,22 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.Git, "git")
 	def(&c.MaxPush, 512<<20)
-	def(&c.MaxAsk, 16<<20)
-	def(&c.MaxCommands, 10_000)
+	def(&c.fixed.MaxAsk, 16<<20)
+	def(&c.fixed.MaxCommands, 10_000)
 	def(&c.MaxPushes, 8)
 	def(&c.MaxFetches, 32)
-	def(&c.Wait, 20*time.Second)
-	def(&c.MaxReaders, 128)
+	def(&c.fixed.Wait, 20*time.Second)
+	def(&c.fixed.MaxReaders, 128)
 	def(&c.MaxPerClient, 4)
 	if c.Client == nil {
 		c.Client = remote
 	}
-	def(&c.Idle, 30*time.Second)
-	def(&c.CommandTime, 30*time.Second)
-	def(&c.MinRate, 1<<10)
-	def(&c.RateWindow, 30*time.Second)
-	def(&c.Timeout, 30*time.Minute)
-	def(&c.MaxAlloc, 512<<20)
+	def(&c.fixed.Idle, 30*time.Second)
+	def(&c.fixed.CommandTime, 30*time.Second)
+	def(&c.fixed.MinRate, 1<<10)
+	def(&c.fixed.RateWindow, 30*time.Second)
+	def(&c.fixed.Timeout, 30*time.Minute)
+	def(&c.fixed.MaxAlloc, 512<<20)
 	def(&c.MaxMemory, 1<<30)
 	def(&c.MinFreeDisk, disk.MinFree)
 	def(&c.StageHold, defaultLimits.Hold)
@@ -143,10 +151,10 @@ func (c Config) validate() error {
 		name  string
 		value int64
 	}{
-		{"MaxPush", c.MaxPush}, {"MaxAsk", c.MaxAsk}, {"MaxCommands", int64(c.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
-		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.Idle)}, {"Timeout", int64(c.Timeout)}, {"MaxAlloc", c.MaxAlloc},
-		{"Wait", int64(c.Wait)}, {"MaxReaders", int64(c.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
-		{"CommandTime", int64(c.CommandTime)}, {"MinRate", c.MinRate}, {"RateWindow", int64(c.RateWindow)},
+		{"MaxPush", c.MaxPush}, {"MaxAsk", c.fixed.MaxAsk}, {"MaxCommands", int64(c.fixed.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
+		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)}, {"MaxAlloc", c.fixed.MaxAlloc},
+		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
+		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
 		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.MaxStagedPerRepo},
 		{"MaxStagedPerClient", c.MaxStagedPerClient},
 	} {

@@ -173,8 +173,8 @@ func TestDeadlineOfAWait(t *testing.T) {
 		p.step(n, took)
 		require.Equal(t, want, p)
 	}
-	require.EqualValues(t, 1, Config{MinRate: 1}.least(time.Millisecond), "never nothing")
-	require.EqualValues(t, 30_000, Config{MinRate: 1000}.least(30*time.Second))
+	require.EqualValues(t, 1, Config{fixed: numbers{MinRate: 1}}.least(time.Millisecond), "never nothing")
+	require.EqualValues(t, 30_000, Config{fixed: numbers{MinRate: 1000}}.least(30*time.Second))
 	require.Equal(t, 20*time.Second, pushTime(1<<20-1))
 	require.Equal(t, 21*time.Second, pushTime(1<<20))
 	require.Equal(t, 5*time.Second, stageTime(0))
@@ -323,7 +323,7 @@ func TestWhoLeavesFirst(t *testing.T) {
 // The rate of a visit is judged when it has waited for its client for long enough, and is that
 // of what came lately.
 func TestSightOfAVisit(t *testing.T) {
-	l := newVisits(Config{RateWindow: 100 * time.Second}.withDefaults(), 1000) // settled after 10 s
+	l := newVisits(Config{fixed: numbers{RateWindow: 100 * time.Second}}.withDefaults(), 1000) // settled after 10 s
 	now := time.Unix(1000, 0)
 	wait := func(time.Time) error { return nil }
 	v := &visit{of: l, kept: 5, stalled: true}
@@ -466,7 +466,7 @@ func (c *counting) Write(p []byte) (int, error) {
 // of 512 bytes, of its time in seconds and of its memory in KiB.
 func TestBoundsOfEachChild(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, Timeout: 20 * time.Minute, Client: func(*http.Request) string { return "somebody" }})
+	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, fixed: numbers{Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
 	r.git.mu.Lock() // which each request takes before it starts any

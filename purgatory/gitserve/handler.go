@@ -76,14 +76,14 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{
 		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg, settings: settings(),
-		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.MaxReaders)*cfg.MaxAsk),
+		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
 		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
 		free: disk.Free, ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
-	h.settling = newPlaces(cfg.MaxReaders, cfg.MaxReaders/2, cfg.MaxPerClient)
+	h.settling = newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient)
 	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.weighPulls, h.warn, h.beside
 	if d, ok := h.auth.(Displacer); ok {
 		h.ceiling.displaced = d.Displaced
@@ -237,7 +237,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case method == http.MethodGet:
 	case service == receivePack:
-		way, end = h.pushes, time.Now().Add(h.cfg.Timeout)
+		way, end = h.pushes, time.Now().Add(h.cfg.fixed.Timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
@@ -245,7 +245,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		way = h.fetches
 	}
 	who := h.party(r, ref)
-	ctx, v, depart, err := way.visits.arrive(ctx, who, h.cfg.Wait)
+	ctx, v, depart, err := way.visits.arrive(ctx, who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
@@ -321,7 +321,7 @@ func protocolOf(r *http.Request) string {
 }
 
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string, done func()) {
-	body, err := h.open(w, r, v, h.cfg.MaxAsk, h.cfg.MaxAsk, time.Now().Add(h.cfg.Timeout))
+	body, err := h.open(w, r, v, h.cfg.fixed.MaxAsk, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -348,7 +348,7 @@ const listsRefs = "0014command=ls-refs"
 // slow to hear it keeps no place, unless it is very much, and the repository is done with
 // when git is.
 func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref graspsync.RepoRef, way lane, c call, done func()) {
-	leave, err := way.enter(ctx, v, h.cfg.Wait)
+	leave, err := way.enter(ctx, v, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
@@ -360,8 +360,8 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		return
 	}
 	defer out.close()
-	c.cpu = h.cfg.Timeout // it has read nothing of a stranger but a question
-	ctx, stop := out.whileMoving(ctx, h.cfg.Timeout)
+	c.cpu = h.cfg.fixed.Timeout // it has read nothing of a stranger but a question
+	ctx, stop := out.whileMoving(ctx, h.cfg.fixed.Timeout)
 	h.run(ctx, out, ref, c)
 	stop()
 	leave()
@@ -377,13 +377,13 @@ const maxPackedPush = 8 << 20
 // its turn. That is judged again under the lock: a newer state may have come while the
 // pack did.
 func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string) {
-	body, err := h.open(w, r, v, h.cfg.MaxPush, maxPackedPush, time.Now().Add(h.cfg.CommandTime))
+	body, err := h.open(w, r, v, h.cfg.MaxPush, maxPackedPush, time.Now().Add(h.cfg.fixed.CommandTime))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
 	}
 	defer body.close()
-	req, err := readRequest(body, h.cfg.MaxCommands, maxCommandBytes)
+	req, err := readRequest(body, h.cfg.fixed.MaxCommands, maxCommandBytes)
 	switch {
 	case err != nil:
 		h.fail(w, ref, err)
@@ -439,7 +439,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 
 // allow answers a push that asks for nothing: there is nothing for git to do.
 func (h *Handler) allow(w http.ResponseWriter, ref graspsync.RepoRef, body *body) {
-	if err := body.skip(0, time.Now().Add(h.cfg.CommandTime)); err != nil {
+	if err := body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
 		h.fail(w, ref, err)
 		return
 	}
@@ -499,7 +499,7 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, r
 // take it minutes, while it has the lock.
 func pushTime(size int64) time.Duration { return 20*time.Second + time.Duration(size>>20)*time.Second }
 
-// turnWaits times [Config.Wait] is how long a push that has been read may wait for its
+// turnWaits times Wait is how long a push that has been read may wait for its
 // turn: what it has sent is worth more than a question.
 const turnWaits = 6
 
@@ -507,7 +507,7 @@ const turnWaits = 6
 // repository. It has neither while it waits for the other one, and of a repository one
 // push at a time waits for that: nobody waits because others want what is locked.
 func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (done func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
 	defer cancel()
 	began := time.Now()
 	next, err := h.repos.queue(ctx, ref, who)
@@ -528,7 +528,7 @@ func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (d
 			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
 		}
 		unlock()
-		if leave, err = h.pushes.places.enter(ctx, who, h.cfg.Wait, nil); err != nil {
+		if leave, err = h.pushes.places.enter(ctx, who, h.cfg.fixed.Wait, nil); err != nil {
 			next()
 			return nil, fmt.Errorf("%w: %w", errBusy, err)
 		}
@@ -569,7 +569,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, body *bod
 		h.fail(w, ref, err)
 		return
 	}
-	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.CommandTime)) != nil {
+	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.fixed.CommandTime)) != nil {
 		if err != nil {
 			h.fail(w, ref, err)
 			return

@@ -437,7 +437,7 @@ func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*ht
 }
 
 func TestRequests(t *testing.T) {
-	r := newRig(t, Config{MaxPush: 3000, MaxAsk: 3000})
+	r := newRig(t, Config{MaxPush: 3000, fixed: numbers{MaxAsk: 3000}})
 	at := "/" + owner.Npub() + "/x.git"
 	upload, receive := at+"/git-upload-pack", at+"/git-receive-pack"
 	command := packet(null + " " + r.tip + " refs/heads/main\x00report-status")
@@ -539,7 +539,7 @@ func TestPackedPush(t *testing.T) {
 
 // Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
 func TestSlowPush(t *testing.T) {
-	r := newRig(t, Config{Idle: 200 * time.Millisecond, MaxPushes: 1})
+	r := newRig(t, Config{fixed: numbers{Idle: 200 * time.Millisecond}, MaxPushes: 1})
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
@@ -586,7 +586,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1, MinRate: -1})
+	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1, fixed: numbers{MinRate: -1}})
 	require.ErrorIs(t, err, ErrConfig)
 	for _, name := range []string{"repos", "authority", "Git", "MaxPush", "MinRate"} {
 		require.ErrorContains(t, err, name)
@@ -596,7 +596,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 // Whoever says what may be pushed panicked while he had the repository's lock: nobody had
 // it again, and each push to the repository kept a place.
 func TestPanicUnderTheLock(t *testing.T) {
-	r := newRig(t, Config{Wait: 3 * time.Second})
+	r := newRig(t, Config{fixed: numbers{Wait: 3 * time.Second}})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	r.after = func(asked int) {
 		if asked == 2 {

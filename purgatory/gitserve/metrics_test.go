@@ -11,7 +11,7 @@ import (
 )
 
 func TestCollector(t *testing.T) {
-	r := newRig(t, Config{Wait: time.Second})
+	r := newRig(t, Config{fixed: numbers{Wait: time.Second}})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	empty := fill(t, r.git.fetches.places)

@@ -18,7 +18,7 @@ type pace struct {
 
 // sending is the pace of a client that sends.
 func (c Config) sending(v *visit, end time.Time) pace {
-	return pace{visit: v, idle: c.Idle, window: c.RateWindow, least: c.least(c.RateWindow), end: end}
+	return pace{visit: v, idle: c.fixed.Idle, window: c.fixed.RateWindow, least: c.least(c.fixed.RateWindow), end: end}
 }
 
 // blind is how many times longer a client that takes something is looked at. What it
@@ -28,12 +28,12 @@ const blind = 8
 
 // taking is the pace of a client that takes.
 func (c Config) taking(v *visit, end time.Time) pace {
-	window := blind * c.RateWindow
+	window := blind * c.fixed.RateWindow
 	return pace{visit: v, idle: window, window: window, least: c.least(window), end: end}
 }
 
 func (c Config) least(window time.Duration) int64 {
-	return max(int64(float64(c.MinRate)*window.Seconds()), 1)
+	return max(int64(float64(c.fixed.MinRate)*window.Seconds()), 1)
 }
 
 // deadline is when a wait that begins now must have brought something.

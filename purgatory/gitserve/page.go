@@ -121,7 +121,7 @@ func WriteMissing(w http.ResponseWriter, root string) error {
 // page is for who opens the address of a repository in a browser. What it says takes as much
 // reading as git does for who asks for the refs: it has a place for that as well.
 func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref graspsync.RepoRef) {
-	leave, err := h.asks.enter(ctx, v, h.cfg.Wait)
+	leave, err := h.asks.enter(ctx, v, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return

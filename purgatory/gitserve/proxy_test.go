@@ -100,7 +100,7 @@ var behind = BehindProxy(DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/3
 // was cut off. Here all is 120 times as fast, and the answer is one of 20 minutes.
 func TestSlowCloneBehindAProxy(t *testing.T) {
 	const size, faster = 16 << 20, 120
-	r := slowly(t, Config{MinRate: faster << 10, RateWindow: 30 * time.Second / faster, Client: behind},
+	r := slowly(t, Config{fixed: numbers{MinRate: faster << 10, RateWindow: 30 * time.Second / faster}, Client: behind},
 		fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
 	conn := from(t, "127.0.0.2", r.proxied(t))
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(256<<10))

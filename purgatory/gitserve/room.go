@@ -36,7 +36,7 @@ func (h *Handler) weighPulls(ctx context.Context, dir string) (int64, error) {
 		return 0, fmt.Errorf("running git: %w", err)
 	}
 	defer release()
-	cmd.Dir, cmd.Env = dir, append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10)}, environment...)
+	cmd.Dir, cmd.Env = dir, append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.fixed.MaxAlloc, 10)}, environment...)
 	said := &tail{}
 	cmd.Stderr = said
 	out, err := cmd.Output()
@@ -94,7 +94,7 @@ const finishTime = 5 * time.Second
 // take has git take in a push, to its end: the client may go away meanwhile. Of one
 // that failed nothing is left. It is called with the lock of the repository.
 func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
 	defer cancel()
 	over := ctx.Done()
 	defer context.AfterFunc(h.ctx, func() {

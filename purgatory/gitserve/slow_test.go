@@ -125,7 +125,7 @@ func TestPushWithoutAuthorityTakesNoPlace(t *testing.T) {
 // has no more.
 func TestCommandTime(t *testing.T) {
 	const most = 200 * time.Millisecond
-	r := newRig(t, Config{CommandTime: most, MaxReaders: 2})
+	r := newRig(t, Config{fixed: numbers{CommandTime: most, MaxReaders: 2}})
 	slow := r.post(t, receivePack, "1000")
 	drip(t, slow)
 	refused := r.post(t, receivePack, packet(null+" "+r.tip+" refs/heads/main\x00report-status"))
@@ -138,7 +138,7 @@ func TestCommandTime(t *testing.T) {
 
 // So does what is refused when it had its place already.
 func TestCommandTimeOfAPushWithoutRoom(t *testing.T) {
-	r := newRig(t, Config{CommandTime: 200 * time.Millisecond})
+	r := newRig(t, Config{fixed: numbers{CommandTime: 200 * time.Millisecond}})
 	r.git.free = func(string) (uint64, error) { return 0, nil }
 	conn := r.post(t, receivePack, r.allowed())
 	drip(t, conn)
@@ -147,7 +147,7 @@ func TestCommandTimeOfAPushWithoutRoom(t *testing.T) {
 
 // The time for commands ends with them: a push may send its pack, and wait for its place.
 func TestCommandTimeEndsWithTheCommands(t *testing.T) {
-	r := newRig(t, Config{CommandTime: 200 * time.Millisecond, MaxPushes: 1})
+	r := newRig(t, Config{fixed: numbers{CommandTime: 200 * time.Millisecond}, MaxPushes: 1})
 	empty := fill(t, r.git.pushes.places)
 	conn := r.post(t, receivePack, r.allowed())
 	time.Sleep(400 * time.Millisecond)
@@ -161,7 +161,7 @@ func TestCommandTimeEndsWithTheCommands(t *testing.T) {
 // Who sends a pack, or takes an answer, more slowly than he must is cut off, though he
 // is never idle.
 func TestMinRate(t *testing.T) {
-	r := newRig(t, Config{MinRate: 100 << 10, RateWindow: 300 * time.Millisecond, MaxPushes: 1, MaxFetches: 1})
+	r := newRig(t, Config{fixed: numbers{MinRate: 100 << 10, RateWindow: 300 * time.Millisecond}, MaxPushes: 1, MaxFetches: 1})
 	push := r.post(t, receivePack, r.allowed())
 	ask := r.post(t, uploadPack, "0032want ")
 	taken(t, r.git.pushes.visits.room, 1)
@@ -174,7 +174,7 @@ func TestMinRate(t *testing.T) {
 }
 
 func TestMinRateOfAnAnswer(t *testing.T) {
-	r := slowly(t, Config{MinRate: 1 << 20, RateWindow: 300 * time.Millisecond, MaxFetches: 1}, "cat OUT; exec cat /dev/zero")
+	r := slowly(t, Config{fixed: numbers{MinRate: 1 << 20, RateWindow: 300 * time.Millisecond}, MaxFetches: 1}, "cat OUT; exec cat /dev/zero")
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
@@ -203,7 +203,11 @@ func TestMinRateOfAnAnswer(t *testing.T) {
 // as fast here.
 func TestSlowReadersAreServed(t *testing.T) {
 	const size = 16 << 20
-	r := slowly(t, Config{MinRate: 100 << 10, Idle: 150 * time.Millisecond, RateWindow: 150 * time.Millisecond}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
+	r := slowly(t, Config{fixed: numbers{
+		MinRate:    100 << 10,
+		Idle:       150 * time.Millisecond,
+		RateWindow: 150 * time.Millisecond,
+	}}, fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
@@ -225,7 +229,7 @@ func TestSlowReadersAreServed(t *testing.T) {
 
 // Git that says nothing any more is ended; who takes what it says may take his time.
 func TestAnswersAreNotBoundInTime(t *testing.T) {
-	r := slowly(t, Config{Timeout: 500 * time.Millisecond}, "cat OUT; for i in 1 2 3 4 5 6 7 8; do sleep 0.2; echo x; done; exec sleep 1000")
+	r := slowly(t, Config{fixed: numbers{Timeout: 500 * time.Millisecond}}, "cat OUT; for i in 1 2 3 4 5 6 7 8; do sleep 0.2; echo x; done; exec sleep 1000")
 	began := time.Now()
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Equal(t, 8, strings.Count(text, "x\n"))
@@ -234,7 +238,7 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 
 // Git is not kept running for ever by who takes what it says a little at a time.
 func TestGitIsNotKeptRunning(t *testing.T) {
-	r := slowly(t, Config{Timeout: 100 * time.Millisecond}, "cat OUT; while :; do echo y; sleep 0.01; done")
+	r := slowly(t, Config{fixed: numbers{Timeout: 100 * time.Millisecond}}, "cat OUT; while :; do echo y; sleep 0.01; done")
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Contains(t, text, "y\ny\n")
 }
@@ -406,7 +410,7 @@ func TestSpoolWithoutRoom(t *testing.T) {
 
 // Without a place one is waited for, and then the client is told to come again.
 func TestNoPlace(t *testing.T) {
-	r := newRig(t, Config{MaxPushes: 1, MaxFetches: 1, MaxReaders: 1, Wait: 100 * time.Millisecond})
+	r := newRig(t, Config{MaxPushes: 1, MaxFetches: 1, fixed: numbers{MaxReaders: 1, Wait: 100 * time.Millisecond}})
 	at := "/" + owner.Npub() + "/x.git/"
 	again := func(method, path, body string) {
 		t.Helper()
@@ -444,8 +448,7 @@ func TestNoPlace(t *testing.T) {
 // more than its share: many may come from one address.
 func TestMaxPerClient(t *testing.T) {
 	r := newRig(t, Config{
-		MaxPerClient: 2, MaxReaders: 12, Wait: 100 * time.Millisecond,
-		Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
+		MaxPerClient: 2, fixed: numbers{MaxReaders: 12, Wait: 100 * time.Millisecond}, Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
 	})
 	var held []net.Conn
 	for range 6 {
@@ -519,7 +522,7 @@ func TestPartyOfARequest(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := Config{Idle: 20 * time.Second, RateWindow: 30 * time.Second, MinRate: 10}.sending(nil, now.Add(time.Hour))
+	p := Config{fixed: numbers{Idle: 20 * time.Second, RateWindow: 30 * time.Second, MinRate: 10}}.sending(nil, now.Add(time.Hour))
 	in := func(seconds int) {
 		t.Helper()
 		require.Equal(t, time.Duration(seconds)*time.Second, p.deadline(now).Sub(now))

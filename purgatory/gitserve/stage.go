@@ -176,7 +176,7 @@ func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.Re
 // prepare has git look at what came, when it has a place for that. It returns the body of
 // a push of what is not to be staged, if there is any.
 func (h *Handler) prepare(ctx context.Context, p *upload, a *arrival, offset int64) (*os.File, error) {
-	leave, err := h.staging.enter(ctx, p.who, h.cfg.Wait, nil)
+	leave, err := h.staging.enter(ctx, p.who, h.cfg.fixed.Wait, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBusy, err)
 	}
@@ -264,7 +264,7 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.MaxCommands, maxCommandBytes)
+	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.fixed.MaxCommands, maxCommandBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -365,7 +365,7 @@ func (h *Handler) packRest(ctx context.Context, p *upload, a *arrival, in io.Rea
 // aside runs git in a repository, with the folder of an arrival before its objects: what
 // is written goes there. Its output is returned, unless it goes to a file.
 func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader, out *os.File, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Timeout)
 	defer cancel()
 	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(a.folder)))
 	if err != nil {
@@ -383,7 +383,7 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	defer release()
 	cmd.Dir = p.dir
 	cmd.Env = append([]string{
-		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.MaxAlloc, 10),
+		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.fixed.MaxAlloc, 10),
 		"GIT_OBJECT_DIRECTORY=" + at, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects",
 	}, environment...)
 	cmd.Stdin = in

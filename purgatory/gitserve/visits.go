@@ -47,18 +47,18 @@ type visit struct {
 	left    error // why it has to leave
 }
 
-// The rate of a visit is judged after settleShare of [Config.RateWindow], and about that
+// The rate of a visit is judged after settleShare of RateWindow, and about that
 // much of it is looked at: what a client did before does not help it.
 const settleShare = 10
 
-// fastShare times [Config.MinRate] is the rate at which a visit is let finish whoever
+// fastShare times MinRate is the rate at which a visit is let finish whoever
 // waits: 256 KiB/s, if the least one is the default.
 const fastShare = 256
 
 func newVisits(cfg Config, bytes int64) *visits {
 	return &visits{
-		room:      newPlaces(cfg.MaxReaders, cfg.MaxReaders/2, cfg.MaxPerClient),
-		perClient: cfg.MaxPerClient, settle: cfg.RateWindow / settleShare, fast: float64(cfg.MinRate) * fastShare,
+		room:      newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient),
+		perClient: cfg.MaxPerClient, settle: cfg.fixed.RateWindow / settleShare, fast: float64(cfg.fixed.MinRate) * fastShare,
 		bytes: bytes, here: make(map[*visit]struct{}), of: make(map[share]int64),
 	}
 }

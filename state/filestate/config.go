@@ -13,8 +13,6 @@ type Config struct {
 	// not fit is refused with state.ErrFull. They are in memory, and on the disk
 	// twice to three times. Defaults to 256 MiB.
 	MaxBytes int64
-	// MaxKeys is the largest number of keys. Defaults to 250,000.
-	MaxKeys int
 	// SyncDelay is how long a write waits for others to share its fsync, unless
 	// there are 256 already. Those that come while an fsync is under way share the
 	// next one in any case. A long one makes every single write slow. At most 50 ms.
@@ -22,6 +20,14 @@ type Config struct {
 	SyncDelay time.Duration
 	// Logger gets what is damaged and what fails. Defaults to discarding it.
 	Logger *slog.Logger
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// MaxKeys is the largest number of keys. Defaults to 250,000.
+	MaxKeys int
 }
 
 const maxSyncDelay = 50 * time.Millisecond
@@ -30,8 +36,8 @@ func (c Config) withDefaults() Config {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 256 << 20
 	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = 250_000
+	if c.fixed.MaxKeys == 0 {
+		c.fixed.MaxKeys = 250_000
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -44,8 +50,8 @@ func (c Config) validate() error {
 	if c.MaxBytes < 0 || c.MaxBytes > 1<<31 {
 		errs = append(errs, fmt.Errorf("MaxBytes is %d, want 0 to 2 GiB", c.MaxBytes))
 	}
-	if c.MaxKeys < 0 {
-		errs = append(errs, fmt.Errorf("MaxKeys is %d, want a positive number", c.MaxKeys))
+	if c.fixed.MaxKeys < 0 {
+		errs = append(errs, fmt.Errorf("MaxKeys is %d, want a positive number", c.fixed.MaxKeys))
 	}
 	if c.SyncDelay < 0 || c.SyncDelay > maxSyncDelay {
 		errs = append(errs, fmt.Errorf("SyncDelay is %v, want 0 to %v", c.SyncDelay, maxSyncDelay))

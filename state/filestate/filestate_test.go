@@ -89,7 +89,7 @@ func TestSecondProcess(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := Open(t.TempDir(), Config{MaxBytes: -1, MaxKeys: -1, SyncDelay: time.Second})
+	_, err := Open(t.TempDir(), Config{MaxBytes: -1, fixed: constants{MaxKeys: -1}, SyncDelay: time.Second})
 	for _, field := range []string{"MaxBytes", "MaxKeys", "SyncDelay"} {
 		require.ErrorContains(t, err, field)
 	}
@@ -103,7 +103,7 @@ func TestConfig(t *testing.T) {
 		{"MaxBytes", Config{MaxBytes: 2 << 30}, Config{MaxBytes: 2<<30 + 1}},
 		{"SyncDelay", Config{SyncDelay: 50 * time.Millisecond}, Config{SyncDelay: 50*time.Millisecond + 1}},
 		{"MaxBytes", Config{MaxBytes: 1}, Config{MaxBytes: -1}},
-		{"MaxKeys", Config{MaxKeys: 1}, Config{MaxKeys: -1}},
+		{"MaxKeys", Config{fixed: constants{MaxKeys: 1}}, Config{fixed: constants{MaxKeys: -1}}},
 		{"SyncDelay", Config{}, Config{SyncDelay: -1}},
 	} {
 		require.NoError(t, openDir(t, t.TempDir(), c.last).Close())
@@ -128,7 +128,7 @@ func TestLogThatCantBeOpened(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	dir := t.TempDir()
-	s := openDir(t, dir, Config{MaxKeys: 2, MaxBytes: 100})
+	s := openDir(t, dir, Config{fixed: constants{MaxKeys: 2}, MaxBytes: 100})
 	a, err := s.CompareAndSwap(t.Context(), "a", state.Absent, make([]byte, 60))
 	require.NoError(t, err)
 	_, err = s.CompareAndSwap(t.Context(), "b", state.Absent, make([]byte, 60))
@@ -142,7 +142,7 @@ func TestBounds(t *testing.T) {
 	require.Equal(t, uint64(2), s.Stats().Refused)
 	require.NoError(t, s.Close())
 
-	s = openDir(t, dir, Config{MaxKeys: 1, MaxBytes: 10})
+	s = openDir(t, dir, Config{fixed: constants{MaxKeys: 1}, MaxBytes: 10})
 	require.Equal(t, 2, s.Stats().Keys, "smaller bounds lose nothing")
 	a, err = s.CompareAndSwap(t.Context(), "a", a, make([]byte, 9))
 	require.NoError(t, err)

@@ -235,7 +235,7 @@ func (s *Store) reserve(r *request, e entry, exists bool) error {
 		r.room = room{keys: 1, bytes: int64(len(r.key) + len(r.value))}
 	}
 	keys, size := len(s.entries)+s.reserved.keys+r.room.keys, s.bytes+s.reserved.bytes+r.room.bytes
-	if r.room.keys > 0 && keys > s.config.MaxKeys || r.room.bytes > 0 && size > s.config.MaxBytes {
+	if r.room.keys > 0 && keys > s.config.fixed.MaxKeys || r.room.bytes > 0 && size > s.config.MaxBytes {
 		s.stats.Refused++
 		return fmt.Errorf("%w: %d keys, %d bytes", state.ErrFull, keys, size)
 	}

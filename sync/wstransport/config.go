@@ -45,6 +45,21 @@ type Config struct {
 	// InFlight of a manager, 48 MiB, makes 64 MiB for all that relays have sent and
 	// that is not stored yet.
 	ReadBudget int64
+	// PingInterval is the time between two signs of life that we give and ask for.
+	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
+	// 29 s.
+	PingInterval time.Duration
+	// NoCompression turns off permessage-deflate: less work, more traffic. What we
+	// send is never compressed. Defaults to false.
+	NoCompression bool
+	// Logger is told at debug level what is dropped. Defaults to none.
+	Logger *slog.Logger
+
+	fixed constants
+}
+
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
 	// MaxRequest is the largest request that is sent to a relay whose document
 	// names no max_message_length, in bytes. Relays cut the connection over larger
 	// ones than they take. Defaults to 512,000, which is khatru's limit.
@@ -54,10 +69,6 @@ type Config struct {
 	// WriteTimeout bounds one write. A relay that does not read for that long is
 	// disconnected. Defaults to 10 s.
 	WriteTimeout time.Duration
-	// PingInterval is the time between two signs of life that we give and ask for.
-	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
-	// 29 s.
-	PingInterval time.Duration
 	// PingTimeout is how long a relay may be silent after a ping. Too small a value
 	// cuts relays on slow links; it is also the time within which 16 KiB of a large
 	// message must arrive. Defaults to 10 s.
@@ -71,11 +82,6 @@ type Config struct {
 	// faster than one a second. Too small a value cuts a relay for a few events
 	// that some other program got wrong. Defaults to 100.
 	MaxMalformed int
-	// NoCompression turns off permessage-deflate: less work, more traffic. What we
-	// send is never compressed. Defaults to false.
-	NoCompression bool
-	// Logger is told at debug level what is dropped. Defaults to none.
-	Logger *slog.Logger
 }
 
 // withDefaults returns a copy with every field set.
@@ -84,13 +90,13 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ReadLimit, DefaultReadLimit)
 	setDefault(&c.ReadBudget, DefaultReadBudget)
 	c.ReadBudget = max(c.ReadBudget, c.ReadLimit)
-	setDefault(&c.MaxRequest, DefaultMaxRequest)
-	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&c.fixed.MaxRequest, DefaultMaxRequest)
+	setDefault(&c.fixed.DialTimeout, DefaultDialTimeout)
+	setDefault(&c.fixed.WriteTimeout, DefaultWriteTimeout)
 	setDefault(&c.PingInterval, DefaultPingInterval)
-	setDefault(&c.PingTimeout, DefaultPingTimeout)
-	setDefault(&c.InfoTimeout, DefaultInfoTimeout)
-	setDefault(&c.MaxMalformed, DefaultMaxMalformed)
+	setDefault(&c.fixed.PingTimeout, DefaultPingTimeout)
+	setDefault(&c.fixed.InfoTimeout, DefaultInfoTimeout)
+	setDefault(&c.fixed.MaxMalformed, DefaultMaxMalformed)
 	setDefault(&c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -120,16 +126,16 @@ func (c Config) validate() error {
 	}{
 		{"ReadLimit", c.ReadLimit},
 		{"ReadBudget", c.ReadBudget},
-		{"MaxRequest", int64(c.MaxRequest)},
-		{"DialTimeout", int64(c.DialTimeout)},
-		{"WriteTimeout", int64(c.WriteTimeout)},
+		{"MaxRequest", int64(c.fixed.MaxRequest)},
+		{"DialTimeout", int64(c.fixed.DialTimeout)},
+		{"WriteTimeout", int64(c.fixed.WriteTimeout)},
 		{"PingInterval", int64(c.PingInterval)},
-		{"PingTimeout", int64(c.PingTimeout)},
-		{"InfoTimeout", int64(c.InfoTimeout)},
-		{"Limits.Event", int64(c.Limits.Event)},
-		{"Limits.Tags", int64(c.Limits.Tags)},
-		{"Limits.Depth", int64(c.Limits.Depth)},
-		{"MaxMalformed", int64(c.MaxMalformed)},
+		{"PingTimeout", int64(c.fixed.PingTimeout)},
+		{"InfoTimeout", int64(c.fixed.InfoTimeout)},
+		{"Limits.Event", int64(c.fixed.Limits.Event)},
+		{"Limits.Tags", int64(c.fixed.Limits.Tags)},
+		{"Limits.Depth", int64(c.fixed.Limits.Depth)},
+		{"MaxMalformed", int64(c.fixed.MaxMalformed)},
 	} {
 		if f.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: negative", f.name))

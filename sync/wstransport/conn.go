@@ -171,7 +171,7 @@ func (c *conn) Send(ctx context.Context, r wire.Request) error {
 // watch ends the connection if ctx ends, or the time for a write is over, before
 // the returned function is called.
 func (c *conn) watch(ctx context.Context) (stop func()) {
-	late := time.AfterFunc(c.t.cfg.WriteTimeout, func() { _ = c.end(errNotRead) })
+	late := time.AfterFunc(c.t.cfg.fixed.WriteTimeout, func() { _ = c.end(errNotRead) })
 	given := context.AfterFunc(ctx, func() { _ = c.end(fmt.Errorf("sending: %w", ctx.Err())) })
 	return func() {
 		late.Stop()
@@ -204,7 +204,7 @@ func (c *conn) maxRequest() int {
 	if n := c.Info().MaxMessageLength; n > 0 {
 		return n
 	}
-	return c.t.cfg.MaxRequest
+	return c.t.cfg.fixed.MaxRequest
 }
 
 // Info returns what the relay's NIP-11 document says, if it is here.

@@ -44,7 +44,7 @@
 // # Staying alive
 //
 // Every [Config.PingInterval] the relay is sent a ping. If it sends nothing at all
-// for [Config.PingTimeout] after that, it counts as dead: an answer, a message, or
+// for 10 s after that, it counts as dead: an answer, a message, or
 // a further part of a large message are all signs of life. While our own side is
 // not reading, this can't be judged, and is not: a connection is never ended
 // because its owner is busy. The relay must not take us for dead either, although

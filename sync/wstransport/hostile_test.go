@@ -29,7 +29,7 @@ func allocated(f func()) uint64 {
 
 // quick makes a transport lose patience within milliseconds.
 func quick(c *wstransport.Config) {
-	c.PingInterval, c.PingTimeout, c.WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
+	c.PingInterval, c.Fixed().PingTimeout, c.Fixed().WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
 }
 
 func TestHostileGiantFrames(t *testing.T) {
@@ -188,7 +188,7 @@ func TestMalformedAreDroppedAndCounted(t *testing.T) {
 		_ = p.frame(fin|opText, `["NOTICE","too late"]`)
 		p.wait()
 	})
-	transport := newTransport(t, func(c *wstransport.Config) { c.MaxMalformed = 3 })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().MaxMalformed = 3 })
 	c := dial(t, transport, u)
 	for i := range 5 {
 		assert.Equal(t, string(rune('0'+i)), receive(t, c).Text)
@@ -242,7 +242,7 @@ func TestUnknownLabels(t *testing.T) {
 			_ = p.frame(fin|opText, `["NOTICE","b"]`)
 			p.wait()
 		})
-		transport := newTransport(t, func(c *wstransport.Config) { c.MaxMalformed = 2 })
+		transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().MaxMalformed = 2 })
 		c := dial(t, transport, u)
 		assert.Equal(t, "a", receive(t, c).Text)
 		assert.Equal(t, "b", receive(t, c).Text)
@@ -314,7 +314,7 @@ func TestHostileStopsReading(t *testing.T) {
 	release := make(chan struct{})
 	u := rawServer(t, func(peer) { <-release })
 	defer close(release)
-	transport := newTransport(t, func(c *wstransport.Config) { c.WriteTimeout = 100 * time.Millisecond })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().WriteTimeout = 100 * time.Millisecond })
 	c := dial(t, transport, u)
 	big := wire.Request{Type: wire.TypePublish, Event: &nostr.Event{Content: strings.Repeat("x", 400_000)}}
 	var err error
@@ -342,7 +342,7 @@ func TestHostileReadsSlowly(t *testing.T) {
 			}
 		}
 	})
-	transport := newTransport(t, func(c *wstransport.Config) { c.WriteTimeout = 100 * time.Millisecond })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().WriteTimeout = 100 * time.Millisecond })
 	c := dial(t, transport, u)
 	big := wire.Request{Type: wire.TypePublish, Event: &nostr.Event{Content: strings.Repeat("x", 400_000)}}
 	var err error

@@ -36,7 +36,7 @@ func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, er
 	}
 	req.Header.Set("Accept", "application/nostr+json")
 	req.Header.Set("User-Agent", t.cfg.UserAgent)
-	client := t.cfg.Dialer.HTTPClient(t.cfg.InfoTimeout)
+	client := t.cfg.Dialer.HTTPClient(t.cfg.fixed.InfoTimeout)
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {

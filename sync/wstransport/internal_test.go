@@ -32,7 +32,7 @@ func TestConfigDefaults(t *testing.T) {
 		}
 	}
 	assert.Equal(t, int64(2<<20+4<<10), Config{}.withDefaults().ReadLimit)
-	assert.Equal(t, 7, Config{MaxMalformed: 7}.withDefaults().MaxMalformed)
+	assert.Equal(t, 7, Config{fixed: constants{MaxMalformed: 7}}.withDefaults().fixed.MaxMalformed)
 }
 
 func TestRetryAfter(t *testing.T) {

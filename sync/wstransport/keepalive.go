@@ -69,7 +69,7 @@ func (c *conn) keepAlive() {
 				return
 			}
 			if ping && late == nil {
-				before, late = heard, time.After(c.t.cfg.PingTimeout)
+				before, late = heard, time.After(c.t.cfg.fixed.PingTimeout)
 			}
 		case <-late:
 			late = nil

@@ -105,7 +105,9 @@ func TestSlowMessageIsASignOfLife(t *testing.T) {
 		_ = p.frame2(text)
 		p.wait()
 	})
-	transport := newTransport(t, func(c *wstransport.Config) { c.PingInterval, c.PingTimeout = 50*time.Millisecond, 200*time.Millisecond })
+	transport := newTransport(t, func(c *wstransport.Config) {
+		c.PingInterval, c.Fixed().PingTimeout = 50*time.Millisecond, 200*time.Millisecond
+	})
 	assert.Len(t, receive(t, dial(t, transport, u)).Payload, parts*20<<9)
 }
 

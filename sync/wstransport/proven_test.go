@@ -31,7 +31,7 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	budget, err := egress.NewBudget(egress.BudgetConfig{Rand: func() float64 { return 0 }})
+	budget, err := egress.NewBudget(egress.BudgetConfig{})
 	require.NoError(t, err)
 	dialer, err := egress.NewDialer(egress.Config{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true, Budget: budget, BudgetAllowed: true,

@@ -87,7 +87,7 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	}
 	c.stats.bytes.Add(uint64(len(data)))
 	c.t.stats.bytes.Add(uint64(len(data)))
-	m, err = c.t.cfg.Limits.Parse(data)
+	m, err = c.t.cfg.fixed.Limits.Parse(data)
 	if err != nil {
 		return m, false, c.drop(err, len(data))
 	}
@@ -170,7 +170,7 @@ func (c *conn) drop(err error, size int) error {
 	}
 	c.strikes.count++
 	c.strikes.bytes += size
-	if c.strikes.count >= c.t.cfg.MaxMalformed || c.strikes.bytes >= maxMalformedBytes {
+	if c.strikes.count >= c.t.cfg.fixed.MaxMalformed || c.strikes.bytes >= maxMalformedBytes {
 		return fmt.Errorf("%w: %d in a row, the last one: %w", errMalformed, c.strikes.count, err)
 	}
 	return nil

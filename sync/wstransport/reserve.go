@@ -225,7 +225,9 @@ func (c *conn) expectProgress() *progress {
 }
 
 // every is how often it is looked.
-func (p *progress) every() time.Duration { return min(500*time.Millisecond, p.c.t.cfg.PingTimeout/4+1) }
+func (p *progress) every() time.Duration {
+	return min(500*time.Millisecond, p.c.t.cfg.fixed.PingTimeout/4+1)
+}
 
 // look ends the connection if too little has come.
 func (p *progress) look() {
@@ -249,7 +251,7 @@ func (p *progress) stalls(now time.Time) bool {
 	}
 	held := now.Sub(p.began)
 	slow := held > leastGrace && float64(got) < leastRate*(held-leastGrace).Seconds()
-	return now.Sub(p.last) >= p.c.t.cfg.PingTimeout || held >= mostHeld || slow && p.c.t.reading.contended()
+	return now.Sub(p.last) >= p.c.t.cfg.fixed.PingTimeout || held >= mostHeld || slow && p.c.t.reading.contended()
 }
 
 // read notes that n bytes have arrived.

@@ -38,7 +38,7 @@ func TestPromiseP20_ReadBudget(t *testing.T) {
 		}
 		p.wait()
 	})
-	transport := newTransport(t, func(c *wstransport.Config) { c.PingTimeout = time.Minute })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().PingTimeout = time.Minute })
 	var peak, base runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&base)
@@ -88,7 +88,7 @@ func TestPromiseP20_StalledMessageIsCut(t *testing.T) {
 		p.wait()
 	})
 	transport := newTransport(t, func(c *wstransport.Config) {
-		c.ReadBudget, c.PingTimeout, c.PingInterval = 1, 300*time.Millisecond, time.Hour // room for one
+		c.ReadBudget, c.Fixed().PingTimeout, c.PingInterval = 1, 300*time.Millisecond, time.Hour // room for one
 	})
 	bad := dial(t, transport, stalls)
 	var waiting sync.WaitGroup

@@ -74,7 +74,7 @@ func (t *Transport) Stats() Stats { return t.stats.read() }
 func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.cfg.DialTimeout)
+		ctx, cancel = context.WithTimeout(ctx, t.cfg.fixed.DialTimeout)
 		defer cancel()
 	}
 	conn, err := t.dial(ctx, relay)

@@ -41,13 +41,21 @@ func TestTransport(t *testing.T) {
 
 func TestNewNamesEveryBadField(t *testing.T) {
 	_, err := wstransport.New(wstransport.Config{
-		UserAgent: "a\nb", ReadLimit: -1, ReadBudget: -1, MaxRequest: -1, DialTimeout: -1, WriteTimeout: -1, PingInterval: -1, PingTimeout: -1,
-		InfoTimeout: -1, Limits: wire.Limits{Event: -1, Tags: -1, Depth: -1}, MaxMalformed: -1,
-	})
+		UserAgent: "a\nb", ReadLimit: -1, ReadBudget: -1, PingInterval: -1,
+	}.With(wstransport.Fixed{
+		MaxRequest:   -1,
+		DialTimeout:  -1,
+		WriteTimeout: -1,
+		PingTimeout:  -1,
+		InfoTimeout:  -1,
+		Limits:       wire.Limits{Event: -1, Tags: -1, Depth: -1},
+		MaxMalformed: -1,
+	}))
 	require.Error(t, err)
-	for f := range reflect.TypeFor[wstransport.Config]().Fields() {
+	for _, f := range append(reflect.VisibleFields(reflect.TypeFor[wstransport.Config]()), reflect.VisibleFields(reflect.TypeFor[wstransport.Fixed]())...) {
 		switch f.Name {
 		case "NoCompression", "Logger": // no bad values
+		case "fixed": // its fields follow
 		default:
 			assert.Contains(t, err.Error(), f.Name)
 		}
@@ -170,7 +178,7 @@ func TestDialNeverAnswered(t *testing.T) {
 	_, err := newTransport(t).Dial(ctx, u)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 
-	transport := newTransport(t, func(c *wstransport.Config) { c.DialTimeout = 50 * time.Millisecond })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().DialTimeout = 50 * time.Millisecond })
 	_, err = transport.Dial(context.Background(), u)
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "a context without deadline")
 }

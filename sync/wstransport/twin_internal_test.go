@@ -30,7 +30,7 @@ func TestWhatAConnectionKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const total = 7 * part
 		b := newReadBudget(total, part)
-		c := &conn{t: &Transport{cfg: Config{ReadLimit: part, PingTimeout: time.Minute}, reading: b}, ctx: t.Context(), signs: newSigns()}
+		c := &conn{t: &Transport{cfg: Config{ReadLimit: part, fixed: constants{PingTimeout: time.Minute}}, reading: b}, ctx: t.Context(), signs: newSigns()}
 		kept := 4 << 10
 		for _, size := range []int{
 			0, 100, 4<<10 - 1, 4 << 10, 10_000, 1 << 20, 50, 64 << 10, 64<<10 - 1, 64<<10 + 1, 3, part, part - 1,
@@ -208,7 +208,7 @@ func TestHostsOfTheReadBudgetAreBounded(t *testing.T) {
 func TestProgressOfALargeMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newReadBudget(part, part)
-		p := &progress{c: &conn{t: &Transport{cfg: Config{PingTimeout: 30 * time.Second}, reading: b}}}
+		p := &progress{c: &conn{t: &Transport{cfg: Config{fixed: constants{PingTimeout: 30 * time.Second}}, reading: b}}}
 		at := func(held time.Duration, got int64, sinceChunk time.Duration) bool {
 			p.began = time.Now()
 			p.chunks, p.last = got, p.began.Add(held-sinceChunk)
@@ -238,7 +238,7 @@ func TestProgressOfALargeMessage(t *testing.T) {
 			assert.Equal(t, stalls, p.stalls(p.began.Add(30*time.Second)))
 		}
 		assert.Equal(t, 500*time.Millisecond, p.every())
-		p.c.t.cfg.PingTimeout = time.Second
+		p.c.t.cfg.fixed.PingTimeout = time.Second
 		assert.Equal(t, 250*time.Millisecond+1, p.every())
 		time.Sleep(3 * time.Hour)
 	})

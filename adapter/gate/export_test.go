@@ -1,0 +1,13 @@
+package gate
+
+// Fixed is what only tests set otherwise.
+type Fixed = constants
+
+// Fixed returns it, to be changed.
+func (c *Config) Fixed() *Fixed { return &c.fixed }
+
+// With returns a copy that has it.
+func (c Config) With(f Fixed) Config {
+	c.fixed = f
+	return c
+}
