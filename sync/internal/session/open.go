@@ -23,7 +23,7 @@ func (s *Session) open(now time.Time) {
 		s.turnAway()
 		affordable := s.affordable()
 		i := slices.IndexFunc(s.waiting, func(x *sub) bool {
-			if s.trial != nil && x.kind != subProbe {
+			if s.tried != nil && x.kind != subProbe {
 				return false // first it has to be known what the relay takes
 			}
 			if x.kind != subLive && !s.pace.next.IsZero() {
@@ -142,8 +142,11 @@ func (s *Session) drop(x *sub, tell bool) {
 	if !s.sent(x) {
 		s.waiting = slices.DeleteFunc(s.waiting, is)
 		s.held = slices.DeleteFunc(s.held, is)
-		if s.trial != nil && s.trial.origin == x {
-			s.endTrial()
+		if s.tried == x {
+			s.tried = nil
+			for _, y := range s.probes() {
+				s.drop(y, true)
+			}
 		}
 		return
 	}

@@ -28,7 +28,7 @@ func (s *Session) hasRoom(x *sub) bool {
 	if s.historic >= s.cfg.Historic {
 		return false
 	}
-	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == subProbe && s.trial.origin.kind == subLive) {
+	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == subProbe && s.tried.kind == subLive) {
 		// It must go on somehow; the relay may say that there is no room. What is to be closed
 		// may wait for the subscription that is being tried.
 		return true
@@ -61,7 +61,7 @@ func (s *Session) othersLive(x *sub) (n int) {
 
 // turnAway gives up what comes last, waits, and would wait for more than an answer to end.
 func (s *Session) turnAway() {
-	if s.trial != nil {
+	if s.tried != nil {
 		return
 	}
 	for _, x := range slices.Clone(s.waiting) {
@@ -89,7 +89,7 @@ func (s *Session) makeRoom(x *sub) {
 // what is being tried there is another part.
 func (s *Session) lastOpen() (newest *sub) {
 	for _, y := range s.subs {
-		tried := s.trial != nil && s.trial.origin.live == y.live
+		tried := s.tried != nil && s.tried.live == y.live
 		if y.last && !tried && (newest == nil || y.number > newest.number) {
 			newest = y
 		}

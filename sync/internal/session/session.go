@@ -67,6 +67,7 @@ type Session struct {
 	aside       map[Value]struct{}
 	trial       *trial // under way
 	held        []*sub // refused: repeated once it is known how
+	tried       *sub   // the one of them that is bisected
 	auth        auth
 
 	negentropy bool
@@ -159,6 +160,7 @@ func (s *Session) do(a Action) { s.actions = append(s.actions, a) }
 
 // flush opens what may be opened now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
+	s.nextTrial()
 	s.open(now)
 	out := s.actions
 	s.actions = nil

@@ -118,7 +118,7 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 		consider(s.opening.openBy)
 	case !s.pace.until.IsZero():
 		consider(s.pace.until)
-	case !s.authenticating() && s.trial == nil:
+	case !s.authenticating() && s.tried == nil:
 		if at, waits := s.affordedAt(); waits {
 			consider(at)
 		}

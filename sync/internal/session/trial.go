@@ -71,24 +71,16 @@ func (x *sub) triable() bool {
 // nextTrial has the first of the requests that are held tried, unless its form was
 // found out meanwhile.
 func (s *Session) nextTrial() {
-	for s.trial == nil && len(s.held) > 0 {
+	for s.tried == nil && len(s.held) > 0 {
 		x := s.held[0]
 		if s.outdated(x) {
 			s.readapt(x)
 			continue
 		}
+		s.tried = x
 		s.trial = &trial{origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
 		s.nextProbe()
 	}
-}
-
-// endTrial ends the trial, and begins the next.
-func (s *Session) endTrial() {
-	s.trial = nil
-	for _, x := range s.probes() {
-		s.drop(x, true)
-	}
-	s.nextTrial()
 }
 
 func (s *Session) probes() (out []*sub) {
@@ -230,7 +222,7 @@ func (s *Session) innocent() {
 // release ends the trial and no longer holds its request.
 func (s *Session) release() {
 	x := s.trial.origin
-	s.trial = nil
+	s.tried, s.trial = nil, nil
 	s.held = slices.DeleteFunc(s.held, func(y *sub) bool { return y == x })
 }
 

@@ -137,7 +137,7 @@ func TestTrialFindsThePoison(t *testing.T) {
 			_, left := filters.Longest(f, false)
 			require.Equal(t, n-len(bad), left)
 		}
-		require.Nil(t, r.s.trial)
+		require.Nil(t, r.s.tried)
 		require.Empty(t, r.s.held)
 	}
 }
@@ -172,7 +172,7 @@ func TestTrialLeavesOutFilters(t *testing.T) {
 		r := newRefuser(refuse)
 		r.play(t, r.s.Follow(start, 1, fs))
 		require.Empty(t, r.s.aside)
-		require.Nil(t, r.s.trial)
+		require.Nil(t, r.s.tried)
 		if len(want) == 0 {
 			require.Equal(t, LiveClosed{Live: 1, Reason: "bad req: no", Why: wire.RefusalBadRequest}, one[LiveClosed](t, r.other))
 			continue
@@ -250,7 +250,7 @@ func TestTrialsInTurn(t *testing.T) {
 	for _, req := range reqs[:2] {
 		s.Receive(start, closed(req.Sub, "bad req: no"))
 	}
-	require.Nil(t, s.trial)
+	require.Nil(t, s.tried)
 	s.Abandon(start, 1)
 
 	// These had not: they are opened late, all before the first answer.
@@ -292,24 +292,24 @@ func TestTrialOfTheDead(t *testing.T) {
 	s, probe := begin()
 	actions := s.Abandon(start, 1)
 	assert.Equal(t, wire.Request{Type: wire.TypeClose, Sub: probe.Sub}, sent(t, actions))
-	assert.Nil(t, s.trial)
+	assert.Nil(t, s.tried)
 
 	s, _ = begin()
 	s.Excuse(time.Hour)
 	late := start.Add(30 * time.Minute)
 	assert.Equal(t, plan.Failed, one[Done](t, s.Tick(late)).Result)
-	assert.Nil(t, s.trial)
+	assert.Nil(t, s.tried)
 	assert.Empty(t, s.subs)
 
 	s, probe = begin()
 	assert.Equal(t, "no answer in time", one[Done](t, s.Tick(start.Add(2*time.Minute))).Report.Err)
-	assert.Nil(t, s.trial)
+	assert.Nil(t, s.tried)
 	assert.Empty(t, s.Receive(late, closed(probe.Sub, "late")))
 
 	for _, text := range []string{"error: database", "auth-required: who?", "error: too many concurrent REQs"} {
 		s, probe = begin()
 		assert.Equal(t, text, one[Done](t, s.Receive(start, closed(probe.Sub, text))).Report.Err)
-		assert.Nil(t, s.trial)
+		assert.Nil(t, s.tried)
 	}
 
 	s, probe = begin()
@@ -329,7 +329,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("y"))})
 	s.Receive(start, closed(live.Sub, "bad req: no"))
 	actions = s.Unfollow(start, 1)
-	assert.Nil(t, s.trial)
+	assert.Nil(t, s.tried)
 	require.Len(t, only[Send](actions), 2)
 	assert.Equal(t, []string{"y"}, only[Send](actions)[1].Request.Filters[0].Tags["e"])
 }

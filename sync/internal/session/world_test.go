@@ -228,7 +228,7 @@ func (w *world) ended() {
 	require.Empty(t, s.negQueue)
 	require.Empty(t, s.closing)
 	require.Empty(t, s.held)
-	require.Nil(t, s.trial)
+	require.Nil(t, s.tried)
 	require.Zero(t, s.historic)
 	require.Zero(t, s.negActive)
 	require.Empty(t, w.open)
