@@ -45,7 +45,7 @@ const (
 // aside: some of it has expired. What is open stays as it is.
 func (s *Session) SetTerms(t Terms, aside []Value) {
 	if t.MaxSubscriptions > s.terms.MaxSubscriptions {
-		s.cfg.Historic = plan.Limits{MaxSubscriptions: t.MaxSubscriptions}.Historic()
+		s.mostHistoric = plan.Limits{MaxSubscriptions: t.MaxSubscriptions}.Historic()
 	}
 	s.terms = t
 	s.negentropy = !t.NoNegentropy
@@ -171,9 +171,9 @@ func (s *Session) learn(k learned.Kind, value int, reason string) bool {
 		*field = value
 	}
 	if k == learned.MaxValues {
-		s.cfg.IDChunk = min(s.cfg.IDChunk, value)
+		s.idChunk = min(s.idChunk, value)
 	}
-	s.do(Learned{Kind: k, Value: value, Reason: reason})
+	s.out.do(Learned{Kind: k, Value: value, Reason: reason})
 	return true
 }
 
@@ -326,7 +326,7 @@ func (s *Session) parts(x *sub) []*sub {
 			}
 		}
 		if len(out) > n-1 { // one is left to history
-			s.final(&sub{kind: subLive, live: x.live}, wire.RefusalTooManySubs, "no room for what it has to be split into", false)
+			s.closeLive(x.live, wire.RefusalTooManySubs, "no room for what it has to be split into")
 			return nil
 		}
 	}

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -18,6 +18,9 @@ type auth struct {
 	id        graspsync.EventID
 	by        time.Time // when it must be over
 	after     uint64    // what was sent later counts as authenticated
+
+	cfg *Config // read-only
+	out *outbox
 }
 
 type authState uint8
@@ -31,91 +34,70 @@ const (
 	authRefused
 )
 
-// authenticating reports whether the outcome is waited for. Nothing is opened
-// meanwhile: it would be refused.
-func (s *Session) authenticating() bool {
-	return s.auth.state > authNone && s.auth.state < authAccepted
-}
+// underWay reports whether the outcome is waited for. Nothing is opened meanwhile: it
+// would be refused.
+func (a *auth) underWay() bool { return a.state > authNone && a.state < authAccepted }
 
-// mayAuthenticate reports whether a request that was refused for want of
-// authentication is to be repeated.
-func (s *Session) mayAuthenticate(now time.Time, x *sub) bool {
-	s.authenticate(now)
-	switch s.auth.state {
+// helps reports whether a request that was refused for want of authentication is to be
+// repeated.
+func (a *auth) helps(now time.Time, x *sub) bool {
+	a.begin(now)
+	switch a.state {
 	case authNone, authRefused:
 		return false
 	case authAccepted:
-		return x.number <= s.auth.after // its refusal was on its way
+		return x.number <= a.after // its refusal was on its way
 	}
 	return true
 }
 
-// authenticate begins to, unless it was tried before.
-func (s *Session) authenticate(now time.Time) {
-	if !s.cfg.Auth || s.auth.state != authNone {
+// begin authenticates, unless that was tried before.
+func (a *auth) begin(now time.Time) {
+	if !a.cfg.Auth || a.state != authNone {
 		return
 	}
-	s.auth.state = authWanted
-	s.auth.by = now.Add(s.cfg.FirstNeg)
-	s.askToSign(now)
+	a.state = authWanted
+	a.by = now.Add(a.cfg.FirstNeg)
+	a.askToSign(now)
 }
 
 // askToSign has the challenge answered, once there is one.
-func (s *Session) askToSign(now time.Time) {
-	if s.auth.state != authWanted || s.auth.challenge == "" {
+func (a *auth) askToSign(now time.Time) {
+	if a.state != authWanted || a.challenge == "" {
 		return
 	}
-	s.auth.state = authSigning
-	s.auth.by = now.Add(s.cfg.IdleTimeout)
-	s.do(Authenticate{Challenge: s.auth.challenge})
+	a.state = authSigning
+	a.by = now.Add(a.cfg.IdleTimeout)
+	a.out.do(Authenticate{Challenge: a.challenge})
 }
 
-// onChallenge keeps a challenge; it may come at any time.
-func (s *Session) onChallenge(now time.Time, m wire.Message) {
-	s.auth.challenge = m.Text
-	s.askToSign(now)
+// challenged keeps a challenge; it may come at any time.
+func (a *auth) challenged(now time.Time, challenge string) {
+	a.challenge = challenge
+	a.askToSign(now)
 }
 
-// Signed answers Authenticate.
-func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
-	if s.auth.state != authSigning {
-		return s.flush(now)
-	}
+// signed sends the answer to a challenge. It returns an error if there is none.
+func (a *auth) signed(ev *nostr.Event, err error) error {
 	if err == nil {
-		s.auth.id, err = graspsync.ParseEventID(ev.ID)
+		a.id, err = graspsync.ParseEventID(ev.ID)
 	}
 	if err != nil {
-		s.authOver(false, "signing for authentication: "+err.Error())
-		return s.flush(now)
+		return fmt.Errorf("signing for authentication: %w", err)
 	}
-	s.auth.state = authSent
-	s.do(Send{wire.Request{Type: wire.TypeAnswer, Event: ev}})
-	return s.flush(now)
+	a.state = authSent
+	a.out.do(Send{wire.Request{Type: wire.TypeAnswer, Event: ev}})
+	return nil
 }
 
-func (s *Session) onOK(m wire.Message) {
-	if s.auth.state == authSent && m.ID == s.auth.id {
-		s.authOver(m.Accepted, m.Text)
-	}
-}
+// late reports whether the relay took too long.
+func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
 
-func (s *Session) authLate(now time.Time) {
-	if s.authenticating() && !now.Before(s.auth.by) {
-		s.authOver(false, "authentication got no answer")
-	}
-}
-
-// authOver has what was refused repeated, or gives it up.
-func (s *Session) authOver(accepted bool, text string) {
-	s.auth.after = s.next
-	s.auth.state = authAccepted
+// over keeps the outcome. What was sent later than after is authenticated.
+func (a *auth) over(accepted bool, after uint64) {
+	a.after = after
+	a.state = authRefused
 	if accepted {
-		return
-	}
-	s.auth.state = authRefused
-	for _, x := range slices.Clone(s.waiting) {
-		if x.toAuth && slices.Contains(s.waiting, x) {
-			s.final(x, wire.RefusalAuthRequired, text, false)
-		}
+		a.state = authAccepted
 	}
 }

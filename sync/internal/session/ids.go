@@ -25,11 +25,11 @@ func (s *Session) fetchIDs(q *query, ids []graspsync.EventID) {
 // moreIDs asks for the next chunks. What was asked for once already goes into
 // smaller ones.
 func (s *Session) moreIDs(q *query) {
-	size := s.cfg.IDChunk
+	size := s.idChunk
 	if q.retried && size > 2*leastPage {
 		size /= 2
 	}
-	for len(q.todo) > 0 && q.chunks < 2*s.cfg.Historic {
+	for len(q.todo) > 0 && q.chunks < 2*s.mostHistoric {
 		chunk := q.todo[:min(size, len(q.todo))]
 		q.todo = q.todo[len(chunk):]
 		want := make(map[graspsync.EventID]struct{}, len(chunk))
@@ -95,7 +95,7 @@ func (s *Session) takeChunk(q *query, x *sub) {
 	left := slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
 	got := x.asked - len(left)
 	if got > 0 && got < x.asked/2 && x.asked > 2*leastPage {
-		s.cfg.IDChunk = min(s.cfg.IDChunk, max(leastPage, got))
+		s.idChunk = min(s.idChunk, max(leastPage, got))
 		q.todo = append(slices.Clip(q.todo), left...)
 	} else {
 		q.unserved = append(q.unserved, left...)

@@ -25,7 +25,7 @@ func (s *Session) reconcileNext() {
 			s.openNeg(q) // a part of what was loaded
 			continue
 		}
-		s.do(LoadSet{Query: q.id, Filter: q.filter})
+		s.out.do(LoadSet{Query: q.id, Filter: q.filter})
 	}
 }
 
@@ -71,8 +71,7 @@ func (s *Session) openNeg(q *query) {
 	}
 	q.last, q.repeats = nil, 0
 	q.state = qReconciling
-	q.first = first
-	s.enqueue(&sub{kind: subNeg, q: q, filters: []nostr.Filter{q.filter}})
+	s.enqueue(&sub{kind: subNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
 }
 
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
@@ -95,7 +94,7 @@ func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 		x.events++
 		x.idleBy = now.Add(s.cfg.IdleTimeout)
 		q.last, q.repeats = reply, 0
-		s.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: reply}})
+		s.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: reply}})
 	}
 }
 
@@ -134,7 +133,7 @@ func (s *Session) askMissing(q *query, need [][32]byte) {
 	for i, id := range need {
 		ids[i] = id
 	}
-	s.do(Missing{Query: q.id, IDs: ids})
+	s.out.do(Missing{Query: q.id, IDs: ids})
 }
 
 func (s *Session) checked(q *query, ids []graspsync.EventID, err error) {
@@ -180,7 +179,7 @@ func (s *Session) negRefused(x *sub, why wire.Refusal, text string) {
 		// khatru answers before it remembers the session, so that a quick reply may
 		// find none. It did not take the message in.
 		q.repeats++
-		s.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
+		s.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
 		return
 	}
 	s.drop(x, false)
@@ -210,7 +209,7 @@ func (s *Session) noNegentropy(reason string) {
 		return
 	}
 	s.negentropy = false
-	s.do(Learned{Kind: learned.NoNegentropy, Value: 1, Reason: reason})
+	s.out.do(Learned{Kind: learned.NoNegentropy, Value: 1, Reason: reason})
 	waiting := s.negQueue
 	s.negQueue = nil
 	for _, x := range slices.Clone(s.waiting) {

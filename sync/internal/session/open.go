@@ -19,7 +19,7 @@ func (s *Session) open(now time.Time) {
 		return
 	}
 	s.pace.pass(now)
-	for s.opening == nil && !s.authenticating() {
+	for s.opening == nil && !s.auth.underWay() {
 		s.turnAway()
 		affordable := s.affordable()
 		i := slices.IndexFunc(s.waiting, func(x *sub) bool {
@@ -93,7 +93,7 @@ func (s *Session) send(now time.Time, x *sub) {
 		x.idleBy, x.totalBy = s.answerBy(now), now.Add(s.cfg.TotalTimeout)
 	case subNeg:
 		prefix = "n"
-		r.Type, r.Payload = wire.TypeNegOpen, x.q.first
+		r.Type, r.Payload = wire.TypeNegOpen, x.payload
 		x.idleBy, x.totalBy = now.Add(s.cfg.FirstNeg), now.Add(s.cfg.NegTimeout)
 	default:
 		s.historic++
@@ -106,7 +106,7 @@ func (s *Session) send(now time.Time, x *sub) {
 	x.id = prefix + strconv.FormatUint(x.number, 10)
 	r.Sub = x.id
 	s.subs[x.id] = x
-	s.do(Send{r})
+	s.out.do(Send{r})
 }
 
 // answerBy is when an answer must have begun. Large relays under load take longer for that
@@ -162,7 +162,7 @@ func (s *Session) drop(x *sub, tell bool) {
 	if x.kind == subNeg {
 		typ = wire.TypeNegClose
 	}
-	s.do(Send{wire.Request{Type: typ, Sub: x.id}})
+	s.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
 // again has a request repeated that was refused for now. What it had brought by

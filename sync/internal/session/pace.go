@@ -102,7 +102,7 @@ func (s *Session) cool(now time.Time, reason string) {
 	if !s.pace.complained(now, s.cfg.Cooldown) {
 		return
 	}
-	s.do(RateLimited{Until: s.pace.until, For: s.pace.last.For, Reason: reason})
+	s.out.do(RateLimited{Until: s.pace.until, For: s.pace.last.For, Reason: reason})
 	s.terms.Pace = s.pace.every
-	s.do(Learned{Kind: learned.Pace, Value: int(s.pace.every / time.Millisecond), Reason: reason})
+	s.out.do(Learned{Kind: learned.Pace, Value: int(s.pace.every / time.Millisecond), Reason: reason})
 }

@@ -40,7 +40,6 @@ type query struct {
 
 	set      *negentropy.Set
 	neg      *negentropy.Session
-	first    []byte // payload of NEG-OPEN
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
@@ -109,7 +108,7 @@ func (s *Session) end(q *query, result plan.Result, why string) {
 	}
 	delete(s.batches, b.ID)
 	b.report.PageSize = s.pageSize
-	s.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
+	s.out.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
 }
 
 // fail ends a query whose request failed.
@@ -200,7 +199,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 	}
 	if x.kind == subLive {
 		if matches {
-			s.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
+			s.out.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
 		}
 		return
 	}
@@ -224,7 +223,7 @@ func (s *Session) onHistoric(now time.Time, x *sub, m wire.Message, id graspsync
 		x.q.heard(m.Event)
 	}
 	if matches && !again {
-		s.do(Deliver{
+		s.out.do(Deliver{
 			Event: m.Event, Size: m.Size,
 			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: s.missedLive(now, m.Event),
 			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
@@ -351,20 +350,20 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 	case why == wire.RefusalRateLimited && x == nil:
 		s.cool(now, m.Text)
 	case why == wire.RefusalAuthRequired && x == nil:
-		s.authenticate(now)
-		s.do(Notice{Text: m.Text})
+		s.auth.begin(now)
+		s.out.do(Notice{Text: m.Text})
 	case x == nil, why == wire.RefusalOther && x.kind == subNeg:
 		if why >= wire.RefusalBadRequest {
 			s.suspectAll()
 		}
-		s.do(Notice{Text: m.Text})
+		s.out.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
 		if x.kind != subNeg { // an answer has begun
 			x.idleBy = now.Add(s.cfg.IdleTimeout)
 		}
 		s.answered(x)
-		s.do(Notice{Text: m.Text})
+		s.out.do(Notice{Text: m.Text})
 	default:
 		s.refused(now, x, why, m.Text, true)
 	}

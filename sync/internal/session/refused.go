@@ -60,12 +60,14 @@ func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, te
 		}
 		s.again(x, tell)
 		return true
-	case wire.RefusalTooManySubs:
-		return s.tooMany(x, text, tell)
-	case wire.RefusalTooManyBytes:
-		return s.tooManyBytes(x, text, tell)
+	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
+		if x.kind == subNeg || !s.crowded(x, why, text) {
+			return false
+		}
+		s.again(x, tell)
+		return true
 	case wire.RefusalAuthRequired:
-		if !s.mayAuthenticate(now, x) {
+		if !s.auth.helps(now, x) {
 			return false
 		}
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
@@ -85,7 +87,6 @@ func (s *Session) cured(now time.Time, x *sub, why wire.Refusal, text string, te
 		x.missed, x.refusal = missed, text
 		s.unsend(x, tell)
 		s.held = append(s.held, x)
-		s.nextTrial()
 		return true
 	default:
 		return false
@@ -123,8 +124,7 @@ func (s *Session) final(x *sub, why wire.Refusal, text string, tell bool) {
 	switch x.kind {
 	case subLive:
 		s.drop(x, tell)
-		s.dropLive(x.live)
-		s.do(LiveClosed{Live: x.live, Reason: text, Why: why})
+		s.closeLive(x.live, why, text)
 	case subNeg:
 		s.negRefused(x, why, text)
 	default:
@@ -137,12 +137,17 @@ func (s *Session) final(x *sub, why wire.Refusal, text string, tell bool) {
 	}
 }
 
-// tooMany deals with a request for which the relay had no room. What is open shows
-// how many it takes.
-func (s *Session) tooMany(x *sub, text string, tell bool) bool {
-	if x.kind == subNeg {
-		return false
+// crowded learns from a request for which the relay had no room, and reports whether it is to
+// be repeated when there is.
+func (s *Session) crowded(x *sub, why wire.Refusal, text string) bool {
+	if why == wire.RefusalTooManyBytes {
+		return s.tooManyBytes(x, text)
 	}
+	return s.tooMany(x, text)
+}
+
+// tooMany learns how many requests the relay takes: what is open shows it.
+func (s *Session) tooMany(x *sub, text string) bool {
 	open := 0
 	for _, y := range s.subs {
 		if y != x && y.kind != subNeg {
@@ -151,34 +156,26 @@ func (s *Session) tooMany(x *sub, text string, tell bool) bool {
 	}
 	s.learn(learned.MaxSubscriptions, open, text)
 	if n := s.terms.MaxSubscriptions; n > 0 {
-		s.cfg.Historic = min(s.cfg.Historic, plan.Limits{MaxSubscriptions: n}.Historic())
+		s.mostHistoric = min(s.mostHistoric, plan.Limits{MaxSubscriptions: n}.Historic())
 	}
 	if x.kind == subLive {
 		return false
 	}
 	if y := s.lastOpen(); y != nil {
 		s.giveWay(y)
-		s.again(x, tell)
 		return true
 	}
-	s.cfg.Historic = max(1, min(s.cfg.Historic, s.historic-1))
-	if s.historic > 1 {
-		s.again(x, tell)
-		return true
-	}
-	return false
+	s.mostHistoric = max(1, min(s.mostHistoric, s.historic-1))
+	return s.historic > 1
 }
 
 // leastRetained is what every relay is trusted to keep of requests, in bytes.
 const leastRetained = 4 << 10
 
-// tooManyBytes deals with a request that was too long beside those that are open. How many
-// bytes the relay takes it says, or what is open shows. History waits until there is room;
-// live subscriptions the plan makes anew, with fewer bytes.
-func (s *Session) tooManyBytes(x *sub, text string, tell bool) bool {
-	if x.kind == subNeg {
-		return false
-	}
+// tooManyBytes learns how many bytes of requests the relay keeps: it says so, or what is open
+// shows it. History waits until there is room; live subscriptions the plan makes anew, with
+// fewer bytes.
+func (s *Session) tooManyBytes(x *sub, text string) bool {
 	others := s.retained()
 	if s.sent(x) {
 		others -= x.size()
@@ -189,11 +186,13 @@ func (s *Session) tooManyBytes(x *sub, text string, tell bool) bool {
 	} else if others > 0 {
 		most = others
 	}
-	if !s.learn(learned.MaxRetained, max(most, leastRetained), text) || x.kind == subLive {
-		return false
-	}
-	s.again(x, tell)
-	return true
+	return s.learn(learned.MaxRetained, max(most, leastRetained), text) && x.kind != subLive
+}
+
+// closeLive ends a live subscription that the relay does not want, and tells so.
+func (s *Session) closeLive(live plan.LiveID, why wire.Refusal, text string) {
+	s.dropLive(live)
+	s.out.do(LiveClosed{Live: live, Reason: text, Why: why})
 }
 
 // dropLive ends what there is of a live subscription.
@@ -209,7 +208,7 @@ func (s *Session) fewerIDs(x *sub, tell bool) bool {
 	if n < 2 {
 		return false
 	}
-	s.cfg.IDChunk = min(s.cfg.IDChunk, n/2)
+	s.idChunk = min(s.idChunk, n/2)
 	s.againIDs(x, tell)
 	return true
 }

@@ -25,7 +25,7 @@ func (s *Session) hasRoom(x *sub) bool {
 		// With nothing else to end, waiting would be for ever: the relay may say so.
 		return s.historic == 0 || s.free() > 0
 	}
-	if s.historic >= s.cfg.Historic {
+	if s.historic >= s.mostHistoric {
 		return false
 	}
 	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == subProbe && s.tried.kind == subLive) {
@@ -102,7 +102,7 @@ func (s *Session) giveWay(x *sub) {
 	wanted := !s.unwanted(x)
 	s.dropLive(x.live)
 	if wanted {
-		s.do(LiveClosed{Live: x.live, Reason: "its place is needed", GaveWay: true})
+		s.out.do(LiveClosed{Live: x.live, Reason: "its place is needed", GaveWay: true})
 	}
 }
 
@@ -140,7 +140,7 @@ func (x *sub) size() int {
 func (s *Session) free() int {
 	most := s.terms.MaxSubscriptions
 	if most == 0 {
-		return s.cfg.Historic
+		return s.mostHistoric
 	}
 	return most - s.requests()
 }

@@ -195,7 +195,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 				if known > 0 {
 					want = max(1, min(want, plan.Limits{MaxSubscriptions: known}.Historic()))
 				}
-				require.Equal(t, want, s.cfg.Historic, "%d live, %d historic", live, historic)
+				require.Equal(t, want, s.mostHistoric, "%d live, %d historic", live, historic)
 				require.Equal(t, known, s.terms.MaxSubscriptions)
 				require.Equal(t, historic == 1, len(only[Done](actions)) == 1)
 			}
@@ -227,5 +227,5 @@ func TestNoRoomForTheFirst(t *testing.T) {
 	actions := s.Receive(start, closed(r.Sub, "error: too many concurrent REQs"))
 	assert.Equal(t, wire.RefusalTooManySubs, one[LiveClosed](t, actions).Why)
 	assert.Empty(t, only[Learned](actions))
-	assert.Equal(t, c.Historic, s.cfg.Historic)
+	assert.Equal(t, c.Historic, s.mostHistoric)
 }

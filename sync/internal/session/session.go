@@ -44,8 +44,8 @@ type Config struct {
 // Session is the state of the conversation. Make one with [New]. It is not safe
 // for concurrent use.
 type Session struct {
-	cfg     Config
-	actions []Action
+	cfg *Config // read-only
+	out *outbox
 
 	next    uint64 // numbers subscriptions and queries
 	batches map[plan.BatchID]*batch
@@ -54,21 +54,23 @@ type Session struct {
 	lives   map[plan.LiveID][]*sub
 	closing []closing
 
-	opening   *sub   // sent last, not answered yet
-	waiting   []*sub // to be opened, in order
-	historic  int    // historic REQs that are open
-	negQueue  []*query
-	negActive int // queries between LoadSet and the end of reconciliation
+	opening      *sub   // sent last, not answered yet
+	waiting      []*sub // to be opened, in order
+	historic     int    // historic REQs that are open
+	mostHistoric int    // of them
+	negQueue     []*query
+	negActive    int // queries between LoadSet and the end of reconciliation
 
 	terms Terms
 	// What was learned from refused live subscriptions.
 	liveValues  int // as terms.MaxValues
 	liveNoNotes bool
+	idChunk     int // ids asked for in one request
 	aside       map[Value]struct{}
 	trial       *trial // under way
 	held        []*sub // refused: repeated once it is known how
 	tried       *sub   // the one of them that is bisected
-	auth        auth
+	auth        *auth
 
 	negentropy bool
 	negDoubts  int // NEG-OPENs refused in words that may be about the filter
@@ -82,15 +84,18 @@ type Session struct {
 
 // New returns a session for a connection that was just made.
 func New(cfg Config) *Session {
+	out := &outbox{}
 	s := &Session{
-		cfg:      cfg,
-		terms:    cfg.Terms,
-		pageSize: cfg.PageSize,
-		batches:  make(map[plan.BatchID]*batch),
-		queries:  make(map[QueryID]*query),
-		subs:     make(map[string]*sub),
-		lives:    make(map[plan.LiveID][]*sub),
-		aside:    make(map[Value]struct{}),
+		cfg: &cfg, out: out, auth: &auth{cfg: &cfg, out: out},
+		terms:        cfg.Terms,
+		pageSize:     cfg.PageSize,
+		mostHistoric: cfg.Historic,
+		idChunk:      cfg.IDChunk,
+		batches:      make(map[plan.BatchID]*batch),
+		queries:      make(map[QueryID]*query),
+		subs:         make(map[string]*sub),
+		lives:        make(map[plan.LiveID][]*sub),
+		aside:        make(map[Value]struct{}),
 	}
 	s.pace.last = cfg.Cooled
 	s.SetTerms(cfg.Terms, cfg.SetAside)
@@ -131,6 +136,7 @@ type sub struct {
 	order     uint64 // live: when it was asked for
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
+	payload   []byte                         // subNeg: of NEG-OPEN
 	want      map[graspsync.EventID]struct{} // subIDs: not yet received
 	asked     int                            // subIDs: how many there were
 	limitZero bool                           // it was sent with limit 0
@@ -156,15 +162,22 @@ type closing struct {
 	order uint64
 }
 
-func (s *Session) do(a Action) { s.actions = append(s.actions, a) }
+// outbox holds what is to be done.
+type outbox struct{ actions []Action }
+
+func (o *outbox) do(a Action) { o.actions = append(o.actions, a) }
+
+func (o *outbox) take() []Action {
+	all := o.actions
+	o.actions = nil
+	return all
+}
 
 // flush opens what may be opened now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
 	s.nextTrial()
 	s.open(now)
-	out := s.actions
-	s.actions = nil
-	return out
+	return s.out.take()
 }
 
 func (s *Session) number() uint64 {
@@ -215,7 +228,7 @@ func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
 	}
 	if len(in.Queries) == 0 {
 		delete(s.batches, in.ID)
-		s.do(Done{Batch: in.ID})
+		s.out.do(Done{Batch: in.ID})
 	}
 	s.reconcileNext()
 	return s.flush(now)
@@ -259,7 +272,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeNegErr:
 		s.onNegErr(now, m)
 	case wire.TypeAuth:
-		s.onChallenge(now, m)
+		s.auth.challenged(now, m.Text)
 	case wire.TypeOK:
 		s.onOK(m)
 	}
@@ -287,6 +300,35 @@ func (s *Session) Checked(now time.Time, id QueryID, ids []graspsync.EventID, er
 	return s.flush(now)
 }
 
+// Signed answers Authenticate.
+func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
+	if s.auth.state == authSigning {
+		if err := s.auth.signed(ev, err); err != nil {
+			s.authOver(false, err.Error())
+		}
+	}
+	return s.flush(now)
+}
+
+func (s *Session) onOK(m wire.Message) {
+	if s.auth.state == authSent && m.ID == s.auth.id {
+		s.authOver(m.Accepted, m.Text)
+	}
+}
+
+// authOver has what was refused repeated, or gives it up.
+func (s *Session) authOver(accepted bool, text string) {
+	s.auth.over(accepted, s.next)
+	if accepted {
+		return
+	}
+	for _, x := range slices.Clone(s.waiting) {
+		if x.toAuth && slices.Contains(s.waiting, x) {
+			s.final(x, wire.RefusalAuthRequired, text, false)
+		}
+	}
+}
+
 // Forged counts an event of this relay whose id or signature was wrong.
 func (s *Session) Forged(now time.Time, reason string) []Action {
 	s.strike(now, reason)
@@ -301,7 +343,7 @@ func (s *Session) strike(now time.Time, reason string) {
 		}
 	}
 	s.strikes = append(kept, now)
-	s.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
+	s.out.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
 }
 
 // issued reports whether we ever used a subscription id: what still comes for one

@@ -32,7 +32,9 @@ func (s *Session) Tick(now time.Time) []Action {
 		}
 		s.fail(x, "no answer in time")
 	}
-	s.authLate(now)
+	if s.auth.late(now) {
+		s.authOver(false, "authentication got no answer")
+	}
 	for _, b := range s.overdue(now) {
 		s.expire(b, now)
 	}
@@ -107,7 +109,7 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 	for _, b := range s.batches {
 		consider(b.Deadline)
 	}
-	if s.authenticating() {
+	if s.auth.underWay() {
 		consider(s.auth.by)
 	}
 	if len(s.waiting) == 0 && len(s.closing) == 0 {
@@ -118,7 +120,7 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 		consider(s.opening.openBy)
 	case !s.pace.until.IsZero():
 		consider(s.pace.until)
-	case !s.authenticating() && s.tried == nil:
+	case !s.auth.underWay() && s.tried == nil:
 		if at, waits := s.affordedAt(); waits {
 			consider(at)
 		}

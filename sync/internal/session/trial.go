@@ -216,7 +216,6 @@ func (s *Session) innocent() {
 	x.passed = true
 	s.release()
 	s.repeat(x)
-	s.nextTrial()
 }
 
 // release ends the trial and no longer holds its request.
@@ -249,7 +248,6 @@ func (s *Session) judge(unfinished bool) {
 	default:
 		s.release()
 		s.relearned(x, false)
-		s.nextTrial()
 	}
 }
 
@@ -258,7 +256,7 @@ func (s *Session) setAside(v Value) {
 		return
 	}
 	s.aside[v] = struct{}{}
-	s.do(SetAside{v})
+	s.out.do(SetAside{v})
 }
 
 // probeRefused tells a refusal that is about what was asked for from others.

@@ -592,7 +592,7 @@ func TestWorlds(t *testing.T) {
 func TestRequestsEndInOrder(t *testing.T) {
 	for range 20 {
 		w := honest(t, offersNeg, 500, spaced(40, time.Second), nil)
-		w.s.cfg.IDChunk = 5
+		w.s.idChunk = 5
 		w.refuse = func(wire.Request) bool { return true } // silence
 		w.curious, w.limit = false, 8
 		w.batches[1] = &worldBatch{Batch: batchOf(1, plan.History, tagging("x")), got: make(map[string]bool)}
