@@ -32,8 +32,8 @@ var exhibits = []exhibit{
 		"if p.size > 1 && t == p.edge ||", "if p.size > 1 && t >= p.edge ||", "./filters", "Walk", nil, "",
 	},
 	{
-		"answers to answers keep a place that something else needs", "sync/internal/session/open.go",
-		"	s.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
+		"answers to answers keep a place that something else needs", "sync/internal/session/requests.go",
+		"	r.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
 	},
 	{
 		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/descendants.go",

@@ -118,6 +118,18 @@ type Report struct {
 	Late bool
 }
 
+// MaxLacking bounds the ids in [Report.Lacking].
+const MaxLacking = 1_000
+
+// compared takes in what a reconciliation found the relay to lack.
+func (r *Report) compared(lacking [][32]byte) {
+	r.Reconciled++
+	r.LackingAll += len(lacking)
+	for _, id := range lacking[:min(len(lacking), MaxLacking-len(r.Lacking))] {
+		r.Lacking = append(r.Lacking, graspsync.EventID(id))
+	}
+}
+
 // Method is how history was fetched.
 type Method uint8
 

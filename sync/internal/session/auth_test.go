@@ -25,7 +25,7 @@ func TestVerdictOnOurAnswerOnly(t *testing.T) {
 			for _, n := range []int{77, 78} {
 				if n == 78 || want != authSent {
 					require.Empty(t, s.Receive(start, ok(n, accepted)))
-					require.Equal(t, want, s.auth.state)
+					require.Equal(t, want, s.requests.auth.state)
 				}
 			}
 		}
@@ -39,12 +39,12 @@ func TestVerdictOnOurAnswerOnly(t *testing.T) {
 		stays(authSent)
 		actions := s.Receive(start, ok(77, accepted))
 		if !accepted {
-			require.Equal(t, authRefused, s.auth.state)
+			require.Equal(t, authRefused, s.requests.auth.state)
 			require.Equal(t, plan.Refused, one[Done](t, actions).Result)
 			stays(authRefused)
 			continue
 		}
-		require.Equal(t, authAccepted, s.auth.state)
+		require.Equal(t, authAccepted, s.requests.auth.state)
 		require.Equal(t, r.Filters, sent(t, actions).Filters)
 		stays(authAccepted)
 	}

@@ -19,8 +19,8 @@ func follows(n int) []nostr.Filter { return []nostr.Filter{filters.Live(tagging(
 
 // taken has the relay take what was asked of it last, if that is live.
 func taken(s *Session, take func([]Action)) {
-	for s.opening != nil && s.opening.kind == subLive {
-		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.opening.id}))
+	for s.requests.opening != nil && s.requests.opening.kind == subLive {
+		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.requests.opening.id}))
 	}
 }
 
@@ -75,11 +75,11 @@ func TestLastThatIsSplit(t *testing.T) {
 	}
 	taken(s, take)
 	require.Len(t, open, 4)
-	require.NotContains(t, s.lives, plan.LiveID(1), "all parts go together")
+	require.NotContains(t, s.requests.lives, plan.LiveID(1), "all parts go together")
 	actions := s.FollowLast(start, 9, fs)
 	take(actions)
 	require.Equal(t, plan.LiveID(9), one[LiveClosed](t, actions).Live)
-	require.NotContains(t, s.lives, plan.LiveID(9))
+	require.NotContains(t, s.requests.lives, plan.LiveID(9))
 }
 
 // A relay that takes fewer than it says has what comes last closed, so that history goes on.
@@ -102,8 +102,8 @@ func TestHistoryRefusedForTooMany(t *testing.T) {
 	assert.Equal(t, plan.LiveID(3), one[LiveClosed](t, actions).Live)
 	taken(s, take)
 	require.Len(t, open, 3)
-	require.Len(t, s.lives, 2)
-	require.Equal(t, 1, s.historic, "it is asked for again at once")
+	require.Len(t, s.requests.lives, 2)
+	require.Equal(t, 1, s.requests.historic, "it is asked for again at once")
 }
 
 // At no moment is more open than the relay takes, whatever happens, as long as those that do
@@ -182,7 +182,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 				for l := range lives {
 					delete(lives, l)
 					take(s.Unfollow(now, l))
-					for i := 0; i < 100 && len(s.closing) > 0; i++ { // its place is not free before
+					for i := 0; i < 100 && len(s.requests.closing) > 0; i++ { // its place is not free before
 						answer()
 					}
 					break
@@ -202,11 +202,11 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		for range 3000 {
 			answer()
 		}
-		require.Len(t, s.lives, len(lives)+len(last))
-		require.Empty(t, s.batches, "seed %d: history ends", seed)
-		require.Empty(t, s.waiting)
-		require.Empty(t, s.closing)
-		require.Len(t, open, s.requests())
+		require.Len(t, s.requests.lives, len(lives)+len(last))
+		require.Empty(t, s.history.batches, "seed %d: history ends", seed)
+		require.Empty(t, s.requests.waiting)
+		require.Empty(t, s.requests.closing)
+		require.Len(t, open, s.requests.openREQs())
 	}
 	require.Greater(t, gaveWay, 1000)
 }

@@ -253,7 +253,7 @@ func (n *noise) ours() {
 	case 5:
 		n.s.Excuse(time.Duration(n.rng.IntN(5)) * time.Second)
 	case 6:
-		aside := slices.SortedFunc(maps.Keys(n.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
+		aside := slices.SortedFunc(maps.Keys(n.s.terms.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
 		n.s.SetTerms(noiseTerms(n.rng), aside[:n.rng.IntN(len(aside)+1)])
 	case 7:
 		if subs := slices.Sorted(maps.Keys(n.open)); len(subs) > 0 {

@@ -2,8 +2,6 @@ package session
 
 import (
 	"time"
-
-	"github.com/graspsync/graspsync/sync/internal/learned"
 )
 
 // Cooling is a time without new requests after a relay complained of too many, the last
@@ -94,15 +92,4 @@ func (p *pacing) believe(every time.Duration) {
 	} else if p.every == 0 {
 		p.every = min(every, mostPace)
 	}
-}
-
-// cool stops new requests for a while, and has history asked for more slowly from then on.
-// What was refused is asked for again then.
-func (s *Session) cool(now time.Time, reason string) {
-	if !s.pace.complained(now, s.cfg.Cooldown) {
-		return
-	}
-	s.out.do(RateLimited{Until: s.pace.until, For: s.pace.last.For, Reason: reason})
-	s.terms.Pace = s.pace.every
-	s.out.do(Learned{Kind: learned.Pace, Value: int(s.pace.every / time.Millisecond), Reason: reason})
 }

@@ -2,8 +2,7 @@ package session
 
 import (
 	"cmp"
-	"slices"
-	"time"
+	"math"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 type queryState uint8
@@ -68,6 +66,29 @@ type query struct {
 	turns []nostr.Filter // of these kinds, those that wait
 }
 
+// whole returns the query of the batch that q is a part of, at any depth.
+func (q *query) whole() *query {
+	for q.parent != nil {
+		q = q.parent
+	}
+	return q
+}
+
+// span returns the seconds that a query is about.
+func (q *query) span() window {
+	w := window{0, noEnd}
+	if f := q.filter; f.Since != nil {
+		w.since = max(0, int64(*f.Since))
+	}
+	if f := q.filter; f.Until != nil {
+		w.until = int64(*f.Until)
+	}
+	return w
+}
+
+// unbegun reports whether a query is fetched by pages and has not got any.
+func (q *query) unbegun() bool { return q.walk != nil && q.walk.Pages() == 0 }
+
 // noteCursor keeps how far the query got.
 func (q *query) noteCursor() {
 	if at := q.reached(); at != 0 && q.parent == nil {
@@ -76,295 +97,92 @@ func (q *query) noteCursor() {
 	}
 }
 
-// end ends a query, and its batch with the last one.
-func (s *Session) end(q *query, result plan.Result, why string) {
-	if _, open := s.queries[q.id]; !open {
-		return
-	}
-	delete(s.queries, q.id)
-	s.leaveReconciling(q)
-	result = max(result, q.result)
-	if q.parent != nil {
-		s.partEnded(q, result, why)
-		return
-	}
-	b := q.b
-	b.open--
-	if result >= plan.Failed {
-		q.noteCursor()
-		if b.report.Err == "" {
-			b.report.Err = cmp.Or(why, "no reason given")
+// reached returns the second down to which everything was fetched or counted, 0 if
+// nothing can be said.
+func (q *query) reached() (at int64) {
+	switch c := q.part; {
+	case q.from != 0:
+		at = q.from
+		if c != nil && len(q.turns) == 0 { // of all kinds before it everything is here
+			at = cmp.Or(c.reached(), at)
 		}
-	} else {
-		if q.less {
-			result = plan.Gaps
+	case q.walk != nil:
+		if at = q.walk.Until(); at != 0 && c != nil {
+			at = max(at, int64(c.second.at))
 		}
-		q.cursor = plan.CursorDone
-		b.sum(q.index)
-	}
-	b.result = max(b.result, result)
-	if b.open > 0 || s.batches[b.ID] != b {
-		return
-	}
-	delete(s.batches, b.ID)
-	b.report.PageSize = s.pageSize
-	s.out.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
-}
-
-// fail ends a query whose request failed.
-func (s *Session) fail(x *sub, why string) {
-	s.giveUp(x, plan.Failed, why, true)
-}
-
-func (s *Session) giveUp(x *sub, result plan.Result, why string, tell bool) {
-	s.drop(x, tell)
-	s.dropOthers(x.q)
-	s.end(x.q, result, why)
-}
-
-// dropOthers ends the other requests of a query.
-func (s *Session) dropOthers(q *query) {
-	for _, x := range s.subsOf(q) {
-		s.drop(x, true)
-	}
-}
-
-func (s *Session) subsOf(q *query) (out []*sub) {
-	for _, x := range s.subs {
-		if x.q == q {
-			out = append(out, x)
+	case c != nil:
+		if at = c.reached(); at == 0 {
+			at = q.below
 		}
-	}
-	slices.SortFunc(out, byNumber)
-	for _, x := range slices.Concat(s.waiting, s.held) {
-		if x.q == q {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-func (s *Session) abandon(b *batch) {
-	s.leaveNegQueue(b)
-	for _, q := range s.queriesOf(b) {
-		s.dropOthers(q)
-		s.leaveReconciling(q)
-		delete(s.queries, q.id)
-	}
-	delete(s.batches, b.ID)
-}
-
-// leastPage is a page size that every relay can be trusted to have. Without it, as
-// long as no larger page was seen, a lone event would look like a page that was
-// cut.
-const leastPage = 5
-
-// startPages fetches a query by pages, going on at until.
-func (s *Session) startPages(q *query, until int64) {
-	s.leaveReconciling(q)
-	q.b.report.Method |= Pages
-	q.walk = filters.NewWalk(q.filter, filters.WalkOptions{
-		Limit: s.cfg.PageLimit, PageSize: max(s.pageSize, leastPage), Until: until,
-	})
-	s.nextPage(q)
-}
-
-func (s *Session) nextPage(q *query) {
-	f := q.walk.Next()
-	s.enqueue(&sub{kind: subPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
-}
-
-func (s *Session) onEvent(now time.Time, m wire.Message) {
-	x, ok := s.subs[m.Sub]
-	if !ok {
-		if !s.issued(m.Sub) {
-			s.strike(now, "event for an unknown subscription")
-		}
-		return
-	}
-	s.answered(x)
-	if x.kind == subProbe {
-		s.probed(x, true, true)
-		return
-	}
-	id, err := graspsync.ParseEventID(m.Event.ID)
-	if err != nil || x.kind == subNeg {
-		s.strike(now, "event that was not asked for")
-		return
-	}
-	matches := x.match.Match(m.Event)
-	if !matches && !resembles(x.filters, m.Event) {
-		s.strike(now, "event that was not asked for")
-		return
-	}
-	if x.kind == subLive {
-		if matches {
-			s.out.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
-		}
-		return
-	}
-	s.onHistoric(now, x, m, id, matches)
-}
-
-// onHistoric takes in an event of the past. It is counted here, at the wire,
-// whatever is thought of it later.
-func (s *Session) onHistoric(now time.Time, x *sub, m wire.Message, id graspsync.EventID, matches bool) {
-	x.idleBy = now.Add(s.cfg.IdleTimeout)
-	x.events++
-	x.q.b.report.Events++
-	again := false
-	switch x.kind {
-	case subPage:
-		x.q.saw(id, m.Event)
-	case subIDs:
-		_, wanted := x.want[id]
-		again = !wanted
-		delete(x.want, id)
-		x.q.heard(m.Event)
-	}
-	if matches && !again {
-		s.out.do(Deliver{
-			Event: m.Event, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: s.missedLive(now, m.Event),
-			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
-		})
-	}
-	if x.events > s.cfg.MaxPage {
-		s.fail(x, "answer without end")
-	}
-}
-
-// resembles reports whether an event that does not match may still come from an
-// honest relay: some match a tag value under any name, some overlook since and
-// until. Such an event is no proof of hostility. It takes up room in a page, but
-// goes no further.
-func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
-	for _, f := range fs {
-		if f.IDs != nil || (f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind)) ||
-			(f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey)) {
-			continue
-		}
-		if len(f.Tags) == 0 || hasValue(f.Tags, ev.Tags) {
-			return true
-		}
-	}
-	return false
-}
-
-func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {
-	for _, values := range wanted {
-		for _, t := range tags {
-			if len(t) > 1 && slices.Contains(values, t[1]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (s *Session) onEOSE(now time.Time, m wire.Message) {
-	x, ok := s.subs[m.Sub]
-	if !ok {
-		return
-	}
-	s.answered(x)
-	switch x.kind {
-	case subLive:
-		if x.openAt == 0 {
-			x.openAt = now.Unix()
-			s.noteLive()
-		}
-	case subPage:
-		s.endPage(x, m.Hint)
-	case subIDs:
-		s.endIDs(x)
-	case subProbe:
-		s.probed(x, !x.noticed, true)
-	}
-}
-
-func (s *Session) endPage(x *sub, hint wire.Hint) {
-	q := x.q
-	if x.noticed && x.events == 0 {
-		// Some relays report a failed query so.
-		s.fail(x, "notice and nothing else")
-		return
-	}
-	s.drop(x, true)
-	q.b.report.Pages++
-	if q.second != nil {
-		s.endPart(q, hint)
-		return
-	}
-	if s.cutBelow(q, x.events) {
-		return
-	}
-	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
-	s.pageSize = max(s.pageSize, q.walk.PageSize())
-	if s.fullSeconds(q) {
-		return
-	}
-	s.goOn(q)
-}
-
-func (s *Session) onClosed(now time.Time, m wire.Message) {
-	x, ok := s.subs[m.Sub]
-	if !ok {
-		s.lateRefusal(now, m, wire.ClassifyClosed(m.Text))
-		return
-	}
-	why := wire.ClassifyClosed(m.Text)
-	if x.kind == subNeg {
-		why = wire.ClassifyNegErr(m.Text, 0)
-	}
-	s.refused(now, x, why, m.Text, false)
-}
-
-// lateRefusal takes in the refusal of a request that was given up by then: what the relay
-// says of its rate holds all the same.
-func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
-	if s.issued(m.Sub) && why == wire.RefusalRateLimited {
-		s.cool(now, m.Text)
-	}
-}
-
-// onNotice ties a NOTICE to the request that was opened last, if it can be about
-// one. A refusal is an answer; other words are only remembered, because some
-// relays follow them with an EOSE.
-func (s *Session) onNotice(now time.Time, m wire.Message) {
-	why := wire.ClassifyNotice(m.Text)
-	x := s.opening
-	neg := s.unansweredNeg()
-	switch {
-	case neg != nil && x == nil && why == wire.RefusalRateLimited:
-		x = neg // else its silence would be taken for an answer
-	case neg != nil && (why == wire.RefusalNoNegentropy || (x == nil || x == neg) && wire.RefusesNegentropy(m.Text)):
-		x = neg
-		if why == wire.RefusalOther || wire.ClassifyNegErr(m.Text, 0) == wire.RefusalNoNegentropy {
-			why = wire.RefusalNoNegentropy
-		}
-	case why == wire.RefusalNoNegentropy:
-		why = wire.RefusalOther
-	}
-	switch {
-	case why == wire.RefusalRateLimited && x == nil:
-		s.cool(now, m.Text)
-	case why == wire.RefusalAuthRequired && x == nil:
-		s.auth.begin(now)
-		s.out.do(Notice{Text: m.Text})
-	case x == nil, why == wire.RefusalOther && x.kind == subNeg:
-		if why >= wire.RefusalBadRequest {
-			s.suspectAll()
-		}
-		s.out.do(Notice{Text: m.Text})
-	case why == wire.RefusalOther:
-		x.noticed = true
-		if x.kind != subNeg { // an answer has begun
-			x.idleBy = now.Add(s.cfg.IdleTimeout)
-		}
-		s.answered(x)
-		s.out.do(Notice{Text: m.Text})
 	default:
-		s.refused(now, x, why, m.Text, true)
+		at = q.below
 	}
+	switch {
+	case at == 0, q.hold == noEnd:
+		return 0
+	}
+	return max(at, q.hold)
+}
+
+// saw counts an event of a page.
+func (q *query) saw(id graspsync.EventID, ev *nostr.Event) {
+	if q.second != nil {
+		q.second.split.Saw(id, ev)
+		return
+	}
+	q.walk.Saw(id, ev.CreatedAt)
+}
+
+// heard takes in an event that was asked for by its id.
+func (q *query) heard(ev *nostr.Event) {
+	if q.second != nil {
+		q.second.split.Heard(ev)
+	}
+	if q.probe != nil {
+		q.probe.oldest = min(q.probe.oldest, int64(ev.CreatedAt))
+	}
+}
+
+// repeatPage forgets what was counted of the page under way.
+func (q *query) repeatPage() {
+	if q.second != nil {
+		q.second.split.Next()
+		return
+	}
+	q.walk.Next()
+}
+
+// second is the part of a query that is one second with more events than a page
+// holds. It is reconciled (NIP-77), or else split.
+type second struct {
+	at    nostr.Timestamp
+	page  int // answers smaller than this are whole
+	doubt int // > 0: it gave so many, and it is only suspected that there are more
+	split *filters.Split
+	// unsure: the relay reconciled no more events than a page holds. It may have a
+	// cap there, too.
+	unsure bool
+}
+
+// window is a part of a query: the seconds from since to until, both inclusive.
+type window struct{ since, until int64 }
+
+// noEnd is the until of a window without an upper bound.
+const noEnd = math.MaxInt64
+
+// rest is what a reconciliation did not come to.
+type rest struct {
+	window
+	again bool // reconcile it
+}
+
+// Some relays reconcile no more events than their database gives at once, the
+// newest ones, and do not say so: whatever is older would never be asked for. Their
+// caps are round numbers. So where a relay showed to have such a number of events, a
+// page below the oldest of them is asked for. It is empty if the set was whole.
+
+// probe says what is known of a reconciliation whose set may have been cut.
+type probe struct {
+	oldest int64 // created_at of the oldest event that the relay showed
+	below  bool  // the page below it was asked for
 }

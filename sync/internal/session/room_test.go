@@ -39,7 +39,7 @@ func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([
 func opened(s *Session, take func([]Action)) {
 	for range 20 {
 		at, ok := s.NextWake()
-		if !ok || s.opening == nil {
+		if !ok || s.requests.opening == nil {
 			return
 		}
 		take(s.Tick(at))
@@ -150,7 +150,7 @@ func TestReportOfUnservedIsBounded(t *testing.T) {
 		for k := range 400 {
 			q.unserved = append(q.unserved, eventID(1000*i+k))
 		}
-		s.countUnserved(q)
+		s.history.countUnserved(q)
 	}
 	assert.Len(t, b.report.Unserved, 1_000)
 	assert.Equal(t, 1_200, b.report.Missing)
@@ -180,7 +180,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 				var last wire.Request
 				for i := range historic {
 					last = sent(t, s.Fetch(start, batchOf(plan.BatchID(i+1), plan.History, tagging("x"))))
-					s.answered(s.subs[last.Sub])
+					s.requests.answered(s.requests.subs[last.Sub])
 				}
 				s.terms.MaxSubscriptions = known
 				actions := s.Receive(start, closed(last.Sub, "error: too many concurrent REQs"))
@@ -195,7 +195,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 				if known > 0 {
 					want = max(1, min(want, plan.Limits{MaxSubscriptions: known}.Historic()))
 				}
-				require.Equal(t, want, s.mostHistoric, "%d live, %d historic", live, historic)
+				require.Equal(t, want, s.requests.mostHistoric, "%d live, %d historic", live, historic)
 				require.Equal(t, known, s.terms.MaxSubscriptions)
 				require.Equal(t, historic == 1, len(only[Done](actions)) == 1)
 			}
@@ -227,5 +227,5 @@ func TestNoRoomForTheFirst(t *testing.T) {
 	actions := s.Receive(start, closed(r.Sub, "error: too many concurrent REQs"))
 	assert.Equal(t, wire.RefusalTooManySubs, one[LiveClosed](t, actions).Why)
 	assert.Empty(t, only[Learned](actions))
-	assert.Equal(t, c.Historic, s.mostHistoric)
+	assert.Equal(t, c.Historic, s.requests.mostHistoric)
 }

@@ -1,14 +1,12 @@
 package session
 
 import (
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -38,128 +36,31 @@ type Config struct {
 	Cooled       Cooling       // the last time without, of an earlier connection
 	GapAge       time.Duration // how long a live filter must have been open to have missed an event
 	MaxStrikes   int           // proofs of hostility within an hour
-
 }
 
 // Session is the state of the conversation. Make one with [New]. It is not safe
-// for concurrent use.
+// for concurrent use. It tells each message to the part that it concerns; what the
+// parts want done they put into out. They call in one direction: repair calls history
+// and requests, history calls requests, and all of them ask terms.
 type Session struct {
-	cfg *Config // read-only
-	out *outbox
-
-	next    uint64 // numbers subscriptions and queries
-	batches map[plan.BatchID]*batch
-	queries map[QueryID]*query
-	subs    map[string]*sub
-	lives   map[plan.LiveID][]*sub
-	closing []closing
-
-	opening      *sub   // sent last, not answered yet
-	waiting      []*sub // to be opened, in order
-	historic     int    // historic REQs that are open
-	mostHistoric int    // of them
-	negQueue     []*query
-	negActive    int // queries between LoadSet and the end of reconciliation
-
-	terms Terms
-	// What was learned from refused live subscriptions.
-	liveValues  int // as terms.MaxValues
-	liveNoNotes bool
-	idChunk     int // ids asked for in one request
-	aside       map[Value]struct{}
-	trial       *trial // under way
-	held        []*sub // refused: repeated once it is known how
-	tried       *sub   // the one of them that is bisected
-	auth        *auth
-
-	negentropy bool
-	negDoubts  int // NEG-OPENs refused in words that may be about the filter
-	pageSize   int // largest page the relay ever gave
-	pace       pacing
-	now        time.Time // of the last message
-	liveFrom   int64     // opening time of the oldest live subscription
-	strikes    []time.Time
-	budgets    budgets
+	cfg      *Config // read-only
+	out      *outbox
+	terms    *terms
+	requests *requests
+	history  *history
+	repair   *repair
+	strikes  []time.Time // proofs of hostility
 }
 
 // New returns a session for a connection that was just made.
 func New(cfg Config) *Session {
-	out := &outbox{}
-	s := &Session{
-		cfg: &cfg, out: out, auth: &auth{cfg: &cfg, out: out},
-		terms:        cfg.Terms,
-		pageSize:     cfg.PageSize,
-		mostHistoric: cfg.Historic,
-		idChunk:      cfg.IDChunk,
-		batches:      make(map[plan.BatchID]*batch),
-		queries:      make(map[QueryID]*query),
-		subs:         make(map[string]*sub),
-		lives:        make(map[plan.LiveID][]*sub),
-		aside:        make(map[Value]struct{}),
-	}
-	s.pace.last = cfg.Cooled
+	s := &Session{cfg: &cfg, out: &outbox{}}
+	s.terms = newTerms(s.cfg, s.out)
+	s.requests = newRequests(s.cfg, s.out, s.terms)
+	s.history = newHistory(s.cfg, s.out, s.terms, s.requests)
+	s.repair = &repair{out: s.out, terms: s.terms, requests: s.requests, history: s.history}
 	s.SetTerms(cfg.Terms, cfg.SetAside)
 	return s
-}
-
-// batch is a batch that is being fetched.
-type batch struct {
-	plan.Batch
-	open    int // queries that have not ended
-	cursors []plan.Cursor
-	parts   [][]*query // of each query, ended ones included
-	result  plan.Result
-	report  Report
-	splits  int // pages asked for to split seconds
-}
-
-// subKind says what a subscription is for.
-type subKind uint8
-
-const (
-	subLive subKind = iota
-	subPage
-	subIDs
-	subNeg
-	subProbe
-)
-
-// sub is a request that was sent or waits to be sent.
-type sub struct {
-	kind      subKind
-	id        string // given when it is sent
-	number    uint64 // in it
-	filters   []nostr.Filter
-	match     *filters.Matcher
-	live      plan.LiveID
-	last      bool   // live: it gives way to all others
-	order     uint64 // live: when it was asked for
-	openAt    int64  // live: Unix time of its EOSE, 0 before
-	q         *query
-	payload   []byte                         // subNeg: of NEG-OPEN
-	want      map[graspsync.EventID]struct{} // subIDs: not yet received
-	asked     int                            // subIDs: how many there were
-	limitZero bool                           // it was sent with limit 0
-	bytes     int                            // of it, 0 if they were not counted
-	events    int
-	noticed   bool   // a NOTICE came and nothing else yet
-	missed    bool   // live: what it should have brought has to be caught up with
-	refusal   string // what the relay said when it refused it
-	passed    bool   // its filters were found to be taken
-	toAuth    bool   // it was refused for want of NIP-42
-	since     bool   // probe: without limit 0
-	limited   int    // times that it was refused as one of too many
-
-	openBy  time.Time // the next one may be opened
-	idleBy  time.Time
-	totalBy time.Time
-}
-
-// closing is a live subscription that is no longer wanted. It is closed when those
-// stand that were asked for before order: they may be what replaces it.
-type closing struct {
-	sub   *sub
-	order uint64
 }
 
 // outbox holds what is to be done.
@@ -175,89 +76,66 @@ func (o *outbox) take() []Action {
 
 // flush opens what may be opened now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
-	s.nextTrial()
-	s.open(now)
+	s.repair.bisectNext()
+	s.requests.open(now)
 	return s.out.take()
 }
 
-func (s *Session) number() uint64 {
-	s.next++
-	return s.next
+// SetTerms replaces what is believed about the relay, and the values that are set
+// aside: some of it has expired. What is open stays as it is.
+func (s *Session) SetTerms(t Terms, aside []Value) {
+	s.requests.expect(t)
+	s.history.negentropy = !t.NoNegentropy
+	s.terms.set(t, aside)
 }
+
+// Afford says what may be asked for now. What waits for more is opened when that is due.
+func (s *Session) Afford(now time.Time, foreign, ours Budget) {
+	s.requests.budgets.afford(now, foreign, ours)
+}
+
+// Short reports whether history waits for a budget.
+func (s *Session) Short(ours bool) bool { return s.requests.budgets.short[ours] }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	return s.follow(now, &sub{kind: subLive, live: live, filters: fs})
+	s.requests.follow(&sub{kind: subLive, live: live, filters: fs})
+	return s.flush(now)
 }
 
 // FollowLast opens a live subscription that comes last: it has a place that nothing else
 // needs, and gives it up when something does.
 func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	return s.follow(now, &sub{kind: subLive, live: live, filters: fs, last: true})
-}
-
-func (s *Session) follow(now time.Time, x *sub) []Action {
-	x.order = s.number()
-	s.waiting = append(s.waiting, s.parts(x)...)
+	s.requests.follow(&sub{kind: subLive, live: live, filters: fs, last: true})
 	return s.flush(now)
 }
 
 // Unfollow closes a live subscription, but not before those stand that were asked
 // for earlier: they may be what replaces it.
 func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
-	for _, x := range slices.Clone(s.lives[live]) {
-		if s.sent(x) {
-			s.closing = append(s.closing, closing{sub: x, order: s.number()})
-		} else {
-			s.drop(x, false)
-		}
-	}
+	s.requests.unfollow(live)
 	return s.flush(now)
 }
 
 // Fetch starts a batch.
 func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
-	b := &batch{Batch: in, cursors: make([]plan.Cursor, len(in.Queries)), parts: make([][]*query, len(in.Queries))}
-	s.batches[in.ID] = b
-	var all []*query
-	for i, q := range in.Queries {
-		all = append(all, s.queriesFor(b, i, q)...)
-	}
-	for _, q := range all {
-		s.begin(q)
-	}
-	if len(in.Queries) == 0 {
-		delete(s.batches, in.ID)
-		s.out.do(Done{Batch: in.ID})
-	}
-	s.reconcileNext()
+	s.history.fetch(in)
 	return s.flush(now)
 }
 
 // Abandon ends a batch without a report.
 func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
-	if b, ok := s.batches[id]; ok {
-		s.abandon(b)
-	}
+	s.history.abandon(id)
 	return s.flush(now)
 }
 
 // Cursors returns how far the batches got that are under way.
-func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor {
-	for _, q := range s.queries {
-		q.noteCursor()
-	}
-	out := make(map[plan.BatchID][]plan.Cursor, len(s.batches))
-	for id, b := range s.batches {
-		out[id] = b.cursors
-	}
-	return out
-}
+func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cursors() }
 
 // Receive takes in a message of the relay.
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
-	s.now = now
-	s.openingOver(now)
+	s.history.now = now
+	s.requests.openingOver(now)
 	switch m.Type {
 	case wire.TypeEvent:
 		s.onEvent(now, m)
@@ -272,61 +150,169 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeNegErr:
 		s.onNegErr(now, m)
 	case wire.TypeAuth:
-		s.auth.challenged(now, m.Text)
+		s.requests.auth.challenged(now, m.Text)
 	case wire.TypeOK:
 		s.onOK(m)
 	}
 	return s.flush(now)
 }
 
-// SetLoaded answers LoadSet. With an error, or without a set, pages are used.
-func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
-	s.now = now
-	if q, ok := s.queries[id]; ok && q.state == qLoading {
-		if s.mustAdapt(q.filter, s.queryBounds()) {
-			s.readaptQuery(q) // it is not the set of what will be asked for
-		} else {
-			s.setLoaded(q, set, err)
+func (s *Session) onEvent(now time.Time, m wire.Message) {
+	x, ok := s.requests.subs[m.Sub]
+	if !ok {
+		if !s.requests.issued(m.Sub) {
+			s.strike(now, "event for an unknown subscription")
+		}
+		return
+	}
+	s.requests.answered(x)
+	if x.kind == subProbe {
+		s.repair.probed(x, true, true)
+		return
+	}
+	id, err := graspsync.ParseEventID(m.Event.ID)
+	if err != nil || x.kind == subNeg {
+		s.strike(now, "event that was not asked for")
+		return
+	}
+	matches := x.match.Match(m.Event)
+	if !matches && !resembles(x.filters, m.Event) {
+		s.strike(now, "event that was not asked for")
+		return
+	}
+	if x.kind == subLive {
+		if matches {
+			s.out.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
+		}
+		return
+	}
+	s.history.onHistoric(now, x, m, id, matches)
+}
+
+func (s *Session) onEOSE(now time.Time, m wire.Message) {
+	x, ok := s.requests.subs[m.Sub]
+	if !ok {
+		return
+	}
+	s.requests.answered(x)
+	switch x.kind {
+	case subLive:
+		s.requests.stands(x, now)
+	case subPage:
+		s.history.endPage(x, m.Hint)
+	case subIDs:
+		s.history.endIDs(x)
+	case subProbe:
+		s.repair.probed(x, !x.noticed, true)
+	}
+}
+
+func (s *Session) onClosed(now time.Time, m wire.Message) {
+	x, ok := s.requests.subs[m.Sub]
+	if !ok {
+		s.lateRefusal(now, m, wire.ClassifyClosed(m.Text))
+		return
+	}
+	why := wire.ClassifyClosed(m.Text)
+	if x.kind == subNeg {
+		why = wire.ClassifyNegErr(m.Text, 0)
+	}
+	s.repair.refused(now, x, why, m.Text, false)
+}
+
+func (s *Session) onNegMsg(now time.Time, m wire.Message) {
+	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == subNeg {
+		s.requests.answered(x)
+		s.history.negotiate(now, x, m.Payload)
+	}
+}
+
+func (s *Session) onNegErr(now time.Time, m wire.Message) {
+	why := wire.ClassifyNegErr(m.Text, m.Max)
+	x, ok := s.requests.subs[m.Sub]
+	if !ok {
+		s.lateRefusal(now, m, why)
+		return
+	}
+	if x.kind != subNeg {
+		return
+	}
+	if why == wire.RefusalTooLarge {
+		s.terms.learn(learned.NegentropyMax, m.Max, m.Text)
+	}
+	s.repair.refused(now, x, why, m.Text, false)
+}
+
+// lateRefusal takes in the refusal of a request that was given up by then: what the relay
+// says of its rate holds all the same.
+func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
+	if s.requests.issued(m.Sub) && why == wire.RefusalRateLimited {
+		s.requests.cool(now, m.Text)
+	}
+}
+
+// onNotice takes in a NOTICE. A refusal is an answer to the request that it is about; other
+// words are only remembered, because some relays follow them with an EOSE.
+func (s *Session) onNotice(now time.Time, m wire.Message) {
+	x, why := s.requests.attribute(m.Text)
+	switch {
+	case why == wire.RefusalRateLimited && x == nil:
+		s.requests.cool(now, m.Text)
+	case why == wire.RefusalAuthRequired && x == nil:
+		s.requests.auth.begin(now)
+		s.out.do(Notice{Text: m.Text})
+	case x == nil, why == wire.RefusalOther && x.kind == subNeg:
+		if why >= wire.RefusalBadRequest {
+			s.requests.suspectAll()
+		}
+		s.out.do(Notice{Text: m.Text})
+	case why == wire.RefusalOther:
+		x.noticed = true
+		if x.kind != subNeg { // an answer has begun
+			x.idleBy = now.Add(s.cfg.IdleTimeout)
+		}
+		s.requests.answered(x)
+		s.out.do(Notice{Text: m.Text})
+	default:
+		s.repair.refused(now, x, why, m.Text, true)
+	}
+}
+
+func (s *Session) onOK(m wire.Message) {
+	if a := s.requests.auth; a.state == authSent && m.ID == a.id {
+		s.repair.authenticated(m.Accepted, m.Text)
+	}
+}
+
+// Signed answers Authenticate.
+func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
+	if a := s.requests.auth; a.state == authSigning {
+		if err := a.signed(ev, err); err != nil {
+			s.repair.authenticated(false, err.Error())
 		}
 	}
+	return s.flush(now)
+}
+
+// SetLoaded answers LoadSet. With an error, or without a set, pages are used.
+func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
+	s.history.now = now
+	s.history.setLoaded(id, set, err)
 	return s.flush(now)
 }
 
 // Checked answers Missing: ids are those that we do not have.
 func (s *Session) Checked(now time.Time, id QueryID, ids []graspsync.EventID, err error) []Action {
-	if q, ok := s.queries[id]; ok && q.state == qChecking {
-		s.checked(q, ids, err)
-	}
+	s.history.checked(id, ids, err)
 	return s.flush(now)
 }
 
-// Signed answers Authenticate.
-func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
-	if s.auth.state == authSigning {
-		if err := s.auth.signed(ev, err); err != nil {
-			s.authOver(false, err.Error())
-		}
+// Unsent takes back a request that is larger than what may be sent.
+func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Action {
+	if x, ok := s.requests.subs[id]; ok {
+		s.repair.unsent(x, size, reason)
 	}
 	return s.flush(now)
-}
-
-func (s *Session) onOK(m wire.Message) {
-	if s.auth.state == authSent && m.ID == s.auth.id {
-		s.authOver(m.Accepted, m.Text)
-	}
-}
-
-// authOver has what was refused repeated, or gives it up.
-func (s *Session) authOver(accepted bool, text string) {
-	s.auth.over(accepted, s.next)
-	if accepted {
-		return
-	}
-	for _, x := range slices.Clone(s.waiting) {
-		if x.toAuth && slices.Contains(s.waiting, x) {
-			s.final(x, wire.RefusalAuthRequired, text, false)
-		}
-	}
 }
 
 // Forged counts an event of this relay whose id or signature was wrong.
@@ -346,12 +332,63 @@ func (s *Session) strike(now time.Time, reason string) {
 	s.out.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
 }
 
-// issued reports whether we ever used a subscription id: what still comes for one
-// that has ended is harmless.
-func (s *Session) issued(id string) bool {
-	if len(id) < 2 {
-		return false
+// Tick does what has become due.
+func (s *Session) Tick(now time.Time) []Action {
+	for _, x := range s.requests.late(now) {
+		switch {
+		case !s.requests.sent(x): // ended along with another
+		case x.kind == subNeg:
+			s.requests.drop(x, true)
+			s.history.negSilent(x, now)
+		case x.kind == subProbe:
+			s.repair.probeFailed(x, "no answer in time", true)
+		default:
+			s.history.fail(x, "no answer in time")
+		}
 	}
-	n, err := strconv.ParseUint(id[1:], 10, 64)
-	return err == nil && n > 0 && n <= s.next
+	if s.requests.auth.late(now) {
+		s.repair.authenticated(false, "authentication got no answer")
+	}
+	s.history.expire(now)
+	return s.flush(now)
+}
+
+// NextWake returns when Tick is due; false if nothing is waited for.
+func (s *Session) NextWake() (next time.Time, ok bool) {
+	var w wake
+	s.requests.wake(&w)
+	s.history.wake(&w)
+	return w.at, w.ok
+}
+
+// wake is the earliest of some times.
+type wake struct {
+	at time.Time
+	ok bool
+}
+
+func (w *wake) consider(t time.Time) {
+	if !w.ok || t.Before(w.at) {
+		w.at, w.ok = t, true
+	}
+}
+
+// Excuse puts all deadlines of answers off by d: we were not reading.
+func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
+
+// Open reports how many requests are open or wait to be: for tests and status.
+func (s *Session) Open() (live, historic, waiting int) {
+	return s.requests.openLive(), s.requests.historic, len(s.requests.waiting)
+}
+
+// Progress is what is under way on a connection.
+type Progress struct {
+	Queries     int // filters of history that have not ended
+	Requests    int // open requests for pages and ids
+	Reconciling int // queries that reconcile
+}
+
+// Progress returns what is under way.
+func (s *Session) Progress() Progress {
+	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.negActive}
 }

@@ -163,7 +163,7 @@ func TestNoBusyLoopInCooldown(t *testing.T) {
 	s.Fetch(start, batchOf(2, plan.History, tagging("y")))
 	s.Receive(start, notice("hello"))
 	s.Fetch(start, batchOf(3, plan.History, tagging("z")))
-	s.cool(start, "")
+	s.requests.cool(start, "")
 	wakes := 0
 	for now := start; now.Before(start.Add(70 * time.Second)); wakes++ {
 		wake, ok := s.NextWake()
@@ -200,7 +200,7 @@ func TestRepeatedPageCountsOnce(t *testing.T) {
 		}
 	}
 	s.Receive(start.Add(65*time.Second), eose(r.Sub))
-	assert.Equal(t, 7, s.pageSize)
+	assert.Equal(t, 7, s.history.pageSize)
 }
 
 func TestMethodNames(t *testing.T) {

@@ -127,7 +127,7 @@ func TestTrialFindsThePoison(t *testing.T) {
 		for _, i := range bad {
 			want[Value{list, fmt.Sprint("BAD", i)}] = struct{}{}
 		}
-		require.Equal(t, want, r.s.aside, "seed %d", seed)
+		require.Equal(t, want, r.s.terms.aside, "seed %d", seed)
 		require.Len(t, only[SetAside](r.other), len(bad))
 		require.LessOrEqual(t, r.probes(), 4+len(bad)*2*7)
 		last := r.reqs[len(r.reqs)-1]
@@ -137,8 +137,8 @@ func TestTrialFindsThePoison(t *testing.T) {
 			_, left := filters.Longest(f, false)
 			require.Equal(t, n-len(bad), left)
 		}
-		require.Nil(t, r.s.tried)
-		require.Empty(t, r.s.held)
+		require.Nil(t, r.s.requests.bisected)
+		require.Empty(t, r.s.requests.suspended)
 	}
 }
 
@@ -171,8 +171,8 @@ func TestTrialLeavesOutFilters(t *testing.T) {
 		}
 		r := newRefuser(refuse)
 		r.play(t, r.s.Follow(start, 1, fs))
-		require.Empty(t, r.s.aside)
-		require.Nil(t, r.s.tried)
+		require.Empty(t, r.s.terms.aside)
+		require.Nil(t, r.s.requests.bisected)
 		if len(want) == 0 {
 			require.Equal(t, LiveClosed{Live: 1, Reason: "bad req: no", Why: wire.RefusalBadRequest}, one[LiveClosed](t, r.other))
 			continue
@@ -192,14 +192,14 @@ func TestTrialBeginsWithWhatIsKnown(t *testing.T) {
 			require.Equal(t, 3, r.probes()-before)
 		}
 	}
-	require.Len(t, r.s.aside, 6)
+	require.Len(t, r.s.terms.aside, 6)
 	// Another one beside it is found all the same.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"d": values(100, 7, 50)}})))
-	require.Contains(t, r.s.aside, Value{"d", "BAD50"})
-	require.Contains(t, r.s.aside, Value{"d", "BAD7"})
+	require.Contains(t, r.s.terms.aside, Value{"d", "BAD50"})
+	require.Contains(t, r.s.terms.aside, Value{"d", "BAD7"})
 	// Known ones alone are known from the start.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"x": values(8, 7)[7:]}})))
-	require.Contains(t, r.s.aside, Value{"x", "BAD7"})
+	require.Contains(t, r.s.terms.aside, Value{"x", "BAD7"})
 }
 
 // A relay that dislikes very much is asked a bounded number of times at once; what
@@ -214,18 +214,18 @@ func TestTrialIsBounded(t *testing.T) {
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
 	require.Equal(t, 64, r.probes())
 	require.Equal(t, plan.Failed, one[Done](t, r.other).Result)
-	found := len(r.s.aside)
+	found := len(r.s.terms.aside)
 	require.Greater(t, found, 20)
 	for range 10 {
 		r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
 	}
-	require.Len(t, r.s.aside, 99)
+	require.Len(t, r.s.terms.aside, 99)
 
 	// What is set aside is bounded.
 	for i := range 2 * maxAside {
-		r.s.setAside(Value{"a", fmt.Sprint(i)})
+		r.s.terms.setAside(Value{"a", fmt.Sprint(i)})
 	}
-	require.Len(t, r.s.aside, 1_000)
+	require.Len(t, r.s.terms.aside, 1_000)
 	r.other = nil
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"a": {"BAD", "good"}}})))
 	require.Equal(t, plan.Refused, one[Done](t, r.other).Result)
@@ -250,7 +250,7 @@ func TestTrialsInTurn(t *testing.T) {
 	for _, req := range reqs[:2] {
 		s.Receive(start, closed(req.Sub, "bad req: no"))
 	}
-	require.Nil(t, s.tried)
+	require.Nil(t, s.requests.bisected)
 	s.Abandon(start, 1)
 
 	// These had not: they are opened late, all before the first answer.
@@ -266,9 +266,9 @@ func TestTrialsInTurn(t *testing.T) {
 	for _, sub := range subs {
 		actions = append(actions, s.Receive(start.Add(time.Minute+5*time.Second), closed(sub, "bad req: no"))...)
 	}
-	require.Len(t, s.held, 3)
+	require.Len(t, s.requests.suspended, 3)
 	r.play(t, actions)
-	require.Empty(t, s.held)
+	require.Empty(t, s.requests.suspended)
 	require.Len(t, only[SetAside](r.other), 2)
 	require.Equal(t, plan.Gaps, one[Done](t, r.other).Result)
 	require.Equal(t, 2*2, r.probes()) // each again, and its form
@@ -276,8 +276,8 @@ func TestTrialsInTurn(t *testing.T) {
 
 // subsOfBatch are the requests of a batch that are open, in order.
 func (s *Session) subsOfBatch(id plan.BatchID) (out []*sub) {
-	for _, q := range s.queriesOf(s.batches[id]) {
-		out = append(out, s.subsOf(q)...)
+	for _, q := range s.history.queriesOf(s.history.batches[id]) {
+		out = append(out, s.requests.subsOf(q)...)
 	}
 	return out
 }
@@ -292,24 +292,24 @@ func TestTrialOfTheDead(t *testing.T) {
 	s, probe := begin()
 	actions := s.Abandon(start, 1)
 	assert.Equal(t, wire.Request{Type: wire.TypeClose, Sub: probe.Sub}, sent(t, actions))
-	assert.Nil(t, s.tried)
+	assert.Nil(t, s.requests.bisected)
 
 	s, _ = begin()
 	s.Excuse(time.Hour)
 	late := start.Add(30 * time.Minute)
 	assert.Equal(t, plan.Failed, one[Done](t, s.Tick(late)).Result)
-	assert.Nil(t, s.tried)
-	assert.Empty(t, s.subs)
+	assert.Nil(t, s.requests.bisected)
+	assert.Empty(t, s.requests.subs)
 
 	s, probe = begin()
 	assert.Equal(t, "no answer in time", one[Done](t, s.Tick(start.Add(2*time.Minute))).Report.Err)
-	assert.Nil(t, s.tried)
+	assert.Nil(t, s.requests.bisected)
 	assert.Empty(t, s.Receive(late, closed(probe.Sub, "late")))
 
 	for _, text := range []string{"error: database", "auth-required: who?", "error: too many concurrent REQs"} {
 		s, probe = begin()
 		assert.Equal(t, text, one[Done](t, s.Receive(start, closed(probe.Sub, text))).Report.Err)
-		assert.Nil(t, s.tried)
+		assert.Nil(t, s.requests.bisected)
 	}
 
 	s, probe = begin()
@@ -329,7 +329,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("y"))})
 	s.Receive(start, closed(live.Sub, "bad req: no"))
 	actions = s.Unfollow(start, 1)
-	assert.Nil(t, s.tried)
+	assert.Nil(t, s.requests.bisected)
 	require.Len(t, only[Send](actions), 2)
 	assert.Equal(t, []string{"y"}, only[Send](actions)[1].Request.Filters[0].Tags["e"])
 }
@@ -344,7 +344,7 @@ func TestTrialOfTheLate(t *testing.T) {
 	r.s.Receive(start.Add(2*time.Second), wire.Message{Type: wire.TypeEOSE, Sub: history.Sub, Hint: wire.HintFinish})
 	r.play(t, r.s.Receive(start, closed(live.Sub, "bad req: no")))
 	require.Equal(t, wire.RefusalOther, one[LiveClosed](t, r.other).Why)
-	require.Contains(t, r.s.aside, Value{"e", "BAD"})
+	require.Contains(t, r.s.terms.aside, Value{"e", "BAD"})
 
 	r = newRefuser(nil)
 	live = sent(t, r.s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("v"))}))
@@ -398,7 +398,7 @@ func TestSetOfAnOldFilter(t *testing.T) {
 	for _, l := range again {
 		s.SetLoaded(start, l.Query, nil, nil)
 	}
-	require.Len(t, s.batches[1].parts[0], 2)
+	require.Len(t, s.history.batches[1].parts[0], 2)
 }
 
 // A filter that has no values, and is refused all the same, is left out of what is

@@ -356,8 +356,8 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	events := spaced(6_000, time.Second)
 	s, r := reconciling(t)
 	s.cfg.NegIDs = 200_000
-	s.queries[1].neg = negentropy.NewSession(setOf(), negentropy.Limits{FrameSize: 4096})
-	_, err := s.queries[1].neg.Open()
+	s.history.queries[1].neg = negentropy.NewSession(setOf(), negentropy.Limits{FrameSize: 4096})
+	_, err := s.history.queries[1].neg.Open()
 	require.NoError(t, err)
 	now := start
 	for now.Before(start.Add(2 * time.Minute)) {
@@ -393,15 +393,15 @@ func TestBarrenRequests(t *testing.T) {
 		return x
 	}
 	for range 7 {
-		s.takeChunk(q, chunk(2))
+		s.history.takeChunk(q, chunk(2))
 	}
-	s.takeChunk(q, chunk(1)) // one came
+	s.history.takeChunk(q, chunk(1)) // one came
 	for range 7 {
-		s.takeChunk(q, chunk(2))
+		s.history.takeChunk(q, chunk(2))
 	}
 	require.False(t, q.retried)
 	require.Len(t, q.todo, 1)
-	s.takeChunk(q, chunk(2))
+	s.history.takeChunk(q, chunk(2))
 	require.True(t, q.retried)
 	require.Empty(t, q.todo)
 	require.Contains(t, q.unserved, eventID(100))
@@ -420,10 +420,10 @@ func TestGuessWithinASpan(t *testing.T) {
 	}
 	from, to := start.Unix(), start.Add(time.Minute).Unix()
 	span := window{from, to}
-	require.Empty(t, s.guess(second(0), span), "nothing is older than its beginning")
-	require.Equal(t, []int64{from + 1}, s.guess(second(time.Second), span))
-	require.Equal(t, []int64{to}, s.guess(second(time.Minute), span))
-	require.Empty(t, s.guess(second(time.Minute+time.Second), span))
+	require.Empty(t, s.history.guess(second(0), span), "nothing is older than its beginning")
+	require.Equal(t, []int64{from + 1}, s.history.guess(second(time.Second), span))
+	require.Equal(t, []int64{to}, s.history.guess(second(time.Minute), span))
+	require.Empty(t, s.history.guess(second(time.Minute+time.Second), span))
 }
 
 // A query is about the seconds of its filter; none is before 1970.
@@ -446,8 +446,8 @@ func TestHoldOfARest(t *testing.T) {
 		s := New(defaults())
 		b := &batch{parts: make([][]*query, 1), cursors: make([]plan.Cursor, 1)}
 		q := &query{id: 1, b: b, filter: tagging("x"), result: result, rest: &rest{window: window{0, 100}}}
-		s.queries[1] = q
-		s.idsDone(q)
+		s.history.queries[1] = q
+		s.history.idsDone(q)
 		require.Equal(t, hold, q.hold)
 		require.Nil(t, q.rest)
 		require.EqualValues(t, 100, *q.part.filter.Until)

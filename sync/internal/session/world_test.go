@@ -222,24 +222,24 @@ func (w *world) finish() {
 func (w *world) ended() {
 	t, s := w.t, w.s
 	require.Empty(t, w.batches, "batches without an end")
-	require.Empty(t, s.batches)
-	require.Empty(t, s.queries)
-	require.Empty(t, s.waiting)
-	require.Empty(t, s.negQueue)
-	require.Empty(t, s.closing)
-	require.Empty(t, s.held)
-	require.Nil(t, s.tried)
-	require.Zero(t, s.historic)
-	require.Zero(t, s.negActive)
+	require.Empty(t, s.history.batches)
+	require.Empty(t, s.history.queries)
+	require.Empty(t, s.requests.waiting)
+	require.Empty(t, s.history.negQueue)
+	require.Empty(t, s.requests.closing)
+	require.Empty(t, s.requests.suspended)
+	require.Nil(t, s.requests.bisected)
+	require.Zero(t, s.requests.historic)
+	require.Zero(t, s.history.negActive)
 	require.Empty(t, w.open)
 	require.Equal(t, Progress{}, s.Progress())
-	for id := range s.lives {
+	for id := range s.requests.lives {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.pack(fs)) > 0, len(s.lives[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.terms.pack(fs)) > 0, len(s.requests.lives[id]) > 0, "followed, unless nothing is left of it")
 	}
-	for _, x := range s.subs {
+	for _, x := range s.requests.subs {
 		require.Equal(t, subLive, x.kind)
 	}
 	require.Empty(t, s.Cursors())
@@ -394,7 +394,7 @@ func (w *world) odd() {
 
 // forget has some of what was learned expire, and of the values set aside some.
 func (w *world) forget() {
-	t := w.s.terms
+	t := w.s.terms.Terms
 	if w.src.n(2) == 0 {
 		t.MaxSubscriptions = 20
 		w.limit = max(w.limit, plan.Limits{MaxSubscriptions: 20}.Historic())
@@ -406,7 +406,7 @@ func (w *world) forget() {
 	}
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
 	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
-	aside := slices.SortedFunc(maps.Keys(w.s.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
+	aside := slices.SortedFunc(maps.Keys(w.s.terms.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
 	aside = slices.DeleteFunc(aside, func(Value) bool { return w.src.n(2) == 0 })
 	w.s.SetTerms(t, aside)
 	w.do("forget", w.s.flush(w.now)) // as whoever has it forget has something to tell it
@@ -417,7 +417,7 @@ func (w *world) forget() {
 func (w *world) anySub() string {
 	ids := []string{"made up", "", "r", "r99999"}
 	for _, id := range slices.Sorted(maps.Keys(w.used)) {
-		if w.s.subs[id] == nil {
+		if w.s.requests.subs[id] == nil {
 			ids = append(ids, id)
 		}
 	}
@@ -443,13 +443,13 @@ func (w *world) do(what string, actions []Action) {
 		w.log = append(w.log, "> "+show(a))
 		w.perform(a)
 	}
-	require.GreaterOrEqual(w.t, w.s.negActive, 0)
-	require.GreaterOrEqual(w.t, w.s.historic, 0)
-	require.LessOrEqual(w.t, w.s.negActive, w.s.cfg.Reconciling)
+	require.GreaterOrEqual(w.t, w.s.history.negActive, 0)
+	require.GreaterOrEqual(w.t, w.s.requests.historic, 0)
+	require.LessOrEqual(w.t, w.s.history.negActive, w.s.cfg.Reconciling)
 	live, historic, _ := w.s.Open()
 	require.Len(w.t, w.live, live)
 	require.Len(w.t, w.history, historic)
-	for _, q := range w.s.queries {
+	for _, q := range w.s.history.queries {
 		require.True(w.t, q.neg == nil || q.state == qReconciling, "a reconciliation that is over is kept")
 	}
 	if w.curious {
@@ -592,7 +592,7 @@ func TestWorlds(t *testing.T) {
 func TestRequestsEndInOrder(t *testing.T) {
 	for range 20 {
 		w := honest(t, offersNeg, 500, spaced(40, time.Second), nil)
-		w.s.idChunk = 5
+		w.s.terms.idChunk = 5
 		w.refuse = func(wire.Request) bool { return true } // silence
 		w.curious, w.limit = false, 8
 		w.batches[1] = &worldBatch{Batch: batchOf(1, plan.History, tagging("x")), got: make(map[string]bool)}

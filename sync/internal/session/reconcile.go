@@ -1,0 +1,459 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// maxRepeats is how often a message to a session is repeated that the relay says it
+// does not have.
+const maxRepeats = 3
+
+// maxNegDoubts is how many NEG-OPENs a relay may refuse as bad requests, or as not for
+// us, until that is taken to mean NIP-77 itself.
+const maxNegDoubts = 1
+
+const (
+	maxWindows     = 64 // reconciled one by one, for one query
+	maxWindowDepth = 16 // how often a window is divided
+	guessedWindows = 16 // made at once of what we have
+
+	firstEvents = 1_600_000_000 // Nostr began after this, Unix time
+)
+
+// reconcileNext lets waiting queries reconcile while there is room.
+func (h *history) reconcileNext() {
+	for len(h.negQueue) > 0 && h.negActive < h.cfg.Reconciling {
+		q := h.negQueue[0]
+		h.negQueue = h.negQueue[1:]
+		q.state = qLoading
+		h.negActive++
+		if q.set != nil {
+			h.openNeg(q) // a part of what was loaded
+			continue
+		}
+		h.out.do(LoadSet{Query: q.id, Filter: q.filter})
+	}
+}
+
+// leaveReconciling frees the place of a query that reconciles or waits to.
+func (h *history) leaveReconciling(q *query) {
+	switch q.state {
+	case qWaiting:
+		h.negQueue = slices.DeleteFunc(h.negQueue, func(o *query) bool { return o == q })
+	case qLoading, qReconciling:
+		h.negActive--
+		q.state, q.neg = qFetching, nil
+		h.reconcileNext()
+	}
+}
+
+// leaveNegQueue has no query of a batch reconcile any more that has not begun to.
+func (h *history) leaveNegQueue(b *batch) {
+	h.negQueue = slices.DeleteFunc(h.negQueue, func(q *query) bool { return q.b == b })
+}
+
+// fetchPart reconciles a part of a query if the relay does that.
+func (h *history) fetchPart(c *query) {
+	if !h.negentropy || c.pages {
+		h.byPages(c)
+		return
+	}
+	h.negQueue = append(h.negQueue, c)
+	h.reconcileNext()
+}
+
+// byPages fetches by pages what is not reconciled.
+func (h *history) byPages(q *query) {
+	if q.second != nil {
+		h.splitSecond(q)
+		return
+	}
+	h.startPages(q, 0)
+}
+
+// setLoaded goes on with what we have of a query.
+func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
+	q, ok := h.queries[id]
+	if !ok || q.state != qLoading {
+		return
+	}
+	if h.terms.mustAdapt(q.filter, h.terms.queryBounds()) {
+		h.readaptQuery(q) // it is not the set of what will be asked for
+		return
+	}
+	if err != nil || set == nil || !h.negentropy {
+		h.byPages(q)
+		return
+	}
+	q.set = set
+	if most := h.terms.NegentropyMax; most > 0 && set.Len() > 2*most {
+		h.tooLarge(q, h.now) // it would say so
+		return
+	}
+	h.openNeg(q)
+}
+
+// openNeg asks for a reconciliation from its start.
+func (h *history) openNeg(q *query) {
+	q.neg = negentropy.NewSession(q.set, negentropy.Limits{
+		FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: h.cfg.NegIDs,
+	})
+	first, err := q.neg.Open()
+	if err != nil {
+		h.byPages(q)
+		return
+	}
+	q.last, q.repeats = nil, 0
+	q.state = qReconciling
+	h.requests.enqueue(&sub{kind: subNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
+}
+
+// negotiate takes in a message of a reconciliation.
+func (h *history) negotiate(now time.Time, x *sub, payload []byte) {
+	q := x.q
+	q.b.report.Method |= Negent
+	reply, done, err := q.neg.Step(payload)
+	switch {
+	case err != nil:
+		h.requests.drop(x, true)
+		h.distrustNeg(q, err)
+	case done:
+		h.requests.drop(x, true)
+		h.reconciled(q)
+	default:
+		x.events++
+		x.idleBy = now.Add(h.cfg.IdleTimeout)
+		q.last, q.repeats = reply, 0
+		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: reply}})
+	}
+}
+
+// distrustNeg gives up reconciling after a relay broke its rules; bounds that were
+// merely reached concern the one query, which goes on behind them.
+func (h *history) distrustNeg(q *query, err error) {
+	if !errors.Is(err, negentropy.ErrProtocol) {
+		h.salvage(q, true)
+		return
+	}
+	h.noNegentropy(err.Error())
+	h.byPages(q)
+}
+
+// negSilent deals with a reconciliation that got no answer in time. Silence from
+// the start is how some relays say that they don't know NIP-77. One that took too
+// long in all is asked about the rest.
+func (h *history) negSilent(x *sub, now time.Time) {
+	if x.events == 0 {
+		h.noNegentropy("no answer to NEG-OPEN")
+	}
+	h.salvage(x.q, now.Before(x.idleBy))
+}
+
+// negRefused deals with a reconciliation that the relay refused or ended.
+func (h *history) negRefused(x *sub, why wire.Refusal, text string) {
+	q := x.q
+	if why == wire.RefusalSessionLost && q.repeats < maxRepeats && q.last != nil {
+		// khatru answers before it remembers the session, so that a quick reply may
+		// find none. It did not take the message in.
+		q.repeats++
+		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
+		return
+	}
+	h.requests.drop(x, false)
+	switch {
+	case why == wire.RefusalSessionLost && !q.reopened:
+		q.reopened = true
+		h.openNeg(q)
+	case x.events == 0 && h.negDoubts < maxNegDoubts &&
+		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted):
+		// It may be a value in the filter, or NIP-77 that is not for us. Pages find that
+		// out: whoever refuses those as well refuses us.
+		h.negDoubts++
+		h.byPages(q)
+	case why == wire.RefusalTooLarge && x.events == 0:
+		h.tooLarge(q, h.now)
+	case why == wire.RefusalTooLarge, why == wire.RefusalTooManySubs, why == wire.RefusalSessionLost, x.events > 0:
+		h.salvage(q, false)
+	default:
+		h.noNegentropy(text)
+		h.byPages(q)
+	}
+}
+
+// noNegentropy has pages used from now on, for what waits to reconcile as well.
+func (h *history) noNegentropy(reason string) {
+	if !h.negentropy {
+		return
+	}
+	h.negentropy = false
+	h.out.do(Learned{Kind: learned.NoNegentropy, Value: 1, Reason: reason})
+	waiting := h.negQueue
+	h.negQueue = nil
+	for _, x := range slices.Clone(h.requests.waiting) {
+		if x.kind == subNeg {
+			h.requests.drop(x, false)
+			waiting = append(waiting, x.q)
+		}
+	}
+	for _, q := range waiting {
+		h.byPages(q)
+	}
+}
+
+func (h *history) reconciled(q *query) {
+	neg := q.neg
+	h.leaveReconciling(q)
+	if q.second != nil {
+		q.second.unsure = neg.TheirLen() <= q.second.page
+	} else {
+		h.suspect(q, neg)
+	}
+	q.b.report.compared(neg.Have())
+	q.set = nil
+	h.askMissing(q, neg.Need())
+}
+
+// askMissing asks which of their ids we need.
+func (h *history) askMissing(q *query, need [][32]byte) {
+	q.state = qChecking
+	if len(need) == 0 {
+		h.idsDone(q)
+		return
+	}
+	ids := make([]graspsync.EventID, len(need))
+	for i, id := range need {
+		ids[i] = id
+	}
+	h.out.do(Missing{Query: q.id, IDs: ids})
+}
+
+// checked fetches those of the ids that we need.
+func (h *history) checked(id QueryID, ids []graspsync.EventID, err error) {
+	q, ok := h.queries[id]
+	if !ok || q.state != qChecking {
+		return
+	}
+	q.state = qFetching
+	switch {
+	case err != nil:
+		h.end(q, plan.Failed, err.Error())
+	case len(ids) == 0:
+		h.idsDone(q)
+	default:
+		h.fetchIDs(q, ids)
+	}
+}
+
+// idsDone goes on when what was found by reconciling was fetched.
+func (h *history) idsDone(q *query) {
+	switch r := q.rest; {
+	case r != nil:
+		q.rest = nil
+		if q.result != plan.Complete {
+			q.hold = noEnd // nobody knows where the ids belong that did not come
+		}
+		if q.second != nil {
+			h.splitSecond(q)
+			return
+		}
+		c := h.newWindow(q, r.window)
+		q.set = nil
+		q.whole().windows++
+		if r.again {
+			h.fetchPart(c)
+			return
+		}
+		h.byPages(c)
+	case q.second != nil && q.second.unsure:
+		h.splitSecond(q)
+	case !h.lookBelow(q):
+		h.end(q, plan.Complete, "")
+	}
+}
+
+// salvage ends a reconciliation that did not come to its end. What it found is
+// fetched, and then the rest: by another one if again is set and this one got
+// somewhere, else by pages.
+func (h *history) salvage(q *query, again bool) {
+	span := q.span()
+	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
+	need := q.neg.Need()
+	need = need[:min(len(need), h.cfg.NegIDs)]
+	if q.second != nil || settled <= span.since || settled > span.until {
+		settled, again = span.since, false
+	}
+	if len(need) == 0 && settled == span.since {
+		h.byPages(q)
+		return
+	}
+	h.leaveReconciling(q)
+	again = again && q.whole().windows < maxWindows && q.depth < maxWindowDepth
+	q.rest = &rest{window{settled, span.until}, again}
+	h.askMissing(q, need)
+}
+
+// tooLarge divides a query whose reconciliation the relay found too large. What
+// can't be divided further is fetched by pages.
+func (h *history) tooLarge(q *query, now time.Time) {
+	h.leaveReconciling(q)
+	span := q.span()
+	if q.second != nil || span.since >= span.until || q.depth >= maxWindowDepth || q.whole().windows+2 > maxWindows {
+		h.byPages(q)
+		return
+	}
+	bounds := h.guess(q, span)
+	if len(bounds) == 0 {
+		bounds = []int64{middle(q, span, now.Unix())}
+	}
+	// From the newest to the oldest, so that how far it got can be told.
+	until := span.until
+	for _, since := range bounds {
+		q.window = append(q.window, window{since, until})
+		until = since - 1
+	}
+	q.window = append(q.window, window{span.since, until})
+	q.whole().windows += len(q.window)
+	h.nextWindow(q)
+}
+
+// guess divides a query by what we have, so that no window should hold more than
+// the relay's maximum: it may well have about the same. It returns where the
+// windows begin, newest first, without the oldest; none if there is nothing to go
+// by.
+func (h *history) guess(q *query, span window) (bounds []int64) {
+	most := h.terms.NegentropyMax
+	if q.depth > 0 || most < 1 || q.set == nil {
+		return nil
+	}
+	n := q.set.Len()
+	k := min(guessedWindows, (2*n+most-1)/most)
+	for i := k - 1; i > 0; i-- {
+		at := int64(q.set.Time(n * i / k))
+		if at > span.since && at <= span.until && (len(bounds) == 0 || at < bounds[len(bounds)-1]) {
+			bounds = append(bounds, at)
+		}
+	}
+	return bounds
+}
+
+// middle returns where the newer half of a window begins. Every other time it is
+// the middle of what we have; in between, since they may have other things, the
+// middle of the time in which events were made.
+func middle(q *query, span window, now int64) int64 {
+	if q.set != nil && q.depth%2 == 0 && q.set.Len() >= 16 {
+		at := int64(q.set.Time(q.set.Len() / 2))
+		if at > span.since && at <= span.until {
+			return at
+		}
+	}
+	from, to := span.since, span.until
+	if to > now {
+		to = max(now, from+1) // what is newer comes with the newer half
+	}
+	if to > firstEvents {
+		from = max(from, firstEvents)
+	}
+	return from + (to-from+1)/2
+}
+
+// newWindow makes the query for a window.
+func (h *history) newWindow(q *query, w window) *query {
+	since := nostr.Timestamp(w.since)
+	bounds := [2]*nostr.Timestamp{q.filter.Since, q.filter.Until}
+	if w.since > q.span().since {
+		bounds[0] = &since
+	}
+	until := nostr.Timestamp(w.until)
+	if w.until < q.span().until {
+		bounds[1] = &until
+	}
+	c := h.newPart(q, filters.Between(q.filter, bounds[0], bounds[1], 0))
+	if q.set != nil {
+		c.set = q.set.Between(uint64(w.since), uint64(w.until))
+	}
+	return c
+}
+
+// nextWindow goes on with the next window, newest first.
+func (h *history) nextWindow(q *query) {
+	if len(q.window) == 0 {
+		h.end(q, plan.Complete, "")
+		return
+	}
+	w := q.window[0]
+	q.window = q.window[1:]
+	h.fetchPart(h.newWindow(q, w))
+}
+
+// windowEnded goes on below a window, or gives up the whole with it.
+func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
+	if result >= plan.Failed {
+		h.end(q, result, why)
+		return
+	}
+	if result == plan.Gaps {
+		q.result = plan.Gaps
+		q.hold = max(q.hold, cmp.Or(c.hold, c.span().until))
+	}
+	q.below, q.part = c.span().since-1, nil
+	h.nextWindow(q)
+}
+
+// suspect has the page below what was reconciled asked for, if need be.
+func (h *history) suspect(q *query, neg *negentropy.Session) {
+	n := neg.TheirLen()
+	if n == 0 || n%50 != 0 && n != 375 && n != h.pageSize {
+		return
+	}
+	q.probe = &probe{oldest: math.MaxInt64}
+	if at, ok := neg.OldestShared(); ok {
+		q.probe.oldest = int64(at)
+	}
+}
+
+// lookBelow asks for the page below the oldest event of a suspect set. It reports
+// false if there is nothing to be asked.
+func (h *history) lookBelow(q *query) bool {
+	p := q.probe
+	if p == nil || p.below || p.oldest <= q.span().since || p.oldest == math.MaxInt64 {
+		q.probe = nil
+		return false
+	}
+	p.below = true
+	q.hold = max(q.hold, p.oldest) // there may be more of that second
+	if q.result != plan.Complete {
+		q.hold = noEnd
+	}
+	method := q.b.report.Method
+	h.startPages(q, p.oldest-1)
+	q.b.report.Method = method // a look is not a way to fetch
+	return true
+}
+
+// cutBelow goes on by pages, from the oldest event on, if there was anything below
+// it: then the set was cut, maybe in the middle of a second.
+func (h *history) cutBelow(q *query, events int) bool {
+	p := q.probe
+	q.probe = nil
+	if p == nil || events == 0 {
+		return false
+	}
+	if q.hold == p.oldest {
+		q.hold = 0
+	}
+	h.startPages(q, p.oldest)
+	return true
+}

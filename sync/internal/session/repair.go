@@ -1,0 +1,358 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// repair finds out what can be done for a request that the relay refused: it is repeated, at
+// once, later or in another form, or given up.
+type repair struct {
+	out       *outbox
+	terms     *terms
+	requests  *requests
+	history   *history
+	bisection *bisection // the last one; it is under way as long as requests names what is bisected
+}
+
+// refused deals with a request that the relay did not want, or ended. tell means
+// that the relay may still have it open.
+func (p *repair) refused(now time.Time, x *sub, why wire.Refusal, text string, tell bool) {
+	first := p.requests.opening == x // nothing was sent after it
+	p.requests.answered(x)
+	if x.kind == subProbe {
+		p.probeRefused(now, x, why, text, tell)
+		return
+	}
+	if p.requests.unwanted(x) {
+		if why == wire.RefusalRateLimited { // that is not about this one alone
+			p.requests.cool(now, text)
+		}
+		p.requests.drop(x, tell)
+		return
+	}
+	// What a live subscription should have brought since has to be caught up with:
+	// the plan opens it again and sees to that.
+	missed := x.kind == subLive && !first
+	if !p.retry(now, x, why, text, tell, missed) {
+		p.giveUp(x, why, text, tell)
+	}
+}
+
+// maxLimited is how often in a row a request is repeated that the relay calls too many. It
+// is the first to be sent after a time without any: whatever the relay says, it is not the
+// rate. What waits behind it must not wait for ever.
+const maxLimited = 3
+
+// retry does what can be done for a request to be answered yet; false if nothing
+// can. With missed it is not repeated here.
+func (p *repair) retry(now time.Time, x *sub, why wire.Refusal, text string, tell, missed bool) bool {
+	if why == wire.RefusalLimitZero && !x.limitZero {
+		why = wire.RefusalBadRequest // it was about something else
+	}
+	switch why {
+	case wire.RefusalRateLimited:
+		p.requests.cool(now, text)
+		if missed || p.limitedAgain(x) {
+			return false
+		}
+		p.again(x, tell)
+		return true
+	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
+		if x.kind == subNeg || !p.requests.crowded(x, why, text) {
+			return false
+		}
+		p.again(x, tell)
+		return true
+	case wire.RefusalAuthRequired:
+		if !p.requests.auth.helps(now, x) {
+			return false
+		}
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
+		wire.RefusalLimitZero, wire.RefusalBadRequest:
+		if x.kind == subIDs {
+			return p.history.kindsOfIDs(x, why, text, tell) || p.history.fewerIDs(x, tell)
+		}
+		if p.outdated(x) || p.reshape(x, why, text) {
+			break
+		}
+		if why == wire.RefusalBadRequest && x.openAt != 0 {
+			break
+		}
+		if why != wire.RefusalBadRequest || !x.triable() {
+			return false
+		}
+		x.missed, x.refusal = missed, text
+		p.requests.suspend(x, tell)
+		return true
+	default:
+		return false
+	}
+	switch {
+	case missed:
+		p.giveUp(x, wire.RefusalOther, text, tell)
+	case why == wire.RefusalAuthRequired:
+		x.toAuth = true
+		p.again(x, tell)
+	default:
+		p.relearned(x, tell)
+	}
+	return true
+}
+
+// limitedAgain counts the refusals of a request as one of too many, and reports whether it
+// is to be given up.
+func (p *repair) limitedAgain(x *sub) bool {
+	n := &x.limited
+	if x.kind == subNeg { // each time it is another
+		n = &x.q.limited
+	}
+	*n++
+	return *n >= maxLimited
+}
+
+// again has a request repeated that was refused for now. What it had brought by
+// then counts for nothing.
+func (p *repair) again(x *sub, tell bool) {
+	p.requests.unsend(x, tell)
+	p.history.repeat(x)
+}
+
+// giveUp gives a request up.
+func (p *repair) giveUp(x *sub, why wire.Refusal, text string, tell bool) {
+	switch why {
+	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
+		wire.RefusalLimitZero:
+		why = wire.RefusalBadRequest
+	}
+	switch x.kind {
+	case subLive:
+		p.requests.drop(x, tell)
+		p.requests.closeLive(x.live, why, text)
+	case subNeg:
+		p.history.negRefused(x, why, text)
+	default:
+		result := plan.Failed
+		switch why {
+		case wire.RefusalAuthRequired, wire.RefusalRestricted, wire.RefusalBadRequest:
+			result = plan.Refused
+		}
+		p.history.failWith(x, result, text, tell)
+	}
+}
+
+// reshape finds out what was wrong with the form of a request, if the relay says so:
+// it may be asked again in another one.
+func (p *repair) reshape(x *sub, why wire.Refusal, text string) bool {
+	switch why {
+	case wire.RefusalTooManyFilters:
+		n := len(x.filters)
+		most := n / 2
+		if said := wire.SaidMost(text); said > 0 && said < n {
+			most = said
+		}
+		return n > 1 && p.terms.learn(learned.MaxFilters, most, text)
+	case wire.RefusalTooManyValues:
+		most := 0
+		for _, f := range x.asks() {
+			_, n := filters.Longest(f, true)
+			most = max(most, n)
+		}
+		if most > sqlValues {
+			return p.terms.fewerValues(x, sqlValues, text)
+		}
+		return most > 1 && p.terms.fewerValues(x, most/2, text)
+	case wire.RefusalNeedsKinds:
+		if slices.ContainsFunc(x.asks(), kindless) {
+			return p.terms.learn(learned.NeedsKinds, 1, text)
+		}
+		return p.terms.withoutNotes(x, text)
+	case wire.RefusalNoNotes:
+		return p.terms.withoutNotes(x, text)
+	case wire.RefusalLimitZero:
+		return x.limitZero && p.terms.learn(learned.NoLimitZero, 1, text)
+	}
+	return false
+}
+
+// relearned repeats a request that was refused and, since something was learned
+// from that, can be made in another form. What waits is adapted as well.
+func (p *repair) relearned(x *sub, tell bool) {
+	p.requests.unsend(x, tell)
+	p.readapt(x)
+	waiting := slices.Clone(p.requests.waiting)
+	for _, w := range slices.Backward(waiting) {
+		if w.kind == subLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
+			p.readapt(w) // to the front
+		}
+	}
+	for _, w := range waiting {
+		if w.kind != subLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
+			p.readapt(w)
+		}
+	}
+}
+
+// outdated reports whether a request that waits has another form by now. A query
+// that has got somewhere was not refused in its own.
+func (p *repair) outdated(x *sub) bool {
+	switch {
+	case x.kind == subLive:
+		return p.terms.NoLimitZero && (x.limitZero || x.size() > p.terms.MaxMessage) ||
+			p.terms.MaxFilters > 0 && len(x.filters) > p.terms.MaxFilters ||
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.terms.mustAdapt(f, p.terms.liveBounds()) })
+	case x.kind == subPage && x.q.unbegun(), x.kind == subNeg:
+		return p.terms.mustAdapt(x.q.filter, p.terms.queryBounds())
+	}
+	return false
+}
+
+// readapt has a request that is not open made anew, as the relay takes it by now.
+func (p *repair) readapt(x *sub) {
+	p.requests.drop(x, false)
+	if x.kind == subLive {
+		p.requests.waiting = append(p.requests.parts(x), p.requests.waiting...)
+		return
+	}
+	p.history.readaptQuery(x.q)
+}
+
+// authenticated has what was refused repeated, or gives it up.
+func (p *repair) authenticated(accepted bool, text string) {
+	p.requests.auth.over(accepted, p.requests.next)
+	if accepted {
+		return
+	}
+	for _, x := range slices.Clone(p.requests.waiting) {
+		if x.toAuth && slices.Contains(p.requests.waiting, x) {
+			p.giveUp(x, wire.RefusalAuthRequired, text, false)
+		}
+	}
+}
+
+// unsent takes back a request that is larger than what may be sent.
+func (p *repair) unsent(x *sub, size int, reason string) {
+	switch {
+	case x.kind == subNeg:
+		p.requests.drop(x, false)
+		p.history.byPages(x.q)
+		return
+	case p.requests.unwanted(x):
+		p.requests.drop(x, false)
+		return
+	}
+	p.requests.answered(x)
+	smaller := p.terms.learn(learned.MaxMessage, max(leastMessage, min(size, p.terms.MaxMessage)/2), reason)
+	switch {
+	case x.kind == subIDs && p.history.fewerIDs(x, false):
+	case x.kind == subProbe:
+		p.probeFailed(x, reason, false)
+	case smaller && x.kind != subIDs:
+		p.relearned(x, false)
+	default:
+		p.giveUp(x, wire.RefusalBadRequest, reason, false)
+	}
+}
+
+// bisectNext has the first of the requests that are suspended bisected, unless its form was
+// found out meanwhile.
+func (p *repair) bisectNext() {
+	for p.requests.bisected == nil && len(p.requests.suspended) > 0 {
+		x := p.requests.suspended[0]
+		if p.outdated(x) {
+			p.readapt(x)
+			continue
+		}
+		p.requests.bisected = x
+		p.bisection = newBisection(p.terms, x)
+		p.nextProbe()
+	}
+}
+
+// nextProbe asks for the next piece, or passes judgement.
+func (p *repair) nextProbe() {
+	if piece := p.bisection.next(); piece != nil {
+		p.requests.enqueueFirst(p.bisection.probe(piece))
+		return
+	}
+	p.conclude()
+}
+
+// probed takes in what became of a probe.
+func (p *repair) probed(x *sub, taken, tell bool) {
+	p.requests.drop(x, tell)
+	if p.bisection.probed(taken) {
+		p.accepted()
+		return
+	}
+	p.nextProbe()
+}
+
+// probeRefused tells a refusal that is about what was asked for from others.
+func (p *repair) probeRefused(now time.Time, x *sub, why wire.Refusal, text string, tell bool) {
+	switch why {
+	case wire.RefusalRateLimited:
+		p.requests.cool(now, text)
+		if p.limitedAgain(x) {
+			p.probeFailed(x, text, tell)
+			return
+		}
+		p.again(x, tell)
+	case wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalAuthRequired:
+		p.probeFailed(x, text, tell)
+	default:
+		p.bisection.text = text
+		p.probed(x, false, tell)
+	}
+}
+
+// probeFailed ends a bisection that can't go on.
+func (p *repair) probeFailed(x *sub, why string, tell bool) {
+	p.requests.drop(x, tell)
+	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
+}
+
+// accepted repeats a request that as such is taken; once.
+func (p *repair) accepted() {
+	x, text := p.bisection.origin, p.bisection.text
+	if x.passed || x.missed {
+		p.giveUp(x, wire.RefusalOther, text, false)
+		return
+	}
+	x.passed = true
+	p.requests.resume(x)
+	p.history.repeat(x)
+}
+
+// conclude ends a bisection with what was found out. If that is not all, the request
+// fails, and what is wrong with it beyond that is for the next time.
+func (p *repair) conclude() {
+	b := p.bisection
+	for _, v := range b.badValues {
+		p.terms.setAside(v)
+	}
+	x := b.origin
+	if x.kind == subLive && len(b.badFilters) > 0 {
+		// The rest can be followed.
+		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
+			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
+		})
+	}
+	changed := x.kind == subLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
+	switch {
+	case !b.over(), changed && x.missed:
+		p.giveUp(x, wire.RefusalOther, b.text, false)
+	case !changed:
+		p.giveUp(x, wire.RefusalBadRequest, b.text, false)
+	default:
+		p.requests.resume(x)
+		p.relearned(x, false)
+	}
+}

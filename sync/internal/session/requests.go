@@ -1,0 +1,822 @@
+package session
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// subKind says what a subscription is for.
+type subKind uint8
+
+const (
+	subLive subKind = iota
+	subPage
+	subIDs
+	subNeg
+	subProbe
+)
+
+// sub is a request that was sent or waits to be sent.
+type sub struct {
+	kind      subKind
+	id        string // given when it is sent
+	number    uint64 // in it
+	filters   []nostr.Filter
+	match     *filters.Matcher
+	live      plan.LiveID
+	last      bool   // live: it gives way to all others
+	order     uint64 // live: when it was asked for
+	openAt    int64  // live: Unix time of its EOSE, 0 before
+	q         *query
+	payload   []byte                         // subNeg: of NEG-OPEN
+	want      map[graspsync.EventID]struct{} // subIDs: not yet received
+	asked     int                            // subIDs: how many there were
+	limitZero bool                           // it was sent with limit 0
+	bytes     int                            // of it, 0 if they were not counted
+	events    int
+	noticed   bool   // a NOTICE came and nothing else yet
+	missed    bool   // live: what it should have brought has to be caught up with
+	refusal   string // what the relay said when it refused it
+	passed    bool   // its filters were found to be taken
+	toAuth    bool   // it was refused for want of NIP-42
+	since     bool   // probe: without limit 0
+	limited   int    // times that it was refused as one of too many
+
+	openBy  time.Time // the next one may be opened
+	idleBy  time.Time
+	totalBy time.Time
+}
+
+// size is how many bytes the request has.
+func (x *sub) size() int {
+	if x.bytes == 0 {
+		x.bytes = requestOverhead
+		for _, f := range x.filters {
+			x.bytes += filters.Size(f) + 1
+		}
+	}
+	return x.bytes
+}
+
+// requestOverhead is what a REQ takes besides its filters and their commas.
+const requestOverhead = len(`["REQ","r18446744073709551615"]`)
+
+// most is how many events were, or will be, asked for; 0 if it is no matter of events.
+func (x *sub) most() (n int) {
+	switch x.kind {
+	case subPage:
+		for _, f := range x.filters {
+			n += f.Limit
+		}
+	case subIDs:
+		n = x.asked
+	}
+	return n
+}
+
+// asks returns what a request asks for, without bounds in time.
+func (x *sub) asks() []nostr.Filter {
+	if x.q != nil {
+		return []nostr.Filter{x.q.filter}
+	}
+	return x.filters
+}
+
+// triable reports whether it makes sense to look for the reason of a refusal: of
+// what was taken before it is not the filters.
+func (x *sub) triable() bool {
+	return x.kind == subLive && x.openAt == 0 || x.kind == subPage && x.q.unbegun() && x.events == 0
+}
+
+// byNumber orders requests that were sent as they were sent.
+func byNumber(a, b *sub) int { return cmp.Compare(a.number, b.number) }
+
+// requests keeps what was asked for and is open, and what waits to be asked for: which goes
+// out when, how long an answer may take, and what a NOTICE is about.
+type requests struct {
+	cfg   *Config // read-only
+	out   *outbox
+	terms *terms
+
+	next         uint64          // numbers requests and queries
+	subs         map[string]*sub // open, by their ids
+	lives        map[plan.LiveID][]*sub
+	liveFrom     int64 // opening time of the oldest live subscription
+	closing      []closing
+	opening      *sub   // sent last, not answered yet
+	waiting      []*sub // to be opened, in order
+	historic     int    // historic REQs that are open
+	mostHistoric int    // of them
+	suspended    []*sub // refused: repeated once it is known how
+	bisected     *sub   // the one of them that is bisected
+
+	auth    *auth
+	pace    pacing
+	budgets budgets
+}
+
+func newRequests(cfg *Config, out *outbox, t *terms) *requests {
+	return &requests{
+		cfg: cfg, out: out, terms: t, mostHistoric: cfg.Historic,
+		subs:  make(map[string]*sub),
+		lives: make(map[plan.LiveID][]*sub),
+		auth:  &auth{cfg: cfg, out: out},
+		pace:  pacing{last: cfg.Cooled},
+	}
+}
+
+// expect makes use of what is believed of the relay from now on: it may take more than it did.
+func (r *requests) expect(t Terms) {
+	if t.MaxSubscriptions > r.terms.MaxSubscriptions {
+		r.mostHistoric = plan.Limits{MaxSubscriptions: t.MaxSubscriptions}.Historic()
+	}
+	r.pace.believe(t.Pace)
+}
+
+// closing is a live subscription that is no longer wanted. It is closed when those
+// stand that were asked for before order: they may be what replaces it.
+type closing struct {
+	sub   *sub
+	order uint64
+}
+
+func (r *requests) number() uint64 {
+	r.next++
+	return r.next
+}
+
+// issued reports whether we ever used a subscription id: what still comes for one
+// that has ended is harmless.
+func (r *requests) issued(id string) bool {
+	if len(id) < 2 {
+		return false
+	}
+	n, err := strconv.ParseUint(id[1:], 10, 64)
+	return err == nil && n > 0 && n <= r.next
+}
+
+// follow has a live subscription opened.
+func (r *requests) follow(x *sub) {
+	x.order = r.number()
+	r.waiting = append(r.waiting, r.parts(x)...)
+}
+
+// unfollow has one closed when what replaces it stands.
+func (r *requests) unfollow(live plan.LiveID) {
+	for _, x := range slices.Clone(r.lives[live]) {
+		if r.sent(x) {
+			r.closing = append(r.closing, closing{sub: x, order: r.number()})
+		} else {
+			r.drop(x, false)
+		}
+	}
+}
+
+// parts makes the requests of a live subscription: one, unless the relay takes less
+// than it was planned for.
+func (r *requests) parts(x *sub) []*sub {
+	var out []*sub
+	for _, part := range r.terms.pack(x.filters) {
+		out = append(out, &sub{
+			kind: subLive, filters: part, match: filters.Compile(part), live: x.live, last: x.last, order: x.order,
+		})
+	}
+	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
+		for _, others := range r.lives {
+			if len(others) > 0 && (x.last || !others[0].last) {
+				n -= len(others)
+			}
+		}
+		if len(out) > n-1 { // one is left to history
+			r.closeLive(x.live, wire.RefusalTooManySubs, "no room for what it has to be split into")
+			return nil
+		}
+	}
+	if len(out) > 0 {
+		r.lives[x.live] = append(r.lives[x.live], out...)
+	}
+	return out
+}
+
+// open sends what waits, one request at a time, and history only into free slots.
+func (r *requests) open(now time.Time) {
+	r.openingOver(now)
+	r.closeReplaced()
+	if r.pace.cooling(now) {
+		return
+	}
+	r.pace.pass(now)
+	for r.opening == nil && !r.auth.underWay() {
+		r.turnAway()
+		affordable := r.affordable()
+		i := slices.IndexFunc(r.waiting, func(x *sub) bool {
+			if r.bisected != nil && x.kind != subProbe {
+				return false // first it has to be known what the relay takes
+			}
+			if x.kind != subLive && !r.pace.next.IsZero() {
+				return false
+			}
+			return r.hasRoom(x) && affordable(x)
+		})
+		if i < 0 {
+			return
+		}
+		x := r.waiting[i]
+		r.waiting = slices.Delete(r.waiting, i, i+1)
+		r.send(now, x)
+	}
+}
+
+func (r *requests) send(now time.Time, x *sub) {
+	r.makeRoom(x)
+	x.events, x.noticed, x.openAt = 0, false, 0
+	x.openBy = now.Add(r.cfg.OpenTimeout)
+	r.opening = x
+	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
+	prefix := "r"
+	switch x.kind {
+	case subLive:
+		prefix = "l"
+	case subProbe:
+		prefix = "p"
+		r.historic++
+		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
+	case subNeg:
+		prefix = "n"
+		out.Type, out.Payload = wire.TypeNegOpen, x.payload
+		x.idleBy, x.totalBy = now.Add(r.cfg.FirstNeg), now.Add(r.cfg.NegTimeout)
+	default:
+		r.historic++
+		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
+	}
+	if x.kind != subLive {
+		r.pace.asked(now)
+	}
+	x.number = r.number()
+	x.id = prefix + strconv.FormatUint(x.number, 10)
+	out.Sub = x.id
+	r.subs[x.id] = x
+	r.out.do(Send{out})
+}
+
+// answerBy is when an answer must have begun. Large relays under load take longer for that
+// than for what follows.
+func (r *requests) answerBy(now time.Time) time.Time {
+	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
+}
+
+// openingOver ends the time in which the request sent last holds up the others, and
+// in which a NOTICE is taken to be about it.
+func (r *requests) openingOver(now time.Time) {
+	if r.opening != nil && !now.Before(r.opening.openBy) {
+		r.opening = nil
+	}
+}
+
+// answered lets the next request be opened.
+func (r *requests) answered(x *sub) {
+	if r.opening == x {
+		r.opening = nil
+	}
+}
+
+// sent reports whether a request is open at the relay, as far as we know.
+func (r *requests) sent(x *sub) bool { return x.id != "" && r.subs[x.id] == x }
+
+// enqueue has a historic request opened when its turn comes.
+func (r *requests) enqueue(x *sub) { r.waiting = append(r.waiting, x) }
+
+// enqueueFirst has a request opened before all others: it was refused for now.
+func (r *requests) enqueueFirst(x *sub) { r.waiting = slices.Insert(r.waiting, 0, x) }
+
+// drop ends a request, telling the relay if it does not know yet.
+func (r *requests) drop(x *sub, tell bool) {
+	r.answered(x)
+	is := func(y *sub) bool { return y == x }
+	if x.kind == subLive && slices.ContainsFunc(r.lives[x.live], is) {
+		r.lives[x.live] = slices.DeleteFunc(r.lives[x.live], is)
+		if len(r.lives[x.live]) == 0 {
+			delete(r.lives, x.live)
+		}
+		r.noteLive()
+	}
+	if !r.sent(x) {
+		r.waiting = slices.DeleteFunc(r.waiting, is)
+		r.suspended = slices.DeleteFunc(r.suspended, is)
+		if r.bisected == x {
+			r.bisected = nil
+			for _, y := range r.probes() {
+				r.drop(y, true)
+			}
+		}
+		return
+	}
+	delete(r.subs, x.id)
+	switch x.kind {
+	case subPage, subIDs, subProbe:
+		r.historic--
+	}
+	if !tell {
+		return
+	}
+	typ := wire.TypeClose
+	if x.kind == subNeg {
+		typ = wire.TypeNegClose
+	}
+	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
+}
+
+// unsend ends a request at the relay that is still wanted.
+func (r *requests) unsend(x *sub, tell bool) {
+	r.drop(x, tell)
+	if x.kind == subLive {
+		r.lives[x.live] = append(r.lives[x.live], x)
+	}
+}
+
+// suspend keeps a request until it is known how it can be repeated.
+func (r *requests) suspend(x *sub, tell bool) {
+	r.unsend(x, tell)
+	r.suspended = append(r.suspended, x)
+}
+
+// resume ends the bisection of a request, which is suspended no more.
+func (r *requests) resume(x *sub) {
+	r.bisected = nil
+	r.suspended = slices.DeleteFunc(r.suspended, func(y *sub) bool { return y == x })
+}
+
+// closeReplaced closes the live subscriptions that are no longer wanted and whose
+// successors stand.
+func (r *requests) closeReplaced() {
+	for len(r.closing) > 0 {
+		c := r.closing[0]
+		before := func(x *sub) bool { return x.kind == subLive && x.order < c.order }
+		if r.opening != nil && before(r.opening) || slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
+			return
+		}
+		r.closing = r.closing[1:]
+		if r.sent(c.sub) {
+			r.drop(c.sub, true)
+		}
+	}
+}
+
+// unwanted reports whether a live subscription is only open since what replaces it does
+// not stand yet.
+func (r *requests) unwanted(x *sub) bool {
+	return slices.ContainsFunc(r.closing, func(c closing) bool { return c.sub == x })
+}
+
+// closeLive ends a live subscription that the relay does not want, and tells so.
+func (r *requests) closeLive(live plan.LiveID, why wire.Refusal, text string) {
+	r.dropLive(live)
+	r.out.do(LiveClosed{Live: live, Reason: text, Why: why})
+}
+
+// dropLive ends what there is of a live subscription.
+func (r *requests) dropLive(live plan.LiveID) {
+	for _, part := range slices.Clone(r.lives[live]) {
+		r.drop(part, true)
+	}
+}
+
+// giveWay ends a live subscription that comes last.
+func (r *requests) giveWay(x *sub) {
+	wanted := !r.unwanted(x)
+	r.dropLive(x.live)
+	if wanted {
+		r.out.do(LiveClosed{Live: x.live, Reason: "its place is needed", GaveWay: true})
+	}
+}
+
+// liveSubs yields the requests of all live subscriptions.
+func (r *requests) liveSubs() iter.Seq[*sub] {
+	return func(yield func(*sub) bool) {
+		for _, parts := range r.lives {
+			for _, x := range parts {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// stands takes in that a live subscription brings what is new from now on.
+func (r *requests) stands(x *sub, now time.Time) {
+	if x.openAt == 0 {
+		x.openAt = now.Unix()
+		r.noteLive()
+	}
+}
+
+// noteLive finds when the oldest live subscription was opened.
+func (r *requests) noteLive() {
+	r.liveFrom = 0
+	for x := range r.liveSubs() {
+		if x.openAt != 0 && (r.liveFrom == 0 || x.openAt < r.liveFrom) {
+			r.liveFrom = x.openAt
+		}
+	}
+}
+
+// missedLive reports whether a live subscription should have brought an event.
+func (r *requests) missedLive(now time.Time, ev *nostr.Event) bool {
+	age := int64(r.cfg.GapAge / time.Second)
+	at := int64(ev.CreatedAt)
+	if r.liveFrom == 0 || at < r.liveFrom+age || at > now.Unix()-age {
+		return false
+	}
+	for x := range r.liveSubs() {
+		if x.openAt != 0 && at >= x.openAt+age && x.match.Match(ev) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *requests) subsOf(q *query) (out []*sub) {
+	for _, x := range r.subs {
+		if x.q == q {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, byNumber)
+	for _, x := range slices.Concat(r.waiting, r.suspended) {
+		if x.q == q {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func (r *requests) probes() (out []*sub) {
+	for _, x := range r.subs {
+		if x.kind == subProbe {
+			out = append(out, x)
+		}
+	}
+	for _, x := range r.waiting {
+		if x.kind == subProbe {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// unansweredNeg returns the oldest NEG-OPEN that got no answer.
+func (r *requests) unansweredNeg() (oldest *sub) {
+	for _, x := range r.subs {
+		if x.kind == subNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
+			oldest = x
+		}
+	}
+	return oldest
+}
+
+// attribute tells which request a NOTICE is about, nil if that can't be told, and what it
+// means. It is the one that was opened last, or a NEG-OPEN that has no answer yet.
+func (r *requests) attribute(notice string) (x *sub, why wire.Refusal) {
+	why = wire.ClassifyNotice(notice)
+	x = r.opening
+	neg := r.unansweredNeg()
+	switch {
+	case neg != nil && x == nil && why == wire.RefusalRateLimited:
+		x = neg // else its silence would be taken for an answer
+	case neg != nil && (why == wire.RefusalNoNegentropy || (x == nil || x == neg) && wire.RefusesNegentropy(notice)):
+		x = neg
+		if why == wire.RefusalOther || wire.ClassifyNegErr(notice, 0) == wire.RefusalNoNegentropy {
+			why = wire.RefusalNoNegentropy
+		}
+	case why == wire.RefusalNoNegentropy:
+		why = wire.RefusalOther
+	}
+	return x, why
+}
+
+// late returns the requests whose answer took too long, in the order in which they were sent.
+func (r *requests) late(now time.Time) []*sub {
+	late := make([]*sub, 0, 4)
+	for _, x := range r.subs {
+		if x.kind != subLive && (!now.Before(x.idleBy) || !now.Before(x.totalBy)) {
+			late = append(late, x)
+		}
+	}
+	slices.SortFunc(late, byNumber)
+	return late
+}
+
+// wake considers when something is due.
+func (r *requests) wake(w *wake) {
+	for _, x := range r.subs {
+		if x.kind != subLive {
+			w.consider(x.idleBy)
+			w.consider(x.totalBy)
+		}
+	}
+	if r.auth.underWay() {
+		w.consider(r.auth.by)
+	}
+	if len(r.waiting) == 0 && len(r.closing) == 0 {
+		return
+	}
+	switch {
+	case r.opening != nil:
+		w.consider(r.opening.openBy)
+	case !r.pace.until.IsZero():
+		w.consider(r.pace.until)
+	case !r.auth.underWay() && r.bisected == nil:
+		if at, waits := r.affordedAt(); waits {
+			w.consider(at)
+		}
+	}
+	if r.pace.until.IsZero() && !r.pace.next.IsZero() {
+		w.consider(r.pace.next)
+	}
+}
+
+// excuse puts all deadlines off.
+func (r *requests) excuse(d time.Duration) {
+	for _, x := range r.subs {
+		x.idleBy = x.idleBy.Add(d)
+		x.totalBy = x.totalBy.Add(d)
+	}
+	if r.opening != nil {
+		r.opening.openBy = r.opening.openBy.Add(d)
+	}
+	r.auth.by = r.auth.by.Add(d)
+}
+
+// openLive is how many requests of live subscriptions are open.
+func (r *requests) openLive() (n int) {
+	for _, x := range r.subs {
+		if x.kind == subLive {
+			n++
+		}
+	}
+	return n
+}
+
+// suspectAll notes a complaint that can't be told to belong to any request: an
+// answer that is empty may be no answer.
+func (r *requests) suspectAll() {
+	for _, x := range r.subs {
+		if x.kind != subLive && x.events == 0 {
+			x.noticed = true
+		}
+	}
+}
+
+// cool stops new requests for a while, and has history asked for more slowly from then on.
+// What was refused is asked for again then.
+func (r *requests) cool(now time.Time, reason string) {
+	if !r.pace.complained(now, r.cfg.Cooldown) {
+		return
+	}
+	r.out.do(RateLimited{Until: r.pace.until, For: r.pace.last.For, Reason: reason})
+	r.terms.Pace = r.pace.every
+	r.out.do(Learned{Kind: learned.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
+}
+
+// hasRoom reports whether a request that waits may be opened. Live subscriptions and
+// history share the places that the relay gives; those for history are lent to live
+// ones as they are needed.
+func (r *requests) hasRoom(x *sub) bool {
+	switch x.kind {
+	case subNeg:
+		return true // relays count them apart
+	case subLive:
+		if x.last {
+			return r.free() > 0 && r.retains(x) && r.othersLive(x) < r.mostLive()
+		}
+		if r.historic > 0 && !r.retains(x) {
+			return false
+		}
+		// With nothing else to end, waiting would be for ever: the relay may say so.
+		return r.historic == 0 || r.free() > 0
+	}
+	if r.historic >= r.mostHistoric {
+		return false
+	}
+	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == subProbe && r.bisected.kind == subLive) {
+		// It must go on somehow; the relay may say that there is no room. What is to be closed
+		// may wait for the subscription that is being tried.
+		return true
+	}
+	return r.free() > 0 && r.retains(x) && (x.kind == subProbe || !r.liveWaits())
+}
+
+// mostLive is how many live subscriptions there may be where some come last.
+func (r *requests) mostLive() int {
+	if r.terms.MaxSubscriptions == 0 {
+		return math.MaxInt
+	}
+	return plan.Limits{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
+}
+
+// othersLive is how many requests of live subscriptions are open, or wait before x.
+func (r *requests) othersLive(x *sub) (n int) {
+	for _, y := range r.subs {
+		if y.kind == subLive {
+			n++
+		}
+	}
+	for _, y := range r.waiting {
+		if y.kind == subLive && (!y.last || y.order < x.order) && y != x {
+			n++
+		}
+	}
+	return n
+}
+
+// turnAway gives up what comes last, waits, and would wait for more than an answer to end.
+func (r *requests) turnAway() {
+	if r.bisected != nil {
+		return
+	}
+	for _, x := range slices.Clone(r.waiting) {
+		if x.last && !r.hasRoom(x) && (r.historic == 0 || r.othersLive(x) >= r.mostLive()) && slices.Contains(r.waiting, x) {
+			r.giveWay(x)
+		}
+	}
+}
+
+// makeRoom has what comes last give way to a request that is about to be sent.
+func (r *requests) makeRoom(x *sub) {
+	if x.kind == subNeg || x.last {
+		return
+	}
+	for r.free() < 1 || !r.retains(x) {
+		y := r.lastOpen()
+		if y == nil {
+			return
+		}
+		r.giveWay(y)
+	}
+}
+
+// lastOpen returns the request sent last of those that give way, nil if there is none. Of
+// what is being tried there is another part.
+func (r *requests) lastOpen() (newest *sub) {
+	for _, y := range r.subs {
+		tried := r.bisected != nil && r.bisected.live == y.live
+		if y.last && !tried && (newest == nil || y.number > newest.number) {
+			newest = y
+		}
+	}
+	return newest
+}
+
+// retains reports whether the relay takes one more request of the size of x beside those
+// that are open.
+func (r *requests) retains(x *sub) bool {
+	return r.terms.MaxRetained == 0 || r.retained()+x.size() <= r.terms.MaxRetained
+}
+
+// retained is how many bytes the open requests have that the relay keeps.
+func (r *requests) retained() (n int) {
+	for _, y := range r.subs {
+		if y.kind != subNeg {
+			n += y.size()
+		}
+	}
+	return n
+}
+
+// openREQs is how many REQs are open.
+func (r *requests) openREQs() (n int) {
+	for _, x := range r.subs {
+		if x.kind != subNeg {
+			n++
+		}
+	}
+	return n
+}
+
+// free is how many subscriptions more the relay takes.
+func (r *requests) free() int {
+	most := r.terms.MaxSubscriptions
+	if most == 0 {
+		return r.mostHistoric
+	}
+	return most - r.openREQs()
+}
+
+func (r *requests) liveWaits() bool {
+	return slices.ContainsFunc(r.waiting, func(x *sub) bool { return x.kind == subLive })
+}
+
+// crowded learns from a request for which the relay had no room, and reports whether it is to
+// be repeated when there is.
+func (r *requests) crowded(x *sub, why wire.Refusal, text string) bool {
+	if why == wire.RefusalTooManyBytes {
+		return r.tooManyBytes(x, text)
+	}
+	return r.tooMany(x, text)
+}
+
+// tooMany learns how many requests the relay takes: what is open shows it.
+func (r *requests) tooMany(x *sub, text string) bool {
+	open := 0
+	for _, y := range r.subs {
+		if y != x && y.kind != subNeg {
+			open++
+		}
+	}
+	r.terms.learn(learned.MaxSubscriptions, open, text)
+	if n := r.terms.MaxSubscriptions; n > 0 {
+		r.mostHistoric = min(r.mostHistoric, plan.Limits{MaxSubscriptions: n}.Historic())
+	}
+	if x.kind == subLive {
+		return false
+	}
+	if y := r.lastOpen(); y != nil {
+		r.giveWay(y)
+		return true
+	}
+	r.mostHistoric = max(1, min(r.mostHistoric, r.historic-1))
+	return r.historic > 1
+}
+
+// leastRetained is what every relay is trusted to keep of requests, in bytes.
+const leastRetained = 4 << 10
+
+// tooManyBytes learns how many bytes of requests the relay keeps: it says so, or what is open
+// shows it. History waits until there is room; live subscriptions the plan makes anew, with
+// fewer bytes.
+func (r *requests) tooManyBytes(x *sub, text string) bool {
+	others := r.retained()
+	if r.sent(x) {
+		others -= x.size()
+	}
+	most := others + x.size() - 1
+	if n := wire.SaidMost(text); n > 0 {
+		most = min(most, n)
+	} else if others > 0 {
+		most = others
+	}
+	return r.terms.learn(learned.MaxRetained, max(most, leastRetained), text) && x.kind != subLive
+}
+
+// lacks is how many events more must be there before a request that waits may be opened.
+func (r *requests) lacks(x *sub) int {
+	b := r.budgets.of(x)
+	if b.Full == 0 {
+		return 0
+	}
+	need := min(x.most(), b.Full)
+	for _, y := range r.subs {
+		if y.most() > 0 && OfOurs(y.q.filter) == OfOurs(x.q.filter) {
+			need += max(0, y.most()-y.events)
+		}
+	}
+	return need - b.Now
+}
+
+// affordable returns a test of what waits, to be asked in that order: nothing overtakes
+// what waits for the same budget.
+func (r *requests) affordable() func(x *sub) bool {
+	short := make(map[bool]bool)
+	r.budgets.short = short
+	return func(x *sub) bool {
+		if x.most() == 0 {
+			return true
+		}
+		ours := OfOurs(x.q.filter)
+		if !short[ours] && r.lacks(x) > 0 {
+			short[ours] = true
+		}
+		return !short[ours]
+	}
+}
+
+// affordedAt is when the first request that waits for its budget may be opened.
+func (r *requests) affordedAt() (at time.Time, ok bool) {
+	seen := make(map[bool]bool)
+	for _, x := range r.waiting {
+		if x.most() == 0 || seen[OfOurs(x.q.filter)] {
+			continue
+		}
+		seen[OfOurs(x.q.filter)] = true
+		if n := r.lacks(x); n > 0 {
+			due := r.budgets.at.Add(time.Duration(n) * r.budgets.of(x).Every)
+			if !ok || due.Before(at) {
+				at, ok = due, true
+			}
+		}
+	}
+	return at, ok
+}

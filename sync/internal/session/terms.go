@@ -1,0 +1,300 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/learned"
+)
+
+// Terms are what a relay takes, as far as it said so or was found out.
+type Terms struct {
+	NoNegentropy     bool // it does not offer NIP-77
+	NeedsKinds       bool // it refuses filters without kinds
+	NoNotes          bool // it refuses filters for kind 1, or for no kinds, without authors
+	NoLimitZero      bool // it refuses filters with limit 0
+	MaxValues        int  // of one list of a filter, 0 if unknown
+	MaxFilters       int  // of one request
+	MaxMessage       int  // bytes of one request
+	MaxSubscriptions int  // open at once, 0 if unknown
+	MaxRetained      int  // bytes of all open requests together, 0 if unknown
+	NegentropyMax    int  // events reconciled at once, 0 if unknown
+
+	Pace time.Duration // between two historic requests, 0: as their turns come
+}
+
+// Value is one value of a filter: of a tag, or of the lists "ids" and "authors".
+type Value struct{ Tag, Value string }
+
+const (
+	// maxAside bounds the values set aside at one relay.
+	maxAside = 1000
+	// leastMessage is what every relay is trusted to take, in bytes.
+	leastMessage = 1 << 10
+	// sqlValues is what relays on SQL databases take in one list.
+	sqlValues = 10
+)
+
+// SinceSize is how many bytes longer a live filter is without limit 0.
+const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
+
+// sinceBack is how far back a live subscription looks where it can't say that it wants
+// nothing of the past: what was made a moment before may be published a moment later.
+const sinceBack = 15 * time.Minute
+
+// terms keeps what the relay takes, and gives filters the form in which it takes them.
+type terms struct {
+	Terms
+	// What was learned from refused live subscriptions.
+	liveValues  int // as MaxValues
+	liveNoNotes bool
+	idChunk     int // ids asked for in one request
+	aside       map[Value]struct{}
+
+	out *outbox
+}
+
+func newTerms(cfg *Config, out *outbox) *terms {
+	return &terms{Terms: cfg.Terms, idChunk: cfg.IDChunk, aside: make(map[Value]struct{}), out: out}
+}
+
+func (t *terms) set(to Terms, aside []Value) {
+	t.Terms = to
+	clear(t.aside)
+	for _, v := range aside[:min(len(aside), maxAside)] {
+		t.aside[v] = struct{}{}
+	}
+}
+
+// learn makes something believed of the relay, and told if it is news.
+func (t *terms) learn(k learned.Kind, value int, reason string) bool {
+	field := map[learned.Kind]*int{
+		learned.MaxValues: &t.MaxValues, learned.MaxFilters: &t.MaxFilters,
+		learned.MaxMessage: &t.MaxMessage, learned.MaxSubscriptions: &t.MaxSubscriptions,
+		learned.NegentropyMax: &t.NegentropyMax, learned.MaxRetained: &t.MaxRetained,
+	}[k]
+	switch {
+	case k == learned.NeedsKinds:
+		if t.NeedsKinds {
+			return false
+		}
+		t.NeedsKinds = true
+	case k == learned.NoNotes:
+		if t.NoNotes {
+			return false
+		}
+		t.NoNotes = true
+	case k == learned.NoLimitZero:
+		if t.NoLimitZero {
+			return false
+		}
+		t.NoLimitZero = true
+		t.MaxMessage = max(leastMessage, t.MaxMessage-SinceSize*t.MaxFilters)
+	case value < 1 || *field > 0 && value >= *field:
+		return false
+	default:
+		*field = value
+	}
+	if k == learned.MaxValues {
+		t.idChunk = min(t.idChunk, value)
+	}
+	t.out.do(Learned{Kind: k, Value: value, Reason: reason})
+	return true
+}
+
+// fewerValues learns how many values a request may have. Many relays look at that
+// only where they have to search: live subscriptions are split for one that
+// refused one of these.
+func (t *terms) fewerValues(x *sub, n int, text string) bool {
+	if m := t.MaxValues; m > 0 && x.kind == subLive {
+		n = min(n, m)
+	}
+	news := t.learn(learned.MaxValues, n, text)
+	if x.kind == subLive && (t.liveValues == 0 || n < t.liveValues) {
+		t.liveValues = n
+		return true
+	}
+	return news
+}
+
+// withoutNotes learns that the relay has to be asked for kinds, and not for kind 1.
+func (t *terms) withoutNotes(x *sub, text string) bool {
+	if !slices.ContainsFunc(x.asks(), asksForNotes) {
+		return false
+	}
+	news := t.learn(learned.NoNotes, 1, text)
+	if x.kind == subLive && !t.liveNoNotes {
+		t.liveNoNotes, news = true, true
+	}
+	return news
+}
+
+func (t *terms) setAside(v Value) {
+	if _, known := t.aside[v]; known || len(t.aside) >= maxAside {
+		return
+	}
+	t.aside[v] = struct{}{}
+	t.out.do(SetAside{v})
+}
+
+// asideElsewhere returns the values of f that were set aside under another tag: it
+// is quicker to leave them out than to find them again.
+func (t *terms) asideElsewhere(f nostr.Filter) (out []Value) {
+	for tag, values := range f.Tags {
+		for _, v := range values {
+			for known := range t.aside {
+				if known.Value == v && known.Tag != tag {
+					out = append(out, Value{tag, v})
+					break
+				}
+			}
+		}
+	}
+	return out
+}
+
+// knownElsewhere reports whether that is worth trying.
+func (t *terms) knownElsewhere(f nostr.Filter) bool {
+	n := len(t.asideElsewhere(f))
+	_, all := filters.Longest(f, false)
+	return n > 0 && n < all
+}
+
+// adapt turns a filter into those that together ask for the same in a form that
+// the relay takes, each in a request of at most so many bytes. less means that values
+// were left out that it never takes; if none is left there is no filter.
+func (t *terms) adapt(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
+	if f, less = t.withoutAside(f); filters.Empty(f) {
+		return nil, less
+	}
+	switch {
+	case to.noNotes && asksForNotes(f):
+		f = filters.WithoutNotes(f)
+	case t.NeedsKinds && kindless(f):
+		f = filters.WithKinds(f)
+	}
+	if filters.Empty(f) {
+		return nil, less
+	}
+	reqs, tooLarge := filters.Pack(filters.AtMost(f, to.values), to.room, 1)
+	for _, r := range reqs {
+		fs = append(fs, r...)
+	}
+	return fs, less || len(tooLarge) > 0
+}
+
+// bounds are what a filter has to keep to, besides what holds for all.
+type bounds struct {
+	values  int // of one list, 0 for any number
+	room    int // bytes
+	noNotes bool
+}
+
+// queryBounds are those of a query: half of a message, as it takes when it is planned.
+func (t *terms) queryBounds() bounds {
+	return bounds{t.MaxValues, max(leastMessage, t.MaxMessage) / 2, t.NoNotes}
+}
+
+// liveBounds are those of a filter of a live subscription. It was planned as part of a
+// whole message: in halves it would find no room among the others, and what was planned
+// as one subscription would become two, for which there may be no room either. Many relays
+// do not look at filters of limit 0, so that there notes are asked for until that is refused.
+func (t *terms) liveBounds() bounds {
+	return bounds{t.liveValues, max(leastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
+}
+
+// pack spreads the filters of a live subscription over as few requests as the relay
+// takes them in.
+func (t *terms) pack(fs []nostr.Filter) [][]nostr.Filter {
+	out := make([]nostr.Filter, 0, len(fs))
+	for _, f := range fs {
+		part, _ := t.adapt(f, t.liveBounds())
+		out = append(out, part...)
+	}
+	reqs, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
+	return reqs
+}
+
+// mustAdapt reports whether adapt would change a filter.
+func (t *terms) mustAdapt(f nostr.Filter, to bounds) bool {
+	fs, less := t.adapt(f, to)
+	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
+}
+
+// withoutAside returns f without the values that were set aside.
+func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
+	if len(t.aside) == 0 {
+		return f, false
+	}
+	keep := func(list string, values []string) []string {
+		is := func(v string) bool { _, aside := t.aside[Value{list, v}]; return aside }
+		if !slices.ContainsFunc(values, is) {
+			return values
+		}
+		less = true
+		return slices.DeleteFunc(slices.Clone(values), is)
+	}
+	f.IDs, f.Authors = keep(filters.ListIDs, f.IDs), keep(filters.ListAuthors, f.Authors)
+	for tag, values := range f.Tags {
+		if kept := keep(tag, values); len(kept) < len(values) {
+			f.Tags = filters.WithList(f.Tags, tag, kept)
+		}
+	}
+	return f, less
+}
+
+// byID is the filter for events that were found by a query.
+func (t *terms) byID(q *query, ids []graspsync.EventID) nostr.Filter {
+	f := filters.ByID(ids, len(ids))[0]
+	kinds := nostr.Filter{Kinds: q.filter.Kinds, Authors: q.filter.Authors}
+	switch {
+	case t.NoNotes:
+		kinds = filters.WithoutNotes(kinds)
+	case t.NeedsKinds && kinds.Authors == nil:
+		kinds = filters.WithKinds(kinds)
+	case !t.NeedsKinds:
+		return f
+	}
+	if !filters.Empty(kinds) {
+		f.Kinds, f.Authors = kinds.Kinds, kinds.Authors
+	}
+	return f
+}
+
+// form returns the filters of a request as the relay takes them. With since a probe asks
+// whether it takes them so.
+func (t *terms) form(x *sub, now time.Time) []nostr.Filter {
+	if !slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return f.LimitZero }) {
+		return x.filters
+	}
+	if x.limitZero = !t.NoLimitZero && !x.since; x.limitZero {
+		return x.filters
+	}
+	out := slices.Clone(x.filters)
+	from := nostr.Timestamp(now.Add(-sinceBack).Unix())
+	for i := range out {
+		out[i].LimitZero, out[i].Since = false, &from
+	}
+	return out
+}
+
+func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil }
+
+// asksForNotes reports whether f asks for kind 1, whoever wrote it.
+func asksForNotes(f nostr.Filter) bool {
+	return f.Authors == nil && (f.Kinds == nil || slices.Contains(f.Kinds, graspsync.KindNote))
+}
+
+// without returns f without some values of its tags.
+func without(f nostr.Filter, values []Value) nostr.Filter {
+	for tag := range f.Tags {
+		f.Tags = filters.WithList(f.Tags, tag, slices.DeleteFunc(slices.Clone(f.Tags[tag]), func(v string) bool {
+			return slices.Contains(values, Value{tag, v})
+		}))
+	}
+	return f
+}
