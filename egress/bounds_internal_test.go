@@ -188,15 +188,15 @@ func TestErrorsAreSpelled(t *testing.T) {
 	}
 	_, err = d.DialContext(t.Context(), long, "10.0.0.1:443")
 	say("dial by another network", err)
-	say("socket", d.judgeSocket(long))
+	say("socket", d.judge.socket(long))
 	for _, from := range []string{"https://a.example/", "http://a.example/"} {
 		for _, to := range []string{"http://a.example", "//10.0.0.1", "%zz:", "https://a.example/x", "https://1.2.3", ""} {
 			_, err := NextHop(d, from, to)
 			say(fmt.Sprintf("from %s to %q", from, to), err)
 		}
 	}
-	d.cfg.fixed.HostAddrs = func() ([]netip.Addr, error) { return nil, errors.New("unknown") }
-	say("own addresses unknown", d.judgeSocket("8.8.8.8:443"))
+	d.judge.hostAddrs = func() ([]netip.Addr, error) { return nil, errors.New("unknown") }
+	say("own addresses unknown", d.judge.socket("8.8.8.8:443"))
 	_, err = d.DialContext(t.Context(), "tcp", "8.8.8.8:443")
 	say("own addresses unknown", err)
 	_, err = inOrder(t.Context(), nil, nil)
@@ -287,7 +287,7 @@ func TestOwnListenersEverywhere(t *testing.T) {
 		"8.8.8.8:8080": false, "8.8.4.4:8080": true, "8.8.4.4:8082": false, "127.0.0.1:8080": true, "[::1]:8080": true,
 		"9.9.9.9:8081": true, "9.9.9.9:8080": false, "8.8.4.4:8081": false, "127.0.0.1:8081": false,
 	} {
-		err := d.judgeSocket(addr)
+		err := d.judge.socket(addr)
 		assert.Equal(t, own, errors.Is(err, ErrOwn), addr)
 		assert.Equal(t, own, err != nil, addr)
 	}

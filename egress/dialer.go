@@ -38,8 +38,8 @@ const (
 // [NewDialer]; it holds nothing that has to be closed. All methods may be called
 // concurrently.
 type Dialer struct {
-	cfg      Config                          // set by NewDialer, read-only
-	ownNames map[graspsync.HostPort]struct{} // set by NewDialer, read-only
+	cfg   Config // set by NewDialer, read-only
+	judge judge
 	// socket opens a socket and has what is about to be connected judged. It is
 	// openSocket but in tests.
 	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
@@ -50,16 +50,8 @@ func NewDialer(c Config) (*Dialer, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("egress config: %w", err)
 	}
-	d := &Dialer{cfg: c.withDefaults(), ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), socket: openSocket}
-	for i, o := range d.cfg.Own {
-		d.cfg.Own[i] = netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port())
-	}
-	for _, n := range d.cfg.OwnNames {
-		if n, err := n.Canonical(); err == nil { // it is: n was validated
-			d.ownNames[n] = struct{}{}
-		}
-	}
-	return d, nil
+	c = c.withDefaults()
+	return &Dialer{cfg: c, judge: newJudge(c), socket: openSocket}, nil
 }
 
 // Check says whether u is worth dialing, as far as the URL alone tells: it asks no
@@ -74,7 +66,7 @@ func (d *Dialer) Check(u graspsync.URL) error {
 	if u.Plaintext() && !d.cfg.AllowPlaintext {
 		return fmt.Errorf("%w: %s", ErrPlaintext, u.Scheme)
 	}
-	_, _, err := d.judgeHostPort(u.HostPort)
+	_, _, err := d.judge.hostPort(u.HostPort)
 	return err
 }
 
@@ -121,7 +113,7 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 
 // resolve returns the addresses of a target, all of them permitted.
 func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]netip.Addr, error) {
-	literal, isLiteral, err := d.judgeHostPort(target)
+	literal, isLiteral, err := d.judge.hostPort(target)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +124,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	if err != nil {
 		return nil, fmt.Errorf("looking up the name: %w", err)
 	}
-	host, err := d.hostAddrs()
+	host, err := d.judge.ours()
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +133,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 		if a = a.Unmap(); slices.Contains(addrs, a) {
 			continue
 		}
-		if err := d.judge(netip.AddrPortFrom(a, target.Port), host); err != nil {
+		if err := d.judge.address(netip.AddrPortFrom(a, target.Port), host); err != nil {
 			return nil, err
 		}
 		addrs = append(addrs, a)
@@ -222,7 +214,7 @@ func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort, all []netip.Addr) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
-		if err := d.judgeSocket(address); err != nil {
+		if err := d.judge.socket(address); err != nil {
 			return err
 		}
 		if t == nil { // a second time would be the same connection

@@ -25,7 +25,7 @@ func SetSocket(d *Dialer, socket func(ctx context.Context, to netip.AddrPort, ju
 }
 
 // JudgeSocket is the judgement of the control hook.
-func JudgeSocket(d *Dialer, address string) error { return d.judgeSocket(address) }
+func JudgeSocket(d *Dialer, address string) error { return d.judge.socket(address) }
 
 // NextHop is the URL that a 302 leads to, if it is followed.
 func NextHop(d *Dialer, from, location string) (*url.URL, error) {

@@ -8,14 +8,37 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// judgeHostPort judges what can be judged without DNS. If the host is an address
+// judge decides which addresses may be dialed at all. It is safe for concurrent use.
+type judge struct {
+	// set by newJudge, read-only
+	allow     []netip.Prefix
+	own       []netip.AddrPort
+	ownNames  map[graspsync.HostPort]struct{}
+	hostAddrs func() ([]netip.Addr, error)
+}
+
+// newJudge expects a config that was validated.
+func newJudge(c Config) judge {
+	j := judge{allow: c.Allow, ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), hostAddrs: c.fixed.HostAddrs}
+	for _, o := range c.Own {
+		j.own = append(j.own, netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port()))
+	}
+	for _, n := range c.OwnNames {
+		if n, err := n.Canonical(); err == nil { // it is: n was validated
+			j.ownNames[n] = struct{}{}
+		}
+	}
+	return j
+}
+
+// hostPort judges what can be judged without DNS. If the host is an address
 // it is returned, and was judged.
-func (d *Dialer) judgeHostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bool, err error) {
+func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bool, err error) {
 	canonical, err := a.Canonical()
 	if err != nil {
 		return netip.Addr{}, false, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
-	if _, own := d.ownNames[canonical]; own {
+	if _, own := j.ownNames[canonical]; own {
 		return netip.Addr{}, false, fmt.Errorf("%w: %s", ErrOwn, canonical)
 	}
 	if !graspsync.DialablePort(a.Port) {
@@ -25,37 +48,37 @@ func (d *Dialer) judgeHostPort(a graspsync.HostPort) (literal netip.Addr, isLite
 	if err != nil {
 		return netip.Addr{}, false, nil //nolint:nilerr // it is a name, not an address
 	}
-	host, err := d.hostAddrs()
+	host, err := j.ours()
 	if err != nil {
 		return netip.Addr{}, false, err
 	}
-	return literal, true, d.judge(netip.AddrPortFrom(literal, a.Port), host)
+	return literal, true, j.address(netip.AddrPortFrom(literal, a.Port), host)
 }
 
-// judgeSocket judges the address that a socket is about to connect to.
-func (d *Dialer) judgeSocket(address string) error {
+// socket judges the address that a socket is about to connect to.
+func (j *judge) socket(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: no socket address: %q", ErrAddress, graspsync.Clip(address, 100))
 	}
-	host, err := d.hostAddrs()
+	host, err := j.ours()
 	if err != nil {
 		return err
 	}
-	return d.judge(to, host)
+	return j.address(to, host)
 }
 
-func (d *Dialer) hostAddrs() ([]netip.Addr, error) {
-	host, err := d.cfg.fixed.HostAddrs()
+func (j *judge) ours() ([]netip.Addr, error) {
+	host, err := j.hostAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("listing this host's addresses: %w", err)
 	}
 	return host, nil
 }
 
-// judge decides about one address; host are this host's own. Everything that
+// address decides about one address; host are this host's own. Everything that
 // connects comes through here.
-func (d *Dialer) judge(to netip.AddrPort, host []netip.Addr) error {
+func (j *judge) address(to netip.AddrPort, host []netip.Addr) error {
 	addr, port := to.Addr().Unmap(), to.Port()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.Zone() != "":
@@ -64,29 +87,29 @@ func (d *Dialer) judge(to netip.AddrPort, host []netip.Addr) error {
 	case !graspsync.DialablePort(port):
 		return fmt.Errorf("%w: port %d", ErrAddress, port)
 	}
-	if err := d.judgeAddr(addr, port, host); err != nil {
+	if err := j.reachable(addr, port, host); err != nil {
 		return err
 	}
 	if inner, ok := embedded(addr); ok {
-		if err := d.judge(netip.AddrPortFrom(inner, port), host); err != nil {
+		if err := j.address(netip.AddrPortFrom(inner, port), host); err != nil {
 			return fmt.Errorf("%s carries another address: %w", addr, err)
 		}
 	}
 	return nil
 }
 
-func (d *Dialer) judgeAddr(addr netip.Addr, port uint16, host []netip.Addr) error {
+func (j *judge) reachable(addr netip.Addr, port uint16, host []netip.Addr) error {
 	ofHost := slices.ContainsFunc(host, func(h netip.Addr) bool {
 		return h.Unmap().WithZone("") == addr
 	})
-	for _, own := range d.cfg.Own {
+	for _, own := range j.own {
 		everywhere := own.Addr().IsUnspecified() && (ofHost || addr.IsLoopback())
 		if own.Port() == port && (everywhere || own.Addr() == addr) {
 			return fmt.Errorf("%w: %s", ErrOwn, netip.AddrPortFrom(addr, port))
 		}
 	}
 	switch {
-	case within(d.cfg.Allow, addr):
+	case within(j.allow, addr):
 		return nil
 	case !Public(addr):
 		return fmt.Errorf("%w: %s is not public, and not among Config.Allow", ErrAddress, addr)

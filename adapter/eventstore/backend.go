@@ -13,22 +13,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Backend returns the backend as a relay should use it: what clients write is saved
-// under the same locks and by the same rules as what Save is given, and queries are
-// serialised where that is needed. What does not match a query is left out of its answer, unless what only
-// looks alike fills the largest page that the backend gives.
-// Queries keep the backend's own limits, and an answer has the newest 8 MiB of what it would
-// have: it is in memory until it was taken, once for each filter that a client asks with. Those
-// for a reconciliation (NIP-77) are answered completely, like Events, and without
-// the memory that badger and lmdb take for them. Init and Close of what is returned
-// do nothing. CountEvents fails if the backend can't count.
-func (s *Store) Backend() interface {
-	eventstore.Store
-	eventstore.Counter
-} {
-	return shared{s}
-}
-
 // shared is the view of a Store that relays get.
 type shared struct{ s *Store }
 

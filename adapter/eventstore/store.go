@@ -1,16 +1,21 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -53,6 +58,22 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 		writer: newGuard(backend, write, turn),
 		reader: newGuard(cfg.Reader, read, turn),
 	}, nil
+}
+
+// Backend returns the backend as a relay should use it: what clients write is saved
+// under the same locks and by the same rules as what Save is given, and queries are
+// serialised where that is needed. What does not match a query is left out of its answer, unless what only
+// looks alike fills the largest page that the backend gives.
+// Queries keep the backend's own limits, and an answer has the newest 8 MiB of what it would
+// have: it is in memory until it was taken, once for each filter that a client asks with. Those
+// for a reconciliation (NIP-77) are answered completely, like Events, and without
+// the memory that badger and lmdb take for them. Init and Close of what is returned
+// do nothing. CountEvents fails if the backend can't count.
+func (s *Store) Backend() interface {
+	eventstore.Store
+	eventstore.Counter
+} {
+	return shared{s}
 }
 
 // PageSize is how many events one query of the backend gives at most, as far as it is known:
@@ -144,4 +165,459 @@ func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 		return false, fmt.Errorf("looking up deletions: %w", err)
 	}
 	return t.Cover(event), nil
+}
+
+// Save implements [relaysync.Store].
+func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	b := &batch{Store: s, outcomes: make([]graspsync.Outcome, len(events))}
+	for i, in := range events {
+		if err := s.storable(in.Event); err != nil {
+			b.outcomes[i] = graspsync.Outcome{Result: graspsync.Refused, Err: err}
+			continue
+		}
+		b.events = append(b.events, in.Event)
+		b.places = append(b.places, i)
+	}
+	if len(b.events) == 0 {
+		return b.outcomes, nil
+	}
+	defer s.lock(b.events)()
+	if err := b.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	for i, e := range b.events {
+		o := b.save(ctx, e)
+		b.outcomes[b.places[i]] = o
+	}
+	if err := s.sync(ctx, b.outcomes); err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	return b.outcomes, nil
+}
+
+// lock takes the locks of the authors of some events, always in the same order.
+func (s *Store) lock(events []*nostr.Event) (unlock func()) {
+	var wanted [stripes]bool
+	for _, e := range events {
+		wanted[stripe(e.PubKey)] = true
+	}
+	for i := range wanted {
+		if wanted[i] {
+			s.authors[i].Lock()
+		}
+	}
+	return func() {
+		for i := range wanted {
+			if wanted[i] {
+				s.authors[i].Unlock()
+			}
+		}
+	}
+}
+
+func stripe(author string) int {
+	if key, err := graspsync.ParsePubKey(author); err == nil {
+		return int(key[31]) % stripes
+	}
+	return 0
+}
+
+// syncer is what backends have that do not write through.
+type syncer interface{ Sync() error }
+
+func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
+	backend, ok := s.writer.backend.(syncer)
+	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool {
+		return o.Result == graspsync.Stored || o.Result == graspsync.Duplicate
+	}) {
+		return nil
+	}
+	// not given up half-way: the events are stored already
+	return s.writer.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
+		if err := backend.Sync(); err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
+		}
+		return nil
+	})
+}
+
+// storable reports why an event can't be stored as it is.
+func (s *Store) storable(e *nostr.Event) error {
+	if e == nil {
+		return fmt.Errorf("%w: nil", ErrUnstorable)
+	}
+	sig, err := hex.DecodeString(e.Sig)
+	switch {
+	case nostr.IsEphemeralKind(e.Kind):
+		return fmt.Errorf("%w: ephemeral kind %d", ErrUnstorable, e.Kind)
+	case !isID(e.ID), !isID(e.PubKey), err != nil, len(sig) != 64:
+		return fmt.Errorf("%w: malformed id, author or signature", ErrUnstorable)
+	case e.Kind < 0 || e.Kind > math.MaxUint16:
+		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
+	case e.CreatedAt < 0 || e.CreatedAt >= math.MaxUint32:
+		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
+	case s.writer.profile.compact && !compactable(e):
+		return fmt.Errorf("%w: larger than the backend can encode", ErrUnstorable)
+	}
+	return nil
+}
+
+// compactable reports whether an event fits the 16-bit and 8-bit counts of the
+// binary form of badger and lmdb.
+func compactable(e *nostr.Event) bool {
+	if len(e.Content) > math.MaxUint16 || len(e.Tags) > math.MaxUint16 {
+		return false
+	}
+	for _, t := range e.Tags {
+		if len(t) > math.MaxUint8 || slices.ContainsFunc(t, func(s string) bool { return len(s) > math.MaxUint16 }) {
+			return false
+		}
+	}
+	return true
+}
+
+// batch is one Save.
+type batch struct {
+	*Store
+	events   []*nostr.Event // those worth trying
+	places   []int          // where their outcomes belong
+	outcomes []graspsync.Outcome
+	have     map[string]struct{} // ids that are stored
+	tombs    *nip34.Tombstones
+}
+
+// prepare looks up for all events at once what is known of them.
+func (b *batch) prepare(ctx context.Context) (err error) {
+	ids := make([]string, len(b.events))
+	for i, e := range b.events {
+		ids[i] = e.ID
+	}
+	b.have = make(map[string]struct{}, len(ids))
+	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(_ graspsync.EventID, e *nostr.Event) bool {
+		b.have[e.ID] = struct{}{}
+		return true
+	})
+	if err == nil {
+		b.tombs, err = b.tombstonesOf(ctx, b.events)
+	}
+	return err
+}
+
+func (b *batch) save(ctx context.Context, e *nostr.Event) graspsync.Outcome {
+	result, err := b.try(ctx, e)
+	if err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
+	}
+	return graspsync.Outcome{Result: result}
+}
+
+func (b *batch) try(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
+	_, have := b.have[e.ID]
+	switch addr, ok := graspsync.AddressOf(e); {
+	case b.tombs.Cover(e):
+		if have { // a crash came between the deletion and this
+			return graspsync.Deleted, b.remove(ctx, e)
+		}
+		return graspsync.Deleted, nil
+	case ok:
+		return b.replace(ctx, e, addr)
+	case !have:
+		stored, err := b.put(ctx, e)
+		if err != nil || !b.removes(e) {
+			return stored, err
+		}
+		return stored, b.execute(ctx, e)
+	case b.removes(e):
+		return graspsync.Duplicate, b.execute(ctx, e)
+	}
+	return graspsync.Duplicate, nil
+}
+
+// put saves an event whatever else is there.
+func (b *batch) put(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
+	dup := false
+	err := b.writer.call(ctx, "saving an event", func() error {
+		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
+		if dup = errors.Is(err, eventstore.ErrDupEvent); dup || err == nil {
+			return nil
+		}
+		return fmt.Errorf("%w: %w", ErrBackend, err)
+	})
+	if err != nil {
+		return 0, err
+	}
+	b.have[e.ID] = struct{}{}
+	if dup {
+		return graspsync.Duplicate, nil
+	}
+	return graspsync.Stored, nil
+}
+
+func (b *batch) remove(ctx context.Context, e *nostr.Event) error {
+	delete(b.have, e.ID)
+	return b.removeFor(ctx, e)
+}
+
+// removeFor removes an event for the sake of another one, and says so.
+func (s *Store) removeFor(ctx context.Context, e *nostr.Event) error {
+	err := s.removeStored(ctx, e)
+	if err == nil && s.cfg.Removed != nil {
+		s.cfg.Removed(e)
+	}
+	return err
+}
+
+func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	return s.writer.call(ctx, "removing an event", func() error {
+		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e); err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
+		}
+		return nil
+	})
+}
+
+// replace saves a version if it is the newest of its address, and then removes the
+// others: a crash in between leaves too much, which the next call repairs, rather
+// than too little.
+func (b *batch) replace(ctx context.Context, e *nostr.Event, addr graspsync.Address) (graspsync.Result, error) {
+	versions, err := b.versions(ctx, addr)
+	if err != nil {
+		return 0, err
+	}
+	newest := e
+	for _, v := range versions {
+		if newer(v, newest) {
+			newest = v
+		}
+	}
+	result := graspsync.Superseded
+	if newest.ID == e.ID {
+		if _, have := b.have[e.ID]; have {
+			result = graspsync.Duplicate
+		} else if result, err = b.put(ctx, e); err != nil {
+			return 0, err
+		}
+	}
+	for _, v := range versions {
+		if v.ID != newest.ID {
+			err = errors.Join(err, b.remove(ctx, v))
+		}
+	}
+	return result, err
+}
+
+// versions returns what is stored at an address.
+func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]*nostr.Event, error) {
+	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
+	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
+		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
+	}
+	events, err := s.all(ctx, f)
+	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
+		a, ok := graspsync.AddressOf(e)
+		return !ok || a != addr
+	}), err
+}
+
+func newer(a, b *nostr.Event) bool {
+	if a.CreatedAt != b.CreatedAt {
+		return a.CreatedAt > b.CreatedAt
+	}
+	return a.ID < b.ID
+}
+
+// removes reports whether an event removes others: a deletion, or a request to
+// vanish that concerns us.
+func (s *Store) removes(e *nostr.Event) bool {
+	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e)
+}
+
+// execute removes what a stored deletion names, or everything by who vanishes.
+func (b *batch) execute(ctx context.Context, e *nostr.Event) error {
+	b.tombs.Add(e)
+	return b.removeCovered(ctx, e, func(e *nostr.Event) { delete(b.have, e.ID) })
+}
+
+func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(*nostr.Event)) error {
+	t := nip34.NewTombstones(s.cfg.Identity)
+	t.Add(e)
+	targets, err := s.targets(ctx, e)
+	if err != nil {
+		return fmt.Errorf("looking up what is to be removed: %w", err)
+	}
+	for _, e := range targets {
+		if !t.Cover(e) {
+			continue
+		}
+		if err := s.removeFor(ctx, e); err != nil {
+			return err
+		}
+		removed(e)
+	}
+	return nil
+}
+
+// targets returns what is stored of what an event removes, and maybe more.
+func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.Event, err error) {
+	if e.Kind == graspsync.KindVanish {
+		until := e.CreatedAt
+		return s.all(ctx, nostr.Filter{Authors: []string{e.PubKey}, Until: &until})
+	}
+	ids, at := nip34.Deletes(e)
+	if len(ids) > 0 {
+		texts := make([]string, len(ids))
+		for i, id := range ids {
+			texts[i] = id.String()
+		}
+		if targets, err = s.all(ctx, nostr.Filter{IDs: texts}); err != nil {
+			return nil, err
+		}
+	}
+	events, err := s.versionsOf(ctx, e.PubKey, at)
+	return append(targets, events...), err
+}
+
+// addressesAtOnce is how many addresses, or kinds, are looked up in one query.
+const addressesAtOnce = 100
+
+// versionsOf returns what is stored at addresses of one author. A stranger may name thousands:
+// they are looked up in order of their kinds, so that of what the author has stored each event
+// is read a few times at most.
+func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []*nostr.Event, err error) {
+	wanted := make(map[graspsync.Address]bool, len(at))
+	var exact []graspsync.Address
+	var kinds []int // of addresses that no tag finds
+	for _, c := range at {
+		switch {
+		case wanted[c]:
+			continue
+		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.reader.profile.indexed("d", c.Identifier):
+			exact = append(exact, c)
+		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
+			kinds = append(kinds, c.Kind)
+		default:
+			continue // no event has such an address
+		}
+		wanted[c] = true
+	}
+	slices.SortFunc(exact, func(a, b graspsync.Address) int { return cmp.Compare(a.Kind, b.Kind) })
+	slices.Sort(kinds)
+	var asked []nostr.Filter
+	for some := range slices.Chunk(exact, addressesAtOnce) {
+		f := nostr.Filter{Tags: nostr.TagMap{"d": nil}}
+		for _, c := range some {
+			f.Kinds, f.Tags["d"] = append(f.Kinds, c.Kind), append(f.Tags["d"], c.Identifier)
+		}
+		f.Kinds = slices.Compact(f.Kinds)
+		asked = append(asked, f)
+	}
+	for some := range slices.Chunk(slices.Compact(kinds), addressesAtOnce) {
+		asked = append(asked, nostr.Filter{Kinds: some})
+	}
+	seen := make(map[graspsync.EventID]bool)
+	for _, f := range asked {
+		f.Authors = []string{author}
+		err := s.walk(ctx, f, func(id graspsync.EventID, e *nostr.Event) bool {
+			if c, ok := graspsync.AddressOf(e); ok && wanted[c] && !seen[id] {
+				seen[id] = true
+				found = append(found, e)
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// Targets returns what is stored of what a deletion names: ids, whoever wrote their
+// events, and addresses of its author's.
+func (s *Store) Targets(ctx context.Context, deletion *nostr.Event) ([]*nostr.Event, error) {
+	if deletion == nil || deletion.Kind != graspsync.KindDeletion {
+		return nil, ctx.Err()
+	}
+	targets, err := s.targets(ctx, deletion)
+	if err != nil {
+		return nil, fmt.Errorf("looking up what is to be removed: %w", err)
+	}
+	return targets, nil
+}
+
+// Execute removes whatever a stored deletion names, or everything by the author of
+// a request to vanish that concerns us. It is for those that did not come through
+// Save: relays commonly remove a single event for each tag.
+func (s *Store) Execute(ctx context.Context, event *nostr.Event) error {
+	if event == nil || !s.removes(event) {
+		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
+	}
+	defer s.lock([]*nostr.Event{event})()
+	return s.removeCovered(ctx, event, func(*nostr.Event) {})
+}
+
+// Remove takes an event out of the backend, as moderation or expiry does. An event
+// that is not there is no error.
+func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
+	if event == nil || !isID(event.ID) {
+		return nil
+	}
+	defer s.lock([]*nostr.Event{event})()
+	return s.removeStored(ctx, event)
+}
+
+// lookUpAtOnce is for how many events deletions are looked up in one query.
+const lookUpAtOnce = 100
+
+// tombstonesOf returns the deletions and requests to vanish that are stored and may
+// cover any of the events.
+func (s *Store) tombstonesOf(ctx context.Context, events []*nostr.Event) (*nip34.Tombstones, error) {
+	t := nip34.NewTombstones(s.cfg.Identity)
+	for chunk := range slices.Chunk(events, lookUpAtOnce) {
+		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion}}
+		gone := nostr.Filter{Kinds: []int{graspsync.KindVanish}}
+		for _, e := range chunk {
+			gone.Authors = append(gone.Authors, e.PubKey)
+			if e.Kind == graspsync.KindDeletion {
+				continue
+			}
+			ids.Authors = append(ids.Authors, e.PubKey)
+			ids.Tags = addTag(ids.Tags, "e", e.ID)
+			if addr, ok := graspsync.AddressOf(e); ok {
+				addrs.Authors = append(addrs.Authors, e.PubKey)
+				addrs.Tags = addTag(addrs.Tags, "a", addr.String())
+			}
+		}
+		for _, f := range []nostr.Filter{ids, addrs, gone} {
+			if f.Tags == nil && f.Kinds[0] == graspsync.KindDeletion {
+				continue
+			}
+			f.Authors = unique(f.Authors)
+			err := s.walk(ctx, f, func(_ graspsync.EventID, d *nostr.Event) bool {
+				t.Add(d)
+				return true
+			})
+			if err != nil {
+				return t, err
+			}
+		}
+	}
+	return t, ctx.Err()
+}
+
+func addTag(tags nostr.TagMap, name, value string) nostr.TagMap {
+	if tags == nil {
+		tags = make(nostr.TagMap, 1)
+	}
+	tags[name] = append(tags[name], value)
+	return tags
+}
+
+func unique(values []string) []string {
+	slices.Sort(values)
+	return slices.Compact(values)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,54 +37,6 @@ type inbound struct {
 	message []byte
 	ahead   int64  // what it counts of what is read ahead
 	room    func() // gives back what it takes up, once
-}
-
-// websocket serves a client that wants one.
-func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
-	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	c := &conn{
-		g: g, client: g.cfg.Client(r), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
-		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(),
-	}
-	defer end(nil)
-	if !g.enter(c) {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "too many connections", http.StatusServiceUnavailable)
-		return
-	}
-	defer g.leave(c)
-	in, resp, err := c.dial(r) //nolint:bodyclose // a pipe that has ended
-	if err != nil {
-		refuse(w, resp)
-		return
-	}
-	c.in = in
-	defer func() { _ = in.CloseNow() }()
-	taken := &taking{ResponseWriter: w}
-	c.out, err = websocket.Accept(taken, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
-	if err != nil {
-		return // it has been answered
-	}
-	c.out.SetReadLimit(g.cfg.MaxMessage)
-	c.raw = taken.conn
-	c.serve()
-}
-
-// refuse hands on how the relay has refused a websocket.
-func refuse(w http.ResponseWriter, resp *http.Response) {
-	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		http.Error(w, "the relay does not answer", http.StatusBadGateway)
-		return
-	}
-	for _, name := range []string{"Content-Type", "Retry-After"} {
-		if v := resp.Header.Get(name); v != "" {
-			w.Header().Set(name, v)
-		}
-	}
-	w.WriteHeader(resp.StatusCode)
-	var text bytes.Buffer
-	_, _ = text.ReadFrom(http.MaxBytesReader(nil, resp.Body, 4096)) // what there is of it
-	_, _ = w.Write(text.Bytes())                                    // the client is gone if this fails
 }
 
 func (c *conn) serve() {

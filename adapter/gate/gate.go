@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -13,8 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+	"golang.org/x/sync/semaphore"
 )
 
 // Config sets bounds. The zero value takes all defaults.
@@ -338,4 +342,86 @@ func (g *Gate) Close() {
 	}
 	close(g.closing) // and who lingers
 	g.closing = make(chan struct{})
+}
+
+// websocket serves a client that wants one.
+func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	c := &conn{
+		g: g, client: g.cfg.Client(r), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
+		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(),
+	}
+	defer end(nil)
+	if !g.enter(c) {
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, "too many connections", http.StatusServiceUnavailable)
+		return
+	}
+	defer g.leave(c)
+	in, resp, err := c.dial(r) //nolint:bodyclose // a pipe that has ended
+	if err != nil {
+		refuse(w, resp)
+		return
+	}
+	c.in = in
+	defer func() { _ = in.CloseNow() }()
+	taken := &taking{ResponseWriter: w}
+	c.out, err = websocket.Accept(taken, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return // it has been answered
+	}
+	c.out.SetReadLimit(g.cfg.MaxMessage)
+	c.raw = taken.conn
+	c.serve()
+}
+
+// refuse hands on how the relay has refused a websocket.
+func refuse(w http.ResponseWriter, resp *http.Response) {
+	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		http.Error(w, "the relay does not answer", http.StatusBadGateway)
+		return
+	}
+	for _, name := range []string{"Content-Type", "Retry-After"} {
+		if v := resp.Header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(http.MaxBytesReader(nil, resp.Body, 4096)) // what there is of it
+	_, _ = w.Write(text.Bytes())                                    // the client is gone if this fails
+}
+
+// parse reads a message of a client. An answer says what is wrong with it.
+func (g *Gate) parse(message []byte) (r request, answer []byte) {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(message, &parts); err != nil || len(parts) < 2 {
+		return r, notice("invalid: this is no message of NIP-01")
+	}
+	if json.Unmarshal(parts[0], &r.label) != nil {
+		return r, notice("invalid: a message begins with its label")
+	}
+	parts = parts[1:]
+	switch r.label {
+	case labelEvent, labelAuth:
+		if len(parts) != 1 || !isObject(parts[0]) {
+			return r, notice("invalid: " + r.label + " has one event")
+		}
+		r.parts = parts
+		return r, nil
+	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
+	default:
+		return r, notice("invalid: unknown label of a message")
+	}
+	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
+		return r, notice("invalid: a subscription has a name, and no long one")
+	}
+	if r.parts = parts[1:]; len(r.name) > g.cfg.MaxName {
+		return r, r.refusal("invalid: the subscription id is too long")
+	}
+	answer = r.check(g.cfg.fixed.MaxFilters)
+	if r.label == labelReq {
+		r.parts = distinct(r.parts)
+	}
+	return r, answer
 }

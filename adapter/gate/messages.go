@@ -39,40 +39,6 @@ type request struct {
 // maxEcho is how long a name may be that is repeated to who has sent it.
 const maxEcho = 4096
 
-// parse reads a message of a client. An answer says what is wrong with it.
-func (g *Gate) parse(message []byte) (r request, answer []byte) {
-	var parts []json.RawMessage
-	if err := json.Unmarshal(message, &parts); err != nil || len(parts) < 2 {
-		return r, notice("invalid: this is no message of NIP-01")
-	}
-	if json.Unmarshal(parts[0], &r.label) != nil {
-		return r, notice("invalid: a message begins with its label")
-	}
-	parts = parts[1:]
-	switch r.label {
-	case labelEvent, labelAuth:
-		if len(parts) != 1 || !isObject(parts[0]) {
-			return r, notice("invalid: " + r.label + " has one event")
-		}
-		r.parts = parts
-		return r, nil
-	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
-	default:
-		return r, notice("invalid: unknown label of a message")
-	}
-	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
-		return r, notice("invalid: a subscription has a name, and no long one")
-	}
-	if r.parts = parts[1:]; len(r.name) > g.cfg.MaxName {
-		return r, r.refusal("invalid: the subscription id is too long")
-	}
-	answer = r.check(g.cfg.fixed.MaxFilters)
-	if r.label == labelReq {
-		r.parts = distinct(r.parts)
-	}
-	return r, answer
-}
-
 // distinct leaves out filters that are there already: each is looked for by itself.
 func distinct(filters []json.RawMessage) (out []json.RawMessage) {
 	for _, f := range filters {

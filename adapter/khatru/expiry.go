@@ -3,8 +3,6 @@ package khatruadapter
 import (
 	"cmp"
 	"container/heap"
-	"context"
-	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -129,94 +126,4 @@ func (x *expiry) again(now nostr.Timestamp, ids []string, unread bool) {
 	if unread {
 		x.horizon = now
 	}
-}
-
-// runExpiry removes events when they expire (NIP-40).
-func (s *Sync) runExpiry(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-s.expiry.wake:
-		case <-ctx.Done():
-			return
-		}
-		expired, wait, rescan := s.expiry.next(nostr.Now())
-		left, err := s.removeExpired(ctx, expired)
-		unread := false
-		if rescan {
-			scanned := s.scanExpiry(ctx)
-			unread, err = scanned != nil, cmp.Or(err, scanned)
-		}
-		if ctx.Err() != nil {
-			return // that it did not get through is no error of the store's
-		}
-		if err != nil {
-			s.expiry.again(nostr.Now(), left, unread)
-			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
-			wait = expiryRetry
-		}
-		timer.Reset(wait)
-	}
-}
-
-// scanExpiry reads the store for events that expire.
-func (s *Sync) scanExpiry(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, nostr.Filter{}) {
-		if err != nil {
-			return s.unread("events that expire", err)
-		}
-		s.expiry.track(e)
-	}
-	return nil
-}
-
-// unread is the error of a store that is to be read again. It can't be brought to give
-// what is incomplete, all the rest was read, and the next time would be no other: that
-// is no error but said, once a day.
-func (s *Sync) unread(what string, err error) error {
-	if !errors.Is(err, eventstoreadapter.ErrIncomplete) {
-		return err
-	}
-	now := time.Now().UnixNano()
-	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
-		return nil
-	}
-	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
-	return nil
-}
-
-// removeExpired removes events. It returns those that are left, and why the first of them is:
-// one that can't be removed keeps no other.
-func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	gone := make(map[string]struct{}, len(ids))
-	for e, err := range s.store.Events(ctx, nostr.Filter{IDs: ids}) {
-		if err != nil { // which of them it has is not known
-			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-				_, is := gone[id]
-				return is
-			})
-			return left, cmp.Or(first, err)
-		}
-		if err := s.store.Remove(ctx, e); err != nil {
-			left, first = append(left, e.ID), cmp.Or(first, err)
-			continue
-		}
-		gone[e.ID] = struct{}{}
-		for _, hook := range s.relay.DeleteEvent {
-			perr := protect(func() {
-				if err := hook(ctx, e); err != nil {
-					s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", err)
-				}
-			})
-			if perr != nil {
-				s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", perr)
-			}
-		}
-	}
-	return left, first
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -493,4 +495,111 @@ func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Eve
 			s.log.Error("hook of the relay failed", "hook", name, "err", err)
 		}
 	}
+}
+
+// save stores events and does what follows for those that are new.
+func (s *Sync) save(
+	ctx context.Context, store relaysync.Store, events []graspsync.Incoming,
+) (outcomes []graspsync.Outcome, err error) {
+	removed := s.removed.count()
+	outcomes, err = store.Save(ctx, events)
+	s.followRemovals(ctx)
+	if err != nil {
+		s.unsure.add(events...)
+		return nil, err
+	}
+	if len(outcomes) != len(events) {
+		return nil, fmt.Errorf("%d outcomes of %d events", len(outcomes), len(events))
+	}
+	for i, in := range events {
+		o := &outcomes[i]
+		if o.Result == graspsync.Failed {
+			s.unsure.add(in)
+			continue
+		}
+		if in.Event == nil {
+			continue
+		}
+		if tried := s.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+			o.Result = graspsync.Stored // by the attempt that failed, which nothing followed
+		}
+		switch o.Result {
+		case graspsync.Stored:
+			s.imported(ctx, in.Event)
+			if s.removed.count() != removed { // maybe this one, before all hooks had it
+				s.undo(ctx, in.Event)
+			}
+		case graspsync.Duplicate:
+			s.expiry.track(in.Event) // an earlier process may have ended before that
+		}
+	}
+	return outcomes, nil
+}
+
+// acceptable asks the relay's hooks about an event that is about to be stored. The zero
+// Outcome means that they let it pass.
+func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
+	if in.Event == nil {
+		return outcome // the store knows what to say
+	}
+	if !s.holding { // else they were asked before the policy was
+		if outcome = s.admit(ctx, in); outcome.Result != 0 {
+			return outcome
+		}
+	}
+	if err := s.Room(in.Event); err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
+	}
+	var msg string
+	var err error
+	if perr := protect(func() { msg, err = s.undeletable(ctx, in.Event) }); perr != nil {
+		err = fmt.Errorf("%w: OverwriteDeletionOutcome: %w", ErrHook, perr)
+	}
+	switch {
+	case err != nil:
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
+	case msg != "":
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+	}
+	return outcome
+}
+
+// admit asks the RejectEvent hooks. The zero Outcome means that they let it pass. What a
+// client was allowed to submit needs no authentication when it is released.
+func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
+	e := in.Event
+	err := protect(func() {
+		for _, hook := range s.relay.RejectEvent {
+			reject, msg := hook(ctx, e)
+			if !reject || strings.HasPrefix(msg, "rate-limited:") ||
+				(in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:")) {
+				continue
+			}
+			if !s.told.Swap(true) {
+				s.log.Warn("a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", msg)
+			}
+			outcome = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+			if strings.HasPrefix(msg, "error:") {
+				outcome.Result = graspsync.Failed
+			}
+			return
+		}
+	})
+	if err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: RejectEvent: %w", ErrHook, err)}
+	}
+	return outcome
+}
+
+// imported does what follows for an event that is newly stored.
+func (s *Sync) imported(ctx context.Context, e *nostr.Event) {
+	s.followStored(ctx, e)
+	s.deleteElsewhere(ctx, e)
+	for _, hook := range s.relay.OnEventSaved {
+		if err := protect(func() { hook(ctx, e) }); err != nil {
+			s.log.Error("hook of the relay failed", "hook", "OnEventSaved", "err", err)
+		}
+	}
+	s.expiry.track(e)
+	s.broadcast(e)
 }

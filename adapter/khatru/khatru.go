@@ -1,11 +1,13 @@
 package khatruadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -347,4 +349,149 @@ func protect(f func()) (err error) {
 	}()
 	f()
 	return nil
+}
+
+// hold is the first of the hooks that store: khatru has no answer between stored and
+// refused. Here no hook of the relay has anything against the event any more, and only
+// now may the policy hold it. A held one is said to be a duplicate: the client hears OK,
+// nothing is stored, nothing is broadcast, and OnEventSaved is not called.
+func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
+	verdict, msg := s.verdict(ctx, e)
+	switch verdict.Decision {
+	case graspsync.Accept:
+		return nil
+	case graspsync.Hold:
+		notice(ctx, msg)
+		return eventstore.ErrDupEvent
+	}
+	return errors.New(msg)
+}
+
+// Release stores an event that the policy has held, sends it to subscribers and takes
+// note of it. It returns when the event is durable; with Stored or Duplicate it is
+// served. The RejectEvent hooks are asked again, since they may have come to refuse its
+// author meanwhile: then it is Refused, for good.
+func (s *Sync) Release(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
+	in := graspsync.Incoming{Event: e}
+	if id, err := graspsync.ParseEventID(e.ID); err == nil {
+		in.Source = s.manager.HeldFrom(id)
+	}
+	ctx = synced(ctx)
+	if o := s.admit(ctx, in); o.Result != 0 {
+		s.manager.NotReleased(e, o)
+		return o, nil
+	}
+	if full := s.Room(e); full != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
+	}
+	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
+	if err != nil {
+		return graspsync.Outcome{}, err
+	}
+	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
+		s.manager.Stored(e)
+	} else {
+		s.manager.NotReleased(e, outcomes[0]) // unless it failed and is tried again
+	}
+	return outcomes[0], nil
+}
+
+// Held is that of the SyncManager: what the policy held before, it holds again.
+func (s *Sync) Held(e *nostr.Event) { s.manager.Held(e) }
+
+// Removed is that of the SyncManager: what the policy held will not be released.
+func (s *Sync) Removed(e *nostr.Event) { s.manager.Removed(e) }
+
+// Postponed is that of the SyncManager: what the policy held finds no room any more, and is
+// judged again.
+func (s *Sync) Postponed(e *nostr.Event) { s.manager.Postponed(e) }
+
+// runExpiry removes events when they expire (NIP-40).
+func (s *Sync) runExpiry(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.expiry.wake:
+		case <-ctx.Done():
+			return
+		}
+		expired, wait, rescan := s.expiry.next(nostr.Now())
+		left, err := s.removeExpired(ctx, expired)
+		unread := false
+		if rescan {
+			scanned := s.scanExpiry(ctx)
+			unread, err = scanned != nil, cmp.Or(err, scanned)
+		}
+		if ctx.Err() != nil {
+			return // that it did not get through is no error of the store's
+		}
+		if err != nil {
+			s.expiry.again(nostr.Now(), left, unread)
+			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
+			wait = expiryRetry
+		}
+		timer.Reset(wait)
+	}
+}
+
+// scanExpiry reads the store for events that expire.
+func (s *Sync) scanExpiry(ctx context.Context) error {
+	for e, err := range s.store.Events(ctx, nostr.Filter{}) {
+		if err != nil {
+			return s.unread("events that expire", err)
+		}
+		s.expiry.track(e)
+	}
+	return nil
+}
+
+// unread is the error of a store that is to be read again. It can't be brought to give
+// what is incomplete, all the rest was read, and the next time would be no other: that
+// is no error but said, once a day.
+func (s *Sync) unread(what string, err error) error {
+	if !errors.Is(err, eventstoreadapter.ErrIncomplete) {
+		return err
+	}
+	now := time.Now().UnixNano()
+	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
+		return nil
+	}
+	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
+	return nil
+}
+
+// removeExpired removes events. It returns those that are left, and why the first of them is:
+// one that can't be removed keeps no other.
+func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	gone := make(map[string]struct{}, len(ids))
+	for e, err := range s.store.Events(ctx, nostr.Filter{IDs: ids}) {
+		if err != nil { // which of them it has is not known
+			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+				_, is := gone[id]
+				return is
+			})
+			return left, cmp.Or(first, err)
+		}
+		if err := s.store.Remove(ctx, e); err != nil {
+			left, first = append(left, e.ID), cmp.Or(first, err)
+			continue
+		}
+		gone[e.ID] = struct{}{}
+		for _, hook := range s.relay.DeleteEvent {
+			perr := protect(func() {
+				if err := hook(ctx, e); err != nil {
+					s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", err)
+				}
+			})
+			if perr != nil {
+				s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", perr)
+			}
+		}
+	}
+	return left, first
 }

@@ -135,7 +135,7 @@ var exhibits = []exhibit{
 	// Where we must not go.
 	{
 		"addresses are judged by their name only", "egress/judge.go",
-		"return d.judge(to, host)\n}\n\nfunc (d *Dialer) hostAddrs", "_, _ = to, host\n\treturn nil\n}\n\nfunc (d *Dialer) hostAddrs", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+		"return j.address(to, host)\n}\n\nfunc (j *judge) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (j *judge) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 	{
 		"addresses within addresses are not looked at", "egress/judge.go",
@@ -214,7 +214,7 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"a buffer grows beyond what is reserved", "sync/wstransport/read.go",
+		"a buffer grows beyond what is reserved", "sync/wstransport/conn.go",
 		"larger := make([]byte, len(buf), max(size, len(buf)+1))\n	copy(larger, buf)\n	return larger", "return append(buf, make([]byte, max(size-len(buf), 1))...)[:len(buf)]", "./sync/wstransport", "TestPromiseP20_SmallUntilReserved",
 		nil, "",
 	},
@@ -292,11 +292,11 @@ var exhibits = []exhibit{
 		"if c.m.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
-		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hold.go",
+		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hooked.go",
 		"return inner.Heard(identifier, view)", "return nil", "./adapter/khatru", "BeforeWhatIsHeld", nil, "",
 	},
 	{
-		"a second store does not have what came by sync", "adapter/khatru/imports.go",
+		"a second store does not have what came by sync", "adapter/khatru/hooks.go",
 		"	s.followStored(ctx, e)\n", "", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
 	},
 	{
@@ -304,7 +304,7 @@ var exhibits = []exhibit{
 		"		s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e)\n", "		_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
 	},
 	{
-		"what the relay keeps is deleted by sync", "adapter/khatru/imports.go",
+		"what the relay keeps is deleted by sync", "adapter/khatru/hooks.go",
 		"	case msg != \"\":\n		return graspsync.Outcome{Result: graspsync.Refused", "	case msg == \"never\":\n		return graspsync.Outcome{Result: graspsync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
 	},
 	{

@@ -32,36 +32,6 @@ func (s *scratch) collect(items []*item) int {
 	return len(s.terms)
 }
 
-// holds evaluates the equation of the batch with fresh factors. The authors were
-// collected right before.
-func (v *Verifier) holds(s *scratch, items []*item) bool {
-	if size := len(items) * factorSize; cap(s.fresh) < size {
-		s.fresh = make([]byte, size)
-	}
-	fresh := s.fresh[:len(items)*factorSize]
-	v.random(fresh)
-
-	var sum, product, a secp256k1.ModNScalar
-	m := &s.multi
-	m.reset()
-	for i, it := range items {
-		b := int64(binary.LittleEndian.Uint64(fresh[i*factorSize:]))
-		c := int64(binary.LittleEndian.Uint64(fresh[i*factorSize+8:]))
-		factor(&a, b, c)
-		sum.Add(product.Mul2(&a, &it.s))
-		t := &s.terms[s.keys[it.author]]
-		t.scalar.Add(product.Mul2(&a, &it.e))
-		m.addShort(&it.r, b, c)
-	}
-	for i := range s.terms {
-		m.addLong(s.terms[i].key, &s.terms[i].scalar)
-	}
-	var left, right secp256k1.JacobianPoint
-	secp256k1.ScalarBaseMultNonConst(&sum, &left)
-	m.sum(&right)
-	return left.EquivalentNonConst(&right)
-}
-
 // factor sets a to b + c*lambda.
 func factor(a *secp256k1.ModNScalar, b, c int64) {
 	var low secp256k1.ModNScalar

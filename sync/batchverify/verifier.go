@@ -2,10 +2,13 @@ package batchverify
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/nbd-wtf/go-nostr"
 )
 
@@ -106,4 +109,86 @@ func (v *Verifier) verify(s *scratch, events []*nostr.Event, verdicts []error) {
 		}
 		it.verdict = nil // the caller owns the verdicts
 	}
+}
+
+// judge decides which of the items are bad. A batch that fails is cut into a few
+// parts, and so on. It goes through them level by level, so that what good parts
+// save is known before more is spent on others.
+func (v *Verifier) judge(s *scratch, items []*item) {
+	spare := len(items) * wasteShare // what this call may still waste
+	level := [][]*item{items}
+	for depth := 0; len(level) > 0; depth++ {
+		var next [][]*item
+		for _, part := range level {
+			smallest := minPart
+			if depth == 0 {
+				smallest = minBatch
+			}
+			cost := 0
+			if len(part) >= smallest {
+				cost = batchCost(len(part), s.collect(part))
+			}
+			if cost == 0 || cost >= len(part)*single ||
+				depth > 0 && cost > spare || !v.account.covers(cost) {
+				v.oneByOne(part)
+				continue
+			}
+			if v.holds(s, part) {
+				saved := len(part)*single - cost
+				spare += saved
+				v.account.add(saved)
+				continue
+			}
+			spare -= cost
+			v.account.add(-cost)
+			if len(part) < 2*minPart {
+				v.oneByOne(part)
+				continue
+			}
+			next = slices.AppendSeq(next, slices.Chunk(part, max(len(part)/parts, minPart)))
+		}
+		level = next
+	}
+}
+
+// oneByOne judges each item by itself.
+func (v *Verifier) oneByOne(items []*item) {
+	good := 0
+	for _, it := range items {
+		it.bad = !it.check()
+		if !it.bad {
+			good++
+		}
+	}
+	v.account.add(good * singleIncome)
+}
+
+// holds evaluates the equation of the batch with fresh factors. The authors were
+// collected right before.
+func (v *Verifier) holds(s *scratch, items []*item) bool {
+	if size := len(items) * factorSize; cap(s.fresh) < size {
+		s.fresh = make([]byte, size)
+	}
+	fresh := s.fresh[:len(items)*factorSize]
+	v.random(fresh)
+
+	var sum, product, a secp256k1.ModNScalar
+	m := &s.multi
+	m.reset()
+	for i, it := range items {
+		b := int64(binary.LittleEndian.Uint64(fresh[i*factorSize:]))
+		c := int64(binary.LittleEndian.Uint64(fresh[i*factorSize+8:]))
+		factor(&a, b, c)
+		sum.Add(product.Mul2(&a, &it.s))
+		t := &s.terms[s.keys[it.author]]
+		t.scalar.Add(product.Mul2(&a, &it.e))
+		m.addShort(&it.r, b, c)
+	}
+	for i := range s.terms {
+		m.addLong(s.terms[i].key, &s.terms[i].scalar)
+	}
+	var left, right secp256k1.JacobianPoint
+	secp256k1.ScalarBaseMultNonConst(&sum, &left)
+	m.sum(&right)
+	return left.EquivalentNonConst(&right)
 }

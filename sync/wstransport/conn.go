@@ -2,6 +2,7 @@ package wstransport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -36,7 +37,7 @@ type conn struct {
 	relay  string
 	host   string
 	ws     *websocket.Conn
-	raw    io.Writer // the connection beneath ws; see keepalive.go
+	raw    io.Writer // the connection beneath ws; see beat
 	remote netip.Addr
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
@@ -65,33 +66,6 @@ type conn struct {
 	info   atomic.Pointer[wire.Info]
 	asked  chan struct{} // closed once info is as good as it gets
 	stats  counters
-}
-
-// start makes a connection of a websocket, and starts its goroutines. The
-// websocket reports to s already.
-func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *signs) *conn {
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &conn{
-		t:       t,
-		relay:   u.String(),
-		host:    u.HostPort.Host,
-		ws:      ws,
-		raw:     raw,
-		remote:  remote,
-		ctx:     ctx,
-		cancel:  cancel,
-		want:    make(chan struct{}, 1),
-		got:     make(chan wire.Message),
-		ended:   make(chan struct{}),
-		writing: make(chan struct{}, 1),
-		asked:   make(chan struct{}),
-		signs:   s,
-	}
-	c.goDo(c.read)
-	c.goDo(c.keepAlive)
-	c.goDo(func() { c.fetchInfo(ctx, u) })
-	c.goDo(func() { c.proveHost(u) })
-	return c
 }
 
 // provenAfter is how long a connection must stand to show that there is a relay.
@@ -254,4 +228,275 @@ func (c *conn) end(cause error) error {
 		_ = c.ws.CloseNow() // the connection is given up; there is nothing to do about it
 	})
 	return c.err
+}
+
+// fetchInfo is the goroutine that fetches the relay's NIP-11 document. Many relays
+// have none, so that a failure is no news.
+func (c *conn) fetchInfo(ctx context.Context, u graspsync.URL) {
+	defer close(c.asked)
+	info, err := c.t.getInfo(ctx, u)
+	if err != nil {
+		c.t.cfg.Logger.Debug("no NIP-11 document", keyRelay, c.relay, keyError, inBounds(err))
+		return
+	}
+	c.info.Store(&info)
+}
+
+const (
+	firstBuffer = 4 << 10
+	// chunk is how much of a message must arrive to count as a sign of life.
+	chunk = 16 << 10
+	// maxMalformedBytes is how many bytes of malformed messages in a row are put
+	// up with.
+	maxMalformedBytes = 8 << 20
+	// unknownEvery is how often a message with an unknown label may come and not
+	// count as malformed: newer relays may have more to say than we know.
+	unknownEvery = time.Second
+)
+
+// read is the goroutine that reads. It hands Receive one message for each time
+// that it asks, and is parked in between.
+func (c *conn) read() {
+	defer c.giveBack(0)
+	asked := false
+	for {
+		// No context: it would cost an allocation for each part of a message.
+		// Whatever ends the connection closes the websocket.
+		_, r, err := c.ws.Reader(context.Background())
+		if err != nil {
+			_ = c.end(readError(err)) // Receive says it
+			return
+		}
+		c.signs.heard.Add(1)
+		if !asked && !c.park() {
+			return
+		}
+		asked = true
+		c.giveBack(0) // Receive was called again: the last message has gone its way
+		m, ok, err := c.message(r)
+		if err != nil {
+			_ = c.end(err) // Receive says it
+			return
+		}
+		if !ok {
+			continue
+		}
+		select {
+		case c.got <- m:
+			asked = false
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+// park waits until Receive asks for a message. It returns false if the connection
+// has ended.
+func (c *conn) park() bool {
+	select {
+	case <-c.want:
+		return true
+	default:
+	}
+	// In this order, so that nobody who saw us not parked finds no sign of life.
+	c.parked.Store(true)
+	c.signs.heard.Add(1)
+	defer c.parked.Store(false)
+	select {
+	case <-c.want:
+		return true
+	case <-c.ended:
+		return false
+	}
+}
+
+// message reads and parses one message; ok is false if it was dropped. An error
+// means that the connection can't go on.
+func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
+	data, err := c.readAll(r)
+	if err != nil {
+		return m, false, readError(err)
+	}
+	c.stats.bytes.Add(uint64(len(data)))
+	c.t.stats.bytes.Add(uint64(len(data)))
+	m, err = c.t.cfg.fixed.Limits.Parse(data)
+	if err != nil {
+		return m, false, c.drop(err, len(data))
+	}
+	c.strikes = strikes{}
+	c.stats.messages.Add(1)
+	c.t.stats.messages.Add(1)
+	return m, true, nil
+}
+
+// readAll reads a message into the connection's buffer. The buffer grows with
+// what has arrived, never with what a frame's header announces, and beyond keptBuffer
+// only within the read budget.
+func (c *conn) readAll(r io.Reader) ([]byte, error) {
+	var moving *progress
+	defer func() { moving.stop() }()
+	buf := c.in[:0]
+	for {
+		if len(buf) == cap(buf) {
+			if c.held == 0 && len(buf) >= keptBuffer {
+				if err := c.reserve(); err != nil {
+					return nil, err
+				}
+				moving = c.expectProgress()
+			}
+			most := keptBuffer
+			if c.held > 0 {
+				most = max(keptBuffer+chunk, int(c.t.cfg.ReadLimit)+1)
+			}
+			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
+		}
+		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+chunk)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.signs.heard.Add(1)
+		moving.read(n)
+	}
+	if cap(buf) <= keptBuffer { // else the one before stays
+		c.in = buf
+	}
+	c.giveBack(int64(len(buf)))
+	return buf, nil
+}
+
+// grow returns buf with room for size bytes, not more: what append would add to that
+// nobody has reserved.
+func grow(buf []byte, size int) []byte {
+	larger := make([]byte, len(buf), max(size, len(buf)+1))
+	copy(larger, buf)
+	return larger
+}
+
+// strikes are the malformed messages since the last good one.
+type strikes struct {
+	count, bytes int
+	unknown      time.Time // of the last message with an unknown label
+}
+
+// drop counts a message that could not be parsed. It returns an error if it was
+// one too many.
+func (c *conn) drop(err error, size int) error {
+	c.stats.dropped.Add(uint64(size))
+	c.t.cfg.Logger.Debug("dropped a message of a relay", keyRelay, c.relay, keyError, err, keySize, size)
+	if errors.Is(err, wire.ErrUnknown) {
+		c.stats.unknown.Add(1)
+		c.t.stats.unknown.Add(1)
+		now := time.Now()
+		seldom := now.Sub(c.strikes.unknown) >= unknownEvery
+		c.strikes.unknown = now
+		if seldom {
+			return nil
+		}
+	} else {
+		c.stats.malformed.Add(1)
+		c.t.stats.malformed.Add(1)
+	}
+	c.strikes.count++
+	c.strikes.bytes += size
+	if c.strikes.count >= c.t.cfg.fixed.MaxMalformed || c.strikes.bytes >= maxMalformedBytes {
+		return fmt.Errorf("%w: %d in a row, the last one: %w", errMalformed, c.strikes.count, err)
+	}
+	return nil
+}
+
+// reserve takes a part of the read budget, and waits until there is one.
+func (c *conn) reserve() error {
+	// Meanwhile the relay's pings and pongs are out of reach, as when parked.
+	c.parked.Store(true)
+	c.signs.heard.Add(1)
+	defer c.parked.Store(false)
+	defer c.waits.during()()
+	c.reader = &reader{host: c.host, proven: c.proven.Load()}
+	if err := c.t.reading.acquire(c.ctx, c.reader); err != nil {
+		c.reader = nil
+		return err
+	}
+	c.held = c.t.reading.part
+	return nil
+}
+
+// giveBack gives back what is held of the read budget, but for keep bytes.
+func (c *conn) giveBack(keep int64) {
+	if c.reader != nil {
+		c.t.reading.read(c.reader)
+		c.reader = nil
+	}
+	if n := c.held - keep; n > 0 {
+		c.t.reading.release(n)
+		c.held = keep
+	}
+}
+
+func (c *conn) expectProgress() *progress {
+	now := time.Now()
+	p := &progress{c: c, began: now, last: now}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(p.every(), p.look)
+	return p
+}
+
+// keepAlive is the goroutine that gives signs of life and asks for them.
+func (c *conn) keepAlive() {
+	tick := time.NewTicker(c.t.cfg.PingInterval)
+	defer tick.Stop()
+	var (
+		late   <-chan time.Time // armed by a ping
+		before uint64           // signs of life at that ping
+	)
+	for {
+		select {
+		case <-tick.C:
+			c.signs.controls.Store(0)
+			// While we are parked the relay's pings are out of reach, and so would
+			// be its pong. In this order: if we are parked after all by the time
+			// the pong is due, that has counted as a sign of life; see park.
+			heard := c.signs.heard.Load()
+			ping := !c.parked.Load()
+			if err := c.beat(ping); err != nil {
+				return
+			}
+			if ping && late == nil {
+				before, late = heard, time.After(c.t.cfg.fixed.PingTimeout)
+			}
+		case <-late:
+			late = nil
+			if c.signs.heard.Load() == before {
+				_ = c.end(errSilent) // Receive says it
+				return
+			}
+		case <-c.signs.flood:
+			_ = c.end(errFlood) // Receive says it
+			return
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+// beat writes a ping, or else a pong. The error is final.
+func (c *conn) beat(ping bool) error {
+	frame := pongFrame
+	if ping {
+		frame = pingFrame
+	}
+	ctx := context.Background()
+	if err := c.acquire(ctx); err != nil {
+		return err
+	}
+	defer c.release()
+	defer c.watch(ctx)()
+	if _, err := io.WriteString(c.raw, frame); err != nil {
+		return c.end(fmt.Errorf("sending a ping: %w", err))
+	}
+	return nil
 }

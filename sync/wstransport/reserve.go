@@ -143,34 +143,6 @@ func (b *readBudget) contended() bool {
 	return len(b.waiting) > 0
 }
 
-// reserve takes a part of the read budget, and waits until there is one.
-func (c *conn) reserve() error {
-	// Meanwhile the relay's pings and pongs are out of reach, as when parked.
-	c.parked.Store(true)
-	c.signs.heard.Add(1)
-	defer c.parked.Store(false)
-	defer c.waits.during()()
-	c.reader = &reader{host: c.host, proven: c.proven.Load()}
-	if err := c.t.reading.acquire(c.ctx, c.reader); err != nil {
-		c.reader = nil
-		return err
-	}
-	c.held = c.t.reading.part
-	return nil
-}
-
-// giveBack gives back what is held of the read budget, but for keep bytes.
-func (c *conn) giveBack(keep int64) {
-	if c.reader != nil {
-		c.t.reading.read(c.reader)
-		c.reader = nil
-	}
-	if n := c.held - keep; n > 0 {
-		c.t.reading.release(n)
-		c.held = keep
-	}
-}
-
 // waits is how long a relay was not read from for our own reasons.
 type waits struct {
 	mu sync.Mutex
@@ -213,15 +185,6 @@ type progress struct {
 	timer  *time.Timer // nil: stopped
 	chunks int64       // of got, when the last chunk was complete
 	last   time.Time   // when that was
-}
-
-func (c *conn) expectProgress() *progress {
-	now := time.Now()
-	p := &progress{c: c, began: now, last: now}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.timer = time.AfterFunc(p.every(), p.look)
-	return p
 }
 
 // every is how often it is looked.

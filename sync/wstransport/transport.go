@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Transport opens websocket connections to relays. It is made by [New], holds
@@ -173,4 +174,62 @@ func (u *upgradeTransport) CloseIdleConnections() {
 	if c, ok := u.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
+}
+
+// start makes a connection of a websocket, and starts its goroutines. The
+// websocket reports to s already.
+func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *signs) *conn {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &conn{
+		t:       t,
+		relay:   u.String(),
+		host:    u.HostPort.Host,
+		ws:      ws,
+		raw:     raw,
+		remote:  remote,
+		ctx:     ctx,
+		cancel:  cancel,
+		want:    make(chan struct{}, 1),
+		got:     make(chan wire.Message),
+		ended:   make(chan struct{}),
+		writing: make(chan struct{}, 1),
+		asked:   make(chan struct{}),
+		signs:   s,
+	}
+	c.goDo(c.read)
+	c.goDo(c.keepAlive)
+	c.goDo(func() { c.fetchInfo(ctx, u) })
+	c.goDo(func() { c.proveHost(u) })
+	return c
+}
+
+// getInfo fetches and reads a NIP-11 document. One that is too large, or breaks
+// off, is used as far as it goes.
+func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, error) {
+	if u.Plaintext() {
+		u.Scheme = "http"
+	} else {
+		u.Scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: %w", err)
+	}
+	req.Header.Set("Accept", "application/nostr+json")
+	req.Header.Set("User-Agent", t.cfg.UserAgent)
+	client := t.cfg.Dialer.HTTPClient(t.cfg.fixed.InfoTimeout)
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing was written
+	if resp.StatusCode != http.StatusOK {
+		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: status %d", resp.StatusCode)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, wire.MaxInfo))
+	if err != nil && len(data) == 0 {
+		return wire.Info{}, fmt.Errorf("reading a NIP-11 document: %w", err)
+	}
+	return wire.ParseInfo(data), nil
 }

@@ -1,7 +1,6 @@
 package hunt
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -33,21 +32,6 @@ type domain struct {
 type turn struct {
 	entry *entry
 	urls  []graspsync.URL
-}
-
-// domain returns the domain of a URL, making it known.
-func (q *Queue) domain(u graspsync.URL) *domain { return q.domainOf(u.HostPort) }
-
-func (q *Queue) domainOf(a graspsync.HostPort) *domain {
-	d := q.domains[a]
-	if d == nil {
-		d = &domain{limit: q.cfg.DefaultLimit}
-		if l, ok := q.cfg.Limits[a]; ok {
-			d.limit = l
-		}
-		q.domains[a] = d
-	}
-	return d
 }
 
 // hasRoom reports whether a request may start now. Nobody who comes later overtakes
@@ -164,76 +148,4 @@ func (d *domain) reopens(now time.Time) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return d.starts[0].Add(window), true
-}
-
-// workDomains starts what waits where there is room: as many requests at once as may be
-// beside the attempts, or slow servers that many wait for would take all there is. It is
-// the turn of the domain that was asked longest ago; slow ones count as asked later.
-func (q *Queue) workDomains(now time.Time) {
-	for q.left < q.share() {
-		d := q.nextDomain(now)
-		if d == nil {
-			return
-		}
-		e, u := d.next()
-		delete(e.queued, u)
-		if !d.broken.Waits(now) {
-			q.fetch(now, e, u, true)
-			q.left++
-		}
-	}
-}
-
-func (q *Queue) nextDomain(now time.Time) (best *domain) {
-	var at graspsync.HostPort
-	var since time.Time
-	for a, d := range q.domains {
-		if len(d.turns) == 0 || !d.open(now) {
-			continue
-		}
-		used := d.usedAt
-		if d.slow || q.longUnderWay(now, a) {
-			used = used.Add(slowBehind)
-		}
-		if best == nil || cmp.Or(used.Compare(since), compareAuthority(a, at)) < 0 {
-			best, at, since = d, a, used
-		}
-	}
-	return best
-}
-
-func compareAuthority(a, b graspsync.HostPort) int {
-	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
-}
-
-// forgetDomains drops the domains used longest ago, beyond the bound. Those that
-// still count for something are kept.
-func (q *Queue) forgetDomains(now time.Time) {
-	if len(q.domains) <= q.cfg.MaxDomains {
-		return
-	}
-	var idle []graspsync.HostPort
-	for a, d := range q.domains {
-		d.expire(now)
-		if d.inFlight == 0 && len(d.turns) == 0 && len(d.starts) == 0 {
-			idle = append(idle, a)
-		}
-	}
-	slices.SortFunc(idle, func(a, b graspsync.HostPort) int {
-		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
-	})
-	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
-		delete(q.domains, a)
-	}
-}
-
-// InFlight yields how many requests each domain has under way, for metrics.
-func (q *Queue) InFlight() map[graspsync.HostPort]int {
-	out := make(map[graspsync.HostPort]int)
-	for a, d := range q.domains {
-		if d.inFlight > 0 {
-			out[a] = d.inFlight
-		}
-	}
-	return out
 }

@@ -1,6 +1,7 @@
 package hunt
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -497,4 +498,136 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	return next, ok
+}
+
+// domain returns the domain of a URL, making it known.
+func (q *Queue) domain(u graspsync.URL) *domain { return q.domainOf(u.HostPort) }
+
+func (q *Queue) domainOf(a graspsync.HostPort) *domain {
+	d := q.domains[a]
+	if d == nil {
+		d = &domain{limit: q.cfg.DefaultLimit}
+		if l, ok := q.cfg.Limits[a]; ok {
+			d.limit = l
+		}
+		q.domains[a] = d
+	}
+	return d
+}
+
+// workDomains starts what waits where there is room: as many requests at once as may be
+// beside the attempts, or slow servers that many wait for would take all there is. It is
+// the turn of the domain that was asked longest ago; slow ones count as asked later.
+func (q *Queue) workDomains(now time.Time) {
+	for q.left < q.share() {
+		d := q.nextDomain(now)
+		if d == nil {
+			return
+		}
+		e, u := d.next()
+		delete(e.queued, u)
+		if !d.broken.Waits(now) {
+			q.fetch(now, e, u, true)
+			q.left++
+		}
+	}
+}
+
+func (q *Queue) nextDomain(now time.Time) (best *domain) {
+	var at graspsync.HostPort
+	var since time.Time
+	for a, d := range q.domains {
+		if len(d.turns) == 0 || !d.open(now) {
+			continue
+		}
+		used := d.usedAt
+		if d.slow || q.longUnderWay(now, a) {
+			used = used.Add(slowBehind)
+		}
+		if best == nil || cmp.Or(used.Compare(since), compareAuthority(a, at)) < 0 {
+			best, at, since = d, a, used
+		}
+	}
+	return best
+}
+
+// forgetDomains drops the domains used longest ago, beyond the bound. Those that
+// still count for something are kept.
+func (q *Queue) forgetDomains(now time.Time) {
+	if len(q.domains) <= q.cfg.MaxDomains {
+		return
+	}
+	var idle []graspsync.HostPort
+	for a, d := range q.domains {
+		d.expire(now)
+		if d.inFlight == 0 && len(d.turns) == 0 && len(d.starts) == 0 {
+			idle = append(idle, a)
+		}
+	}
+	slices.SortFunc(idle, func(a, b graspsync.HostPort) int {
+		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
+	})
+	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
+		delete(q.domains, a)
+	}
+}
+
+// InFlight yields how many requests each domain has under way, for metrics.
+func (q *Queue) InFlight() map[graspsync.HostPort]int {
+	out := make(map[graspsync.HostPort]int)
+	for a, d := range q.domains {
+		if d.inFlight > 0 {
+			out[a] = d.inFlight
+		}
+	}
+	return out
+}
+
+func compareAuthority(a, b graspsync.HostPort) int {
+	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+}
+
+// PastRepo is what an earlier process left of a repository that it hunted for.
+type PastRepo struct {
+	Repo     graspsync.RepoRef
+	Attempts int       // that did not complete, in a row
+	Next     time.Time // when the next one was due
+}
+
+// PastDomain is what an earlier process left of a domain.
+type PastDomain struct {
+	Domain      graspsync.HostPort
+	Last        time.Time // when it was asked last
+	Recent      int       // requests in the minute before that
+	Failures    int       // in a row that were Broken
+	BrokenUntil time.Time
+}
+
+// Restore takes over what an earlier process left, before the first Step: a restart
+// must not have anybody asked sooner. All of a domain's recent requests count as made
+// when the last one was. What lies further in the future than it can, since the clock
+// was set back, is corrected.
+func (q *Queue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
+	for _, r := range repos {
+		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)
+	}
+	for _, p := range domains {
+		d := q.domainOf(p.Domain)
+		d.usedAt = backoff.Earlier(p.Last, now)
+		d.broken = backoff.Streak{Times: p.Failures, Until: p.BrokenUntil}.Restored(now, q.cfg.BrokenMax)
+		if now.Sub(d.usedAt) < window {
+			for range min(p.Recent, d.limit.PerMinute) {
+				d.starts = append(d.starts, d.usedAt)
+			}
+		}
+	}
+}
+
+// Broken returns how often in a row a domain was found to be broken for good, and
+// until when it is left alone.
+func (q *Queue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
+	if d := q.domains[a]; d != nil {
+		return d.broken.Times, d.broken.Until
+	}
+	return 0, time.Time{}
 }

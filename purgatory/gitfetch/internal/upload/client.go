@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -83,29 +82,6 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.URL, m Meter) (*S
 
 // maxDrop is what is read of a body behind its end, in bytes.
 const maxDrop = 4 << 10
-
-// hops counts the requests that led to a response.
-func hops(resp *http.Response) (n int) {
-	for ; resp != nil; resp = resp.Request.Response {
-		n++
-	}
-	return n
-}
-
-// setBase finds out where to POST from where the GET was answered.
-func (s *Server) setBase(final *url.URL) error {
-	base, ok := strings.CutSuffix(final.Path, "/info/refs")
-	if !ok {
-		return fmt.Errorf("discovering: %w: redirected to something else", ErrProtocol)
-	}
-	post := *final
-	post.Path, post.RawPath, post.RawQuery = base+"/git-upload-pack", "", ""
-	if final.RawPath != "" {
-		post.RawPath = strings.TrimSuffix(final.RawPath, "/info/refs") + "/git-upload-pack"
-	}
-	s.base = post.String()
-	return nil
-}
 
 func (c *Client) bounded(body io.Reader, m Meter) io.Reader {
 	return &bounded{r: body, left: c.Limits.AdvertBytes, most: c.Limits.AdvertBytes, limit: "advertisement bytes", meter: m}

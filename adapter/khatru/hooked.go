@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
@@ -18,56 +17,11 @@ import (
 // before anybody can say that the new one is held.
 var errReplace = errors.New("khatru adapter: a relay whose policy holds events needs ReplaceEvent hooks where it has StoreEvent hooks")
 
-// hold is the first of the hooks that store: khatru has no answer between stored and
-// refused. Here no hook of the relay has anything against the event any more, and only
-// now may the policy hold it. A held one is said to be a duplicate: the client hears OK,
-// nothing is stored, nothing is broadcast, and OnEventSaved is not called.
-func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
-	verdict, msg := s.verdict(ctx, e)
-	switch verdict.Decision {
-	case graspsync.Accept:
-		return nil
-	case graspsync.Hold:
-		notice(ctx, msg)
-		return eventstore.ErrDupEvent
-	}
-	return errors.New(msg)
-}
-
 // notice tells a client something, if there is one.
 func notice(ctx context.Context, text string) {
 	if ws := khatru.GetConnection(ctx); ws != nil {
 		_ = ws.WriteJSON(nostr.NoticeEnvelope(text)) // who is gone needs not know
 	}
-}
-
-// Release stores an event that the policy has held, sends it to subscribers and takes
-// note of it. It returns when the event is durable; with Stored or Duplicate it is
-// served. The RejectEvent hooks are asked again, since they may have come to refuse its
-// author meanwhile: then it is Refused, for good.
-func (s *Sync) Release(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
-	in := graspsync.Incoming{Event: e}
-	if id, err := graspsync.ParseEventID(e.ID); err == nil {
-		in.Source = s.manager.HeldFrom(id)
-	}
-	ctx = synced(ctx)
-	if o := s.admit(ctx, in); o.Result != 0 {
-		s.manager.NotReleased(e, o)
-		return o, nil
-	}
-	if full := s.Room(e); full != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
-	}
-	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
-	if err != nil {
-		return graspsync.Outcome{}, err
-	}
-	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		s.manager.Stored(e)
-	} else {
-		s.manager.NotReleased(e, outcomes[0]) // unless it failed and is tried again
-	}
-	return outcomes[0], nil
 }
 
 // hooked is a policy that holds events, behind the RejectEvent hooks of the relay: what
@@ -136,13 +90,3 @@ func (h *hooked) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announc
 	}
 	return func(func(*nip34.Announcement, error) bool) {}
 }
-
-// Held is that of the SyncManager: what the policy held before, it holds again.
-func (s *Sync) Held(e *nostr.Event) { s.manager.Held(e) }
-
-// Removed is that of the SyncManager: what the policy held will not be released.
-func (s *Sync) Removed(e *nostr.Event) { s.manager.Removed(e) }
-
-// Postponed is that of the SyncManager: what the policy held finds no room any more, and is
-// judged again.
-func (s *Sync) Postponed(e *nostr.Event) { s.manager.Postponed(e) }

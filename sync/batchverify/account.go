@@ -1,7 +1,6 @@
 package batchverify
 
 import (
-	"slices"
 	"sync"
 )
 
@@ -63,55 +62,3 @@ const (
 	costMany      = 256
 	costAuthor    = 200
 )
-
-// judge decides which of the items are bad. A batch that fails is cut into a few
-// parts, and so on. It goes through them level by level, so that what good parts
-// save is known before more is spent on others.
-func (v *Verifier) judge(s *scratch, items []*item) {
-	spare := len(items) * wasteShare // what this call may still waste
-	level := [][]*item{items}
-	for depth := 0; len(level) > 0; depth++ {
-		var next [][]*item
-		for _, part := range level {
-			smallest := minPart
-			if depth == 0 {
-				smallest = minBatch
-			}
-			cost := 0
-			if len(part) >= smallest {
-				cost = batchCost(len(part), s.collect(part))
-			}
-			if cost == 0 || cost >= len(part)*single ||
-				depth > 0 && cost > spare || !v.account.covers(cost) {
-				v.oneByOne(part)
-				continue
-			}
-			if v.holds(s, part) {
-				saved := len(part)*single - cost
-				spare += saved
-				v.account.add(saved)
-				continue
-			}
-			spare -= cost
-			v.account.add(-cost)
-			if len(part) < 2*minPart {
-				v.oneByOne(part)
-				continue
-			}
-			next = slices.AppendSeq(next, slices.Chunk(part, max(len(part)/parts, minPart)))
-		}
-		level = next
-	}
-}
-
-// oneByOne judges each item by itself.
-func (v *Verifier) oneByOne(items []*item) {
-	good := 0
-	for _, it := range items {
-		it.bad = !it.check()
-		if !it.bad {
-			good++
-		}
-	}
-	v.account.add(good * singleIncome)
-}

@@ -1,11 +1,7 @@
 package wstransport
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"sync/atomic"
-	"time"
 )
 
 // maxControls is how many pings and pongs a relay may send in one
@@ -47,59 +43,3 @@ const (
 	pingFrame = "\x89\x80\x00\x00\x00\x00"
 	pongFrame = "\x8a\x80\x00\x00\x00\x00"
 )
-
-// keepAlive is the goroutine that gives signs of life and asks for them.
-func (c *conn) keepAlive() {
-	tick := time.NewTicker(c.t.cfg.PingInterval)
-	defer tick.Stop()
-	var (
-		late   <-chan time.Time // armed by a ping
-		before uint64           // signs of life at that ping
-	)
-	for {
-		select {
-		case <-tick.C:
-			c.signs.controls.Store(0)
-			// While we are parked the relay's pings are out of reach, and so would
-			// be its pong. In this order: if we are parked after all by the time
-			// the pong is due, that has counted as a sign of life; see park.
-			heard := c.signs.heard.Load()
-			ping := !c.parked.Load()
-			if err := c.beat(ping); err != nil {
-				return
-			}
-			if ping && late == nil {
-				before, late = heard, time.After(c.t.cfg.fixed.PingTimeout)
-			}
-		case <-late:
-			late = nil
-			if c.signs.heard.Load() == before {
-				_ = c.end(errSilent) // Receive says it
-				return
-			}
-		case <-c.signs.flood:
-			_ = c.end(errFlood) // Receive says it
-			return
-		case <-c.ended:
-			return
-		}
-	}
-}
-
-// beat writes a ping, or else a pong. The error is final.
-func (c *conn) beat(ping bool) error {
-	frame := pongFrame
-	if ping {
-		frame = pingFrame
-	}
-	ctx := context.Background()
-	if err := c.acquire(ctx); err != nil {
-		return err
-	}
-	defer c.release()
-	defer c.watch(ctx)()
-	if _, err := io.WriteString(c.raw, frame); err != nil {
-		return c.end(fmt.Errorf("sending a ping: %w", err))
-	}
-	return nil
-}
