@@ -84,7 +84,7 @@ func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
 func TestExpiryWaitsForAFetch(t *testing.T) {
 	for _, kind := range []string{"state", "pull request", "announcement", "announcement of a stored state"} {
 		t.Run(kind, func(t *testing.T) {
-			run(t, purgatory.Config{Hold: 5 * time.Minute}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Times: purgatory.Times{Hold: 5 * time.Minute}}, func(t *testing.T, w *world) {
 				a, s := announce(alice, now()-100, "a.example/r.git"), says(alice, now(), "main", 1)
 				served, waits := []*nostrEvent{a}, []*nostrEvent{s}
 				switch kind {

@@ -58,7 +58,12 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(git.Close)
 			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})}
-			cfg := purgatory.Config{SyncDelay: time.Second, UserDelay: time.Second, Backoff: time.Hour, MaxBackoff: time.Hour}
+			cfg := purgatory.Config{Times: purgatory.Times{
+				SyncDelay:  time.Second,
+				UserDelay:  time.Second,
+				Backoff:    time.Hour,
+				MaxBackoff: time.Hour,
+			}}
 			p, err := purgatory.Open(t.Context(), relay, repos, git, state.NewMemory(), cfg)
 			require.NoError(t, err)
 			d, at := nostrTag{"d", "r"}, now()

@@ -152,7 +152,7 @@ func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 
 // What waits with its data here counts until it has a ref, and not for itself.
 func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
-	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
 	p.git.maintainer = noMaintainer{}
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)
@@ -183,7 +183,7 @@ func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
 
 // What is fetched counts but for what refs are found to need, or waits of it, once each.
 func TestWhatIsFetchedCountsOnce(t *testing.T) {
-	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
 	p.git.maintainer = noMaintainer{}
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)
@@ -237,7 +237,7 @@ type noMaintainer struct{ Maintainer }
 
 // What has given way is counted in so many repositories at most, and for none that has left.
 func TestDisplacedIsBounded(t *testing.T) {
-	p := &Purgatory{cfg: Config{MaxPullBytes: 100}}
+	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
 	p.git.maintainer = noMaintainer{}
 	p.upkeep = newMaintenance(p)
 	x := newRations(p, nil)

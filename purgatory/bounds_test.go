@@ -84,7 +84,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 func TestWhatIsKeptOfHuntingIsBounded(t *testing.T) {
 	for most := 1; most <= 4; most++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, purgatory.Config{MaxKept: most})
+			w := newWorld(t, purgatory.Config{}.With(purgatory.Fixed{MaxKept: most}))
 			soon := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
 			for i := range 3 {
 				for key, value := range map[string]string{
@@ -199,7 +199,7 @@ func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
 // Git that can't weigh or say what is there cheaply: refs are made and go all the same, and
 // nothing counts as given way.
 func TestGitThatCanOnlyFetch(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered(), PlaceholderHold: time.Minute}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered(), Times: purgatory.Times{PlaceholderHold: time.Minute}}, func(t *testing.T, w *world) {
 		w.stop()
 		w.fetcher = struct {
 			purgatory.GitFetcher
@@ -236,7 +236,7 @@ func TestGitThatCanOnlyFetch(t *testing.T) {
 // What was pushed for an event has no room when others have as much, and is there when they
 // have not; what takes long to be taken is left alone for a while.
 func TestStagedDataWithoutRoomOrTime(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.git.Size(object(50), 2000)
 		tries := 0

@@ -31,7 +31,7 @@ func lyingAt(by *relaytest.Key, tip int, u string) *nostrEvent {
 // no room: the small one had a ref, and with it all of that, and then the large one had as well.
 func TestWhatHasNoRoomCountsForWhoNeedsIt(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{MaxPullBytes: most}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		for i := range 5 {
 			large, small := 100+2*i, 101+2*i
@@ -65,7 +65,7 @@ func TestWhatHasNoRoomCountsForWhoNeedsIt(t *testing.T) {
 // for nobody, a day after the other.
 func TestWhatIsFetchedBesideCounts(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{MaxPullBytes: most, MaxRepoDay: 4 * most}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most, MaxRepoDay: 4 * most}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		worst := int64(0)
 		for i := range 20 {
@@ -92,7 +92,7 @@ func TestWhatIsFetchedBesideCounts(t *testing.T) {
 // after the other, for two weeks each.
 func TestWhatIsFetchedInVainCounts(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{MaxPullBytes: most, MaxRepoDay: 4 * most}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most, MaxRepoDay: 4 * most}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		worst := int64(0)
 		for i := range 20 {
@@ -119,7 +119,7 @@ func TestWhatIsFetchedInVainCounts(t *testing.T) {
 
 // Nor is anything kept for a pull request that is deleted while its data is fetched.
 func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		s := serving(50)
 		s.Bytes, s.Delay = 5000, time.Minute
@@ -143,7 +143,7 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 // Pull requests that have room each, and have not together, came all from another repository.
 func TestWhatIsSharedHasRoomTogether(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{MaxPullBytes: most, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		mallory := relaytest.NewKey("mallory")
 		w.relay.put(announce(mallory, now()-100), says(mallory, now()-100, "main", 1))

@@ -20,7 +20,7 @@ const checkRetry = time.Minute
 // together for ever.
 func (p *Purgatory) runChecks(ctx context.Context) {
 	p.findLost(ctx)
-	timer := time.NewTimer(p.cfg.Check/10 + rand.N(p.cfg.Check/10+1))
+	timer := time.NewTimer(p.cfg.fixed.Check/10 + rand.N(p.cfg.fixed.Check/10+1))
 	defer timer.Stop()
 	for {
 		select {
@@ -45,7 +45,7 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 		identifiers = slices.Compact(identifiers)
 		began := time.Now()
 		for i, identifier := range identifiers {
-			at := began.Add(time.Duration(float64(p.cfg.Check) * 0.8 * float64(i) / float64(len(identifiers))))
+			at := began.Add(time.Duration(float64(p.cfg.fixed.Check) * 0.8 * float64(i) / float64(len(identifiers))))
 			timer.Reset(time.Until(at))
 			select {
 			case <-timer.C:
@@ -54,7 +54,7 @@ func (p *Purgatory) runChecks(ctx context.Context) {
 			}
 			p.tell(look{identifier: identifier, why: causes{check: true, left: left[identifier]}})
 		}
-		timer.Reset(time.Until(began.Add(p.cfg.Check*9/10 + rand.N(p.cfg.Check/10+1))))
+		timer.Reset(time.Until(began.Add(p.cfg.fixed.Check*9/10 + rand.N(p.cfg.fixed.Check/10+1))))
 	}
 }
 
@@ -100,7 +100,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 // lost counts the repositories with an identifier that are announced and not among those
 // that are there. Others of the same name may be: forks are called as what they are of.
 func (p *Purgatory) lost(ctx context.Context, identifier string, there map[graspsync.RepoRef]bool) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	announcements, err := p.relay.Announcements(ctx, identifier)
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *Purgatory) identifiers(ctx context.Context) ([]string, error) {
 
 // listed returns the identifiers of what is served.
 func (p *Purgatory) listed(ctx context.Context) (out []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	defer p.recovered(&err, ofRelay)
 	for identifier, err := range p.relay.Identifiers(ctx) {

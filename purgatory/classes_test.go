@@ -68,7 +68,7 @@ func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
 		"bytes": {Junk: true, Bytes: 300}, "limit": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{MaxRepoDay: 1000, MaxHostDay: 10_000}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000, MaxHostDay: 10_000}}, func(t *testing.T, w *world) {
 				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 				w.git.Serve(clone("a.example/r.git"), server)
 				for i := range 6 {

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
-// mostOwn is how many times [Config.MaxClones] the clone URLs are that the announcements of all
+// mostOwn is how many times MaxClones the clone URLs are that the announcements of all
 // who have a say in a repository name together: there may be 257 of them.
 const mostOwn = 4
 
@@ -20,13 +20,13 @@ const rotates = time.Hour
 // urls returns where git data of a repository can be had: what the announcements of
 // all maintainers name, also of those whose repositories are not ours, and then what only the
 // pull requests that wait name, which anybody can write. Of each only the first
-// [Config.MaxClones] count. Where there is no room for those of all maintainers each has one in
+// MaxClones count. Where there is no room for those of all maintainers each has one in
 // turn: first the owner, then those whose states wait, then the others, of whom those come first
 // each hour who had none in the one before.
 func (p *Purgatory) urls(g *group, r *repository) (own, strangers []graspsync.URL) {
 	seen := make(map[graspsync.URL]struct{})
 	usable := func(us []graspsync.URL) (out []graspsync.URL) {
-		for _, u := range us[:min(len(us), p.cfg.MaxClones)] {
+		for _, u := range us[:min(len(us), p.cfg.fixed.MaxClones)] {
 			if _, again := seen[u]; !again && !p.cfg.Identity.IsClone(u) {
 				seen[u] = struct{}{}
 				out = append(out, u)
@@ -51,7 +51,7 @@ func (p *Purgatory) urls(g *group, r *repository) (own, strangers []graspsync.UR
 			add(a)
 		}
 	}
-	if most := mostOwn * p.cfg.MaxClones; len(own) > most {
+	if most := mostOwn * p.cfg.fixed.MaxClones; len(own) > most {
 		p.stats.dropSome("clones", len(own)-most)
 		own = inTurn(of, inOrder(g, r, members, most), most)
 	}
@@ -104,7 +104,7 @@ func inTurn(of map[graspsync.PubKey][]graspsync.URL, order []graspsync.PubKey, m
 // beyond is how many clone URLs of an event are not hunted: those that were not even
 // read, and the rest beyond the bound.
 func (p *Purgatory) beyond(us []graspsync.URL, unread int) int {
-	return unread + max(0, len(us)-p.cfg.MaxClones)
+	return unread + max(0, len(us)-p.cfg.fixed.MaxClones)
 }
 
 // countClones counts the clone URLs of an event that are not hunted.

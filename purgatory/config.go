@@ -24,19 +24,28 @@ type Config struct {
 	// the caller of a method. It must not block. A panic in it is contained.
 	Observe func(Observation)
 
+	// NoMaintenance has repositories left as they are: whoever sees to their packs, refs
+	// and unnamed objects must do so without a push or Run at the same time. It is so in any
+	// case if the GitFetcher is no [Maintainer].
+	NoMaintenance bool
+
+	// Times are how long things wait or may take.
+	Times Times
+
+	fixed constants
+	// Limits are how much there may be of what costs memory, disk, traffic or work.
+	Limits Limits
+}
+
+// Times are the times of a [Purgatory] about which two operators may differ.
+type Times struct {
 	// Hold is how long an event waits, MaxHold how long signs of life can make an
 	// announcement wait in all, and any event one of whose servers was not asked for it yet
 	// because others had their turns; it must not be less. Default to 30 min and 24 h.
 	Hold, MaxHold time.Duration
-	// SoftExpiry is how long an announcement that expired is kept, during which a
-	// state event revives it. Defaults to 24 h.
-	SoftExpiry time.Duration
 	// PlaceholderHold is how long data that was pushed for a pull request waits for
 	// its event, in a repository; a [Stager] has its own time. Defaults to 20 min.
 	PlaceholderHold time.Duration
-	// Remember is how long the id of an event that waited in vain is remembered, so
-	// that it is not taken in again. Defaults to 7 days.
-	Remember time.Duration
 	// Departed is how long the folder of a repository is kept that is out of service: its
 	// announcement was deleted, has expired, or lists us no more. Should it be announced
 	// again in that time it is as it was. It needs a [Departures]. Defaults to 7 days.
@@ -48,19 +57,56 @@ type Config struct {
 	// Backoff is the wait after a first hunt that did not complete, doubling up to
 	// MaxBackoff, which must not be below it. Default to 20 s and 2 min.
 	Backoff, MaxBackoff time.Duration
-	// Check is the time between two checks of a listed repository against its latest
-	// state. Defaults to 1 h.
-	Check time.Duration
-
 	// Grace is how long objects stay in a repository that nothing names any more: no ref,
 	// no log of one (which is kept for 30 days), no event that waits. With too little,
 	// what somebody is about to name may be gone. Defaults to 14 days.
 	Grace time.Duration
-	// NoMaintenance has repositories left as they are: whoever sees to their packs, refs
-	// and unnamed objects must do so without a push or Run at the same time. It is so in any
-	// case if the GitFetcher is no [Maintainer].
-	NoMaintenance bool
+	// FetchTimeout bounds each call of the GitFetcher that fetches, and should be above the
+	// GitFetcher's own limit, which lets one take longer the more it brings. Defaults to 24 h.
+	FetchTimeout time.Duration
+}
 
+// constants are the numbers about which no two operators would differ. Only tests have others.
+type constants struct {
+	// SoftExpiry is how long an announcement that expired is kept, during which a
+	// state event revives it. Defaults to 24 h.
+	SoftExpiry time.Duration
+	// Remember is how long the id of an event that waited in vain is remembered, so
+	// that it is not taken in again. Defaults to 7 days.
+	Remember time.Duration
+	// Check is the time between two checks of a listed repository against its latest
+	// state. Defaults to 1 h.
+	Check time.Duration
+	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
+	// are not here, in all and to one repository. Anybody can push that, so that it has
+	// a share of its own: it takes no place of an event. Too small a value has pushes
+	// undone that come before their events. What a [Stager] keeps has none of them.
+	// Default to 5,000 and 100.
+	MaxPlaceholders, MaxPlaceholdersPerRepo int
+	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
+	MaxRemembered int
+	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
+	// how hunting went; those that are being asked are kept in any case. What has no room
+	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
+	MaxKept int
+	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
+	// are hunted: the first ones, and four times as many of all who have a say in a repository
+	// together, one of each in turn. The rest is counted. Defaults to 16.
+	MaxClones int
+	// MaxSettling bounds the repositories whose objects are looked at at once, in turns by
+	// owner, and half as many more of those that took long before. Defaults to 4.
+	MaxSettling int
+	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
+	// that are dealt with at once. Beyond it those whose owners wrote something that
+	// waits come first, the others in turns. Defaults to 200.
+	MaxRepositories int
+	// Timeout bounds each call of the Relay and of the Repositories, and each of the
+	// GitFetcher that does not fetch. Defaults to 5 min.
+	Timeout time.Duration
+}
+
+// Limits bound what a [Purgatory] keeps, fetches and does at once.
+type Limits struct {
 	// MaxEntries bounds the events that wait, MaxBytes about what they take up
 	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for
 	// those who have a say in repositories that are served: strangers may have any number of
@@ -72,12 +118,6 @@ type Config struct {
 	MaxEntries   int
 	MaxBytes     int64
 	MaxPerAuthor int
-	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
-	// are not here, in all and to one repository. Anybody can push that, so that it has
-	// a share of its own: it takes no place of an event. Too small a value has pushes
-	// undone that come before their events. What a [Stager] keeps has none of them.
-	// Default to 5,000 and 100.
-	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose
 	// authors have no say in it, in bytes, besides what branches and tags need: what was
 	// merged, or was here before, counts for nothing. Beyond it the largest of whoever takes
@@ -86,26 +126,10 @@ type Config struct {
 	// much as this, nothing more gives way until then, and what would need that is refused.
 	// It needs a [Weigher]. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
-	MaxRemembered int
-	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
-	// how hunting went; those that are being asked are kept in any case. What has no room
-	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
-	MaxKept int
-	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
-	// are hunted: the first ones, and four times as many of all who have a say in a repository
-	// together, one of each in turn. The rest is counted. Defaults to 16.
-	MaxClones int
-	// MaxHunts bounds the repositories hunted for at once, MaxSettling those whose
-	// objects are looked at, in turns by owner, and half as many more of those that took
-	// long before. Default to 10 and 4. At most half of the hunts are for
+	// MaxHunts bounds the repositories hunted for at once. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are
-	// made to servers that many wait for.
-	MaxHunts, MaxSettling int
-	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
-	// that are dealt with at once. Beyond it those whose owners wrote something that
-	// waits come first, the others in turns. Defaults to 200.
-	MaxRepositories int
+	// made to servers that many wait for. Defaults to 10.
+	MaxHunts int
 	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
 	// has exceptions, in which both numbers must be set. Defaults to 5 requests at once
 	// and 30 a minute.
@@ -119,11 +143,6 @@ type Config struct {
 	// had brought. With less than the GitFetcher's limit a crash loop may fetch more than
 	// it should, with too much a few crashes use up a day. Defaults to 512 MiB.
 	MaxFetch int64
-	// Timeout bounds each call of the Relay and of the Repositories, and each of the
-	// GitFetcher that does not fetch; FetchTimeout bounds those that do, and should be
-	// above the GitFetcher's own limit, which lets one take longer the more it brings.
-	// Default to 5 min and 24 h.
-	Timeout, FetchTimeout time.Duration
 }
 
 // Limit bounds requests to one server. A request is one attempt at one URL.
@@ -142,36 +161,36 @@ func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(Observation) {}
 	}
-	def(&c.Hold, 30*time.Minute)
-	def(&c.MaxHold, 24*time.Hour)
-	def(&c.SoftExpiry, 24*time.Hour)
-	def(&c.PlaceholderHold, 20*time.Minute)
-	def(&c.Remember, 7*24*time.Hour)
-	def(&c.Departed, 7*24*time.Hour)
-	def(&c.UserDelay, 3*time.Minute)
-	def(&c.SyncDelay, 500*time.Millisecond)
-	def(&c.Backoff, 20*time.Second)
-	def(&c.MaxBackoff, 2*time.Minute)
-	def(&c.Check, time.Hour)
-	def(&c.Grace, 14*24*time.Hour)
-	def(&c.MaxPullBytes, 1<<30)
-	def(&c.MaxEntries, 10_000)
-	def(&c.MaxBytes, 64<<20)
-	def(&c.MaxPerAuthor, 100)
-	def(&c.MaxPlaceholders, 5_000)
-	def(&c.MaxPlaceholdersPerRepo, 100)
-	def(&c.MaxRemembered, 50_000)
-	def(&c.MaxKept, 20_000)
-	def(&c.MaxClones, 16)
-	def(&c.MaxHunts, 10)
-	def(&c.MaxSettling, 4)
-	def(&c.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
-	def(&c.MaxRepoDay, 4<<30)
-	def(&c.MaxHostDay, 16<<30)
-	def(&c.MaxFetch, 512<<20)
-	def(&c.MaxRepositories, 200)
-	def(&c.Timeout, 5*time.Minute)
-	def(&c.FetchTimeout, 24*time.Hour)
+	def(&c.Times.Hold, 30*time.Minute)
+	def(&c.Times.MaxHold, 24*time.Hour)
+	def(&c.fixed.SoftExpiry, 24*time.Hour)
+	def(&c.Times.PlaceholderHold, 20*time.Minute)
+	def(&c.fixed.Remember, 7*24*time.Hour)
+	def(&c.Times.Departed, 7*24*time.Hour)
+	def(&c.Times.UserDelay, 3*time.Minute)
+	def(&c.Times.SyncDelay, 500*time.Millisecond)
+	def(&c.Times.Backoff, 20*time.Second)
+	def(&c.Times.MaxBackoff, 2*time.Minute)
+	def(&c.fixed.Check, time.Hour)
+	def(&c.Times.Grace, 14*24*time.Hour)
+	def(&c.Limits.MaxPullBytes, 1<<30)
+	def(&c.Limits.MaxEntries, 10_000)
+	def(&c.Limits.MaxBytes, 64<<20)
+	def(&c.Limits.MaxPerAuthor, 100)
+	def(&c.fixed.MaxPlaceholders, 5_000)
+	def(&c.fixed.MaxPlaceholdersPerRepo, 100)
+	def(&c.fixed.MaxRemembered, 50_000)
+	def(&c.fixed.MaxKept, 20_000)
+	def(&c.fixed.MaxClones, 16)
+	def(&c.Limits.MaxHunts, 10)
+	def(&c.fixed.MaxSettling, 4)
+	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
+	def(&c.Limits.MaxRepoDay, 4<<30)
+	def(&c.Limits.MaxHostDay, 16<<30)
+	def(&c.Limits.MaxFetch, 512<<20)
+	def(&c.fixed.MaxRepositories, 200)
+	def(&c.fixed.Timeout, 5*time.Minute)
+	def(&c.Times.FetchTimeout, 24*time.Hour)
 	return c
 }
 
@@ -192,10 +211,10 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"Hold", c.Hold}, {"MaxHold", c.MaxHold}, {"SoftExpiry", c.SoftExpiry}, {"PlaceholderHold", c.PlaceholderHold},
-		{"Remember", c.Remember}, {"Departed", c.Departed}, {"UserDelay", c.UserDelay}, {"SyncDelay", c.SyncDelay}, {"Backoff", c.Backoff},
-		{"MaxBackoff", c.MaxBackoff}, {"Check", c.Check}, {"Grace", c.Grace}, {"Timeout", c.Timeout},
-		{"FetchTimeout", c.FetchTimeout},
+		{"Hold", c.Times.Hold}, {"MaxHold", c.Times.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry}, {"PlaceholderHold", c.Times.PlaceholderHold},
+		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.Times.UserDelay}, {"SyncDelay", c.Times.SyncDelay}, {"Backoff", c.Times.Backoff},
+		{"MaxBackoff", c.Times.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
+		{"FetchTimeout", c.Times.FetchTimeout},
 	} {
 		if d.value <= 0 {
 			bad(d.name, d.value)
@@ -205,30 +224,30 @@ func (c Config) validate() error {
 		name  string
 		value int64
 	}{
-		{"MaxEntries", int64(c.MaxEntries)}, {"MaxBytes", c.MaxBytes}, {"MaxPerAuthor", int64(c.MaxPerAuthor)},
-		{"MaxPlaceholders", int64(c.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.MaxPlaceholdersPerRepo)},
-		{"MaxRemembered", int64(c.MaxRemembered)}, {"MaxKept", int64(c.MaxKept)},
-		{"MaxClones", int64(c.MaxClones)}, {"MaxHunts", int64(c.MaxHunts)}, {"MaxSettling", int64(c.MaxSettling)},
-		{"MaxRepositories", int64(c.MaxRepositories)}, {"MaxRepoDay", c.MaxRepoDay}, {"MaxHostDay", c.MaxHostDay},
-		{"MaxFetch", c.MaxFetch}, {"MaxPullBytes", c.MaxPullBytes},
+		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.Limits.MaxPerAuthor)},
+		{"MaxPlaceholders", int64(c.fixed.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.fixed.MaxPlaceholdersPerRepo)},
+		{"MaxRemembered", int64(c.fixed.MaxRemembered)}, {"MaxKept", int64(c.fixed.MaxKept)},
+		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxSettling", int64(c.fixed.MaxSettling)},
+		{"MaxRepositories", int64(c.fixed.MaxRepositories)}, {"MaxRepoDay", c.Limits.MaxRepoDay}, {"MaxHostDay", c.Limits.MaxHostDay},
+		{"MaxFetch", c.Limits.MaxFetch}, {"MaxPullBytes", c.Limits.MaxPullBytes},
 	} {
 		if n.value <= 0 {
 			bad(n.name, n.value)
 		}
 	}
-	if c.MaxHold < c.Hold {
-		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.MaxHold, c.Hold))
+	if c.Times.MaxHold < c.Times.Hold {
+		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.Times.MaxHold, c.Times.Hold))
 	}
-	if c.MaxBackoff < c.Backoff {
-		errs = append(errs, fmt.Errorf("MaxBackoff is %v, less than Backoff, %v", c.MaxBackoff, c.Backoff))
+	if c.Times.MaxBackoff < c.Times.Backoff {
+		errs = append(errs, fmt.Errorf("MaxBackoff is %v, less than Backoff, %v", c.Times.MaxBackoff, c.Times.Backoff))
 	}
 	check := func(name string, l Limit) {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {
 			bad(name, l)
 		}
 	}
-	check("DomainLimit", c.DomainLimit)
-	for a, l := range c.DomainLimits {
+	check("DomainLimit", c.Limits.DomainLimit)
+	for a, l := range c.Limits.DomainLimits {
 		check("DomainLimits of "+a.String(), l)
 	}
 	return errors.Join(errs...)

@@ -52,7 +52,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 	defer leave()
 	err := p.repos.Remove(ctx, ref)
 	if errors.Is(err, ErrInUse) && p.departures != nil {
-		waiting, cancel := context.WithTimeout(ctx, p.cfg.Timeout/lockShare)
+		waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 		defer cancel()
 		if err = p.departures.Depart(waiting, ref); err == nil {
 			p.stats.drop("departed")
@@ -93,7 +93,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *group, ref graspsync.RepoRef)
 // emptyOfState removes the refs of pull requests where nothing else is: they keep no
 // announcement from expiring. has is true if something else is.
 func (p *Purgatory) emptyOfState(ctx context.Context, ref graspsync.RepoRef) (has bool, err error) {
-	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
+	dir, unlock, err := p.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -130,7 +130,7 @@ func (p *Purgatory) runSweeps(ctx context.Context) {
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
 	for {
-		if err := p.departures.Sweep(ctx, time.Now().Add(-p.cfg.Departed)); err != nil && ctx.Err() == nil {
+		if err := p.departures.Sweep(ctx, time.Now().Add(-p.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
 			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, graspsync.Printable(err.Error()))
 		}
 		select {
@@ -143,7 +143,7 @@ func (p *Purgatory) runSweeps(ctx context.Context) {
 
 // ownedBy has the repositories of an owner looked at who may not announce them any more.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	err := p.departures.owned(ctx, owner, func(ref graspsync.RepoRef) {
 		p.tell(look{identifier: ref.Identifier, why: causes{left: map[graspsync.RepoRef]bool{ref: true}}})
@@ -158,7 +158,7 @@ func (p *Purgatory) inService(ctx context.Context) (map[string]map[graspsync.Rep
 	if p.departures == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	out := make(map[string]map[graspsync.RepoRef]bool)
 	err := p.departures.owned(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) {

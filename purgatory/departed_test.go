@@ -94,7 +94,7 @@ func TestDepartedRepositories(t *testing.T) {
 
 // What stays announced, waits or is none of theirs stays.
 func TestOthersDoNotDepart(t *testing.T) {
-	run(t, purgatory.Config{Hold: 10 * time.Hour, MaxHold: 24 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Hour, MaxHold: 24 * time.Hour}}, func(t *testing.T, w *world) {
 		served(w)
 		w.relay.put(announce(bob, now()-100))
 		w.git.Put(repoOf(bob), object(1))
@@ -252,7 +252,7 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 // A look that had begun when the clock came to an announcement took its repository for nobody's,
 // and out of service, before it was settled whether there was something in it.
 func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
-	run(t, purgatory.Config{Hold: 2 * time.Minute, MaxHold: time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute, MaxHold: time.Hour}}, func(t *testing.T, w *world) {
 		a := announce(alice, now())
 		w.held(a)
 		wait(time.Minute + 55*time.Second)

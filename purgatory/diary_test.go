@@ -278,11 +278,25 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 53))
 		l := &drawnLife{world: newWorld(t, purgatory.Config{
-			Membership: nip34.Membership{OneSided: seed%2 == 0 || seed == 1}, Hold: 10 * time.Minute, MaxHold: time.Hour, SoftExpiry: 20 * time.Minute, PlaceholderHold: 3 * time.Minute,
-			Remember: time.Hour, Departed: 30 * time.Minute, UserDelay: time.Minute, Check: 100_000 * time.Hour, NoMaintenance: true,
-			MaxRepoDay: []int64{4000, 1 << 30}[rng.IntN(2)],
-			MaxEntries: []int{6, 1000}[rng.IntN(2)], MaxPlaceholdersPerRepo: 2, MaxClones: 2, MaxSettling: 1,
-		}), rng: rng, seed: seed | 1}
+			Membership: nip34.Membership{OneSided: seed%2 == 0 || seed == 1}, Times: purgatory.Times{
+				Hold:            10 * time.Minute,
+				MaxHold:         time.Hour,
+				PlaceholderHold: 3 * time.Minute,
+				Departed:        30 * time.Minute,
+				UserDelay:       time.Minute,
+			}, NoMaintenance: true,
+			Limits: purgatory.Limits{
+				MaxRepoDay: []int64{4000, 1 << 30}[rng.IntN(2)],
+				MaxEntries: []int{6, 1000}[rng.IntN(2)],
+			},
+		}.With(purgatory.Fixed{
+			SoftExpiry:             20 * time.Minute,
+			Remember:               time.Hour,
+			Check:                  100_000 * time.Hour,
+			MaxPlaceholdersPerRepo: 2,
+			MaxClones:              2,
+			MaxSettling:            1,
+		})), rng: rng, seed: seed | 1}
 		l.began = time.Now()
 		for n := 1; n < 16; n++ {
 			l.git.Size(object(n), int64(rng.IntN(4)*150))

@@ -392,7 +392,7 @@ func TestNextWake(t *testing.T) {
 			ID: graspsync.EventID{1}, Class: ledger.State, Repos: []graspsync.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
 		})
 		require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
-		for n := range p.cfg.MaxSettling {
+		for n := range p.cfg.fixed.MaxSettling {
 			require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
 			e.expiring[graspsync.EventID{byte(n)}] = true
 		}

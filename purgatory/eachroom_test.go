@@ -40,7 +40,7 @@ func (l *faultyLife) pushes(ev *nostrEvent, bytes int64) (refused bool) {
 // littleRoom has alice's repository served, with a branch, two pull requests of carol's and
 // hardly any room besides.
 func (l *faultyLife) littleRoom() (big, small *nostrEvent) {
-	l.cfg.MaxPullBytes = 1000
+	l.cfg.Limits.MaxPullBytes = 1000
 	l.serveAlice()
 	for n, size := range map[int]int64{1: 1, 2: 600, 3: 300, 4: 400, 5: 100, 6: 700, 21: 300} {
 		l.git.Size(object(n), size)
@@ -108,7 +108,7 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 		t.Run(fmt.Sprint(departs), func(t *testing.T) {
 			eachFailure(t, 50, func(l *faultyLife) string {
 				l.often = true
-				l.cfg.Hold, l.cfg.MaxHold, l.cfg.SoftExpiry, l.cfg.Departed = 10*time.Minute, 20*time.Minute, 10*time.Minute, 3*time.Hour
+				l.cfg.Times.Hold, l.cfg.Times.MaxHold, l.cfg.Fixed().SoftExpiry, l.cfg.Times.Departed = 10*time.Minute, 20*time.Minute, 10*time.Minute, 3*time.Hour
 				if !departs {
 					l.repos = struct{ purgatory.Repositories }{l.git}
 				}
@@ -177,7 +177,7 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
-		l.cfg.MaxEntries, l.cfg.MaxRemembered, l.cfg.Hold, l.cfg.MaxHold = 4, 1, 20*time.Minute, 20*time.Minute
+		l.cfg.Limits.MaxEntries, l.cfg.Fixed().MaxRemembered, l.cfg.Times.Hold, l.cfg.Times.MaxHold = 4, 1, 20*time.Minute, 20*time.Minute
 		l.relay.put(announce(alice, now()-500))
 		l.git.Put(repoOf(alice), object(1))
 		l.open()

@@ -51,15 +51,15 @@ const (
 func newEngine(p *Purgatory) engine {
 	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
 	cfg := hunt.Config{
-		UserDelay: p.cfg.UserDelay, SyncDelay: p.cfg.SyncDelay, Backoff: p.cfg.Backoff, MaxBackoff: p.cfg.MaxBackoff,
+		UserDelay: p.cfg.Times.UserDelay, SyncDelay: p.cfg.Times.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.Times.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
-		MaxAttempts: p.cfg.MaxHunts, MaxRepos: 2 * p.cfg.MaxEntries, MaxDomains: 10_000,
-		DefaultLimit: limits(p.cfg.DomainLimit), Seed: p.seed,
+		MaxAttempts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
+		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: p.seed,
 	}
-	cfg.Limits = mapValues(p.cfg.DomainLimits, limits)
+	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return engine{
 		p: p, queue: hunt.New(cfg),
-		surveys: newSurveys(p.cfg.MaxSettling), looks: newLooks(p.cfg.MaxSettling), retries: make(retries[graspsync.RepoRef]),
+		surveys: newSurveys(p.cfg.fixed.MaxSettling), looks: newLooks(p.cfg.fixed.MaxSettling), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
 		patient: make(map[graspsync.RepoRef]patience), fetches: newFetches(p),
 	}
@@ -161,7 +161,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(now); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.p.cfg.MaxSettling {
+	if len(e.expiring) < e.p.cfg.fixed.MaxSettling {
 		e.p.mu.Lock()
 		if t, ok := e.p.ledger.NextDue(); ok {
 			consider(t)
@@ -287,7 +287,7 @@ func (e *engine) start(ctx context.Context) {
 				break
 			}
 			why = e.retries.begin(ref, why)
-			share := e.p.cfg.Timeout
+			share := e.p.cfg.fixed.Timeout
 			if in == quick {
 				share /= lockShare
 			}
@@ -390,7 +390,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		by = hunt.BySync
 		k := e.patient[ref]
 		k.failures++
-		k.until = now.Add(backoff.Doubled(e.p.cfg.Check*9/10, patienceMost, k.failures))
+		k.until = now.Add(backoff.Doubled(e.p.cfg.fixed.Check*9/10, patienceMost, k.failures))
 		e.patient[ref] = k
 		e.fetches.inVain(ref, k)
 	}
@@ -456,7 +456,7 @@ const attemptsPerCheck = 3
 
 // expire has the waiting of what is due ended, by as many workers as may be.
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.p.cfg.MaxSettling - len(e.expiring)
+	room := e.p.cfg.fixed.MaxSettling - len(e.expiring)
 	if room <= 0 {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // expire ends the waiting of an entry whose time is over, on the disk first. What is
 // released, deleted or extended meanwhile is left alone.
 func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	e, due := p.overdue(id)
 	if !due {
@@ -152,7 +152,7 @@ func (p *Purgatory) expireForGood(ctx context.Context, e ledger.Entry) error {
 	defer unlock()
 	now := time.Now()
 	if e.Class != ledger.Placeholder && e.Class != ledger.Relative {
-		until, err := now.Add(p.cfg.Remember).UTC().MarshalText()
+		until, err := now.Add(p.cfg.fixed.Remember).UTC().MarshalText()
 		if err == nil {
 			err = p.keep.put(ctx, keyExpired+e.ID.String(), until)
 		}
@@ -204,7 +204,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, e ledger.Entry) error {
 }
 
 func (p *Purgatory) dropRef(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
-	dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)
+	dir, unlock, err := p.enter(ctx, ref, p.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (p *Purgatory) dropRef(ctx context.Context, ref graspsync.RepoRef, id grasp
 // dropStrays removes refs of data that was pushed to repositories which its event does
 // not name, or whose event can't wait, and is not stored.
 func (p *Purgatory) dropStrays(ctx context.Context, e ledger.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	refs := e.Strays
 	if e.Class == ledger.Placeholder {

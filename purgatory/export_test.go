@@ -191,3 +191,15 @@ func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFet
 	p.engine = newEngine(p)
 	return p, p.engine.recall(ctx)
 }
+
+// Fixed is what only tests set otherwise.
+type Fixed = constants
+
+// Fixed returns it, to be changed.
+func (c *Config) Fixed() *Fixed { return &c.fixed }
+
+// With returns a copy that has it.
+func (c Config) With(f Fixed) Config {
+	c.fixed = f
+	return c
+}

@@ -151,7 +151,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 
 // hasRoom returns why nothing can come to a repository now.
 func (f *fetches) hasRoom(ctx context.Context, q question) error {
-	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.fixed.Timeout)
 	defer cancel()
 	f.mu.Lock()
 	bytes := f.memory.full(q)
@@ -234,7 +234,7 @@ func (pl *place) remove(g *gathering) {
 // request fetches into a gathering. It is ended when another one has brought all that is
 // missing.
 func (f *fetches) request(ctx context.Context, g *gathering, from graspsync.URL, want []nip34.ObjectID) (int64, error) {
-	ctx, stop := context.WithTimeout(ctx, f.p.cfg.FetchTimeout)
+	ctx, stop := context.WithTimeout(ctx, f.p.cfg.Times.FetchTimeout)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -321,7 +321,7 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	if err := f.promote(ctx, pl, seen, came); err != nil {
 		return hunt.Nothing, err
 	}
-	found, err := p.settle(ctx, seen.Repo, causes{late: true}, p.cfg.Timeout/lockShare)
+	found, err := p.settle(ctx, seen.Repo, causes{late: true}, p.cfg.fixed.Timeout/lockShare)
 	if err != nil {
 		p.touch(seen.Repo)
 	}
@@ -354,7 +354,7 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 		return nil, err
 	}
 	f.p.step("fetched")
-	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.fixed.Timeout)
 	defer cancel()
 	missing, err := pl.quarantine.Missing(ctx, want)
 	if err != nil {
@@ -370,7 +370,7 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 
 // quarantine makes a quarantine beside a repository.
 func (f *fetches) quarantine(ctx context.Context, ref graspsync.RepoRef) (Quarantine, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.fixed.Timeout)
 	defer cancel()
 	dir, unlock, err := f.p.repos.Lock(ctx, ref)
 	if err != nil {
@@ -383,7 +383,7 @@ func (f *fetches) quarantine(ctx context.Context, ref graspsync.RepoRef) (Quaran
 // promote makes what came part of the repository, if anything of it may have a ref there.
 func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, came []nip34.ObjectID) error {
 	ref := seen.Repo
-	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.fixed.Timeout)
 	defer cancel()
 	f.mu.Lock()
 	bytes := pl.bytes + seen.Bytes // of this one it is not noted yet
@@ -517,12 +517,12 @@ func (f *fetches) beyond(of map[graspsync.PubKey]gathered, all gathered) (who gr
 		}
 	}
 	for o, x := range of {
-		if x.free && x.bytes > f.p.cfg.MaxRepoDay/gatheredShare {
+		if x.free && x.bytes > f.p.cfg.Limits.MaxRepoDay/gatheredShare {
 			return o, bytes, true
 		}
 	}
 	switch {
-	case all.bytes > gatheredDays*f.p.cfg.MaxRepoDay:
+	case all.bytes > gatheredDays*f.p.cfg.Limits.MaxRepoDay:
 		most(func(x gathered) int64 { return x.bytes })
 		return who, bytes, found
 	case all.count > maxGathered:

@@ -94,7 +94,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	reached := make(map[string]int)
 	for n := range 60 {
-		f := &fetches{p: &Purgatory{cfg: Config{MaxRepoDay: 20 + rng.Int64N(200)}}, places: make(map[graspsync.RepoRef]*place)}
+		f := &fetches{p: &Purgatory{cfg: Config{Limits: Limits{MaxRepoDay: 20 + rng.Int64N(200)}}}, places: make(map[graspsync.RepoRef]*place)}
 		var all []keptOne
 		many := n%3 == 0 // more than may be in number
 		owners, repos := 1+rng.IntN(8), 1+rng.IntN(3)
@@ -138,7 +138,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 				pl.users = rng.IntN(2)
 			}
 		}
-		want := plainExcess(all, f.p.cfg.MaxRepoDay)
+		want := plainExcess(all, f.p.cfg.Limits.MaxRepoDay)
 		before := len(all)
 		got := f.excess()
 		goes := make(map[*gathering]bool)

@@ -331,7 +331,7 @@ const (
 // others until unpin.
 func (p *Purgatory) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*group, *repository, error) {
 	for range 3 {
-		dir, unlock, err := p.enter(ctx, ref, p.cfg.Timeout/lockShare)
+		dir, unlock, err := p.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
 		if err != nil && !absent {
 			return nil, nil, err

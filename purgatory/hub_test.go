@@ -33,7 +33,7 @@ func TestHubOfManyRepositories(t *testing.T) {
 	const n = 50
 	for name, restart := range map[string]bool{"running": false, "with restarts": true} {
 		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{DomainLimit: limit, Hold: 10 * time.Minute}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: limit}, Times: purgatory.Times{Hold: 10 * time.Minute}}, func(t *testing.T, w *world) {
 				w.hub(n, true)
 				for range 8 {
 					wait(8 * time.Minute)
@@ -56,7 +56,7 @@ func TestHubOfManyRepositories(t *testing.T) {
 		})
 	}
 	t.Run("no longer than MaxHold", func(t *testing.T) {
-		run(t, purgatory.Config{DomainLimit: limit, Hold: 10 * time.Minute, MaxHold: 25 * time.Minute}, func(t *testing.T, w *world) {
+		run(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: limit}, Times: purgatory.Times{Hold: 10 * time.Minute, MaxHold: 25 * time.Minute}}, func(t *testing.T, w *world) {
 			w.hub(n, true)
 			wait(24 * time.Minute)
 			require.Zero(t, w.p.Status().Expired)
@@ -68,7 +68,7 @@ func TestHubOfManyRepositories(t *testing.T) {
 		})
 	})
 	t.Run("asked in vain", func(t *testing.T) {
-		run(t, purgatory.Config{Hold: 10 * time.Minute}, func(t *testing.T, w *world) {
+		run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Minute}}, func(t *testing.T, w *world) {
 			w.hub(n, false)
 			wait(11 * time.Minute)
 			require.EqualValues(t, 2*n, w.p.Status().Expired, "all had a turn")

@@ -105,7 +105,7 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 		"broken.example":  {Err: purgatory.ErrBroken},
 		"endless.example": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 100},
 	}
-	cfg := purgatory.Config{Hold: 3 * time.Hour}
+	cfg := purgatory.Config{Times: purgatory.Times{Hold: 3 * time.Hour}}
 	for _, every := range []time.Duration{700 * time.Millisecond, 5 * time.Second, 47 * time.Second, 4 * time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
 			total := max(30*time.Minute, 21*every)
@@ -126,8 +126,8 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 func TestPromiseP17_CrashLoop(t *testing.T) {
 	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
 	for name, cfg := range map[string]purgatory.Config{
-		"of a repository": {MaxRepoDay: 10_000, MaxFetch: 3000, Hold: 20 * time.Hour},
-		"of a server":     {MaxHostDay: 10_000, MaxFetch: 3000, Hold: 20 * time.Hour},
+		"of a repository": {Limits: purgatory.Limits{MaxRepoDay: 10_000, MaxFetch: 3000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
+		"of a server":     {Limits: purgatory.Limits{MaxHostDay: 10_000, MaxFetch: 3000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 4, hunted(t, cfg, 0, 0, 10*time.Hour, servers)["big.example"])
@@ -141,7 +141,7 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 // P17: what one server sends in a day is bounded, for all repositories together, and
 // after a day it is asked again.
 func TestPromiseP17_BytesOfAServer(t *testing.T) {
-	run(t, purgatory.Config{MaxHostDay: 1000, Backoff: time.Minute, Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1000}, Times: purgatory.Times{Backoff: time.Minute, Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		for i, k := range []*relaytest.Key{alice, bob, carol, dave} {
 			u := fmt.Sprintf("a.example/%d.git", i)
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400, Delay: time.Second})
@@ -160,7 +160,7 @@ func TestPromiseP17_BytesOfAServer(t *testing.T) {
 // The requests of the last minute are remembered: a restart does not open the window.
 func TestPromiseP15_WindowOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 2, PerMinute: 3}})
+		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 2, PerMinute: 3}}})
 		w.state = &mortal{Store: w.state}
 		w.start()
 		for i := range 10 {
@@ -242,7 +242,11 @@ func TestKeptIsBounded(t *testing.T) {
 // from being asked for longer than they can.
 func TestKeptIsDistrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Hold: 40 * time.Hour, MaxHold: 40 * time.Hour, SyncDelay: time.Second})
+		w := newWorld(t, purgatory.Config{Times: purgatory.Times{
+			Hold:      40 * time.Hour,
+			MaxHold:   40 * time.Hour,
+			SyncDelay: time.Second,
+		}})
 		put := func(key, value string) {
 			_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
 			require.NoError(t, err)
@@ -322,7 +326,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	log := &lines{Handler: slog.DiscardHandler}
 	evil := "\x1b[31mred\nlevel=ERROR msg=forged \u202etxt.exe " + strings.Repeat("\x01", 500) + strings.Repeat("x", 5000)
 	limit := purgatory.Limit{Concurrent: 100, PerMinute: 1000}
-	run(t, purgatory.Config{Logger: slog.New(log), DomainLimit: limit}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Logger: slog.New(log), Limits: purgatory.Limits{DomainLimit: limit}}, func(t *testing.T, w *world) {
 		for i := range 40 { // two hosts, many ports and repositories
 			u := fmt.Sprintf("%s.example:%d/%s.git", []string{"a", "b"}[i%2], 8000+i, strings.Repeat("y", 500))
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New(evil)})
@@ -359,7 +363,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 // A server that goes beyond a limit is asked again for the repository on the next day,
 // and not before, whatever else has come of it; for other repositories it is asked.
 func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
-	run(t, purgatory.Config{Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
 		w.git.Serve(clone("endless.example/r.git"), endless)
 		w.git.Serve(clone("endless.example/o.git"), endless)
@@ -380,7 +384,10 @@ func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
 // Requests to one server that begin together share a write.
 func TestKeptTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{DomainLimit: purgatory.Limit{Concurrent: 50, PerMinute: 100}, MaxHunts: 50})
+		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{
+			DomainLimit: purgatory.Limit{Concurrent: 50, PerMinute: 100},
+			MaxHunts:    50,
+		}})
 		m := &mortal{Store: w.state}
 		w.state = m
 		w.start()
@@ -405,7 +412,7 @@ func TestKeptTogether(t *testing.T) {
 // What only pull requests name as servers can't use up what those of the maintainers
 // may send.
 func TestPromiseP17_StrangersHalf(t *testing.T) {
-	run(t, purgatory.Config{MaxRepoDay: 2000, Hold: 20 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 2000}, Times: purgatory.Times{Hold: 20 * time.Hour}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "good.example/r.git"))
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
 		for i := range 8 {

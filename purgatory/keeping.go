@@ -45,8 +45,8 @@ func (f *fetches) flush(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	trim(f, f.servers, serverKey, f.p.cfg.MaxKept) // many may have been in use at once
-	trim(f, f.hunted, huntedKey, f.p.cfg.MaxKept)
+	trim(f, f.servers, serverKey, f.p.cfg.fixed.MaxKept) // many may have been in use at once
+	trim(f, f.hunted, huntedKey, f.p.cfg.fixed.MaxKept)
 	return errors.Join(errs...)
 }
 

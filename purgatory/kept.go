@@ -114,7 +114,7 @@ func (f *fetches) huntedRecord(ref graspsync.RepoRef, now time.Time) (r huntedRe
 	}
 	slices.SortFunc(r.Lacks, func(a, b lackRecord) int { return b.Until.Compare(a.Until) })
 	r.Lacks = r.Lacks[:min(len(r.Lacks), maxLacks)]
-	waits := h.attempts > 0 && now.Before(h.next.Add(f.p.cfg.MaxBackoff))
+	waits := h.attempts > 0 && now.Before(h.next.Add(f.p.cfg.Times.MaxBackoff))
 	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
 	vain := h.vain.failures > 0 && now.Before(h.vain.until.Add(patienceMost)) // it goes on growing
 	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
@@ -136,7 +136,7 @@ func (f *fetches) day(b *dayBudget, underWay int, now time.Time) (r dayRecord) {
 		if r.Bytes == 0 {
 			r.Since = saved(now)
 		}
-		r.Bytes += int64(underWay) * f.p.cfg.MaxFetch
+		r.Bytes += int64(underWay) * f.p.cfg.Limits.MaxFetch
 	}
 	return r
 }
@@ -216,7 +216,7 @@ func (f *fetches) begin(ctx context.Context, q question, wait time.Duration) (en
 	}
 	add(1)
 	end = func() { add(-1) }
-	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.p.cfg.fixed.Timeout)
 	defer cancel()
 	written := make(chan error, 1) // at the same time, so that the disk has to be waited for once
 	go func() { written <- f.keepServer(ctx, q.from.HostPort) }()
@@ -297,7 +297,7 @@ func (f *fetches) server(a graspsync.HostPort) *server {
 	if s := f.servers[a]; s != nil {
 		return s
 	}
-	trim(f, f.servers, serverKey, f.p.cfg.MaxKept-1)
+	trim(f, f.servers, serverKey, f.p.cfg.fixed.MaxKept-1)
 	s := &server{}
 	f.servers[a] = s
 	return s
@@ -307,7 +307,7 @@ func (f *fetches) repository(ref graspsync.RepoRef) *hunted {
 	if h := f.hunted[ref]; h != nil {
 		return h
 	}
-	trim(f, f.hunted, huntedKey, f.p.cfg.MaxKept-1)
+	trim(f, f.hunted, huntedKey, f.p.cfg.fixed.MaxKept-1)
 	h := &hunted{}
 	f.hunted[ref] = h
 	return h

@@ -319,23 +319,23 @@ func TestEachFieldIsChecked(t *testing.T) {
 	good := Config{}.withDefaults()
 	require.NoError(t, good.validate())
 	for name, spoil := range map[string]func(c *Config){
-		"Hold": func(c *Config) { c.Hold = 0 }, "MaxHold": func(c *Config) { c.MaxHold = 0 }, "SoftExpiry": func(c *Config) { c.SoftExpiry = 0 },
-		"PlaceholderHold": func(c *Config) { c.PlaceholderHold = 0 }, "Remember": func(c *Config) { c.Remember = 0 },
-		"Departed": func(c *Config) { c.Departed = 0 }, "UserDelay": func(c *Config) { c.UserDelay = 0 },
-		"SyncDelay": func(c *Config) { c.SyncDelay = 0 }, "Backoff": func(c *Config) { c.Backoff = 0 },
-		"MaxBackoff": func(c *Config) { c.MaxBackoff = 0 }, "Check": func(c *Config) { c.Check = 0 }, "Grace": func(c *Config) { c.Grace = 0 },
-		"Timeout": func(c *Config) { c.Timeout = 0 }, "FetchTimeout": func(c *Config) { c.FetchTimeout = 0 },
-		"MaxEntries": func(c *Config) { c.MaxEntries = 0 }, "MaxBytes": func(c *Config) { c.MaxBytes = 0 },
-		"MaxPerAuthor": func(c *Config) { c.MaxPerAuthor = 0 }, "MaxPlaceholders": func(c *Config) { c.MaxPlaceholders = 0 },
-		"MaxPlaceholdersPerRepo": func(c *Config) { c.MaxPlaceholdersPerRepo = 0 }, "MaxRemembered": func(c *Config) { c.MaxRemembered = 0 },
-		"MaxKept": func(c *Config) { c.MaxKept = 0 }, "MaxClones": func(c *Config) { c.MaxClones = 0 },
-		"MaxHunts": func(c *Config) { c.MaxHunts = 0 }, "MaxSettling": func(c *Config) { c.MaxSettling = 0 },
-		"MaxRepositories": func(c *Config) { c.MaxRepositories = 0 }, "MaxRepoDay": func(c *Config) { c.MaxRepoDay = 0 },
-		"MaxHostDay": func(c *Config) { c.MaxHostDay = 0 }, "MaxFetch": func(c *Config) { c.MaxFetch = 0 },
-		"MaxPullBytes": func(c *Config) { c.MaxPullBytes = 0 },
-		"DomainLimit":  func(c *Config) { c.DomainLimit.Concurrent = 0 },
+		"Hold": func(c *Config) { c.Times.Hold = 0 }, "MaxHold": func(c *Config) { c.Times.MaxHold = 0 }, "SoftExpiry": func(c *Config) { c.fixed.SoftExpiry = 0 },
+		"PlaceholderHold": func(c *Config) { c.Times.PlaceholderHold = 0 }, "Remember": func(c *Config) { c.fixed.Remember = 0 },
+		"Departed": func(c *Config) { c.Times.Departed = 0 }, "UserDelay": func(c *Config) { c.Times.UserDelay = 0 },
+		"SyncDelay": func(c *Config) { c.Times.SyncDelay = 0 }, "Backoff": func(c *Config) { c.Times.Backoff = 0 },
+		"MaxBackoff": func(c *Config) { c.Times.MaxBackoff = 0 }, "Check": func(c *Config) { c.fixed.Check = 0 }, "Grace": func(c *Config) { c.Times.Grace = 0 },
+		"Timeout": func(c *Config) { c.fixed.Timeout = 0 }, "FetchTimeout": func(c *Config) { c.Times.FetchTimeout = 0 },
+		"MaxEntries": func(c *Config) { c.Limits.MaxEntries = 0 }, "MaxBytes": func(c *Config) { c.Limits.MaxBytes = 0 },
+		"MaxPerAuthor": func(c *Config) { c.Limits.MaxPerAuthor = 0 }, "MaxPlaceholders": func(c *Config) { c.fixed.MaxPlaceholders = 0 },
+		"MaxPlaceholdersPerRepo": func(c *Config) { c.fixed.MaxPlaceholdersPerRepo = 0 }, "MaxRemembered": func(c *Config) { c.fixed.MaxRemembered = 0 },
+		"MaxKept": func(c *Config) { c.fixed.MaxKept = 0 }, "MaxClones": func(c *Config) { c.fixed.MaxClones = 0 },
+		"MaxHunts": func(c *Config) { c.Limits.MaxHunts = 0 }, "MaxSettling": func(c *Config) { c.fixed.MaxSettling = 0 },
+		"MaxRepositories": func(c *Config) { c.fixed.MaxRepositories = 0 }, "MaxRepoDay": func(c *Config) { c.Limits.MaxRepoDay = 0 },
+		"MaxHostDay": func(c *Config) { c.Limits.MaxHostDay = 0 }, "MaxFetch": func(c *Config) { c.Limits.MaxFetch = 0 },
+		"MaxPullBytes": func(c *Config) { c.Limits.MaxPullBytes = 0 },
+		"DomainLimit":  func(c *Config) { c.Limits.DomainLimit.Concurrent = 0 },
 		"DomainLimits of a.example:443": func(c *Config) {
-			c.DomainLimits = map[graspsync.HostPort]Limit{serverAt(t, "https://a.example").HostPort: {Concurrent: 1}}
+			c.Limits.DomainLimits = map[graspsync.HostPort]Limit{serverAt(t, "https://a.example").HostPort: {Concurrent: 1}}
 		},
 	} {
 		c := good
@@ -343,8 +343,8 @@ func TestEachFieldIsChecked(t *testing.T) {
 		require.ErrorContains(t, c.validate(), name+" is ")
 	}
 	for _, set := range []func(c *Config, d time.Duration){
-		func(c *Config, d time.Duration) { c.MaxHold = c.Hold + d },
-		func(c *Config, d time.Duration) { c.MaxBackoff = c.Backoff + d },
+		func(c *Config, d time.Duration) { c.Times.MaxHold = c.Times.Hold + d },
+		func(c *Config, d time.Duration) { c.Times.MaxBackoff = c.Times.Backoff + d },
 	} {
 		c := good
 		set(&c, 0)

@@ -16,7 +16,7 @@ import (
 // More servers and repositories than may be kept push each other out, and are hunted all
 // the same.
 func TestMaxKept(t *testing.T) {
-	run(t, purgatory.Config{MaxKept: 3, MaxHunts: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHunts: 1}}.With(purgatory.Fixed{MaxKept: 3}), func(t *testing.T, w *world) {
 		const all = 20
 		for i := range all {
 			k, u := relaytest.NewKey(fmt.Sprint("k", i)), fmt.Sprintf("a%d.example/r.git", i)

@@ -247,8 +247,12 @@ func victim() error {
 		}
 	}
 	cfg := purgatory.Config{
-		Hold: holdKilled, MaxHold: time.Hour, SoftExpiry: time.Second, SyncDelay: 10 * time.Millisecond, Backoff: 100 * time.Millisecond,
-		Observe: func(o purgatory.Observation) {
+		Times: purgatory.Times{
+			Hold:      holdKilled,
+			MaxHold:   time.Hour,
+			SyncDelay: 10 * time.Millisecond,
+			Backoff:   100 * time.Millisecond,
+		}, Observe: func(o purgatory.Observation) {
 			switch o := o.(type) {
 			case purgatory.Began:
 				say(fmt.Sprintf("began %s %d", o.ID, o.Deadline.UnixMilli()))
@@ -256,10 +260,10 @@ func victim() error {
 				say(fmt.Sprintf("ended %s %s %d", o.ID, o.Fate, time.Now().UnixMilli()))
 			}
 		},
-	}
+	}.With(purgatory.Fixed{SoftExpiry: time.Second})
 	events := killEvents(os.Getenv(envOrigin), os.Getenv(envTip))
 	if text := os.Getenv(envEvents); text != "" {
-		events, cfg.Hold = nil, time.Minute
+		events, cfg.Times.Hold = nil, time.Minute
 		if err := json.Unmarshal([]byte(text), &events); err != nil {
 			return err
 		}

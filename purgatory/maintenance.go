@@ -204,7 +204,7 @@ func (m *maintenance) mayPrune(ref graspsync.RepoRef, d displaced, now time.Time
 	last := m.prunes[ref]
 	rest, grace := max(upkeepShare*last.took, upkeepPeriod), displacedGrace
 	if d.bytes >= m.p.rations.much() {
-		rest, grace = upkeepShare*last.took, min(crowdedGrace, m.p.cfg.Grace)
+		rest, grace = upkeepShare*last.took, min(crowdedGrace, m.p.cfg.Times.Grace)
 		if !last.began.IsZero() && now.Sub(d.since) < grace { // nothing more can have gone
 			return 0, false
 		}
@@ -263,14 +263,14 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	gone := p.rations.displacedIn(ref)
 	var waits map[graspsync.EventID]int64
 	how := Maintenance{
-		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.Timeout) },
+		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.fixed.Timeout) },
 		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
 		Choose: func(ctx context.Context, dir string) (ids []nip34.ObjectID, err error) {
 			ids, waits, err = p.rations.worthKeeping(ctx, ref, dir)
 			return ids, err
 		},
 
-		Grace: p.cfg.Grace, Remember: rememberRefs, Now: now,
+		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}
 	if grace, may := m.mayPrune(ref, gone, began); may && !now {
 		how.Prune, how.Grace = true, min(how.Grace, grace)

@@ -201,9 +201,9 @@ func (m *memory) full(q question) int64 {
 func (m *memory) refuses(now time.Time, q question) string {
 	own, strangers := spent(m.repos, repoDay{q.repo, false}, now), spent(m.repos, repoDay{q.repo, true}, now)
 	switch {
-	case own+strangers >= m.cfg.MaxRepoDay, q.stranger && strangers >= m.cfg.MaxRepoDay/2:
+	case own+strangers >= m.cfg.Limits.MaxRepoDay, q.stranger && strangers >= m.cfg.Limits.MaxRepoDay/2:
 		return "repo_day"
-	case spent(m.hosts, q.from.HostPort, now) >= m.cfg.MaxHostDay:
+	case spent(m.hosts, q.from.HostPort, now) >= m.cfg.Limits.MaxHostDay:
 		return "host_day"
 	}
 	if len(q.ids) == 0 || m.lacking(now, q) && m.full(q) == 0 {
@@ -267,7 +267,7 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 			l.apart, l.from = true, 0
 		case !l.apart || q.last:
 			l.times++
-			l.until = now.Add(backoff.Doubled(m.cfg.Backoff/2, lackMost, l.times))
+			l.until = now.Add(backoff.Doubled(m.cfg.Times.Backoff/2, lackMost, l.times))
 		}
 		m.remember(q, l)
 	}

@@ -99,10 +99,10 @@ func (m *plainMemory) lacking(now time.Time, q plainQuestion) bool {
 
 func (m *plainMemory) refuses(now time.Time, q plainQuestion) string {
 	own, strangers := m.spent(q.repo+" own", now), m.spent(q.repo+" strangers", now)
-	if own+strangers >= m.cfg.MaxRepoDay || q.stranger && strangers >= m.cfg.MaxRepoDay/2 {
+	if own+strangers >= m.cfg.Limits.MaxRepoDay || q.stranger && strangers >= m.cfg.Limits.MaxRepoDay/2 {
 		return "repo_day"
 	}
-	if m.spent(q.host, now) >= m.cfg.MaxHostDay {
+	if m.spent(q.host, now) >= m.cfg.Limits.MaxHostDay {
 		return "host_day"
 	}
 	if len(q.all) == 0 || m.lacking(now, q) && m.full(q) == 0 {
@@ -219,7 +219,7 @@ func (m *plainMemory) learn(now time.Time, q plainQuestion, seen Fetched) {
 		case l.apart && !q.last: // the others of these have their turn before it counts
 		default:
 			l.times++
-			wait := m.cfg.Backoff / 2
+			wait := m.cfg.Times.Backoff / 2
 			for range l.times - 1 {
 				wait = min(2*wait, 10*time.Minute)
 			}
@@ -244,9 +244,9 @@ func TestMemoryAgainstAPlainOne(t *testing.T) {
 }
 
 func compareMemories(t *testing.T, rng *rand.Rand) {
-	cfg := Config{MaxRepoDay: 40, MaxHostDay: 50, Backoff: time.Minute}
+	cfg := Config{Limits: Limits{MaxRepoDay: 40, MaxHostDay: 50}, Times: Times{Backoff: time.Minute}}
 	if rng.IntN(2) == 0 {
-		cfg.MaxRepoDay, cfg.MaxHostDay = 1<<40, 1<<40
+		cfg.Limits.MaxRepoDay, cfg.Limits.MaxHostDay = 1<<40, 1<<40
 	}
 	m, plain := newMemory(cfg), &plainMemory{cfg: cfg, lacks: make(map[string]*plainLack)}
 	now := time.Now()

@@ -245,7 +245,7 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 // More repositories with one identifier than are dealt with at once: the one whose
 // owner spoke comes first.
 func TestManyRepositories(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered(), MaxRepositories: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Membership: unanswered()}.With(purgatory.Fixed{MaxRepositories: 1}), func(t *testing.T, w *world) {
 		d := nostrTag{"d", "r"}
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
 		w.relay.put(bob.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
@@ -281,9 +281,12 @@ func TestUnreadable(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, purgatory.Config{
-		Hold: -1, MaxHold: -2, SoftExpiry: -1, MaxEntries: -1, Backoff: time.Hour, Timeout: -1, DomainLimit: purgatory.Limit{Concurrent: 1},
-		DomainLimits: map[graspsync.HostPort]purgatory.Limit{{Host: "x", Port: 1}: {}},
-	})
+		Times: purgatory.Times{Hold: -1, MaxHold: -2, Backoff: time.Hour}, Limits: purgatory.Limits{
+			MaxEntries:   -1,
+			DomainLimit:  purgatory.Limit{Concurrent: 1},
+			DomainLimits: map[graspsync.HostPort]purgatory.Limit{{Host: "x", Port: 1}: {}},
+		},
+	}.With(purgatory.Fixed{SoftExpiry: -1, Timeout: -1}))
 	require.ErrorIs(t, err, purgatory.ErrConfig)
 	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "MaxBackoff", "DomainLimit", "DomainLimits"} {
 		require.ErrorContains(t, err, name)

@@ -80,7 +80,7 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 // good: nobody announces it, nor knows of it.
 func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Hold: 2 * time.Minute, MaxHold: 10 * time.Minute, SoftExpiry: time.Hour})
+		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute, MaxHold: 10 * time.Minute}}.With(purgatory.Fixed{SoftExpiry: time.Hour}))
 		repos := &watchedRepos{Fake: w.git}
 		w.repos = struct{ purgatory.Repositories }{repos} // which can't take it out of service later
 		made := 0

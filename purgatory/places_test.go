@@ -171,7 +171,7 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 		{"a key for each, pull requests", flood{keys: 1056, each: 1, fresh: true, relays: 5, pulls: true}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			run(t, purgatory.Config{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}}, func(t *testing.T, w *world) {
 				held, released, longest := arrive(t, w, f.flood)
 				st := w.p.Status()
 				t.Logf("%d of 60 waited, %d were served, the last after %v; %d gave way, %d had no room",
@@ -190,7 +190,7 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 // Strangers who use the very relay that newcomers use, with a key for each event, can't be told
 // from these: who comes with data is served all the same.
 func TestFloodFromTheSameRelay(t *testing.T) {
-	run(t, purgatory.Config{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		for n := range 20 {
@@ -215,7 +215,7 @@ func TestFloodFromTheSameRelay(t *testing.T) {
 
 // What those write who have a say in what is served gives way to no flood of strangers.
 func TestFloodLeavesTheTrusted(t *testing.T) {
-	run(t, purgatory.Config{MaxEntries: 160}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 160}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		s, own := says(alice, now(), "main", 99), pull(alice, repoOf(alice), 98, graspsync.KindPullRequest)
@@ -249,7 +249,7 @@ func TestFloodLeavesTheTrusted(t *testing.T) {
 // What gives way is struck off the disk and goes with its repository and what waits for that,
 // is counted, and may come again.
 func TestDisplacedIsForgotten(t *testing.T) {
-	run(t, purgatory.Config{MaxEntries: 80}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
 		first := []*nostr.Event{announce(alice, now()), says(alice, now(), "main", 99)}
 		for _, ev := range first {
 			require.Equal(t, purgatory.Held, w.from(ev, "a.example"))
@@ -275,7 +275,7 @@ func TestDisplacedIsForgotten(t *testing.T) {
 
 // What data is coming for gives way after what nothing comes for, though it is older.
 func TestWhatIsFetchedStays(t *testing.T) {
-	run(t, purgatory.Config{MaxEntries: 80}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
 		slow := serving(1)
 		slow.Delay = 20 * time.Minute
 		w.git.Serve(clone("a.example/r.git"), slow)
@@ -296,7 +296,7 @@ func TestWhatIsFetchedStays(t *testing.T) {
 
 // Announcements that have waited in vain keep no new one of their author out.
 func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
-	run(t, purgatory.Config{MaxPerAuthor: 3}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3}}, func(t *testing.T, w *world) {
 		named := func(n int) *nostr.Event {
 			return alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
 		}

@@ -47,7 +47,7 @@ func (w *world) pushed(ref graspsync.RepoRef, name nip34.RefName, id nip34.Objec
 // Strangers who push to every repository there is keep no event out, however many they
 // are; what has no room in their share is counted, and leaves no ref behind.
 func TestTrapP10_PushesHaveTheirOwnShare(t *testing.T) {
-	cfg := purgatory.Config{MaxEntries: 2, MaxBytes: 4000, MaxPlaceholders: 5, MaxPlaceholdersPerRepo: 3}
+	cfg := purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2, MaxBytes: 4000}}.With(purgatory.Fixed{MaxPlaceholders: 5, MaxPlaceholdersPerRepo: 3})
 	run(t, cfg, func(t *testing.T, w *world) {
 		owners := []*relaytest.Key{alice, bob, carol}
 		for i, k := range owners {
@@ -115,7 +115,7 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 		require.Zero(t, w.p.Status().Placeholders)
 	})
 	// More than have room have their turn.
-	run(t, purgatory.Config{MaxPlaceholdersPerRepo: 2}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 2}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		for i := range 5 {
@@ -150,7 +150,7 @@ func TestNobodyKnowsWhatIsServed(t *testing.T) {
 
 // The ref of a push that was refused goes, though removing it fails at first.
 func TestRefusedPushThatCanNotBeRemoved(t *testing.T) {
-	run(t, purgatory.Config{MaxPlaceholdersPerRepo: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 1}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		w.git.FailWith(func(op string) error {
@@ -192,7 +192,7 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 // A state that is older than one of its author that is served does not wait, and takes
 // nobody's place.
 func TestOlderThanServed(t *testing.T) {
-	run(t, purgatory.Config{MaxPerAuthor: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 1}}, func(t *testing.T, w *world) {
 		at := now()
 		served := says(alice, at, "main", 1)
 		w.relay.put(announce(alice, at-500), served)
@@ -227,7 +227,7 @@ func TestOlderThanServed(t *testing.T) {
 // The ref of a push that had no room is not removed when its event has come meanwhile and
 // is served.
 func TestRefusedPushWhoseEventComes(t *testing.T) {
-	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholders: 1}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()))
 		w.git.Put(repoOf(alice))
 		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
@@ -290,7 +290,7 @@ func TestPushConcernsNoOtherRepository(t *testing.T) {
 
 // Nor when there was room for it by then, and it waits for its event after all.
 func TestRefusedPushThatFindsRoom(t *testing.T) {
-	run(t, purgatory.Config{MaxPlaceholders: 1}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholders: 1}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()))
 		w.git.Put(repoOf(alice))
 		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)

@@ -149,12 +149,12 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 			refs++
 		}
 	}
-	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.p.cfg.MaxPullBytes {
+	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.p.cfg.Limits.MaxPullBytes {
 		return out, nil
 	}
 	if x.lister == nil {
 		for _, pr := range a.pulls {
-			if refs > maxPullsOfRepo || sum > x.p.cfg.MaxPullBytes {
+			if refs > maxPullsOfRepo || sum > x.p.cfg.Limits.MaxPullBytes {
 				out.over[pr.ID] = struct{}{}
 			}
 		}
@@ -183,18 +183,18 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 }
 
 // much is of how many bytes that have given way a repository is rid at once.
-func (x *rations) much() int64 { return max(x.p.cfg.MaxPullBytes/2, 1) }
+func (x *rations) much() int64 { return max(x.p.cfg.Limits.MaxPullBytes/2, 1) }
 
 // little is what is worth no look at all objects of a repository: packs have headers, and
 // servers send a little more than they are asked for. It goes in its turn.
-func (x *rations) little() int64 { return x.p.cfg.MaxPullBytes / 64 }
+func (x *rations) little() int64 { return x.p.cfg.Limits.MaxPullBytes / 64 }
 
 // waitsForPrune reports whether pull requests that take up anything must wait until what
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
 func (x *rations) waitsForPrune(a asked, out *answered, over []graspsync.EventID) bool {
 	there := x.displacedBut(a, out.weighed.of, over)
-	most := x.p.cfg.MaxPullBytes
+	most := x.p.cfg.Limits.MaxPullBytes
 	if there <= x.little() || there < most && there+out.leaves <= most {
 		return false
 	}
@@ -362,7 +362,7 @@ func (x *rations) came(ref graspsync.RepoRef, waits map[graspsync.EventID]int64)
 		if d.bytes == 0 {
 			d.since = time.Now()
 		}
-		more = min(more, 2*x.p.cfg.MaxPullBytes) // what takes long to be weighed counts for much
+		more = min(more, 2*x.p.cfg.Limits.MaxPullBytes) // what takes long to be weighed counts for much
 		counted := min(more, d.fetched)
 		d.fetched -= counted
 		d.bytes += more - counted
@@ -628,7 +628,7 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]gras
 }
 
 func (x *rations) limits() ration.Limits {
-	return ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.MaxPullBytes}
+	return ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.Limits.MaxPullBytes}
 }
 
 // list returns the pull requests that have or want a ref, as far as they are here, by id.
@@ -767,7 +767,7 @@ func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but
 		return err
 	})
 	if errors.Is(err, errLong) {
-		return x.p.cfg.MaxPullBytes + 1, nil
+		return x.p.cfg.Limits.MaxPullBytes + 1, nil
 	}
 	return w, err
 }
@@ -1003,7 +1003,7 @@ func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir strin
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	a, err := p.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {

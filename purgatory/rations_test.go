@@ -203,7 +203,7 @@ func TestPushAfterTheEventIsRationed(t *testing.T) {
 // way, in both orders, and what branches need as well counts for nothing.
 func TestBytesOfStrangersAreBounded(t *testing.T) {
 	const mib = 1 << 20
-	run(t, purgatory.Config{MaxPullBytes: 10 * mib}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 10 * mib}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.git.Size(object(1), 100*mib) // the branch
 		for n, size := range map[int]int64{2: 6 * mib, 3: 3 * mib, 4: 4 * mib, 5: mib, 6: 11 * mib, 7: 20 * mib} {
@@ -255,7 +255,7 @@ func TestBytesOfStrangersAreBounded(t *testing.T) {
 // What a server sends for a pull request that has no room in the end was part of the
 // repository for weeks, whatever its size, and could be sent again each day.
 func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		asked := 0
 		servers := map[string]int64{"large.example/r.git": 5000, "small.example/r.git": 300}
@@ -322,7 +322,7 @@ func TestRefsWithoutAListAreBounded(t *testing.T) {
 // A pull request that has no room, which whoever has a hundred can have at will, had the
 // server that sent its data not asked for anybody's for a day, a maintainer's own as well.
 func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.relay.put(announce(alice, now()-50, "own.example/r.git"))
 		s := serving(1, 20, 21)
@@ -354,7 +354,7 @@ func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
 // What two pull requests need counted for one of them, and for none when that one had no
 // ref any more: strangers had as much as they liked, a limit at a time.
 func TestSharedDataStaysWeighed(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.git.Size(object(2), 900)
 		w.git.Size(object(3), 900)
@@ -392,7 +392,7 @@ func TestSharedDataStaysWeighed(t *testing.T) {
 // What one server had sent, and was not complete, counted for whoever's data came after it:
 // that had no room, and was not asked for again for a day.
 func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
-	run(t, purgatory.Config{MaxPullBytes: 1000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.git.Needs(object(30), object(31))
 		for i, at := range []string{"part.example/r.git", "whole.example/r.git"} {

@@ -73,7 +73,7 @@ func (f *fetches) recallServer(value []byte, now time.Time) (d hunt.PastDomain, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := u.HostPort
-	if len(f.servers) >= f.p.cfg.MaxKept {
+	if len(f.servers) >= f.p.cfg.fixed.MaxKept {
 		f.p.stats.drop("kept")
 		return d, false, nil
 	}
@@ -100,7 +100,7 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.hunted) >= f.p.cfg.MaxKept {
+	if len(f.hunted) >= f.p.cfg.fixed.MaxKept {
 		f.p.stats.drop("kept")
 		return p, false, nil
 	}
@@ -118,7 +118,7 @@ func (f *fetches) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, wo
 		}
 	}
 	h := f.repository(ref)
-	h.attempts, h.next = r.Attempts, recalled(now, r.Next, f.p.cfg.MaxBackoff)
+	h.attempts, h.next = r.Attempts, recalled(now, r.Next, f.p.cfg.Times.MaxBackoff)
 	h.vain = patience{failures: max(0, min(r.Vain, mostVain)), until: recalled(now, r.VainUntil, patienceMost)}
 	if _, worth = f.huntedRecord(ref, now); !worth {
 		delete(f.hunted, ref)

@@ -267,7 +267,7 @@ type departure struct {
 // brings back one by which its repository was ours.
 func (p *Purgatory) noteLeft(ctx context.Context, e ledger.Entry) error {
 	now := time.Now()
-	until, ref := now.Add(p.cfg.Remember), e.Repos[0]
+	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
 	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), until.Round(0).UTC()})
 	if err == nil {
 		err = p.keep.put(ctx, keyLeft+hashed(ref), data)

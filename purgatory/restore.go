@@ -81,7 +81,7 @@ func (p *Purgatory) recover(ctx context.Context) error {
 		p.doubt(ref, j)
 		p.touch(ref)
 		if err = p.repair(ctx, ref); err == nil {
-			_, err = p.settle(ctx, ref, causes{late: true}, p.cfg.Timeout)
+			_, err = p.settle(ctx, ref, causes{late: true}, p.cfg.fixed.Timeout)
 		}
 		if err == nil {
 			return p.keep.drop(ctx, keyAligning+key)
@@ -123,9 +123,9 @@ func (p *Purgatory) untouch(ref graspsync.RepoRef, number uint64) {
 
 // repair mends a repository that we were killed in, if there is one.
 func (p *Purgatory) repair(ctx context.Context, ref graspsync.RepoRef) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	_, unlock, err := p.enter(ctx, ref, p.cfg.Timeout)
+	_, unlock, err := p.enter(ctx, ref, p.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return p.keep.drop(ctx, keyAligning+hashed(ref))
 	}

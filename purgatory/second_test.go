@@ -15,7 +15,7 @@ import (
 // A repository waited for sixteen servers that take as long as they may, one after the
 // other, before it found the good one.
 func TestOneSlowServerDoesNotHoldARepository(t *testing.T) {
-	run(t, purgatory.Config{Hold: 5 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 5 * time.Hour}}, func(t *testing.T, w *world) {
 		slow := serving(1)
 		slow.Delay = 10 * time.Minute
 		w.git.Serve(clone("slow.example/r.git"), slow)
@@ -47,7 +47,11 @@ func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 		{5 * time.Second, time.Minute}, {2 * time.Hour, 2 * time.Hour}, {1000 * time.Hour, 24 * time.Hour},
 	} {
 		t.Run(c.asks.String(), func(t *testing.T) {
-			run(t, purgatory.Config{Hold: 30 * time.Hour, MaxHold: 30 * time.Hour, SyncDelay: time.Second}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Times: purgatory.Times{
+				Hold:      30 * time.Hour,
+				MaxHold:   30 * time.Hour,
+				SyncDelay: time.Second,
+			}}, func(t *testing.T, w *world) {
 				w.state = state.NewMemory()
 				w.stop()
 				w.start()
@@ -73,7 +77,7 @@ func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 // What is gathered for repositories that don't become complete was bounded by their number:
 // one key with a hundred of them held as many times the bytes of a day.
 func TestWhatIsGatheredIsBounded(t *testing.T) {
-	run(t, purgatory.Config{MaxRepoDay: 1000, Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
 		for i := range 40 {
 			k := alice
 			if i >= 20 {

@@ -68,7 +68,7 @@ const crowdShare = 6
 // already is found done. The error wraps errLong if histories were not walked within
 // share, which is time of git in this repository, whatever it has to wait for others.
 func (p *Purgatory) settle(ctx context.Context, ref graspsync.RepoRef, why causes, share time.Duration) (_ found, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := p.naming.lock(ctx, ref)
 	if err != nil {

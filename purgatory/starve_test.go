@@ -43,7 +43,7 @@ func TestSlowServersDoNotStarveOthers(t *testing.T) {
 
 // Nor do many strangers, once their servers were slow: a newcomer is hunted for at once.
 func TestSlowStrangersGoBehind(t *testing.T) {
-	run(t, purgatory.Config{Hold: 24 * time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 24 * time.Hour}}, func(t *testing.T, w *world) {
 		for i := range 60 {
 			mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", i))
 			at := fmt.Sprintf("slow%d.example/r.git", i%30)

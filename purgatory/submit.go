@@ -105,7 +105,7 @@ func (p *Purgatory) submit(ctx context.Context, ev *nostr.Event, byUser bool, fr
 	if waiting, ok := p.waiting(e.Repos[0]); !ok || waiting.Soft {
 		return answer, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	if err := p.repos.Create(ctx, e.Repos[0], nip34.SHA1); err != nil {
 		return Answer{}, fmt.Errorf("creating repository: %w", err)
@@ -287,7 +287,7 @@ func (p *Purgatory) find(now time.Time, e ledger.Entry, payers []graspsync.PubKe
 // what is written then for nobody counts for nothing that bounds what waits. Who sends events
 // and goes could fill the disk.
 func (p *Purgatory) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
 // isFixed reports whether an entry must not give way: the clock ends it, or a look goes by it

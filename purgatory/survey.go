@@ -22,7 +22,7 @@ type overview struct {
 // and strikes off what does not wait any more. It takes no lock of a repository: what
 // each of them costs is for its own look to spend.
 func (p *Purgatory) survey(ctx context.Context, identifier string, why causes) (overview, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	v := p.viewOf(identifier, why) // before what it is about is read: what comes meanwhile has its own turn
 	g, err := p.gatherAll(ctx, identifier)
@@ -70,7 +70,7 @@ func (p *Purgatory) viewOf(identifier string, why causes) *view {
 
 // noteView returns what is to be looked at, and remembers that the rest needs no look.
 func (p *Purgatory) noteView(v *view) (out overview) {
-	most := p.cfg.MaxRepositories
+	most := p.cfg.fixed.MaxRepositories
 	gone := make(map[graspsync.RepoRef]bool) // nobody announces them any more
 	for _, o := range v.over {
 		if v.ends(o) {

@@ -41,7 +41,7 @@ func TestTrapP2_InUse(t *testing.T) {
 		require.True(t, w.git.Has(repoOf(alice)), "it has refs")
 		require.Len(t, w.relay.events, 1, "and so it is served")
 	})
-	run(t, purgatory.Config{Hold: time.Hour, MaxHold: time.Hour}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: time.Hour, MaxHold: time.Hour}}, func(t *testing.T, w *world) {
 		s := serving(1)
 		s.Delay = 8 * time.Minute
 		w.git.Serve(clone("a.example/r.git"), s)
@@ -167,7 +167,7 @@ func TestTrapP8_Updates(t *testing.T) {
 // One author, or one who pushes, can't fill purgatory, and what has no room leaves no
 // ref behind.
 func TestTrapP10_Quotas(t *testing.T) {
-	run(t, purgatory.Config{MaxPerAuthor: 3, MaxPlaceholdersPerRepo: 3, MaxEntries: 2}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3, MaxEntries: 2}}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 3}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		var names []nip34.RefName
@@ -187,7 +187,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		wait(21 * time.Minute)
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 	})
-	run(t, purgatory.Config{MaxPerAuthor: 3}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		for i := range 3 {
 			w.held(says(alice, now()+nostrTime(i), "main", 99))
@@ -201,7 +201,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 // However many keys strangers have, what they submit keeps no state of a repository out
 // that is served.
 func TestTrapP10_FloodOfKeys(t *testing.T) {
-	run(t, purgatory.Config{MaxEntries: 16}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		held := 0
@@ -222,7 +222,7 @@ func TestTrapP10_FloodOfKeys(t *testing.T) {
 // Throttled, its window opening again wakes the queue, with nobody else to do so.
 func TestTrapP9_WindowReopens(t *testing.T) {
 	cfg := purgatory.Config{ // no attempt is due when it opens
-		DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute,
+		Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, Times: purgatory.Times{Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute},
 	}
 	run(t, cfg, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
@@ -271,7 +271,7 @@ func TestTrapG2_OwnerAndIdentifier(t *testing.T) {
 // Submit does not wait for git: with every operation of git stuck, events of a relay
 // are taken in one after the other.
 func TestTrapS2_SubmitDoesNotWait(t *testing.T) {
-	run(t, purgatory.Config{Timeout: time.Minute}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{Timeout: time.Minute}), func(t *testing.T, w *world) {
 		stuck := make(chan struct{})
 		w.git.FailWith(func(string) error { <-stuck; return nil })
 		began := time.Now()
@@ -358,7 +358,7 @@ func TestPromiseP16_NotServedIsRemembered(t *testing.T) {
 // keeps no other one from being asked; the bytes of a day are bounded, and what only a
 // pull request names can't use up what the maintainers' servers may send.
 func TestPromiseP17_BytesOfADay(t *testing.T) {
-	run(t, purgatory.Config{MaxRepoDay: 1000, MaxHostDay: 10_000}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000, MaxHostDay: 10_000}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "endless.example/r.git", "good.example/r.git"))
 		w.git.Serve(clone("endless.example/r.git"), fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300})
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{})

@@ -69,7 +69,7 @@ func (s sizes) of(ids, but []int) (sum int64) {
 // comes and goes, and however long it takes to find out; none counts for more than it needs.
 func TestWeightsAreWhatThereIs(t *testing.T) {
 	for seed := range uint64(40) {
-		run(t, purgatory.Config{MaxPullBytes: 1 << 40}, func(t *testing.T, w *world) {
+		run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1 << 40}}, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			w.serveAlice()
 			s := w.sizesOf(rng, 10)

@@ -216,8 +216,8 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	store := memstore.New(memstore.WithIdentity(identity))
 	// Little room, so that some of what waits is left by its id only.
 	m, err := relaysync.New(store, relaytest.NewNetwork(), identity, relaysync.Config{
-		Verifier: relaytest.CheapVerifier{}, Waiting: 1 + rng.IntN(20),
-	})
+		Verifier: relaytest.CheapVerifier{},
+	}.With(relaysync.Fixed{Waiting: 1 + rng.IntN(20)}))
 	require.NoError(t, err)
 	var mu sync.Mutex
 	var wanted []graspsync.EventID

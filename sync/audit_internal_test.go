@@ -165,11 +165,11 @@ type Tally struct {
 
 // Observed has what happens counted, besides whoever else is told.
 func Observed(cfg *Config) *Tally {
-	if cfg.Observe != nil || cfg.ObserveQueue != 0 {
+	if cfg.Observe != nil || cfg.fixed.ObserveQueue != 0 {
 		return nil // that is what the test is about
 	}
 	y := &Tally{counts: make(map[string]uint64)}
-	cfg.Observe, cfg.ObserveQueue = y.observe, 1<<15
+	cfg.Observe, cfg.fixed.ObserveQueue = y.observe, 1<<15
 	return y
 }
 

@@ -34,7 +34,7 @@ func TestConnectionsRotate(t *testing.T) {
 			issues = append(issues, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
 			rel.Publish(issues[i])
 		}
-		r, _ := hosted(t, net, relaysync.Config{MaxConnections: 3, Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
+		r, _ := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 3}, Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
 		defer r.stop()
 		for range 120 {
 			after(time.Minute)
@@ -58,7 +58,7 @@ func TestRelaysBeyondTheBound(t *testing.T) {
 		for _, u := range []string{"wss://a.example", "wss://b.example", "wss://c.example"} {
 			net.Add(u, relaytest.Behavior{})
 		}
-		r, owner := hosted(t, net, relaysync.Config{MaxRelays: 2}, "a.example", "b.example")
+		r, owner := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxRelays: 2}}, "a.example", "b.example")
 		defer r.stop()
 		after(time.Minute)
 		r.save(owner.Hosted(at(time.Hour), "two", us, "c.example"))

@@ -40,7 +40,7 @@ func TestTrapT11_FeedOverrun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{FeedQueue: 10}, "a.example")
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{FeedQueue: 10}), "a.example")
 		defer r.stop()
 		after(time.Minute)
 		var comments []*nostr.Event

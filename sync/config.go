@@ -60,8 +60,6 @@ type Config struct {
 	// Run waits for a call under way when it ends, so a call must not block for ever. A
 	// panic in it is contained and logged. Defaults to nobody.
 	Observe func(Observation)
-	// ObserveQueue bounds the observations that wait. Defaults to 1,024.
-	ObserveQueue int
 	// OwnRelay is the URL of our own relay where it is another process than this:
 	// its announcements, root events and deletions are then read and followed over
 	// OwnTransport, instead of being reported by [SyncManager.Stored]. It is trusted
@@ -77,41 +75,31 @@ type Config struct {
 	// "ngit".
 	MetricsNamespace string
 
+	fixed constants
+
+	// Times are how long things may take or wait.
+	Times Times
+	// Limits are how much there may be of what costs memory, connections or work.
+	Limits Limits
+}
+
+// Times are the times of a [SyncManager] about which two operators may differ.
+type Times struct {
 	// BatchWindow is how long changes of what is wanted are gathered before they
 	// are acted upon. A short one makes many small requests of what could be one.
 	// Defaults to 5 s.
 	BatchWindow time.Duration
 	// ConnectTimeout bounds one connection attempt. Defaults to 10 s.
 	ConnectTimeout time.Duration
-	// QuickReconnect is how long a connection may have been lost for just the time
-	// in between to be fetched; after more, everything is. Defaults to 15 min.
-	QuickReconnect time.Duration
-	// Overlap is how far such a catch-up reaches back behind the last sign of life,
-	// because clocks differ and events travel. Defaults to 15 min.
-	Overlap time.Duration
 	// DailyMin and DailyMax are the bounds of the time between two passes over the
 	// whole history of a relay. Default to 23 h and 25 h.
 	DailyMin, DailyMax time.Duration
-	// IdleTimeout ends a request to which nothing more comes, TotalTimeout one that
-	// does not end. Default to 30 s and 5 min. For the first event there is more time,
-	// [Tuning.FirstAnswer].
-	IdleTimeout, TotalTimeout time.Duration
-	// BatchTimeout ends a batch of requests, keeping what it fetched; what is left
-	// is asked for again. Defaults to 30 min.
-	BatchTimeout time.Duration
 	// StoreTimeout bounds each call of the Store and the Policy. Defaults to 1 min.
 	StoreTimeout time.Duration
-	// RetryBase is how long the items of a failed batch wait before they are asked
-	// for again on the same connection, doubling up to RetryMax. Default to 30 s and
-	// 1 h.
-	RetryBase, RetryMax time.Duration
-	// NegentropyRetry is how long a relay that did not offer NIP-77 is not asked for
-	// it again. Defaults to 4 h.
-	NegentropyRetry time.Duration
-	// FutureTolerance is how far ahead of our clock an event may be dated. Defaults
-	// to 15 min.
-	FutureTolerance time.Duration
+}
 
+// Limits bound what a [SyncManager] keeps and does at once.
+type Limits struct {
 	// MaxRelays bounds the relays known, MaxConnections those connected to, attempts
 	// included, MaxDials the attempts at once. Attempts that are older than a second make
 	// room for others and go on beside them: eight times as many at most, and a third of
@@ -126,8 +114,6 @@ type Config struct {
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
-	// MaxBatches bounds the batches at once per relay. Defaults to 4.
-	MaxBatches int
 	// Workers is how many goroutines check signatures. Defaults to GOMAXPROCS.
 	Workers int
 	// InFlight bounds the bytes of the events on their way into the Store, over all
@@ -137,7 +123,7 @@ type Config struct {
 	InFlight int64
 	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
 	// to: what was not asked for, is repeated, malformed or forged. It refills with time
-	// ([Tuning.Refill]) and by the size of each event that is stored. A relay that has
+	// (Refill) and by the size of each event that is stored. A relay that has
 	// used it up is disconnected for at least an hour, and counted as dropped,
 	// "unproductive". As much again is each relay's allowance for events that it was
 	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
@@ -149,38 +135,9 @@ type Config struct {
 	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
 	// hold much which is not for us. Defaults to 8 MiB.
 	Unproductive int64
-	// Waiting bounds the events that are kept whole while they wait for what they
-	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
-	// counted. As many more events, in a quarter of the bytes, are kept that were rejected a
-	// moment ago ([Tuning.WholeFor]), and as many again for which there was no room
-	// ([graspsync.Later]): of these, where there are more, only the ids, counted as dropped,
-	// "postponed". Default to 10,000 and 32 MiB.
-	Waiting      int
-	WaitingBytes int64
-	// Remembered bounds the ids of events that need no second look: those stored
-	// that were seen lately, and as many that were rejected or wait, or that there was no
-	// room for, for RejectedFor;
-	// the oldest go. With few of them rejected events are fetched again at each pass.
-	// One costs about 300 bytes. Defaults to 200,000.
-	Remembered int
-	// RejectedFor is how long the id of a rejected event is remembered, over restarts
-	// as well, and the event asked for again if what it depended on arrives; in whole
-	// seconds. With a short one rejected events are fetched again at each pass.
-	// Defaults to 7 days.
-	RejectedFor time.Duration
-	// FeedQueue bounds what the own feed gathers between two windows, or a quarter of what
-	// is known does if that is more; when it is more than both everything is planned anew,
-	// which is slower but loses nothing. Defaults to 10,000.
-	FeedQueue int
-	// MaxSet bounds the ids loaded to reconcile one filter; for larger sets pages
-	// are used. Defaults to 1,000,000.
-	MaxSet int
 	// MaxLabels bounds the relays with metrics of their own; the others share the
 	// label "other". Defaults to 1,000.
 	MaxLabels int
-
-	// Tuning has what is seldom changed.
-	Tuning Tuning
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -196,38 +153,38 @@ func (c Config) withDefaults() Config {
 		c.Verifier = batchverify.New(batchverify.Config{})
 	}
 	def(&c.Health.RateLimit, 65*time.Second)
-	def(&c.BatchWindow, 5*time.Second)
-	def(&c.ConnectTimeout, 10*time.Second)
-	def(&c.QuickReconnect, 15*time.Minute)
-	def(&c.Overlap, 15*time.Minute)
-	def(&c.DailyMin, 23*time.Hour)
-	def(&c.DailyMax, 25*time.Hour)
-	def(&c.IdleTimeout, 30*time.Second)
-	def(&c.TotalTimeout, 5*time.Minute)
-	def(&c.BatchTimeout, 30*time.Minute)
-	def(&c.StoreTimeout, time.Minute)
-	def(&c.RetryBase, 30*time.Second)
-	def(&c.RetryMax, time.Hour)
-	def(&c.NegentropyRetry, 4*time.Hour)
-	def(&c.FutureTolerance, 15*time.Minute)
-	def(&c.MaxRelays, 50_000)
-	def(&c.MaxConnections, 256)
-	def(&c.MaxDials, 10)
-	def(&c.MaxRelaysPerRepo, 16)
-	def(&c.MaxRootsPerRepo, 5_000)
-	def(&c.MaxBatches, 4)
-	def(&c.Workers, runtime.GOMAXPROCS(0))
-	def(&c.InFlight, 48<<20)
-	def(&c.Unproductive, 8<<20)
-	def(&c.Waiting, 10_000)
-	def(&c.WaitingBytes, 32<<20)
-	def(&c.Remembered, 200_000)
-	def(&c.RejectedFor, 7*24*time.Hour)
-	def(&c.FeedQueue, 10_000)
-	def(&c.MaxSet, 1_000_000)
-	def(&c.MaxLabels, 1_000)
-	def(&c.ObserveQueue, 1_024)
-	c.Tuning = c.Tuning.withDefaults()
+	def(&c.Times.BatchWindow, 5*time.Second)
+	def(&c.Times.ConnectTimeout, 10*time.Second)
+	def(&c.fixed.QuickReconnect, 15*time.Minute)
+	def(&c.fixed.Overlap, 15*time.Minute)
+	def(&c.Times.DailyMin, 23*time.Hour)
+	def(&c.Times.DailyMax, 25*time.Hour)
+	def(&c.fixed.IdleTimeout, 30*time.Second)
+	def(&c.fixed.TotalTimeout, 5*time.Minute)
+	def(&c.fixed.BatchTimeout, 30*time.Minute)
+	def(&c.Times.StoreTimeout, time.Minute)
+	def(&c.fixed.RetryBase, 30*time.Second)
+	def(&c.fixed.RetryMax, time.Hour)
+	def(&c.fixed.NegentropyRetry, 4*time.Hour)
+	def(&c.fixed.FutureTolerance, 15*time.Minute)
+	def(&c.Limits.MaxRelays, 50_000)
+	def(&c.Limits.MaxConnections, 256)
+	def(&c.Limits.MaxDials, 10)
+	def(&c.Limits.MaxRelaysPerRepo, 16)
+	def(&c.Limits.MaxRootsPerRepo, 5_000)
+	def(&c.fixed.MaxBatches, 4)
+	def(&c.Limits.Workers, runtime.GOMAXPROCS(0))
+	def(&c.Limits.InFlight, 48<<20)
+	def(&c.Limits.Unproductive, 8<<20)
+	def(&c.fixed.Waiting, 10_000)
+	def(&c.fixed.WaitingBytes, 32<<20)
+	def(&c.fixed.Remembered, 200_000)
+	def(&c.fixed.RejectedFor, 7*24*time.Hour)
+	def(&c.fixed.FeedQueue, 10_000)
+	def(&c.fixed.MaxSet, 1_000_000)
+	def(&c.Limits.MaxLabels, 1_000)
+	def(&c.fixed.ObserveQueue, 1_024)
+	c.fixed = c.fixed.withDefaults()
 	return c
 }
 
@@ -248,14 +205,14 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"BatchWindow", c.BatchWindow}, {"ConnectTimeout", c.ConnectTimeout},
-		{"QuickReconnect", c.QuickReconnect}, {"Overlap", c.Overlap},
-		{"DailyMin", c.DailyMin}, {"DailyMax", c.DailyMax},
-		{"IdleTimeout", c.IdleTimeout}, {"TotalTimeout", c.TotalTimeout},
-		{"BatchTimeout", c.BatchTimeout}, {"StoreTimeout", c.StoreTimeout},
-		{"RetryBase", c.RetryBase}, {"RetryMax", c.RetryMax},
-		{"NegentropyRetry", c.NegentropyRetry}, {"FutureTolerance", c.FutureTolerance},
-		{"RejectedFor", c.RejectedFor},
+		{"BatchWindow", c.Times.BatchWindow}, {"ConnectTimeout", c.Times.ConnectTimeout},
+		{"QuickReconnect", c.fixed.QuickReconnect}, {"Overlap", c.fixed.Overlap},
+		{"DailyMin", c.Times.DailyMin}, {"DailyMax", c.Times.DailyMax},
+		{"IdleTimeout", c.fixed.IdleTimeout}, {"TotalTimeout", c.fixed.TotalTimeout},
+		{"BatchTimeout", c.fixed.BatchTimeout}, {"StoreTimeout", c.Times.StoreTimeout},
+		{"RetryBase", c.fixed.RetryBase}, {"RetryMax", c.fixed.RetryMax},
+		{"NegentropyRetry", c.fixed.NegentropyRetry}, {"FutureTolerance", c.fixed.FutureTolerance},
+		{"RejectedFor", c.fixed.RejectedFor},
 	} {
 		if d.value < 0 {
 			bad(d.name, d.value, "a positive duration")
@@ -265,34 +222,34 @@ func (c Config) validate() error {
 		name  string
 		value int
 	}{
-		{"MaxRelays", c.MaxRelays}, {"MaxConnections", c.MaxConnections}, {"MaxDials", c.MaxDials},
-		{"MaxRootsPerRepo", c.MaxRootsPerRepo}, {"MaxBatches", c.MaxBatches}, {"Workers", c.Workers},
-		{"Waiting", c.Waiting}, {"Remembered", c.Remembered}, {"FeedQueue", c.FeedQueue},
-		{"MaxSet", c.MaxSet}, {"MaxLabels", c.MaxLabels},
-		{"ObserveQueue", c.ObserveQueue},
+		{"MaxRelays", c.Limits.MaxRelays}, {"MaxConnections", c.Limits.MaxConnections}, {"MaxDials", c.Limits.MaxDials},
+		{"MaxRootsPerRepo", c.Limits.MaxRootsPerRepo}, {"MaxBatches", c.fixed.MaxBatches}, {"Workers", c.Limits.Workers},
+		{"Waiting", c.fixed.Waiting}, {"Remembered", c.fixed.Remembered}, {"FeedQueue", c.fixed.FeedQueue},
+		{"MaxSet", c.fixed.MaxSet}, {"MaxLabels", c.Limits.MaxLabels},
+		{"ObserveQueue", c.fixed.ObserveQueue},
 	} {
 		if n.value < 0 {
 			bad(n.name, n.value, "a positive number")
 		}
 	}
-	if c.MaxRelaysPerRepo < 1 || c.MaxRelaysPerRepo > nip34.MaxListed {
-		bad("MaxRelaysPerRepo", c.MaxRelaysPerRepo, "1 to 64")
+	if c.Limits.MaxRelaysPerRepo < 1 || c.Limits.MaxRelaysPerRepo > nip34.MaxListed {
+		bad("MaxRelaysPerRepo", c.Limits.MaxRelaysPerRepo, "1 to 64")
 	}
-	c.Tuning.validate(bad)
-	if c.DailyMax < c.DailyMin {
-		bad("DailyMax", c.DailyMax, "at least DailyMin")
+	c.fixed.validate(bad)
+	if c.Times.DailyMax < c.Times.DailyMin {
+		bad("DailyMax", c.Times.DailyMax, "at least DailyMin")
 	}
-	if c.RetryMax < c.RetryBase {
-		bad("RetryMax", c.RetryMax, "at least RetryBase")
+	if c.fixed.RetryMax < c.fixed.RetryBase {
+		bad("RetryMax", c.fixed.RetryMax, "at least RetryBase")
 	}
-	if c.InFlight < 4<<20 {
-		bad("InFlight", c.InFlight, "at least 4 MiB")
+	if c.Limits.InFlight < 4<<20 {
+		bad("InFlight", c.Limits.InFlight, "at least 4 MiB")
 	}
-	if c.Unproductive < 0 {
-		bad("Unproductive", c.Unproductive, "a positive number")
+	if c.Limits.Unproductive < 0 {
+		bad("Unproductive", c.Limits.Unproductive, "a positive number")
 	}
-	if c.WaitingBytes < 0 {
-		bad("WaitingBytes", c.WaitingBytes, "a positive number")
+	if c.fixed.WaitingBytes < 0 {
+		bad("WaitingBytes", c.fixed.WaitingBytes, "a positive number")
 	}
 	for _, u := range c.Bootstrap {
 		if u.IsZero() {

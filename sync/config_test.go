@@ -20,11 +20,9 @@ func TestNewNamesEveryBadField(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	_, err = relaysync.New(nil, nil, nip34.Identity{}, relaysync.Config{
-		BatchWindow: -1, DailyMin: 2 * time.Hour, DailyMax: time.Hour, RetryBase: time.Hour, RetryMax: time.Minute,
-		MaxDials: -1, InFlight: 1, WaitingBytes: -1, Workers: -2,
-		Health:    health.Config{BaseBackoff: -1},
+		Times: relaysync.Times{BatchWindow: -1, DailyMin: 2 * time.Hour, DailyMax: time.Hour}, Limits: relaysync.Limits{MaxDials: -1, InFlight: 1, Workers: -2}, Health: health.Config{BaseBackoff: -1},
 		Bootstrap: []graspsync.RelayURL{{}, relayURL(t, "ws://plain.example")},
-	})
+	}.With(relaysync.Fixed{RetryBase: time.Hour, RetryMax: time.Minute, WaitingBytes: -1}))
 	require.ErrorIs(t, err, relaysync.ErrConfig)
 	for _, name := range []string{
 		"store", "transport", "identity", "BatchWindow", "DailyMax", "RetryMax", "MaxDials", "InFlight",
@@ -44,18 +42,26 @@ func TestNewNamesEveryBadField(t *testing.T) {
 func TestEveryConfigFieldIsValidated(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
-	for i := range reflect.TypeFor[relaysync.Config]().NumField() {
-		field := reflect.TypeFor[relaysync.Config]().Field(i)
-		if !field.Type.ConvertibleTo(reflect.TypeFor[int64]()) {
-			continue
+	for _, of := range []func(*relaysync.Config) reflect.Value{
+		func(c *relaysync.Config) reflect.Value { return reflect.ValueOf(c).Elem() },
+		func(c *relaysync.Config) reflect.Value { return reflect.ValueOf(&c.Times).Elem() },
+		func(c *relaysync.Config) reflect.Value { return reflect.ValueOf(&c.Limits).Elem() },
+		func(c *relaysync.Config) reflect.Value { return reflect.ValueOf(c.Fixed()).Elem() },
+	} {
+		typ := of(new(relaysync.Config)).Type()
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			if !field.Type.ConvertibleTo(reflect.TypeFor[int64]()) {
+				continue
+			}
+			t.Run(field.Name, func(t *testing.T) {
+				var cfg relaysync.Config
+				of(&cfg).Field(i).SetInt(-1)
+				_, err := relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, cfg)
+				require.ErrorIs(t, err, relaysync.ErrConfig)
+				require.ErrorContains(t, err, field.Name)
+			})
 		}
-		t.Run(field.Name, func(t *testing.T) {
-			var cfg relaysync.Config
-			reflect.ValueOf(&cfg).Elem().Field(i).SetInt(-1)
-			_, err := relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, cfg)
-			require.ErrorIs(t, err, relaysync.ErrConfig)
-			require.ErrorContains(t, err, field.Name)
-		})
 	}
 }
 
@@ -76,7 +82,7 @@ func TestStartStop(t *testing.T) {
 			net := relaytest.NewNetwork()
 			net.Add("wss://a.example", relaytest.Behavior{Latency: 50 * time.Millisecond})
 			net.Add("wss://b.example", relaytest.Behavior{NoAnswer: true})
-			r, owner := hosted(t, net, relaysync.Config{BatchWindow: time.Millisecond}, "a.example", "b.example")
+			r, owner := hosted(t, net, relaysync.Config{Times: relaysync.Times{BatchWindow: time.Millisecond}}, "a.example", "b.example")
 			net.Relay(relayURL(t, "wss://a.example")).Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
 			time.Sleep(time.Duration(i) * 7 * time.Millisecond)
 			began := time.Now()

@@ -115,7 +115,7 @@ func (c *conn) run() {
 		c.m.post(dialFailed{conn: c, err: err})
 		return
 	}
-	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.ConnectTimeout)
+	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.Times.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
@@ -448,7 +448,7 @@ func (c *conn) deliver(a session.Deliver) {
 // allows few of them.
 func (c *conn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) command {
-		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.Times.StoreTimeout)
 		defer cancel()
 		set, err := c.m.sets.load(ctx, a.Filter)
 		if err != nil {
@@ -564,7 +564,7 @@ func (c *conn) report() {
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
 	c.m.counters.forged.Add(1)
-	c.spend(allowance.Forgery(c.m.cfg.Unproductive))
+	c.spend(allowance.Forgery(c.m.cfg.Limits.Unproductive))
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
 }
 
@@ -576,5 +576,5 @@ func (c *conn) badSignature(k copyKey) {
 		return
 	}
 	c.m.counters.forged.Add(1)
-	c.spend(allowance.Forgery(c.m.cfg.Unproductive))
+	c.spend(allowance.Forgery(c.m.cfg.Limits.Unproductive))
 }

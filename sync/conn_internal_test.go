@@ -278,7 +278,7 @@ func (hanging) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
 // An attempt takes as long as it may, and is told the loop, whatever it came to.
 func TestAttemptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := madeConn(t, Config{ConnectTimeout: 3 * time.Second})
+		c := madeConn(t, Config{Times: Times{ConnectTimeout: 3 * time.Second}})
 		c.m.transport = hanging{}
 		began := time.Now()
 		c.run()
@@ -410,7 +410,7 @@ func TestSignAuth(t *testing.T) {
 // Each copy of an event with a wrong signature is charged and counted, and proof of
 // hostility once.
 func TestBadSignatureIsToldOnce(t *testing.T) {
-	c := madeConn(t, Config{Tuning: Tuning{Refill: 1}})
+	c := madeConn(t, Config{fixed: constants{Refill: 1}})
 	now := time.Now()
 	left := c.stats.allowance.Left(now)
 	costs := int64(0)

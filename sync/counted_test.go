@@ -53,7 +53,7 @@ func TestRememberedIsBounded(t *testing.T) {
 		for i := range 30 {
 			a.Publish(relaytest.NewCheapKey("stranger").Hosted(at(time.Hour), fmt.Sprint(i), "elsewhere.example"))
 		}
-		r, _ := hosted(t, net, relaysync.Config{Remembered: 10}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Remembered: 10}), "a.example")
 		defer r.stop()
 		after(5 * time.Minute)
 		require.Equal(t, uint64(20), r.manager.Status().Events.Dropped["remembered"])

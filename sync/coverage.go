@@ -156,7 +156,7 @@ func (c *conn) compared(r session.Report) {
 // lookUp returns, for each of the events that belong to any, to which repositories they do.
 func (m *SyncManager) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer m.counters.recovered(&err, "store")
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.StoreTimeout)
 	defer cancel()
 	for _, f := range filters.ByID(ids, saveBatch) {
 		f.Limit = 0

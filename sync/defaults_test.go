@@ -7,7 +7,5 @@ import (
 )
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
-	cfg := Config{}.withDefaults()
-	doctest.Defaults(t, "config.go", cfg)
-	doctest.Defaults(t, "tuning.go", cfg.Tuning)
+	doctest.Defaults(t, "config.go", Config{}.withDefaults())
 }

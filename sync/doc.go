@@ -44,14 +44,14 @@
 //
 // What is cheap to check is checked before signatures are, and nothing unverified reaches
 // the Policy or the Store. Each relay has two allowances, as many bytes each as
-// [Config.Unproductive] says; an event counts as a 2,000th of that at least, or as its
+// [Limits.Unproductive] says; an event counts as a 2,000th of that at least, or as its
 // size.
 //
 // One is for what proves a relay hostile or broken, since nothing that we ask can lead to
 // it: what was not asked for, is repeated, malformed or forged. It refills slowly
-// ([Tuning.Refill]) and by the size of what is stored. A relay that has used it up is
+// (Refill) and by the size of what is stored. A relay that has used it up is
 // disconnected and left alone for at least an hour, as is one that has given
-// [Tuning.Strikes] proofs of hostility within an hour.
+// Strikes proofs of hostility within an hour.
 //
 // The other is for events that were asked for and turn out to be of no use: rejected,
 // superseded, deleted, or waiting for something. That is not the doing of an honest relay,
@@ -79,7 +79,7 @@
 // # While nothing can be saved
 //
 // Events that could not be judged or saved are tried again until they can, however often
-// that fails. The first of them keep their bytes, within [Config.InFlight]; of 10,000 more
+// that fails. The first of them keep their bytes, within [Limits.InFlight]; of 10,000 more
 // only the ids are kept, and asked for again. What finds no room there either is dropped,
 // counted as "unsaved", and its relay counts as incomplete. As soon as something can be
 // saved again, all that waited is asked for, and each relay of which something was dropped

@@ -140,7 +140,7 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var cfg relaysync.Config
 					if late {
-						cfg.Waiting = 1
+						cfg.Fixed().Waiting = 1
 					}
 					p := newPipeline(t, memstore.New(), cfg)
 					ann := owner.Hosted(at(time.Hour), "repo", us)
@@ -186,7 +186,7 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 // whatever has its identifier.
 func TestRejectedIsNotAskedForNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPipeline(t, memstore.New(), relaysync.Config{Waiting: 1})
+		p := newPipeline(t, memstore.New(), relaysync.Config{}.With(relaysync.Fixed{Waiting: 1}))
 		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("s")
 		state := stranger.State(at(0), "repo", nil, "")
 		p.bring(state, stranger.State(at(0), "other", nil, ""))

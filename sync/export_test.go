@@ -32,3 +32,15 @@ func (m *SyncManager) Dropped(reason string) uint64 {
 	m.counters.reasons(&s)
 	return s.Dropped[reason]
 }
+
+// Fixed is what only tests set otherwise.
+type Fixed = constants
+
+// Fixed returns it, to be changed.
+func (c *Config) Fixed() *Fixed { return &c.fixed }
+
+// With returns a copy that has it.
+func (c Config) With(f Fixed) Config {
+	c.fixed = f
+	return c
+}

@@ -91,7 +91,7 @@ func (g *ingest) announced(ev *nostr.Event) {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if len(g.changed) < g.cfg.FeedQueue {
+		if len(g.changed) < g.cfg.fixed.FeedQueue {
 			put(&g.changed, strings.Clone(a.Ref.Identifier), struct{}{})
 		} else {
 			g.overrun, g.unsure = true, true
@@ -218,7 +218,7 @@ func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Ev
 
 func (g *ingest) removeStored(ctx context.Context, ev *nostr.Event) (err error) {
 	defer g.counters.recovered(&err, "store")
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
 	store, can := g.store.(Remover)
 	if !can {

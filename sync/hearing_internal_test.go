@@ -43,11 +43,11 @@ type hearingRig struct {
 func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
 	p := &countingPolicy{GRASPPolicy: graspPolicy(t, graspHost)}
 	cfg := Config{}.withDefaults()
-	cfg.Waiting = 20_000
+	cfg.fixed.Waiting = 20_000
 	store := &twinStore{}
 	x := newIndex(store, p.Lists)
 	c := &counters{}
-	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.FeedQueue, cfg.Tuning.MaxAuthors), c)}
+	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), c)}
 }
 
 // saver stores all that it is given.
@@ -499,7 +499,7 @@ func TestUnlistedGo(t *testing.T) {
 			require.True(r.t, r.g.feed.index.tooMany)
 		}},
 		"too many were announced": {before: func(r *hearingRig, _ *forgetting) {
-			for n := range r.g.cfg.FeedQueue + 1 {
+			for n := range r.g.cfg.fixed.FeedQueue + 1 {
 				r.g.announced(announcementOf(20_000+n, 40, fmt.Sprint(n), 41))
 			}
 		}},

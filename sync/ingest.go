@@ -115,10 +115,10 @@ type job struct {
 func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *counters) *ingest {
 	g := &ingest{
 		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
-		known:    newKnown(cfg.Remembered),
+		known:    newKnown(cfg.fixed.Remembered),
 		holds:    &holds{},
-		rejected: newRejected(cfg.Remembered, cfg.Waiting, cfg.WaitingBytes, cfg.RejectedFor, cfg.Tuning.WholeFor),
-		room:     newRoom(cfg.InFlight),
+		rejected: newRejected(cfg.fixed.Remembered, cfg.fixed.Waiting, cfg.fixed.WaitingBytes, cfg.fixed.RejectedFor, cfg.fixed.WholeFor),
+		room:     newRoom(cfg.Limits.InFlight),
 		toVerify: make(chan *job, 2*verifyBatch),
 		toSave:   make(chan *job, 2*saveBatch),
 		wake:     make(chan struct{}, 1),
@@ -127,7 +127,7 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		coming:   make(map[graspsync.EventID]int),
 		waits:    make(map[*job]struct{}),
 	}
-	g.retries.room = cfg.InFlight / failingShare
+	g.retries.room = cfg.Limits.InFlight / failingShare
 	return g
 }
 
@@ -165,7 +165,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	j := &job{
 		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
 		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
-		size:     min(int64(d.size)+512, g.cfg.InFlight),
+		size:     min(int64(d.size)+512, g.cfg.Limits.InFlight),
 	}
 	if d.from != nil && d.from.stats.bad.has(j.key) {
 		g.counters.duplicates.Add(1)
@@ -341,7 +341,7 @@ func (g *ingest) resting(at stage) (failing map[graspsync.RelayURL]struct{}, res
 // run works until ctx ends.
 func (g *ingest) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range g.cfg.Workers {
+	for range g.cfg.Limits.Workers {
 		wg.Go(func() { g.verifyLoop(ctx) })
 	}
 	wg.Go(func() { g.writeLoop(ctx) })
@@ -460,7 +460,7 @@ func (g *ingest) again(relay graspsync.RelayURL, ids []graspsync.EventID) {
 // has asks the Store which ids it has.
 func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer g.counters.recovered(&err, "store")
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
 	has, err = g.store.Has(ctx, ids)
 	if err == nil && len(has) != len(ids) {
@@ -530,7 +530,7 @@ func (g *ingest) fulfil(ev *nostr.Event) {
 // wakeFor has the writer judge again what waits for any of keys.
 func (g *ingest) wakeFor(keys []depKey) {
 	g.mu.Lock()
-	if len(g.fulfilled) < g.cfg.FeedQueue {
+	if len(g.fulfilled) < g.cfg.fixed.FeedQueue {
 		g.fulfilled = append(g.fulfilled, keys...)
 	} else {
 		g.overrun = true

@@ -38,7 +38,7 @@ func TestLeakStartStop(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	cycle := func(i int) {
-		m, err := relaysync.New(store, net, identity, relaysync.Config{Verifier: relaytest.CheapVerifier{}, BatchWindow: time.Millisecond})
+		m, err := relaysync.New(store, net, identity, relaysync.Config{Verifier: relaytest.CheapVerifier{}, Times: relaysync.Times{BatchWindow: time.Millisecond}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -123,7 +123,7 @@ func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 			r.save(owner.Hosted(at(time.Hour), "repo", hosts...))
 		}
 		for _, patience := range []time.Duration{0, time.Second, 15 * time.Second, 3 * time.Minute} {
-			r = start(t, net, r.store, relaysync.Config{MaxDials: 50})
+			r = start(t, net, r.store, relaysync.Config{Limits: relaysync.Limits{MaxDials: 50}})
 			after(patience)
 			began := time.Now()
 			r.stop()

@@ -125,7 +125,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.m.feed.wake:
 			l.changed = true
 			if l.window == nil && l.started {
-				l.window = time.After(l.m.cfg.BatchWindow)
+				l.window = time.After(l.m.cfg.Times.BatchWindow)
 			}
 		case <-l.window:
 			l.window, l.changed = nil, true
@@ -184,7 +184,7 @@ func (l *loop) scan(ctx context.Context) {
 	m := l.m
 	m.wg.Go(func() {
 		first, waited := !m.ready.Load(), make(map[depKey]struct{})
-		authors := writers{most: m.cfg.Tuning.MaxAuthors}
+		authors := writers{most: m.cfg.fixed.MaxAuthors}
 		announcements := 0
 		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
 			if ev.Kind == graspsync.KindAnnouncement {
@@ -274,7 +274,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 		return
 	}
 	l.scanFailures = 0
-	l.rescanAt = time.Now().Add(l.m.cfg.DailyMin + rand.N(l.m.cfg.DailyMax-l.m.cfg.DailyMin+1))
+	l.rescanAt = time.Now().Add(l.m.cfg.Times.DailyMin + rand.N(l.m.cfg.Times.DailyMax-l.m.cfg.Times.DailyMin+1))
 	if !l.started {
 		l.started = true
 		for _, u := range l.m.cfg.Bootstrap {
@@ -392,7 +392,7 @@ func (l *loop) follow(s *targets, c *plan.RepoChange) {
 
 // countDropped counts what of an announcement is not followed.
 func (l *loop) countDropped(a *nip34.Announcement) {
-	followed := a.Relays[:min(len(a.Relays), l.m.cfg.MaxRelaysPerRepo)]
+	followed := a.Relays[:min(len(a.Relays), l.m.cfg.Limits.MaxRelaysPerRepo)]
 	plaintext := 0
 	for _, u := range followed {
 		if l.m.tooPlain(u) && !l.m.ours(u) {

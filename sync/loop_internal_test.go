@@ -67,7 +67,7 @@ func TestPauseBetweenScans(t *testing.T) {
 		log := &words{}
 		boot := testURL(t, "wss://boot.example")
 		l := madeLoop(t, &twinStore{}, Config{
-			Logger: log.logger(), DailyMin: time.Hour, DailyMax: time.Hour, Bootstrap: []graspsync.RelayURL{boot},
+			Logger: log.logger(), Times: Times{DailyMin: time.Hour, DailyMax: time.Hour}, Bootstrap: []graspsync.RelayURL{boot},
 		})
 		seconds := func(ds ...int) (out []time.Duration) {
 			for _, d := range ds {
@@ -112,7 +112,7 @@ func TestPauseBetweenScans(t *testing.T) {
 // The daily scan is at any moment between its bounds, these included.
 func TestDailyScanIsBetweenItsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := madeLoop(t, &twinStore{}, Config{DailyMin: time.Hour, DailyMax: time.Hour + 2})
+		l := madeLoop(t, &twinStore{}, Config{Times: Times{DailyMin: time.Hour, DailyMax: time.Hour + 2}})
 		times := make(map[time.Duration]int)
 		for range 300 {
 			l.onScanned(t.Context(), scanned{})
@@ -247,7 +247,7 @@ func TestUsableRelays(t *testing.T) {
 // nobody reads.
 func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 	for listed, dropped := range map[int]map[string]uint64{2: nil, 3: nil, 4: {"relays_listed": 1}, 9: {"relays_listed": 6}} {
-		l := madeLoop(t, &twinStore{}, Config{MaxRelaysPerRepo: 3})
+		l := madeLoop(t, &twinStore{}, Config{Limits: Limits{MaxRelaysPerRepo: 3}})
 		a := &nip34.Announcement{Ref: testRepo(1, "x")}
 		for i := range listed {
 			a.Relays = append(a.Relays, testURL(t, fmt.Sprintf("wss://r%d.example", i)))

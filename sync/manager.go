@@ -98,8 +98,8 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		health: tracker, counters: &counters{}, inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
 	}
 	m.index = newIndex(store, cfg.Policy.Lists)
-	m.feed = newFeed(m.index, cfg.FeedQueue, cfg.Tuning.MaxAuthors)
-	m.sets = newSets(store, cfg.Policy, cfg.MaxSet)
+	m.feed = newFeed(m.index, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
+	m.sets = newSets(store, cfg.Policy, cfg.fixed.MaxSet)
 	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
 	m.index.us, m.sets.rejected = identity, m.ingest.rejected
 	m.index.counters, m.sets.counters = m.counters, m.counters
@@ -142,7 +142,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.StoreTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer m.counters.recovered(&err, "policy")
@@ -316,7 +316,7 @@ type (
 
 // limitsOf turns a NIP-11 document into limits.
 func (m *SyncManager) limitsOf(info wire.Info) plan.Limits {
-	t := m.cfg.Tuning
+	t := m.cfg.fixed
 	l := plan.Limits{MaxMessage: t.MessageSize, MaxFilters: t.Filters, MaxSubscriptions: t.Subscriptions}
 	if n := info.MaxMessageLength; n > 0 {
 		l.MaxMessage = min(max(n, leastSaid), mostSaid)
@@ -331,7 +331,7 @@ func (m *SyncManager) limitsOf(info wire.Info) plan.Limits {
 }
 
 func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limits plan.Limits, info wire.Info) session.Config {
-	now, t := time.Now(), m.cfg.Tuning
+	now, t := time.Now(), m.cfg.fixed
 	facts, aside := stats.learned(now)
 	c := session.Config{
 		Historic: limits.Historic(), Reconciling: 2,
@@ -341,7 +341,7 @@ func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limi
 		Auth:        m.cfg.Signer != nil,
 		OpenTimeout: t.OpenTimeout,
 		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
-		FirstAnswer: t.FirstAnswer, IdleTimeout: m.cfg.IdleTimeout, TotalTimeout: m.cfg.TotalTimeout,
+		FirstAnswer: t.FirstAnswer, IdleTimeout: m.cfg.fixed.IdleTimeout, TotalTimeout: m.cfg.fixed.TotalTimeout,
 		Cooldown: m.cfg.Health.RateLimit, Cooled: stats.lastCooled(), GapAge: t.GapAge, MaxStrikes: t.Strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
@@ -356,18 +356,18 @@ func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limi
 }
 
 func (m *SyncManager) planConfig() plan.Config {
-	t := m.cfg.Tuning
+	t := m.cfg.fixed
 	return plan.Config{
 		Salt:     m.remember.salt,
-		MaxDials: m.cfg.MaxDials, DialEvery: t.DialEvery, MaxConnections: m.cfg.MaxConnections,
-		MaxRelays: m.cfg.MaxRelays, MaxRoots: m.cfg.MaxRootsPerRepo,
+		MaxDials: m.cfg.Limits.MaxDials, DialEvery: t.DialEvery, MaxConnections: m.cfg.Limits.MaxConnections,
+		MaxRelays: m.cfg.Limits.MaxRelays, MaxRoots: m.cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
-		MaxBatches: m.cfg.MaxBatches, RebuildFilters: t.RebuildFilters,
+		MaxBatches: m.cfg.fixed.MaxBatches, RebuildFilters: t.RebuildFilters,
 		NarrowLayer1: m.cfg.NarrowLayer1,
-		BatchTimeout: m.cfg.BatchTimeout, Overlap: m.cfg.Overlap, QuickReconnect: m.cfg.QuickReconnect,
-		DailyMin: m.cfg.DailyMin, DailyMax: m.cfg.DailyMax,
-		RetryBase: m.cfg.RetryBase, RetryMax: m.cfg.RetryMax,
-		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, SweepRoots: m.cfg.MaxRootsPerRepo,
+		BatchTimeout: m.cfg.fixed.BatchTimeout, Overlap: m.cfg.fixed.Overlap, QuickReconnect: m.cfg.fixed.QuickReconnect,
+		DailyMin: m.cfg.Times.DailyMin, DailyMax: m.cfg.Times.DailyMax,
+		RetryBase: m.cfg.fixed.RetryBase, RetryMax: m.cfg.fixed.RetryMax,
+		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, SweepRoots: m.cfg.Limits.MaxRootsPerRepo,
 	}
 }
 

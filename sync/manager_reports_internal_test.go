@@ -225,7 +225,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	_, err = New(nil, nil, nip34.Identity{}, Config{MaxDials: -1})
+	_, err = New(nil, nil, nip34.Identity{}, Config{Limits: Limits{MaxDials: -1}})
 	require.ErrorIs(t, err, ErrConfig)
 	for _, part := range []string{"store is nil", "transport is nil", "identity is empty", "MaxDials"} {
 		require.ErrorContains(t, err, part)
@@ -237,5 +237,5 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, m.transport, m.cfg.OwnTransport)
 	require.NotNil(t, m.cfg.Policy)
-	require.Equal(t, 15*time.Minute, m.cfg.FutureTolerance)
+	require.Equal(t, 15*time.Minute, m.cfg.fixed.FutureTolerance)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// otherRelays is the label of the relays beyond [Config.MaxLabels].
+// otherRelays is the label of the relays beyond [Limits.MaxLabels].
 const otherRelays = "other"
 
 // Collector returns the metrics of the manager, computed from its Status when they

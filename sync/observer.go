@@ -73,7 +73,7 @@ type (
 // What happens with history.
 type (
 	// PassStarted says that all history of a relay is fetched anew: daily, or since
-	// the relay was gone for longer than [Config.QuickReconnect].
+	// the relay was gone for longer than 15 min.
 	PassStarted struct {
 		Relay graspsync.RelayURL
 		Daily bool
@@ -191,7 +191,7 @@ func newObserver(cfg Config, c *counters) *observer {
 		return nil
 	}
 	return &observer{
-		tell: cfg.Observe, queue: make(chan Observation, cfg.ObserveQueue), counters: c,
+		tell: cfg.Observe, queue: make(chan Observation, cfg.fixed.ObserveQueue), counters: c,
 		failed: func(err error) { cfg.Logger.Error("observer failed", keyErr, err) },
 	}
 }

@@ -114,10 +114,10 @@ func TestPromiseP40_SlowObserver(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		var told atomic.Int64
-		cfg := relaysync.Config{ObserveQueue: 5, Observe: func(relaysync.Observation) {
+		cfg := relaysync.Config{Observe: func(relaysync.Observation) {
 			told.Add(1)
 			time.Sleep(time.Hour)
-		}}
+		}}.With(relaysync.Fixed{ObserveQueue: 5})
 		r, owner := hosted(t, net, cfg, "a.example")
 		var issues []*nostr.Event
 		for i := range 50 {

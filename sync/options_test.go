@@ -28,7 +28,7 @@ func TestMaxRelaysPerRepo(t *testing.T) {
 				ev := owner.Hosted(at(time.Hour), "repo", append(hosts, us)...)
 				r := &rig{t: t, store: memstore.New()}
 				r.save(ev)
-				r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{MaxRelaysPerRepo: most})
+				r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{Limits: relaysync.Limits{MaxRelaysPerRepo: most}})
 				defer r.stop()
 				after(time.Minute)
 				status := r.manager.Status()
@@ -49,7 +49,7 @@ func TestRejectedFor(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a := net.Add("wss://a.example", relaytest.Behavior{})
 				a.Publish(relaytest.NewCheapKey("stranger").Hosted(at(time.Hour), "theirs", "elsewhere.example"))
-				r, _ := hosted(t, net, relaysync.Config{RejectedFor: keep}, "a.example")
+				r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{RejectedFor: keep}), "a.example")
 				defer r.stop()
 				after(51 * time.Hour) // and two more passes
 				var rejected uint64
@@ -74,7 +74,7 @@ func TestPageLimit(t *testing.T) {
 					issues = append(issues, owner.Issue(at(time.Duration(max(12, i))*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
 				}
 				a.Publish(issues...)
-				r, _ := hosted(t, net, relaysync.Config{Tuning: relaysync.Tuning{PageLimit: limit}}, "a.example")
+				r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{PageLimit: limit}), "a.example")
 				defer r.stop()
 				after(10 * time.Minute)
 				for _, ev := range issues {
@@ -103,8 +103,8 @@ func TestRefill(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a := net.Add("wss://a.example", relaytest.Behavior{})
 				r, _ := hosted(t, net, relaysync.Config{
-					Unproductive: 200_000, Tuning: relaysync.Tuning{Refill: refill},
-				}, "a.example")
+					Limits: relaysync.Limits{Unproductive: 200_000},
+				}.With(relaysync.Fixed{Refill: refill}), "a.example")
 				defer r.stop()
 				for range 100 * 60 {
 					after(time.Second)
@@ -130,7 +130,7 @@ func TestMaxRelaysPerRepo_NothingIsLacked(t *testing.T) {
 				a.Publish(first)
 				r := &rig{t: t, store: memstore.New()}
 				r.save(first, owner.Hosted(at(24*time.Hour), "second", us, "b.example", "a.example"))
-				r = start(t, net, r.store, relaysync.Config{MaxRelaysPerRepo: most})
+				r = start(t, net, r.store, relaysync.Config{Limits: relaysync.Limits{MaxRelaysPerRepo: most}})
 				defer r.stop()
 				after(10 * time.Minute)
 				require.EqualValues(t, lacks, r.relay("wss://a.example").Lacks)

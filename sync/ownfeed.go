@@ -70,8 +70,8 @@ func (m *SyncManager) followOwn(ctx context.Context) {
 		return
 	}
 	f := ownfeed.New(ownfeed.Config{
-		Overlap: m.cfg.Overlap, Recheck: ownRecheck, Idle: m.cfg.IdleTimeout, Total: m.cfg.TotalTimeout,
-		PageLimit: m.cfg.Tuning.PageLimit, MaxPage: m.cfg.Tuning.MaxPage,
+		Overlap: m.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: m.cfg.fixed.IdleTimeout, Total: m.cfg.fixed.TotalTimeout,
+		PageLimit: m.cfg.fixed.PageLimit, MaxPage: m.cfg.fixed.MaxPage,
 	})
 	backoff := ownBackoff
 	for {
@@ -125,7 +125,7 @@ func (m *SyncManager) converseOwn(ctx context.Context, f *ownfeed.Feed) error {
 
 func (m *SyncManager) dialOwn(ctx context.Context) (c Conn, err error) {
 	defer m.counters.recovered(&err, "transport")
-	ctx, stop := context.WithTimeout(ctx, m.cfg.ConnectTimeout)
+	ctx, stop := context.WithTimeout(ctx, m.cfg.Times.ConnectTimeout)
 	defer stop()
 	c, err = m.cfg.OwnTransport.Dial(ctx, m.cfg.OwnRelay)
 	if err == nil && c == nil {

@@ -156,7 +156,7 @@ func newOwnBench(t *testing.T, d *ownDouble, readable bool) *ownBench {
 	require.NoError(t, err)
 	own, err := graspsync.ParseRelayURL("wss://internal.example")
 	require.NoError(t, err)
-	m, err := New(&oddStore{}, d, identity, Config{OwnRelay: own, Tuning: Tuning{PageLimit: 5}})
+	m, err := New(&oddStore{}, d, identity, Config{OwnRelay: own, fixed: constants{PageLimit: 5}})
 	require.NoError(t, err)
 	m.observer = &observer{queue: make(chan Observation, 1_000), counters: m.counters}
 	if readable {

@@ -101,7 +101,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 func TestPipelineStopsAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		cfg := Config{Workers: 1, Verifier: ruling(func(events []*nostr.Event) []error {
+		cfg := Config{Limits: Limits{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
 			<-hold
 			return make([]error, len(events))
 		})}
@@ -165,7 +165,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 // stays where it was not taken.
 func TestEachWayOutOfSubmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := tune(Config{InFlight: 4 << 20})
+		s := tune(Config{Limits: Limits{InFlight: 4 << 20}})
 		b := &bench{ingest: s.manager.ingest}
 		b.store = &oddStore{}
 		b.view = newIndex(b.store, nil)
@@ -370,7 +370,7 @@ func (s *listedStore) Has(_ context.Context, ids []graspsync.EventID) (has []boo
 // What is fulfilled is gathered until the writer takes it; when there is too much, all that
 // waits is judged.
 func TestWhatIsFulfilledIsGathered(t *testing.T) {
-	s := tune(Config{FeedQueue: 10})
+	s := tune(Config{fixed: constants{FeedQueue: 10}})
 	g := s.manager.ingest
 	for n, all := range map[int]bool{9: false, 10: false, 11: true, 15: true} {
 		var want []depKey

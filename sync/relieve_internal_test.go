@@ -36,7 +36,7 @@ func newBench(t *testing.T, store Store, inFlight int64) *bench {
 	t.Helper()
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	cfg := Config{InFlight: inFlight}.withDefaults()
+	cfg := Config{Limits: Limits{InFlight: inFlight}}.withDefaults()
 	x := newIndex(store, nil)
 	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), &counters{})}
 }

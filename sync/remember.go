@@ -176,7 +176,7 @@ func newRemember(m *SyncManager) *remember {
 	r := &remember{
 		m: m, on: m.cfg.State != nil, keepers: make(map[string]memory.Exporter),
 		memory: memory.New(m.cfg.State, memory.Config{
-			Timeout: m.cfg.StoreTimeout, Logger: m.cfg.Logger, Dropped: m.counters.drop,
+			Timeout: m.cfg.Times.StoreTimeout, Logger: m.cfg.Logger, Dropped: m.counters.drop,
 		}),
 	}
 	r.keepers[rejectedName] = rejectedKeeper{m}
@@ -206,7 +206,7 @@ func (r *remember) start(ctx context.Context) (end func()) {
 }
 
 func (r *remember) recall(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Times.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil {
@@ -229,8 +229,8 @@ func (r *remember) recall(ctx context.Context) {
 // stats returns what an earlier process learned about a relay, to go on from.
 func (r *remember) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{
-		facts: r.facts[u], work: newWork(r.m.cfg.Unproductive),
-		allowance: allowance.New(r.m.cfg.Unproductive, r.m.cfg.Tuning.Refill),
+		facts: r.facts[u], work: newWork(r.m.cfg.Limits.Unproductive),
+		allowance: allowance.New(r.m.cfg.Limits.Unproductive, r.m.cfg.fixed.Refill),
 	}
 	if k, ok := r.spent[u]; ok {
 		s.allowance, s.work = k.allowance, k.work
@@ -269,7 +269,7 @@ func (r *remember) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Times.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
 	if err != nil && !r.m.health.KnownGood(u) {

@@ -134,7 +134,7 @@ type remembering struct {
 
 func newRemembering(t *testing.T, st kept.Store) *remembering {
 	t.Helper()
-	k := &remembering{sayer: newSayer(t, Config{State: st, StoreTimeout: 10 * time.Second}), transport: &keepingNowhere{}}
+	k := &remembering{sayer: newSayer(t, Config{State: st, Times: Times{StoreTimeout: 10 * time.Second}}), transport: &keepingNowhere{}}
 	k.l.m.transport = k.transport
 	k.l.m.remember = newRemember(k.l.m)
 	k.r = k.l.m.remember

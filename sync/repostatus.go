@@ -200,7 +200,7 @@ func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err 
 			if err != nil {
 				return 0, err
 			}
-			if len(seen) >= m.cfg.MaxSet {
+			if len(seen) >= m.cfg.fixed.MaxSet {
 				return len(seen), nil
 			}
 			seen[st.ID] = struct{}{}

@@ -142,7 +142,7 @@ func TestRepositoryGivenUpMeanwhile(t *testing.T) {
 func TestCountOfARepository(t *testing.T) {
 	m := newSaidBench(t, &saidPolicy{})
 	for most, want := range map[int]int{2: 2, 3: 3, 4: 4, 5: 4} {
-		m.cfg.MaxSet = most
+		m.cfg.fixed.MaxSet = most
 		m.store = &stampStore{stamps: append(stampsFrom(0, 3), stampsFrom(1, 3)...)}
 		n, err := m.count(t.Context(), []nostr.Filter{{}, {}})
 		require.NoError(t, err)

@@ -231,7 +231,7 @@ func TestStateThatHangs(t *testing.T) {
 		kept := &brokenState{Memory: state.NewMemory(), hangs: true}
 		_, err := kept.CompareAndSwap(t.Context(), "sync/salt", state.Absent, make([]byte, 16))
 		require.NoError(t, err)
-		r, _ := hosted(t, net, relaysync.Config{State: kept, StoreTimeout: 10 * time.Second}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{State: kept, Times: relaysync.Times{StoreTimeout: 10 * time.Second}}, "a.example")
 		after(time.Minute)
 		require.True(t, r.relay("wss://a.example").Synced)
 		begun := time.Now()

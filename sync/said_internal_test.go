@@ -52,7 +52,7 @@ func hear(cfg *Config) *heard {
 			return a
 		},
 	}))
-	cfg.Observe, cfg.ObserveQueue = func(Observation) {}, 1_000
+	cfg.Observe, cfg.fixed.ObserveQueue = func(Observation) {}, 1_000
 	return h
 }
 

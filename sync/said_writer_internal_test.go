@@ -471,7 +471,7 @@ func TestWhatGaveWay(t *testing.T) {
 					src, wantStats = graspsync.Source{Kind: graspsync.Daily, Relay: relay}, stats
 					w.holds.add(testID(1), heldEvent{source: src, size: size, stats: stats, tries: 2})
 					if size > 0 {
-						wantSize = min(size, w.cfg.InFlight)
+						wantSize = min(size, w.cfg.Limits.InFlight)
 					}
 				}
 				w.feed.hold(a)

@@ -163,8 +163,8 @@ func (run *simRun) stop() {
 // clocks it was seen.
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
 	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
-	run.cfg.Workers = 2
-	run.cfg.Unproductive, run.cfg.Tuning.Refill = simAllowance, simRefill
+	run.cfg.Limits.Workers = 2
+	run.cfg.Limits.Unproductive, run.cfg.Fixed().Refill = simAllowance, simRefill
 	run.cfg.Observe = run.observe
 	run.forget()
 	for from := 0; from >= 0; lives++ {
@@ -188,7 +188,7 @@ func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	w := newWorld(seed, start, wantedTraits)
 	run.t, run.w = t, w
 	if w.crowded {
-		run.cfg.MaxConnections = simCrowdedConns
+		run.cfg.Limits.MaxConnections = simCrowdedConns
 	}
 	if testing.Verbose() && *simSeeds == 1 {
 		run.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))

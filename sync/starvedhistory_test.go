@@ -30,7 +30,7 @@ func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 	}{
 		"small":       {every: time.Second / 12},
 		"large":       {pad: 400 << 10, every: 9 * time.Second},
-		"large pages": {every: time.Second / 12, cfg: relaysync.Config{Tuning: relaysync.Tuning{PageLimit: 3_000}}},
+		"large pages": {every: time.Second / 12, cfg: relaysync.Config{}.With(relaysync.Fixed{PageLimit: 3_000})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

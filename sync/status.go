@@ -229,7 +229,7 @@ func (l *loop) status(now time.Time) *Status {
 // label gives a relay metrics of its own, as long as there are labels left. It keeps
 // them until it is forgotten, so that no counter ever goes down.
 func (l *loop) label(st *relayStats) {
-	if !st.labelled && l.labels < l.m.cfg.MaxLabels {
+	if !st.labelled && l.labels < l.m.cfg.Limits.MaxLabels {
 		st.labelled = true
 		l.labels++
 	}

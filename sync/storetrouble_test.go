@@ -164,7 +164,7 @@ func TestTrapT7_LostWhileWeWereStuck(t *testing.T) {
 		stuck := &stuckStore{Store: inner}
 		r := &rig{t: t, store: stuck}
 		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r = start(t, net, stuck, relaysync.Config{StoreTimeout: time.Hour, InFlight: 4 << 20})
+		r = start(t, net, stuck, relaysync.Config{Times: relaysync.Times{StoreTimeout: time.Hour}, Limits: relaysync.Limits{InFlight: 4 << 20}})
 		defer r.stop()
 		after(5 * time.Minute)
 		stuck.hang.Store(int64(40 * time.Minute))
@@ -205,7 +205,7 @@ func TestCopyOfWhatFailsIsSavedOnce(t *testing.T) {
 		store := newDiary(0)
 		r := &rig{t: t, store: store}
 		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
-		r = start(t, net, store, relaysync.Config{RejectedFor: 10 * time.Minute})
+		r = start(t, net, store, relaysync.Config{}.With(relaysync.Fixed{RejectedFor: 10 * time.Minute}))
 		defer r.stop()
 		after(time.Minute)
 

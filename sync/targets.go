@@ -42,7 +42,7 @@ func (s *targets) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
 		all := append(s.m.index.Family(ref.Identifier), s.given[ref.Identifier]...)
 		rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
 			People: nip34.ServedBounds().Each,
-			Each:   s.m.cfg.MaxRelaysPerRepo, Most: s.m.cfg.MaxRelaysPerRepo, Usable: s.m.usable,
+			Each:   s.m.cfg.Limits.MaxRelaysPerRepo, Most: s.m.cfg.Limits.MaxRelaysPerRepo, Usable: s.m.usable,
 		})
 		s.rules[ref.Identifier] = rule
 	}

@@ -186,7 +186,7 @@ func (c *conn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(believed)
 	if a.Kind == learned.NoNegentropy {
-		until = now.Add(c.m.cfg.NegentropyRetry)
+		until = now.Add(c.m.cfg.fixed.NegentropyRetry)
 	}
 	c.stats.learn(a.Kind, a.Value, until)
 	c.learned(a.Kind.String(), a.Value, a.Reason)

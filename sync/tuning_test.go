@@ -3,6 +3,7 @@ package sync
 import (
 	"log/slog"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,25 +36,24 @@ func numbers(v any) map[string]int64 {
 func TestDefaults(t *testing.T) {
 	cfg := Config{}.withDefaults()
 	assert.IsType(t, new(batchverify.Verifier), cfg.Verifier, "checked one by one, signatures are most of the work")
-	want := map[string]int64{
-		"BatchWindow": int64(5 * time.Second), "ConnectTimeout": int64(10 * time.Second),
-		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
+	assert.Equal(t, map[string]int64{
+		"BatchWindow": int64(5 * time.Second), "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
 		"DailyMin": int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour),
-		"IdleTimeout": int64(30 * time.Second), "TotalTimeout": int64(5 * time.Minute),
-		"BatchTimeout": int64(30 * time.Minute), "StoreTimeout": int64(time.Minute),
-		"RetryBase": int64(30 * time.Second), "RetryMax": int64(time.Hour),
-		"NegentropyRetry": int64(4 * time.Hour), "FutureTolerance": int64(15 * time.Minute),
-		"MaxRelays": 50_000, "MaxConnections": 256, "MaxDials": 10,
-		"MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000, "MaxBatches": 4,
-		"InFlight": 48 << 20, "Unproductive": 8 << 20, "Waiting": 10_000, "WaitingBytes": 32 << 20,
-		"Remembered": 200_000, "RejectedFor": int64(7 * 24 * time.Hour), "FeedQueue": 10_000,
-		"MaxSet": 1_000_000, "MaxLabels": 1_000, "ObserveQueue": 1_024,
-	}
-	got := numbers(cfg)
-	delete(got, "Workers") // those of the machine
-	assert.Equal(t, want, got)
+	}, numbers(cfg.Times))
+	limits := numbers(cfg.Limits)
+	delete(limits, "Workers") // those of the machine
+	assert.Equal(t, map[string]int64{
+		"MaxRelays": 50_000, "MaxConnections": 256, "MaxDials": 10, "MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000,
+		"InFlight": 48 << 20, "Unproductive": 8 << 20, "MaxLabels": 1_000,
+	}, limits)
 	assert.Equal(t, 65*time.Second, cfg.Health.RateLimit)
 	assert.Equal(t, map[string]int64{
+		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
+		"IdleTimeout": int64(30 * time.Second), "TotalTimeout": int64(5 * time.Minute), "BatchTimeout": int64(30 * time.Minute),
+		"RetryBase": int64(30 * time.Second), "RetryMax": int64(time.Hour),
+		"NegentropyRetry": int64(4 * time.Hour), "FutureTolerance": int64(15 * time.Minute), "MaxBatches": 4,
+		"Waiting": 10_000, "WaitingBytes": 32 << 20, "Remembered": 200_000, "RejectedFor": int64(7 * 24 * time.Hour),
+		"FeedQueue": 10_000, "MaxSet": 1_000_000, "ObserveQueue": 1_024,
 		"PageLimit": 500, "MaxPage": 50_000, "IDsPerRequest": 250, "OpenTimeout": int64(2 * time.Second),
 		"FirstAnswer": int64(2 * time.Minute), "DialEvery": int64(250 * time.Millisecond),
 		"NegentropyFrame": 30_000, "NegentropyRounds": 64, "NegentropyIDs": 200_000,
@@ -62,18 +62,18 @@ func TestDefaults(t *testing.T) {
 		"RebuildFilters": 70, "PollEvery": int64(10 * time.Minute),
 		"MaxAuthors": 10_000, "AuthorsPerPass": 1_000,
 		"Strikes": 3, "Refill": 64 << 10, "WholeFor": int64(2 * time.Minute), "GapAge": int64(time.Minute),
-	}, numbers(cfg.Tuning))
+	}, numbers(cfg.fixed))
 	require.NoError(t, cfg.validate())
 }
 
 // A field that is negative, and not refused, is one that nobody looks at.
 func TestEveryTuningFieldIsValidated(t *testing.T) {
-	for name := range numbers(Tuning{}) {
+	for name := range numbers(constants{}) {
 		var cfg Config
-		reflect.ValueOf(&cfg.Tuning).Elem().FieldByName(name).SetInt(-1)
+		reflect.ValueOf(&cfg.fixed).Elem().FieldByName(name).SetInt(-1)
 		_, err := New(nil, nil, nip34.Identity{}, cfg)
 		require.ErrorIs(t, err, ErrConfig)
-		require.ErrorContains(t, err, "Tuning."+name+" is ")
+		require.ErrorContains(t, err, ""+name+" is ")
 	}
 }
 
@@ -82,24 +82,24 @@ func TestConfigBounds(t *testing.T) {
 		cfg Config
 		bad string // "": it is none
 	}{
-		"relays of a repository":          {Config{MaxRelaysPerRepo: nip34.MaxListed}, ""},
-		"too many of them":                {Config{MaxRelaysPerRepo: nip34.MaxListed + 1}, "MaxRelaysPerRepo"},
-		"small page":                      {Config{Tuning: Tuning{PageLimit: 5}}, ""},
-		"too small a page":                {Config{Tuning: Tuning{PageLimit: 4}}, "Tuning.PageLimit"},
-		"page that is taken":              {Config{Tuning: Tuning{PageLimit: 50, MaxPage: 100}}, ""},
-		"page that is asked for, refused": {Config{Tuning: Tuning{PageLimit: 50, MaxPage: 99}}, "Tuning.MaxPage"},
-		"frame":                           {Config{Tuning: Tuning{NegentropyFrame: 4096}}, ""},
-		"frame below what NIP-77 allows":  {Config{Tuning: Tuning{NegentropyFrame: 4095}}, "Tuning.NegentropyFrame"},
-		"first answer":                    {Config{Tuning: Tuning{NegentropyFirst: time.Second, NegentropyTimeout: time.Second}}, ""},
-		"first answer after the end":      {Config{Tuning: Tuning{NegentropyTimeout: 9 * time.Second}}, "Tuning.NegentropyTimeout"},
-		"least limits":                    {Config{Tuning: Tuning{MessageSize: 4 << 10, Filters: 1, Subscriptions: 2}}, ""},
-		"most limits":                     {Config{Tuning: Tuning{MessageSize: 128 << 10, Filters: 100, Subscriptions: 200}}, ""},
-		"message too short":               {Config{Tuning: Tuning{MessageSize: 4<<10 - 1}}, "Tuning.MessageSize"},
-		"message too long":                {Config{Tuning: Tuning{MessageSize: 128<<10 + 1}}, "Tuning.MessageSize"},
-		"too many filters":                {Config{Tuning: Tuning{Filters: 101}}, "Tuning.Filters"},
-		"too few subscriptions":           {Config{Tuning: Tuning{Subscriptions: 1}}, "Tuning.Subscriptions"},
-		"too many subscriptions":          {Config{Tuning: Tuning{Subscriptions: 201}}, "Tuning.Subscriptions"},
-		"polls without a pause":           {Config{Tuning: Tuning{PollEvery: time.Millisecond}}, "Tuning.PollEvery"},
+		"relays of a repository":          {Config{Limits: Limits{MaxRelaysPerRepo: nip34.MaxListed}}, ""},
+		"too many of them":                {Config{Limits: Limits{MaxRelaysPerRepo: nip34.MaxListed + 1}}, "MaxRelaysPerRepo"},
+		"small page":                      {Config{fixed: constants{PageLimit: 5}}, ""},
+		"too small a page":                {Config{fixed: constants{PageLimit: 4}}, "PageLimit"},
+		"page that is taken":              {Config{fixed: constants{PageLimit: 50, MaxPage: 100}}, ""},
+		"page that is asked for, refused": {Config{fixed: constants{PageLimit: 50, MaxPage: 99}}, "MaxPage"},
+		"frame":                           {Config{fixed: constants{NegentropyFrame: 4096}}, ""},
+		"frame below what NIP-77 allows":  {Config{fixed: constants{NegentropyFrame: 4095}}, "NegentropyFrame"},
+		"first answer":                    {Config{fixed: constants{NegentropyFirst: time.Second, NegentropyTimeout: time.Second}}, ""},
+		"first answer after the end":      {Config{fixed: constants{NegentropyTimeout: 9 * time.Second}}, "NegentropyTimeout"},
+		"least limits":                    {Config{fixed: constants{MessageSize: 4 << 10, Filters: 1, Subscriptions: 2}}, ""},
+		"most limits":                     {Config{fixed: constants{MessageSize: 128 << 10, Filters: 100, Subscriptions: 200}}, ""},
+		"message too short":               {Config{fixed: constants{MessageSize: 4<<10 - 1}}, "MessageSize"},
+		"message too long":                {Config{fixed: constants{MessageSize: 128<<10 + 1}}, "MessageSize"},
+		"too many filters":                {Config{fixed: constants{Filters: 101}}, "Filters"},
+		"too few subscriptions":           {Config{fixed: constants{Subscriptions: 1}}, "Subscriptions"},
+		"too many subscriptions":          {Config{fixed: constants{Subscriptions: 201}}, "Subscriptions"},
+		"polls without a pause":           {Config{fixed: constants{PollEvery: time.Millisecond}}, "PollEvery"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.cfg.withDefaults().validate()
@@ -125,11 +125,17 @@ func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
 	m := &SyncManager{cfg: cfg, counters: &counters{}, inbox: newMailbox[any]()}
 	m.remember = newRemember(m)
-	m.feed = newFeed(nil, cfg.FeedQueue, cfg.Tuning.MaxAuthors)
+	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.counters)
 	c := tuned{manager: m, plan: m.planConfig(), limits: m.limitsOf(wire.Info{}), relay: m.remember.stats(graspsync.RelayURL{})}
 	c.session = m.sessionConfig(c.relay, session.Terms{}, c.limits, wire.Info{})
 	return c
+}
+
+// tunedElsewhere are what other tests turn, or the plan's own tests.
+var tunedElsewhere = []string{
+	"QuickReconnect", "Overlap", "IdleTimeout", "TotalTimeout", "BatchTimeout", "RetryBase", "RetryMax", "NegentropyRetry",
+	"FutureTolerance", "MaxBatches", "Waiting", "WaitingBytes", "Remembered", "RejectedFor", "FeedQueue", "MaxSet", "ObserveQueue",
 }
 
 func TestTuningHasAnEffect(t *testing.T) {
@@ -166,19 +172,22 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"Strikes":           {77, func(c tuned) int64 { return int64(c.session.MaxStrikes) }},
 		"Refill": {7_777, func(c tuned) int64 {
 			now := time.Unix(1_000_000, 0)
-			c.relay.spend(now, c.manager.cfg.Unproductive)
+			c.relay.spend(now, c.manager.cfg.Limits.Unproductive)
 			return c.relay.allowance.Left(now.Add(time.Minute))
 		}},
 		"WholeFor": {77, func(c tuned) int64 { return int64(c.manager.ingest.rejected.wholeFor) }},
 		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},
 	}
-	for name, value := range numbers(Tuning{}.withDefaults()) {
+	for name, value := range numbers(constants{}.withDefaults()) {
+		if slices.Contains(tunedElsewhere, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			f, ok := fields[name]
 			require.True(t, ok, "what does it do?")
 			require.Equal(t, value, f.got(tune(Config{})))
 			var cfg Config
-			reflect.ValueOf(&cfg.Tuning).Elem().FieldByName(name).SetInt(f.set)
+			reflect.ValueOf(&cfg.fixed).Elem().FieldByName(name).SetInt(f.set)
 			require.Equal(t, f.set, f.got(tune(cfg)))
 		})
 	}
@@ -186,7 +195,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 
 // What a relay says of itself goes before what is taken for granted.
 func TestTuningYieldsToTheRelay(t *testing.T) {
-	c := tune(Config{Tuning: Tuning{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
+	c := tune(Config{fixed: constants{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
 	info := wire.Info{MaxLimit: 60, MaxFilters: 7, MaxSubscriptions: 9, MaxMessageLength: 16 << 10}
 	limits := c.manager.limitsOf(info)
 	assert.Equal(t, plan.Limits{MaxMessage: 16 << 10, MaxFilters: 7, MaxSubscriptions: 9}, limits)

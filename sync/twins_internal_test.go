@@ -102,7 +102,7 @@ func TestWhatIsCharged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dropped := range []uint64{0, 70} {
-				s := tune(Config{Tuning: Tuning{Refill: 1}})
+				s := tune(Config{fixed: constants{Refill: 1}})
 				n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
 				d := &dropping{n: dropped}
 				n.conn = d
@@ -133,7 +133,7 @@ func (d *dropping) DroppedBytes() uint64 { return d.n }
 
 // A relay whose allowance is used up is cut, once, and counted once.
 func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
-	s := tune(Config{Unproductive: 1_000, Tuning: Tuning{Refill: 1}})
+	s := tune(Config{Limits: Limits{Unproductive: 1_000}, fixed: constants{Refill: 1}})
 	n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
 	n.spend(1_000)
 	require.Empty(t, n.mailbox.take(), "there was as much")

@@ -77,7 +77,7 @@ func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
 // ten without -full.
 func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 	states, lasts := 21_000, time.Hour
-	cfg := relaysync.Config{Remembered: 20_000, Waiting: 1_000, WaitingBytes: 32 << 20 / 10}
+	cfg := relaysync.Config{}.With(relaysync.Fixed{Remembered: 20_000, Waiting: 1_000, WaitingBytes: 32 << 20 / 10})
 	if *full {
 		states, lasts, cfg = 210_000, 6*time.Hour, relaysync.Config{}
 	}
@@ -124,7 +124,7 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 			events = append(events, spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
 		}
 		a.Publish(events...)
-		r, owner := hosted(t, net, relaysync.Config{Remembered: remembered}, "a.example")
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Remembered: remembered}), "a.example")
 		defer r.stop()
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
@@ -162,7 +162,7 @@ func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
 		for i := range 20_000 { // the allowance is 2,000 at once, then ten a second
 			a.Publish(spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
 		}
-		r, _ := hosted(t, net, relaysync.Config{BatchTimeout: time.Minute}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{BatchTimeout: time.Minute}), "a.example")
 		defer r.stop()
 		began := time.Now()
 		for whole := false; !whole; {
@@ -200,7 +200,7 @@ func TestVerificationIsSharedByRelays(t *testing.T) {
 			for i := 0; i < len(hosts); i += 10 {
 				before.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), append([]string{us}, hosts[i:min(i+10, len(hosts))]...)...))
 			}
-			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}, Workers: 2})
+			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}, Limits: relaysync.Limits{Workers: 2}})
 			defer r.stop()
 			after(5 * time.Minute)
 			for _, relay := range relays {

@@ -56,7 +56,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, _ := hosted(t, net, relaysync.Config{Waiting: 3}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Waiting: 3}), "a.example")
 		defer r.stop()
 		bob := relaytest.NewCheapKey("bob")
 		var states []*nostr.Event

@@ -82,7 +82,7 @@ func (g *ingest) tryAgain(ctx context.Context) {
 // go each time, for others to be tried.
 func (g *ingest) relieve() {
 	r := &g.retries
-	if r.held <= g.cfg.InFlight/2 {
+	if r.held <= g.cfg.Limits.InFlight/2 {
 		return
 	}
 	kept := r.jobs[:0]
@@ -90,7 +90,7 @@ func (g *ingest) relieve() {
 	var owed, lost []*job
 	for _, j := range r.jobs {
 		switch {
-		case r.held <= g.cfg.InFlight/2 || j.apart || j.revived:
+		case r.held <= g.cfg.Limits.InFlight/2 || j.apart || j.revived:
 			kept = append(kept, j)
 			continue
 		case g.owe(j):
@@ -253,7 +253,7 @@ func (g *ingest) process(ctx context.Context, jobs []*job) {
 		accepted, woken := g.judge(ctx, jobs[:n])
 		woken = append(woken, g.save(ctx, accepted)...)
 		woken = append(woken, g.heard(ctx)...)
-		if jobs = append(jobs[n:], g.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= g.cfg.Waiting {
+		if jobs = append(jobs[n:], g.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= g.cfg.fixed.Waiting {
 			jobs = append(more(g.toSave, nil, saveBatch/2), jobs...)
 		}
 	}
@@ -316,7 +316,7 @@ func (g *ingest) expired(ev *nostr.Event) bool {
 // ahead reports whether an event is dated too far in the future.
 func (g *ingest) ahead(ev *nostr.Event) bool {
 	// In seconds: the latest of them do not fit into a time.
-	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(g.cfg.FutureTolerance).Unix())
+	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(g.cfg.fixed.FutureTolerance).Unix())
 }
 
 var errVerdict = errors.New("the Policy gave no valid verdict")
@@ -331,7 +331,7 @@ func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsyn
 	if g.ahead(in.Event) {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
 	defer g.counters.recovered(&err, "policy")
 	return g.policy.Judge(ctx, in.Event, in.Source, g.view)
@@ -506,7 +506,7 @@ func (g *ingest) displaced(ev *nostr.Event, id graspsync.EventID) {
 		h.size = int64(len(ev.String())) + 512
 	}
 	g.note(note{
-		incoming: graspsync.Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.InFlight), stats: h.stats,
+		incoming: graspsync.Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.Limits.InFlight), stats: h.stats,
 		later: true, tries: h.tries,
 	})
 	g.known.forget(id)
@@ -650,9 +650,9 @@ var errOutcomes = errors.New("the Store gave another number of outcomes than eve
 
 // save saves jobs and returns what waited for them.
 func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) {
-	p := patience{call: g.cfg.StoreTimeout}
+	p := patience{call: g.cfg.Times.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
-		p.call = g.cfg.StoreTimeout / leastPatience
+		p.call = g.cfg.Times.StoreTimeout / leastPatience
 	}
 	return g.saveFor(ctx, jobs, p)
 }
@@ -735,7 +735,7 @@ func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 	r, last := &g.retries, len(jobs)-1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
-		p = p.apart(g.cfg.StoreTimeout, time.Now())
+		p = p.apart(g.cfg.Times.StoreTimeout, time.Now())
 	}
 	if last > 0 && jobs[0].tries > 0 && !p.over(time.Now()) {
 		works := jobs[0].works

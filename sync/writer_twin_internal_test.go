@@ -159,7 +159,7 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 			b := newBench(t, store, 1<<30)
 			relay, err := graspsync.ParseRelayURL("wss://a.example")
 			require.NoError(t, err)
-			most := b.cfg.StoreTimeout
+			most := b.cfg.Times.StoreTimeout
 			p := &patientTwin{
 				most: most, moods: store.moods, saved: make(map[string]bool), slow: make(map[string]bool), tries: make(map[string]int),
 			}

@@ -117,17 +117,17 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if most := c.Fetch.MaxPackBytes; c.Purgatory.MaxFetch == 0 && most < fewBytes {
-		c.Purgatory.MaxFetch = most // of a larger one not all is likely to have come before a crash
+	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxFetch == 0 && most < fewBytes {
+		c.Purgatory.Limits.MaxFetch = most // of a larger one not all is likely to have come before a crash
 	}
-	if most := c.Serve.MaxOwnerBytes; c.Purgatory.MaxPullBytes == 0 && most > 0 {
-		c.Purgatory.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
+	if most := c.Serve.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
+		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
-	if c.Purgatory.FetchTimeout == 0 {
-		c.Purgatory.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong
+	if c.Purgatory.Times.FetchTimeout == 0 {
+		c.Purgatory.Times.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong
 	}
 	if c.Serve.StageHold == 0 {
-		c.Serve.StageHold = c.Purgatory.PlaceholderHold // both have the same default
+		c.Serve.StageHold = c.Purgatory.Times.PlaceholderHold // both have the same default
 	}
 	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext

@@ -19,14 +19,14 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	given := Config{Fetch: gitfetch.Config{Timeout: time.Hour, MaxPackBytes: 64 << 20}}
 	cfg, err := given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, time.Hour+1024*time.Second+time.Minute, cfg.Purgatory.FetchTimeout)
-	require.Equal(t, int64(64<<20), cfg.Purgatory.MaxFetch)
+	require.Equal(t, time.Hour+1024*time.Second+time.Minute, cfg.Purgatory.Times.FetchTimeout)
+	require.Equal(t, int64(64<<20), cfg.Purgatory.Limits.MaxFetch)
 
-	given.Purgatory = purgatory.Config{FetchTimeout: time.Minute, MaxFetch: 1}
+	given.Purgatory = purgatory.Config{Times: purgatory.Times{FetchTimeout: time.Minute}, Limits: purgatory.Limits{MaxFetch: 1}}
 	cfg, err = given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, time.Minute, cfg.Purgatory.FetchTimeout)
-	require.Equal(t, int64(1), cfg.Purgatory.MaxFetch)
+	require.Equal(t, time.Minute, cfg.Purgatory.Times.FetchTimeout)
+	require.Equal(t, int64(1), cfg.Purgatory.Limits.MaxFetch)
 
 	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
 	cfg, err = given.withDefaults(nip34.Identity{})
@@ -37,8 +37,8 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 
 	cfg, err = Config{}.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, gitfetch.Config{}.Longest()+time.Minute, cfg.Purgatory.FetchTimeout)
-	require.Zero(t, cfg.Purgatory.MaxFetch)
+	require.Equal(t, gitfetch.Config{}.Longest()+time.Minute, cfg.Purgatory.Times.FetchTimeout)
+	require.Zero(t, cfg.Purgatory.Limits.MaxFetch)
 }
 
 // Where pull requests could take up all that an owner may, none gave way to another one any
@@ -47,9 +47,9 @@ func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
 	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
 		cfg, err := Config{Serve: gitserve.Config{MaxOwnerBytes: most}}.withDefaults(nip34.Identity{})
 		require.NoError(t, err)
-		require.Equal(t, want, cfg.Purgatory.MaxPullBytes)
-		cfg, err = Config{Serve: gitserve.Config{MaxOwnerBytes: most}, Purgatory: purgatory.Config{MaxPullBytes: 7}}.withDefaults(nip34.Identity{})
+		require.Equal(t, want, cfg.Purgatory.Limits.MaxPullBytes)
+		cfg, err = Config{Serve: gitserve.Config{MaxOwnerBytes: most}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 7}}}.withDefaults(nip34.Identity{})
 		require.NoError(t, err)
-		require.Equal(t, int64(7), cfg.Purgatory.MaxPullBytes)
+		require.Equal(t, int64(7), cfg.Purgatory.Limits.MaxPullBytes)
 	}
 }

@@ -33,7 +33,7 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 	const kib = 1 << 10
 	r := unstarted(t)
 	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
-		cfg.Purgatory.MaxPullBytes = 1000 * kib
+		cfg.Purgatory.Limits.MaxPullBytes = 1000 * kib
 		cfg.Serve.MaxOwnerBytes = 1500 * kib
 	}
 	r.start()
@@ -115,7 +115,7 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := unstarted(t)
 			r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
-				cfg.Purgatory.MaxPullBytes, cfg.Purgatory.Grace = most, grace
+				cfg.Purgatory.Limits.MaxPullBytes, cfg.Purgatory.Times.Grace = most, grace
 				cfg.Serve.MaxOwnerBytes = 5 * most / 2
 			}
 			r.start()

@@ -174,7 +174,7 @@ func TestConfig(t *testing.T) {
 	require.Empty(t, relay.StoreEvent)
 
 	cfg.Fetch.Git = ""
-	cfg.Purgatory.Hold = -1
+	cfg.Purgatory.Times.Hold = -1
 	_, err = grasp.New(t.Context(), relay, db, identity, cfg)
 	require.ErrorIs(t, err, purgatory.ErrConfig)
 	require.ErrorContains(t, err, "Hold")

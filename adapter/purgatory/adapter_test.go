@@ -82,7 +82,7 @@ func (r *rig) start() {
 		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
-		purgatory.Config{Identity: identity, Observe: host.Observe, MaxEntries: r.most, Membership: r.members})
+		purgatory.Config{Identity: identity, Observe: host.Observe, Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})
 	require.NoError(r.t, err)
 	r.policy.Join(r.waits)
 	ctx, cancel := context.WithCancel(r.t.Context())

@@ -92,13 +92,11 @@ func (o *ourRelay) open(ctx context.Context, dir, bootstrap string, verbose bool
 		Sync: relaysync.Config{
 			Bootstrap:      []graspsync.RelayURL{first},
 			AllowPlaintext: true,
-			BatchWindow:    time.Second, // the default, 5 s, is for relays that are far away
+			Times:          relaysync.Times{BatchWindow: time.Second}, // the default, 5 s, is for relays that are far away
 			Health:         health.Config{BaseBackoff: time.Second},
 		},
 		Purgatory: purgatory.Config{
-			Observe: observe, Hold: o.hold, Backoff: time.Second, MaxBackoff: 5 * time.Second,
-			// Two servers have the git data of all: more than anybody else's may be asked.
-			DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000},
+			Observe: observe, Times: purgatory.Times{Hold: o.hold, Backoff: time.Second, MaxBackoff: 5 * time.Second}, Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000}},
 		},
 	})
 	if err != nil {

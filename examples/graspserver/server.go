@@ -115,16 +115,20 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 		Sync: relaysync.Config{
 			Bootstrap:      opt.bootstrap,
 			AllowPlaintext: opt.allowPlaintext,
-			BatchWindow:    opt.batchWindow,
+			Times:          relaysync.Times{BatchWindow: opt.batchWindow},
 			Health:         health.Config{BaseBackoff: opt.baseBackoff, RestartPause: opt.restartPause},
 		},
 		Purgatory: purgatory.Config{
-			Hold: opt.expiry, MaxHold: max(opt.expiry, 24*time.Hour),
-			PlaceholderHold: opt.placeholder,
-			SyncDelay:       opt.syncDelay, UserDelay: opt.userDelay,
-			Backoff: opt.huntBackoff, MaxBackoff: max(opt.huntBackoff, 2*time.Minute),
-			DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits,
-			Grace: opt.grace, NoMaintenance: !opt.maintenance,
+			Times: purgatory.Times{
+				Hold:            opt.expiry,
+				MaxHold:         max(opt.expiry, 24*time.Hour),
+				PlaceholderHold: opt.placeholder,
+				SyncDelay:       opt.syncDelay,
+				UserDelay:       opt.userDelay,
+				Backoff:         opt.huntBackoff,
+				MaxBackoff:      max(opt.huntBackoff, 2*time.Minute),
+				Grace:           opt.grace,
+			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
 		},
 		Serve: gitserve.Config{
 			Client: clientOf(opt.clientHeader, opt.proxies), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, MaxPush: opt.maxPushBytes,

@@ -86,7 +86,7 @@ func runOurs(ctx context.Context, url string, s *store) (err error) {
 		return err
 	}
 	m, err := relaysync.New(s, transport, identity, relaysync.Config{
-		Bootstrap: []graspsync.RelayURL{relay}, AllowPlaintext: true, BatchWindow: batchWindow,
+		Bootstrap: []graspsync.RelayURL{relay}, AllowPlaintext: true, Times: relaysync.Times{BatchWindow: batchWindow},
 	})
 	if err != nil {
 		return err

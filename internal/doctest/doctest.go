@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -32,20 +33,37 @@ var units = map[string]float64{
 // Defaults checks that the numbers of a struct, whose fields have their defaults, are those
 // that its documentation in a file of this folder gives: "Defaults to 4 GiB", or for fields
 // documented together "Default to 5,000 and 100". A field whose default is not 0 must have
-// one there, unless it is said in words. The same holds for what is fixed: the fields of a
-// struct in a field of that name.
+// one there, unless it is said in words. The same holds for its groups, Times,
+// Limits and what is fixed, whose types may be in any file of the folder.
 func Defaults(t testing.TB, file string, withDefaults any) {
 	t.Helper()
 	value := reflect.ValueOf(withDefaults)
-	check(t, file, value)
-	if fixed := value.FieldByName("fixed"); fixed.IsValid() {
-		check(t, file, fixed)
+	checked := check(t, file, value)
+	for _, name := range []string{"Times", "Limits", "fixed"} {
+		if group := value.FieldByName(name); group.IsValid() {
+			checked += check(t, home(t, group.Type().Name()), group)
+		}
 	}
+	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
 }
 
-func check(t testing.TB, file string, value reflect.Value) {
+// home returns the file of this folder that has a type.
+func home(t testing.TB, typ string) string {
 	t.Helper()
-	checked := 0
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		if len(documented(t, file, typ)) > 0 {
+			return file
+		}
+	}
+	require.FailNow(t, "no file has type "+typ)
+	return ""
+}
+
+// check returns how many defaults it found documented.
+func check(t testing.TB, file string, value reflect.Value) (checked int) {
+	t.Helper()
 	for _, group := range documented(t, file, value.Type().Name()) {
 		said, inWords := said(group.doc)
 		for i, name := range group.fields {
@@ -60,7 +78,7 @@ func check(t testing.TB, file string, value reflect.Value) {
 			}
 		}
 	}
-	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
+	return checked
 }
 
 // group is fields with one documentation.

@@ -277,7 +277,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what can not be saved keeps the bytes that all share", "sync/writer.go",
-		"	if r.held <= g.cfg.InFlight/2 {\n		return\n	}", "	if r.held <= g.cfg.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event of another relay was saved",
+		"	if r.held <= g.cfg.Limits.InFlight/2 {\n		return\n	}", "	if r.held <= g.cfg.Limits.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event of another relay was saved",
 	},
 	{
 		"what had waited is let go of when it can not be saved", "sync/writer.go",

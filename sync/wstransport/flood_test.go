@@ -60,7 +60,7 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 	require.NoError(t, err)
 	transport := newTransport(t)
 	m, err := relaysync.New(memstore.New(), transport, identity, relaysync.Config{
-		Bootstrap: bootstrap, AllowPlaintext: true, Unproductive: allowance,
+		Bootstrap: bootstrap, AllowPlaintext: true, Limits: relaysync.Limits{Unproductive: allowance},
 	})
 	require.NoError(t, err)
 	var before, now runtime.MemStats

@@ -2,10 +2,63 @@ package sync
 
 import "time"
 
-// Tuning holds the numbers that suit all relays known so far, and that few will ever
-// have a reason to change. The zero value works: a field that is zero has its
-// default, a negative one is refused.
-type Tuning struct {
+// constants are the numbers that suit all relays known so far, and about which no two
+// operators would differ. Only tests have others.
+type constants struct {
+	// ObserveQueue bounds the observations that wait. Defaults to 1,024.
+	ObserveQueue int
+	// QuickReconnect is how long a connection may have been lost for just the time
+	// in between to be fetched; after more, everything is. Defaults to 15 min.
+	QuickReconnect time.Duration
+	// Overlap is how far such a catch-up reaches back behind the last sign of life,
+	// because clocks differ and events travel. Defaults to 15 min.
+	Overlap time.Duration
+	// IdleTimeout ends a request to which nothing more comes, TotalTimeout one that
+	// does not end. Default to 30 s and 5 min. For the first event there is more time,
+	// FirstAnswer.
+	IdleTimeout, TotalTimeout time.Duration
+	// BatchTimeout ends a batch of requests, keeping what it fetched; what is left
+	// is asked for again. Defaults to 30 min.
+	BatchTimeout time.Duration
+	// RetryBase is how long the items of a failed batch wait before they are asked
+	// for again on the same connection, doubling up to RetryMax. Default to 30 s and
+	// 1 h.
+	RetryBase, RetryMax time.Duration
+	// NegentropyRetry is how long a relay that did not offer NIP-77 is not asked for
+	// it again. Defaults to 4 h.
+	NegentropyRetry time.Duration
+	// FutureTolerance is how far ahead of our clock an event may be dated. Defaults
+	// to 15 min.
+	FutureTolerance time.Duration
+	// MaxBatches bounds the batches at once per relay. Defaults to 4.
+	MaxBatches int
+	// Waiting bounds the events that are kept whole while they wait for what they
+	// depend on, and WaitingBytes their size; of the oldest only the ids are kept, and
+	// counted. As many more events, in a quarter of the bytes, are kept that were rejected a
+	// moment ago (WholeFor), and as many again for which there was no room
+	// ([graspsync.Later]): of these, where there are more, only the ids, counted as dropped,
+	// "postponed". Default to 10,000 and 32 MiB.
+	Waiting      int
+	WaitingBytes int64
+	// Remembered bounds the ids of events that need no second look: those stored
+	// that were seen lately, and as many that were rejected or wait, or that there was no
+	// room for, for RejectedFor;
+	// the oldest go. With few of them rejected events are fetched again at each pass.
+	// One costs about 300 bytes. Defaults to 200,000.
+	Remembered int
+	// RejectedFor is how long the id of a rejected event is remembered, over restarts
+	// as well, and the event asked for again if what it depended on arrives; in whole
+	// seconds. With a short one rejected events are fetched again at each pass.
+	// Defaults to 7 days.
+	RejectedFor time.Duration
+	// FeedQueue bounds what the own feed gathers between two windows, or a quarter of what
+	// is known does if that is more; when it is more than both everything is planned anew,
+	// which is slower but loses nothing. Defaults to 10,000.
+	FeedQueue int
+	// MaxSet bounds the ids loaded to reconcile one filter; for larger sets pages
+	// are used. Defaults to 1,000,000.
+	MaxSet int
+
 	// PageLimit is how many events are asked for in one page of history; of a relay
 	// that names a limit (NIP-11), so many or twice this, whichever is less. Above the
 	// cap that a relay does not name, an event that is published while a page is under
@@ -31,7 +84,7 @@ type Tuning struct {
 	DialEvery time.Duration
 	// FirstAnswer is how long the first event of a page of history, or its end, may take:
 	// large relays under load take more than half a minute. What comes after that has
-	// [Config.IdleTimeout]. With a short one such relays are asked the same again and
+	// IdleTimeout. With a short one such relays are asked the same again and
 	// again. Defaults to 2 min, or IdleTimeout if that is more.
 	FirstAnswer time.Duration
 
@@ -46,7 +99,7 @@ type Tuning struct {
 	NegentropyRounds, NegentropyIDs int
 	// NegentropyFirst is how long the first answer of a reconciliation may take: a
 	// relay that stays silent is taken not to offer NIP-77, for
-	// [Config.NegentropyRetry]. NegentropyTimeout bounds a reconciliation in all.
+	// NegentropyRetry. NegentropyTimeout bounds a reconciliation in all.
 	// Default to 10 s and 2 min; the second is not below the first.
 	NegentropyFirst, NegentropyTimeout time.Duration
 
@@ -73,12 +126,12 @@ type Tuning struct {
 	// end a connection; the relay is then left alone for a while
 	// (package health says how long). With 1 a single bad copy does. Defaults to 3.
 	Strikes int
-	// Refill is how many bytes of [Config.Unproductive] come back in a minute. A large
+	// Refill is how many bytes of [Limits.Unproductive] come back in a minute. A large
 	// one lets relays waste as much for ever. Defaults to 64 KiB.
 	Refill int64
 	// WholeFor is how long a rejected event is kept whole, so that it can be judged
 	// again without being fetched when what it depended on arrives a moment later. In
-	// bytes it is bounded by [Config.WaitingBytes]. Defaults to 2 min.
+	// bytes it is bounded by WaitingBytes. Defaults to 2 min.
 	WholeFor time.Duration
 	// GapAge is how long before an event's created_at a live filter must have been
 	// open for the event, if only history brings it, to be a gap. A short one takes
@@ -99,7 +152,7 @@ const leastPageLimit = 5
 // leastFrame is the smallest message that NIP-77 allows.
 const leastFrame = 4096
 
-func (t Tuning) withDefaults() Tuning {
+func (t constants) withDefaults() constants {
 	def(&t.PageLimit, 500)
 	def(&t.MaxPage, 50_000)
 	def(&t.IDsPerRequest, 250)
@@ -127,7 +180,7 @@ func (t Tuning) withDefaults() Tuning {
 
 // validate tells bad of every field that can't be used. It expects defaults to be
 // filled in.
-func (t Tuning) validate(bad func(field string, value any, want string)) {
+func (t constants) validate(bad func(field string, value any, want string)) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -137,7 +190,7 @@ func (t Tuning) validate(bad func(field string, value any, want string)) {
 		{"WholeFor", t.WholeFor}, {"GapAge", t.GapAge},
 	} {
 		if d.value < 0 {
-			bad("Tuning."+d.name, d.value, "a positive duration")
+			bad(""+d.name, d.value, "a positive duration")
 		}
 	}
 	for _, n := range []struct {
@@ -151,31 +204,31 @@ func (t Tuning) validate(bad func(field string, value any, want string)) {
 		{"Strikes", int64(t.Strikes)}, {"Refill", t.Refill},
 	} {
 		if n.value < 0 {
-			bad("Tuning."+n.name, n.value, "a positive number")
+			bad(""+n.name, n.value, "a positive number")
 		}
 	}
 	if t.PageLimit < leastPageLimit {
-		bad("Tuning.PageLimit", t.PageLimit, "at least 5")
+		bad("PageLimit", t.PageLimit, "at least 5")
 	}
 	if t.MaxPage/2 < t.PageLimit {
-		bad("Tuning.MaxPage", t.MaxPage, "at least twice PageLimit")
+		bad("MaxPage", t.MaxPage, "at least twice PageLimit")
 	}
 	if t.NegentropyFrame < leastFrame {
-		bad("Tuning.NegentropyFrame", t.NegentropyFrame, "at least 4,096")
+		bad("NegentropyFrame", t.NegentropyFrame, "at least 4,096")
 	}
 	if t.NegentropyTimeout < t.NegentropyFirst || t.NegentropyTimeout < 0 {
-		bad("Tuning.NegentropyTimeout", t.NegentropyTimeout, "at least NegentropyFirst")
+		bad("NegentropyTimeout", t.NegentropyTimeout, "at least NegentropyFirst")
 	}
 	if t.MessageSize < leastSaid || t.MessageSize > mostSaid {
-		bad("Tuning.MessageSize", t.MessageSize, "4 KiB to 128 KiB")
+		bad("MessageSize", t.MessageSize, "4 KiB to 128 KiB")
 	}
 	if t.Filters < 1 || t.Filters > mostFilters {
-		bad("Tuning.Filters", t.Filters, "1 to 100")
+		bad("Filters", t.Filters, "1 to 100")
 	}
 	if t.Subscriptions < leastSubscriptions || t.Subscriptions > mostSubscriptions {
-		bad("Tuning.Subscriptions", t.Subscriptions, "2 to 200")
+		bad("Subscriptions", t.Subscriptions, "2 to 200")
 	}
 	if t.PollEvery < time.Second {
-		bad("Tuning.PollEvery", t.PollEvery, "at least 1 s")
+		bad("PollEvery", t.PollEvery, "at least 1 s")
 	}
 }
