@@ -333,7 +333,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
-		"if err := barerepo.SyncRefs(dir, names, f.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
+		"if err := barerepo.SyncRefs(dir, names, r.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
 	},
 	{
 		"what is shared is copied", "purgatory/gitfetch/share.go",

@@ -27,7 +27,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	f := fetcher(t, Config{MaxMemory: 300 << 20})
 	var mu sync.Mutex
 	ran := make(map[string]bool)
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
 		line := strings.Join(cmd.Args, " ")

@@ -44,7 +44,7 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	require.Eventually(t, func() bool { return len(o.seen()) == 2 }, 10*time.Second, time.Millisecond)
-	release, err := f.children.acquire(t.Context(), here, false)
+	release, err := f.git.children.acquire(t.Context(), here, false)
 	require.NoError(t, err)
 	close(answered)
 	time.Sleep(2500 * time.Millisecond)

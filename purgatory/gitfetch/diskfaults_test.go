@@ -122,16 +122,16 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 		"unmark":        {do: func(on files) error { return unmark(on, dir, time.Now()) }, untold: note, leaves: true},
 		"remove empty":  {do: func(on files) error { return removeEmpty(on, filepath.Join(dir, "logs")) }, leaves: true},
 		"kept": {do: func(on files) error {
-			f.files = on
-			_, err := f.kept(dir, 20)
+			f.disk.files = on
+			_, err := f.objects.kept(dir, 20)
 			return err
 		}, untold: func(what string) bool { return note(what) || strings.HasPrefix(what, "stat ") }},
 		"look": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			return upkeepOf().look()
 		}, untold: func(what string) bool { return note(what) || info(what) }},
 		"staying": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			open, err := upkeepOf().staying(nil)
 			for _, x := range open {
 				x.close()
@@ -139,31 +139,31 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 			return err
 		}},
 		"diary": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			return upkeepOf().write(diary{})
 		}},
 		"logs": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			return upkeepOf().logged(make(map[nip34.ObjectID]bool))
 		}},
 		"old logs": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			_, err := upkeepOf().hasOldLogs()
 			return err
 		}},
 		"probe": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			_, stamp, err := f.Probe(t.Context(), dir, nil)
 			require.True(t, err == nil || stamp == "")
 			return err
 		}},
 		"exists": {do: func(on files) error {
-			f.files = on
-			_, err := f.exists(packs[0])
+			f.disk.files = on
+			_, err := f.disk.exists(packs[0])
 			return err
 		}},
 		"drop": {do: func(on files) error {
-			f.files = on
+			f.disk.files = on
 			return upkeepOf().drop("pack-1", "")
 		}},
 	} {
@@ -173,7 +173,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 					prepare()
 					faults := &faultyFiles{n: n}
 					err := c.do(faultyTree{faults, gone})
-					f.files = osFiles{}
+					f.disk.files = osFiles{}
 					faults.closed(t, faults.what)
 					if faults.what == "" {
 						require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 // chattyGit has the n-th child say something that is no answer, and end as if it were one.
 func chattyGit(f *Fetcher, n int) (said *string) {
 	done, said := 0, new(string)
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if done++; done == n {
 			*said = strings.Join(cmd.Args, " ")
 			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cat > /dev/null; echo something else"}
@@ -247,7 +247,7 @@ func TestEachQuestionThatGitDoesNotAnswer(t *testing.T) {
 				for n := 1; ; n++ {
 					what := fail(f, n)
 					err := ask()
-					f.started = nil
+					f.git.started = nil
 					if *what == "" {
 						require.NoError(t, err)
 						require.Greater(t, n, 1)

@@ -17,7 +17,7 @@ func TestRefsAreOnTheDisk(t *testing.T) {
 	commits := history(t, dir, "x", 2)
 	f := fetcher(t, Config{})
 	var synced []string
-	f.synced = func(path string) {
+	f.disk.synced = func(path string) {
 		name, err := filepath.Rel(dir, path)
 		require.NoError(t, err)
 		synced = append(synced, name)

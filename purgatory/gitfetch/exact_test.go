@@ -83,13 +83,13 @@ func TestChildThatGoesWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fetcher(t, Config{})
-			f.started = c.started
+			f.git.started = c.started
 			ctx := c.ctx
 			if ctx == nil {
 				ctx = t.Context()
 			}
 			c.child.long = true
-			out, err := f.runNow(ctx, c.child)
+			out, err := f.git.runNow(ctx, c.child)
 			require.True(t, c.wrong(err), "%v", err)
 			require.Equal(t, err == nil, len(out) > 0)
 			f.idle(t)
@@ -196,9 +196,9 @@ func TestBrokenIndexes(t *testing.T) {
 		require.NoError(t, os.WriteFile(path("broken"), broken.data, 0o600))
 		_, err := readIndex(broken.data, 20)
 		require.ErrorIs(t, err, errIndex, name)
-		_, err = f.readIndexes(folder, map[string]bool{"whole.idx": true, "broken.idx": true, "whole.pack": true}, 20)
+		_, err = f.objects.readIndexes(folder, map[string]bool{"whole.idx": true, "broken.idx": true, "whole.pack": true}, 20)
 		require.ErrorIs(t, err, errIndex, name)
-		open, closeAll, err := openIndexes(f.files, folder, []string{"whole", "broken"}, 20)
+		open, closeAll, err := openIndexes(f.disk.files, folder, []string{"whole", "broken"}, 20)
 		if !broken.open {
 			require.Error(t, err, name)
 			require.Empty(t, open)
@@ -357,7 +357,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	f := fetcher(t, Config{MaxMemory: 300 << 20})
 	seen := filepath.Join(t.TempDir(), "limits")
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "pack-objects") {
 			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read x; cat /proc/self/limits >> " + seen + "; exit 1"}
 		}

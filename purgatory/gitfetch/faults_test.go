@@ -224,7 +224,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					f := fetcher(t, Config{})
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
 					what := &faults.what
-					f.files = faults
+					f.disk.files = faults
 					if ofGit {
 						what = killedGit(f, n)
 					} else {
@@ -255,7 +255,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					git(t, here, "fsck", "--connectivity-only")
 					f.idle(t)
 					faults.closed(t, *what)
-					f.files, f.started = osFiles{}, nil
+					f.disk.files, f.git.started = osFiles{}, nil
 					require.NoError(t, run(f, here), "%d: %s", n, *what)
 					require.NoError(t, f.Tidy(t.Context(), here))
 					missing, err := f.Missing(t.Context(), here, ids[2:])
@@ -273,7 +273,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 // is no answer.
 func killedGit(f *Fetcher, n int) (killed *string) {
 	done, killed := 0, new(string)
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if done++; done == n {
 			*killed = "git " + strings.Join(cmd.Args, " ")
 			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
@@ -285,8 +285,8 @@ func killedGit(f *Fetcher, n int) (killed *string) {
 // gathered has a fetch fail after another one has brought something, which must still be
 // there. What fails on the way is returned.
 func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
-	faults, killed := f.files, f.started
-	f.files, f.started = osFiles{}, nil
+	faults, killed := f.disk.files, f.git.started
+	f.disk.files, f.git.started = osFiles{}, nil
 	q, err := f.newQuarantine(here)
 	require.NoError(t, err)
 	defer func() { _ = q.Discard() }()
@@ -294,9 +294,9 @@ func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.Obje
 	require.NoError(t, err)
 	before, err := q.content()
 	require.NoError(t, err)
-	f.files, f.started = faults, killed
+	f.disk.files, f.git.started = faults, killed
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
-	f.files, f.started = osFiles{}, nil
+	f.disk.files, f.git.started = osFiles{}, nil
 	after, cerr := q.content()
 	require.NoError(t, cerr)
 	for name := range before {

@@ -116,8 +116,8 @@ func TestThePartsOfARepository(t *testing.T) {
 	require.NoError(t, f.Tidy(t.Context(), here)) // what no ref has may go now
 	require.Greater(t, part(ids[199]), first)
 	for i := range 2 * maxPartsDirs {
-		f.took(fmt.Sprint(i), ids)
+		f.parts.took(fmt.Sprint(i), ids)
 	}
-	require.Len(t, f.parts, 256)
-	require.Len(t, f.promoted(fmt.Sprint(2*maxPartsDirs-1)), 64)
+	require.Len(t, f.parts.of, 256)
+	require.Len(t, f.parts.promoted(fmt.Sprint(2*maxPartsDirs-1)), 64)
 }

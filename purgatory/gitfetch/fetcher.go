@@ -2,18 +2,23 @@ package gitfetch
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
@@ -52,39 +57,38 @@ type LimitError = upload.LimitError
 // be used concurrently, but for one repository only under its lock.
 type Fetcher struct {
 	cfg      Config
-	git      string
+	git      *program
+	disk     *storage
+	objects  *objectReader
+	refs     *refStore
+	parts    parts
 	version  string
 	http     *http.Client
 	client   *upload.Client
-	children *slots
 	copies   copies        // of objects that another repository of ours has
 	unshared copies        // of packs that another one has as well
 	fetching chan struct{} // and one for each fetch that waits for a server
 	long     chan struct{} // and one for each of them that takes longer than Timeout
 	epoch    string        // in the names of quarantines: whose they are
 	names    atomic.Uint64
-	free     func(dir string) (uint64, error) // of the disk
-	files    files
 
 	maintaining chan struct{} // a slot for each repository that is maintained
 	mu          sync.Mutex
 	// guarded by mu
-	upkept map[string]bool             // their folders
-	parts  map[string][]nip34.ObjectID // what was promoted to a repository, and no ref has yet
+	upkept map[string]bool // their folders
 
 	addresses *addresses
 
-	// For tests, nil otherwise: what was given to the disk, what is about to appear
-	// in a repository, which pack was made there, which child is about to start.
-	synced  func(path string)
-	placed  func(path string)
-	packed  func(name string)
-	started func(cmd *exec.Cmd)
+	packed func(name string) // for tests, nil otherwise: which pack was made
 }
 
 var (
 	_ purgatory.GitFetcher = (*Fetcher)(nil)
 	_ purgatory.Quarantine = (*Quarantine)(nil)
+	_ purgatory.Prober     = (*Fetcher)(nil)
+	_ purgatory.Weigher    = (*Fetcher)(nil)
+	_ purgatory.Taker      = (*Fetcher)(nil)
+	_ purgatory.Mender     = (*Fetcher)(nil)
 )
 
 // New returns a Fetcher. The error wraps [ErrConfig] and names every field that
@@ -101,22 +105,24 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if weakHash(build) {
 		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
 	}
+	git := &program{path: cfg.Git, memory: cfg.MaxMemory, children: newSlots(cfg.MaxChildren)}
+	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
+	reader := &objectReader{git: git, disk: storage}
 	f := &Fetcher{
-		cfg: cfg, git: cfg.Git, version: version,
+		cfg: cfg, version: version,
+		git: git, disk: storage, objects: reader,
+		refs:     &refStore{git: git, disk: storage, objects: reader},
+		parts:    parts{of: make(map[string][]nip34.ObjectID)},
 		http:     cfg.Dialer.HTTPClient(0),
-		children: newSlots(cfg.MaxChildren),
 		fetching: make(chan struct{}, cfg.MaxFetches),
 		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
 		epoch:    newEpoch(),
 
 		addresses: &addresses{most: cfg.MaxAddressDay},
 
-		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool), parts: make(map[string][]nip34.ObjectID),
+		maintaining: make(chan struct{}, maxUpkeep), upkept: make(map[string]bool),
 
 		copies: copies{most: maxCopies}, unshared: copies{most: maxCopies},
-
-		free:  disk.Free,
-		files: osFiles{},
 	}
 	f.client = &upload.Client{
 		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
@@ -134,40 +140,200 @@ func (f *Fetcher) GitVersion() string { return f.version }
 // Close ends idle connections.
 func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 
+// Collector returns the metrics: which git is run. The caller registers it on a registry
+// of its own. namespace goes before their names, without an underscore.
+func (f *Fetcher) Collector(namespace string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: "git", Name: "info",
+		Help:        "Always 1; the version of git that is run is the label.",
+		ConstLabels: prometheus.Labels{"version": graspsync.Printable(strings.TrimPrefix(f.version, "git version "))},
+	}, func() float64 { return 1 })
+}
+
+// Probe implements [purgatory.Prober]. The stamp is of the packs and their marks, and of
+// the folders of loose objects.
+func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+	stamp, err := stampOf(f.disk.files, dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("looking for objects: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, stamp, nil
+	}
+	kinds, err := f.objects.kinds(ctx, dir, nil, ids)
+	return kinds, stamp, err
+}
+
+// Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
+// history: what can be reached is walked. What is there and no ref has is kept from
+// garbage collection until Tidy: refs are moved by what we say here.
+func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	kept, err := f.objects.kept(dir, len(ids[0].String())/2)
+	if err != nil {
+		return nil, fmt.Errorf("looking for objects: %w", err)
+	}
+	missing, unheld, err := f.objects.missing(ctx, dir, nil, ids, kept)
+	if err != nil || unheld == 0 {
+		return missing, err
+	}
+	q, err := f.newQuarantine(dir)
+	if err != nil {
+		return nil, err
+	}
+	q.complete = without(ids, missing)
+	if err := q.Promote(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
+	}
+	return missing, nil
+}
+
+// Quarantine implements [purgatory.GitFetcher].
+func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
+	return f.newQuarantine(dir)
+}
+
+func (f *Fetcher) newQuarantine(dir string) (*Quarantine, error) {
+	if err := f.sweep(dir); err != nil { // or a crash loop would fill the disk
+		return nil, err
+	}
+	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, f.epoch, f.names.Add(1))}
+	for _, p := range []string{q.path(), q.packs()} {
+		if err := f.disk.files.Mkdir(p, 0o700); err != nil {
+			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
+		}
+	}
+	return q, nil
+}
+
+func newEpoch() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// sweep removes the quarantines that earlier processes left in a repository.
+func (f *Fetcher) sweep(dir string) error {
+	entries, err := f.disk.files.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("sweeping quarantines: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), quarantinePrefix) && !strings.HasPrefix(e.Name(), quarantinePrefix+f.epoch) {
+			errs = append(errs, f.disk.files.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Take implements [purgatory.Taker]. What lies there was indexed and checked when it
+// came; what it needs is walked as after a fetch.
+func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
+	q, err := f.newQuarantine(dir)
+	if err != nil {
+		return err
+	}
+	q.exact = true
+	if err := q.take(ctx, from, ids); err != nil {
+		return errors.Join(fmt.Errorf("taking objects: %w", err), q.Discard())
+	}
+	if err := q.Promote(ctx); err != nil {
+		return errors.Join(fmt.Errorf("taking objects: %w", err), q.Discard())
+	}
+	return nil
+}
+
+// Tidy implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
+// young locks may be those of an operator.
+func (f *Fetcher) Tidy(_ context.Context, dir string) error {
+	_, err := unlock(f.disk.files, dir, staleAfter, staleAfter)
+	f.parts.letGo(dir)
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), release(f.disk.files, dir)); err != nil {
+		return fmt.Errorf("tidying a repository: %w", err)
+	}
+	return nil
+}
+
+// Mend implements [purgatory.Mender]. Locks of refs are nobody's, since we have that of
+// the repository; but who packs refs, as an operator may, has no other one than that of
+// packed-refs, for a moment. To take it away would lose refs: it is given that moment.
+func (f *Fetcher) Mend(ctx context.Context, dir string) error {
+	if info, err := os.Lstat(filepath.Join(dir, "packed-refs.lock")); err == nil {
+		select {
+		case <-time.After(packingMost - time.Since(info.ModTime())):
+		case <-ctx.Done():
+			return fmt.Errorf("mending a repository: %w", context.Cause(ctx))
+		}
+	}
+	_, err := unlock(f.disk.files, dir, 0, packingMost)
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
+	return nil
+}
+
+// packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
+const packingMost = 2 * time.Second
+
+// Maintain implements [purgatory.Maintainer]. New packs are made beside the old ones,
+// without the lock; under it those go that are not needed any more, after what was named
+// since that only they have was packed as well.
+func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	release, err := acquire(ctx, f.maintaining)
+	if err != nil {
+		return purgatory.Maintained{}, err
+	}
+	defer release()
+	u := &upkeep{f: f, how: how, now: time.Now()}
+	if err := u.run(ctx); err != nil {
+		return u.done, fmt.Errorf("maintaining a repository: %w", err)
+	}
+	return u.done, nil
+}
+
+// enterUpkeep notes that a repository is maintained: two at once would take each
+// other's work for what was there before.
+func (f *Fetcher) enterUpkeep(dir string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.upkept[dir] {
+		return fmt.Errorf("%w: it is being maintained", purgatory.ErrInUse)
+	}
+	f.upkept[dir] = true
+	return nil
+}
+
+func (f *Fetcher) leaveUpkeep(dir string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.upkept, dir)
+}
+
+// Weigh implements [purgatory.Weigher].
+func (f *Fetcher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+	return f.objects.weigh(ctx, dir, id, but)
+}
+
+// Format returns how a repository hashes its objects.
+func (f *Fetcher) Format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
+	return f.objects.format(ctx, dir)
+}
+
+// Refs implements [purgatory.GitFetcher].
+func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
+	return f.refs.read(ctx, dir)
+}
+
+// Align implements [purgatory.GitFetcher].
+func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	return f.refs.align(ctx, dir, changes, head)
+}
+
 // maxRequests is how many requests one fetch makes, redirects and all.
 const maxRequests = 4
-
-// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
-// that the server does not serve are left out. After an error the quarantine has
-// what it had before.
-func (q *Quarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
-	if len(ids) == 0 {
-		return 0, errNothing
-	}
-	f := q.f
-	if err := f.checkDisk(q.dir); err != nil {
-		return 0, err
-	}
-	before, err := q.content()
-	if err != nil {
-		return 0, err
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	m := &meter{}
-	defer f.allow(m, end)()
-	stop := f.watch(ctx, end, m, q.dir)
-	err = f.fetch(ctx, q, from, ids, m)
-	if err == nil {
-		err = q.useful(ctx, before, ids)
-	}
-	err = cause(ctx, err)
-	stop()
-	if err != nil {
-		err = errors.Join(classified(err, from), q.restore(before))
-	}
-	return m.n.Load(), err
-}
 
 // allow gives a fetch its time, which ends it when it is over: Timeout, and more if enough
 // comes and not too many others take long. done must be called once.
@@ -197,8 +363,6 @@ func (f *Fetcher) allow(m *meter, end context.CancelCauseFunc) (done func()) {
 		}
 	}
 }
-
-var errNothing = errors.New("nothing was asked for")
 
 // errCrowded ends a fetch that would take long while others do. It is not the server's
 // fault, and it may be asked again.
@@ -249,18 +413,18 @@ func elsewhere(err error, from graspsync.URL) bool {
 // git may run. What a server sends is gathered before git is run: however slow it is,
 // it keeps no child from others.
 func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.URL, wants []nip34.ObjectID, m *meter) error {
-	haves, format, err := f.tips(ctx, q.dir)
+	haves, format, err := f.objects.tips(ctx, q.dir)
 	if err != nil {
 		return err
 	}
-	if parts := f.promoted(q.dir); len(parts) > 0 {
-		there, _, err := f.present(ctx, q.dir, nil, parts) // it may have been made anew
+	if parts := f.parts.promoted(q.dir); len(parts) > 0 {
+		there, _, err := f.objects.present(ctx, q.dir, nil, parts) // it may have been made anew
 		if err != nil {
 			return err
 		}
 		haves = append(haves, there...)
 	}
-	pack, err := newSpool(f.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", f.names.Add(1))))
+	pack, err := newSpool(f.disk.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", f.names.Add(1))))
 	if err != nil {
 		return err
 	}
@@ -268,47 +432,13 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.URL, 
 	if err := f.receive(ctx, pack, from, wants, haves, format, m); err != nil {
 		return err
 	}
-	release, err := f.children.acquire(ctx, q.dir, true)
+	release, err := f.git.children.acquire(ctx, q.dir, true)
 	if err != nil {
 		return err
 	}
 	defer release()
 	m.clock.run()
-	return f.index(ctx, q, pack)
-}
-
-// A repository that comes in parts has the earlier ones before a ref does: servers are told
-// of so many of them, for so many repositories.
-const (
-	maxParts     = 64
-	maxPartsDirs = 256
-)
-
-// took notes what was promoted, with all that it needs. It is kept from garbage collection
-// until letGo.
-func (f *Fetcher) took(dir string, ids []nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, known := f.parts[dir]; !known && len(f.parts) >= maxPartsDirs {
-		for other := range f.parts { // any: what is not told of is sent again
-			delete(f.parts, other)
-			break
-		}
-	}
-	all := append(f.parts[dir], ids...)
-	f.parts[dir] = slices.Clone(all[max(0, len(all)-maxParts):])
-}
-
-func (f *Fetcher) letGo(dir string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.parts, dir)
-}
-
-func (f *Fetcher) promoted(dir string) []nip34.ObjectID {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.parts[dir])
+	return q.index(ctx, pack)
 }
 
 // receive has a pack in a file, or an error.
@@ -382,3 +512,44 @@ func cause(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// watch ends a transfer that is too slow, or that fills the disk.
+func (f *Fetcher) watch(ctx context.Context, end context.CancelCauseFunc, m *meter, dir string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		rate := time.NewTicker(max(f.cfg.fixed.RateWindow/rateSteps, 1))
+		defer rate.Stop()
+		disk := time.NewTicker(diskPeriod)
+		defer disk.Stop()
+		r := rater{least: float64(f.cfg.fixed.MinRate) * f.cfg.fixed.RateWindow.Seconds()}
+		for {
+			select {
+			case <-rate.C:
+				if n, slow := r.step(m.n.Load(), m.waiting.Load()); slow {
+					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.fixed.RateWindow))
+					return
+				}
+			case <-disk.C:
+				if err := f.disk.check(dir); err != nil {
+					end(err)
+					return
+				}
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// The disk is looked at every second, the rate this often in each window.
+const (
+	diskPeriod = time.Second
+	rateSteps  = 6
+)

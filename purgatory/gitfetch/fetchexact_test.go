@@ -173,9 +173,9 @@ func TestWhenAServerIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks []time.Duration
 		began := time.Now()
-		f := &Fetcher{cfg: Config{fixed: constants{RateWindow: time.Minute}, MinFreeDisk: 10}.withDefaults()}
+		f := &Fetcher{cfg: Config{fixed: constants{RateWindow: time.Minute}, MinFreeDisk: 10}.withDefaults(), disk: &storage{least: 10}}
 		free := uint64(10)
-		f.free = func(string) (uint64, error) {
+		f.disk.free = func(string) (uint64, error) {
 			looks = append(looks, time.Since(began))
 			return free, nil
 		}
@@ -228,28 +228,28 @@ func TestMoreTimeIsASecondAtLeast(t *testing.T) {
 // What a repository has of the parts of another one is told to servers: the last 64 of each of
 // 256, and to add to one pushes none out.
 func TestPartsThatAreRemembered(t *testing.T) {
-	f := &Fetcher{parts: make(map[string][]nip34.ObjectID)}
+	f := &Fetcher{parts: parts{of: make(map[string][]nip34.ObjectID)}}
 	var ids []nip34.ObjectID
 	for i := range 70 {
 		ids = append(ids, oid(t, fmt.Sprintf("%040x", i+1)))
 	}
 	for n := 1; n < len(ids); n++ {
-		f.took("a", ids[n-1:n])
-		require.Equal(t, ids[max(0, n-64):n], f.promoted("a"))
+		f.parts.took("a", ids[n-1:n])
+		require.Equal(t, ids[max(0, n-64):n], f.parts.promoted("a"))
 	}
 	for i := range 255 {
-		f.took(fmt.Sprint(i), ids[:1])
+		f.parts.took(fmt.Sprint(i), ids[:1])
 	}
-	f.took("a", ids[:1])
-	f.took("0", ids[:1])
-	require.Len(t, f.parts, 256)
-	f.letGo("a")
-	require.Empty(t, f.promoted("a"))
-	require.Len(t, f.parts, 255)
-	f.took("b", ids[:1])
-	f.took("c", ids[:1])
-	require.Len(t, f.parts, 256)
-	require.NotEmpty(t, f.promoted("c"))
+	f.parts.took("a", ids[:1])
+	f.parts.took("0", ids[:1])
+	require.Len(t, f.parts.of, 256)
+	f.parts.letGo("a")
+	require.Empty(t, f.parts.promoted("a"))
+	require.Len(t, f.parts.of, 255)
+	f.parts.took("b", ids[:1])
+	f.parts.took("c", ids[:1])
+	require.Len(t, f.parts.of, 256)
+	require.NotEmpty(t, f.parts.promoted("c"))
 }
 
 // What an address has sent counts for a day from its first byte, to the nanosecond.
@@ -278,10 +278,10 @@ func TestAddressDay(t *testing.T) {
 func TestComplaintsAreBounded(t *testing.T) {
 	f := fetcher(t, Config{})
 	for _, n := range []int{4095, 4096, 4097} {
-		f.started = func(cmd *exec.Cmd) {
+		f.git.started = func(cmd *exec.Cmd) {
 			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero >&2; exit 1", n)}
 		}
-		_, err := f.run(t.Context(), child{dir: t.TempDir(), args: []string{"x"}})
+		_, err := f.git.run(t.Context(), child{dir: t.TempDir(), args: []string{"x"}})
 		var failed *childError
 		require.ErrorAs(t, err, &failed)
 		require.Len(t, failed.stderr, min(n, 4096))

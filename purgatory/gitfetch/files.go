@@ -1,6 +1,9 @@
 package gitfetch
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -71,4 +74,115 @@ func (t tree) Stat(name string) (fs.FileInfo, error) { return t.Lstat(filepath.J
 // ReadDir implements [fs.ReadDirFS].
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return t.files.ReadDir(filepath.Join(t.root, name))
+}
+
+// storage is the disk that repositories are on. It is safe for concurrent use.
+type storage struct {
+	files files
+	free  func(dir string) (uint64, error)
+	least uint64 // bytes that stay free
+
+	// For tests, nil otherwise: what was given to the disk, what is about to appear in a
+	// repository.
+	synced func(path string)
+	placed func(path string)
+}
+
+func (d *storage) exists(path string) (bool, error) {
+	_, err := d.files.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// writeKeep marks a pack, unless somebody else did.
+func (d *storage) writeKeep(path string) error {
+	file, err := d.files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(keepNote)
+	return errors.Join(err, file.Close())
+}
+
+// move gives a file its place after its content is on the disk.
+func (d *storage) move(from, to string) error {
+	if err := d.sync(from); err != nil {
+		return err
+	}
+	if d.placed != nil {
+		d.placed(to)
+	}
+	return d.files.Rename(from, to)
+}
+
+// sync has the system write a file or folder to the disk.
+func (d *storage) sync(path string) error {
+	if d.synced != nil {
+		d.synced(path)
+	}
+	return d.files.Sync(path)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (d *storage) check(dir string) error {
+	free, err := d.free(dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if free < d.least {
+		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
+	}
+	return nil
+}
+
+// objectBytes is what the objects of a repository take up. Those that go meanwhile do not
+// count.
+func objectBytes(on files, dir string) (sum int64, err error) {
+	err = walk(on, dir, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	return sum, err
+}
+
+// link gives a file a second name, or copies it where the other name is on another disk.
+func link(on files, from, to string) error {
+	err := on.Link(from, to)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	in, err := on.OpenFile(from, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	out, err := on.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close(), in.Close())
 }

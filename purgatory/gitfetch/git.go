@@ -120,17 +120,26 @@ func acquire(ctx context.Context, slots chan struct{}) (release func(), err erro
 	}
 }
 
+// program is the git that is run. It is safe for concurrent use.
+type program struct {
+	path     string
+	memory   uint64 // bytes that a child may have
+	children *slots
+	// started, for tests, nil otherwise: which child is about to start.
+	started func(cmd *exec.Cmd)
+}
+
 // run runs git and returns what it printed. When ctx ends, its whole process group
 // is killed.
-func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
+func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	began := time.Now()
-	release, err := f.children.acquire(ctx, c.dir, c.long)
+	release, err := g.children.acquire(ctx, c.dir, c.long)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	ran := time.Now()
-	out, err := f.runNow(ctx, c)
+	out, err := g.runNow(ctx, c)
 	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // it had less than its time
 		err = fmt.Errorf("%w: %w", purgatory.ErrCrowded, err)
 	}
@@ -138,10 +147,10 @@ func (f *Fetcher) run(ctx context.Context, c child) ([]byte, error) {
 }
 
 // runNow is run for who has the right already.
-func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
+func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	cmd, out, errs := f.command(ctx, c)
+	cmd, out, errs := g.command(ctx, c)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
@@ -154,7 +163,7 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
 	// Before the first byte of a stranger reaches it.
-	err = limitMemory(cmd.Process.Pid, f.cfg.MaxMemory)
+	err = limitMemory(cmd.Process.Pid, g.memory)
 	if err == nil && c.file > 0 {
 		err = limitFiles(cmd.Process.Pid, uint64(c.file))
 	}
@@ -195,10 +204,10 @@ func (f *Fetcher) runNow(outer context.Context, c child) ([]byte, error) {
 
 // command is a run that was not started. Git is run inside the repository: the path
 // may have the name that a stranger gave it.
-func (f *Fetcher) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
-	cmd = exec.CommandContext(ctx, f.git, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
+func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
+	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
 	cmd.Dir = c.dir
-	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatUint(f.cfg.MaxMemory/2, 10)}, environment...), c.extra...)
+	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatUint(g.memory/2, 10)}, environment...), c.extra...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithUs(cmd.SysProcAttr)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -211,8 +220,8 @@ func (f *Fetcher) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	if c.stdout != nil {
 		cmd.Stdout = c.stdout
 	}
-	if f.started != nil {
-		f.started(cmd)
+	if g.started != nil {
+		g.started(cmd)
 	}
 	return cmd, out, errs
 }

@@ -21,7 +21,7 @@ func TestBranchesAreToldFirst(t *testing.T) {
 		fmt.Fprintf(&b, "commit refs/nostr/%064x\ncommitter c <c@example.com> %d +0000\ndata 0\n\n", i, 4_000_000_000+i)
 	}
 	gitIn(t, dir, b.String(), "fast-import", "--quiet")
-	tips, _, err := fetcher(t, Config{}).tips(t.Context(), dir)
+	tips, _, err := fetcher(t, Config{}).objects.tips(t.Context(), dir)
 	require.NoError(t, err)
 	require.Equal(t, main, tips[0])
 	require.Len(t, tips, 256, "a request does not become large by that")

@@ -261,7 +261,7 @@ type peaks struct {
 
 func watchChildren(f *Fetcher) *peaks {
 	p := &peaks{stop: make(chan struct{})}
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		p.mu.Lock()
 		p.children++
 		p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // keeps others out for good.
 func (f *Fetcher) idle(t testing.TB) {
 	t.Helper()
-	c := f.children
+	c := f.git.children
 	c.mu.Lock()
 	require.Zero(t, c.running)
 	require.Zero(t, c.walks)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 )
 
@@ -130,4 +132,57 @@ func (x *indexFile) covers(other *indexFile) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// packIndex has the ids of the objects of a pack, sorted, one after the other.
+type packIndex struct {
+	ids   []byte
+	idLen int
+}
+
+// The head of a pack's index, version 2: a mark and a version, and how many ids
+// begin with each byte or one below it (gitformat-pack).
+const (
+	indexMark   = "\xfftOc\x00\x00\x00\x02"
+	indexFanout = len(indexMark) + 256*4
+)
+
+var errIndex = errors.New("not the index of a pack")
+
+// readIndex reads the index of a pack. It keeps data.
+func readIndex(data []byte, idLen int) (packIndex, error) {
+	if len(data) < indexFanout || string(data[:len(indexMark)]) != indexMark {
+		return packIndex{}, errIndex
+	}
+	n := int64(binary.BigEndian.Uint32(data[indexFanout-4:]))
+	data = data[indexFanout:]
+	if n > int64(len(data)/idLen) {
+		return packIndex{}, errIndex
+	}
+	return packIndex{ids: data[:n*int64(idLen)], idLen: idLen}, nil
+}
+
+func (x packIndex) len() int { return len(x.ids) / x.idLen }
+
+func (x packIndex) has(id []byte) bool {
+	at := func(i int) []byte { return x.ids[i*x.idLen : (i+1)*x.idLen] }
+	i := sort.Search(x.len(), func(i int) bool { return bytes.Compare(at(i), id) >= 0 })
+	return i < x.len() && bytes.Equal(at(i), id)
+}
+
+type packIndexes []packIndex
+
+// objects counts what is in more than one pack more than once: it is too much, too.
+func (xs packIndexes) objects() (n int) {
+	for _, x := range xs {
+		n += x.len()
+	}
+	return n
+}
+
+// has looks for an id in hex.
+func (xs packIndexes) has(hexID []byte) bool {
+	var id [32]byte
+	n, err := hex.Decode(id[:], hexID[:min(len(hexID), 2*len(id))])
+	return err == nil && slices.ContainsFunc(xs, func(x packIndex) bool { return x.idLen == n && x.has(id[:n]) })
 }

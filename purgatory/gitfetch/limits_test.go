@@ -78,7 +78,9 @@ func TestPromiseP30_Rate(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &Fetcher{cfg: Config{}.withDefaults(), free: func(string) (uint64, error) { return 2 << 30, nil }}
+				cfg := Config{}.withDefaults()
+				free := func(string) (uint64, error) { return 2 << 30, nil }
+				f := &Fetcher{cfg: cfg, disk: &storage{free: free, least: cfg.MinFreeDisk}}
 				ctx, end := context.WithCancelCause(t.Context())
 				m := &meter{}
 				if c.busy {
@@ -125,7 +127,7 @@ func TestPromiseP30_FreeDisk(t *testing.T) {
 		}
 	})
 	f := fetcher(t, Config{MinFreeDisk: 10})
-	f.free = func(string) (uint64, error) { return left.Load(), nil }
+	f.disk.free = func(string) (uint64, error) { return left.Load(), nil }
 	left.Store(9)
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), ErrDisk)
 	require.Empty(t, o.seen(), "no request without room for the answer")
@@ -134,7 +136,7 @@ func TestPromiseP30_FreeDisk(t *testing.T) {
 	require.Len(t, o.seen(), 2)
 	require.Equal(t, before, digest(t, here))
 	require.Empty(t, children(t))
-	f.free = func(string) (uint64, error) { return 0, syscall.EIO }
+	f.disk.free = func(string) (uint64, error) { return 0, syscall.EIO }
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), syscall.EIO)
 }
 
@@ -193,10 +195,10 @@ func TestPromiseP30_Children(t *testing.T) {
 	f := fetcher(t, Config{MaxChildren: 2, MaxFetches: 6})
 	var mu sync.Mutex
 	most := 0
-	f.started = func(*exec.Cmd) {
+	f.git.started = func(*exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, f.children.len())
+		most = max(most, f.git.children.len())
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -206,7 +208,7 @@ func TestPromiseP30_Children(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return f.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
+	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
 	here := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
 	defer enough()
@@ -222,7 +224,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	full, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		release, err := f.children.acquire(t.Context(), here, false)
+		release, err := f.git.children.acquire(t.Context(), here, false)
 		require.NoError(t, err)
 		defer release()
 	}

@@ -98,22 +98,6 @@ type diary struct {
 
 const diaryName = "graspsync-maintenance"
 
-// Maintain implements [purgatory.Maintainer]. New packs are made beside the old ones,
-// without the lock; under it those go that are not needed any more, after what was named
-// since that only they have was packed as well.
-func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	release, err := acquire(ctx, f.maintaining)
-	if err != nil {
-		return purgatory.Maintained{}, err
-	}
-	defer release()
-	u := &upkeep{f: f, how: how, now: time.Now()}
-	if err := u.run(ctx); err != nil {
-		return u.done, fmt.Errorf("maintaining a repository: %w", err)
-	}
-	return u.done, nil
-}
-
 func (u *upkeep) run(ctx context.Context) error {
 	var book diary
 	prune := false
@@ -165,24 +149,6 @@ func (u *upkeep) locked(ctx context.Context, do func(ctx context.Context) error)
 
 var errLong = errors.New("it would be locked for too long")
 
-// enterUpkeep notes that a repository is maintained: two at once would take each
-// other's work for what was there before.
-func (f *Fetcher) enterUpkeep(dir string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.upkept[dir] {
-		return fmt.Errorf("%w: it is being maintained", purgatory.ErrInUse)
-	}
-	f.upkept[dir] = true
-	return nil
-}
-
-func (f *Fetcher) leaveUpkeep(dir string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.upkept, dir)
-}
-
 // begin removes what was left, has loose refs become few, and looks at the packs.
 func (u *upkeep) begin(ctx context.Context) error {
 	format, err := u.f.Format(ctx, u.dir)
@@ -193,23 +159,23 @@ func (u *upkeep) begin(ctx context.Context) error {
 	if format == nip34.SHA256 {
 		u.id = 32
 	}
-	_, err = unlock(u.f.files, u.dir, staleAfter, staleAfter)
-	if err := errors.Join(err, sweepObjects(u.f.files, u.dir, u.now)); err != nil {
+	_, err = unlock(u.f.disk.files, u.dir, staleAfter, staleAfter)
+	if err := errors.Join(err, sweepObjects(u.f.disk.files, u.dir, u.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
 	if u.how.Prune { // who has something wait for ever would have all stay that came for others
-		if err := unmark(u.f.files, u.dir, u.now.Add(-min(leftAfter, u.how.Grace))); err != nil {
+		if err := unmark(u.f.disk.files, u.dir, u.now.Add(-min(leftAfter, u.how.Grace))); err != nil {
 			return fmt.Errorf("removing marks: %w", err)
 		}
 	}
-	if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {
+	if u.done.LooseRefs, err = looseRefs(u.f.disk.files, u.dir); err != nil {
 		return err
 	}
 	if u.done.LooseRefs >= fewRefs || (u.how.Now && u.done.LooseRefs > 0) {
 		if _, err := u.child(ctx, nil, "pack-refs", "--all", "--prune"); err != nil {
 			return fmt.Errorf("packing refs: %w", err)
 		}
-		if u.done.LooseRefs, err = looseRefs(u.f.files, u.dir); err != nil {
+		if u.done.LooseRefs, err = looseRefs(u.f.disk.files, u.dir); err != nil {
 			return err
 		}
 	}
@@ -220,15 +186,15 @@ func (u *upkeep) begin(ctx context.Context) error {
 func (u *upkeep) look() error {
 	u.packs, u.kept, u.size, u.marked, u.done.Packs = nil, nil, 0, 0, 0
 	folder := filepath.Join(u.dir, "objects", "pack")
-	entries, err := u.f.files.ReadDir(folder)
+	entries, err := u.f.disk.files.ReadDir(folder)
 	if err != nil {
 		return err
 	}
-	came, err := linked(u.f.files, u.dir)
+	came, err := linked(u.f.disk.files, u.dir)
 	if err != nil {
 		return err
 	}
-	ours, err := marks(u.f.files, u.dir)
+	ours, err := marks(u.f.disk.files, u.dir)
 	if err != nil {
 		return err
 	}
@@ -261,7 +227,7 @@ func (u *upkeep) look() error {
 			}
 			continue
 		}
-		x, err := openIndex(u.f.files, filepath.Join(folder, name), u.id)
+		x, err := openIndex(u.f.disk.files, filepath.Join(folder, name), u.id)
 		if err != nil {
 			return err
 		}
@@ -275,13 +241,13 @@ func (u *upkeep) look() error {
 		}
 		return strings.Compare(a.base, b.base)
 	})
-	u.loose, err = looseObjects(u.f.files, u.dir, nil)
+	u.loose, err = looseObjects(u.f.disk.files, u.dir, nil)
 	return err
 }
 
 // due reads the diary, and reports whether all objects are to be looked at.
 func (u *upkeep) due(ctx context.Context) (book diary, prune bool, err error) {
-	data, err := u.f.files.ReadFile(filepath.Join(u.dir, diaryName))
+	data, err := u.f.disk.files.ReadFile(filepath.Join(u.dir, diaryName))
 	if err == nil {
 		err = json.Unmarshal(data, &book)
 	}
@@ -327,10 +293,10 @@ func (u *upkeep) write(book diary) error {
 		return err
 	}
 	path := filepath.Join(u.dir, diaryName)
-	if err := u.f.files.WriteFile(path+".new", data, 0o600); err != nil {
+	if err := u.f.disk.files.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
 	}
-	return u.f.files.Rename(path+".new", path)
+	return u.f.disk.files.Rename(path+".new", path)
 }
 
 // survey forgets what refs were long ago, and reads all that names objects now.
@@ -342,7 +308,7 @@ func (u *upkeep) survey(ctx context.Context) error {
 	if _, err := u.child(ctx, nil, "reflog", "expire", "--all", "--expire="+at, "--expire-unreachable="+at); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
-	if err := removeEmpty(u.f.files, filepath.Join(u.dir, "logs")); err != nil {
+	if err := removeEmpty(u.f.disk.files, filepath.Join(u.dir, "logs")); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
 	var err error
@@ -367,7 +333,7 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 	if err := u.logged(logged); err != nil {
 		return nil, nil, fmt.Errorf("reading logs: %w", err)
 	}
-	head, err := u.f.files.ReadFile(filepath.Join(u.dir, "HEAD"))
+	head, err := u.f.disk.files.ReadFile(filepath.Join(u.dir, "HEAD"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -392,7 +358,7 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 // eachLog calls do for each log of a ref, but for those of events: each is where its event
 // says, or was put there by strangers.
 func (u *upkeep) eachLog(do func(file *os.File) error) error {
-	return walk(u.f.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
+	return walk(u.f.disk.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && path == filepath.Join(u.dir, "logs", "refs", "nostr") {
 			return fs.SkipDir
 		}
@@ -402,7 +368,7 @@ func (u *upkeep) eachLog(do func(file *os.File) error) error {
 			}
 			return err
 		}
-		file, err := u.f.files.OpenFile(path, os.O_RDONLY, 0)
+		file, err := u.f.disk.files.OpenFile(path, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // its ref has just gone: not all of this is done under the lock
 		}
@@ -485,13 +451,13 @@ func (u *upkeep) roll(ctx context.Context) error {
 	if err != nil || fresh == "" {
 		return err
 	}
-	all, err := openIndex(u.f.files, u.path(fresh+".idx"), u.id)
+	all, err := openIndex(u.f.disk.files, u.path(fresh+".idx"), u.id)
 	if err != nil {
 		return err
 	}
 	defer all.close()
 	for _, p := range packs {
-		x, err := openIndex(u.f.files, u.path(p.base+".idx"), u.id)
+		x, err := openIndex(u.f.disk.files, u.path(p.base+".idx"), u.id)
 		if err != nil {
 			return err
 		}
@@ -574,7 +540,7 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	// What is named and not there with all that it needs keeps nothing: a walk would fail.
-	incomplete, _, err := u.f.missing(ctx, u.dir, nil, u.named, nil)
+	incomplete, _, err := u.f.objects.missing(ctx, u.dir, nil, u.named, nil)
 	if err != nil {
 		return err
 	}
@@ -671,14 +637,14 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 	if len(shared) == 0 {
 		return nil
 	}
-	open, closeAll, err := openIndexes(u.f.files, u.path(""), names, u.id)
+	open, closeAll, err := openIndexes(u.f.disk.files, u.path(""), names, u.id)
 	defer closeAll()
 	if err != nil {
 		return err
 	}
 	has := make([]int, len(shared))
 	var failed error
-	_, err = u.f.runNow(ctx, child{
+	_, err = u.f.git.runNow(ctx, child{
 		dir: u.dir, stdin: lines(named), nice: true, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			var id [32]byte
@@ -766,12 +732,12 @@ func (u *upkeep) pack(ctx context.Context, in io.Reader, args ...string) (string
 
 // child runs git for us, at a low priority and besides those that others wait for.
 func (u *upkeep) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
-	return u.f.runNow(ctx, child{dir: u.dir, stdin: in, nice: true, args: args})
+	return u.f.git.runNow(ctx, child{dir: u.dir, stdin: in, nice: true, args: args})
 }
 
 // room reports whether there is room for another copy of packs.
 func (u *upkeep) room(packs []packFile) error {
-	free, err := u.f.free(u.dir)
+	free, err := u.f.disk.free(u.dir)
 	if err != nil {
 		return fmt.Errorf("looking at the disk: %w", err)
 	}
@@ -796,7 +762,7 @@ func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...stri
 		return nil, "", err
 	}
 	named = without(named, known)
-	incomplete, _, err := u.f.missing(ctx, u.dir, nil, named, nil)
+	incomplete, _, err := u.f.objects.missing(ctx, u.dir, nil, named, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -832,7 +798,7 @@ func (u *upkeep) quiet(ctx context.Context, since io.Reader, fresh []string) err
 		}
 	}()
 	var lacking error
-	_, err = u.f.runNow(ctx, child{
+	_, err = u.f.git.runNow(ctx, child{
 		dir: u.dir, stdin: since, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			if lacking == nil {
@@ -864,7 +830,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 	for _, p := range u.packs {
 		goes[p.base+".idx"] = !slices.Contains(fresh, p.base)
 	}
-	entries, err := u.f.files.ReadDir(u.path(""))
+	entries, err := u.f.disk.files.ReadDir(u.path(""))
 	if err != nil {
 		return nil, err
 	}
@@ -872,7 +838,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 		if !strings.HasSuffix(e.Name(), ".idx") || goes[e.Name()] {
 			continue
 		}
-		x, err := openIndex(u.f.files, u.path(e.Name()), u.id)
+		x, err := openIndex(u.f.disk.files, u.path(e.Name()), u.id)
 		if err != nil {
 			for _, x := range open {
 				x.close()
@@ -889,7 +855,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 func (u *upkeep) there(fresh ...string) bool {
 	for _, base := range fresh {
 		for _, ext := range []string{".pack", ".idx"} {
-			if _, err := u.f.files.Lstat(u.path(base + ext)); base != "" && err != nil {
+			if _, err := u.f.disk.files.Lstat(u.path(base + ext)); base != "" && err != nil {
 				return false
 			}
 		}
@@ -903,7 +869,7 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 	if !u.there(fresh...) {
 		return fmt.Errorf("%w: it was made anew", purgatory.ErrInUse)
 	}
-	if err := u.f.sync(u.path("")); err != nil {
+	if err := u.f.disk.sync(u.path("")); err != nil {
 		return err
 	}
 	was := u.size
@@ -912,7 +878,7 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if slices.Contains(fresh, p.base) {
 			continue
 		}
-		if _, err := u.f.files.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
+		if _, err := u.f.disk.files.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
 			gone = append(gone, p.base)
 		}
 	}
@@ -929,11 +895,11 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if u.how.Now {
 			before = u.now
 		}
-		if _, err := looseObjects(u.f.files, u.dir, func(path string, at time.Time) error {
+		if _, err := looseObjects(u.f.disk.files, u.dir, func(path string, at time.Time) error {
 			if at.After(before) {
 				return nil
 			}
-			return u.f.files.Remove(path)
+			return u.f.disk.files.Remove(path)
 		}); err != nil {
 			return fmt.Errorf("removing loose objects: %w", err)
 		}
@@ -958,7 +924,7 @@ func (u *upkeep) undo(fresh ...string) error {
 func (u *upkeep) drop(bases ...string) error {
 	var errs []error
 	remove := func(name string) (gone bool) {
-		err := u.f.files.Remove(u.path(name))
+		err := u.f.disk.files.Remove(u.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -981,7 +947,7 @@ func (u *upkeep) drop(bases ...string) error {
 			remove(base + ext)
 		}
 	}
-	return errors.Join(append(errs, u.f.sync(u.path("")))...)
+	return errors.Join(append(errs, u.f.disk.sync(u.path("")))...)
 }
 
 // sweepObjects removes what a process that was killed has left among the objects: halves

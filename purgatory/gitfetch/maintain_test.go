@@ -311,7 +311,7 @@ func TestMarkedPacksStay(t *testing.T) {
 	late := packed(t, dir, nip34.ObjectID{}, "late")
 	f.packed = func(string) {
 		for _, path := range k.packs() {
-			require.NoError(t, k.f.writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
+			require.NoError(t, k.f.disk.writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
 		}
 	}
 	git(t, dir, "update-ref", "refs/heads/late", late.String())
@@ -521,12 +521,12 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	k.how.Keep = func(context.Context) ([]nip34.ObjectID, error) { return nil, boom }
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, boom)
-	f.free = func(string) (uint64, error) { return 0, syscall.EIO }
+	f.disk.free = func(string) (uint64, error) { return 0, syscall.EIO }
 	k = keeping(t, f, dir)
 	k.how.Now = true
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, syscall.EIO)
-	f.free = func(string) (uint64, error) { return f.cfg.MinFreeDisk, nil }
+	f.disk.free = func(string) (uint64, error) { return f.cfg.MinFreeDisk, nil }
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, ErrDisk)
 }
@@ -682,7 +682,7 @@ func TestALogThatGoesFailsNothing(t *testing.T) {
 	log := filepath.Join(dir, "logs", "refs", "heads", "other")
 	require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
 	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, "%s %s g <g> %d +0000\tx\n", gone, gone, time.Now().Unix()), 0o600))
-	f.files = goneBefore{path: log}
+	f.disk.files = goneBefore{path: log}
 	k := keeping(t, f, dir)
 	k.how.Prune, k.how.Grace = true, 0
 	require.True(t, k.maintain().Pruned)

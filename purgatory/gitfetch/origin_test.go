@@ -169,7 +169,7 @@ func fetcher(t testing.TB, cfg Config) *Fetcher {
 // watched checks at the end of a test that nothing of a fetcher's is left.
 func watched(t testing.TB, f *Fetcher) {
 	files := &openFiles{}
-	f.files = files
+	f.disk.files = files
 	t.Cleanup(func() {
 		if !t.Failed() {
 			f.idle(t)

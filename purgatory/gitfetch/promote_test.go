@@ -109,14 +109,14 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	q := fetched(t, f, here, o, tip)
 	folder := filepath.Join(here, "objects", "pack")
 	var steps []string
-	f.synced = func(path string) {
+	f.disk.synced = func(path string) {
 		if path == folder {
 			steps = append(steps, "sync folder")
 			return
 		}
 		steps = append(steps, "sync "+filepath.Ext(path))
 	}
-	f.placed = func(path string) {
+	f.disk.placed = func(path string) {
 		steps = append(steps, "place "+filepath.Ext(path))
 		if filepath.Ext(path) == ".idx" {
 			require.NotEmpty(t, keeps(t, here))

@@ -1,27 +1,23 @@
 package gitfetch
 
 import (
+	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 const quarantinePrefix = barerepo.QuarantinePrefix
-
-func newEpoch() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
 
 // Quarantine holds objects that were fetched and are not part of their repository.
 type Quarantine struct {
@@ -36,30 +32,12 @@ type Quarantine struct {
 	exact bool
 }
 
-// Quarantine implements [purgatory.GitFetcher].
-func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
-	return f.newQuarantine(dir)
-}
-
-func (f *Fetcher) newQuarantine(dir string) (*Quarantine, error) {
-	if err := f.sweep(dir); err != nil { // or a crash loop would fill the disk
-		return nil, err
-	}
-	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, f.epoch, f.names.Add(1))}
-	for _, p := range []string{q.path(), q.packs()} {
-		if err := f.files.Mkdir(p, 0o700); err != nil {
-			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
-		}
-	}
-	return q, nil
-}
-
 func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
 func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
 
 // content lists the files in a quarantine.
 func (q *Quarantine) content() (map[string]bool, error) {
-	entries, err := q.f.files.ReadDir(q.packs())
+	entries, err := q.f.disk.files.ReadDir(q.packs())
 	if err != nil {
 		return nil, fmt.Errorf("reading a quarantine: %w", err)
 	}
@@ -77,22 +55,7 @@ func (q *Quarantine) restore(before map[string]bool) error {
 	errs := []error{err}
 	for name := range now {
 		if !before[name] {
-			errs = append(errs, q.f.files.Remove(filepath.Join(q.packs(), name)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// sweep removes the quarantines that earlier processes left in a repository.
-func (f *Fetcher) sweep(dir string) error {
-	entries, err := f.files.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("sweeping quarantines: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), quarantinePrefix) && !strings.HasPrefix(e.Name(), quarantinePrefix+f.epoch) {
-			errs = append(errs, f.files.RemoveAll(filepath.Join(dir, e.Name())))
+			errs = append(errs, q.f.disk.files.Remove(filepath.Join(q.packs(), name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -100,7 +63,7 @@ func (f *Fetcher) sweep(dir string) error {
 
 // Discard implements [purgatory.Quarantine].
 func (q *Quarantine) Discard() error {
-	if err := q.f.files.RemoveAll(q.path()); err != nil {
+	if err := q.f.disk.files.RemoveAll(q.path()); err != nil {
 		return fmt.Errorf("removing a quarantine: %w", err)
 	}
 	return nil
@@ -120,11 +83,11 @@ func oldFaults() string { return strings.Join(barerepo.OldFaults(), "=ignore,") 
 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
-func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
-	_, err := f.runNow(ctx, child{
+func (q *Quarantine) index(ctx context.Context, pack *spool) error {
+	_, err := q.f.git.runNow(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: pack.reader(),
 		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults(), "--threads=1",
-			fmt.Sprintf("--max-input-size=%d", f.cfg.MaxPackBytes)},
+			fmt.Sprintf("--max-input-size=%d", q.f.cfg.MaxPackBytes)},
 	})
 	var failed *childError
 	switch {
@@ -132,9 +95,9 @@ func (f *Fetcher) index(ctx context.Context, q *Quarantine, pack *spool) error {
 	case strings.Contains(failed.stderr, "did not receive expected object"), strings.Contains(failed.stderr, "unresolved delta"):
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
 	case failed.outOfMemory():
-		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(f.cfg.MaxMemory)}, err)
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(q.f.cfg.MaxMemory)}, err)
 	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
-		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: f.cfg.MaxPackBytes}, err)
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: q.f.cfg.MaxPackBytes}, err)
 	}
 	return err
 }
@@ -151,7 +114,7 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 		if before[name] || !strings.HasSuffix(name, ".idx") {
 			continue
 		}
-		data, err := q.f.files.ReadFile(filepath.Join(q.packs(), name))
+		data, err := q.f.disk.files.ReadFile(filepath.Join(q.packs(), name))
 		if err != nil {
 			return fmt.Errorf("reading a quarantine: %w", err)
 		}
@@ -182,11 +145,11 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	packs, err := q.f.readIndexes(q.packs(), before, len(ids[0].String())/2)
+	packs, err := q.f.objects.readIndexes(q.packs(), before, len(ids[0].String())/2)
 	if err != nil {
 		return nil, err
 	}
-	missing, unheld, err := q.f.missing(ctx, q.dir, q.objects(), ids, packs)
+	missing, unheld, err := q.f.objects.missing(ctx, q.dir, q.objects(), ids, packs)
 	if err != nil {
 		return nil, err
 	}
@@ -199,4 +162,249 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 		return missing, err
 	}
 	return missing, nil
+}
+
+var errNothing = errors.New("nothing was asked for")
+
+// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
+// that the server does not serve are left out. After an error the quarantine has
+// what it had before.
+func (q *Quarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
+	if len(ids) == 0 {
+		return 0, errNothing
+	}
+	f := q.f
+	if err := f.disk.check(q.dir); err != nil {
+		return 0, err
+	}
+	before, err := q.content()
+	if err != nil {
+		return 0, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	m := &meter{}
+	defer f.allow(m, end)()
+	stop := f.watch(ctx, end, m, q.dir)
+	err = f.fetch(ctx, q, from, ids, m)
+	if err == nil {
+		err = q.useful(ctx, before, ids)
+	}
+	err = cause(ctx, err)
+	stop()
+	if err != nil {
+		err = errors.Join(classified(err, from), q.restore(before))
+	}
+	return m.n.Load(), err
+}
+
+// Promote implements [purgatory.Quarantine]. What is promoted are the packs as they
+// came, unless too much is in them that nothing complete needs: then one pack is
+// made of what is needed.
+//
+// Nobody sees half a pack, and no crash or loss of power leaves half of one: the
+// data are synced, then what git does not look for by itself (the mark that keeps
+// garbage collection away, the pack, its reverse index) gets its place, then the
+// folder is synced, and only then the index appears, by which git finds a pack.
+func (q *Quarantine) Promote(ctx context.Context) error {
+	if err := q.trim(ctx); err != nil {
+		return fmt.Errorf("promoting: %w", err)
+	}
+	names, err := q.content()
+	if err != nil {
+		return fmt.Errorf("promoting: %w", err)
+	}
+	for name := range names {
+		base, ok := strings.CutSuffix(name, ".idx")
+		if !ok || !names[base+".pack"] {
+			continue
+		}
+		if err := q.promotePack(base); err != nil {
+			return fmt.Errorf("promoting: %w", err)
+		}
+	}
+	q.f.parts.took(q.dir, q.complete)
+	return q.Discard()
+}
+
+func (q *Quarantine) promotePack(base string) error {
+	from, to := filepath.Join(q.packs(), base), filepath.Join(q.dir, "objects", "pack", base)
+	folder := filepath.Dir(to)
+	if err := q.f.disk.writeKeep(to + ".keep"); err != nil {
+		return err
+	}
+	// The same objects may have come before: then all that they lack is the mark. If
+	// garbage collection takes the pack at this moment it is ours that stays.
+	there, err := q.f.disk.exists(to + ".idx")
+	if err != nil {
+		return err
+	}
+	for _, ext := range []string{".pack", ".rev"} {
+		if err := q.f.disk.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
+			return err
+		}
+	}
+	if err := q.f.disk.sync(to + ".keep"); err != nil {
+		return err
+	}
+	if err := q.f.disk.sync(folder); err != nil {
+		return err
+	}
+	if there {
+		// An index of another version of git may differ and be right all the same.
+		if there, err = q.f.disk.exists(to + ".idx"); err != nil {
+			return err
+		}
+	}
+	if !there {
+		if err := q.f.disk.move(from+".idx", to+".idx"); err != nil {
+			return err
+		}
+	}
+	return q.f.disk.sync(folder)
+}
+
+// What is in the packs may be twice what is needed, and some more, before they are
+// made anew: that a server sends a whole pack that it has at hand is its right.
+const (
+	maxExtra = 2
+	fewExtra = 1000
+)
+
+// trim makes one pack of what the complete ids need and no ref has, if the packs
+// have much more than that, or less: what they lack is in the repository then, but
+// no ref holds it there.
+func (q *Quarantine) trim(ctx context.Context) error {
+	if len(q.complete) == 0 {
+		return nil
+	}
+	before, err := q.content()
+	if err != nil {
+		return err
+	}
+	have, err := q.f.objects.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
+	if err != nil {
+		return err
+	}
+	needed, lacking := 0, 0
+	err = q.f.objects.walk(ctx, q.dir, q.objects(), q.complete, func(line []byte) {
+		needed++
+		if !have.has(line) {
+			lacking++
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("finding out what is needed: %w", err)
+	}
+	most := maxExtra*needed + fewExtra
+	if q.exact {
+		most = needed
+	}
+	if lacking == 0 && have.objects() <= most {
+		return nil
+	}
+	err = q.repack(ctx, before, needed, lacking)
+	var limit *LimitError
+	if errors.As(err, &limit) && lacking == 0 && have.objects() <= maxExtra*needed+fewExtra {
+		return nil // as they came the packs are smaller, and little else is in them
+	}
+	return err
+}
+
+// repack makes one pack of what the complete ids need, and removes the others.
+func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed, lacking int) error {
+	made := ""
+	if needed > 0 {
+		most, err := q.mostOf(before, lacking > 0)
+		if err != nil {
+			return err
+		}
+		if made, err = q.pack(ctx, before, most); err != nil {
+			return err
+		}
+	}
+	for name := range before {
+		if made != "" && strings.HasPrefix(name, made+".") {
+			continue // one of those that came was just that
+		}
+		if err := q.f.disk.files.Remove(filepath.Join(q.packs(), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A delta on what refs have is written out in full, and a few bytes of a stranger may
+// stand for very many. So a pack that is made anew may be as large as those that came, and
+// a little more; what is copied from the repository may take as much again as both, twice.
+const (
+	packSlack = 64 << 10
+	maxCopied = 2
+)
+
+// mostOf is how large a pack may be that is made of others, in bytes. It holds for its index
+// as well, so those that came count.
+func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err error) {
+	for name := range names {
+		info, err := q.f.disk.files.Stat(filepath.Join(q.packs(), name))
+		if err != nil {
+			return most, err
+		}
+		most += info.Size()
+	}
+	if copied {
+		there, err := objectBytes(q.f.disk.files, filepath.Join(q.dir, "objects"))
+		if err != nil {
+			return most, err
+		}
+		most = maxCopied * (most + there)
+	}
+	return most + packSlack, nil
+}
+
+// pack adds a pack of what the complete ids need and no ref has, of at most so many bytes,
+// and returns its name without extension.
+func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int64) (made string, err error) {
+	if err := q.f.disk.check(q.dir); err != nil {
+		return "", err
+	}
+	tips, err := q.f.git.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
+	if err != nil {
+		return "", fmt.Errorf("reading refs: %w", err)
+	}
+	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
+	out, err := q.f.git.run(ctx, child{
+		dir: q.dir, extra: q.objects(), stdin: stdin, long: true, file: most,
+		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
+	})
+	var failed *childError
+	if errors.As(err, &failed) && failed.fileTooLarge() {
+		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a pack made anew", Most: most}, err)
+	}
+	if err != nil {
+		return "", fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
+	}
+	return "pack-" + strings.TrimSpace(string(out)), nil
+}
+
+// take has the packs of a folder in the quarantine, if they have all that ids need.
+func (q *Quarantine) take(ctx context.Context, from string, ids []nip34.ObjectID) error {
+	if err := q.f.disk.check(q.dir); err != nil {
+		return err
+	}
+	packs := filepath.Join(from, "pack")
+	entries, err := q.f.disk.files.ReadDir(packs)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := link(q.f.disk.files, filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
+			return err
+		}
+	}
+	missing, err := q.Missing(ctx, ids)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("%w: %d of %d", purgatory.ErrNotServed, len(missing), len(ids))
+	}
+	return err
 }

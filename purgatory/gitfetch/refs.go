@@ -17,15 +17,22 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// Refs implements [purgatory.GitFetcher].
-func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
+// refStore reads and sets the refs of repositories.
+type refStore struct {
+	git     *program
+	disk    *storage
+	objects *objectReader
+}
+
+// read returns the refs of a repository.
+func (r *refStore) read(ctx context.Context, dir string) (purgatory.Refs, error) {
 	refs := purgatory.Refs{At: make(map[nip34.RefName]nip34.ObjectID)}
-	format, err := f.Format(ctx, dir)
+	format, err := r.objects.format(ctx, dir)
 	if err != nil {
 		return refs, err
 	}
 	refs.Format = format
-	out, err := f.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	out, err := r.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
 	if err != nil {
 		return refs, fmt.Errorf("reading refs: %w", err)
 	}
@@ -35,11 +42,11 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) 
 		if err != nil {
 			continue
 		}
-		if r, ok := refName(name); ok {
-			refs.At[r] = id
+		if ref, ok := refName(name); ok {
+			refs.At[ref] = id
 		}
 	}
-	data, err := f.files.ReadFile(filepath.Join(dir, "HEAD"))
+	data, err := r.disk.files.ReadFile(filepath.Join(dir, "HEAD"))
 	if err != nil {
 		return refs, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -58,10 +65,10 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// Align implements [purgatory.GitFetcher]. Git refuses a ref below the name of one
+// align makes changes of refs, and sets HEAD unless head is zero. Git refuses a ref below the name of one
 // that is still there: those that are in the way of others go first.
-func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
-	if err := f.checkChanges(ctx, dir, changes); err != nil {
+func (r *refStore) align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	if err := r.checkChanges(ctx, dir, changes); err != nil {
 		return err
 	}
 	var sets, deletes []purgatory.RefChange
@@ -73,27 +80,27 @@ func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.Ref
 		}
 	}
 	first, deletes := inTheWay(sets, deletes)
-	if err := f.remove(ctx, dir, first); err != nil {
+	if err := r.remove(ctx, dir, first); err != nil {
 		return err
 	}
-	if err := f.transact(ctx, dir, sets); err != nil {
+	if err := r.transact(ctx, dir, sets); err != nil {
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
-		if err := f.despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
+		if err := r.despiteLocks(ctx, dir, func() error { return r.setHead(dir, head) }); err != nil {
 			return fmt.Errorf("setting HEAD: %w", err)
 		}
 	}
-	return f.remove(ctx, dir, deletes)
+	return r.remove(ctx, dir, deletes)
 }
 
 // checkChanges refuses ids that git would not take for ids: null ones delete, those
 // of another format are looked up as names.
-func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *refStore) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	format, err := f.Format(ctx, dir)
+	format, err := r.objects.format(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -144,7 +151,7 @@ func addFolders(to map[string]bool, name string) {
 
 // remove deletes refs. Git forgets the log of a ref with the ref: what it was is
 // written to the log of HEAD first, so that nothing is lost before that expires.
-func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *refStore) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -152,10 +159,10 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 	for i, c := range changes {
 		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
 	}
-	if err := barerepo.LogRemoved(f.files, dir, refs, time.Now()); err != nil {
+	if err := barerepo.LogRemoved(r.disk.files, dir, refs, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
-	if err := f.transact(ctx, dir, changes); err != nil {
+	if err := r.transact(ctx, dir, changes); err != nil {
 		return fmt.Errorf("deleting refs: %w", err)
 	}
 	return nil
@@ -163,7 +170,7 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []purgatory.Re
 
 // transact gives all changes to one run of update-ref, which makes all or none, and makes
 // them durable: an event that is stored because of them must not be there without them.
-func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *refStore) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -180,8 +187,8 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	err := f.despiteLocks(ctx, dir, func() error {
-		_, err := f.run(ctx, child{
+	err := r.despiteLocks(ctx, dir, func() error {
+		_, err := r.git.run(ctx, child{
 			dir: dir, stdin: bytes.NewReader(b.Bytes()),
 			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 		})
@@ -201,7 +208,7 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 	for i, c := range changes {
 		names[i] = c.Name
 	}
-	if err := barerepo.SyncRefs(dir, names, f.sync); err != nil {
+	if err := barerepo.SyncRefs(dir, names, r.disk.sync); err != nil {
 		return fmt.Errorf("syncing refs: %w", err)
 	}
 	return nil
@@ -210,12 +217,12 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []purgatory.
 // despiteLocks does something to refs again that failed while there were old locks. The
 // repository is locked, so that they are of a process that was killed, git in a push or
 // ours, and it would fail for ever. Young ones may be those of an operator.
-func (f *Fetcher) despiteLocks(ctx context.Context, dir string, do func() error) error {
+func (r *refStore) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
 		return err
 	}
-	removed, lerr := unlock(f.files, dir, staleAfter, staleAfter)
+	removed, lerr := unlock(r.disk.files, dir, staleAfter, staleAfter)
 	if removed == 0 || lerr != nil {
 		return errors.Join(err, lerr)
 	}
@@ -253,30 +260,30 @@ func unfit(stderr string) bool {
 
 // setHead points HEAD to a branch. The name comes from a stranger, so it is written
 // by us and not given to git as an argument: into a lock file, as git does it.
-func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
+func (r *refStore) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)
 	}
 	want := "ref: " + head.String() + "\n"
 	path := filepath.Join(dir, "HEAD")
-	if now, err := f.files.ReadFile(path); err == nil && string(now) == want {
+	if now, err := r.disk.files.ReadFile(path); err == nil && string(now) == want {
 		return nil
 	}
 	mode := fs.FileMode(0o644)
-	if info, err := f.files.Lstat(path); err == nil && info.Mode().IsRegular() {
+	if info, err := r.disk.files.Lstat(path); err == nil && info.Mode().IsRegular() {
 		mode = info.Mode().Perm()
 	}
 	lock := path + ".lock"
-	file, err := f.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := r.disk.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.WriteString(want)
 	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, f.files.Remove(lock))
+		return errors.Join(err, r.disk.files.Remove(lock))
 	}
-	if err := f.files.Rename(lock, path); err != nil {
-		return errors.Join(err, f.files.Remove(lock))
+	if err := r.disk.files.Rename(lock, path); err != nil {
+		return errors.Join(err, r.disk.files.Remove(lock))
 	}
-	return f.sync(dir)
+	return r.disk.sync(dir)
 }

@@ -344,7 +344,7 @@ func TestAnswerThatIsTooLong(t *testing.T) {
 	history(t, dir, "main", 1)
 	for more, fails := range map[int]bool{0: false, 1: true} {
 		f := fetcher(t, Config{})
-		f.started = func(cmd *exec.Cmd) {
+		f.git.started = func(cmd *exec.Cmd) {
 			if slices.Contains(cmd.Args, "for-each-ref") {
 				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(64<<20 + more), "/dev/zero"}
 			}

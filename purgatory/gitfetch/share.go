@@ -27,11 +27,11 @@ var _ purgatory.Sharer = (*Fetcher)(nil)
 // the refs of the second one tell. Where packs would bring much that is not needed, or
 // can't have two names, what is needed is copied, so many bytes a day.
 func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
-	there, _, err := f.present(ctx, from, nil, ids)
+	there, _, err := f.objects.present(ctx, from, nil, ids)
 	if err != nil {
 		return err
 	}
-	incomplete, err := f.incomplete(ctx, from, nil, there, func([]byte) {})
+	incomplete, err := f.objects.incomplete(ctx, from, nil, there, func([]byte) {})
 	if err != nil {
 		return err
 	}
@@ -39,17 +39,17 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 	if len(ids) == 0 {
 		return nil
 	}
-	tips, _, err := f.tips(ctx, to)
+	tips, _, err := f.objects.tips(ctx, to)
 	if err != nil {
 		return err
 	}
 	var both []nip34.ObjectID
 	if len(tips) > 0 {
-		if both, _, err = f.present(ctx, from, nil, tips); err != nil {
+		if both, _, err = f.objects.present(ctx, from, nil, tips); err != nil {
 			return err
 		}
 	}
-	if err := f.checkDisk(to); err != nil {
+	if err := f.disk.check(to); err != nil {
 		return err
 	}
 	var in bytes.Buffer
@@ -63,7 +63,7 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 	if err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
-	if err := noteLinked(f.files, to, packs); err != nil {
+	if err := noteLinked(f.disk.files, to, packs); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
 	all, err := f.linkPacks(from, to, packs)
@@ -81,7 +81,7 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 // whether anything of it is not in them.
 func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idLen int) (bases []string, loose bool, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
-	entries, err := f.files.ReadDir(folder)
+	entries, err := f.disk.files.ReadDir(folder)
 	if err != nil {
 		return nil, false, err
 	}
@@ -91,7 +91,7 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 			names = append(names, base)
 		}
 	}
-	all, closeAll, err := openIndexes(f.files, folder, names, idLen)
+	all, closeAll, err := openIndexes(f.disk.files, folder, names, idLen)
 	defer closeAll()
 	if err != nil {
 		return nil, false, err
@@ -102,7 +102,7 @@ func (f *Fetcher) packsOf(ctx context.Context, dir string, revisions []byte, idL
 		order[i] = i
 	}
 	var failed error
-	_, err = f.run(ctx, child{
+	_, err = f.git.run(ctx, child{
 		dir: dir, stdin: bytes.NewReader(revisions), long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
@@ -166,30 +166,30 @@ func (f *Fetcher) linkPacks(from, to string, bases []string) (all bool, err erro
 		}
 		came = append(came, base)
 	}
-	if err := f.sync(there); err != nil {
+	if err := f.disk.sync(there); err != nil {
 		return all, err
 	}
 	for _, base := range came {
-		err := f.files.Link(filepath.Join(here, base+".idx"), filepath.Join(there, base+".idx"))
+		err := f.disk.files.Link(filepath.Join(here, base+".idx"), filepath.Join(there, base+".idx"))
 		if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
 			return all, err
 		}
 	}
-	return all, f.sync(there)
+	return all, f.disk.sync(there)
 }
 
 // linkPack gives a pack a second name, by which nobody finds it yet.
 func (f *Fetcher) linkPack(from, to string) error {
-	if err := f.writeKeep(to + ".keep"); err != nil {
+	if err := f.disk.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
 	for _, ext := range []string{".pack", ".rev"} {
-		err := f.files.Link(from+ext, to+ext)
+		err := f.disk.files.Link(from+ext, to+ext)
 		if err != nil && !errors.Is(err, os.ErrExist) && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
-			return errors.Join(err, f.files.Remove(to+".keep"))
+			return errors.Join(err, f.disk.files.Remove(to+".keep"))
 		}
 	}
-	return f.sync(to + ".keep")
+	return f.disk.sync(to + ".keep")
 }
 
 // linkedName is of the file beside a repository that lists the packs which came to it by a
@@ -245,7 +245,7 @@ func noteLinked(on files, dir string, bases []string) error {
 // shareCopy copies what revisions name. It is paid for before anything is packed: who may
 // have no more has no work done for him either.
 func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []byte) error {
-	out, err := f.run(ctx, child{
+	out, err := f.git.run(ctx, child{
 		dir: from, stdin: bytes.NewReader(revisions), long: true,
 		args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"},
 	})
@@ -284,12 +284,12 @@ func (f *Fetcher) shareCopy(ctx context.Context, from, to string, revisions []by
 // two children at once might wait for each other. It may have so many bytes, and has those
 // that are returned.
 func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, revisions io.Reader, most int64) (made int64, err error) {
-	file, err := f.files.OpenFile(filepath.Join(q.path(), "shared"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := f.disk.files.OpenFile(filepath.Join(q.path(), "shared"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return made, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	if _, err := f.run(ctx, child{
+	if _, err := f.git.run(ctx, child{
 		dir: from, stdin: revisions, stdout: file, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "-q", "--stdout", "--delta-base-offset", "--threads=1"},
 	}); err != nil {
@@ -303,7 +303,7 @@ func (f *Fetcher) copyObjects(ctx context.Context, from string, q *Quarantine, r
 		return made, err
 	}
 	// What is in it was checked when it came.
-	_, err = f.run(ctx, child{
+	_, err = f.git.run(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: io.NopCloser(file), long: true,
 		args: []string{"index-pack", "--stdin", "--threads=1"},
 	})
@@ -351,11 +351,11 @@ var errCopies = errors.New("too much was copied between repositories today")
 // payer says for whom a repository is given a copy.
 func (f *Fetcher) payer(ctx context.Context, dir string) (payer, error) {
 	who := payer{owner: filepath.Dir(dir)}
-	info, err := f.files.Stat(filepath.Join(dir, "config")) // nothing of ours writes it anew
+	info, err := f.disk.files.Stat(filepath.Join(dir, "config")) // nothing of ours writes it anew
 	if err != nil || time.Since(info.ModTime()) < servedAfter {
 		return who, err
 	}
-	out, err := f.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--count=1", "--format=%(refname)", "refs/heads", "refs/tags"}})
+	out, err := f.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--count=1", "--format=%(refname)", "refs/heads", "refs/tags"}})
 	who.served = len(out) > 0
 	return who, err
 }

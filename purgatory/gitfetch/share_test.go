@@ -177,7 +177,7 @@ func TestRefusedCopiesCostNoPacking(t *testing.T) {
 	f := fetcher(t, Config{})
 	f.copies.most = 2 * copiesShare * (1 << 20) // one MiB for the first
 	packed := 0
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "pack-objects") {
 			packed++
 		}

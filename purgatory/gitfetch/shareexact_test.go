@@ -118,7 +118,7 @@ func TestOrderOfASecondName(t *testing.T) {
 	rev := filepath.Join(from, "objects", "pack", b+".rev")
 	require.NoError(t, os.WriteFile(rev, nil, 0o600))
 	steps := &noted{to: to}
-	f.files = steps
+	f.disk.files = steps
 	all, err := f.linkPacks(from, to, []string{a, b, "pack-gone"})
 	require.NoError(t, err)
 	require.True(t, all, "what has gone meanwhile is missing still")
@@ -146,7 +146,7 @@ func TestOrderOfASecondName(t *testing.T) {
 	all, err = f.linkPacks(from, to, []string{a, b})
 	require.NoError(t, err)
 	require.True(t, all, "they have them already")
-	f.files = &faultyFiles{apart: true}
+	f.disk.files = &faultyFiles{apart: true}
 	all, err = f.linkPacks(from, bare(t, nip34.SHA1), []string{a, b})
 	require.NoError(t, err)
 	require.False(t, all)
@@ -225,17 +225,17 @@ func TestSharingLeavesOut(t *testing.T) {
 	f := fetcher(t, Config{})
 	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
 	var asked []string
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "--disk-usage") {
 			asked = append(asked, "copied")
 		}
 	}
 	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
 	require.Empty(t, asked)
-	f.free = func(string) (uint64, error) { return 0, nil }
+	f.disk.free = func(string) (uint64, error) { return 0, nil }
 	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), ErrDisk)
 	require.Empty(t, asked)
-	f.free = func(string) (uint64, error) { return 1 << 40, nil }
+	f.disk.free = func(string) (uint64, error) { return 1 << 40, nil }
 	was := bases(t, to)
 	require.NoError(t, f.Share(t.Context(), from, to, ids[2:]))
 	require.Equal(t, []string{"copied"}, asked)

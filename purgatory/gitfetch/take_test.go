@@ -85,7 +85,7 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	empty := bare(t, nip34.SHA1)
 	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), purgatory.ErrNotServed)
 	require.ErrorIs(t, f.Take(t.Context(), empty, from+"/nowhere", ids[4:]), os.ErrNotExist)
-	f.free = func(string) (uint64, error) { return 0, nil }
+	f.disk.free = func(string) (uint64, error) { return 0, nil }
 	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), ErrDisk)
 	require.Empty(t, leftovers(t, empty))
 	require.Empty(t, keeps(t, empty))
@@ -120,7 +120,7 @@ func TestTakeJustWhatIsNeeded(t *testing.T) {
 	f := fetcher(t, Config{})
 	tip := history(t, there, "main", 5)[4]
 	from := folder(t, there, here, tip.String()+"\n")
-	f.started = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
+	f.git.started = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
 	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
 	came, err := filepath.Glob(from + "/pack/*.pack")
 	require.NoError(t, err)

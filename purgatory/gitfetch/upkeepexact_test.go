@@ -93,7 +93,7 @@ func bases(t *testing.T, dir string) (out []string) {
 func TestHowManyAtOnce(t *testing.T) {
 	for fetches, long := range map[int]int{1: 1, 7: 1, 8: 2, 20: 5} {
 		f := fetcher(t, Config{MaxFetches: fetches, MaxChildren: 3})
-		require.Equal(t, []int{fetches, long, 2, 3}, []int{cap(f.fetching), cap(f.long), cap(f.maintaining), f.children.most})
+		require.Equal(t, []int{fetches, long, 2, 3}, []int{cap(f.fetching), cap(f.long), cap(f.maintaining), f.git.children.most})
 		require.Equal(t, []int64{4 << 30, 4 << 30}, []int64{f.copies.most, f.unshared.most})
 	}
 }
@@ -159,7 +159,7 @@ func TestWhenRefsArePacked(t *testing.T) {
 			require.NoError(t, os.Remove(lock))
 		}
 		packed := 0
-		f.started = func(cmd *exec.Cmd) {
+		f.git.started = func(cmd *exec.Cmd) {
 			if slices.Contains(cmd.Args, "pack-refs") {
 				packed++
 			}
@@ -244,14 +244,14 @@ func TestRoomForACopy(t *testing.T) {
 	u := &upkeep{f: f}
 	packs := []packFile{{size: 5}, {size: 7}}
 	for free, enough := range map[uint64]bool{0: false, 99: false, 100: false, 111: false, 112: true, 113: true} {
-		f.free = func(string) (uint64, error) { return free, nil }
+		f.disk.free = func(string) (uint64, error) { return free, nil }
 		if err := u.room(packs); enough {
 			require.NoError(t, err)
 		} else {
 			require.ErrorIs(t, err, ErrDisk, "%d", free)
 		}
 	}
-	f.free = func(string) (uint64, error) { return 100, nil }
+	f.disk.free = func(string) (uint64, error) { return 100, nil }
 	require.NoError(t, u.room(nil))
 }
 
@@ -465,8 +465,8 @@ func TestWhatIsNotedOfALook(t *testing.T) {
 	main := packed(t, dir, nip34.ObjectID{}, "main")
 	git(t, dir, "update-ref", "refs/heads/main", main.String())
 	k := keeping(t, f, dir)
-	room := f.free
-	f.free = func(string) (uint64, error) { return 0, nil }
+	room := f.disk.free
+	f.disk.free = func(string) (uint64, error) { return 0, nil }
 	for was, want := range map[time.Duration]time.Duration{0: time.Minute, time.Minute - 1: time.Minute, time.Hour: time.Hour} {
 		writeDiary(t, dir, diary{Began: time.Now().Add(-300 * time.Hour), Took: was, State: "x"})
 		began := time.Now()
@@ -476,7 +476,7 @@ func TestWhatIsNotedOfALook(t *testing.T) {
 		require.Equal(t, diary{Began: book.Began, Took: want}, book)
 		require.WithinRange(t, book.Began, began, time.Now())
 	}
-	f.free = room
+	f.disk.free = room
 	k.how.Now = true
 	began := time.Now()
 	require.True(t, k.maintain().Pruned)

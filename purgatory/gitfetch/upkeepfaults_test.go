@@ -21,7 +21,7 @@ import (
 // faultyGit has the n-th child fail.
 func faultyGit(f *Fetcher, n int) (failed *string) {
 	done, failed := 0, new(string)
-	f.started = func(cmd *exec.Cmd) {
+	f.git.started = func(cmd *exec.Cmd) {
 		if done++; done == n {
 			*failed = strings.Join(cmd.Args, " ")
 			cmd.Path = "/bin/false"
@@ -169,7 +169,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 					if git {
 						what = faultyGit(f, n)
 					} else {
-						faults.n, f.files = n, faults
+						faults.n, f.disk.files = n, faults
 					}
 					err := c.do(f, dir)
 					faults.closed(t, *what)
@@ -184,7 +184,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it can't tell what is there
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
 					}
-					f.files, f.started = osFiles{}, nil
+					f.disk.files, f.git.started = osFiles{}, nil
 					if testing.Short() && n%4 != 1 { // what comes of it takes longer to find out
 						continue
 					}

@@ -9,26 +9,17 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-var _ purgatory.Prober = (*Fetcher)(nil)
-
-// Probe implements [purgatory.Prober]. The stamp is of the packs and their marks, and of
-// the folders of loose objects.
-func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
-	stamp, err := stampOf(f.files, dir)
-	if err != nil {
-		return nil, "", fmt.Errorf("looking for objects: %w", err)
-	}
-	if len(ids) == 0 {
-		return nil, stamp, nil
-	}
-	kinds, err := f.kinds(ctx, dir, nil, ids)
-	return kinds, stamp, err
+// objectReader says which objects a repository has, and what they need.
+type objectReader struct {
+	git  *program
+	disk *storage
 }
 
 // stampOf is another one when an object was added or removed.
@@ -58,39 +49,13 @@ func stampOf(on files, dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
-// history: what can be reached is walked. What is there and no ref has is kept from
-// garbage collection until Tidy: refs are moved by what we say here.
-func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	kept, err := f.kept(dir, len(ids[0].String())/2)
-	if err != nil {
-		return nil, fmt.Errorf("looking for objects: %w", err)
-	}
-	missing, unheld, err := f.missing(ctx, dir, nil, ids, kept)
-	if err != nil || unheld == 0 {
-		return missing, err
-	}
-	q, err := f.newQuarantine(dir)
-	if err != nil {
-		return nil, err
-	}
-	q.complete = without(ids, missing)
-	if err := q.Promote(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
-	}
-	return missing, nil
-}
-
 // missing returns those of ids that are not there with all that they need, and how many
 // objects the others need that no ref has and that are not in packs either.
-func (f *Fetcher) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
+func (o *objectReader) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
 	if len(ids) == 0 {
 		return nil, 0, nil
 	}
-	there, missing, err := f.present(ctx, dir, env, ids)
+	there, missing, err := o.present(ctx, dir, env, ids)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -99,13 +64,13 @@ func (f *Fetcher) missing(ctx context.Context, dir string, env []string, ids []n
 			unheld++
 		}
 	}
-	incomplete, err := f.incomplete(ctx, dir, env, there, count)
+	incomplete, err := o.incomplete(ctx, dir, env, there, count)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(incomplete) > 0 { // what walks came across that failed was counted as well
 		unheld = 0
-		if err := f.walk(ctx, dir, env, without(there, incomplete), count); err != nil {
+		if err := o.walk(ctx, dir, env, without(there, incomplete), count); err != nil {
 			return nil, 0, fmt.Errorf("walking history: %w", err)
 		}
 	}
@@ -127,8 +92,8 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 }
 
 // present tells ids that exist from those that do not.
-func (f *Fetcher) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
-	kinds, err := f.kinds(ctx, dir, env, ids)
+func (o *objectReader) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+	kinds, err := o.kinds(ctx, dir, env, ids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,8 +114,8 @@ var kindNames = map[string]purgatory.ObjectKind{
 // kinds returns what those of ids are that exist. What is not an id in the
 // format of the repository may name something else there, such as a branch: the
 // object that was found must have the id that was asked for.
-func (f *Fetcher) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
-	out, err := f.run(ctx, child{
+func (o *objectReader) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+	out, err := o.git.run(ctx, child{
 		dir: dir, extra: env, stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
@@ -176,8 +141,8 @@ func (f *Fetcher) kinds(ctx context.Context, dir string, env []string, ids []nip
 
 // incomplete walks what can be reached from ids and from no ref, and returns the
 // ids whose walk fails. All are walked at once; only if that fails are they halved.
-func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
-	err := f.walk(ctx, dir, env, ids, each)
+func (o *objectReader) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
+	err := o.walk(ctx, dir, env, ids, each)
 	var failed *childError
 	switch {
 	case err == nil:
@@ -188,20 +153,20 @@ func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids 
 		return ids, nil
 	}
 	half := len(ids) / 2
-	first, err := f.incomplete(ctx, dir, env, ids[:half], each)
+	first, err := o.incomplete(ctx, dir, env, ids[:half], each)
 	if err != nil {
 		return nil, err
 	}
-	second, err := f.incomplete(ctx, dir, env, ids[half:], each)
+	second, err := o.incomplete(ctx, dir, env, ids[half:], each)
 	return append(first, second...), err
 }
 
 // walk calls each for every object that can be reached from ids and from no ref.
-func (f *Fetcher) walk(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) error {
+func (o *objectReader) walk(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := f.run(ctx, child{
+	_, err := o.git.run(ctx, child{
 		dir: dir, extra: env, stdin: lines(ids), each: each, long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
 	})
@@ -221,8 +186,8 @@ const maxHaves = 256
 
 // tips returns what our refs point to, which a server need not send, and the format
 // of the repository.
-func (f *Fetcher) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
-	format, err := f.Format(ctx, dir)
+func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
+	format, err := o.format(ctx, dir)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -234,7 +199,7 @@ func (f *Fetcher) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34
 			break
 		}
 		args := []string{"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)"}
-		out, err := f.run(ctx, child{dir: dir, args: append(args, where...)})
+		out, err := o.git.run(ctx, child{dir: dir, args: append(args, where...)})
 		if err != nil {
 			return nil, 0, fmt.Errorf("reading refs: %w", err)
 		}
@@ -249,9 +214,9 @@ func (f *Fetcher) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34
 	return tips, format, nil
 }
 
-// Format returns how a repository hashes its objects.
-func (f *Fetcher) Format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
-	out, err := f.run(ctx, child{dir: dir, args: []string{"rev-parse", "--show-object-format"}})
+// format returns how a repository hashes its objects.
+func (o *objectReader) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
+	out, err := o.git.run(ctx, child{dir: dir, args: []string{"rev-parse", "--show-object-format"}})
 	if err != nil {
 		return 0, fmt.Errorf("asking for the object format: %w", err)
 	}
@@ -259,4 +224,57 @@ func (f *Fetcher) Format(ctx context.Context, dir string) (nip34.ObjectFormat, e
 		return nip34.SHA256, nil
 	}
 	return nip34.SHA1, nil
+}
+
+// readIndexes reads which objects are in the packs of a folder.
+func (o *objectReader) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
+	for name := range names {
+		if !strings.HasSuffix(name, ".idx") {
+			continue
+		}
+		data, err := o.disk.files.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return nil, err
+		}
+		index, err := readIndex(data, idLen)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		packs = append(packs, index)
+	}
+	return packs, nil
+}
+
+// kept reads which objects we keep from garbage collection.
+func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
+	bases, err := marks(o.disk.files, dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool, len(bases))
+	for _, base := range bases {
+		if _, err := o.disk.files.Stat(base + ".idx"); err == nil { // or the mark of a crash, alone
+			names[filepath.Base(base)+".idx"] = true
+		}
+	}
+	return o.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
+}
+
+// weigh is the size of objects as git says it, which counts a delta as it lies there, and
+// no index.
+func (o *objectReader) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+	var in bytes.Buffer
+	fmt.Fprintf(&in, "%s\n", id)
+	for _, o := range but {
+		fmt.Fprintf(&in, "^%s\n", o)
+	}
+	out, err := o.git.run(ctx, child{dir: dir, stdin: &in, long: true, args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"}})
+	if err != nil {
+		return 0, fmt.Errorf("weighing objects: %w", err)
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("weighing objects: %w", err)
+	}
+	return n, nil
 }

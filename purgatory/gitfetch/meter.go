@@ -1,8 +1,6 @@
 package gitfetch
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,47 +89,6 @@ func (c *clock) end() {
 	c.ended = true
 }
 
-// The disk is looked at every second, the rate this often in each window.
-const (
-	diskPeriod = time.Second
-	rateSteps  = 6
-)
-
-// watch ends a transfer that is too slow, or that fills the disk.
-func (f *Fetcher) watch(ctx context.Context, end context.CancelCauseFunc, m *meter, dir string) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		rate := time.NewTicker(max(f.cfg.fixed.RateWindow/rateSteps, 1))
-		defer rate.Stop()
-		disk := time.NewTicker(diskPeriod)
-		defer disk.Stop()
-		r := rater{least: float64(f.cfg.fixed.MinRate) * f.cfg.fixed.RateWindow.Seconds()}
-		for {
-			select {
-			case <-rate.C:
-				if n, slow := r.step(m.n.Load(), m.waiting.Load()); slow {
-					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.fixed.RateWindow))
-					return
-				}
-			case <-disk.C:
-				if err := f.checkDisk(dir); err != nil {
-					end(err)
-					return
-				}
-			case <-done:
-				return
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
-}
-
 // rater judges the rate over a window that slides in steps.
 type rater struct {
 	least float64 // in a window
@@ -152,15 +109,4 @@ func (r *rater) step(total int64, waiting bool) (came int64, slow bool) {
 	came = total - r.seen[0]
 	r.seen = append(r.seen[:0], r.seen[1:]...)
 	return came, float64(came) < r.least
-}
-
-func (f *Fetcher) checkDisk(dir string) error {
-	free, err := f.free(dir)
-	if err != nil {
-		return fmt.Errorf("looking at the disk: %w", err)
-	}
-	if free < f.cfg.MinFreeDisk {
-		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
-	}
-	return nil
 }
