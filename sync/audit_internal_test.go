@@ -63,7 +63,7 @@ func (g *ingest) audit(t *testing.T) {
 		}
 	}
 	require.Equal(t, coming, g.coming)
-	g.rejected.consistent(t)
+	require.NoError(t, g.absent.Audit())
 	require.Equal(t, g.owed.Load(), int64(len(g.retries.owed)))
 	if writing { // between two of its steps
 		return
@@ -98,7 +98,7 @@ func (g *ingest) audit(t *testing.T) {
 		require.False(t, r.askAt.IsZero(), "what is owed is asked for")
 	}
 	require.Equal(t, int64(len(g.inFlight)), g.unsettled.Load())
-	require.Equal(t, int64(g.rejected.waiting()), g.waiting.Load())
+	require.Equal(t, int64(g.absent.Held().Waiting), g.waiting.Load())
 	inside := int64(0)
 	for _, j := range g.inFlight {
 		if !j.apart {

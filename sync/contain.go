@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -133,7 +134,7 @@ func (b *badCopies) add(k copyKey) (first bool) {
 		b.ring[b.next] = k.id
 		b.next = (b.next + 1) % maxBad
 	}
-	put(&b.sigs, k.id, k.sig)
+	lazy.Put(&b.sigs, k.id, k.sig)
 	return true
 }
 

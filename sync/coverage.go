@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
@@ -57,7 +58,7 @@ func (c *coverage) missed(refs []graspsync.RepoRef) {
 
 func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	if _, ok := (*m)[ref]; ok || len(*m) < coverageRepos {
-		put(m, ref, (*m)[ref]+1)
+		lazy.Put(m, ref, (*m)[ref]+1)
 	}
 }
 
@@ -73,7 +74,7 @@ func (c *coverage) fresh(ids []graspsync.EventID, now time.Time) []graspsync.Eve
 			break
 		}
 		if !c.seen[id] {
-			put(&c.seen, id, true)
+			lazy.Put(&c.seen, id, true)
 			out = append(out, id)
 		}
 	}

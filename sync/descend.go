@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // descend looks in the Store for what descends from repositories that are ours, one step
@@ -171,7 +172,7 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
 		d.all = d.all || msg.of == nil
 		for ref := range msg.of {
-			put(&d.of, ref, struct{}{})
+			lazy.Put(&d.of, ref, struct{}{})
 		}
 	}
 	l.descend(ctx, time.Now())

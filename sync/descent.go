@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // The bounds of what is followed of descendants: of answers to root events and to
@@ -191,7 +192,7 @@ func (d *descent) link(n *node) {
 	}
 	for _, ref := range n.refs {
 		of := d.children[ref]
-		put(&of, n, struct{}{})
+		lazy.Put(&of, n, struct{}{})
 		d.children[ref] = of
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // feed is the own feed: what our relay stored and removed, from whatever source,
@@ -98,7 +99,7 @@ func (f *feed) removed(ev *nostr.Event) {
 func (f *feed) hold(a *nip34.Announcement) {
 	f.update(func() bool {
 		if len(f.held) < f.most {
-			put(&f.held, a.Ref, withoutEvent(a))
+			lazy.Put(&f.held, a.Ref, withoutEvent(a))
 			f.unheld = slices.DeleteFunc(f.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
 		}
 		return true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
 // GRASPPolicy is the [Policy] of a GRASP server: repositories whose announcement
@@ -90,7 +91,7 @@ func reject(reason string) graspsync.Verdict {
 type waitingFor []graspsync.Dependency
 
 func (w *waitingFor) add(d graspsync.Dependency) {
-	if len(*w) < maxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
+	if len(*w) < absent.MaxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
 		*w = append(*w, d)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
 // twinView is a View made of literals that counts what reads the Store.
@@ -198,7 +199,7 @@ func judge(t *testing.T, ev *nostr.Event, v View) graspsync.Verdict {
 	require.Equal(t, verdict.Decision == graspsync.Reject, verdict.Reason != "")
 	require.NotEqual(t, graspsync.Accept == verdict.Decision, verdict.Decision == graspsync.Depend || verdict.Decision == graspsync.Reject)
 	require.False(t, verdict.Decision == graspsync.Depend && len(verdict.DependsOn) == 0)
-	require.LessOrEqual(t, len(verdict.DependsOn), maxDependencies)
+	require.LessOrEqual(t, len(verdict.DependsOn), absent.MaxDependencies)
 	return verdict
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // maxHeard is of how many people it is remembered that what they say counts, of all
@@ -27,15 +29,15 @@ type hearing struct {
 }
 
 // gained returns what is fulfilled by who is heard now and was not, and remembers who is.
-func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []depKey) {
+func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []absent.Key) {
 	before := h.of[identifier]
 	for k, say := range heard {
 		had, was := before[k]
 		if !was {
-			keys = append(keys, keyOf(graspsync.OnWanted(identifier, k)))
+			keys = append(keys, absent.KeyOf(graspsync.OnWanted(identifier, k)))
 		}
 		if say && !had {
-			keys = append(keys, keyOf(graspsync.OnSay(identifier, k)))
+			keys = append(keys, absent.KeyOf(graspsync.OnSay(identifier, k)))
 		}
 	}
 	h.forget(identifier)
@@ -49,7 +51,7 @@ func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (ke
 		h.forget(other)
 	}
 	h.people += len(heard)
-	put(&h.of, identifier, maps.Clone(heard))
+	lazy.Put(&h.of, identifier, maps.Clone(heard))
 	return keys
 }
 
@@ -92,7 +94,7 @@ func (g *ingest) announced(ev *nostr.Event) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if len(g.changed) < g.cfg.fixed.FeedQueue {
-			put(&g.changed, strings.Clone(a.Ref.Identifier), struct{}{})
+			lazy.Put(&g.changed, strings.Clone(a.Ref.Identifier), struct{}{})
 		} else {
 			g.overrun, g.unsure = true, true
 		}
@@ -102,26 +104,26 @@ func (g *ingest) announced(ev *nostr.Event) {
 // heard returns what is to be judged again since announcements have come or gone, and has those
 // removed that were stored for nothing but that they were listed. The policy is asked once for
 // each identifier, however many have.
-func (g *ingest) heard(ctx context.Context) (woken []*waitingEvent) {
+func (g *ingest) heard(ctx context.Context) (woken []*absent.Whole) {
 	stored, all := g.feed.index.takeNews()
 	g.mu.Lock()
 	changed, unsure := g.changed, all || g.unsure
 	g.changed, g.unsure = nil, false
 	g.mu.Unlock()
 	if all {
-		woken = append(woken, g.rejected.anything()...)
+		woken = append(woken, g.absent.Anything()...)
 	}
 	if unsure {
 		for _, identifier := range g.feed.index.related() {
-			put(&changed, identifier, struct{}{})
+			lazy.Put(&changed, identifier, struct{}{})
 		}
 	}
 	for identifier := range stored {
-		put(&changed, identifier, struct{}{})
+		lazy.Put(&changed, identifier, struct{}{})
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		relatives := g.relatives(identifier)
-		idle := g.rejected.idle() // who is heard meanwhile has nothing that waits
+		idle := g.absent.Idle() // who is heard meanwhile has nothing that waits
 		if idle {
 			g.hearing.forget(identifier)
 		}
@@ -135,7 +137,7 @@ func (g *ingest) heard(ctx context.Context) (woken []*waitingEvent) {
 		if idle {
 			continue
 		}
-		keys := slices.DeleteFunc(g.newlyHeard(identifier, heard, can), func(k depKey) bool { return !g.rejected.awaits(k) })
+		keys := slices.DeleteFunc(g.newlyHeard(identifier, heard, can), func(k absent.Key) bool { return !g.absent.Awaits(k) })
 		woken = append(woken, g.arrived(ctx, keys)...)
 	}
 	return woken
@@ -204,11 +206,11 @@ func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Ev
 	if err := g.removeStored(ctx, ev); err != nil {
 		return err
 	}
-	deps := keysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
-	g.note(note{
-		incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, id: a.ID, deps: deps,
+	deps := absent.KeysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
+	g.note(absent.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
 	})
-	g.known.forget(a.ID)
+	g.known.Forget(a.ID)
 	g.counters.drop("unlisted", 1)
 	g.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
 	g.feed.removed(ev)
@@ -239,7 +241,7 @@ func (g *ingest) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 
 // newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
 // can't tell has everybody tried.
-func (g *ingest) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []depKey) {
+func (g *ingest) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []absent.Key) {
 	if can {
 		return g.hearing.gained(identifier, heard)
 	}
@@ -251,7 +253,7 @@ func (g *ingest) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, 
 		}
 	}
 	for who := range known {
-		keys = append(keys, keyOf(graspsync.OnSay(identifier, who)), keyOf(graspsync.OnWanted(identifier, who)))
+		keys = append(keys, absent.KeyOf(graspsync.OnSay(identifier, who)), absent.KeyOf(graspsync.OnWanted(identifier, who)))
 	}
 	return keys
 }

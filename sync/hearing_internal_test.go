@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
 // countingPolicy counts what is judged.
@@ -115,19 +116,19 @@ func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
 		}
 		r.g.process(t.Context(), states)
 	}
-	require.Equal(t, people*each, r.g.rejected.waiting())
+	require.Equal(t, people*each, r.g.absent.Held().Waiting)
 	for range 5 {
 		require.Equal(t, 1, r.announce(1, true, listed...), "a version that changes nothing")
 	}
 	require.Equal(t, 1, r.announce(100, false, 999), "one that gives nobody a say")
 	require.Equal(t, 1+each, r.announce(100, false, 1), "one that gives its author a say")
-	require.Equal(t, (people-1)*each, r.g.rejected.waiting())
+	require.Equal(t, (people-1)*each, r.g.absent.Held().Waiting)
 
 	require.Equal(t, 1, r.announce(100, false), "who leaves")
 	lost := r.state(100)
 	r.g.process(t.Context(), []*job{lost})
 	require.Equal(t, 1+1, r.announce(100, false, 1), "and comes back")
-	require.Equal(t, (people-1)*each, r.g.rejected.waiting())
+	require.Equal(t, (people-1)*each, r.g.absent.Held().Waiting)
 
 	// Somebody may be listed before their announcement comes, or after.
 	require.Equal(t, 1, r.announce(500, false, 101))
@@ -192,7 +193,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			for _, who := range last[most+1 : fewer] {
 				require.Equal(t, 1, r.announce(who, false))
 			}
-			left := r.g.rejected.fresh.queue.Len()
+			left := r.g.absent.Held().Fresh
 			require.Equal(t, fewer-most-1, left)
 			before := r.policy.judged
 			goes(r, listing)
@@ -204,7 +205,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			default:
 				require.Equal(t, "deleted", name)
 			}
-			require.Zero(t, r.g.rejected.fresh.queue.Len())
+			require.Zero(t, r.g.absent.Held().Fresh)
 			require.LessOrEqual(t, r.policy.judged-before, left+1, "nobody twice")
 		})
 	}
@@ -230,7 +231,7 @@ func TestWithoutAHearerAllAreJudgedAgain(t *testing.T) {
 	r.g.process(t.Context(), []*job{r.state(2), r.state(3), r.state(9)})
 	require.Equal(t, 3, r.announce(1, true, 2, 3))
 	require.Equal(t, 3, r.announce(2, false, 1), "the state of 3 as well")
-	require.Equal(t, 2, r.g.rejected.waiting())
+	require.Equal(t, 2, r.g.absent.Held().Waiting)
 }
 
 // What comes now does not wait until all is judged again that has waited.
@@ -254,7 +255,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 	all := r.announce(2, false, 1)
 	require.Equal(t, 4*saveBatch+2, all)
 	require.Less(t, came, 4*saveBatch+4+saveBatch)
-	require.Zero(t, r.g.rejected.waiting())
+	require.Zero(t, r.g.absent.Held().Waiting)
 }
 
 // Who is heard is remembered for a bounded number of people.
@@ -276,7 +277,7 @@ func TestHearingIsBounded(t *testing.T) {
 		require.Equal(t, n, h.people)
 	}
 	h.waits([]graspsync.Dependency{graspsync.OnSay("39", testKey(0)), graspsync.OnSay("39", testKey(1)), graspsync.OnWanted("39", testKey(2)), graspsync.OnSay("none", testKey(2)), graspsync.OnAuthor(testKey(4))})
-	require.ElementsMatch(t, []depKey{keyOf(graspsync.OnSay("39", testKey(0))), keyOf(graspsync.OnSay("39", testKey(2))), keyOf(graspsync.OnWanted("39", testKey(2)))}, h.gained("39", all))
+	require.ElementsMatch(t, []absent.Key{absent.KeyOf(graspsync.OnSay("39", testKey(0))), absent.KeyOf(graspsync.OnSay("39", testKey(2))), absent.KeyOf(graspsync.OnWanted("39", testKey(2)))}, h.gained("39", all))
 	require.Empty(t, h.gained("39", nil))
 	require.LessOrEqual(t, h.people, maxHeard)
 	all[testKey(-1)] = true
@@ -533,7 +534,7 @@ func TestUnlistedGo(t *testing.T) {
 			require.Len(t, r.g.view.Family("x"), 2+spared, "those that are newer")
 			id, err := graspsync.ParseEventID(three.ID)
 			require.NoError(t, err)
-			require.True(t, r.g.rejected.has(id), "nobody is asked for it")
+			require.True(t, r.g.absent.Has(id), "nobody is asked for it")
 			var again []graspsync.EventID
 			r.g.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { again = append(again, ids...) }
 			r.announce(1, true, 2, 3)

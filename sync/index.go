@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // index is the [View] over a [Store]: accepted announcements and root events in
@@ -391,7 +392,7 @@ func (x *index) note(c indexChange) {
 			x.news = nil
 			return
 		}
-		put(&x.news, name, struct{}{})
+		lazy.Put(&x.news, name, struct{}{})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // indexChange says what a change of the index was: facts as they are now.
@@ -61,25 +62,25 @@ func (c *indexChange) merge(later indexChange) {
 // to know.
 func (c *indexChange) setRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
 	if c != nil {
-		put(&c.repos, ref, a)
+		lazy.Put(&c.repos, ref, a)
 	}
 }
 
 func (c *indexChange) setName(identifier string) {
 	if c != nil {
-		put(&c.names, identifier, struct{}{})
+		lazy.Put(&c.names, identifier, struct{}{})
 	}
 }
 
 func (c *indexChange) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
 	if c != nil {
-		put(&c.roots, id, refs)
+		lazy.Put(&c.roots, id, refs)
 	}
 }
 
 func (c *indexChange) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) {
 	if c != nil {
-		put(&c.descendants, of, refs)
+		lazy.Put(&c.descendants, of, refs)
 	}
 }
 
@@ -91,16 +92,8 @@ func (c *indexChange) leaveOut() {
 
 func (c *indexChange) setFresh(ref graspsync.RepoRef) {
 	if c != nil {
-		put(&c.fresh, ref, struct{}{})
+		lazy.Put(&c.fresh, ref, struct{}{})
 	}
-}
-
-// put sets an entry of a map that may be nil still.
-func put[K comparable, V any](m *map[K]V, k K, v V) {
-	if *m == nil {
-		*m = make(map[K]V)
-	}
-	(*m)[k] = v
 }
 
 // indexTables is the memory of an index.
@@ -330,7 +323,7 @@ func (t *indexTables) addRoot(
 	repos := make([]*indexRepo, len(refs))
 	for i, ref := range refs {
 		repos[i] = t.repo(ref)
-		put(&repos[i].roots, id, struct{}{})
+		lazy.Put(&repos[i].roots, id, struct{}{})
 	}
 	root := indexRoot{unique.Make(author), at, &repos}
 	for _, r := range repos {
@@ -489,5 +482,5 @@ func (r *recent[K, V]) set(k K, v V) {
 			r.oldest = (r.oldest + 1) % maxRecent
 		}
 	}
-	put(&r.values, k, v)
+	lazy.Put(&r.values, k, v)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 const (
@@ -33,9 +35,9 @@ type ingest struct {
 	policy   Policy
 	view     View
 	feed     *feed
-	known    *known
+	known    *absent.Known
 	holds    *holds
-	rejected *rejected
+	absent   *absent.Table
 	counters *counters
 	// refetch has ids asked for by id, of the relay that had them (zero: any); nil if
 	// they must wait for the next pass. It never blocks. Set before run.
@@ -54,7 +56,7 @@ type ingest struct {
 	inFlight  map[copyKey]*job
 	coming    map[graspsync.EventID]int        // jobs in flight, by the id of their event
 	waits     map[*job]struct{}                // of these, those that failed and wait to be tried again
-	fulfilled []depKey                         // by events that did not come through here
+	fulfilled []absent.Key                     // by events that did not come through here
 	changed   map[string]struct{}              // identifiers of which announcements have come or gone
 	overrun   bool                             // one of these was full: judge all that waits
 	unsure    bool                             // changed was: see who is listed under all of them
@@ -115,9 +117,9 @@ type job struct {
 func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *counters) *ingest {
 	g := &ingest{
 		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
-		known:    newKnown(cfg.fixed.Remembered),
+		known:    absent.NewKnown(cfg.fixed.Remembered),
 		holds:    &holds{},
-		rejected: newRejected(cfg.fixed.Remembered, cfg.fixed.Waiting, cfg.fixed.WaitingBytes, cfg.fixed.RejectedFor, cfg.fixed.WholeFor),
+		absent:   absent.New(absentConfig(cfg)),
 		room:     newRoom(cfg.Limits.InFlight),
 		toVerify: make(chan *job, 2*verifyBatch),
 		toSave:   make(chan *job, 2*saveBatch),
@@ -129,6 +131,13 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 	}
 	g.retries.room = cfg.Limits.InFlight / failingShare
 	return g
+}
+
+func absentConfig(cfg Config) absent.Config {
+	return absent.Config{
+		Most: cfg.fixed.Remembered, Waiting: cfg.fixed.Waiting, WaitingBytes: cfg.fixed.WaitingBytes,
+		KeepFor: cfg.fixed.RejectedFor, WholeFor: cfg.fixed.WholeFor,
+	}
 }
 
 // delivery is an event as a connection hands it over.
@@ -257,7 +266,7 @@ func (j *job) lent() int64 {
 
 // dealtWith reports whether an event needs no second look.
 func (g *ingest) dealtWith(id graspsync.EventID) bool {
-	return g.known.has(id) || g.rejected.has(id)
+	return g.known.Has(id) || g.absent.Has(id)
 }
 
 // met reports whether an event came, or is coming, by sync.
@@ -332,7 +341,7 @@ func (g *ingest) resting(at stage) (failing map[graspsync.RelayURL]struct{}, res
 	}
 	for j := range g.waits {
 		for _, t := range j.tokens {
-			put(&failing, t.relay, struct{}{})
+			lazy.Put(&failing, t.relay, struct{}{})
 		}
 	}
 	return failing, true
@@ -483,7 +492,7 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	kept := jobs[:0]
 	for i, j := range jobs {
 		if has[i] {
-			g.known.add(j.key.id)
+			g.known.Add(j.key.id)
 			g.counters.duplicates.Add(1)
 			j.refund(1)
 			g.settled(j, true)
@@ -528,7 +537,7 @@ func (g *ingest) fulfil(ev *nostr.Event) {
 }
 
 // wakeFor has the writer judge again what waits for any of keys.
-func (g *ingest) wakeFor(keys []depKey) {
+func (g *ingest) wakeFor(keys []absent.Key) {
 	g.mu.Lock()
 	if len(g.fulfilled) < g.cfg.fixed.FeedQueue {
 		g.fulfilled = append(g.fulfilled, keys...)
@@ -542,7 +551,7 @@ func (g *ingest) wakeFor(keys []depKey) {
 	}
 }
 
-func (g *ingest) takeFulfilled() (keys []depKey, all bool) {
+func (g *ingest) takeFulfilled() (keys []absent.Key, all bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	keys, all = g.fulfilled, g.overrun
@@ -552,43 +561,43 @@ func (g *ingest) takeFulfilled() (keys []depKey, all bool) {
 
 // discovered has judged again what waits for what a scan of the Store has found.
 func (g *ingest) discovered(c indexChange) {
-	var keys []depKey
+	var keys []absent.Key
 	for ref, a := range c.repos {
 		if a == nil {
 			continue
 		}
-		keys = append(keys, keyOf(graspsync.OnRepo(ref)), keyOf(graspsync.OnIdentifier(ref.Identifier)), keyOf(graspsync.OnEvent(a.ID)),
-			keyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), keyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), keyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), keyOf(graspsync.OnAuthor(ref.Owner)))
+		keys = append(keys, absent.KeyOf(graspsync.OnRepo(ref)), absent.KeyOf(graspsync.OnIdentifier(ref.Identifier)), absent.KeyOf(graspsync.OnEvent(a.ID)),
+			absent.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnAuthor(ref.Owner)))
 		for _, m := range a.Maintainers {
-			keys = append(keys, keyOf(graspsync.OnMaintainer(ref.Identifier, m)),
-				keyOf(graspsync.OnSay(ref.Identifier, m)), keyOf(graspsync.OnWanted(ref.Identifier, m)))
+			keys = append(keys, absent.KeyOf(graspsync.OnMaintainer(ref.Identifier, m)),
+				absent.KeyOf(graspsync.OnSay(ref.Identifier, m)), absent.KeyOf(graspsync.OnWanted(ref.Identifier, m)))
 		}
 	}
 	for id, refs := range c.roots {
 		if len(refs) > 0 {
-			keys = append(keys, keyOf(graspsync.OnEvent(id)))
+			keys = append(keys, absent.KeyOf(graspsync.OnEvent(id)))
 		}
 	}
 	g.wakeFor(keys)
 }
 
 // awaited adds to keys what a stored event fulfils and something waits for.
-func (g *ingest) awaited(ev *nostr.Event, keys map[depKey]struct{}) {
-	if g.rejected.idle() {
+func (g *ingest) awaited(ev *nostr.Event, keys map[absent.Key]struct{}) {
+	if g.absent.Idle() {
 		return
 	}
-	awaited := func(k depKey) {
-		if g.rejected.awaits(k) {
+	awaited := func(k absent.Key) {
+		if g.absent.Awaits(k) {
 			keys[k] = struct{}{}
 		}
 	}
-	for _, k := range fulfils(ev, true) {
+	for _, k := range absent.Fulfils(ev, true) {
 		awaited(k)
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil { // who is heard is by one, or listed by one
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			awaited(keyOf(graspsync.OnSay(a.Ref.Identifier, who)))
-			awaited(keyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			awaited(absent.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)))
+			awaited(absent.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 }
@@ -596,9 +605,9 @@ func (g *ingest) awaited(ev *nostr.Event, keys map[depKey]struct{}) {
 // recalled goes on with what an earlier process had remembered: with what waits for
 // keys, which may have been stored when that process ended or after, and with what it
 // wanted and did not get.
-func (g *ingest) recalled(keys map[depKey]struct{}) {
+func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 	g.wakeFor(slices.Collect(maps.Keys(keys)))
-	for relay, ids := range g.rejected.wanted() {
+	for relay, ids := range g.absent.Wanted() {
 		g.again(relay, ids)
 	}
 	g.later.known.Store(true)
@@ -607,7 +616,7 @@ func (g *ingest) recalled(keys map[depKey]struct{}) {
 // removed remembers an event that our relay has removed: it must not come back.
 func (g *ingest) removed(ev *nostr.Event) {
 	if id, err := graspsync.ParseEventID(ev.ID); err == nil {
-		g.known.add(id)
-		g.note(note{incoming: graspsync.Incoming{Event: ev}, id: id, flags: fateOf(ev)})
+		g.known.Add(id)
+		g.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: id, Accepted: countsAgain(ev)})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // kin is what follows from the announcements with an identifier, each when it is asked for.
@@ -116,7 +117,7 @@ func (c *kinCache) put(e kinEntry) {
 	if at := c.entries[e.key]; at != nil {
 		c.drop(at)
 	}
-	put(&c.entries, e.key, c.recent.PushBack(e))
+	lazy.Put(&c.entries, e.key, c.recent.PushBack(e))
 	c.listings += e.listings
 	for c.recent.Len() > leastKin && (c.recent.Len() > maxKin || c.listings > maxKinListings) {
 		c.drop(c.recent.Front())

@@ -90,7 +90,7 @@ func (g *ingest) judgeLater(ctx context.Context) {
 		g.laterTurn(ctx, now)
 	}
 	if l.asks(now) {
-		ask, any := g.rejected.overdue(laterAskMost)
+		ask, any := g.absent.Overdue(laterAskMost)
 		for relay, ids := range ask {
 			g.askAgain(ctx, relay, ids)
 		}
@@ -109,7 +109,7 @@ func (g *ingest) laterTurn(ctx context.Context, now time.Time) {
 	if l.hurrying {
 		last = l.hurriedAt.Add(-1)
 	}
-	jobs := g.revived(g.rejected.inTurn(laterTurn, last, now))
+	jobs := g.revived(g.absent.InTurn(laterTurn, last, now))
 	for _, j := range jobs {
 		j.again = true
 	}

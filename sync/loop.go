@@ -13,6 +13,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -183,7 +185,7 @@ func (l *loop) scan(ctx context.Context) {
 	l.scanning = true
 	m := l.m
 	m.wg.Go(func() {
-		first, waited := !m.ready.Load(), make(map[depKey]struct{})
+		first, waited := !m.ready.Load(), make(map[absent.Key]struct{})
 		authors := writers{most: m.cfg.fixed.MaxAuthors}
 		announcements := 0
 		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
@@ -242,14 +244,14 @@ func (w *writers) add(ev *nostr.Event) {
 	}
 	if len(w.keys) < w.most {
 		w.keys = append(w.keys, a)
-		put(&w.seen, a, struct{}{})
+		lazy.Put(&w.seen, a, struct{}{})
 		return
 	}
 	w.leftOut++
 	if i := rand.IntN(w.most + w.leftOut); i < w.most {
 		delete(w.seen, w.keys[i])
 		w.keys[i] = a
-		put(&w.seen, a, struct{}{})
+		lazy.Put(&w.seen, a, struct{}{})
 	}
 }
 
@@ -293,7 +295,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 	l.hold(&b)
 	l.m.counters.drop("descendants", b.change.leftOut)
 	for ref := range b.change.fresh {
-		put(&l.descending.of, ref, struct{}{})
+		lazy.Put(&l.descending.of, ref, struct{}{})
 	}
 	defer l.descend(ctx, time.Now())
 	if len(b.authors) > 0 {
@@ -647,7 +649,7 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	missed, again := l.m.ingest.takeMissed(r.late)
 	for u, since := range missed {
 		if at, known := r.missed[u]; !known || since.Before(at) {
-			put(&r.missed, u, since)
+			lazy.Put(&r.missed, u, since)
 		}
 	}
 	if again {

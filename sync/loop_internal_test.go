@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -464,7 +465,7 @@ func TestPausesOfResuming(t *testing.T) {
 
 		urls := []graspsync.RelayURL{testURL(t, "wss://gone.example"), testURL(t, "wss://down.example"), testURL(t, "wss://dialed.example"), testURL(t, "wss://up.example")}
 		for i, u := range urls {
-			put(&g.missed, u, time.Now())
+			lazy.Put(&g.missed, u, time.Now())
 			if i > 0 {
 				l.stats[u] = l.m.remember.stats(u)
 			}
@@ -478,8 +479,8 @@ func TestPausesOfResuming(t *testing.T) {
 		require.False(t, l.resume.nothing)
 		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since}, l.resume.missed)
 		time.Sleep(time.Hour) // the earliest time counts
-		put(&g.missed, urls[1], time.Now())
-		put(&g.missed, urls[2], since.Add(-time.Minute))
+		lazy.Put(&g.missed, urls[1], time.Now())
+		lazy.Put(&g.missed, urls[2], since.Add(-time.Minute))
 		require.True(t, saving())
 		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since.Add(-time.Minute)}, l.resume.missed)
 		l.conns[urls[2]].stands = true

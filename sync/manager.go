@@ -101,7 +101,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.feed = newFeed(m.index, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.sets = newSets(store, cfg.Policy, cfg.fixed.MaxSet)
 	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
-	m.index.us, m.sets.rejected = identity, m.ingest.rejected
+	m.index.us, m.sets.absent = identity, m.ingest.absent
 	m.index.counters, m.sets.counters = m.counters, m.counters
 	m.ingest.refetch = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})

@@ -206,14 +206,14 @@ func TestReportsOfOddEvents(t *testing.T) {
 			report(m.SyncManager, &nostr.Event{ID: "none", Kind: graspsync.KindAnnouncement})
 			require.Zero(t, m.counters.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
-			require.Zero(t, m.ingest.rejected.order.Len())
+			require.Zero(t, m.ingest.absent.Len())
 
 			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
 			report(m.SyncManager, testAnnouncement(1, 1, "repo", nostr.Now(), "ours"))
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.counters.sources[graspsync.Live].Load() == 1)
-			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.rejected.order.Len() == 1, name)
+			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.absent.Len() == 1, name)
 			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
 		}
 	})

@@ -2,14 +2,13 @@ package sync_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"iter"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
-
-	"context"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"

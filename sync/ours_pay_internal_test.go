@@ -186,7 +186,7 @@ func mustParse(t *testing.T, ev *nostr.Event) *nip34.Announcement {
 // once that is known to come live, and the rest waits.
 func TestWhatIsPaidForAnEvent(t *testing.T) {
 	const most = 1 << 20
-	type situation struct{ asked, live, current, ours, essential, known, slow, empty, read bool }
+	type situation struct{ asked, live, current, ours, essential, Known, slow, empty, read bool }
 	for bits := range 1 << 9 {
 		on := func(n int) bool { return bits>>n&1 == 1 }
 		s := situation{on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8)}
@@ -207,12 +207,12 @@ func TestWhatIsPaidForAnEvent(t *testing.T) {
 			case s.ours:
 				ev.Tags = nostr.Tags{{"a", repo.String()}}
 			}
-			if s.known { // for what is refused: it is not trusted
+			if s.Known { // for what is refused: it is not trusted
 				work.record.bad.set(author, distrust)
 			}
 			takes := foreignLane
 			switch {
-			case s.ours && s.live && !s.asked && !s.known:
+			case s.ours && s.live && !s.asked && !s.Known:
 				takes = trustedLane
 			case s.ours:
 				takes = oursLane

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -203,7 +204,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.Equal(t, []uint64{2, 0, 2, 0}, counts())
 		require.Len(t, from.mailbox.take(), 2, "the session is told of both")
 		here := event()
-		b.known.add(keyOf(here).id)
+		b.known.Add(keyOf(here).id)
 		require.NoError(t, submit(t.Context(), here))
 		require.Equal(t, []uint64{3, 1, 2, 0}, counts())
 		bad := event()
@@ -263,7 +264,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			late := event()
 			go func() { ended <- submit(t.Context(), late) }()
 			synctest.Wait()
-			b.known.add(keyOf(late).id)
+			b.known.Add(keyOf(late).id)
 			duplicates := b.counters.duplicates.Load()
 			undo()
 			require.NoError(t, <-ended)
@@ -296,7 +297,7 @@ func TestNeeded(t *testing.T) {
 		id := b.id()
 		switch i % 3 {
 		case 0:
-			b.known.add(id)
+			b.known.Add(id)
 		case 1:
 			store.stored[id] = true
 		default:
@@ -340,7 +341,7 @@ func TestNeeded(t *testing.T) {
 	require.Len(t, kept, 6)
 	require.EqualValues(t, 3, b.counters.duplicates.Load())
 	for i, id := range ids[:9] {
-		require.Equal(t, i%3 < 2, b.known.has(id), "what is stored needs no second look")
+		require.Equal(t, i%3 < 2, b.known.Has(id), "what is stored needs no second look")
 	}
 	for _, j := range kept {
 		b.settled(j, true)
@@ -373,13 +374,13 @@ func TestWhatIsFulfilledIsGathered(t *testing.T) {
 	s := tune(Config{fixed: constants{FeedQueue: 10}})
 	g := s.manager.ingest
 	for n, all := range map[int]bool{9: false, 10: false, 11: true, 15: true} {
-		var want []depKey
+		var want []absent.Key
 		for i := range n {
-			k := depKey(i)
+			k := absent.Key(i)
 			if i < 10 {
 				want = append(want, k)
 			}
-			g.wakeFor([]depKey{k})
+			g.wakeFor([]absent.Key{k})
 			require.Len(t, g.wake, 1)
 		}
 		got, overrun := g.takeFulfilled()
@@ -407,28 +408,29 @@ func TestWhatAScanFulfils(t *testing.T) {
 	g.discovered(c)
 	got, all := g.takeFulfilled()
 	require.False(t, all)
-	want := []depKey{keyOf(graspsync.OnEvent(testID(7)))}
-	for _, k := range fulfils(a, true) {
-		if c, _ := graspsync.AddressOf(a); k != keyOf(graspsync.OnVersion(c)) { // any version may have been there before
+	want := []absent.Key{absent.KeyOf(graspsync.OnEvent(testID(7)))}
+	for _, k := range absent.Fulfils(a, true) {
+		if c, _ := graspsync.AddressOf(a); k != absent.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before
 			want = append(want, k)
 		}
 	}
 	for n := range 3 {
-		want = append(want, keyOf(graspsync.OnSay("x", testKey(1+n))), keyOf(graspsync.OnWanted("x", testKey(1+n))))
+		want = append(want, absent.KeyOf(graspsync.OnSay("x", testKey(1+n))), absent.KeyOf(graspsync.OnWanted("x", testKey(1+n))))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
 	require.Equal(t, slices.Compact(want), slices.Compact(got))
 
 	// Of what was stored meanwhile that counts for which something waits.
-	keys := make(map[depKey]struct{})
+	keys := make(map[absent.Key]struct{})
 	g.awaited(a, keys)
 	require.Empty(t, keys, "nothing waits")
-	note := waits(testNote(9, graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(2)), graspsync.OnMaintainer("x", testKey(3)), graspsync.OnSay("x", testKey(3)), graspsync.OnWanted("x", testKey(2)), graspsync.OnSay("x", testKey(4))))
-	g.rejected.add(note)
+	note := testNote(9, graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(2)), graspsync.OnMaintainer("x", testKey(3)), graspsync.OnSay("x", testKey(3)), graspsync.OnWanted("x", testKey(2)), graspsync.OnSay("x", testKey(4)))
+	note.Waits = true
+	g.absent.Add(note)
 	g.awaited(a, keys)
-	require.Equal(t, map[depKey]struct{}{keyOf(graspsync.OnEvent(testID(1))): {}, keyOf(graspsync.OnMaintainer("x", testKey(3))): {},
-		keyOf(graspsync.OnSay("x", testKey(3))): {}, keyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
+	require.Equal(t, map[absent.Key]struct{}{absent.KeyOf(graspsync.OnEvent(testID(1))): {}, absent.KeyOf(graspsync.OnMaintainer("x", testKey(3))): {},
+		absent.KeyOf(graspsync.OnSay("x", testKey(3))): {}, absent.KeyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
 	require.False(t, g.later.known.Load())
 	g.recalled(keys)
 	require.True(t, g.later.known.Load(), "relays are known by now")
@@ -441,9 +443,9 @@ func TestRemovedIsDealtWith(t *testing.T) {
 	g := tune(Config{}).manager.ingest
 	ev := testEvent(1, 1621, 1, 1)
 	g.removed(ev)
-	require.True(t, g.known.has(testID(1)))
+	require.True(t, g.known.Has(testID(1)))
 	require.True(t, g.dealtWith(testID(1)))
-	require.True(t, g.rejected.has(testID(1)), "nor after a restart")
+	require.True(t, g.absent.Has(testID(1)), "nor after a restart")
 	ev.ID = "x"
 	require.NotPanics(t, func() { g.removed(ev) })
 }
@@ -526,10 +528,12 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		}
 		add := func(from, n int) {
 			for i := range n {
-				g.rejected.add(later(testNote(from + i)))
+				n := testNote(from + i)
+				n.Later = true
+				g.absent.Add(n)
 			}
 		}
-		left := func() int { return g.rejected.later.queue.Len() }
+		left := func() int { return g.absent.Held().Later }
 		add(0, 600)
 		require.Equal(t, 600, left())
 		time.Sleep(time.Minute)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 const (
@@ -88,7 +89,7 @@ func (r *record) judged(author graspsync.PubKey, of category, useful bool, weigh
 		n = worse(n, left)
 	}
 	if n > 0 {
-		put(&r.categories, of, n)
+		lazy.Put(&r.categories, of, n)
 	} else {
 		delete(r.categories, of)
 	}
@@ -126,5 +127,5 @@ func (t *tallies) set(author graspsync.PubKey, n int) {
 	if _, ok := t.young[author]; !ok && len(t.young) >= recordAuthors/2 {
 		t.old, t.young = t.young, nil
 	}
-	put(&t.young, author, n)
+	lazy.Put(&t.young, author, n)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -50,15 +51,15 @@ const (
 type rejectedKeeper struct{ m *SyncManager }
 
 // Export implements [Keeper].
-func (k rejectedKeeper) Export() [][]byte { return k.m.ingest.rejected.export() }
+func (k rejectedKeeper) Export() [][]byte { return k.m.ingest.absent.Export() }
 
 // Import implements [Keeper].
 func (k rejectedKeeper) Import(chunks [][]byte) {
-	d, err := k.m.ingest.rejected.restoreAll(chunks)
+	d, err := k.m.ingest.absent.Restore(chunks)
 	if err != nil {
 		k.m.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
 	}
-	k.m.counters.drop("remembered", d.remembered)
+	k.m.counters.drop("remembered", d.Remembered)
 }
 
 // tenureKeeper keeps since when the owners of repositories have been here.
@@ -165,7 +166,7 @@ func (r *remember) setAllowances(u graspsync.RelayURL, s *relayStats, now time.T
 		}
 		delete(r.spent, other)
 	}
-	put(&r.spent, u, k)
+	lazy.Put(&r.spent, u, k)
 }
 
 func (k spent) full(now time.Time) bool {
@@ -321,10 +322,10 @@ func (p *pending) capture(k keeper) {
 	}
 	if changed := k.Changed(); len(changed) > 0 {
 		for _, u := range changed {
-			put(&p.kept, u, nil)
+			lazy.Put(&p.kept, u, nil)
 		}
 		for _, kept := range k.Kept(changed...) {
-			put(&p.kept, kept.Relay, &kept)
+			lazy.Put(&p.kept, kept.Relay, &kept)
 		}
 	}
 	p.marks = maps.Collect(k.Marks())

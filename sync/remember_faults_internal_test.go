@@ -17,6 +17,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	kept "github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -194,7 +196,7 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					until := time.Now().Add(time.Hour).UTC()
 					c.stats.learn(learned.MaxFilters, 7, until)
 					c.stats.setAside(session.Value{Tag: "t", Value: "x"}, until)
-					k.l.m.ingest.note(note{incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+					k.l.m.ingest.note(absent.Note{Incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, ID: testID(1)})
 					tenure := plan.Tenure{Owner: testKey(3), Since: time.Unix(1_000, 0)}
 					k.r.tenures.set([]plan.Tenure{tenure})
 					mark := time.Now().Add(-time.Minute).UTC()
@@ -255,7 +257,7 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					require.True(t, known)
 					_, known = next.l.m.health.ExportHost(host)
 					require.True(t, known)
-					require.True(t, next.l.m.ingest.rejected.has(testID(1)))
+					require.True(t, next.l.m.ingest.absent.Has(testID(1)))
 					require.Len(t, next.r.tenures.restored, 1)
 					require.Equal(t, tenure.Owner, next.r.tenures.restored[0].Owner)
 					require.True(t, tenure.Since.Equal(next.r.tenures.restored[0].Since))
@@ -272,8 +274,8 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					require.Empty(t, next.lines())
 
 					// What is forgotten leaves nothing but how its relay behaved.
-					put(&next.r.pending.kept, u, &p.items[0])
-					put(&next.r.pending.marks, u, mark)
+					lazy.Put(&next.r.pending.kept, u, &p.items[0])
+					lazy.Put(&next.r.pending.marks, u, mark)
 					next.r.forget(u)
 					require.Empty(t, next.r.pending.kept)
 					require.Empty(t, next.r.pending.marks)
@@ -361,7 +363,7 @@ func TestLastWordsAreShort(t *testing.T) {
 			k.conn(t, testURL(t, sayerRelay))
 			p := &keptPlan{}
 			k.l.keeper = p
-			k.l.m.ingest.note(note{incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, id: testID(1)})
+			k.l.m.ingest.note(absent.Note{Incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, ID: testID(1)})
 			k.lines()
 			st.set(func(int, string) bool { return true }, hangs)
 			began := time.Now()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -46,7 +47,7 @@ type retries struct {
 	soonest time.Time // when the first of them is due
 	owed    map[graspsync.EventID]*owed
 	owners  shares.Shares[graspsync.EventID] // of what is owed
-	relays  relayTable                       // that have some of it
+	relays  shares.Relays                    // that have some of it
 	missed  map[graspsync.RelayURL]*job      // stand in for events that were let go of, until they are due
 	askAt   time.Time                        // when the next of these may be asked for; zero: none is owed
 	wait    time.Duration                    // while nothing can be saved, 0 if something can
@@ -147,13 +148,13 @@ func (r *retries) owe(j *job, now time.Time) (lost *owed, ok bool) {
 	if r.isOwed(id) {
 		return nil, true
 	}
-	owner := r.relays.number(relay)
+	owner := r.relays.Number(relay)
 	if len(r.owed) >= maxOwed {
 		lost = r.owed[r.owners.Next().Item]
 		own := r.owners.Weight(owner)
 		if r.owners.Weight(lost.owner) <= own+1 {
 			if own == 0 {
-				r.relays.release(owner)
+				r.relays.Release(owner)
 			}
 			return nil, false
 		}
@@ -161,7 +162,7 @@ func (r *retries) owe(j *job, now time.Time) (lost *owed, ok bool) {
 	}
 	o := &owed{relay: relay, since: j.since, at: now.Add(owedFirst), owner: owner}
 	o.turn.Item = id
-	put(&r.owed, id, o)
+	lazy.Put(&r.owed, id, o)
 	r.owners.Add(&o.turn, owner, 1)
 	if at := now.Add(owedFirst); r.askAt.IsZero() || at.Before(r.askAt) {
 		r.askAt = at
@@ -176,7 +177,7 @@ func (r *retries) miss(relay graspsync.RelayURL, now time.Time) *job {
 	j := r.missed[relay]
 	if j == nil {
 		j = &job{tokens: []*token{newToken(relay)}}
-		put(&r.missed, relay, j)
+		lazy.Put(&r.missed, relay, j)
 	}
 	j.due = now.Add(missedFor)
 	r.arm(now)
@@ -232,7 +233,7 @@ func (r *retries) paid(id graspsync.EventID) bool {
 	}
 	delete(r.owed, id)
 	if r.owners.Remove(&o.turn) {
-		r.relays.release(o.owner)
+		r.relays.Release(o.owner)
 	}
 	return true
 }

@@ -49,7 +49,7 @@ func TestOwedIsSharedByRelay(t *testing.T) {
 		for i := range maxOwed {
 			r.paid(id(i))
 		}
-		require.Equal(t, []graspsync.RelayURL{{}, b}, r.relays.urls, "a relay of which nothing is owed takes no place")
+		require.Equal(t, []graspsync.RelayURL{{}, b}, r.relays.URLs(), "a relay of which nothing is owed takes no place")
 	})
 }
 

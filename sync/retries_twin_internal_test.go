@@ -341,7 +341,7 @@ func (n *naiveRetries) same(t *testing.T, r *retries) {
 		require.Equal(t, naiveOwed{o.id, o.relay, o.since, o.at, o.tries, o.asks}, naiveOwed{got.turn.Item, got.relay, got.since, got.at, got.tries, got.asks})
 	}
 	numbers := 0
-	for _, u := range r.relays.urls {
+	for _, u := range r.relays.URLs() {
 		if !u.IsZero() {
 			numbers++
 		}

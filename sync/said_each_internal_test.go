@@ -252,12 +252,12 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		"set that can't be loaded": {
 			do: func(t *testing.T, s *sayer, c *conn) {
 				s.l.m.sets = newSets(&twinStore{fail: errFault}, s.l.m.cfg.Policy, 10)
-				s.l.m.sets.rejected, s.l.m.sets.counters = s.l.m.ingest.rejected, s.l.m.counters
+				s.l.m.sets.absent, s.l.m.sets.counters = s.l.m.ingest.absent, s.l.m.counters
 				c.loadSet(session.LoadSet{})
 				synctest.Wait()
 				require.Len(t, c.mailbox.take(), 1)
 				s.l.m.sets = newSets(&twinStore{}, s.l.m.cfg.Policy, 10)
-				s.l.m.sets.rejected, s.l.m.sets.counters = s.l.m.ingest.rejected, s.l.m.counters
+				s.l.m.sets.absent, s.l.m.sets.counters = s.l.m.ingest.absent, s.l.m.counters
 				c.loadSet(session.LoadSet{})
 				synctest.Wait()
 				require.Len(t, c.mailbox.take(), 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
 // saidWriter is the pipeline of a manager whose steps a test takes one by one.
@@ -200,7 +201,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							require.True(t, w.enter(j))
 						}
 						if j.again = how == "again"; j.again {
-							w.rejected.add(note{incoming: j.incoming, id: j.key.id, size: j.size, later: true})
+							w.absent.Add(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Later: true})
 						}
 
 						accepted, woken := w.judge(t.Context(), []*job{j})
@@ -235,23 +236,23 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						}
 						w.said(t, lines, told)
 						require.Equal(t, counts, w.counts())
-						require.Equal(t, c.came == "held", w.known.has(testID(1)))
+						require.Equal(t, c.came == "held", w.known.Has(testID(1)))
 						require.Equal(t, c.came == "held", w.holds.has(testID(1)))
 						require.Len(t, w.feed.take().held, map[bool]int{true: 1}[c.came == "held"], "its states are followed")
-						e := w.rejected.get(testID(1))
+						e, remembered := w.absent.Look(testID(1))
 						switch c.came {
 						case "waits", "rejected", "later":
-							require.NotNil(t, e)
-							require.Len(t, e.deps, len(c.policy.verdict.DependsOn))
-							require.Equal(t, c.came == "waits" || c.came == "later" || len(e.deps) > 0, e.whole != nil)
-							if e.whole != nil {
-								in := map[string]*holding{"waits": &w.rejected.wait, "rejected": &w.rejected.fresh, "later": &w.rejected.later}[c.came]
-								require.Same(t, in, wholeOf(e.whole).in)
+							require.True(t, remembered)
+							require.Equal(t, len(c.policy.verdict.DependsOn), e.Awaits)
+							require.Equal(t, c.came == "waits" || c.came == "later" || e.Awaits > 0, e.Whole != nil)
+							if e.Whole != nil {
+								in := map[string]bool{"waits": e.Waits, "rejected": e.Fresh, "later": e.Later}
+								require.True(t, in[c.came])
 							}
 						case "held":
-							require.Nil(t, e)
+							require.False(t, remembered)
 						case "failed":
-							require.True(t, e == nil || e.whole == nil, "it is tried again, not judged as it was kept")
+							require.Nil(t, e.Whole, "it is tried again, not judged as it was kept")
 						}
 						require.Equal(t, c.came == "held", j.useful)
 						back := map[string]int64{"held": 20_000}[c.came]
@@ -263,7 +264,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							if c.came == "failed" {
 								require.Equal(t, []*job{j}, w.retries.jobs)
 								require.False(t, j.again, "what is remembered of it is that it is judged")
-								require.Equal(t, how == "again", e != nil && e.flags&fateJudged != 0)
+								require.Equal(t, how == "again", e.Judged)
 							}
 							return
 						}
@@ -339,9 +340,9 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 					}
 					switch met {
 					case "known":
-						w.known.add(testID(1))
+						w.known.Add(testID(1))
 					case "rejected":
-						w.note(note{incoming: graspsync.Incoming{Event: ev}, id: testID(1)})
+						w.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: testID(1)})
 					case "coming":
 						w.coming[testID(1)] = 1
 					}
@@ -386,8 +387,8 @@ func TestWhatIsLetGoOfUnsaved(t *testing.T) {
 				since := j.since
 				time.Sleep(time.Hour)
 				w.failing(w.retries.all(), false)
-				w.known.add(j.key.id)
-				w.note(note{incoming: j.incoming, id: j.key.id})
+				w.known.Add(j.key.id)
+				w.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
 				w.told()
 				w.drop(j)
 				w.said(t, nil, []Observation{Dropped{Reason: "unsaved", Count: 1}})
@@ -433,7 +434,7 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 					}
 					_, ok := w.retries.owe(&job{key: copyKey{id: id}}, time.Now())
 					require.True(t, ok)
-					w.note(note{incoming: graspsync.Incoming{Event: testEvent(n, 1, 1, 1)}, id: id})
+					w.note(absent.Note{Incoming: graspsync.Incoming{Event: testEvent(n, 1, 1, 1)}, ID: id})
 				}
 				w.owed.Store(3)
 				w.askAgain(t.Context(), relay, append([]graspsync.EventID(nil), ids...))
@@ -446,7 +447,7 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 				for _, id := range ids {
 					wanted := fails || !store.stored[id]
 					require.Equal(t, wanted, w.retries.isOwed(id))
-					require.Equal(t, wanted, w.rejected.has(id))
+					require.Equal(t, wanted, w.absent.Has(id))
 				}
 				w.said(t, nil, nil)
 			})
@@ -476,21 +477,21 @@ func TestWhatGaveWay(t *testing.T) {
 				}
 				w.feed.hold(a)
 				w.feed.take()
-				w.known.add(testID(1))
+				w.known.Add(testID(1))
 				w.l.m.Postponed(ev)
 				require.False(t, w.holds.has(testID(1)))
-				require.False(t, w.known.has(testID(1)))
-				e := w.rejected.get(testID(1))
-				require.NotNil(t, e)
-				if wantSize > w.rejected.later.mostBytes { // there is no room to keep it whole
-					require.Nil(t, e.whole)
+				require.False(t, w.known.Has(testID(1)))
+				e, remembered := w.absent.Look(testID(1))
+				require.True(t, remembered)
+				if wantSize > w.cfg.fixed.WaitingBytes/4 { // there is no room to keep it whole
+					require.Nil(t, e.Whole)
 				} else {
-					kept := wholeOf(e.whole)
-					require.Equal(t, graspsync.Incoming{Event: ev, Source: src}, kept.incoming)
-					require.Equal(t, wantSize, kept.size)
-					require.Same(t, wantStats, kept.stats)
+					kept := e.Whole
+					require.Equal(t, graspsync.Incoming{Event: ev, Source: src}, kept.Incoming)
+					require.Equal(t, wantSize, kept.Size)
+					require.Same(t, wantStats, kept.Payer)
 				}
-				require.Equal(t, map[bool]int{true: 3, false: 1}[known], e.flags.tries())
+				require.Equal(t, map[bool]int{true: 3, false: 1}[known], e.Tries)
 				require.True(t, w.later.more.Load())
 				require.Len(t, w.wake, 1, "the writer is told")
 				require.Len(t, w.feed.take().unheld, 1)

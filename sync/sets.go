@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
@@ -29,11 +30,11 @@ type sets struct {
 	store    Store
 	counters *counters // nil: panics are contained but not counted
 	holder   Holder    // nil if the policy holds nothing
-	// rejected is what is known and not here; it counts as ours, or relays would be
+	// absent is what is known and not here; it counts as ours, or relays would be
 	// asked for it again at each reconciliation.
-	rejected *rejected
-	most     int
-	places   chan struct{}
+	absent *absent.Table
+	most   int
+	places chan struct{}
 
 	mu     sync.Mutex
 	loaded map[string]*loading // guarded by mu; by the filter's JSON
@@ -157,8 +158,8 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 			}
 		}
 	}
-	if s.rejected != nil {
-		for _, st := range s.rejected.stamps(f) {
+	if s.absent != nil {
+		for _, st := range s.absent.Stamps(f) {
 			if err := add(st); err != nil {
 				return nil, err
 			}

@@ -130,9 +130,9 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 					store, policy := &stampStore{stamps: stampsFrom(0, stored)}, &holdingPolicy{held: stampsFrom(100, held)}
 					s := newSets(store, policy, most)
 					s.counters = &counters{}
-					s.rejected = testRejected(100, 10, 1<<20)
+					s.absent = testAbsent(100, 10, 1<<20)
 					for i := range rejected {
-						s.rejected.add(testNote(200 + i))
+						s.absent.Add(testNote(200 + i))
 					}
 					all := stored + held + rejected
 					set, err := s.load(t.Context(), nostr.Filter{})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -36,7 +37,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		for _, c := range l.conns {
 			s.read[c] = c.ahead.read.Load()
 			if !c.signs.behind(c.ahead.done()).IsZero() {
-				put(&s.late, c.url, struct{}{})
+				lazy.Put(&s.late, c.url, struct{}{})
 			}
 		}
 		l.catchUp(ctx, now)
@@ -56,7 +57,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	}
 	at := s.at
 	for u := range s.late {
-		put(&failing, u, struct{}{})
+		lazy.Put(&failing, u, struct{}{})
 	}
 	*s, l.settledAt = settling{}, now
 	l.step(ctx, plan.Settled{At: at, Except: failing})

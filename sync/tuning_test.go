@@ -175,7 +175,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 			c.relay.spend(now, c.manager.cfg.Limits.Unproductive)
 			return c.relay.allowance.Left(now.Add(time.Minute))
 		}},
-		"WholeFor": {77, func(c tuned) int64 { return int64(c.manager.ingest.rejected.wholeFor) }},
+		"WholeFor": {77, func(c tuned) int64 { return int64(absentConfig(c.manager.cfg).WholeFor) }},
 		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},
 	}
 	for name, value := range numbers(constants{}.withDefaults()) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -147,38 +148,6 @@ func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
 	}
 	require.ErrorIs(t, n.ended, errUnproductive)
 	require.Equal(t, map[string]uint64{"unproductive": 1}, s.manager.counters.dropped)
-}
-
-// known remembers as much as it may: always the later half of that.
-func TestKnownAgainstNaiveTwin(t *testing.T) {
-	for most, half := range map[int]int{0: 1, 1: 1, 2: 1, 3: 1, 20: 10, 21: 10} {
-		k := newKnown(most)
-		var young, old []int // the generations
-		rnd := rand.New(rand.NewPCG(1, uint64(most)))
-		for step := range 500 {
-			n := rnd.IntN(40)
-			switch rnd.IntN(4) {
-			case 0:
-				k.forget(testID(n))
-				drop := func(of []int) []int { return slices.DeleteFunc(of, func(o int) bool { return o == n }) }
-				young, old = drop(young), drop(old)
-			default:
-				k.add(testID(n))
-				if len(young) >= half {
-					old, young = young, nil
-				}
-				if !slices.Contains(young, n) {
-					young = append(young, n)
-				}
-			}
-			for n := range 40 {
-				if k.has(testID(n)) != slices.Contains(append(slices.Clone(young), old...), n) {
-					require.Fail(t, "remembered", "most %d, step %d", most, step)
-				}
-			}
-			require.LessOrEqual(t, len(k.young)+len(k.old), max(2, most))
-		}
-	}
 }
 
 // Who brought what is held first counts, until it is taken, and of no more than there is
@@ -425,15 +394,15 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, graspsync.AwaitIdentifier, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, graspsync.AwaitAddress, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
 		require.EqualValues(t, i+1, kind)
 	}
-	of := map[string]depKey{
-		"event": keyOf(graspsync.OnEvent(testID(1))), "mention": keyOf(graspsync.OnMention(testID(1))), "repo": keyOf(graspsync.OnRepo(testRepo(1, "x"))),
-		"identifier": keyOf(graspsync.OnIdentifier("x")), "maintainer": keyOf(graspsync.OnMaintainer("x", testKey(1))), "author": keyOf(graspsync.OnAuthor(testKey(1))),
-		"version": keyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": keyOf(graspsync.OnHeldBy(testKey(1))),
+	of := map[string]absent.Key{
+		"event": absent.KeyOf(graspsync.OnEvent(testID(1))), "mention": absent.KeyOf(graspsync.OnMention(testID(1))), "repo": absent.KeyOf(graspsync.OnRepo(testRepo(1, "x"))),
+		"identifier": absent.KeyOf(graspsync.OnIdentifier("x")), "maintainer": absent.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": absent.KeyOf(graspsync.OnAuthor(testKey(1))),
+		"version": absent.KeyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": absent.KeyOf(graspsync.OnHeldBy(testKey(1))),
 	}
-	address, ok := addressKey(testAnnouncement(1, 1, "x", 1, "ours"))
+	address, ok := absent.AddressKey(testAnnouncement(1, 1, "x", 1, "ours"))
 	require.True(t, ok)
 	of["address"] = address
-	_, ok = addressKey(testEvent(1, 1621, 1, 1))
+	_, ok = absent.AddressKey(testEvent(1, 1621, 1, 1))
 	require.False(t, ok)
 	require.Equal(t, keptKeys, of)
 }
@@ -441,9 +410,9 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 // Of what an event waits for, or fulfils, each thing counts once, and so many.
 func TestKeysAreBounded(t *testing.T) {
 	some := []graspsync.Dependency{graspsync.OnEvent(testID(3)), graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(3)), graspsync.OnAuthor(testKey(1))}
-	keys := keysOf(some)
+	keys := absent.KeysOf(some)
 	require.True(t, slices.IsSorted(keys))
-	require.ElementsMatch(t, []depKey{keyOf(some[0]), keyOf(some[1]), keyOf(some[3])}, keys)
+	require.ElementsMatch(t, []absent.Key{absent.KeyOf(some[0]), absent.KeyOf(some[1]), absent.KeyOf(some[3])}, keys)
 	for n, want := range map[int]int{0: 0, 9_999: 9_999, 10_000: 10_000, 10_001: 10_000} {
 		var w waitingFor
 		deps := make([]graspsync.Dependency, n)
@@ -451,7 +420,7 @@ func TestKeysAreBounded(t *testing.T) {
 			deps[i] = graspsync.OnEvent(testID(i))
 			w.add(deps[i])
 		}
-		require.Len(t, keysOf(deps), want)
+		require.Len(t, absent.KeysOf(deps), want)
 		require.Len(t, w, want)
 	}
 	var w waitingFor
@@ -467,7 +436,7 @@ func TestKeysAreBounded(t *testing.T) {
 		for i := range n {
 			ev.Tags = append(ev.Tags, tagEvent(10+i))
 		}
-		require.Len(t, fulfils(ev, true), want)
+		require.Len(t, absent.Fulfils(ev, true), want)
 	}
 }
 
@@ -497,7 +466,7 @@ func TestWhatAnEventFulfils(t *testing.T) {
 			if stored && want != nil {
 				want = append(slices.Clone(want), graspsync.OnAuthor(testKey(1)))
 			}
-			require.ElementsMatch(t, keysOf(want), fulfils(c.ev, stored), "%s, stored %t", name, stored)
+			require.ElementsMatch(t, absent.KeysOf(want), absent.Fulfils(c.ev, stored), "%s, stored %t", name, stored)
 		}
 	}
 }
@@ -523,7 +492,7 @@ func TestWakersHaveOneSlot(t *testing.T) {
 }
 
 // keptKeys are what is kept in the State of servers that run.
-var keptKeys = map[string]depKey{
+var keptKeys = map[string]absent.Key{
 	"event": 0x79c9dd74aae9089a, "mention": 0x3910f1c220731d6d, "repo": 0x4489c559824c36b4,
 	"identifier": 0x3d2261d706b512f5, "maintainer": 0x8d160777af2f1e48, "author": 0x5f37c2de7353633b,
 	"address": 0x7ba328142f81538a, "version": 0x4256fb2146207eae, "held": 0xecb3915a5b54d7b7,

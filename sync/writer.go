@@ -11,6 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // writeLoop is the end of the pipeline: one goroutine judges and saves, so that an
@@ -32,7 +34,7 @@ func (g *ingest) writeLoop(ctx context.Context) {
 			keys, all := g.takeFulfilled()
 			waiting := append(g.arrived(ctx, keys), g.heard(ctx)...)
 			if all {
-				waiting = append(waiting, g.rejected.anything()...)
+				waiting = append(waiting, g.absent.Anything()...)
 			}
 			g.process(ctx, g.revived(waiting))
 			g.unsettled.Add(-1)
@@ -117,8 +119,8 @@ func (g *ingest) relieve() {
 // drop ends a job whose event is not saved and of which not even the id is kept. A batch
 // that brought it is repeated; a live event is asked for by its id.
 func (g *ingest) drop(j *job) {
-	g.known.forget(j.key.id)
-	g.rejected.forget(j.key.id)
+	g.known.Forget(j.key.id)
+	g.absent.Forget(j.key.id)
 	g.counters.drop("unsaved", 1)
 	relay := j.incoming.Source.Relay
 	g.miss(relay, j.since)
@@ -135,7 +137,7 @@ func (g *ingest) miss(relay graspsync.RelayURL, since time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if at, known := g.missed[relay]; !known || since.Before(at) {
-		put(&g.missed, relay, since)
+		lazy.Put(&g.missed, relay, since)
 	}
 }
 
@@ -193,8 +195,8 @@ func (g *ingest) owe(j *job) bool {
 	}
 	j.refund(1) // it was our Store that could not
 	g.owed.Store(int64(len(g.retries.owed)))
-	g.known.forget(j.key.id)
-	g.rejected.owe(note{incoming: j.incoming, id: j.key.id})
+	g.known.Forget(j.key.id)
+	g.absent.Owe(absent.Note{Incoming: j.incoming, ID: j.key.id})
 	return true
 }
 
@@ -211,7 +213,7 @@ func (g *ingest) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []g
 	missing := ids[:0]
 	for i, id := range ids {
 		if err == nil && has[i] {
-			g.rejected.stored(id)
+			g.absent.Stored(id)
 			g.paid(id)
 			continue
 		}
@@ -228,14 +230,15 @@ func (g *ingest) giveUp(jobs []*job) {
 }
 
 // revived makes jobs of events that have waited. Nobody counts on them any more.
-func (g *ingest) revived(waiting []*waitingEvent) []*job {
+func (g *ingest) revived(waiting []*absent.Whole) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
+		stats, _ := w.Payer.(*relayStats)
 		jobs[i] = &job{
-			key: copyKey{id: w.id}, incoming: w.incoming, size: w.size, stats: w.stats, cost: w.cost, revived: true,
+			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, cost: w.Cost, revived: true,
 		}
 	}
-	g.waiting.Store(int64(g.rejected.waiting()))
+	g.waiting.Store(int64(g.absent.Held().Waiting))
 	return jobs
 }
 
@@ -261,7 +264,7 @@ func (g *ingest) process(ctx context.Context, jobs []*job) {
 
 // judge settles what is not accepted and returns the rest, and what waited for
 // something that has come too late to be stored.
-func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*waitingEvent) {
+func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*absent.Whole) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
 		if g.overtaken(j) {
@@ -295,7 +298,7 @@ func (g *ingest) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 // overtaken settles a job of whose event another copy was dealt with since it came, or since
 // it could not be judged or saved. What has waited may be known, and is judged for that.
 func (g *ingest) overtaken(j *job) bool {
-	if j.revived && j.tries == 0 || !g.known.has(j.key.id) {
+	if j.revived && j.tries == 0 || !g.known.Has(j.key.id) {
 		return false
 	}
 	g.counters.duplicates.Add(1)
@@ -342,11 +345,11 @@ func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsyn
 func (g *ingest) failed(j *job, err error) {
 	g.counters.failed.Add(1)
 	g.troubled(err)
-	g.known.forget(j.key.id) // whatever became of it before
+	g.known.Forget(j.key.id) // whatever became of it before
 	if j.again {
 		// There was room for it.
 		j.again = false
-		g.rejected.judging(j.key.id)
+		g.absent.Judging(j.key.id)
 	}
 	g.retry(j)
 }
@@ -475,8 +478,8 @@ func (g *ingest) end(j *job, ok bool) {
 func (g *ingest) reject(j *job, v graspsync.Verdict) {
 	g.unwanted(j, v.Reason)
 	g.hearing.waits(v.DependsOn)
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(v.DependsOn)}
-	n.fresh = len(n.deps) > 0
+	n := absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(v.DependsOn)}
+	n.Fresh = len(n.Deps) > 0
 	g.note(n)
 	g.done(j)
 }
@@ -489,7 +492,7 @@ func (g *ingest) postpone(j *job, reason string) {
 		return
 	}
 	g.unwanted(j, reason)
-	g.note(note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), later: true})
+	g.note(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Later: true})
 	g.later.come()
 	g.done(j)
 }
@@ -505,11 +508,11 @@ func (g *ingest) displaced(ev *nostr.Event, id graspsync.EventID) {
 	if h.size == 0 {
 		h.size = int64(len(ev.String())) + 512
 	}
-	g.note(note{
-		incoming: graspsync.Incoming{Event: ev, Source: h.source}, id: id, size: min(h.size, g.cfg.Limits.InFlight), stats: h.stats,
-		later: true, tries: h.tries,
+	g.note(absent.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: id, Size: min(h.size, g.cfg.Limits.InFlight), Payer: h.stats,
+		Later: true, Tries: h.tries,
 	})
-	g.known.forget(id)
+	g.known.Forget(id)
 	g.later.more.Store(true)
 	select {
 	case g.wake <- struct{}{}:
@@ -531,58 +534,56 @@ func (g *ingest) say(msg string, in graspsync.Incoming, why string, what any) {
 		keyRelay, in.Source.Relay.String(), why, what)
 }
 
-// fateOf is what is to be remembered of an event that was accepted.
-func fateOf(ev *nostr.Event) fate {
-	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
-		return 0 // nothing that happens to others has them judged again
-	}
-	return fateAccepted
+// countsAgain reports whether it is to be remembered of an event that it was accepted: what
+// happens to others may have it judged again.
+func countsAgain(ev *nostr.Event) bool {
+	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
 }
 
 // note remembers an event and counts what had to go for that.
-func (g *ingest) note(n note) {
-	d := g.rejected.add(n)
-	g.counters.drop("waiting", d.waiting)
-	g.counters.drop("rejected", d.fresh)
-	g.counters.drop("postponed", d.later)
-	g.counters.drop("remembered", d.remembered)
-	g.waiting.Store(int64(g.rejected.waiting()))
+func (g *ingest) note(n absent.Note) {
+	d := g.absent.Add(n)
+	g.counters.drop("waiting", d.Waiting)
+	g.counters.drop("rejected", d.Fresh)
+	g.counters.drop("postponed", d.Later)
+	g.counters.drop("remembered", d.Remembered)
+	g.waiting.Store(int64(g.absent.Held().Waiting))
 }
 
 // remember keeps the id of an accepted event of which there may be other versions:
 // should this one be deleted, they count again.
 func (g *ingest) remember(ev *nostr.Event) {
 	id, err := graspsync.ParseEventID(ev.ID)
-	key, ok := addressKey(ev)
+	key, ok := absent.AddressKey(ev)
 	if err == nil && ok {
-		g.note(note{incoming: graspsync.Incoming{Event: ev}, id: id, deps: []depKey{key}, flags: fateOf(ev)})
+		g.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: id, Deps: []absent.Key{key}, Accepted: countsAgain(ev)})
 	}
 }
 
 // fulfils returns what events may have waited for that ev was accepted, and if it is
 // stored now, that it is.
-func (g *ingest) fulfils(ev *nostr.Event, stored bool) []depKey {
-	keys := fulfils(ev, stored)
+func (g *ingest) fulfils(ev *nostr.Event, stored bool) []absent.Key {
+	keys := absent.Fulfils(ev, stored)
 	if ev.Kind != graspsync.KindDeletion || !stored {
 		return keys
 	}
 	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
 		ids, _ := nip34.Deletes(ev)
-		keys = append(keys, g.rejected.addressesOf(ids, author)...)
+		keys = append(keys, g.absent.AddressesOf(ids, author)...)
 	}
 	return keys
 }
 
 // fulfilsHeld returns what events may have waited for that ev is held. A policy that can't tell
 // whose word counts has those tried whom it may be about: no view but the policy's has it.
-func (g *ingest) fulfilsHeld(ev *nostr.Event) []depKey {
+func (g *ingest) fulfilsHeld(ev *nostr.Event) []absent.Key {
 	keys := g.fulfils(ev, false)
 	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
-		keys = append(keys, keyOf(graspsync.OnHeldBy(author)))
+		keys = append(keys, absent.KeyOf(graspsync.OnHeldBy(author)))
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.canTell(a.Ref.Identifier) {
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			keys = append(keys, keyOf(graspsync.OnSay(a.Ref.Identifier, who)), keyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			keys = append(keys, absent.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)), absent.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 	return keys
@@ -596,17 +597,17 @@ func (g *ingest) canTell(identifier string) bool {
 
 // arrived returns the whole events that waited for any of keys, and has those asked
 // for again of which only the id is left.
-func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
-	whole, ask := g.rejected.arrived(keys)
+func (g *ingest) arrived(ctx context.Context, keys []absent.Key) []*absent.Whole {
+	whole, ask := g.absent.Arrived(keys)
 	for relay, ids := range ask {
 		has, err := g.has(ctx, ids)
 		missing := ids[:0]
 		for i, id := range ids {
 			if err == nil && has[i] {
-				g.rejected.here(id)
+				g.absent.Here(id)
 				continue
 			}
-			g.known.forget(id)
+			g.known.Forget(id)
 			missing = append(missing, id)
 		}
 		g.again(relay, missing)
@@ -616,15 +617,15 @@ func (g *ingest) arrived(ctx context.Context, keys []depKey) []*waitingEvent {
 
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
 // state may be held as well once its announcement is, a deletion of it be accepted.
-func (g *ingest) held(ctx context.Context, j *job) (woken []*waitingEvent) {
+func (g *ingest) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 	g.say("event held", j.incoming, "by", "the policy")
 	j.refund(2)
 	j.became(true)
-	g.known.add(j.key.id)
-	tries := g.rejected.tries(j.key.id)
-	g.rejected.stored(j.key.id)
+	g.known.Add(j.key.id)
+	e, _ := g.absent.Look(j.key.id)
+	g.absent.Stored(j.key.id)
 	g.counters.held.Add(1)
-	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: tries})
+	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil && g.policy.Lists(a) {
 			g.feed.hold(a)
@@ -640,8 +641,8 @@ func (g *ingest) depend(j *job, deps []graspsync.Dependency) {
 	j.became(false)
 	g.hearing.waits(deps)
 	g.say("event waits", j.incoming, "for", deps[0])
-	g.note(note{
-		incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, cost: j.lent(), deps: keysOf(deps), waits: true,
+	g.note(absent.Note{
+		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(deps), Waits: true,
 	})
 	g.done(j)
 }
@@ -649,7 +650,7 @@ func (g *ingest) depend(j *job, deps []graspsync.Dependency) {
 var errOutcomes = errors.New("the Store gave another number of outcomes than events")
 
 // save saves jobs and returns what waited for them.
-func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*waitingEvent) {
+func (g *ingest) save(ctx context.Context, jobs []*job) (woken []*absent.Whole) {
 	p := patience{call: g.cfg.Times.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
 		p.call = g.cfg.Times.StoreTimeout / leastPatience
@@ -686,7 +687,7 @@ func (p patience) apart(most time.Duration, now time.Time) patience {
 
 func (p patience) over(now time.Time) bool { return !p.end.IsZero() && !now.Before(p.end) }
 
-func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*waitingEvent) {
+func (g *ingest) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*absent.Whole) {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -731,7 +732,7 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 // them that the Store can't stand, or comes to no end with: when they have failed before,
 // one is saved alone, another one each time, and if the Store works for that, or has
 // worked for others since, so are the rest, in smaller parts.
-func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*waitingEvent) {
+func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*absent.Whole) {
 	r, last := &g.retries, len(jobs)-1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
@@ -765,13 +766,13 @@ func (g *ingest) saveAll(ctx context.Context, events []graspsync.Incoming, most 
 }
 
 // outcome takes in what the Store did with an event.
-func (g *ingest) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*waitingEvent) {
+func (g *ingest) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*absent.Whole) {
 	ev := j.incoming.Event
 	g.counters.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
-		g.known.add(j.key.id)
-		g.rejected.stored(j.key.id)
+		g.known.Add(j.key.id)
+		g.absent.Stored(j.key.id)
 		g.remember(ev)
 		g.feed.stored(ev)
 		g.announced(ev)
@@ -783,7 +784,7 @@ func (g *ingest) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	case graspsync.Refused:
 		j.became(false)
 		g.say("event not stored", j.incoming, "result", o.Result.String())
-		g.note(note{incoming: j.incoming, id: j.key.id})
+		g.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
 		g.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
@@ -839,11 +840,11 @@ func (g *ingest) count(id graspsync.EventID, ev *nostr.Event) {
 // gone remembers an event that was accepted but is no more.
 func (g *ingest) gone(j *job, r graspsync.Result) {
 	ev := j.incoming.Event
-	n := note{incoming: j.incoming, id: j.key.id, size: j.size, stats: j.stats, flags: fateOf(ev)}
-	if key, ok := addressKey(ev); ok && r == graspsync.Superseded {
-		n.deps = []depKey{key}
+	n := absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(ev)}
+	if key, ok := absent.AddressKey(ev); ok && r == graspsync.Superseded {
+		n.Deps = []absent.Key{key}
 	}
-	n.fresh = len(n.deps) > 0
+	n.Fresh = len(n.Deps) > 0
 	g.note(n)
 }
 

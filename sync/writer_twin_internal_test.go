@@ -201,7 +201,7 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 			for _, id := range ids {
 				key, err := graspsync.ParseEventID(id)
 				require.NoError(t, err)
-				require.Equal(t, p.saved[id], b.known.has(key))
+				require.Equal(t, p.saved[id], b.known.Has(key))
 			}
 			require.Equal(t, uint64(len(p.apart)), b.counters.failed.Load())
 			require.Equal(t, uint64(len(p.apart)), b.trouble.failures)
@@ -284,27 +284,26 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	}
 	here := result == graspsync.Stored || result == graspsync.Duplicate
 	require.Equal(t, result == graspsync.Stored, b.counters.sources[graspsync.CatchUp].Load() == 1)
-	require.Equal(t, here, b.known.has(j.key.id))
-	e := b.rejected.get(j.key.id)
+	require.Equal(t, here, b.known.Has(j.key.id))
+	e, remembered := b.absent.Look(j.key.id)
 	addressed := kind == graspsync.KindState
 	switch result {
 	case graspsync.Superseded, graspsync.Deleted:
-		require.NotNil(t, e)
-		require.Equal(t, kind != graspsync.KindDeletion, e.flags&fateAccepted != 0)
-		require.Len(t, e.deps, map[bool]int{true: 1}[addressed && result == graspsync.Superseded])
-		require.Equal(t, addressed && result == graspsync.Superseded, e.whole != nil, "should the other version be deleted")
+		require.True(t, remembered)
+		require.Equal(t, kind != graspsync.KindDeletion, e.Accepted)
+		require.Equal(t, map[bool]int{true: 1}[addressed && result == graspsync.Superseded], e.Awaits)
+		require.Equal(t, addressed && result == graspsync.Superseded, e.Whole != nil, "should the other version be deleted")
 	case graspsync.Refused:
-		require.NotNil(t, e)
-		require.Zero(t, e.flags)
-		require.Empty(t, e.deps)
+		require.True(t, remembered)
+		require.Zero(t, e)
 	case graspsync.Stored, graspsync.Duplicate:
-		require.Nil(t, e)
+		require.False(t, remembered)
 	case graspsync.Failed:
 	}
 	if here && addressed {
 		id, err := graspsync.ParseEventID(j.incoming.Event.ID)
 		require.NoError(t, err)
-		require.True(t, b.rejected.has(id), "should it be deleted, other versions count")
+		require.True(t, b.absent.Has(id), "should it be deleted, other versions count")
 	}
 	back := map[graspsync.Result]int64{graspsync.Stored: 20_000, graspsync.Duplicate: 10_000}[result]
 	if result == graspsync.Failed && owed { // it was asked for once more: that is no fault of the relay's

@@ -165,8 +165,8 @@ var exhibits = []exhibit{
 		oneSeed(6), "bytes sent by a deletion",
 	},
 	{
-		"a deletion of many ids waits for sixteen", "sync/depkey.go",
-		"const maxDependencies = 10_000", "const maxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
+		"a deletion of many ids waits for sixteen", "sync/internal/absent/key.go",
+		"const MaxDependencies = 10_000", "const MaxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
 	},
 	{
 		"a deletion of many ids is looked up for a hundred", "sync/grasp.go",
@@ -199,7 +199,7 @@ var exhibits = []exhibit{
 		oneSeed(6), "foreign",
 	},
 	{
-		"the oldest id goes, whoever brought most", "sync/rejected.go",
+		"the oldest id goes, whoever brought most", "sync/internal/absent/table.go",
 		"last := r.owners.Next().Item\n", "last := entryOf(r.order.Front())\n", "./sync", "TestWaitingEventsOfOneRelayDriveOutNoOthers",
 		nil, "at once; dropped",
 	},

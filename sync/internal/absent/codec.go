@@ -1,4 +1,4 @@
-package sync
+package absent
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
 // What is remembered of rejected events survives restarts in chunks, each of which
@@ -40,11 +41,11 @@ const (
 
 var errChunk = errors.New("not a chunk of remembered events")
 
-// export returns what is remembered but for the events themselves. Which chunk an
+// Export returns what is remembered but for the events themselves. Which chunk an
 // entry is in does not change while it keeps its place in the order, whatever comes
 // or goes: only what has changed is written. The chunks are a ring, in which those
 // without an entry are nil.
-func (r *rejected) export() (chunks [][]byte) {
+func (r *Table) Export() (chunks [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	front, back := r.order.Front(), r.order.Back()
@@ -76,13 +77,13 @@ func (r *rejected) export() (chunks [][]byte) {
 	return chunks
 }
 
-func (r *rejected) encode(entries []*remembered) []byte {
-	var relays relayTable
+func (r *Table) encode(entries []*remembered) []byte {
+	var relays shares.Relays
 	for _, e := range entries {
-		relays.number(r.relays.url(e.relay))
+		relays.Number(r.relays.URL(e.relay))
 	}
-	buf := binary.AppendUvarint([]byte{rejectedVersion}, uint64(len(relays.urls)))
-	for _, u := range relays.urls {
+	buf := binary.AppendUvarint([]byte{rejectedVersion}, uint64(len(relays.URLs())))
+	for _, u := range relays.URLs() {
 		text := u.String()
 		buf = append(binary.AppendUvarint(buf, uint64(len(text))), text...)
 	}
@@ -100,7 +101,7 @@ func (r *rejected) encode(entries []*remembered) []byte {
 		buf = binary.AppendUvarint(buf, uint64(max(e.createdAt, noTime))+1) //nolint:gosec // 0 for noTime
 		buf = binary.AppendUvarint(buf, uint64(uint32(e.kind)))             //nolint:gosec // read back in the same way
 		buf = binary.AppendUvarint(buf, uint64(max(e.seen, 0)))             //nolint:gosec // not below 0
-		buf = binary.AppendUvarint(buf, uint64(relays.number(r.relays.url(e.relay))))
+		buf = binary.AppendUvarint(buf, uint64(relays.Number(r.relays.URL(e.relay))))
 		buf = binary.AppendUvarint(buf, uint64(len(e.deps)))
 		for _, d := range e.deps {
 			buf = binary.BigEndian.AppendUint64(buf, uint64(d.key))
@@ -118,8 +119,8 @@ func (f fate) lasting() fate {
 	return f
 }
 
-// restoreAll takes in all that export made, oldest first, as far as it can be read.
-func (r *rejected) restoreAll(chunks [][]byte) (d dropped, err error) {
+// Restore takes in all that export made, oldest first, as far as it can be read.
+func (r *Table) Restore(chunks [][]byte) (d Dropped, err error) {
 	type part struct {
 		chunk []byte
 		seen  int64
@@ -138,15 +139,15 @@ func (r *rejected) restoreAll(chunks [][]byte) (d dropped, err error) {
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.seen, b.seen) })
 	for _, p := range parts {
-		lost, _ := r.restore(p.chunk) // it was read before
-		d.remembered += lost.remembered
+		lost, _ := r.restoreChunk(p.chunk) // it was read before
+		d.Remembered += lost.Remembered
 	}
 	return d, err
 }
 
-// restore takes in a chunk that export made, before anything else is remembered.
+// restoreChunk takes in a chunk that export made, before anything else is remembered.
 // What is too old by now is left out. Of a chunk with an error nothing is taken.
-func (r *rejected) restore(chunk []byte) (d dropped, err error) {
+func (r *Table) restoreChunk(chunk []byte) (d Dropped, err error) {
 	entries, urls, err := decodeRejected(chunk)
 	if err != nil {
 		return d, err
@@ -161,7 +162,7 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 		}
 		var relay uint16
 		if in.relay > 0 {
-			relay = r.relays.number(urls[in.relay-1])
+			relay = r.relays.Number(urls[in.relay-1])
 		}
 		e := r.entry(in.id, relay, now)
 		e.author, e.createdAt, e.kind, e.seen, e.flags = in.author, in.createdAt, in.kind, in.seen, in.flags
@@ -171,7 +172,7 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 		}
 		r.link(e, in.keys)
 		lost := r.shrink(now)
-		d.remembered += lost.remembered
+		d.Remembered += lost.Remembered
 	}
 	return d, nil
 }
@@ -179,7 +180,7 @@ func (r *rejected) restore(chunk []byte) (d dropped, err error) {
 // restored is an entry as it was read.
 type restored struct {
 	remembered
-	keys []depKey
+	keys []Key
 }
 
 func decodeRejected(chunk []byte) (entries []restored, urls []graspsync.RelayURL, err error) {
@@ -187,7 +188,7 @@ func decodeRejected(chunk []byte) (entries []restored, urls []graspsync.RelayURL
 		return nil, nil, fmt.Errorf("%w: %d bytes", errChunk, len(chunk))
 	}
 	c := &chunkReader{rest: chunk[1:]}
-	for range c.number(maxRelayTab) {
+	for range c.number(shares.MaxRelays) {
 		u, perr := graspsync.ParseRelayURL(string(c.bytes(int(c.number(maxRelayText))))) //nolint:gosec // bounded
 		if perr != nil {
 			c.bad = true
@@ -239,8 +240,8 @@ func (c *chunkReader) entry(relays uint64) (e restored) {
 	e.kind = int32(uint32(c.number(1<<32 - 1)))        //nolint:gosec // bounded
 	e.seen = int64(c.number(1 << 62))                  //nolint:gosec // bounded
 	e.relay = uint16(c.number(relays))                 //nolint:gosec // bounded
-	for range c.number(maxDependencies) {
-		e.keys = append(e.keys, depKey(binary.BigEndian.Uint64(c.bytes(8))))
+	for range c.number(MaxDependencies) {
+		e.keys = append(e.keys, Key(binary.BigEndian.Uint64(c.bytes(8))))
 	}
 	return e
 }

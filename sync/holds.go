@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // maxHolds is more than any purgatory has room for.
@@ -30,7 +31,7 @@ func (h *holds) add(id graspsync.EventID, e heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.by[id]; !known && len(h.by) < maxHolds {
-		put(&h.by, id, e)
+		lazy.Put(&h.by, id, e)
 	}
 }
 
@@ -48,45 +49,4 @@ func (h *holds) get(id graspsync.EventID, take bool) (heldEvent, bool) {
 		delete(h.by, id)
 	}
 	return e, known
-}
-
-// known remembers the ids of verified events that need no second look since they are
-// stored or held. Ids that were only claimed never get here. Of the bound, at least
-// the later half is remembered.
-type known struct {
-	mu   sync.Mutex
-	half int
-	// guarded by mu
-	young, old map[graspsync.EventID]struct{}
-}
-
-func newKnown(most int) *known {
-	return &known{half: max(1, most/2), young: make(map[graspsync.EventID]struct{})}
-}
-
-func (k *known) has(id graspsync.EventID) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, ok := k.young[id]; ok {
-		return true
-	}
-	_, ok := k.old[id]
-	return ok
-}
-
-func (k *known) add(id graspsync.EventID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.young) >= k.half {
-		k.old, k.young = k.young, make(map[graspsync.EventID]struct{}, k.half)
-	}
-	k.young[id] = struct{}{}
-}
-
-// forget has an id looked at again.
-func (k *known) forget(id graspsync.EventID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.young, id)
-	delete(k.old, id)
 }

@@ -1,4 +1,4 @@
-package sync
+package absent
 
 import (
 	"crypto/sha256"
@@ -11,48 +11,50 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// depKey stands for a dependency where many are remembered. Two that share a key
+// Key stands for a dependency where many are remembered. Two that share a key
 // cost a second look.
-type depKey uint64
+type Key uint64
 
-func keyOf(d graspsync.Dependency) depKey {
+// KeyOf returns the key of a dependency.
+func KeyOf(d graspsync.Dependency) Key {
 	buf := make([]byte, 0, 128)
 	buf = append(buf, byte(d.Await))
 	buf = append(buf, d.ID[:]...)
 	buf = append(buf, d.Author[:]...)
 	sum := sha256.Sum256(append(buf, d.Text...))
-	return depKey(binary.BigEndian.Uint64(sum[:]))
+	return Key(binary.BigEndian.Uint64(sum[:]))
 }
 
-// maxDependencies is how many things an event may wait for: more tags than any event
-// has. What that takes is bounded for all events together, see [rejected].
-const maxDependencies = 10_000
+// MaxDependencies is how many things an event may wait for: more tags than any event
+// has. What that takes is bounded for all events together, see [Table].
+const MaxDependencies = 10_000
 
-func keysOf(deps []graspsync.Dependency) []depKey {
-	keys := make([]depKey, 0, min(len(deps), maxDependencies))
-	for _, d := range deps[:min(len(deps), maxDependencies)] {
-		keys = append(keys, keyOf(d))
+// KeysOf returns the keys of the first [MaxDependencies] of some, each once, in order.
+func KeysOf(deps []graspsync.Dependency) []Key {
+	keys := make([]Key, 0, min(len(deps), MaxDependencies))
+	for _, d := range deps[:min(len(deps), MaxDependencies)] {
+		keys = append(keys, KeyOf(d))
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
 
-// addressKey is what older versions of an event wait for; false for kinds that have
+// AddressKey is what older versions of an event wait for; false for kinds that have
 // none.
-func addressKey(ev *nostr.Event) (depKey, bool) {
+func AddressKey(ev *nostr.Event) (Key, bool) {
 	c, ok := graspsync.AddressOf(ev)
 	if !ok {
 		return 0, false
 	}
-	return keyOf(graspsync.Dependency{Await: graspsync.AwaitAddress, Text: c.String()}), true
+	return KeyOf(graspsync.Dependency{Await: graspsync.AwaitAddress, Text: c.String()}), true
 }
 
 // maxFulfilled bounds what one event has others judged again for.
 const maxFulfilled = 1_000
 
-// fulfils returns what events may have waited for that ev was accepted, and if it
+// Fulfils returns what events may have waited for that ev was accepted, and if it
 // is stored now, for that.
-func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
+func Fulfils(ev *nostr.Event, stored bool) (keys []Key) {
 	id, err := graspsync.ParseEventID(ev.ID)
 	author, err2 := graspsync.ParsePubKey(ev.PubKey)
 	if err != nil || err2 != nil {
@@ -60,7 +62,7 @@ func fulfils(ev *nostr.Event, stored bool) (keys []depKey) {
 	}
 	add := func(d graspsync.Dependency) {
 		if len(keys) < maxFulfilled {
-			keys = append(keys, keyOf(d))
+			keys = append(keys, KeyOf(d))
 		}
 	}
 	add(graspsync.OnEvent(id))

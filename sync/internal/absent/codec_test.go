@@ -1,4 +1,4 @@
-package sync
+package absent
 
 import (
 	"bytes"
@@ -18,16 +18,16 @@ import (
 // Each time the oldest entry went, every chunk was another one and was written anew.
 func TestRejectedChunksAreStable(t *testing.T) {
 	const most = 3 * chunkEntries
-	r := testRejected(most, 10, 1<<20)
+	r := testTable(most, 10, 1<<20)
 	for i := range most {
-		r.add(testNote(i))
+		r.Add(testNote(i))
 	}
-	before := r.export()
+	before := r.Export()
 	for round := range 40 {
 		for i := range 300 {
-			r.add(testNote(most + 300*round + i))
+			r.Add(testNote(most + 300*round + i))
 		}
-		after := r.export()
+		after := r.Export()
 		changed := 0
 		for i := range max(len(before), len(after)) {
 			var a, b []byte
@@ -45,8 +45,8 @@ func TestRejectedChunksAreStable(t *testing.T) {
 		before = after
 	}
 	require.LessOrEqual(t, len(before), 2*(most/chunkEntries+2))
-	back := testRejected(most, 10, 1<<20)
-	_, err := back.restoreAll(before)
+	back := testTable(most, 10, 1<<20)
+	_, err := back.Restore(before)
 	require.NoError(t, err)
 	require.Equal(t, r.order.Len(), back.order.Len())
 	require.Equal(t, entryOf(r.order.Front()).id, entryOf(back.order.Front()).id)
@@ -56,17 +56,17 @@ func TestRejectedChunksAreStable(t *testing.T) {
 // Entries that are met again leave holes behind, until the ring would not close.
 func TestRejectedRingCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testRejected(2*chunkEntries, 10, 1<<20)
-		r.add(testNote(0)) // stays the oldest
+		r := testTable(2*chunkEntries, 10, 1<<20)
+		r.Add(testNote(0)) // stays the oldest
 		for i := range 30 * chunkEntries {
-			r.add(testNote(1 + i%100))
+			r.Add(testNote(1 + i%100))
 			if i%chunkEntries == 0 {
 				time.Sleep(time.Second)
-				require.LessOrEqual(t, len(r.export()), 2*(2+2))
+				require.LessOrEqual(t, len(r.Export()), 2*(2+2))
 			}
 		}
-		back := testRejected(2*chunkEntries, 10, 1<<20)
-		_, err := back.restoreAll(r.export())
+		back := testTable(2*chunkEntries, 10, 1<<20)
+		_, err := back.Restore(r.Export())
 		require.NoError(t, err)
 		require.Equal(t, 101, back.order.Len())
 		require.Equal(t, testID(0), entryOf(back.order.Front()).id)
@@ -76,51 +76,51 @@ func TestRejectedRingCloses(t *testing.T) {
 // An event that was being judged again when we ended was remembered as one that needs
 // no second look, and so lost for a week.
 func TestRejectedWhileJudgedIsWantedAfterARestart(t *testing.T) {
-	r := testRejected(100, 10, 1<<20)
+	r := testTable(100, 10, 1<<20)
 	dep := graspsync.OnRepo(testRepo(1, "x"))
-	r.add(waits(testNote(1, dep)))
+	r.Add(waits(testNote(1, dep)))
 	accepted := waits(testNote(2, dep))
-	accepted.flags = fateAccepted
-	r.add(accepted)
-	whole, _ := r.arrived(keysOf([]graspsync.Dependency{dep}))
+	accepted.Accepted = true
+	r.Add(accepted)
+	whole, _ := r.Arrived(KeysOf([]graspsync.Dependency{dep}))
 	require.Len(t, whole, 2)
-	require.True(t, r.has(testID(1)), "it is being judged")
-	require.Empty(t, r.wanted())
+	require.True(t, r.Has(testID(1)), "it is being judged")
+	require.Empty(t, r.Wanted())
 
-	back := testRejected(100, 10, 1<<20)
-	_, err := back.restoreAll(r.export())
+	back := testTable(100, 10, 1<<20)
+	_, err := back.Restore(r.Export())
 	require.NoError(t, err)
-	require.False(t, back.has(testID(1)) || back.has(testID(2)))
+	require.False(t, back.Has(testID(1)) || back.Has(testID(2)))
 	require.NotNil(t, back.get(testID(2)))
 	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{
-		back.relays.url(1): {testID(1)}, back.relays.url(2): {testID(2)},
-	}, back.wanted())
+		back.relays.URL(1): {testID(1)}, back.relays.URL(2): {testID(2)},
+	}, back.Wanted())
 
-	r.stored(testID(1))
-	r.add(accepted)
-	back = testRejected(100, 10, 1<<20)
-	_, err = back.restoreAll(r.export())
+	r.Stored(testID(1))
+	r.Add(accepted)
+	back = testTable(100, 10, 1<<20)
+	_, err = back.Restore(r.Export())
 	require.NoError(t, err)
-	require.Empty(t, back.wanted(), "judged")
+	require.Empty(t, back.Wanted(), "judged")
 }
 
 // Strangers choose how long the URLs of their relays are, and may bring an event from
 // each of many.
 func TestRejectedChunkOfLongURLs(t *testing.T) {
-	r := testRejected(chunkEntries, 10, 1<<20)
+	r := testTable(chunkEntries, 10, 1<<20)
 	for i := range chunkEntries {
 		n := testNote(i)
 		path := fmt.Sprintf("wss://relay.example/%04d/", i)
 		u, err := graspsync.ParseRelayURL(path + strings.Repeat("x", graspsync.MaxURLLength-len(path)))
 		require.NoError(t, err)
-		n.incoming.Source.Relay = u
+		n.Incoming.Source.Relay = u
 		for k := range manyDependencies {
-			n.deps = append(n.deps, depKey(1+i*manyDependencies+k))
+			n.Deps = append(n.Deps, Key(1+i*manyDependencies+k))
 		}
-		r.add(n)
+		r.Add(n)
 	}
-	back := testRejected(chunkEntries, 10, 1<<20)
-	_, err := back.restoreAll(r.export())
+	back := testTable(chunkEntries, 10, 1<<20)
+	_, err := back.Restore(r.Export())
 	require.NoError(t, err)
 	require.Equal(t, chunkEntries, back.order.Len())
 }
@@ -129,14 +129,14 @@ func TestRejectedChunkOfLongURLs(t *testing.T) {
 // its chunk forgotten in a restart.
 func TestRejectedOfAnyTimeSurvives(t *testing.T) {
 	times := []nostr.Timestamp{math.MinInt64, -5, -1, 0, 1, 1_900_000_000, 1<<62 - 2, 1<<62 - 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
-	r := testRejected(100, 10, 1<<20)
+	r := testTable(100, 10, 1<<20)
 	for i, at := range times {
 		n := testNote(i)
-		n.incoming.Event.CreatedAt = at
-		r.add(n)
+		n.Incoming.Event.CreatedAt = at
+		r.Add(n)
 	}
-	back := testRejected(100, 10, 1<<20)
-	_, err := back.restoreAll(r.export())
+	back := testTable(100, 10, 1<<20)
+	_, err := back.Restore(r.Export())
 	require.NoError(t, err)
 	for i, at := range times {
 		require.Equal(t, max(at, noTime), back.get(testID(i)).createdAt)
@@ -149,7 +149,7 @@ func TestRejectedChunkOfManyDependencies(t *testing.T) {
 	with := func(id, n int) *remembered {
 		e := &remembered{id: testID(id)}
 		for k := range n {
-			e.deps = append(e.deps, depLink{key: depKey(1 + k)}) //nolint:gosec // small
+			e.deps = append(e.deps, depLink{key: Key(1 + k)}) //nolint:gosec // small
 		}
 		return e
 	}
@@ -158,7 +158,7 @@ func TestRejectedChunkOfManyDependencies(t *testing.T) {
 		entries = append(entries, with(i, 4_096)) // 32 KiB each
 	}
 	entries = append(entries, with(7, 4_097), with(8, 4_096), with(9, 17), with(10, 16), with(11, 0))
-	r := testRejected(100, 10, 1<<20)
+	r := testTable(100, 10, 1<<20)
 	back, _, err := decodeRejected(r.encode(entries))
 	require.NoError(t, err)
 	kept := make(map[graspsync.EventID]int)
@@ -174,17 +174,17 @@ func TestRejectedChunkOfManyDependencies(t *testing.T) {
 
 // When the ring would not close, the entries are counted anew from the start of a chunk.
 func TestRejectedRingIsCountedAnew(t *testing.T) {
-	r := testRejected(2*chunkEntries, 10, 1<<20)
+	r := testTable(2*chunkEntries, 10, 1<<20)
 	const slots = 2 * (2 + 2)
-	r.add(testNote(0)) // stays the oldest
+	r.Add(testNote(0)) // stays the oldest
 	for r.places < slots*chunkEntries {
-		r.add(testNote(1))
+		r.Add(testNote(1))
 	}
-	require.Len(t, r.export(), slots, "it closes")
+	require.Len(t, r.Export(), slots, "it closes")
 	for i := range 2*chunkEntries - 1 {
-		r.add(testNote(1 + i))
+		r.Add(testNote(1 + i))
 	}
-	chunks := r.export()
+	chunks := r.Export()
 	require.Len(t, chunks, 2)
 	for _, c := range chunks {
 		entries, _, err := decodeRejected(c)
@@ -196,18 +196,18 @@ func TestRejectedRingIsCountedAnew(t *testing.T) {
 
 // Of a chunk that was cut short or changed nothing is taken, or what can be read again.
 func TestRejectedChunksThatAreDamaged(t *testing.T) {
-	r := testRejected(100, 10, 1<<20)
+	r := testTable(100, 10, 1<<20)
 	for i := range 3 {
-		r.add(testNote(i, graspsync.OnEvent(testID(90+i)), graspsync.OnEvent(testID(95))))
+		r.Add(testNote(i, graspsync.OnEvent(testID(90+i)), graspsync.OnEvent(testID(95))))
 	}
-	chunk := r.export()[0]
+	chunk := r.Export()[0]
 	_, urls, err := decodeRejected(chunk)
 	require.NoError(t, err)
 	require.Len(t, urls, 3)
 	whole := 0
 	for n := range chunk {
-		back := testRejected(100, 10, 1<<20)
-		if _, err := back.restore(chunk[:n]); err == nil {
+		back := testTable(100, 10, 1<<20)
+		if _, err := back.restoreChunk(chunk[:n]); err == nil {
 			whole++ // just as many entries as there are
 			require.Less(t, back.order.Len(), 3)
 		} else {
@@ -229,7 +229,7 @@ func TestRejectedChunksThatAreDamaged(t *testing.T) {
 	require.EqualError(t, err, "not a chunk of remembered events: 3145729 bytes")
 	_, _, err = decodeRejected(long[:maxChunk])
 	require.EqualError(t, err, "not a chunk of remembered events", "it is read, to where it is damaged")
-	d, err := testRejected(100, 10, 1<<20).restoreAll([][]byte{nil, chunk[:5], chunk})
+	d, err := testTable(100, 10, 1<<20).Restore([][]byte{nil, chunk[:5], chunk})
 	require.ErrorIs(t, err, errChunk)
 	require.Zero(t, d)
 }

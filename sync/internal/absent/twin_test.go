@@ -1,4 +1,4 @@
-package sync
+package absent
 
 import (
 	"maps"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // naiveRejected remembers events in lists that are gone through from their beginning.
@@ -28,7 +29,7 @@ type naiveEntry struct {
 	Kind      int
 	Seen      int64
 	Relay     graspsync.RelayURL
-	Deps      []depKey
+	Deps      []Key
 	Tries     int
 
 	Accepted, Asked, Judged bool
@@ -81,50 +82,50 @@ func (n *naiveRejected) shrink(now time.Time) {
 	n.entries = slices.DeleteFunc(n.entries, func(e *naiveEntry) bool { return e.old(now) })
 }
 
-func (n *naiveRejected) entry(in note, now time.Time) *naiveEntry {
-	e := n.find(in.id)
+func (n *naiveRejected) entry(in Note, now time.Time) *naiveEntry {
+	e := n.find(in.ID)
 	if e == nil {
-		e = &naiveEntry{ID: in.id, CreatedAt: -1}
+		e = &naiveEntry{ID: in.ID, CreatedAt: -1}
 	}
 	n.remove(e)
 	n.entries = append(n.entries, e)
-	e.Seen, e.Relay = now.Unix(), in.incoming.Source.Relay
+	e.Seen, e.Relay = now.Unix(), in.Incoming.Source.Relay
 	return e
 }
 
-func (n *naiveRejected) add(in note, now time.Time) {
+func (n *naiveRejected) add(in Note, now time.Time) {
 	e := n.entry(in, now)
-	ev := in.incoming.Event
+	ev := in.Incoming.Event
 	e.CreatedAt, e.Kind = ev.CreatedAt, ev.Kind
 	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
 		e.Author = shortKey(author)
 	}
-	tries := min(max(e.Tries, in.tries)+1, 7)
-	e.Asked, e.Judged, e.Tries, e.Whole, e.Deps = false, false, 0, nil, in.deps
-	e.Accepted = e.Accepted || in.flags == fateAccepted
-	if in.later {
+	tries := min(max(e.Tries, in.Tries)+1, 7)
+	e.Asked, e.Judged, e.Tries, e.Whole, e.Deps = false, false, 0, nil, in.Deps
+	e.Accepted = e.Accepted || in.Accepted
+	if in.Later {
 		e.Tries = tries
 	}
 	where := ""
 	switch {
-	case in.fresh:
+	case in.Fresh:
 		where = "fresh"
-	case in.later && in.tries < 4:
+	case in.Later && in.Tries < 4:
 		where = "later"
-	case in.waits:
+	case in.Waits:
 		where = "wait"
 	}
 	if where != "" {
 		n.seq++
-		e.Whole = &naiveWhole{In: where, Event: ev, Since: now, Size: in.size, Cost: in.cost, seq: n.seq, turn: n.seq}
+		e.Whole = &naiveWhole{In: where, Event: ev, Since: now, Size: in.Size, Cost: in.Cost, seq: n.seq, turn: n.seq}
 	}
 	n.shrink(now)
 }
 
-func (n *naiveRejected) owe(in note, now time.Time) {
+func (n *naiveRejected) owe(in Note, now time.Time) {
 	e := n.entry(in, now)
 	if e.CreatedAt == -1 {
-		e.CreatedAt, e.Kind = in.incoming.Event.CreatedAt, in.incoming.Event.Kind
+		e.CreatedAt, e.Kind = in.Incoming.Event.CreatedAt, in.Incoming.Event.Kind
 	}
 	e.Whole, e.Deps, e.Judged, e.Tries, e.Asked = nil, nil, false, 0, true
 	n.shrink(now)
@@ -162,7 +163,7 @@ func wake(entries []*naiveEntry) (whole []*nostr.Event, ask map[graspsync.RelayU
 			e.Whole, e.Deps, e.Judged = nil, nil, true
 		} else if !e.Asked {
 			e.Asked = true
-			put(&ask, e.Relay, append(ask[e.Relay], e.ID))
+			lazy.Put(&ask, e.Relay, append(ask[e.Relay], e.ID))
 		}
 	}
 	slices.SortFunc(woken, func(a, b *naiveWhole) int { return a.seq - b.seq })
@@ -203,7 +204,7 @@ func (n *naiveRejected) overdue(most int, now time.Time) (ask map[graspsync.Rela
 		any = any || e.Tries > 0
 		if e.Tries > 0 && e.Tries <= 4 && !e.Asked && e.due(now) && len(ask[e.Relay]) < most {
 			e.Asked = true
-			put(&ask, e.Relay, append(ask[e.Relay], e.ID))
+			lazy.Put(&ask, e.Relay, append(ask[e.Relay], e.ID))
 		}
 	}
 	return ask, any
@@ -224,11 +225,11 @@ func (n *naiveRejected) restart(now time.Time) {
 }
 
 // seen is all that is to be seen of what is remembered.
-func (r *rejected) seen() (out []naiveEntry) {
+func (r *Table) seen() (out []naiveEntry) {
 	for el := r.order.Front(); el != nil; el = el.Next() {
 		e := entryOf(el)
 		x := naiveEntry{
-			ID: e.id, Author: e.author, CreatedAt: e.createdAt, Kind: int(e.kind), Seen: e.seen, Relay: r.relays.url(e.relay),
+			ID: e.id, Author: e.author, CreatedAt: e.createdAt, Kind: int(e.kind), Seen: e.seen, Relay: r.relays.URL(e.relay),
 			Tries: e.flags.tries(), Accepted: e.flags&fateAccepted != 0, Asked: e.flags&fateAsked != 0, Judged: e.flags&fateJudged != 0,
 		}
 		for _, d := range e.deps {
@@ -237,7 +238,7 @@ func (r *rejected) seen() (out []naiveEntry) {
 		if e.whole != nil {
 			w := wholeOf(e.whole)
 			in := map[*holding]string{&r.wait: "wait", &r.fresh: "fresh", &r.later: "later"}[w.in]
-			x.Whole = &naiveWhole{In: in, Event: w.incoming.Event, Since: w.since, Size: w.size, Cost: w.cost}
+			x.Whole = &naiveWhole{In: in, Event: w.Incoming.Event, Since: w.since, Size: w.Size, Cost: w.Cost}
 		}
 		out = append(out, x)
 	}
@@ -275,11 +276,11 @@ func TestRejectedAgainstItsTwin(t *testing.T) {
 
 func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 	time.Sleep(30 * 24 * time.Hour)
-	r, n := testRejected(1_000, 1_000, 1<<30), &naiveRejected{}
+	r, n := testTable(1_000, 1_000, 1<<30), &naiveRejected{}
 	relays := []graspsync.RelayURL{{}, testURL(t, "wss://a.example"), testURL(t, "wss://b.example"), testURL(t, "wss://c.example")}
-	keys := []depKey{1, 2, 3, 4}
+	keys := []Key{1, 2, 3, 4}
 	id := func() graspsync.EventID { return testID(rnd.IntN(14)) }
-	some := func() (out []depKey) {
+	some := func() (out []Key) {
 		for _, k := range keys {
 			if rnd.IntN(3) == 0 {
 				out = append(out, k)
@@ -287,9 +288,9 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 		}
 		return out
 	}
-	events := func(whole []*waitingEvent) (out []*nostr.Event) {
+	events := func(whole []*Whole) (out []*nostr.Event) {
 		for _, w := range whole {
-			out = append(out, w.incoming.Event)
+			out = append(out, w.Incoming.Event)
 		}
 		return out
 	}
@@ -304,51 +305,51 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 		now, was := time.Now(), len(n.entries)
 		switch rnd.IntN(14) {
 		case 0, 1, 2, 3, 4:
-			in := note{id: id(), size: 100 + rnd.Int64N(9), cost: rnd.Int64N(3), deps: some(), flags: fate(rnd.IntN(2)), tries: rnd.IntN(2) * rnd.IntN(6)}
+			in := Note{ID: id(), Size: 100 + rnd.Int64N(9), Cost: rnd.Int64N(3), Deps: some(), Accepted: rnd.IntN(2) == 1, Tries: rnd.IntN(2) * rnd.IntN(6)}
 			ev := testEvent(1, 1+rnd.IntN(3), rnd.IntN(3), nostr.Timestamp(rnd.IntN(5)-1))
-			ev.ID = in.id.String()
+			ev.ID = in.ID.String()
 			if rnd.IntN(5) == 0 {
 				ev.PubKey = "x"
 			}
-			in.incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Relay: relays[rnd.IntN(4)]}}
+			in.Incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Relay: relays[rnd.IntN(4)]}}
 			switch rnd.IntN(4) {
 			case 0:
-				in.waits = true
+				in.Waits = true
 			case 1:
-				in.fresh = true
+				in.Fresh = true
 			case 2:
-				in.later = true
+				in.Later = true
 			}
 			if rnd.IntN(6) == 0 {
-				r.owe(in)
+				r.Owe(in)
 				n.owe(in, now)
 			} else {
-				require.Zero(t, r.add(in))
+				require.Zero(t, r.Add(in))
 				n.add(in, now)
 			}
 		case 5:
 			x := id()
-			r.forget(x)
+			r.Forget(x)
 			n.forget(x)
 		case 6:
 			x := id()
-			r.stored(x)
+			r.Stored(x)
 			n.stored(x)
 		case 7:
 			x := id()
-			r.here(x)
+			r.Here(x)
 			if e := n.find(x); e != nil {
 				e.Asked = false
 			}
 		case 8:
 			x := id()
-			r.judging(x)
+			r.Judging(x)
 			if e := n.find(x); e != nil {
 				e.Whole, e.Judged = nil, true
 			}
 		case 9, 10:
 			fulfilled := some()
-			whole, ask := r.arrived(fulfilled)
+			whole, ask := r.Arrived(fulfilled)
 			n.shrink(now)
 			var entries []*naiveEntry
 			for _, k := range fulfilled {
@@ -367,12 +368,12 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			if rnd.IntN(3) > 0 {
 				last := now.Add(-[]time.Duration{time.Second, time.Minute, time.Hour}[rnd.IntN(3)])
 				most := 1 + rnd.IntN(6)
-				turn := events(r.inTurn(most, last, now))
+				turn := events(r.InTurn(most, last, now))
 				require.Equal(t, n.inTurn(most, last, now), turn)
 				seen["turn"] += len(turn)
 				break
 			}
-			whole := events(r.anything())
+			whole := events(r.Anything())
 			var entries []*naiveEntry
 			for _, e := range n.entries {
 				if len(e.Deps) > 0 && !e.Accepted {
@@ -386,7 +387,7 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			require.Equal(t, want, whole)
 		case 12:
 			most := 1 + rnd.IntN(2)
-			ask, any := r.overdue(most)
+			ask, any := r.Overdue(most)
 			wantAsk, wantAny := n.overdue(most, now)
 			require.Equal(t, wantAsk, ask)
 			require.Equal(t, wantAny, any)
@@ -395,9 +396,9 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			if rnd.IntN(3) > 0 {
 				break
 			}
-			chunks := r.export()
-			r = testRejected(1_000, 1_000, 1<<30)
-			d, err := r.restoreAll(chunks)
+			chunks := r.Export()
+			r = testTable(1_000, 1_000, 1<<30)
+			d, err := r.Restore(chunks)
 			require.NoError(t, err)
 			require.Zero(t, d)
 			n.restart(now)
@@ -411,13 +412,13 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 }
 
 // same checks all answers.
-func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map[string]int) {
+func (n *naiveRejected) same(t *testing.T, r *Table, rnd *rand.Rand, seen map[string]int) {
 	t.Helper()
 	now := time.Now()
 	require.Equal(t, n.seen(), r.seen())
 	r.consistent(t)
 	wanted := make(map[graspsync.RelayURL][]graspsync.EventID)
-	waits, deps := 0, make(map[depKey]bool)
+	waits, deps := 0, make(map[Key]bool)
 	for _, e := range n.entries {
 		if e.Asked && e.Tries == 0 {
 			wanted[e.Relay] = append(wanted[e.Relay], e.ID)
@@ -433,24 +434,25 @@ func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map
 			seen["due"]++
 		}
 	}
-	got := r.wanted()
+	got := r.Wanted()
 	require.True(t, maps.EqualFunc(wanted, got, slices.Equal))
-	require.Equal(t, waits, r.waiting())
-	require.Equal(t, len(deps) == 0, r.idle())
-	for k := range depKey(6) {
-		require.Equal(t, deps[k], r.awaits(k))
+	require.Equal(t, waits, r.Held().Waiting)
+	require.Equal(t, len(deps) == 0, r.Idle())
+	for k := range Key(6) {
+		require.Equal(t, deps[k], r.Awaits(k))
 	}
 	for i := range 15 {
 		e := n.find(testID(i))
 		if e != nil && e.old(now) {
 			e = nil
 		}
-		require.Equal(t, e != nil && !e.Asked && !e.due(now), r.has(testID(i)))
+		require.Equal(t, e != nil && !e.Asked && !e.due(now), r.Has(testID(i)))
 		tries := 0
 		if e != nil {
 			tries = e.Tries
 		}
-		require.Equal(t, tries, r.tries(testID(i)))
+		is, _ := r.Look(testID(i))
+		require.Equal(t, tries, is.Tries)
 	}
 	// Stamps, of what is named by its id or author only as far as it is whole.
 	since, until := nostr.Timestamp(rnd.IntN(4)), nostr.Timestamp(rnd.IntN(4))
@@ -479,17 +481,17 @@ func (n *naiveRejected) same(t *testing.T, r *rejected, rnd *rand.Rand, seen map
 			want = append(want, e.ID)
 		}
 	}
-	for _, s := range r.stamps(f) {
+	for _, s := range r.Stamps(f) {
 		require.Equal(t, n.find(s.ID).CreatedAt, s.CreatedAt)
 		stamps = append(stamps, s.ID)
 	}
 	require.ElementsMatch(t, want, stamps)
-	var wantKeys []depKey
+	var wantKeys []Key
 	ids := []graspsync.EventID{testID(rnd.IntN(14)), testID(rnd.IntN(14))}
 	for _, id := range ids {
 		if e := n.find(id); e != nil && !e.old(now) && e.Author == shortKey(author) {
 			wantKeys = append(wantKeys, e.Deps...)
 		}
 	}
-	require.Equal(t, wantKeys, r.addressesOf(ids, author))
+	require.Equal(t, wantKeys, r.AddressesOf(ids, author))
 }

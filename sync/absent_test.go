@@ -1,0 +1,28 @@
+package sync
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+func testNote(n int, deps ...graspsync.Dependency) absent.Note {
+	u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n%3))
+	if err != nil {
+		panic(err)
+	}
+	return absent.Note{
+		Incoming: graspsync.Incoming{Event: testEvent(n, graspsync.KindState, n, nostr.Timestamp(n)), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
+		ID:       testID(n), Size: 100, Deps: absent.KeysOf(deps),
+	}
+}
+
+func testAbsent(most, waiting int, waitingBytes int64) *absent.Table {
+	return absent.New(absent.Config{
+		Most: most, Waiting: waiting, WaitingBytes: waitingBytes, KeepFor: 7 * 24 * time.Hour, WholeFor: 2 * time.Minute,
+	})
+}
