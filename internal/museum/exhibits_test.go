@@ -244,7 +244,7 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"old faults of others can not be pushed", "purgatory/gitserve/child.go",
+		"old faults of others can not be pushed", "purgatory/gitserve/program.go",
 		"range barerepo.OldFaults() {", "range barerepo.OldFaults()[:0] {", "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
 		nil, "",
 	},
@@ -368,7 +368,7 @@ var exhibits = []exhibit{
 		"case now == c.new && now != c.old:", "case false:", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "failed to update ref",
 	},
 	{
-		"a push that moves nothing brings its objects", "purgatory/gitserve/moot.go",
+		"a push that moves nothing brings its objects", "purgatory/gitserve/handler.go",
 		"stale, moves := make(map[nip34.RefName]string), false", "stale, moves := make(map[nip34.RefName]string), true", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
 	},
 	{

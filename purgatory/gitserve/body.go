@@ -1,13 +1,11 @@
 package gitserve
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -37,30 +35,6 @@ type body struct {
 
 // roomEvery is how often room is asked for, in bytes.
 const roomEvery = 8 << 20
-
-// open begins to read a body, unpacked, of at most as many bytes, until end. One that came
-// packed may have a smaller bound.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, packed int64, end time.Time) (*body, error) {
-	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
-	came := &patientBody{Reader: r.Body, c: wire, pace: &pace}
-	var from io.Reader = came
-	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		unpacked, err := gzip.NewReader(from)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errBody, err)
-		}
-		from, most = unpacked, min(most, packed)
-	default:
-		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
-	}
-	file, err := h.scratch()
-	if err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
-	}
-	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most, came: came}, nil
-}
 
 // Read reads what comes, and keeps it.
 func (b *body) Read(p []byte) (int, error) {

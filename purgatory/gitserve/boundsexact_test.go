@@ -156,7 +156,7 @@ func TestHowOftenTheDiskIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var looks []time.Duration
-		h := &Handler{cfg: Config{MinFreeDisk: 10}, repos: &Repositories{}}
+		h := &storage{least: 10, repos: &Repositories{}}
 		h.free = func(string) (uint64, error) {
 			looks = append(looks, time.Since(began))
 			return uint64(12 - len(looks)), nil
@@ -335,7 +335,7 @@ func TestEachFigure(t *testing.T) {
 	}
 	metric("disk_free_bytes", "gauge", "Free space of the disk of the repositories.")
 	want.WriteString("x_gitserve_disk_free_bytes 77\n")
-	h.free = func(string) (uint64, error) { return 77, nil }
+	h.disk.free = func(string) (uint64, error) { return 77, nil }
 	metric("kept_bytes", "gauge", "What is kept on the disk of requests that are here.")
 	each(func(kind string, l lane) { l.visits.kept = int64(figure("kept_bytes", `kind="`+kind+`"`)) })
 	metric("lock_waited_seconds_total", "counter", "Time that pushes have waited for the locks of repositories.")
@@ -362,7 +362,7 @@ func TestEachFigure(t *testing.T) {
 	metric("waiting", "gauge", "Requests that wait, for room or for a run of git.")
 	waits(func(labels string, p *places) { p.waiting = make([]*turn, figure("waiting", labels)) })
 	require.NoError(t, testutil.CollectAndCompare(h.Collector("x"), strings.NewReader(want.String())))
-	h.free = func(string) (uint64, error) { return 0, errDisk }
+	h.disk.free = func(string) (uint64, error) { return 0, errDisk }
 	require.Equal(t, n+1, testutil.CollectAndCount(h.Collector("x")), "of the disk there is nothing to say")
 	h.Close()
 }

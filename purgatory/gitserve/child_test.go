@@ -118,7 +118,7 @@ func TestPromiseP31_OldFaultsArePushed(t *testing.T) {
 // A small pack may be made so that git works on it for minutes, with the lock.
 func TestTimeOfAChildIsBounded(t *testing.T) {
 	r := newRig(t, Config{})
-	cmd, release, err := r.git.guarded(t.Context(), limits{memory: 512 << 20}, shell, "-c", "while :; do :; done")
+	cmd, release, err := r.git.git.guarded(t.Context(), limits{memory: 512 << 20}, shell, "-c", "while :; do :; done")
 	require.NoError(t, err)
 	defer release()
 	require.Error(t, cmd.Run())
@@ -131,7 +131,7 @@ func TestTimeOfAChildIsBounded(t *testing.T) {
 // more.
 func TestGitThatCannotBeRun(t *testing.T) {
 	r := newRig(t, Config{})
-	r.git.cfg.Git = filepath.Join(t.TempDir(), "git")
+	r.git.git.path = filepath.Join(t.TempDir(), "git")
 	resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
 	require.Equal(t, 500, resp.StatusCode)
 	got := httptest.NewRecorder() // it can't even be started where there is no folder any more

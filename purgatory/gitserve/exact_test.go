@@ -134,14 +134,14 @@ func TestBodyOfARequest(t *testing.T) {
 func TestRoom(t *testing.T) {
 	r := newRig(t, Config{MinFreeDisk: 1000})
 	free := uint64(0)
-	r.git.free = func(string) (uint64, error) { return free, nil }
+	r.git.disk.free = func(string) (uint64, error) { return free, nil }
 	for _, c := range []struct {
 		free uint64
 		more int64
 		room bool
 	}{{0, 0, false}, {999, 0, false}, {1000, 0, true}, {1000, 1, false}, {1001, 1, true}, {1500, 500, true}, {1499, 500, false}, {math.MaxUint64, math.MaxInt64, true}} {
 		free = c.free
-		err := r.git.room(c.more)
+		err := r.git.disk.room(c.more)
 		require.Equal(t, c.room, err == nil, "%+v", c)
 		if err != nil {
 			require.ErrorIs(t, err, errDisk)
@@ -470,7 +470,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	var mu sync.Mutex
 	seen := make(map[string][]string)
 	r.git.mu.Lock() // which each request takes before it starts any
-	r.git.started = func(cmd *exec.Cmd) {
+	r.git.git.started = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, verb := range []string{"http-backend", "index-pack", "cat-file", "for-each-ref", "pack-objects", "rev-list"} {
@@ -505,7 +505,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	bounds := took()["http-backend"]
 	require.Equal(t, " 23"+memory, bounds[len(bounds)-1])
-	_, err := r.git.weighPulls(t.Context(), r.dir())
+	_, err := r.git.git.weighPulls(t.Context(), r.dir())
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{"rev-list": {"1 21" + memory}}, took())
 }

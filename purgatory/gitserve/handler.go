@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,14 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -22,6 +25,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // Handler serves repositories. It is made by [New].
@@ -29,18 +33,17 @@ type Handler struct {
 	repos    *Repositories
 	auth     Authority
 	cfg      Config
-	settings []string // of git
+	git      *program
+	disk     *storage
 	pushes   lane
 	fetches  lane
 	asks     lane    // what is here: a fetch or a push comes to nothing without that
 	staging  *places // for indexing what is staged
 	settling *places // of pushes that are done and wait for their events
 	ceiling  *ceiling
-	free     func(dir string) (uint64, error) // of the disk
-	ahead    int64                            // how far an answer may be ahead of its client, in bytes
-	lines    seldom.Lines[graspsync.RepoRef]  // of the log, about what failed
-	locks    atomic.Int64                     // for how long pushes have waited for them
-	started  func(cmd *exec.Cmd)              // for tests, nil otherwise: a child is about to start
+	ahead    int64                           // how far an answer may be ahead of its client, in bytes
+	lines    seldom.Lines[graspsync.RepoRef] // of the log, about what failed
+	locks    atomic.Int64                    // for how long pushes have waited for them
 
 	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
 	stop context.CancelFunc
@@ -75,16 +78,18 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{
-		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg, settings: settings(),
+		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
+		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: repos.lock},
+		disk:   &storage{repos: repos, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
-		asks: newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
-		free: disk.Free, ahead: maxAhead,
+		asks:  newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
+		ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		ceiling: newCeiling(repos, cfg),
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
 	h.settling = newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient)
-	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.weighPulls, h.warn, h.beside
+	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.git.weighPulls, h.warn, h.beside
 	if d, ok := h.auth.(Displacer); ok {
 		h.ceiling.displaced = d.Displaced
 	}
@@ -354,7 +359,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		return
 	}
 	defer leave()
-	out, err := h.newSpool(ctx, w, v, h.ahead, false)
+	out, err := h.disk.newSpool(ctx, w, v, h.ahead, false)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -414,7 +419,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		h.refuse(w, ref, body, req, said.refused, err)
 		return
 	}
-	out, err := h.newSpool(ctx, w, v, maxReport, true)
+	out, err := h.disk.newSpool(ctx, w, v, maxReport, true)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -608,7 +613,7 @@ const maxSkipped = 32 << 20
 
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) (ok bool) {
-	status, err := h.serve(ctx, w, c)
+	status, err := h.git.serve(ctx, w, c)
 	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
 		err = fmt.Errorf("%w (%w)", full, err)
 	}
@@ -619,4 +624,240 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.
 		h.warn(ref, err)
 	}
 	return status == http.StatusOK && err == nil
+}
+
+// receive reads what is left of a push, as long as there is room for it.
+func (h *Handler) receive(body *body, l *levy) error {
+	body.room = func() error { return errors.Join(l.charge(body.size()), h.disk.room(0)) }
+	if err := body.room(); err != nil {
+		return err
+	}
+	if err := body.readAll(); err != nil {
+		return err
+	}
+	return errors.Join(l.charge(body.size()), h.disk.room(body.size())) // git writes it once more
+}
+
+// finishTime is how long a push that git has begun to take in may go on when all is to end:
+// to move refs takes a moment, and to be killed in the midst of it leaves some of them.
+const finishTime = 5 * time.Second
+
+// take has git take in a push, to its end: the client may go away meanwhile. Of one
+// that failed nothing is left. It is called with the lock of the repository.
+func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
+	defer cancel()
+	over := ctx.Done()
+	defer context.AfterFunc(h.ctx, func() {
+		select {
+		case <-time.After(finishTime):
+			cancel()
+		case <-over:
+		}
+	})()
+	ctx, stop := h.disk.whileRoom(ctx)
+	done := h.run(ctx, w, ref, c)
+	stop()
+	if done {
+		return
+	}
+	if err := h.repos.sweep(place(ref)); err != nil {
+		h.cfg.Logger.Warn("a push could not be removed", "repo", graspsync.Printable(ref.String()), "error", err)
+	}
+}
+
+// moot answers a push of which nothing is left to be done, and one that git would not do,
+// since a ref is neither where the client takes it to be nor where it wants it. Anybody
+// can make such a push again and again: what comes with it must not become part of the
+// repository, as it would though git moved nothing. It is called with the lock of the
+// repository; the refs of the push are returned as they are.
+func (h *Handler) moot(w http.ResponseWriter, ref graspsync.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
+	if now, err = h.refs(ref, req); err != nil {
+		return nil, false, err
+	}
+	stale, moves := make(map[nip34.RefName]string), false
+	for _, c := range req.commands {
+		switch now[c.ref] {
+		case c.new:
+		case c.old:
+			moves = true
+		default:
+			stale[c.ref] = refusedStale
+		}
+	}
+	switch {
+	case len(stale) > 0:
+		report(w, req, func() error { return writeReport(w, req, stale) })
+	case !moves:
+		report(w, req, func() error { return writeResults(w, req, nil, "") })
+	default:
+		return now, false, nil
+	}
+	return now, true, nil
+}
+
+// refs reads where the refs are that a push names.
+func (h *Handler) refs(ref graspsync.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
+	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(place(ref)), req.names())
+	if err != nil {
+		return nil, fmt.Errorf("reading refs: %w", err)
+	}
+	return now, nil
+}
+
+// report answers a push without git, if the client wants to hear anything.
+func report(w http.ResponseWriter, req request, write func() error) {
+	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+	w.Header().Set("Cache-Control", "no-cache")
+	if req.report {
+		_ = write() // the client is gone if this fails
+	}
+}
+
+// settled waits until it was seen to what a push has brought. alive is called again and again
+// meanwhile. The push is done: it has left the place of its visit to others, who need that more,
+// and where too many wait already, by their shares, it is answered at once.
+func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, alive func()) {
+	s, ok := h.auth.(Settler)
+	if !ok {
+		return
+	}
+	leave, ok := h.settling.try(v.who)
+	if !ok {
+		return
+	}
+	defer leave()
+	v.leave()
+	ctx, cancel := context.WithTimeout(ctx, settledMost)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Settled(ctx, ref) }()
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil && h.lines.May(ref, time.Now()) {
+				h.cfg.Logger.Warn("a push was answered before its events are served", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
+			}
+			return
+		case <-tick.C:
+			alive()
+		}
+	}
+}
+
+const (
+	// settledMost is how long a push is not answered because its events are not served: most
+	// are within a second, and that a relay can't store some is not for whoever pushed to
+	// wait for.
+	settledMost = 30 * time.Second
+	// aliveEvery is how often a client is told meanwhile that we are here: some give up when
+	// they hear nothing for 10 seconds.
+	aliveEvery = 5 * time.Second
+)
+
+// page is for who opens the address of a repository in a browser. What it says takes as much
+// reading as git does for who asks for the refs: it has a place for that as well.
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref graspsync.RepoRef) {
+	leave, err := h.asks.enter(ctx, v, h.cfg.fixed.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer leave() // a Describer may panic
+	p, err := h.describe(ctx, r, ref)
+	leave()
+	if err != nil {
+		h.fail(w, ref, missing(err))
+		return
+	}
+	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+}
+
+// describe finds out what the page of a repository shows.
+func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
+	refs, head, err := h.repos.shown(place(ref))
+	if err != nil {
+		return pageOf{}, err
+	}
+	owner := nip34.NPub(ref.Owner)
+	p := pageOf{
+		Title: ref.Identifier, Owner: owner, Identifier: ref.Identifier,
+		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
+		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
+	}
+	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
+	if d, ok := h.auth.(Describer); ok {
+		about, err := d.Describe(ctx, ref)
+		if err != nil {
+			h.warn(ref, err) // the page has less then
+		}
+		p.describe(about)
+	}
+	return p, nil
+}
+
+func (h *Handler) party(r *http.Request, ref graspsync.RepoRef) party {
+	client, network := identify(h.cfg.Client(r))
+	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
+}
+
+// forEvents reports whether a push is for nothing but the refs of events: what it says of
+// branches and tags is so already. It does not wait for the lock.
+func (h *Handler) forEvents(ref graspsync.RepoRef, r request) (bool, error) {
+	now, err := h.refs(ref, r)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range r.commands {
+		if _, ok := eventOf(c.ref); !ok && now[c.ref] != c.new {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// open begins to read a body, unpacked, of at most as many bytes, until end. One that came
+// packed may have a smaller bound.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, packed int64, end time.Time) (*body, error) {
+	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
+	came := &patientBody{Reader: r.Body, c: wire, pace: &pace}
+	var from io.Reader = came
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		unpacked, err := gzip.NewReader(from)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errBody, err)
+		}
+		from, most = unpacked, min(most, packed)
+	default:
+		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
+	}
+	file, err := h.disk.scratch()
+	if err != nil {
+		return nil, fmt.Errorf("keeping a request: %w", err)
+	}
+	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most, came: came}, nil
+}
+
+// Collector returns the metrics, computed when they are asked for. The caller registers
+// it. namespace goes before their names, without an underscore.
+func (h *Handler) Collector(namespace string) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gitserve", name), help, labels, nil)
+	}
+	return &collector{
+		h:       h,
+		visits:  desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
+		running: desc("running", "Runs of git for requests.", "kind"),
+		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
+		waited:  desc("waited_seconds_total", "Time that requests have waited, for room or for a run of git.", "kind", "for"),
+		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
+		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
+		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
+		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
+		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),
+	}
 }

@@ -121,7 +121,7 @@ esac
 	r := newRig(t, Config{Git: shim, MinFreeDisk: 10})
 	body, tip := r.mixed(t, 1, func(int) string { return "big" })
 	var full atomic.Bool
-	r.git.free = func(string) (uint64, error) {
+	r.git.disk.free = func(string) (uint64, error) {
 		if _, err := os.Stat(packing); err == nil {
 			full.Store(true)
 			return 9, nil

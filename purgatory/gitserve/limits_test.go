@@ -187,7 +187,7 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	refuse := func(when string, free func(n int64) uint64) {
 		t.Helper()
 		asked.Store(0)
-		r.git.free = func(dir string) (uint64, error) {
+		r.git.disk.free = func(dir string) (uint64, error) {
 			require.Equal(t, r.repos.dir, dir)
 			return free(asked.Add(1)), nil
 		}
@@ -206,18 +206,18 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	require.EqualValues(t, 3, asked.Load())
 
 	// Who can't hear the reason has it as the status.
-	r.git.free = func(string) (uint64, error) { return 0, nil }
+	r.git.disk.free = func(string) (uint64, error) { return 0, nil }
 	receive := "/" + owner.Npub() + "/x.git/git-receive-pack"
 	resp, text := r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main"))
 	require.Equal(t, 507, resp.StatusCode)
 	require.Contains(t, text, "not enough free disk")
 	resp, _ = r.do(t, "POST", receive, "0000") // git asks like this whether it may
 	require.Equal(t, 200, resp.StatusCode)
-	r.git.free = func(string) (uint64, error) { return 0, errors.New("no disk") }
+	r.git.disk.free = func(string) (uint64, error) { return 0, errors.New("no disk") }
 	resp, _ = r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main\x00report-status"))
 	require.Equal(t, 500, resp.StatusCode)
 
-	r.git.free = func(string) (uint64, error) { return floor + 11<<20, nil }
+	r.git.disk.free = func(string) (uint64, error) { return floor + 11<<20, nil }
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
 }
@@ -239,7 +239,7 @@ esac
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	before := files(t, r.repos.dir)
 	var asked atomic.Int64
-	r.git.free = func(string) (uint64, error) {
+	r.git.disk.free = func(string) (uint64, error) {
 		if asked.Add(1) <= 2 { // before it is read, and after
 			return 1 << 30, nil
 		}

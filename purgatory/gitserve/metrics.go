@@ -4,26 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Collector returns the metrics, computed when they are asked for. The caller registers
-// it. namespace goes before their names, without an underscore.
-func (h *Handler) Collector(namespace string) prometheus.Collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gitserve", name), help, labels, nil)
-	}
-	return &collector{
-		h:       h,
-		visits:  desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
-		running: desc("running", "Runs of git for requests.", "kind"),
-		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
-		waited:  desc("waited_seconds_total", "Time that requests have waited, for room or for a run of git.", "kind", "for"),
-		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
-		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
-		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
-		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
-		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),
-	}
-}
-
 type collector struct {
 	h                                                                  *Handler
 	visits, running, waiting, waited, refused, shed, kept, locks, free *prometheus.Desc
@@ -61,7 +41,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(c.running, float64(wait(c.h.staging, "stage", "run")), "stage")
 	counter(c.locks, float64(c.h.locks.Load())/1e9)
-	if free, err := c.h.free(c.h.repos.dir); err == nil { // else there is nothing to say
+	if free, err := c.h.disk.free(c.h.repos.dir); err == nil { // else there is nothing to say
 		gauge(c.free, float64(free))
 	}
 }

@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
-
-	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -118,47 +114,6 @@ func WriteMissing(w http.ResponseWriter, root string) error {
 	return WritePage(w, http.StatusNotFound, missingPage, root)
 }
 
-// page is for who opens the address of a repository in a browser. What it says takes as much
-// reading as git does for who asks for the refs: it has a place for that as well.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref graspsync.RepoRef) {
-	leave, err := h.asks.enter(ctx, v, h.cfg.fixed.Wait)
-	if err != nil {
-		busy(w)
-		return
-	}
-	defer leave() // a Describer may panic
-	p, err := h.describe(ctx, r, ref)
-	leave()
-	if err != nil {
-		h.fail(w, ref, missing(err))
-		return
-	}
-	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
-}
-
-// describe finds out what the page of a repository shows.
-func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
-	refs, head, err := h.repos.shown(place(ref))
-	if err != nil {
-		return pageOf{}, err
-	}
-	owner := nip34.NPub(ref.Owner)
-	p := pageOf{
-		Title: ref.Identifier, Owner: owner, Identifier: ref.Identifier,
-		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
-		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
-	}
-	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
-	if d, ok := h.auth.(Describer); ok {
-		about, err := d.Describe(ctx, ref)
-		if err != nil {
-			h.warn(ref, err) // the page has less then
-		}
-		p.describe(about)
-	}
-	return p, nil
-}
-
 // Origin is the address at which a client asks, without a path, as far as it can be told. Who
 // forges it misleads himself.
 func Origin(r *http.Request) string {
@@ -234,43 +189,4 @@ func shownOf(refs map[string]string, kind string) (out shownRefs) {
 		}
 	}
 	return out
-}
-
-// shown reads the branches and tags of a repository and the default branch, without git: the
-// page is for everybody, and what moves meanwhile may be missing in it.
-func (r *Repositories) shown(at string) (refs map[string]string, head string, err error) {
-	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
-	if err != nil {
-		return nil, "", err
-	}
-	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
-	refs = make(map[string]string)
-	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
-	if err = ifExists(err); err != nil {
-		return nil, "", err
-	}
-	for line := range strings.Lines(string(packed)) {
-		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
-			refs[name] = id
-		}
-	}
-	for _, kind := range []string{"refs/heads", "refs/tags"} {
-		err := fs.WalkDir(r.root.FS(), path.Join(at, kind), func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
-				return ifExists(err)
-			}
-			id, err := r.root.ReadFile(name)
-			if err == nil {
-				refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
-			}
-			return ifExists(err)
-		})
-		if err != nil {
-			return nil, "", err
-		}
-	}
-	if _, ok := refs[head]; !ok {
-		head = ""
-	}
-	return refs, head, nil
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/graspsync/graspsync"
 )
 
 // party is who causes a request, and for whom: what is scarce is shared by all of that.
@@ -19,11 +17,6 @@ type party struct {
 	network string // that the client is in
 	owner   string
 	repo    string
-}
-
-func (h *Handler) party(r *http.Request, ref graspsync.RepoRef) party {
-	client, network := identify(h.cfg.Client(r))
-	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
 }
 
 // identify returns the name under which a client is counted, and that of its network. Of

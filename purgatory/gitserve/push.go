@@ -39,21 +39,6 @@ func (r request) names() []nip34.RefName {
 	return out
 }
 
-// forEvents reports whether a push is for nothing but the refs of events: what it says of
-// branches and tags is so already. It does not wait for the lock.
-func (h *Handler) forEvents(ref graspsync.RepoRef, r request) (bool, error) {
-	now, err := h.refs(ref, r)
-	if err != nil {
-		return false, err
-	}
-	for _, c := range r.commands {
-		if _, ok := eventOf(c.ref); !ok && now[c.ref] != c.new {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
 // errRequest is wrapped by what is wrong with a push as such.
 var errRequest = errors.New("push not understood")
 

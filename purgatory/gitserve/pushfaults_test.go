@@ -80,8 +80,8 @@ func newPushed(t *testing.T, only string, n int, known, state map[string]string)
 		MinFreeDisk: 1, MaxOwnerBytes: 1 << 30, Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 	})
 	require.NoError(t, err)
-	p.git.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
-	p.git.started = p.f.child
+	p.git.disk.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
+	p.git.git.started = p.f.child
 	return p
 }
 

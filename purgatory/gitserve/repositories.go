@@ -720,3 +720,67 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 	}
 	return nil, err
 }
+
+// shown reads the branches and tags of a repository and the default branch, without git: the
+// page is for everybody, and what moves meanwhile may be missing in it.
+func (r *Repositories) shown(at string) (refs map[string]string, head string, err error) {
+	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
+	if err != nil {
+		return nil, "", err
+	}
+	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
+	refs = make(map[string]string)
+	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
+	if err = ifExists(err); err != nil {
+		return nil, "", err
+	}
+	for line := range strings.Lines(string(packed)) {
+		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
+			refs[name] = id
+		}
+	}
+	for _, kind := range []string{"refs/heads", "refs/tags"} {
+		err := fs.WalkDir(r.root.FS(), path.Join(at, kind), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
+				return ifExists(err)
+			}
+			id, err := r.root.ReadFile(name)
+			if err == nil {
+				refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
+			}
+			return ifExists(err)
+		})
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	if _, ok := refs[head]; !ok {
+		head = ""
+	}
+	return refs, head, nil
+}
+
+// Staged implements [purgatory.Stager].
+func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
+	s := r.staging
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []purgatory.Upload
+	for _, u := range s.book.Of(ref, id) {
+		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name), Bytes: u.Bytes})
+	}
+	return out
+}
+
+// Unstage implements [purgatory.Stager].
+func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+	s := r.staging
+	s.mu.Lock()
+	gone := s.book.Strike(ref, id)
+	s.ended[endedEvent] += uint64(len(gone))
+	s.mu.Unlock()
+	s.drop(gone)
+}
+
+// Staging is where what was pushed for events that are not here lies.
+func (r *Repositories) Staging() *Staging { return r.staging }

@@ -139,7 +139,7 @@ func TestCommandTime(t *testing.T) {
 // So does what is refused when it had its place already.
 func TestCommandTimeOfAPushWithoutRoom(t *testing.T) {
 	r := newRig(t, Config{fixed: numbers{CommandTime: 200 * time.Millisecond}})
-	r.git.free = func(string) (uint64, error) { return 0, nil }
+	r.git.disk.free = func(string) (uint64, error) { return 0, nil }
 	conn := r.post(t, receivePack, r.allowed())
 	drip(t, conn)
 	require.Equal(t, http.StatusInsufficientStorage, status(t, conn))
@@ -308,7 +308,7 @@ func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
 	text := make([]byte, 10*most)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(text) // never fails
 	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.newSpool(t.Context(), w, nil, most, false)
+	s, err := r.git.disk.newSpool(t.Context(), w, nil, most, false)
 	require.NoError(t, err)
 	n, err := s.Write(text[:most])
 	require.NoError(t, err)
@@ -332,7 +332,7 @@ func TestDeafClients(t *testing.T) {
 	const most = 100_000
 	r := newRig(t, Config{})
 	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.newSpool(t.Context(), w, nil, most, true)
+	s, err := r.git.disk.newSpool(t.Context(), w, nil, most, true)
 	require.NoError(t, err)
 	for range 3 {
 		n, err := s.Write(make([]byte, most/2))
@@ -350,7 +350,7 @@ func TestSpoolOfAClientThatHasGone(t *testing.T) {
 	r := newRig(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.newSpool(ctx, w, nil, 1000, false)
+	s, err := r.git.disk.newSpool(ctx, w, nil, 1000, false)
 	require.NoError(t, err)
 	wrote := make(chan error)
 	go func() {
@@ -365,13 +365,13 @@ func TestSpoolOfAClientThatHasGone(t *testing.T) {
 	close(w.told)
 	s.close()
 
-	s, err = r.git.newSpool(t.Context(), gone{httptest.NewRecorder()}, nil, 1000, false)
+	s, err = r.git.disk.newSpool(t.Context(), gone{httptest.NewRecorder()}, nil, 1000, false)
 	require.NoError(t, err)
 	_, err = s.Write(make([]byte, 5000))
 	require.ErrorIs(t, err, errGone)
 	s.close()
 
-	s, err = r.git.newSpool(t.Context(), httptest.NewRecorder(), nil, 1000, false)
+	s, err = r.git.disk.newSpool(t.Context(), httptest.NewRecorder(), nil, 1000, false)
 	require.NoError(t, err)
 	require.NoError(t, s.file.Close())
 	_, err = s.Write(make([]byte, 10))
@@ -385,14 +385,14 @@ func TestSpoolWithoutRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{MinFreeDisk: 1})
 			var asked int64
-			r.git.free = func(string) (uint64, error) {
+			r.git.disk.free = func(string) (uint64, error) {
 				if asked += roomEvery; asked > full {
 					return 0, nil
 				}
 				return 1 << 40, nil
 			}
 			w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-			s, err := r.git.newSpool(t.Context(), w, nil, maxAhead, false)
+			s, err := r.git.disk.newSpool(t.Context(), w, nil, maxAhead, false)
 			require.NoError(t, err)
 			done := make(chan struct{})
 			go func() {

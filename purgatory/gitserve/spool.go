@@ -10,19 +10,6 @@ import (
 	"time"
 )
 
-// scratch makes a file that is on no folder's list, and gone when it is closed.
-func (h *Handler) scratch() (*os.File, error) {
-	name := h.repos.fresh()
-	file, err := h.repos.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.repos.root.Remove(name); err != nil {
-		return nil, errors.Join(err, file.Close(), h.repos.root.RemoveAll(name))
-	}
-	return file, nil
-}
-
 // spool answers a client at the client's speed, and takes what it is to hear at ours: no
 // child process, no place and no lock waits for a client, unless so much is left to hear
 // that it can't be kept. What is kept is in a file that is written round and round.
@@ -62,18 +49,6 @@ var (
 	errMute = errors.New("git says nothing, or is not heard to its end")
 	errDeaf = fmt.Errorf("%w: it does not listen", errGone)
 )
-
-// newSpool returns a spool that writes to w until ctx ends. It must be closed.
-func (h *Handler) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64, deaf bool) (*spool, error) {
-	file, err := h.scratch()
-	if err != nil {
-		return nil, fmt.Errorf("keeping an answer: %w", err)
-	}
-	s := &spool{ResponseWriter: w, visit: v, file: file, room: h.room, most: most, asked: leastAhead, deaf: deaf, done: make(chan struct{})}
-	s.news = sync.NewCond(&s.mu)
-	go s.run(ctx)
-	return s, nil
-}
 
 // Write implements [io.Writer]. It waits while as much is kept as may be.
 func (s *spool) Write(p []byte) (done int, err error) {

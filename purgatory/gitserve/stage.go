@@ -193,7 +193,7 @@ func (h *Handler) prepare(ctx context.Context, p *upload, a *arrival, offset int
 
 // receiveStaged reads what is left of a push, as long as there is room for it.
 func (h *Handler) receiveStaged(b *body, a *arrival) error {
-	b.room = func() error { return h.room(0) }
+	b.room = func() error { return h.disk.room(0) }
 	if err := b.room(); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (h *Handler) receiveStaged(b *body, a *arrival) error {
 		}
 	}
 	b.rest()
-	return h.room(b.size()) // git writes it once more
+	return h.disk.room(b.size()) // git writes it once more
 }
 
 // stageTime bounds the time that each process of git may compute with a staged push of a
@@ -301,7 +301,7 @@ func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []comm
 	if err != nil {
 		return nil, err
 	}
-	file, err := h.scratch()
+	file, err := h.disk.scratch()
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
@@ -338,7 +338,7 @@ func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []comm
 // else; without a window git looks for neither. What is left is written out in full: a few
 // bytes may stand for very many.
 func (h *Handler) packRest(ctx context.Context, p *upload, a *arrival, in io.Reader, file *os.File) error {
-	watched, stop := h.whileRoom(ctx)
+	watched, stop := h.disk.whileRoom(ctx)
 	_, err := h.aside(watched, p, a, in, file, "pack-objects", "--revs", "--thin", "--stdout", "-q", "--delta-base-offset", "--threads=1")
 	full := context.Cause(watched)
 	stop()
@@ -359,7 +359,7 @@ func (h *Handler) packRest(ctx context.Context, p *upload, a *arrival, in io.Rea
 	case err != nil:
 		return err
 	}
-	return h.room(info.Size()) // git writes it once more
+	return h.disk.room(info.Size()) // git writes it once more
 }
 
 // aside runs git in a repository, with the folder of an arrival before its objects: what
@@ -371,21 +371,17 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if err != nil {
 		return nil, fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{memory: h.cfg.MaxMemory, cpu: stageTime(p.body.sent()), file: h.cfg.MaxPush}
+	limit := limits{cpu: stageTime(p.body.sent()), file: h.cfg.MaxPush}
 	if out == nil { // else it is a push
 		limit.file = max(1, a.left()+a.bytes())
 	}
-	line := append(append([]string{h.cfg.Git, "--git-dir=."}, h.settings...), args...)
-	cmd, release, err := h.guarded(ctx, limit, line...)
+	cmd, release, err := h.git.inside(ctx, limit, p.dir, []string{
+		"GIT_OBJECT_DIRECTORY=" + at, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects",
+	}, args...)
 	if err != nil {
-		return nil, fmt.Errorf("running git: %w", err)
+		return nil, err
 	}
 	defer release()
-	cmd.Dir = p.dir
-	cmd.Env = append([]string{
-		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.fixed.MaxAlloc, 10),
-		"GIT_OBJECT_DIRECTORY=" + at, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects",
-	}, environment...)
 	cmd.Stdin = in
 	var kept bytes.Buffer
 	said := &tail{}

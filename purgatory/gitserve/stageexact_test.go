@@ -54,9 +54,9 @@ func TestBoundsOfARestThatIsPacked(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	p, a := uploading(t, r, "", null+" "+tip+" refs/nostr/"+stranger(1)+"\x00report-status")
 	free := uint64(1 << 40)
-	r.git.free = func(string) (uint64, error) { return free, nil }
+	r.git.disk.free = func(string) (uint64, error) { return free, nil }
 	pack := func(ctx context.Context, revisions string) (int64, error) {
-		file, err := r.git.scratch()
+		file, err := r.git.disk.scratch()
 		require.NoError(t, err)
 		defer file.Close()
 		err = r.git.packRest(ctx, p, a, strings.NewReader(revisions), file)
@@ -90,7 +90,7 @@ func TestBoundsOfARestThatIsPacked(t *testing.T) {
 	cancel()
 	_, err = pack(over, tip+"\n")
 	require.ErrorIs(t, err, context.Canceled)
-	r.git.started = func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" }
+	r.git.git.started = func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" }
 	_, err = pack(t.Context(), tip+"\n")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	var refused *refusedError
@@ -171,8 +171,8 @@ func TestTipsOfAnUpload(t *testing.T) {
 func TestUploadsAreNice(t *testing.T) {
 	r := newRig(t, Config{})
 	p, a := uploading(t, r, "", null+" "+r.tip+" refs/nostr/"+stranger(1)+"\x00report-status")
-	r.git.cfg.Git = filepath.Join(t.TempDir(), "git")
-	require.NoError(t, os.WriteFile(r.git.cfg.Git, []byte("#!/bin/sh\nread x\nnice\necho \"$GIT_OBJECT_DIRECTORY\"; echo \"$GIT_ALTERNATE_OBJECT_DIRECTORIES\"\npwd\n"), 0o700))
+	r.git.git.path = filepath.Join(t.TempDir(), "git")
+	require.NoError(t, os.WriteFile(r.git.git.path, []byte("#!/bin/sh\nread x\nnice\necho \"$GIT_OBJECT_DIRECTORY\"; echo \"$GIT_ALTERNATE_OBJECT_DIRECTORIES\"\npwd\n"), 0o700))
 	in, feed := io.Pipe()
 	go func() { // when it runs, it has its priority
 		_, _ = feed.Write([]byte("x\n"))
@@ -206,7 +206,7 @@ func TestRoomForAnUpload(t *testing.T) {
 		for free, fits := range map[uint64]bool{1000 + size: true, 1000 + size - 1: false, 999: false} {
 			p, a := uploading(t, r, text, line)
 			looks := 0
-			r.git.free = func(string) (uint64, error) {
+			r.git.disk.free = func(string) (uint64, error) {
 				looks++
 				return free, nil
 			}
@@ -271,7 +271,7 @@ func TestFilesThatAreGone(t *testing.T) {
 	r := newRig(t, Config{})
 	line := null + " " + r.tip + " refs/nostr/" + event + "\x00report-status"
 	p, a := uploading(t, r, "", line)
-	closed, err := r.git.scratch()
+	closed, err := r.git.disk.scratch()
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
 	for name, do := range map[string]func() error{

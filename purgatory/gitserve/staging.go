@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -253,31 +252,6 @@ func (s *Staging) close() {
 }
 
 var _ purgatory.Stager = (*Repositories)(nil)
-
-// Staged implements [purgatory.Stager].
-func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
-	s := r.staging
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []purgatory.Upload
-	for _, u := range s.book.Of(ref, id) {
-		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name), Bytes: u.Bytes})
-	}
-	return out
-}
-
-// Unstage implements [purgatory.Stager].
-func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	s := r.staging
-	s.mu.Lock()
-	gone := s.book.Strike(ref, id)
-	s.ended[endedEvent] += uint64(len(gone))
-	s.mu.Unlock()
-	s.drop(gone)
-}
-
-// Staging is where what was pushed for events that are not here lies.
-func (r *Repositories) Staging() *Staging { return r.staging }
 
 // arrival is a push for events that are not here, on its way into the area.
 type arrival struct {

@@ -113,7 +113,7 @@ func (w writing) Write(p []byte) (int, error) { return w(p) }
 // What an answer may be ahead of its client in any case, and at most.
 func TestHowFarAnAnswerIsAhead(t *testing.T) {
 	r := newRig(t, Config{})
-	s, err := r.git.newSpool(t.Context(), httptest.NewRecorder(), nil, 7, true)
+	s, err := r.git.disk.newSpool(t.Context(), httptest.NewRecorder(), nil, 7, true)
 	require.NoError(t, err)
 	require.EqualValues(t, []int64{7, 1 << 20}, []int64{s.most, s.asked})
 	require.True(t, s.deaf)

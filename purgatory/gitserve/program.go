@@ -94,9 +94,20 @@ type limits struct {
 	file   int64         // bytes of each file that it writes; zero: no limit
 }
 
+// program is the git that is run. It is safe for concurrent use.
+type program struct {
+	path     string
+	settings []string
+	memory   uint64   // bytes that each process may have
+	alloc    int64    // bytes that git allocates at once
+	lock     *os.File // of the folder of all repositories
+	// started, for tests, nil otherwise: which child is about to start.
+	started func(cmd *exec.Cmd)
+}
+
 // guarded makes a command one that runs below the guard, with limits. It ends when release
 // is called, at the latest.
-func (h *Handler) guarded(ctx context.Context, l limits, line ...string) (cmd *exec.Cmd, release func(), err error) {
+func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *exec.Cmd, release func(), err error) {
 	life, ours, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -110,12 +121,12 @@ func (h *Handler) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatUint(l.memory>>10, 10),
 	}, line...)...)
 	// Whoever has the folder open has its lock: the next to open it waits for git.
-	cmd.ExtraFiles = []*os.File{life, h.repos.lock}
+	cmd.ExtraFiles = []*os.File{life, g.lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	if h.started != nil {
-		h.started(cmd)
+	if g.started != nil {
+		g.started(cmd)
 	}
 	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
 }
@@ -123,11 +134,11 @@ func (h *Handler) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 // serve runs git http-backend and hands on what it answers. When ctx ends, or the
 // client takes nothing any more, its whole process group is killed. The status
 // is 0 if nothing was answered.
-func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
+func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	said := &tail{}
-	cmd, out, release, err := h.start(ctx, c, said)
+	cmd, out, release, err := g.start(ctx, c, said)
 	if err != nil {
 		return 0, fmt.Errorf("running git: %w", err)
 	}
@@ -143,15 +154,15 @@ func (h *Handler) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 }
 
 // start starts git http-backend. It ends when release is called, at the latest.
-func (h *Handler) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {
-	line := append(append([]string{h.cfg.Git}, h.settings...), "http-backend")
-	cmd, release, err = h.guarded(ctx, limits{memory: h.cfg.MaxMemory, cpu: c.cpu}, line...)
+func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {
+	line := append(append([]string{g.path}, g.settings...), "http-backend")
+	cmd, release, err = g.guarded(ctx, limits{memory: g.memory, cpu: c.cpu}, line...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
-		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(h.cfg.fixed.MaxAlloc, 10),
+		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(g.alloc, 10),
 		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
 		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
 	}, environment...)
@@ -170,6 +181,36 @@ func (h *Handler) start(ctx context.Context, c call, said io.Writer) (cmd *exec.
 		return nil, nil, nil, err
 	}
 	return cmd, out, release, nil
+}
+
+// inside is a run of git in a repository that is not for a client: extra is what it has in
+// its environment besides. It ends when release is called, at the latest.
+func (g *program) inside(ctx context.Context, l limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
+	l.memory = g.memory
+	cmd, release, err = g.guarded(ctx, l, append(append([]string{g.path, "--git-dir=."}, g.settings...), args...)...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("running git: %w", err)
+	}
+	cmd.Dir = dir
+	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatInt(g.alloc, 10)}, extra...), environment...)
+	return cmd, release, nil
+}
+
+// weighPulls says how much of a repository only pull requests need, in bytes.
+func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
+	cmd, release, err := g.inside(ctx, limits{cpu: partMost, file: 1}, dir, nil,
+		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	said := &tail{}
+	cmd.Stderr = said
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("git rev-list: %w: %s", err, said)
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 }
 
 // answer hands on what a CGI program answers.

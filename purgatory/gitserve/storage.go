@@ -1,0 +1,87 @@
+package gitserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// errDisk is wrapped when less than Config.MinFreeDisk would be free.
+var errDisk = errors.New("not enough free disk")
+
+// storage is the disk that the repositories are on. It is safe for concurrent use.
+type storage struct {
+	repos *Repositories
+	free  func(dir string) (uint64, error)
+	least uint64 // bytes that stay free
+}
+
+// room reports whether there is room for more bytes.
+func (d *storage) room(more int64) error {
+	free, err := d.free(d.repos.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if free < d.least || free-d.least < uint64(more) {
+		return fmt.Errorf("%w: %d bytes", errDisk, free)
+	}
+	return nil
+}
+
+// roomPeriod is how often the disk is looked at while git takes in a push.
+const roomPeriod = time.Second
+
+// whileRoom ends a context when there is no more room.
+func (d *storage) whileRoom(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(roomPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := d.room(0); err != nil {
+					cancel(err)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+// scratch makes a file that is on no folder's list, and gone when it is closed.
+func (d *storage) scratch() (*os.File, error) {
+	name := d.repos.fresh()
+	file, err := d.repos.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.repos.root.Remove(name); err != nil {
+		return nil, errors.Join(err, file.Close(), d.repos.root.RemoveAll(name))
+	}
+	return file, nil
+}
+
+// newSpool returns a spool that writes to w until ctx ends. It must be closed.
+func (d *storage) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64, deaf bool) (*spool, error) {
+	file, err := d.scratch()
+	if err != nil {
+		return nil, fmt.Errorf("keeping an answer: %w", err)
+	}
+	s := &spool{ResponseWriter: w, visit: v, file: file, room: d.room, most: most, asked: leastAhead, deaf: deaf, done: make(chan struct{})}
+	s.news = sync.NewCond(&s.mu)
+	go s.run(ctx)
+	return s, nil
+}
