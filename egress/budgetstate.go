@@ -49,21 +49,19 @@ func (l *ledger) export(now time.Time) BudgetState {
 			}
 		}
 	}
-	for e := l.accounts.order.Back(); e != nil; e = e.Prev() {
-		item := e.Value.(entry[accountKey, *account])
-		a := *item.value
-		for range underWay[item.key] {
+	for key, known := range l.accounts.All() {
+		a := *known
+		for range underWay[key] {
 			l.fail(&a, now)
 		}
 		s.Addresses = append(s.Addresses, AddressBudget{
-			Address: item.key.prefix, Moved: item.key.moved, Failures: a.Failures, Elsewhere: a.elsewhere, Shared: a.shared,
+			Address: key.prefix, Moved: key.moved, Failures: a.Failures, Elsewhere: a.elsewhere, Shared: a.shared,
 			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
 			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
 		})
 	}
-	for e := l.hosts.order.Back(); e != nil; e = e.Prev() {
-		item := e.Value.(entry[string, *provenHost])
-		s.Hosts = append(s.Hosts, ProvenHost{Host: item.key, Addresses: slices.Clone(item.value.at)})
+	for host, proven := range l.hosts.All() {
+		s.Hosts = append(s.Hosts, ProvenHost{Host: host, Addresses: slices.Clone(proven.at)})
 	}
 	return s
 }
@@ -75,7 +73,7 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		}
 		key := accountKey{r.Address, r.Moved}
 		a := l.sanitised(r, now)
-		if known, ok := l.accounts.get(key); ok {
+		if known, ok := l.accounts.Get(key); ok {
 			known.Next = backoff.Later(known.Next, a.Next)
 			known.shared = known.shared && a.shared
 			known.elsewhere = max(known.elsewhere, a.elsewhere)
@@ -85,20 +83,20 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 				a = known
 			}
 		}
-		l.accounts.set(key, a)
+		l.accounts.Set(key, a)
 	}
 	for _, h := range s.Hosts {
 		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
 			continue
 		}
-		p, ok := l.hosts.get(h.Host)
+		p, ok := l.hosts.Get(h.Host)
 		if !ok {
 			p = &provenHost{}
 		}
 		for _, at := range h.Addresses {
 			p.add(at)
 		}
-		l.hosts.set(h.Host, p)
+		l.hosts.Set(h.Host, p)
 	}
 }
 

@@ -1,19 +1,20 @@
 package egress
 
 import (
-	"container/list"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync/internal/backoff"
+
+	"github.com/graspsync/graspsync/internal/bounded"
 )
 
 // ledger is what a [Budget] knows. It is told the time and does no I/O.
 type ledger struct {
 	cfg      BudgetConfig
-	accounts lru[accountKey, *account]
-	hosts    lru[string, *provenHost]
+	accounts bounded.Table[accountKey, *account]
+	hosts    bounded.Table[string, *provenHost]
 	open     map[string][]*ticket // by host; bounded by the connections that stand
 	tokens   float64
 	filledAt time.Time
@@ -66,17 +67,17 @@ type ticket struct {
 func newLedger(c BudgetConfig) ledger {
 	return ledger{
 		cfg:      c,
-		accounts: newLRU[accountKey, *account](c.fixed.MaxAddresses),
-		hosts:    newLRU[string, *provenHost](c.fixed.MaxHosts),
+		accounts: bounded.New[accountKey, *account](c.fixed.MaxAddresses),
+		hosts:    bounded.New[string, *provenHost](c.fixed.MaxHosts),
 		open:     make(map[string][]*ticket),
 	}
 }
 
 // begin returns a nil ticket for what is free.
 func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now time.Time) (*ticket, error) {
-	proven, known := l.hosts.get(host)
+	proven, known := l.hosts.Get(host)
 	if known {
-		l.hosts.set(host, proven) // it is in use
+		l.hosts.Set(host, proven) // it is in use
 		if slices.Contains(proven.at, to) {
 			return nil, nil
 		}
@@ -94,13 +95,13 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 	a.Record, a.elsewhere = l.rules(a).Begin(a.Record, now), 0
 	a.open++
 	l.tokens--
-	l.accounts.set(t.key, a)
+	l.accounts.Set(t.key, a)
 	l.open[host] = append(l.open[host], t)
 	return t, nil
 }
 
 func (l *ledger) account(k accountKey) *account {
-	if a, ok := l.accounts.get(k); ok {
+	if a, ok := l.accounts.Get(k); ok {
 		return a
 	}
 	return &account{}
@@ -109,7 +110,7 @@ func (l *ledger) account(k accountKey) *account {
 // tried is when an unproven host last tried the address; never, if this host is free
 // there.
 func (l *ledger) tried(host string, to netip.Prefix) time.Time {
-	proven, known := l.hosts.get(host)
+	proven, known := l.hosts.Get(host)
 	if known && slices.Contains(proven.at, to) {
 		return time.Time{}
 	}
@@ -156,7 +157,7 @@ func (l *ledger) end(t *ticket, now time.Time) {
 	}
 	a := l.account(t.key)
 	l.fail(a, now)
-	l.accounts.set(t.key, a)
+	l.accounts.Set(t.key, a)
 	for i, p := range t.others {
 		if p == t.key.prefix || slices.Contains(t.others[:i], p) {
 			continue
@@ -164,7 +165,7 @@ func (l *ledger) end(t *ticket, now time.Time) {
 		k := accountKey{p, t.key.moved}
 		a := l.account(k)
 		l.failElsewhere(a, now)
-		l.accounts.set(k, a)
+		l.accounts.Set(k, a)
 	}
 }
 
@@ -174,7 +175,7 @@ func (l *ledger) cancel(t *ticket) bool {
 	if !l.leave(t) {
 		return false
 	}
-	if a, ok := l.accounts.get(t.key); ok {
+	if a, ok := l.accounts.Get(t.key); ok {
 		a.open = max(0, a.open-1)
 	}
 	return true
@@ -248,7 +249,7 @@ func (l *ledger) random() float64 {
 func (l *ledger) answered(host string) {
 	for _, t := range l.open[host] {
 		t.fine = true
-		if a, ok := l.accounts.get(t.key); ok && a.Failures == 0 {
+		if a, ok := l.accounts.Get(t.key); ok && a.Failures == 0 {
 			a.LastAttempt = time.Time{}
 		}
 	}
@@ -256,20 +257,20 @@ func (l *ledger) answered(host string) {
 
 // prove makes a host free at the addresses to which it is connected.
 func (l *ledger) prove(host string) {
-	p, ok := l.hosts.get(host)
+	p, ok := l.hosts.Get(host)
 	if !ok {
 		p = &provenHost{}
 	}
 	for _, t := range l.open[host] {
 		p.add(t.key.prefix)
-		if a, ok := l.accounts.get(t.key); ok {
+		if a, ok := l.accounts.Get(t.key); ok {
 			a.open = max(0, a.open-1)
 			a.shared = true
-			l.accounts.set(t.key, a)
+			l.accounts.Set(t.key, a)
 		}
 	}
 	delete(l.open, host)
-	l.hosts.set(host, p)
+	l.hosts.Set(host, p)
 }
 
 func (p *provenHost) add(at netip.Prefix) {
@@ -280,42 +281,4 @@ func (p *provenHost) add(at netip.Prefix) {
 		p.at = slices.Delete(p.at, 0, 1)
 	}
 	p.at = append(p.at, at)
-}
-
-// lru is a bounded map; what was set longest ago goes first.
-type lru[K comparable, V any] struct {
-	most    int
-	items   map[K]*list.Element // of entry
-	order   *list.List          // the latest in front
-	dropped uint64
-}
-
-type entry[K comparable, V any] struct {
-	key   K
-	value V
-}
-
-func newLRU[K comparable, V any](most int) lru[K, V] {
-	return lru[K, V]{most: most, items: make(map[K]*list.Element), order: list.New()}
-}
-
-func (m *lru[K, V]) get(k K) (v V, ok bool) {
-	if e, ok := m.items[k]; ok {
-		return e.Value.(entry[K, V]).value, true
-	}
-	return v, false
-}
-
-func (m *lru[K, V]) set(k K, v V) {
-	if e, ok := m.items[k]; ok {
-		e.Value = entry[K, V]{k, v}
-		m.order.MoveToFront(e)
-		return
-	}
-	if len(m.items) >= m.most {
-		oldest := m.order.Remove(m.order.Back()).(entry[K, V])
-		delete(m.items, oldest.key)
-		m.dropped++
-	}
-	m.items[k] = m.order.PushFront(entry[K, V]{k, v})
 }

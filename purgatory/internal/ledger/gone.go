@@ -1,61 +1,37 @@
 package ledger
 
 import (
-	"container/list"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/bounded"
 )
 
-// gone remembers ids of what does not wait any more, for a bounded time and up to a bound.
-type gone[ID comparable] struct {
-	most  int
-	order *list.List // of goneID, the oldest first
-	byID  map[ID]*list.Element
-}
+// gone remembers ids of what does not wait any more, until a time and up to a bound.
+type gone[ID comparable] struct{ until bounded.Table[ID, time.Time] }
 
-type goneID[ID comparable] struct {
-	id    ID
-	until time.Time
-}
-
-func newGone[ID comparable](most int) gone[ID] {
-	return gone[ID]{most: most, order: list.New(), byID: make(map[ID]*list.Element)}
-}
+func newGone[ID comparable](most int) gone[ID] { return gone[ID]{bounded.New[ID, time.Time](most)} }
 
 func (g *gone[ID]) has(id ID, now time.Time) bool {
-	e, ok := g.byID[id]
-	return ok && now.Before(e.Value.(goneID[ID]).until)
+	until, ok := g.until.Get(id)
+	return ok && now.Before(until)
 }
 
 // add remembers an id, for which the oldest may have to go, as does what is over. It
 // returns what is forgotten.
 func (g *gone[ID]) add(id ID, now, until time.Time) (forgotten []ID) {
-	if e, ok := g.byID[id]; ok {
-		g.order.Remove(e)
+	if old, dropped := g.until.Set(id, until); dropped {
+		forgotten = append(forgotten, old)
 	}
-	g.byID[id] = g.order.PushBack(goneID[ID]{id, until})
-	for first := g.order.Front(); first != nil; first = g.order.Front() {
-		old := first.Value.(goneID[ID])
-		if g.order.Len() <= g.most && now.Before(old.until) {
-			break
-		}
-		delete(g.byID, old.id)
-		g.order.Remove(first)
-		forgotten = append(forgotten, old.id)
+	for old, until, ok := g.until.Oldest(); ok && !now.Before(until); old, until, ok = g.until.Oldest() {
+		g.until.Remove(old)
+		forgotten = append(forgotten, old)
 	}
 	return forgotten
 }
 
 // forget has an id taken for one that has not waited.
-func (g *gone[ID]) forget(id ID) bool {
-	e, ok := g.byID[id]
-	if ok {
-		g.order.Remove(e)
-		delete(g.byID, id)
-	}
-	return ok
-}
+func (g *gone[ID]) forget(id ID) bool { return g.until.Remove(id) }
 
 // RememberExpired is for an id that was read from a disk. It returns what is forgotten
 // for it, or itself if its time is over.

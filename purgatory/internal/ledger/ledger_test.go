@@ -259,7 +259,7 @@ func TestRestoredGoesByTheMonotonicClock(t *testing.T) {
 	require.True(t, got.Seen.Round(0).Equal(e.Seen))
 	require.True(t, steady(got.Deadline) && steady(got.Seen))
 	l.RememberExpired(now, id(2), now.Add(time.Hour).Round(0))
-	until := l.gone.byID[id(2)].Value.(goneID[graspsync.EventID]).until
+	until, _ := l.gone.until.Get(id(2))
 	require.True(t, steady(until))
 	require.True(t, until.Round(0).Equal(now.Add(time.Hour).Round(0)))
 }
