@@ -643,7 +643,7 @@ func TestWhatIsToldWhoWaits(t *testing.T) {
 		for range 100 { // what was written before the end was
 			done := make(chan error, 1)
 			done <- nil
-			require.NoError(t, m.await(t.Context(), done))
+			require.NoError(t, m.buffer.await(t.Context(), done))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(disk)
@@ -691,11 +691,11 @@ func TestHowMuchThereIsRoomFor(t *testing.T) {
 	require.Empty(t, r.counts())
 	m.Chunks("x", make([][]byte, 10_002))
 	require.Equal(t, map[string]int{"memory_chunks": 2}, r.counts())
-	require.Len(t, m.queue, 10_000)
+	require.Len(t, m.buffer.queue, 10_000)
 
 	for n, want := range map[int]int{0: 0, 1: 1, 1000: 1000, 1001: 1000} {
 		m.SetAside(u, make([]Value, n))
-		b, keep := m.queue[setAsidePrefix+u.String()].make()
+		b, keep := m.buffer.queue[setAsidePrefix+u.String()].make()
 		require.Equal(t, n > 0, keep)
 		var values []Value
 		if keep {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ func (l *loading) all(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading what was kept: %w", err)
 		}
-		l.m.written[key] = written{version: version, sum: maphash.Bytes(l.m.seed, value)}
+		l.m.buffer.found(key, version, value)
 		if keep, err := l.one(key, value); err != nil {
 			l.m.cfg.Dropped("memory_unreadable", 1)
 			l.m.cfg.Logger.Warn("something that was kept can't be used", "key", key, "error", err)

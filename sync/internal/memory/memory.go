@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"log/slog"
 	"sync"
@@ -89,47 +88,33 @@ func (c Config) withDefaults() Config {
 // error never block. Make one with [New].
 type Memory struct {
 	// set by New, read-only
-	store state.Store // nil: nothing is kept
-	cfg   Config
-	seed  maphash.Seed
-	wake  chan struct{} // one slot
-	ended chan struct{} // closed when Run has returned
+	store  state.Store // nil: nothing is kept
+	cfg    Config
+	buffer *buffer
 
 	mu sync.Mutex
 	// guarded by mu
-	queue    map[string]*change
-	urgent   []string                      // keys in queue that somebody waits for
-	lazyAt   time.Time                     // when the others are due
-	written  map[string]written            // what the store has
-	kept     map[graspsync.RelayURL]uint64 // identities of what was told last
-	chunks   map[string]int                // how many there are, by name
-	loggedAt time.Time
-}
-
-// change is a value to be written.
-type change struct {
-	make    func() ([]byte, bool) // called when it is written; false: delete it
-	waiters []chan error
-}
-
-// written is what the store has under a key.
-type written struct {
-	version state.Version
-	sum     uint64
-	unsure  bool // nobody knows: the last change of it failed
+	kept   map[graspsync.RelayURL]uint64 // identities of what was told last
+	chunks map[string]int                // how many there are, by name
 }
 
 // New returns a Memory over store, which may be nil.
 func New(store state.Store, cfg Config) *Memory {
+	cfg = cfg.withDefaults()
 	return &Memory{
-		store: store, cfg: cfg.withDefaults(), seed: maphash.MakeSeed(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		queue:   make(map[string]*change),
-		written: make(map[string]written),
-		kept:    make(map[graspsync.RelayURL]uint64),
-		chunks:  make(map[string]int),
+		store: store, cfg: cfg, buffer: newBuffer(store, cfg),
+		kept:   make(map[graspsync.RelayURL]uint64),
+		chunks: make(map[string]int),
 	}
 }
+
+// Run writes until ctx ends. What is queued then is not written: call Flush before.
+// It must be called once, unless the Memory has no store.
+func (m *Memory) Run(ctx context.Context) { m.buffer.run(ctx) }
+
+// Flush returns when everything that was told before is durable; the error says what
+// is not.
+func (m *Memory) Flush(ctx context.Context) error { return m.buffer.flush(ctx) }
 
 // Record is a record of health that is read when it is written.
 type Record struct {
@@ -178,31 +163,15 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	done := make([]chan error, len(records))
 	for i, r := range records {
 		done[i] = make(chan error, 1)
-		m.enqueue(r.key, r.value, done[i])
+		m.buffer.enqueue(r.key, r.value, done[i])
 	}
 	var first error
 	for _, d := range done {
-		if err := m.await(ctx, d); err != nil && first == nil {
+		if err := m.buffer.await(ctx, d); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
-}
-
-func (m *Memory) await(ctx context.Context, done <-chan error) error {
-	select {
-	case err := <-done:
-		return err
-	case <-m.ended:
-	case <-ctx.Done():
-		return fmt.Errorf("saving: %w", context.Cause(ctx))
-	}
-	select { // both may have happened
-	case err := <-done:
-		return err
-	default:
-		return errEnded
-	}
 }
 
 // Facts keeps what was learned about a relay.
@@ -289,7 +258,7 @@ func (m *Memory) Chunks(name string, chunks [][]byte) { m.exported(name, chunks,
 func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) error {
 	var first error
 	for _, d := range m.exported(name, chunks, true) {
-		if err := m.await(ctx, d); err != nil && first == nil {
+		if err := m.buffer.await(ctx, d); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -317,7 +286,7 @@ func (m *Memory) exported(name string, chunks [][]byte, wait bool) (done []chan 
 			d = make(chan error, 1)
 			done = append(done, d)
 		}
-		m.enqueue(chunkKey(name, i), func() ([]byte, bool) { return c, c != nil }, d)
+		m.buffer.enqueue(chunkKey(name, i), func() ([]byte, bool) { return c, c != nil }, d)
 	}
 	return done
 }
@@ -326,42 +295,5 @@ func (m *Memory) remove(key string) { m.put(key, func() ([]byte, bool) { return 
 
 // put queues a change that nobody waits for. It reports whether there was room.
 func (m *Memory) put(key string, value func() ([]byte, bool)) bool {
-	return m.store != nil && m.enqueue(key, value, nil)
-}
-
-func (m *Memory) enqueue(key string, value func() ([]byte, bool), done chan error) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.queue[key]
-	if c == nil {
-		if len(m.queue) >= m.cfg.MaxQueue {
-			m.cfg.Dropped("memory_queue", 1)
-			if done != nil {
-				done <- errFull
-			}
-			return false
-		}
-		c = &change{}
-		m.queue[key] = c
-	}
-	c.make = value
-	switch {
-	case done != nil:
-		if len(c.waiters) == 0 {
-			m.urgent = append(m.urgent, key)
-		}
-		c.waiters = append(c.waiters, done)
-		m.signal()
-	case m.lazyAt.IsZero():
-		m.lazyAt = time.Now().Add(m.cfg.Delay)
-		m.signal()
-	}
-	return true
-}
-
-func (m *Memory) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	return m.store != nil && m.buffer.enqueue(key, value, nil)
 }

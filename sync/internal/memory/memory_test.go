@@ -111,7 +111,7 @@ func running(t *testing.T, store state.Store, cfg Config) (*Memory, Loaded, func
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go m.Run(ctx)
-	return m, loaded, func() { cancel(); <-m.ended }
+	return m, loaded, func() { cancel(); <-m.buffer.ended }
 }
 
 func of(u graspsync.RelayURL, r health.Record) Record {
@@ -188,7 +188,7 @@ func TestWithoutAStore(t *testing.T) {
 	m.Forget(relay(t, 1))
 	require.NoError(t, m.Flush(t.Context()))
 	stop()
-	require.Empty(t, m.queue)
+	require.Empty(t, m.buffer.queue)
 }
 
 // Who waits is told when it is durable, not before; those who wait together share
