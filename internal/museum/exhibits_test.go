@@ -55,15 +55,15 @@ var exhibits = []exhibit{
 	// Time.
 	{
 		"since is the time of the reconnect", "sync/internal/plan/cycle.go",
-		"p.missedSince(r, r.dial.aliveAt)", "p.missedSince(r, now)", "./sync", "TrapT7", nil, "",
+		"p.catchUp.missedSince(r, r.dial.aliveAt)", "p.catchUp.missedSince(r, now)", "./sync", "TrapT7", nil, "",
 	},
 	{
 		"no overlap", "sync/internal/plan/live.go",
-		"t.Add(-p.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
+		"t.Add(-cu.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"dials without a bound", "sync/internal/plan/dials.go",
-		"return p.young.all < p.cfg.MaxDials && p.dialing < p.cfg.MaxDials+p.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
+		"return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"the backoff does not grow", "internal/backoff/backoff.go",
@@ -256,8 +256,8 @@ var exhibits = []exhibit{
 
 	// What was found by reading the code.
 	{
-		"eight hours asleep are a moment", "sync/internal/plan/cycle.go",
-		"away := max(now.Sub(r.dial.absentSince), now.Round(0).Sub(r.dial.absentSince.Round(0)))", "away := now.Sub(r.dial.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
+		"eight hours asleep are a moment", "sync/internal/plan/dials.go",
+		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
 		"a relay was alive while we were asleep", "sync/signs.go",
@@ -265,15 +265,15 @@ var exhibits = []exhibit{
 	},
 	{
 		"who came first keeps later authors out", "sync/internal/plan/targets.go",
-		"if i := p.rng.IntN(most + p.leftOut); i < most {", "if i := p.rng.IntN(most + p.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
+		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
 		"of the authors of a scan the first are asked about", "sync/loop.go",
 		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
 	},
 	{
-		"each status spells the URLs of all relays", "sync/internal/plan/status.go",
-		"	if p.unordered {\n		p.ordered = slices.SortedFunc(maps.Values(p.relays), byName)", "	if p.unordered || true {\n		p.ordered = slices.SortedFunc(maps.Values(p.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
+		"each status spells the URLs of all relays", "sync/internal/plan/targets.go",
+		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
 	},
 	{
 		"what can not be saved keeps the bytes that all share", "sync/writer.go",

@@ -18,8 +18,21 @@ const (
 	auditLeast  = 24 * time.Hour           // how long it is, or an eighth of its age if that is more
 )
 
-// startAudit starts the audit that is due.
-func (p *Plan) startAudit(r *relay, now time.Time) {
+// audit is what has a window of the past fetched by pages.
+type audit struct {
+	*common
+	want    *want
+	batches *batches
+}
+
+func (a *audit) due(r *relay, _ time.Time) bool { return r.audit.due && !r.busy() }
+
+func (a *audit) done(*relay, *batch, bool)              {}
+func (a *audit) failed(*relay, *batch, Done, time.Time) {}
+func (a *audit) lost(*relay, *batch, []Cursor)          {}
+
+// start starts the audit that is due.
+func (a *audit) start(r *relay, now time.Time) {
 	r.audit.due = false
 	items := make([]Item, 0, len(r.history.items))
 	for it, st := range r.history.items {
@@ -27,13 +40,13 @@ func (p *Plan) startAudit(r *relay, now time.Time) {
 			items = append(items, it)
 		}
 	}
-	groups := p.groups(items, nil)
+	groups := a.want.groups(items, nil)
 	if len(groups) == 0 {
 		return
 	}
-	g := groups[p.rng.IntN(len(groups))]
-	since, until := p.auditWindow(now)
-	qs, roles := p.queries(r, p.itemFilters(g.items), since, nil)
+	g := groups[a.rng.IntN(len(groups))]
+	since, until := a.window(now)
+	qs, roles := a.batches.queries(r, a.want.itemFilters(g.items), since, nil)
 	if len(qs) == 0 {
 		return
 	}
@@ -41,14 +54,14 @@ func (p *Plan) startAudit(r *relay, now time.Time) {
 		qs[i].NoNegentropy = true
 		qs[i].Filter = filters.Between(qs[i].Filter, &since, &until, 0)
 	}
-	p.start(r, &batch{kind: Audit, roles: roles}, qs, now)
+	a.batches.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
 }
 
 // auditWindow draws a window: of any age alike on a logarithmic scale, since most of
 // what there is is recent.
-func (p *Plan) auditWindow(now time.Time) (since, until nostr.Timestamp) {
+func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	ages := math.Log(float64(auditOldest) / float64(auditNewest))
-	age := time.Duration(float64(auditNewest) * math.Exp(p.rng.Float64()*ages))
+	age := time.Duration(float64(auditNewest) * math.Exp(a.rng.Float64()*ages))
 	end := now.Add(-age)
 	return nostr.Timestamp(end.Add(-max(auditLeast, age/8)).Unix()), nostr.Timestamp(end.Unix())
 }

@@ -109,6 +109,7 @@ func (r role) compare(other role) int {
 
 // batch is what the plan remembers of a Batch.
 type batch struct {
+	of       asker
 	kind     Kind
 	items    []Item
 	roles    []role
@@ -136,17 +137,39 @@ func (b *batch) background() bool {
 	return b.poll != nil || b.sweep != nil || b.desc != nil || b.kind == Audit
 }
 
+// asker is a part of the plan that asks relays for something, in batches.
+type asker interface {
+	// due reports whether there is something to ask a relay for now.
+	due(r *relay, now time.Time) bool
+	// start starts a batch, or none if it turns out that nothing is left to ask for.
+	start(r *relay, now time.Time)
+	// done takes in that a batch was completed, with gaps or without.
+	done(r *relay, b *batch, gaps bool)
+	// failed takes in that a batch was not. What is left is asked for again, but not before
+	// until.
+	failed(r *relay, b *batch, in Done, until time.Time)
+	// lost takes in that the connection ended, when the queries of a batch had got so far.
+	lost(r *relay, b *batch, got []Cursor)
+}
+
+// batches makes batches of queries and starts them.
+type batches struct {
+	*common
+	last     BatchID
+	unsaving bool // nothing that comes can be saved here
+}
+
 // itemFilters returns the filters for items. A group was made of items of one
 // kind, but while it waited the number of one may have come to stand for something
 // else.
-func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
+func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
 	var ids []graspsync.EventID
 	var below []filters.Descendant
 	for _, it := range items {
-		switch in := &p.want.infos[it]; in.kind {
+		switch in := &w.infos[it]; in.kind {
 		case itemLayer1:
-			if p.want.narrow {
+			if w.narrow {
 				out = append(out, filters.Announcements())
 			} else {
 				out = append(out, filters.Layer1())
@@ -158,7 +181,7 @@ func (p *Plan) itemFilters(items []Item) (out []nostr.Filter) {
 		case itemRoot:
 			ids = append(ids, in.root)
 		case itemDescendant:
-			below = append(below, p.want.descendant(it))
+			below = append(below, w.descendant(it))
 		}
 	}
 	out = append(out, filters.States(states)...)
@@ -179,14 +202,14 @@ type group struct {
 // groups splits items into chunks for batches: by kind, by how far they got, and
 // at most MaxValues each. The order is fixed: layer 1, states if it has none,
 // repositories, root events, each sorted by what goes into the filters.
-func (p *Plan) groups(items []Item, resume map[Item]*cursors) []group {
+func (w *want) groups(items []Item, resume map[Item]*cursors) []group {
 	sorted := slices.Clone(items)
-	slices.SortFunc(sorted, p.compare)
+	slices.SortFunc(sorted, w.compare)
 	byCursor := make(map[*cursors]int) // -> index of the open group
 	var out []group
 	var kind itemKind
 	for _, it := range sorted {
-		if k := p.want.infos[it].kind; k != kind {
+		if k := w.infos[it].kind; k != kind {
 			kind = k
 			clear(byCursor)
 		}
@@ -203,8 +226,8 @@ func (p *Plan) groups(items []Item, resume map[Item]*cursors) []group {
 }
 
 // compare orders items as their values are ordered in filters.
-func (p *Plan) compare(a, b Item) int {
-	x, y := &p.want.infos[a], &p.want.infos[b]
+func (w *want) compare(a, b Item) int {
+	x, y := &w.infos[a], &w.infos[b]
 	if c := cmp.Compare(x.kind, y.kind); c != 0 {
 		return c
 	}
@@ -216,7 +239,7 @@ func (p *Plan) compare(a, b Item) int {
 	case itemRoot:
 		return x.root.Compare(y.root)
 	case itemDescendant:
-		return p.want.descendant(a).Compare(p.want.descendant(b))
+		return w.descendant(a).Compare(w.descendant(b))
 	}
 	return 0
 }
@@ -224,12 +247,12 @@ func (p *Plan) compare(a, b Item) int {
 // queries makes the queries of a batch. What an earlier attempt completed is left
 // out. A filter takes at most half of a message: there must be room for since,
 // until and limit, or for the first message of a reconciliation.
-func (p *Plan) queries(r *relay, fs []nostr.Filter, since nostr.Timestamp, resume *cursors) ([]Query, []role) {
+func (bs *batches) queries(r *relay, fs []nostr.Filter, since nostr.Timestamp, resume *cursors) ([]Query, []role) {
 	var out []Query
 	var roles []role
 	each, tooLarge := filters.Pack(fs, r.limits.MaxMessage/2, 1)
 	if len(tooLarge) > 0 {
-		p.emit(Dropped{Reason: "filters", Count: len(tooLarge)})
+		bs.emit(Dropped{Reason: "filters", Count: len(tooLarge)})
 	}
 	for _, one := range each {
 		f := one[0]

@@ -28,7 +28,7 @@ func TestPlacesOfARelay(t *testing.T) {
 // than a thousand besides two for each that waits.
 func TestFlowsOfALineAreBounded(t *testing.T) {
 	p := newPlan(defaults())
-	l, relays := &p.lines[lineNew], urls(t, 2)
+	l, relays := &p.dialer.lines[lineNew], urls(t, 2)
 	came := func(n, claim int) *relay {
 		r := &relay{url: relays[0], claim: claimState{weight: uint64(claim)}}
 		r.dial.address = netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(n / 250), byte(n % 250)}), 32)
@@ -69,7 +69,7 @@ func TestOneOfTwoConnectionsIsForTheProven(t *testing.T) {
 	}
 	connect(t, p, start, us[0])
 	p.Step(start.Add(time.Minute), Tick{})
-	require.False(t, p.relays[us[1]].dial.connecting)
+	require.False(t, p.known.relays[us[1]].dial.connecting)
 	effects := p.Step(start.Add(time.Minute), Bootstrap{Relay: us[2]})
 	require.Equal(t, []Dial{{Relay: us[2], Epoch: 2}}, only[Dial](effects))
 }
@@ -126,7 +126,7 @@ func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
 	for i, u := range us[16:] {
 		p.Step(start, full(ownedBy(16+i, "repo"), []graspsync.RelayURL{u}))
 	}
-	require.Zero(t, p.dialing)
+	require.Zero(t, p.dialer.dialing)
 	effects := p.Step(start.Add(leastTenure), Tick{})
 	require.Len(t, only[Hangup](effects), 2)
 	require.Len(t, only[Dial](effects), 2)
@@ -187,7 +187,7 @@ func TestSweepsThatFail(t *testing.T) {
 // wanted; where something found no room, more than a quarter of that.
 func TestWhenIdleIsLookedFor(t *testing.T) {
 	p, u := hubOf(t, 402)
-	r := p.relays[u]
+	r := p.known.relays[u]
 	require.Len(t, r.history.items, 404)
 	for _, c := range []struct {
 		idle, unfollowed int
@@ -198,15 +198,15 @@ func TestWhenIdleIsLookedFor(t *testing.T) {
 		{100, 1, false, 100}, {101, 1, false, 101}, {102, 1, true, 102}, {102, 0, false, 102},
 	} {
 		r.live.idle, r.live.unfollowed, r.live.stale = c.idle, c.unfollowed, false
-		p.dropIdle(r, start)
+		p.live.dropIdle(r, start)
 		require.Equal(t, c.stale, r.live.stale, c)
 		require.Equal(t, c.left, r.live.idle, c)
 	}
 	p, u = hubOf(t, 50)
-	r = p.relays[u]
+	r = p.known.relays[u]
 	for idle, left := range map[int]int{100: 100, 101: 0} {
 		r.live.idle = idle
-		p.dropIdle(r, start)
+		p.live.dropIdle(r, start)
 		require.Equal(t, left, r.live.idle)
 	}
 }

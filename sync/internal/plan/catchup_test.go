@@ -29,7 +29,7 @@ func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
 // lay behind it was never reached.
 func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	p, u := hubOf(t, 3)
-	r := p.relays[u]
+	r := p.known.relays[u]
 	since := func(at time.Time) nostr.Timestamp { return nostr.Timestamp(at.Add(-15 * time.Minute).Unix()) }
 	now := start.Add(time.Hour)
 	skipped := now
@@ -102,14 +102,14 @@ func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
 			p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Unsaved: true})
 		}
 	}
-	assert.Len(t, p.relays[u].history.parked, 3, "once each")
+	assert.Len(t, p.known.relays[u].catchUp.parked, 3, "once each")
 }
 
 // However long what is left out is more than what is caught up with, and however rarely a
 // batch comes to its end, the parts of a catch-up stay few.
 func TestCatchUpsAreBounded(t *testing.T) {
 	p, u := hubOf(t, 3)
-	r := p.relays[u]
+	r := p.known.relays[u]
 	now := start.Add(time.Hour)
 	for range 500 {
 		effects := p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now})
@@ -125,7 +125,7 @@ func TestCatchUpsAreBounded(t *testing.T) {
 		for _, g := range r.catchUp.queue {
 			waiting += len(g.items)
 		}
-		for _, k := range r.history.parked {
+		for _, k := range r.catchUp.parked {
 			waiting += len(k.items)
 		}
 		require.LessOrEqual(t, waiting, (maxCatchUps+1)*len(r.history.items))

@@ -89,17 +89,17 @@ func (c *crowd) step(in Input) {
 			dialing++
 		}
 	}
-	require.Equal(c.t, dialing, p.dialing)
+	require.Equal(c.t, dialing, p.dialer.dialing)
 	require.LessOrEqual(c.t, len(c.conns), p.cfg.MaxConnections)
-	require.LessOrEqual(c.t, dialing, p.cfg.MaxDials+p.silentMost())
+	require.LessOrEqual(c.t, dialing, p.cfg.MaxDials+p.dialer.silentMost())
 	bootstrap := 0
-	for _, r := range p.relays {
+	for _, r := range p.known.relays {
 		if r.bootstrap {
 			bootstrap++
 		}
 	}
-	require.LessOrEqual(c.t, len(p.relays), p.cfg.MaxRelays+bootstrap)
-	require.Len(c.t, p.owners.table, len(p.relays))
+	require.LessOrEqual(c.t, len(p.known.relays), p.cfg.MaxRelays+bootstrap)
+	require.Len(c.t, p.owners.table, len(p.known.relays))
 }
 
 func (c *crowd) perform(e Effect) {

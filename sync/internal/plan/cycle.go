@@ -18,40 +18,26 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	if r == nil || !r.dial.connecting {
 		return
 	}
-	p.dialEnded(r)
-	p.connected[r] = struct{}{}
-	r.dial.connected, r.dial.failed, r.dial.refusals = true, false, 0
-	r.dial.connectedAt = now
-	r.limits, r.dial.address = in.Limits, in.Address
+	p.dialer.made(r, in.Address, now)
+	r.limits = in.Limits
 	r.live.connected()
 	for it := range r.history.items {
 		r.live.missing[it] = struct{}{}
 	}
-	p.reconnectKept(r, now)
-	if r.dial.aliveAt.IsZero() || r.longAbsent(now, p.cfg.QuickReconnect) {
+	if p.checkpoint.resume(r, now) {
+		r.pass.dueAt = p.nextPass(r.pass.at)
+	}
+	if r.dial.aliveAt.IsZero() || r.dial.longAbsent(now, p.cfg.QuickReconnect) {
 		if !r.dial.aliveAt.IsZero() {
 			p.emit(Reset{Relay: r.url})
 		}
 		p.startFull(r, now)
 	} else {
-		p.missedSince(r, r.dial.aliveAt)
-		p.queueCatchUp(r)
+		p.catchUp.missedSince(r, r.dial.aliveAt)
+		p.catchUp.queueAll(r)
 	}
 	r.dial.aliveAt, r.dial.absentSince = now, time.Time{}
-	p.nameHomeless()
-}
-
-// longAbsent reports whether a relay was away for so long that what was confirmed
-// counts for nothing. For how long we did without it does not matter: that is known
-// to the second, and what came meanwhile is asked for.
-func (r *relay) longAbsent(now time.Time, most time.Duration) bool {
-	if r.dial.absentSince.IsZero() {
-		return false
-	}
-	// Where the machine was asleep only the wall clock says so, where that was set back
-	// only the other one.
-	away := max(now.Sub(r.dial.absentSince), now.Round(0).Sub(r.dial.absentSince.Round(0)))
-	return away > most
+	p.byID.assign()
 }
 
 func (p *Plan) startFull(r *relay, now time.Time) {
@@ -69,7 +55,7 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 	for it, st := range r.history.items {
 		if st == confirmed {
 			r.history.resume[it] = mark
-			r.set(it, todo)
+			r.history.set(it, todo)
 		}
 	}
 	p.passStarted(r, now)
@@ -79,11 +65,11 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 // neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
 	r.deletions.asked = 0
-	r.passDescendants()
+	r.descendants.passStarted()
 	r.pass.at, r.checkpoint.dirty = now, true
 	r.audit.due = r.audit.reconciles
-	p.sweepNext(r, p.cfg.SweepRoots)
-	if len(p.authors) <= p.cfg.AuthorsPerPass {
+	p.rotation.queue(r, p.cfg.SweepRoots)
+	if len(p.deletions.authors) <= p.cfg.AuthorsPerPass {
 		r.deletions.at = 0 // all have their turn, those who come later at the end
 	}
 	r.pass.dueAt = p.nextPass(now)
@@ -97,31 +83,8 @@ func (p *Plan) nextPass(passAt time.Time) time.Time {
 
 // longer lengthens what is periodic, or waited for, by up to a tenth at random, so
 // that the servers that lost the same relay do not come back in step.
-func (p *Plan) longer(d time.Duration) time.Duration {
-	return d + time.Duration(p.rng.Int64N(int64(d)/10+1))
-}
-
-func (p *Plan) onDialFailed(now time.Time, in DialFailed) {
-	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.dial.connecting {
-		return
-	}
-	p.dialEnded(r)
-	p.leaveUnproven(r)
-	r.dial.failed = true // it waits where it is in nobody's way
-	r.dial.retryAt = in.RetryAt
-	p.setGood(r, in.Good)
-	if in.NotDialed {
-		r.dial.refusals++
-		if at := now.Add(min(p.retryAfter(r.dial.refusals), p.longer(leastTenure))); at.After(r.dial.retryAt) {
-			r.dial.retryAt = at
-		}
-		return
-	}
-	r.dial.refusals = 0
-	if r.dial.absentSince.IsZero() {
-		r.dial.absentSince = now
-	}
+func (c *common) longer(d time.Duration) time.Duration {
+	return d + time.Duration(c.rng.Int64N(int64(d)/10+1))
 }
 
 // onLost ends a connection. What was in flight is todo again and keeps its place.
@@ -131,51 +94,56 @@ func (p *Plan) onLost(in Lost) {
 		return
 	}
 	r.dial.retryAt = in.RetryAt
-	p.setGood(r, in.Good)
+	p.dialer.setGood(r, in.Good)
+	p.dialer.lost(r)
 	p.disconnected(r, in.Cursors, in.AliveAt)
 	r.dial.absentSince = in.AliveAt
 }
 
+// onHungUp ends a connection that we gave up for another one.
+func (p *Plan) onHungUp(r *relay) {
+	alive := r.dial.connectedAt // what it has sent since all was settled may not have been read
+	if r.checkpoint.mark.After(alive) {
+		alive = r.checkpoint.mark
+	}
+	if !r.checkpoint.unsettled && p.checkpoint.settledAt.After(alive) {
+		alive = p.checkpoint.settledAt
+	}
+	p.disconnected(r, nil, alive)
+}
+
 // disconnected ends a connection that was last known to stand at aliveAt.
 func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Time) {
-	p.markLost(r, aliveAt)
-	delete(p.connected, r)
-	p.leaveUnproven(r)
-	r.dial.connected = false
+	p.checkpoint.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches.open))) {
 		b := r.batches.open[id]
-		switch {
-		case b.kind == NamedIDs:
-			r.namedLost(b)
-		case b.sweep != nil:
-			r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
-		case b.desc != nil:
-			r.descendants.notAskedAbout(b, got[id], r.descendants.retryAt)
-		default:
-			p.giveUp(r, b, got[id])
-			r.giveBackAuthors(b)
-		}
+		b.of.lost(r, b, got[id])
 	}
 	clear(r.batches.open)
 	r.batches.background = 0
 	if r.live.poll != nil {
-		p.missedSince(r, r.live.poll.oldest())
+		p.catchUp.missedSince(r, r.live.poll.oldest())
 	}
 	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
-		p.missedSince(r, r.live.postponed)
+		p.catchUp.missedSince(r, r.live.postponed)
 	}
 	r.unparkAll()
 	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
-	r.descLost(aliveAt)
+	r.descendants.lost(aliveAt)
 	r.live.reset()
 }
 
-// giveUp makes the items of a batch todo again, with the progress it had made.
-func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
-	if b.kind != History && b.kind != DailyHistory {
-		return
-	}
+func (h *history) done(r *relay, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
+
+func (h *history) failed(r *relay, b *batch, in Done, until time.Time) {
+	h.lost(r, b, in.Cursors)
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
+	r.history.park(items, until)
+}
+
+// lost makes the items of a batch todo again, with the progress it had made.
+func (h *history) lost(r *relay, b *batch, got []Cursor) {
 	byOld := make(map[*cursors]*cursors)
 	for _, it := range b.items {
 		old := r.history.resume[it]
@@ -189,49 +157,39 @@ func (p *Plan) giveUp(r *relay, b *batch, got []Cursor) {
 		} else {
 			r.history.resume[it] = merged
 		}
-		r.set(it, todo)
+		r.history.set(it, todo)
 	}
 }
 
 // queueCatchUp queues the search for what may have been missed: for everything
 // that is confirmed, and for everything of which a part was fetched already. The
 // rest will be fetched from the start anyway.
-func (p *Plan) queueCatchUp(r *relay) {
-	items := r.partlyFetched()
-	r.catchUp.queue = p.groups(items, nil)
+func (cu *catchUp) queueAll(r *relay) {
+	items := r.history.partlyFetched()
+	r.catchUp.queue = cu.want.groups(items, nil)
 	r.catchUp.missed, r.catchUp.missedAll = false, false
-	r.history.parked = slices.DeleteFunc(r.history.parked, func(k parking) bool { return k.catchUp })
+	r.catchUp.parked = nil
 	if len(items) == 0 && r.catchUp.running == 0 {
 		r.catchUp.since = 0
 	}
 }
 
 // queueCatchUpOf does the same for some items, beside what is looked for already.
-func (p *Plan) queueCatchUpOf(r *relay, items []Item) {
+func (cu *catchUp) queueItems(r *relay, items []Item) {
 	waiting := len(items)
 	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
 	}
 	if waiting > 2*len(r.history.items) {
-		p.queueCatchUp(r)
+		cu.queueAll(r)
 		return
 	}
 	items = slices.DeleteFunc(items, func(it Item) bool {
 		st := r.history.items[it]
 		return st == 0 || st == todo && r.history.resume[it] == nil
 	})
-	r.catchUp.queue = append(r.catchUp.queue, p.groups(items, nil)...)
-	p.caughtUp(r)
-}
-
-// partlyFetched returns what is confirmed and what was fetched in part.
-func (r *relay) partlyFetched() (items []Item) {
-	for it, st := range r.history.items {
-		if st == confirmed || st == inFlight || r.history.resume[it] != nil {
-			items = append(items, it)
-		}
-	}
-	return items
+	r.catchUp.queue = append(r.catchUp.queue, cu.want.groups(items, nil)...)
+	cu.caughtUp(r)
 }
 
 // maxCatchUps is how many parts of a catch-up an item may be in on average, before all of
@@ -242,7 +200,7 @@ const maxCatchUps = 8
 // What is looked for already goes on where it got to: where more is left out each time than
 // is caught up with meanwhile, what lies behind would never be reached. What has not begun
 // looks for this as well.
-func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
+func (cu *catchUp) queueSkipped(r *relay, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	note := func(g group) {
 		waiting += len(g.items)
@@ -253,33 +211,31 @@ func (p *Plan) queueSkipped(r *relay, since nostr.Timestamp) {
 			covered[it] = struct{}{}
 		}
 	}
-	for i := range r.history.parked { // what got nowhere is asked for now, together with this
-		if k := &r.history.parked[i]; k.catchUp && k.resume == nil {
+	for i := range r.catchUp.parked { // what got nowhere is asked for now, together with this
+		if k := &r.catchUp.parked[i]; k.resume == nil {
 			k.until = time.Time{}
 		}
 	}
-	r.unpark(time.Time{})
+	r.catchUp.unpark(time.Time{})
 	for _, g := range r.catchUp.queue {
 		note(g)
 	}
-	for _, k := range r.history.parked {
-		if k.catchUp {
-			note(k.group())
-		}
+	for _, k := range r.catchUp.parked {
+		note(k.group)
 	}
 	if waiting > maxCatchUps*len(r.history.items) {
-		p.queueCatchUp(r)
+		cu.queueAll(r)
 		return
 	}
-	items := slices.DeleteFunc(r.partlyFetched(), func(it Item) bool {
+	items := slices.DeleteFunc(r.history.partlyFetched(), func(it Item) bool {
 		_, ok := covered[it]
 		return ok
 	})
-	for _, g := range p.groups(items, nil) {
+	for _, g := range cu.want.groups(items, nil) {
 		g.since = since
 		r.catchUp.queue = append(r.catchUp.queue, g)
 	}
-	p.caughtUp(r)
+	cu.caughtUp(r)
 }
 
 // dispatch starts batches: first what may have been missed, then what is asked for
@@ -289,39 +245,52 @@ func (p *Plan) dispatch(r *relay, now time.Time) {
 		return
 	}
 	for len(r.batches.open) < p.cfg.MaxBatches {
-		switch {
-		case len(r.catchUp.queue) > 0:
-			g := r.catchUp.queue[0]
-			r.catchUp.queue = r.catchUp.queue[1:]
-			p.startRecent(r, g, now)
-		case r.pollDue(now):
-			p.startPoll(r, now)
-		case r.namedDue(now):
-			p.startNamed(r, now)
-		case len(r.history.todo) > 0:
-			p.startHistory(r, now)
-		case len(r.rotation.chunks) > 0 && !now.Before(r.rotation.retryAt):
-			p.startSweep(r, now)
-		case p.descendantsDue(r, now):
-			p.startDescendants(r, now)
-		case r.audit.due && !r.busy():
-			p.startAudit(r, now)
-		case !r.busy() && p.authorsDue(r) > 0 && !now.Before(r.deletions.retryAt):
-			p.startDeletions(r, now)
-		default:
+		next := slices.IndexFunc(p.askers, func(a asker) bool { return a.due(r, now) })
+		if next < 0 {
 			return
 		}
+		p.askers[next].start(r, now)
 	}
 }
 
-// startHistory starts the next batch of the difference.
-func (p *Plan) startHistory(r *relay, now time.Time) {
+// history fetches the difference: what is wanted of a relay and was not fetched yet.
+type history struct {
+	*common
+	want    *want
+	batches *batches
+}
+
+// catchUp fetches what may have been missed of what was fetched before.
+type catchUp struct {
+	*common
+	want    *want
+	batches *batches
+}
+
+// deletions asks for the deletions of authors.
+type deletions struct {
+	*common
+	batches *batches
+
+	authors   []graspsync.PubKey
+	authorSet map[graspsync.PubKey]struct{}
+	leftOut   int // authors for whom there was no room
+}
+
+func newDeletions(c *common, bs *batches) *deletions {
+	return &deletions{common: c, batches: bs, authorSet: make(map[graspsync.PubKey]struct{})}
+}
+
+func (h *history) due(r *relay, _ time.Time) bool { return len(r.history.todo) > 0 }
+
+// start starts the next batch of the difference.
+func (h *history) start(r *relay, now time.Time) {
 	if len(r.history.queue) == 0 {
 		items := make([]Item, 0, len(r.history.todo))
 		for it := range r.history.todo {
 			items = append(items, it)
 		}
-		r.history.queue = p.groups(items, r.history.resume)
+		r.history.queue = h.want.groups(items, r.history.resume)
 	}
 	g := r.history.queue[0]
 	r.history.queue = r.history.queue[1:]
@@ -336,78 +305,106 @@ func (p *Plan) startHistory(r *relay, now time.Time) {
 	if g.resume != nil && g.resume.daily {
 		kind = DailyHistory
 	}
-	qs, roles := p.queries(r, p.itemFilters(items), 0, g.resume)
+	qs, roles := h.batches.queries(r, h.want.itemFilters(items), 0, g.resume)
 	for _, it := range items {
-		r.set(it, inFlight)
+		r.history.set(it, inFlight)
 	}
 	if len(qs) == 0 {
-		p.confirm(r, items, false)
+		h.confirm(r, items, false)
 		return
 	}
-	p.start(r, &batch{kind: kind, items: items, roles: roles}, qs, now)
+	h.batches.start(r, &batch{of: h, kind: kind, items: items, roles: roles}, qs, now)
 }
 
-func (p *Plan) startRecent(r *relay, g group, now time.Time) {
+func (cu *catchUp) due(r *relay, _ time.Time) bool { return len(r.catchUp.queue) > 0 }
+
+// start starts the next part of a catch-up.
+func (cu *catchUp) start(r *relay, now time.Time) {
+	g := r.catchUp.queue[0]
+	r.catchUp.queue = r.catchUp.queue[1:]
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	if g.since == 0 {
 		g.since = r.catchUp.since
 	}
-	qs, roles := p.queries(r, p.itemFilters(items), g.since, g.resume)
+	qs, roles := cu.batches.queries(r, cu.want.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
-		p.caughtUp(r)
+		cu.caughtUp(r)
 		return
 	}
 	r.catchUp.running++
-	p.start(r, &batch{kind: Recent, items: items, roles: roles, resume: g.resume, since: g.since}, qs, now)
+	b := &batch{of: cu, kind: Recent, items: items, roles: roles, resume: g.resume, since: g.since}
+	cu.batches.start(r, b, qs, now)
 }
 
-// authorsDue is how many authors a relay is to be asked about now. At each pass it
+func (cu *catchUp) done(r *relay, _ *batch, _ bool) {
+	r.catchUp.running--
+	cu.caughtUp(r)
+}
+
+func (cu *catchUp) failed(r *relay, b *batch, in Done, until time.Time) {
+	r.catchUp.running--
+	r.catchUp.park(group{items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since}, until)
+}
+
+// lost does nothing: the next connection has a catch-up of its own.
+func (cu *catchUp) lost(*relay, *batch, []Cursor) {}
+
+func (dl *deletions) due(r *relay, now time.Time) bool {
+	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
+}
+
+// left is how many authors a relay is to be asked about now. At each pass it
 // is asked about a part of them, each once; the rest have their turn at a later one.
-func (p *Plan) authorsDue(r *relay) int {
-	return min(len(p.authors)-r.deletions.asked, p.cfg.AuthorsPerPass-r.deletions.asked)
+func (dl *deletions) left(r *relay) int {
+	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
 }
 
-func (p *Plan) startDeletions(r *relay, now time.Time) {
-	n := p.authorsDue(r)
-	b := &batch{kind: Deletions, authors: n, authorsAt: r.deletions.at}
+func (dl *deletions) start(r *relay, now time.Time) {
+	n := dl.left(r)
+	b := &batch{of: dl, kind: Deletions, authors: n, authorsAt: r.deletions.at}
 	authors := make([]graspsync.PubKey, n)
 	for i := range authors {
-		if r.deletions.at >= len(p.authors) {
+		if r.deletions.at >= len(dl.authors) {
 			r.deletions.at = 0
 		}
-		authors[i] = p.authors[r.deletions.at]
+		authors[i] = dl.authors[r.deletions.at]
 		r.deletions.at++
 	}
 	r.deletions.asked += n
 	r.deletions.retryAt = time.Time{}
 	var qs []Query
-	if qs, b.roles = p.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
-		p.start(r, b, qs, now)
+	if qs, b.roles = dl.batches.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
+		dl.batches.start(r, b, qs, now)
 	}
 }
 
-// giveBackAuthors has the authors of a batch asked about again.
-func (r *relay) giveBackAuthors(b *batch) {
-	if b.kind == Deletions {
-		r.deletions.asked = max(0, r.deletions.asked-b.authors)
-		r.deletions.at = b.authorsAt
-	}
+func (dl *deletions) done(*relay, *batch, bool) {}
+
+func (dl *deletions) failed(r *relay, b *batch, _ Done, until time.Time) {
+	dl.lost(r, b, nil)
+	r.deletions.retryAt = until
+}
+
+// lost has the authors of a batch asked about again.
+func (dl *deletions) lost(r *relay, b *batch, _ []Cursor) {
+	r.deletions.asked = max(0, r.deletions.asked-b.authors)
+	r.deletions.at = b.authorsAt
 }
 
 // graceAfterDeadline is for whoever fetches a batch to say at its deadline how far
 // it got, before it is given up here.
 const graceAfterDeadline = time.Minute
 
-func (p *Plan) start(r *relay, b *batch, qs []Query, now time.Time) {
-	p.lastBatch++
-	deadline := now.Add(p.cfg.BatchTimeout)
+func (bs *batches) start(r *relay, b *batch, qs []Query, now time.Time) {
+	bs.last++
+	deadline := now.Add(bs.cfg.BatchTimeout)
 	b.begun = now
 	if b.background() {
 		r.batches.background++
 	}
 	b.deadline = deadline.Add(graceAfterDeadline)
-	r.batches.open[p.lastBatch] = b
-	p.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
-		ID: p.lastBatch, Kind: b.kind, Items: len(b.items), Queries: qs, Deadline: deadline,
+	r.batches.open[bs.last] = b
+	bs.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
+		ID: bs.last, Kind: b.kind, Items: len(b.items), Queries: qs, Deadline: deadline,
 	}})
 }

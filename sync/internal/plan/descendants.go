@@ -19,6 +19,14 @@ import (
 // asked about once from the start; from then on it is followed live where there is room, and
 // what is not is asked for in rotation. None of it counts for whether a relay is synced.
 
+// descendants asks about layer 4.
+type descendants struct {
+	*common
+	want          *want
+	batches       *batches
+	subscriptions *subscriptions
+}
+
 // rotateEvery is how long to wait between two turns of the rotation, of one group each.
 const rotateEvery = time.Minute
 
@@ -93,8 +101,8 @@ func (w *want) descendant(it Item) filters.Descendant {
 
 // setDescendant sets the repositories that a descendant belongs to. Those that are not wanted
 // are left out: when they are, it comes again.
-func (p *Plan) setDescendant(c DescendantChange) {
-	w := &p.want
+func (t *targets) setDescendant(c DescendantChange) {
+	w := t.want
 	it, known := w.descendants[c.Of]
 	var before, after []*repo
 	if known {
@@ -130,9 +138,9 @@ func (p *Plan) setDescendant(c DescendantChange) {
 	for _, r := range append(before, after...) {
 		for _, rel := range r.relays {
 			if len(after) > 0 && w.isTarget(it, rel) {
-				p.addDescendant(rel, it)
+				t.descendants.add(rel, it)
 			} else {
-				p.removeDescendant(rel, it)
+				t.descendants.remove(rel, it)
 			}
 		}
 	}
@@ -154,7 +162,7 @@ func put(m *map[Item]struct{}, it Item) {
 }
 
 // addDescendant has a relay asked about one.
-func (p *Plan) addDescendant(r *relay, it Item) {
+func (ds *descendants) add(r *relay, it Item) {
 	if r.descendants == nil {
 		r.descendants = &descendantsState{
 			of: make(map[Item]descendant), fresh: make(map[Item]struct{}),
@@ -164,12 +172,12 @@ func (p *Plan) addDescendant(r *relay, it Item) {
 	if _, known := r.descendants.of[it]; !known {
 		r.descendants.of[it] = descendant{}
 		r.descendants.fresh[it], r.descendants.apart[it] = struct{}{}, struct{}{}
-		p.touch(r)
+		ds.markDirty(r)
 	}
 }
 
 // removeDescendant undoes that. What is followed stays as it is for now.
-func (p *Plan) removeDescendant(r *relay, it Item) {
+func (ds *descendants) remove(r *relay, it Item) {
 	d := r.descendants
 	if d == nil {
 		return
@@ -192,7 +200,7 @@ func (p *Plan) removeDescendant(r *relay, it Item) {
 		}
 		d.dropEmpty(g)
 	}
-	p.touch(r)
+	ds.markDirty(r)
 }
 
 // dropEmpty forgets a group of which nothing is left, unless it is being asked about.
@@ -228,8 +236,8 @@ func (d *descendantsState) hurry(g *descGroup) {
 }
 
 // grouped puts those that are new into groups of their own, to be asked about from the start.
-func (p *Plan) grouped(d *descendantsState) {
-	fresh := slices.SortedFunc(maps.Keys(d.fresh), p.compare)
+func (ds *descendants) group(d *descendantsState) {
+	fresh := slices.SortedFunc(maps.Keys(d.fresh), ds.want.compare)
 	d.fresh = make(map[Item]struct{})
 	for chunk := range slices.Chunk(fresh, filters.MaxValues) {
 		g := &descGroup{items: slices.Clone(chunk), first: true}
@@ -250,7 +258,7 @@ func (p *Plan) grouped(d *descendantsState) {
 func (d *descendantsState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
 
 // descendantsDue reports whether a relay is to be asked about some of them now.
-func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
+func (ds *descendants) due(r *relay, now time.Time) bool {
 	d := r.descendants
 	if d == nil || d.running || now.Before(d.retryAt) {
 		return false
@@ -258,7 +266,7 @@ func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
 	if !d.rotates() {
 		d.at = time.Time{}
 	} else if d.at.IsZero() {
-		d.at = now.Add(p.longer(rotateEvery))
+		d.at = now.Add(ds.longer(rotateEvery))
 	}
 	return len(d.fresh)+len(d.urgent) > 0 || !d.at.IsZero() && !now.Before(d.at)
 }
@@ -266,14 +274,14 @@ func (p *Plan) descendantsDue(r *relay, now time.Time) bool {
 // turn returns the group that is asked about next, nil if there is none: one that is urgent, or,
 // once a minute, the next one that has something to be asked about. One that always fails keeps
 // the others from nothing.
-func (p *Plan) turn(d *descendantsState, now time.Time) *descGroup {
-	if p.grouped(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
+func (ds *descendants) turn(d *descendantsState, now time.Time) *descGroup {
+	if ds.group(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
 		g := d.urgent[0]
 		d.urgent = d.urgent[1:]
 		g.queued = false
 		return g
 	}
-	d.at = now.Add(p.longer(rotateEvery))
+	d.at = now.Add(ds.longer(rotateEvery))
 	for range d.groups {
 		d.next %= len(d.groups)
 		g := d.groups[d.next]
@@ -285,14 +293,14 @@ func (p *Plan) turn(d *descendantsState, now time.Time) *descGroup {
 	return nil
 }
 
-func (p *Plan) startDescendants(r *relay, now time.Time) {
+func (ds *descendants) start(r *relay, now time.Time) {
 	d := r.descendants
-	g := p.turn(d, now)
+	g := ds.turn(d, now)
 	if g == nil {
 		return
 	}
-	b := &batch{kind: Recent, desc: g, items: slices.Clone(g.items), behind: g.behind}
-	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
+	b := &batch{of: ds, kind: Recent, desc: g, items: slices.Clone(g.items), behind: g.behind}
+	since := nostr.Timestamp(g.since.Add(-ds.cfg.Overlap).Unix())
 	switch {
 	case g.first:
 		b.kind, since = History, 0
@@ -308,19 +316,19 @@ func (p *Plan) startDescendants(r *relay, now time.Time) {
 		g.behind, g.begun = nil, now
 	}
 	var qs []Query
-	if qs, b.roles = p.queries(r, p.itemFilters(b.items), since, g.resume); len(qs) == 0 {
-		p.askedAbout(r, b)
+	if qs, b.roles = ds.batches.queries(r, ds.want.itemFilters(b.items), since, g.resume); len(qs) == 0 {
+		ds.done(r, b, false)
 		return
 	}
 	for i := range qs { // to compare is dearer than what there may be of few, or in a short time
 		qs[i].NoNegentropy = b.kind == Recent || len(b.items) < leastCompared
 	}
 	d.running, g.running = true, true
-	p.start(r, b, qs, now)
+	ds.batches.start(r, b, qs, now)
 }
 
-// askedAbout takes note that a batch has brought all there is of a group.
-func (p *Plan) askedAbout(r *relay, b *batch) {
+// done takes note that a batch has brought all there is of a group.
+func (ds *descendants) done(r *relay, b *batch, _ bool) {
 	d, g := r.descendants, b.desc
 	d.running, d.failures, d.retryAt = false, 0, time.Time{}
 	if b.kind == DailyHistory && g.daily {
@@ -413,18 +421,18 @@ func (r *relay) descRoom() int {
 // followDescendants has as many as there is room for followed live. What is new goes into one
 // subscription with what others of about the same size have, so that what is sent for it is in
 // proportion to it.
-func (p *Plan) followDescendants(r *relay, now time.Time) {
+func (ds *descendants) follow(r *relay, now time.Time) {
 	d := r.descendants
 	if d == nil {
 		return
 	}
-	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.retains(r.live.size()+d.bytes())) {
-		p.closeDescSub(r, d.smallest(), now)
+	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.limits.retains(r.live.size()+d.bytes())) {
+		ds.close(r, d.smallest(), now)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.subs)) {
 		s := d.subs[id]
 		if s.idle == len(s.items) {
-			p.replaceDescSubs(r, []*descSub{s}, nil, now)
+			ds.replace(r, []*descSub{s}, nil, now)
 		}
 	}
 	if now.Before(d.liveAt) || now.Before(r.coolUntil) || !r.othersFollowed(now) {
@@ -432,15 +440,15 @@ func (p *Plan) followDescendants(r *relay, now time.Time) {
 	}
 	var items []Item
 	for len(d.apart) > 0 {
-		with, n, ok := d.fitting(len(d.apart), p.descCapacity(r), r.descRoom())
+		with, n, ok := d.fitting(len(d.apart), ds.capacity(r), r.descRoom())
 		if !ok {
 			return
 		}
 		if items == nil {
-			items = slices.SortedFunc(maps.Keys(d.apart), p.compare)
+			items = slices.SortedFunc(maps.Keys(d.apart), ds.want.compare)
 		}
-		n = min(n, p.descFits(r, with))
-		for n > 0 && !p.inOneRequest(r, append(d.wanted(with), items[:n]...)) {
+		n = min(n, ds.fits(r, with))
+		for n > 0 && !ds.inOneRequest(r, append(d.wanted(with), items[:n]...)) {
 			if len(with) > 0 && len(d.subs) < r.descRoom() {
 				with = nil
 			} else {
@@ -448,17 +456,17 @@ func (p *Plan) followDescendants(r *relay, now time.Time) {
 			}
 		}
 		if n < 1 {
-			d.liveAt = now.Add(p.longer(p.cfg.RetryBase)) // by then there may be others
+			d.liveAt = now.Add(ds.longer(ds.cfg.RetryBase)) // by then there may be others
 			return
 		}
-		p.replaceDescSubs(r, with, items[:n], now)
+		ds.replace(r, with, items[:n], now)
 		items = items[n:]
 	}
 }
 
 // inOneRequest reports whether the relay takes items in one request.
-func (p *Plan) inOneRequest(r *relay, items []Item) bool {
-	reqs, large := filters.Pack(p.descFilters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
+func (ds *descendants) inOneRequest(r *relay, items []Item) bool {
+	reqs, large := filters.Pack(ds.filters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
 	return len(reqs) == 1 && len(large) == 0
 }
 
@@ -483,13 +491,13 @@ func (r *relay) othersFollowed(now time.Time) bool {
 
 // refitDescendants has subscriptions opened anew, as several, that the relay takes in one
 // request no more.
-func (p *Plan) refitDescendants(r *relay) {
+func (ds *descendants) refit(r *relay) {
 	if r.descendants == nil {
 		return
 	}
 	for _, s := range r.descendants.bySize() {
-		if !p.inOneRequest(r, s.items) {
-			p.closeDescSub(r, s, p.now)
+		if !ds.inOneRequest(r, s.items) {
+			ds.close(r, s, ds.now)
 		}
 	}
 }
@@ -498,7 +506,7 @@ func (p *Plan) refitDescendants(r *relay) {
 const bytesEach = 3 * len(longAddress+longAddress)
 
 // descFits is how many more there is room for in bytes, if so many subscriptions are replaced.
-func (p *Plan) descFits(r *relay, with []*descSub) int {
+func (ds *descendants) fits(r *relay, with []*descSub) int {
 	if r.limits.MaxRetained == 0 {
 		return len(r.descendants.apart)
 	}
@@ -549,40 +557,40 @@ func (d *descendantsState) smallest() *descSub { return d.bySize()[0] }
 
 // replaceDescSubs opens one subscription in place of others, with what is still wanted of
 // theirs and with more items: before they are closed where there is room for that.
-func (p *Plan) replaceDescSubs(r *relay, old []*descSub, more []Item, now time.Time) {
+func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.Time) {
 	d := r.descendants
 	items := append(d.wanted(old), more...)
-	slices.SortFunc(items, p.compare)
+	slices.SortFunc(items, ds.want.compare)
 	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
-		r.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
+		r.limits.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
 	if !overlaps {
 		for _, s := range old {
-			p.closeDescSub(r, s, now)
+			ds.close(r, s, now)
 		}
 	}
 	if len(items) > 0 {
-		p.openDescSub(r, items)
+		ds.open(r, items)
 	}
 	if overlaps {
 		for _, s := range old {
-			p.closeDescSub(r, s, now)
+			ds.close(r, s, now)
 		}
 	}
 }
 
 // descFilters returns the live filters for items.
-func (p *Plan) descFilters(r *relay, items []Item) (fs []nostr.Filter) {
-	for _, f := range p.itemFilters(items) {
+func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
+	for _, f := range ds.want.itemFilters(items) {
 		fs = append(fs, r.limits.fit(filters.Live(f))...)
 	}
 	return fs
 }
 
-func (p *Plan) openDescSub(r *relay, items []Item) {
+func (ds *descendants) open(r *relay, items []Item) {
 	d := r.descendants
-	fs := p.descFilters(r, items)
-	p.lastLive++
-	s := &descSub{id: p.lastLive, items: items, size: len(fs), bytes: requestSize(fs)}
+	fs := ds.filters(r, items)
+	ds.subscriptions.last++
+	s := &descSub{id: ds.subscriptions.last, items: items, size: len(fs), bytes: requestSize(fs)}
 	d.subs[s.id] = s
 	d.filters += s.size
 	for _, it := range items {
@@ -597,12 +605,12 @@ func (p *Plan) openDescSub(r *relay, items []Item) {
 		d.of[it] = at
 		delete(d.apart, it)
 	}
-	p.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
+	ds.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
 }
 
 // closeDescSub ends a subscription.
-func (p *Plan) closeDescSub(r *relay, s *descSub, now time.Time) {
-	p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
+func (ds *descendants) close(r *relay, s *descSub, now time.Time) {
+	ds.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
 	r.descendants.lose(s, now)
 }
 
@@ -628,7 +636,7 @@ func (d *descendantsState) lose(s *descSub, until time.Time) {
 }
 
 // descCapacity is how many items without an address go into one subscription.
-func (p *Plan) descCapacity(r *relay) int {
+func (ds *descendants) capacity(r *relay) int {
 	d := r.descendants
 	if d.capacityOf == r.limits {
 		return d.capacity
@@ -656,43 +664,44 @@ const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef01234
 
 // makeWay closes subscriptions of descendants that stand in the way of so many others of so
 // many bytes.
-func (p *Plan) makeWay(r *relay, others, bytes int) {
+func (ds *descendants) makeWay(r *relay, others, bytes int) {
 	d := r.descendants
-	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.retains(bytes+d.bytes())) {
-		p.closeDescSub(r, d.smallest(), p.now)
+	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.retains(bytes+d.bytes())) {
+		ds.close(r, d.smallest(), ds.now)
 	}
 }
 
-// descClosed takes note that the relay has closed a subscription of descendants, if it is one.
-func (p *Plan) descClosed(r *relay, in LiveClosed, now time.Time) bool {
+// descClosed takes note that the relay has closed a subscription of descendants, which stood
+// until then.
+func (ds *descendants) closed(r *relay, in LiveClosed, until, now time.Time) {
 	d := r.descendants
-	if d == nil || d.subs[in.Live] == nil {
-		return false
-	}
-	until := now
-	if !in.Since.IsZero() && in.Since.Before(now) {
-		until = in.Since
-	}
 	d.lose(d.subs[in.Live], until)
 	switch {
-	case !in.GaveWay && in.Why == wire.RefusalRestricted:
-		p.leaveAlone(r, resting{below: true, since: until}, now)
+	case !in.GaveWay && in.Why == wire.RefusalRestricted: // it rests
 	case now.Before(d.liveAt): // it belongs to the refusal before
 	case in.Why == wire.RefusalOverflow: // it could not keep up for once
-		d.liveAt = now.Add(p.cfg.RetryBase)
+		d.liveAt = now.Add(ds.cfg.RetryBase)
 	default:
-		if now.Sub(d.liveAt) > p.cfg.RetryMax {
+		if now.Sub(d.liveAt) > ds.cfg.RetryMax {
 			d.refused = 0
 		}
 		d.refused++
-		d.liveAt = now.Add(p.retryAfter(d.refused))
+		d.liveAt = now.Add(ds.retryAfter(d.refused))
 	}
-	return true
 }
 
-// descLost ends a connection that stood until then.
-func (r *relay) descLost(aliveAt time.Time) {
-	d := r.descendants
+// failed has the group of a batch asked about again, but not before until.
+func (ds *descendants) failed(r *relay, b *batch, in Done, until time.Time) {
+	r.descendants.notAskedAbout(b, in.Cursors, until)
+}
+
+// lost has the group of a batch asked about again.
+func (ds *descendants) lost(r *relay, b *batch, got []Cursor) {
+	r.descendants.notAskedAbout(b, got, r.descendants.retryAt)
+}
+
+// lost ends a connection that stood until then.
+func (d *descendantsState) lost(aliveAt time.Time) {
 	if d == nil {
 		return
 	}
@@ -702,44 +711,56 @@ func (r *relay) descLost(aliveAt time.Time) {
 	d.at = time.Time{}
 }
 
-// passDescendants has all of them asked about from the start once more, in their turns.
-func (r *relay) passDescendants() {
-	if d := r.descendants; d != nil {
-		for _, g := range d.groups {
-			if !g.first && !g.daily {
-				g.daily = true
-				d.daily++
-			}
+// passStarted has all of them asked about from the start once more, in their turns.
+func (d *descendantsState) passStarted() {
+	if d == nil {
+		return
+	}
+	for _, g := range d.groups {
+		if !g.first && !g.daily {
+			g.daily = true
+			d.daily++
 		}
 	}
 }
 
-// considerDescendants names what becomes due on a connection.
-func (r *relay) considerDescendants(consider func(time.Time)) {
-	if d := r.descendants; d != nil {
-		consider(d.at)
-		if len(d.urgent)+len(d.fresh) > 0 || d.rotates() {
-			consider(d.retryAt)
-		}
-		if len(d.apart) > 0 {
-			consider(d.liveAt)
-		}
+// wakes names what becomes due on a connection.
+func (d *descendantsState) wakes(consider func(time.Time)) {
+	if d == nil {
+		return
+	}
+	consider(d.at)
+	if len(d.urgent)+len(d.fresh) > 0 || d.rotates() {
+		consider(d.retryAt)
+	}
+	if len(d.apart) > 0 {
+		consider(d.liveAt)
 	}
 }
 
-// descSubs is how many subscriptions of descendants stand.
-func (r *relay) descSubs() int {
-	if r.descendants == nil {
+// live is how many subscriptions of descendants stand.
+func (d *descendantsState) live() int {
+	if d == nil {
 		return 0
 	}
-	return len(r.descendants.subs)
+	return len(d.subs)
 }
 
-// descCounts returns how many descendants there are, how many of them are not followed live,
+// counts returns how many descendants there are, how many of them are not followed live,
 // and by how many filters the others are.
-func (r *relay) descCounts() (all, apart, fs int) {
-	if r.descendants == nil {
+func (d *descendantsState) counts() (all, apart, fs int) {
+	if d == nil {
 		return 0, 0, 0
 	}
-	return len(r.descendants.of), len(r.descendants.apart), r.descendants.filters
+	return len(d.of), len(d.apart), d.filters
+}
+
+// jumped sets back what depends on a clock that was set back.
+func (d *descendantsState) jumped(back time.Duration) {
+	if d == nil {
+		return
+	}
+	for _, g := range d.groups {
+		setBack(back, &g.since, &g.begun, &g.floor)
+	}
 }

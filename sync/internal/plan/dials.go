@@ -3,10 +3,36 @@ package plan
 import (
 	"cmp"
 	"math/bits"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
 )
+
+// dialer decides which relays are connected: whom it dials when, and who gives way to whom.
+type dialer struct {
+	*common
+	owners *owners
+
+	dialing         int                 // attempts
+	dialingUnproven int                 // of them, of relays that never answered
+	young           youngAttempts       // of them, those that were begun a moment ago
+	connected       map[*relay]struct{} // connections
+	unproven        int                 // attempts and connections of relays that never answered
+	lines           [lines]line         // of relays that wait for their turn to be dialed
+	dialAt          time.Time           // the next attempt may begin
+	roomAt          time.Time           // when room for those that wait is looked for again
+	hungUp          []*relay            // in this step, to make room
+	lastEpoch       uint64
+}
+
+func newDialer(c *common, o *owners, lots *rand.Rand) *dialer {
+	d := &dialer{common: c, owners: o, connected: make(map[*relay]struct{})}
+	for i := range d.lines {
+		d.lines[i].number, d.lines[i].lots = i, lots
+	}
+	return d
+}
 
 // dialState is the life cycle of one relay: whether it is connected, and when it is dialed.
 type dialState struct {
@@ -28,7 +54,20 @@ type dialState struct {
 	refusals int  // attempts in a row that we refused
 }
 
-func (p *Plan) actDisconnected(r *relay, now time.Time) {
+// longAbsent reports whether a relay was away for so long that what was confirmed
+// counts for nothing. For how long we did without it does not matter: that is known
+// to the second, and what came meanwhile is asked for.
+func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
+	if s.absentSince.IsZero() {
+		return false
+	}
+	// Where the machine was asleep only the wall clock says so, where that was set back
+	// only the other one.
+	away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))
+	return away > most
+}
+
+func (d *dialer) wait(r *relay, now time.Time) {
 	var wake time.Time
 	switch {
 	case r.dial.connecting || r.turn.line != nil:
@@ -36,22 +75,22 @@ func (p *Plan) actDisconnected(r *relay, now time.Time) {
 		wake = r.dial.retryAt
 	default:
 		r.dial.waitsSince = now
-		n := p.lineOf(r)
-		p.lines[n].add(r)
+		n := d.lineOf(r)
+		d.lines[n].add(r)
 		if n == lineFirst {
-			p.roomAt = time.Time{} // there may be room for it that there is not for others
+			d.roomAt = time.Time{} // there may be room for it that there is not for others
 		}
 	}
-	p.timers.set(r, wake)
+	d.timers.set(r, wake)
 }
 
-func (p *Plan) lineOf(r *relay) int {
+func (d *dialer) lineOf(r *relay) int {
 	switch {
 	case r.bootstrap:
 		return lineFirst
 	case r.claim.servedBy == 0:
 		return lineHeld
-	case p.useful(r):
+	case d.useful(r):
 		return lineFirst
 	case r.dial.good:
 		return lineGood
@@ -62,28 +101,28 @@ func (p *Plan) lineOf(r *relay) int {
 }
 
 // proven reports whether a relay is known to be one.
-func (p *Plan) proven(r *relay) bool { return r.dial.good || r.bootstrap || p.useful(r) }
+func (d *dialer) proven(r *relay) bool { return r.dial.good || r.bootstrap || d.useful(r) }
 
 // usefulFor is for how long it counts that a relay brought what nobody else had. Anybody
 // can have a relay bring something once.
 const usefulFor = 3 * 24 * time.Hour
 
-func (p *Plan) useful(r *relay) bool {
-	return !r.dial.usefulAt.IsZero() && p.now.Sub(r.dial.usefulAt) < usefulFor
+func (d *dialer) useful(r *relay) bool {
+	return !r.dial.usefulAt.IsZero() && d.now.Sub(r.dial.usefulAt) < usefulFor
 }
 
 // setGood notes whether a relay is known to work.
-func (p *Plan) setGood(r *relay, good bool) {
+func (d *dialer) setGood(r *relay, good bool) {
 	if r.dial.good = good; good {
-		p.setAnswered(r)
+		d.setAnswered(r)
 	}
 }
 
 // setAnswered notes that a relay has answered as one.
-func (p *Plan) setAnswered(r *relay) {
+func (d *dialer) setAnswered(r *relay) {
 	if !r.dial.answered {
 		r.dial.answered = true
-		p.owners.table.fix(r)
+		d.owners.table.fix(r)
 	}
 }
 
@@ -114,52 +153,52 @@ const (
 )
 
 // silentMost is how many attempts may wait on.
-func (p *Plan) silentMost() int {
-	return min(silentDials*p.cfg.MaxDials, p.cfg.MaxConnections/silentDialsShare)
+func (d *dialer) silentMost() int {
+	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
 // mature has those attempts count as young no more that are not.
-func (p *Plan) mature(now time.Time) {
-	q := p.young.queue
+func (d *dialer) mature(now time.Time) {
+	q := d.young.queue
 	for len(q) > 0 {
 		a := q[0]
 		if current := a.relay.dial.young && a.relay.dial.epoch == a.epoch; current && a.until.After(now) {
 			break
 		} else if current {
-			p.notYoung(a.relay)
+			d.notYoung(a.relay)
 		}
 		q[0] = youngAttempt{}
 		q = q[1:]
 	}
-	p.young.queue = q
+	d.young.queue = q
 }
 
-func (p *Plan) notYoung(r *relay) {
+func (d *dialer) notYoung(r *relay) {
 	if r.dial.young {
 		r.dial.young = false
-		p.young.all--
+		d.young.all--
 		if r.dial.unproven {
-			p.young.unproven--
+			d.young.unproven--
 		}
 	}
 }
 
 // patienceEnds returns when the next attempt makes room for those who wait; zero: for
 // nobody.
-func (p *Plan) patienceEnds() time.Time {
-	if len(p.young.queue) == 0 || p.dialing >= p.cfg.MaxDials+p.silentMost() {
+func (d *dialer) patienceEnds() time.Time {
+	if len(d.young.queue) == 0 || d.dialing >= d.cfg.MaxDials+d.silentMost() {
 		return time.Time{}
 	}
-	if p.anyWaits() {
-		return p.young.queue[0].until
+	if d.anyWaits() {
+		return d.young.queue[0].until
 	}
 	return time.Time{}
 }
 
 // anyWaits reports whether a relay waits for its turn to be dialed.
-func (p *Plan) anyWaits() bool {
-	for i := range p.lines {
-		if p.lines[i].first() != nil {
+func (d *dialer) anyWaits() bool {
+	for i := range d.lines {
+		if d.lines[i].first() != nil {
 			return true
 		}
 	}
@@ -172,50 +211,50 @@ func fourFifths(n int) int { return n - n/5 }
 // dial starts as many of the waiting attempts as may run. Only a part of the attempts
 // and of the connections is for relays that have yet to prove that they are some, so
 // that others never wait for relays that are dead or say nothing.
-func (p *Plan) dial(now time.Time) {
-	p.mature(now)
-	for p.mayDial() && !now.Before(p.dialAt) {
-		r := p.nextTurn(now)
+func (d *dialer) dial(now time.Time) {
+	d.mature(now)
+	for d.mayDial() && !now.Before(d.dialAt) {
+		r := d.nextTurn(now)
 		if r == nil {
 			return
 		}
-		r.served()
+		r.turn.served()
 		r.dial.connecting = true
-		p.dialing++
-		p.young.all++
-		if !p.proven(r) {
+		d.dialing++
+		d.young.all++
+		if !d.proven(r) {
 			r.dial.unproven = true
-			p.unproven++
-			p.dialingUnproven++
-			p.young.unproven++
+			d.unproven++
+			d.dialingUnproven++
+			d.young.unproven++
 		}
 		if !r.dial.absentSince.IsZero() { // that it had to wait for its turn was our doing
 			r.dial.absentSince = r.dial.absentSince.Add(now.Sub(r.dial.waitsSince))
 		}
-		p.lastEpoch++
-		r.dial.epoch, r.dial.young = p.lastEpoch, true
-		p.young.queue = append(p.young.queue, youngAttempt{r, r.dial.epoch, now.Add(patience)})
-		p.dialAt = now.Add(p.cfg.DialEvery) // one proxy, or one resolver, may be behind all
-		p.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
+		d.lastEpoch++
+		r.dial.epoch, r.dial.young = d.lastEpoch, true
+		d.young.queue = append(d.young.queue, youngAttempt{r, r.dial.epoch, now.Add(patience)})
+		d.dialAt = now.Add(d.cfg.DialEvery) // one proxy, or one resolver, may be behind all
+		d.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
 	}
 }
 
 // mayDial reports whether one more attempt may run.
-func (p *Plan) mayDial() bool {
-	return p.young.all < p.cfg.MaxDials && p.dialing < p.cfg.MaxDials+p.silentMost()
+func (d *dialer) mayDial() bool {
+	return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()
 }
 
 // full reports whether a connection must end before another one can be made.
-func (p *Plan) full() bool { return p.dialing+len(p.connected) >= p.cfg.MaxConnections }
+func (d *dialer) full() bool { return d.dialing+len(d.connected) >= d.cfg.MaxConnections }
 
 // rounds is which line has its turn: none of them starves another, whoever fills it.
 var rounds = [...]int{lineFirst, lineGood, lineFirst, lineNew, lineFirst, lineFailed, lineNew, lineHeld}
 
 // turnsOf are the lines in the order in which they are looked at: first the one whose
 // turn it is, then the others, those of known relays first.
-func (p *Plan) turnsOf() [lines]int {
+func (d *dialer) turnsOf() [lines]int {
 	order := [lines]int{lineFirst, lineGood, lineNew, lineFailed, lineHeld}
-	turn := rounds[p.lastEpoch%uint64(len(rounds))]
+	turn := rounds[d.lastEpoch%uint64(len(rounds))]
 	at := slices.Index(order[:], turn)
 	copy(order[1:], order[:at])
 	order[0] = turn
@@ -224,65 +263,72 @@ func (p *Plan) turnsOf() [lines]int {
 
 // nextTurn returns whose turn it is and for whom there is room; nil if there is
 // nobody.
-func (p *Plan) nextTurn(now time.Time) *relay {
-	look, waits := !now.Before(p.roomAt), false
-	full := p.full()
-	if full && p.dialing >= max(1, p.cfg.MaxConnections/fullDialsShare) {
-		p.roomAt = time.Time{} // one of these will end
+func (d *dialer) nextTurn(now time.Time) *relay {
+	look, waits := !now.Before(d.roomAt), false
+	full := d.full()
+	if full && d.dialing >= max(1, d.cfg.MaxConnections/fullDialsShare) {
+		d.roomAt = time.Time{} // one of these will end
 		return nil
 	}
-	for _, n := range p.turnsOf() {
-		r := p.lines[n].first()
+	for _, n := range d.turnsOf() {
+		r := d.lines[n].first()
 		if r == nil {
 			continue
 		}
-		if !p.proven(r) {
-			if p.young.unproven >= fourFifths(p.cfg.MaxDials) || p.dialingUnproven >= fourFifths(p.cfg.MaxDials+p.silentMost()) {
+		if !d.proven(r) {
+			if d.young.unproven >= fourFifths(d.cfg.MaxDials) || d.dialingUnproven >= fourFifths(d.cfg.MaxDials+d.silentMost()) {
 				continue
 			}
-			if p.unproven >= max(1, p.cfg.MaxConnections*3/4) && !(look && p.makeRoom(now, silent)) {
+			if d.unproven >= max(1, d.cfg.MaxConnections*3/4) && !(look && d.makeRoom(now, silent)) {
 				waits = true
 				continue
 			}
 		}
-		if !p.full() || look && p.makeRoom(now, finished(now)) {
+		if !d.full() || look && d.makeRoom(now, finished(now)) {
 			return r
 		}
 		waits = true
 	}
 	switch {
 	case !waits:
-		p.roomAt = time.Time{}
+		d.roomAt = time.Time{}
 	case look:
-		p.roomAt = p.nextRoom(now)
+		d.roomAt = d.nextRoom(now)
 	}
 	return nil
 }
 
 // dialEnded notes that an attempt is over.
-func (p *Plan) dialEnded(r *relay) {
-	p.notYoung(r)
+func (d *dialer) ended(r *relay) {
+	d.notYoung(r)
 	r.dial.connecting = false
-	p.dialing--
+	d.dialing--
 	if r.dial.unproven {
-		p.dialingUnproven--
+		d.dialingUnproven--
 	}
+}
+
+// lost notes that a connection has ended.
+func (d *dialer) lost(r *relay) {
+	delete(d.connected, r)
+	d.leaveUnproven(r)
+	r.dial.connected = false
 }
 
 // leaveUnproven gives back the place that a relay took up among those that have
 // never answered: it has, or its connection is gone.
-func (p *Plan) leaveUnproven(r *relay) {
+func (d *dialer) leaveUnproven(r *relay) {
 	if r.dial.unproven {
 		r.dial.unproven = false
-		p.unproven--
+		d.unproven--
 	}
 }
 
-// onUseful notes that a relay brought what nobody else had.
-func (p *Plan) onUseful(now time.Time, in Useful) {
-	if r := p.current(in.Relay, in.Epoch); r != nil && !r.dial.connecting {
-		p.leaveUnproven(r)
-		p.setAnswered(r)
+// wasUseful notes that a relay brought what nobody else had.
+func (d *dialer) wasUseful(r *relay, now time.Time) {
+	if !r.dial.connecting {
+		d.leaveUnproven(r)
+		d.setAnswered(r)
 		r.dial.usefulAt = now
 	}
 }
@@ -332,15 +378,15 @@ func compareStrength(a, b ranking) int {
 // bring something. One that never answered has no claim. Relays at one address have to
 // share: the third and fourth of them count half, the next two half of that, so that as
 // many names as somebody likes, which are free, are together worth what four are.
-func (p *Plan) ranked() []ranking {
-	out := make([]ranking, 0, len(p.connected))
-	for r := range p.connected {
+func (d *dialer) ranked() []ranking {
+	out := make([]ranking, 0, len(d.connected))
+	for r := range d.connected {
 		k := ranking{relay: r, hour: r.claim.since.Unix() / int64(time.Hour/time.Second)}
 		switch {
 		case r.bootstrap:
 			continue
 		case r.dial.unproven:
-		case p.useful(r):
+		case d.useful(r):
 			k.set(2 * r.claim.weight)
 		default:
 			k.set(r.claim.weight)
@@ -371,9 +417,9 @@ func (p *Plan) ranked() []ranking {
 // chance could choose: who has stood longest gives way, first those that never
 // answered, then those of owners of whom nothing is served. That leaves something to
 // whoever is new, and who has been here keeps what it has.
-func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
-	ranked := p.ranked()
-	safe := p.cfg.MaxConnections - max(1, p.cfg.MaxConnections/changingShare) - (len(p.connected) - len(ranked))
+func (d *dialer) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
+	ranked := d.ranked()
+	safe := d.cfg.MaxConnections - max(1, d.cfg.MaxConnections/changingShare) - (len(d.connected) - len(ranked))
 	for safe > 0 && safe < len(ranked) && compareStrength(ranked[safe-1], ranked[safe]) == 0 {
 		safe--
 	}
@@ -388,27 +434,21 @@ func (p *Plan) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	if gone == nil {
 		return false
 	}
-	p.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
-	p.setGood(gone, gone.dial.good || !gone.dial.unproven) // it has answered, and held for longer than that takes
-	alive := gone.dial.connectedAt                         // what it has sent since all was settled may not have been read
-	if gone.checkpoint.mark.After(alive) {
-		alive = gone.checkpoint.mark
-	}
-	if !gone.checkpoint.unsettled && p.settledAt.After(alive) {
-		alive = p.settledAt
-	}
-	p.disconnected(gone, nil, alive)
+	d.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
+	d.setGood(gone, gone.dial.good || !gone.dial.unproven) // it has answered, and held for longer than that takes
+	d.lost(gone)
 	gone.dial.absentSince = time.Time{}
-	gone.dial.retryAt = now.Add(p.longer(leastTenure))
-	p.timers.set(gone, gone.dial.retryAt)
+	gone.dial.retryAt = now.Add(d.longer(leastTenure))
+	d.timers.set(gone, gone.dial.retryAt)
+	d.hungUp = append(d.hungUp, gone)
 	return true
 }
 
 // nextRoom returns when there may be room that there is not now: when the tenure of
 // the next one ends. Of those whose tenure is over it is noticed when they are done.
-func (p *Plan) nextRoom(now time.Time) time.Time {
+func (d *dialer) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
-	for r := range p.connected {
+	for r := range d.connected {
 		if end := r.dial.connectedAt.Add(leastTenure); !r.bootstrap && end.After(now) && end.Before(at) {
 			at = end
 		}
@@ -417,9 +457,9 @@ func (p *Plan) nextRoom(now time.Time) time.Time {
 }
 
 // doneWith notes that a relay may give way now.
-func (p *Plan) doneWith(r *relay, now time.Time) {
-	if !p.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.dial.connectedAt.Add(leastTenure)) {
-		p.roomAt = time.Time{}
+func (d *dialer) doneWith(r *relay, now time.Time) {
+	if !d.roomAt.IsZero() && r.phase() >= Live && !now.Before(r.dial.connectedAt.Add(leastTenure)) {
+		d.roomAt = time.Time{}
 	}
 }
 
@@ -436,3 +476,72 @@ func compareRoom(a, b *relay) int {
 	}
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.dial.epoch, b.dial.epoch))
 }
+
+// made notes that an attempt has succeeded.
+func (d *dialer) made(r *relay, address netip.Prefix, now time.Time) {
+	d.ended(r)
+	d.connected[r] = struct{}{}
+	r.dial.connected, r.dial.failed, r.dial.refusals = true, false, 0
+	r.dial.connectedAt, r.dial.address = now, address
+}
+
+// failed notes that an attempt has not.
+func (d *dialer) failed(r *relay, in DialFailed, now time.Time) {
+	d.ended(r)
+	d.leaveUnproven(r)
+	r.dial.failed = true // it waits where it is in nobody's way
+	r.dial.retryAt = in.RetryAt
+	d.setGood(r, in.Good)
+	if in.NotDialed {
+		r.dial.refusals++
+		if at := now.Add(min(d.retryAfter(r.dial.refusals), d.longer(leastTenure))); at.After(r.dial.retryAt) {
+			r.dial.retryAt = at
+		}
+		return
+	}
+	r.dial.refusals = 0
+	if r.dial.absentSince.IsZero() {
+		r.dial.absentSince = now
+	}
+}
+
+// forget notes that nothing is wanted of a relay any more.
+func (d *dialer) forget(r *relay) {
+	if r.dial.connecting || r.dial.connected {
+		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
+	}
+	switch {
+	case r.dial.connecting:
+		d.ended(r)
+	case r.dial.connected:
+		delete(d.connected, r)
+	}
+	d.leaveUnproven(r)
+	r.turn.leave()
+	d.timers.set(r, time.Time{})
+}
+
+// nextWake returns when the next attempt may begin for which somebody waits; zero: nothing is
+// waited for.
+func (d *dialer) nextWake() (at time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if d.mayDial() && !d.roomAt.IsZero() {
+		look := d.roomAt
+		if d.dialAt.After(look) {
+			look = d.dialAt
+		}
+		earlier(look)
+	}
+	earlier(d.patienceEnds())
+	if d.anyWaits() && d.dialAt.After(d.now) {
+		earlier(d.dialAt)
+	}
+	return at
+}
+
+// jumped sets back what depends on a clock that was set back.
+func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }

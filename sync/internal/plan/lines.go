@@ -129,21 +129,21 @@ func (l *line) first() *relay {
 }
 
 // leave takes a relay out of the line that it waits in, if any.
-func (r *relay) leave() {
-	if r.turn.line != nil {
-		heap.Remove(&r.turn.line.waiting, r.turn.index)
-		r.turn.line = nil
+func (s *turnState) leave() {
+	if s.line != nil {
+		heap.Remove(&s.line.waiting, s.index)
+		s.line = nil
 	}
 }
 
 // served takes out a relay whose turn it was.
-func (r *relay) served() {
-	r.turn.line.now = max(r.turn.line.now, r.turn.place-r.turn.cost)
-	l := r.turn.line
+func (s *turnState) served() {
+	s.line.now = max(s.line.now, s.place-s.cost)
+	l := s.line
 	l.count++
-	r.leave()
+	s.leave()
 	if len(l.waiting) == 0 {
-		l.now, l.flows = max(l.now, r.turn.place), nil // all had their turns
+		l.now, l.flows = max(l.now, s.place), nil // all had their turns
 	}
 }
 

@@ -23,6 +23,22 @@ type liveSub struct {
 	since   time.Time      // when it was opened
 }
 
+// live follows what is wanted of a relay by standing subscriptions.
+type live struct {
+	*common
+	want          *want
+	catchUp       *catchUp
+	polling       *polling
+	descendants   *descendants
+	subscriptions *subscriptions
+}
+
+// subscriptions numbers the standing subscriptions.
+type subscriptions struct {
+	*common
+	last LiveID
+}
+
 // liveState is what is followed on a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
@@ -42,8 +58,8 @@ type liveState struct {
 	// unfollowed counts the filters for which the relay has no room, tooLarge those
 	// that it would take in no message.
 	unfollowed, tooLarge int
-	kinds                LiveID   // the subscription that follows by kinds; 0: none
-	poll                 *polling // what is asked for instead; nil: nothing
+	kinds                LiveID     // the subscription that follows by kinds; 0: none
+	poll                 *pollState // what is asked for instead; nil: nothing
 
 	// What experience taught, which outlives a connection.
 	most    int  // standing subscriptions that the relay takes; 0: as many as limits say
@@ -74,6 +90,20 @@ func (l *liveState) remove(id LiveID) *liveSub {
 	delete(l.subs, id)
 	l.filters -= len(s.filters)
 	return s
+}
+
+// wakes names what becomes due on a connection.
+func (l *liveState) wakes(consider func(time.Time)) {
+	consider(l.retryAt)
+	if !l.postponed.IsZero() {
+		consider(l.postponed.Add(mostPostponed))
+	}
+	for _, k := range l.resting {
+		consider(k.until)
+	}
+	if l.poll != nil {
+		consider(l.poll.at)
+	}
 }
 
 // Limits are what a connection may be asked for.
@@ -113,14 +143,14 @@ func (l Limits) Historic() int { return max(1, min(maxHistoric, l.MaxSubscriptio
 // are too many, so that what is sent is in proportion to what has changed; or all are
 // rebuilt. What is packed costs as much as what is missing, so first it is found out
 // whether anything may be done with it.
-func (p *Plan) follow(r *relay, now time.Time) {
+func (lv *live) follow(r *relay, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
 		return
 	}
-	p.rested(r, now)
-	if p.dropIdle(r, now); l.stale {
-		p.rebuild(r, now)
+	lv.rested(r, now)
+	if lv.dropIdle(r, now); l.stale {
+		lv.rebuild(r, now)
 		return
 	}
 	if len(l.missing)+len(l.lost) == 0 {
@@ -129,51 +159,51 @@ func (p *Plan) follow(r *relay, now time.Time) {
 	}
 	switch {
 	case len(l.subs) == 0:
-		p.rebuild(r, now)
+		lv.rebuild(r, now)
 		return
-	case l.putOff > 0 && len(l.missing) >= l.putOff && p.postpone(r, now):
+	case l.putOff > 0 && len(l.missing) >= l.putOff && lv.postpone(r, now):
 		return
 	case l.unfollowed > 0 && r.liveFull():
-		p.followNoMore(r, now)
+		lv.followNoMore(r, now)
 		return
 	}
-	fresh := p.liveFilters(r, slices.Collect(maps.Keys(l.missing)))
+	fresh := lv.filters(r, slices.Collect(maps.Keys(l.missing)))
 	if len(l.lost) > 0 {
-		fresh = p.joined(r, slices.Concat(l.lost, fresh))
+		fresh = lv.joined(r, slices.Concat(l.lost, fresh))
 	}
-	by := p.packed(r, fresh)
+	by := lv.packed(r, fresh)
 	total := l.filters + by.filters(r)
-	crowded := total > p.cfg.RebuildFilters && 4*total > 5*p.rebuiltFilters(r)
+	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*lv.rebuiltFilters(r)
 	fits := by.fits(r)
 	if !fits || crowded {
-		if m, ok := p.merged(r, fresh); ok && (!fits || m.overlaps(r) && m.filters(r) < by.filters(r)) {
+		if m, ok := lv.merged(r, fresh); ok && (!fits || m.overlaps(r) && m.filters(r) < by.filters(r)) {
 			by, fits = m, true
 		}
 	}
 	switch {
-	case fits && (by.overlaps(r) || l.unfollowed > 0 || !p.postpone(r, now)):
-		p.openMissing(r, by, now)
-	case l.unfollowed == 0 && p.postpone(r, now):
+	case fits && (by.overlaps(r) || l.unfollowed > 0 || !lv.postpone(r, now)):
+		lv.openMissing(r, by, now)
+	case l.unfollowed == 0 && lv.postpone(r, now):
 		l.putOff = max(1, len(l.missing))
 	default:
-		p.rebuild(r, now)
+		lv.rebuild(r, now)
 	}
 }
 
 // followNoMore takes in what is missing where a rebuild would find no more room than
 // the last one did.
-func (p *Plan) followNoMore(r *relay, now time.Time) {
+func (lv *live) followNoMore(r *relay, now time.Time) {
 	l := &r.live
-	added := p.filtersOf(r, l.missing)
-	if len(l.lost) > 0 || p.turnsToKinds(r, added) {
-		p.rebuild(r, now)
+	added := lv.filtersOf(r, l.missing)
+	if len(l.lost) > 0 || lv.turnsToKinds(r, added) {
+		lv.rebuild(r, now)
 		return
 	}
 	items := slices.Collect(maps.Keys(l.missing))
 	l.unfollowed += added
-	p.alsoPoll(r, items, now)
+	lv.polling.add(r, items, now)
 	l.missing = make(map[Item]struct{})
-	p.opened(r, items)
+	lv.opened(r, items)
 }
 
 // change is what standing subscriptions are replaced by.
@@ -185,7 +215,7 @@ type change struct {
 }
 
 // packed returns the change that opens filters and closes these subscriptions.
-func (p *Plan) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
+func (lv *live) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
 	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
 	return change{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: len(tooLarge)}
 }
@@ -193,12 +223,12 @@ func (p *Plan) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
 // fits reports whether there is room for what stands after the change, overlaps whether
 // there is for what is opened before anything is closed.
 func (c change) fits(r *relay) bool {
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
 }
 
 func (c change) overlaps(r *relay) bool {
 	return len(c.old) == 0 ||
-		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.retains(r.live.size()+sizeOf(c.reqs))
+		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.retains(r.live.size()+sizeOf(c.reqs))
 }
 
 // closed is how many bytes those have that the change closes.
@@ -221,47 +251,47 @@ func (c change) filters(r *relay) int {
 // apply makes a change. The new subscriptions are opened before the old ones are
 // closed where there is room for both; where there is none, what falls between is
 // caught up with.
-func (p *Plan) apply(r *relay, c change, now time.Time) {
+func (lv *live) apply(r *relay, c change, now time.Time) {
 	overlaps := c.overlaps(r)
 	if overlaps {
-		p.open(r, c.reqs, c.level)
+		lv.open(r, c.reqs, c.level)
 	}
 	var closed []nostr.Filter
 	for _, id := range c.old {
 		closed = append(closed, r.live.remove(id).filters...)
-		p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
 	if !overlaps {
-		p.open(r, c.reqs, c.level)
-		p.catchSince(r, now)
-		p.queueCatchUpOf(r, p.itemsOfAll(r, closed))
+		lv.open(r, c.reqs, c.level)
+		lv.catchUp.lookSince(r, now)
+		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, closed))
 	}
 	r.live.tooLarge += c.tooLarge
 }
 
 // openMissing makes a change that opens what is missing.
-func (p *Plan) openMissing(r *relay, c change, now time.Time) {
+func (lv *live) openMissing(r *relay, c change, now time.Time) {
 	l := &r.live
 	items := slices.Collect(maps.Keys(l.missing))
-	items = append(items, p.itemsOfAll(r, l.lost)...)
+	items = append(items, lv.want.itemsOfAll(r, l.lost)...)
 	l.missing, l.lost = make(map[Item]struct{}), nil
-	p.apply(r, c, now)
-	p.opened(r, items)
+	lv.apply(r, c, now)
+	lv.opened(r, items)
 }
 
 // opened catches up with what was missed of items while they were not followed: since
 // a rebuild was put off that is not needed now, or the relay closed a subscription.
-func (p *Plan) opened(r *relay, items []Item) {
+func (lv *live) opened(r *relay, items []Item) {
 	if !r.live.postponed.IsZero() {
-		p.missedSome(r, r.live.postponed)
+		lv.catchUp.missedSome(r, r.live.postponed)
 		r.live.postponed, r.live.putOff = time.Time{}, 0
 	}
 	switch {
 	case r.catchUp.missedAll:
-		p.queueCatchUp(r)
+		lv.catchUp.queueAll(r)
 	case r.catchUp.missed:
 		r.catchUp.missed = false
-		p.queueCatchUpOf(r, items)
+		lv.catchUp.queueItems(r, items)
 	}
 }
 
@@ -271,7 +301,7 @@ func (p *Plan) opened(r *relay, items []Item) {
 // sent again more than d times: of a thousand changes none more than five times where
 // there is room for eight. If that finds no room it is all that are not about as full as
 // can be. It reports false if nothing finds any.
-func (p *Plan) merged(r *relay, fresh []nostr.Filter) (c change, ok bool) {
+func (lv *live) merged(r *relay, fresh []nostr.Filter) (c change, ok bool) {
 	l := &r.live
 	capacity := min(r.limits.MaxMessage, max(1, r.limits.MaxFilters)*fullFilter)
 	var small []LiveID // merged least often first
@@ -319,7 +349,7 @@ func (p *Plan) merged(r *relay, fresh []nostr.Filter) (c change, ok bool) {
 		for _, id := range ids {
 			fs = append(fs, l.subs[id].filters...)
 		}
-		m := p.packed(r, p.joined(r, fs), ids...)
+		m := lv.packed(r, lv.joined(r, fs), ids...)
 		m.level = l.subs[ids[0]].level + level
 		switch {
 		case !m.fits(r):
@@ -343,7 +373,7 @@ const idleValues = filters.MaxValues
 // what still comes of it is judged like anything else, and so to be rid of it is not
 // worth sending again what it shares subscriptions with. Where something found no room
 // it is sooner, since there may be some now.
-func (p *Plan) dropIdle(r *relay, now time.Time) {
+func (lv *live) dropIdle(r *relay, now time.Time) {
 	l := &r.live
 	if l.idle <= idleValues {
 		return
@@ -356,7 +386,7 @@ func (p *Plan) dropIdle(r *relay, now time.Time) {
 		return
 	}
 	l.idle = 0
-	wanted := p.wantedValues(r)
+	wanted := lv.want.wantedValues(r)
 	var old []LiveID
 	var left []nostr.Filter
 	for _, id := range slices.Sorted(maps.Keys(l.subs)) {
@@ -377,20 +407,20 @@ func (p *Plan) dropIdle(r *relay, now time.Time) {
 		}
 	}
 	if len(old) > 0 {
-		p.apply(r, p.packed(r, p.joined(r, left), old...), now)
+		lv.apply(r, lv.packed(r, lv.joined(r, left), old...), now)
 	}
 }
 
 // wantedValues returns what tells whether a value of a tag of a live filter is still
 // wanted of a relay.
-func (p *Plan) wantedValues(r *relay) func(tag, value string) bool {
+func (w *want) wantedValues(r *relay) func(tag, value string) bool {
 	var states map[string]struct{} // identifiers
 	return func(tag, value string) bool {
 		if tag == "d" {
 			if states == nil {
 				states = make(map[string]struct{})
 				for it := range r.history.items {
-					if in := &p.want.infos[it]; in.kind == itemStates {
+					if in := &w.infos[it]; in.kind == itemStates {
 						states[in.repo.ref.Identifier] = struct{}{}
 					}
 				}
@@ -398,15 +428,15 @@ func (p *Plan) wantedValues(r *relay) func(tag, value string) bool {
 			_, ok := states[value]
 			return ok
 		}
-		it, ok := p.itemOf(value)
+		it, ok := w.itemOf(value)
 		return ok && r.history.items[it] != 0
 	}
 }
 
 // joined returns filters that ask for what is still wanted of fs: the values of filters
 // that are equal but for these go together, each once.
-func (p *Plan) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
-	wanted := p.wantedValues(r)
+func (lv *live) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
+	wanted := lv.want.wantedValues(r)
 	type shape struct {
 		role
 		kinds string
@@ -448,7 +478,7 @@ const mostPostponed = 5 * time.Minute
 // off as long as the relay is being fetched from: what is found there would mean
 // another one soon, and each has to be followed by a catch-up. What is missed
 // meanwhile is part of that.
-func (p *Plan) postpone(r *relay, now time.Time) bool {
+func (lv *live) postpone(r *relay, now time.Time) bool {
 	if !r.busy() {
 		return false
 	}
@@ -462,7 +492,7 @@ func (p *Plan) postpone(r *relay, now time.Time) bool {
 // there is room for; the rest is followed another way. The new ones are opened
 // before the old ones are closed where there is room for both; where there is none,
 // what falls between is caught up with.
-func (p *Plan) rebuild(r *relay, now time.Time) {
+func (lv *live) rebuild(r *relay, now time.Time) {
 	items := make([]Item, 0, len(r.history.items))
 	for it := range r.history.items {
 		items = append(items, it)
@@ -470,61 +500,61 @@ func (p *Plan) rebuild(r *relay, now time.Time) {
 	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
 	r.live.reset()
 	most := r.liveRoom()
-	reqs, tooLarge := p.pack(r, items, false)
+	reqs, tooLarge := lv.pack(r, items, false)
 	reqs, left := within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 	r.live.tooLarge = tooLarge
 	kinds := false
-	if p.prefersKinds(r, countFilters(left)) {
+	if lv.prefersKinds(r, countFilters(left)) {
 		kinds = true
-		reqs, _ = p.pack(r, items, true)
+		reqs, _ = lv.pack(r, items, true)
 		reqs, left = within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 	}
 	if len(left) > 0 {
-		p.followOtherwise(r, left, kinds, now)
+		lv.followOtherwise(r, left, kinds, now)
 	}
 	if poll != nil {
-		p.missedSince(r, poll.oldest())
+		lv.catchUp.missedSince(r, poll.oldest())
 	}
 	if kinds {
-		r.live.kinds = p.lastLive + 1 // it is packed into the first
+		r.live.kinds = lv.subscriptions.last + 1 // it is packed into the first
 	}
-	overlap := len(old)+len(reqs) <= most && r.retains(sizeOfSubs(old)+sizeOf(reqs))
+	overlap := len(old)+len(reqs) <= most && r.limits.retains(sizeOfSubs(old)+sizeOf(reqs))
 	if overlap {
-		p.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+sizeOf(reqs))
-		p.open(r, reqs, 0)
+		lv.descendants.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+sizeOf(reqs))
+		lv.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
-		p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
 	if !overlap {
-		p.open(r, reqs, 0)
-		p.missedSince(r, now)
+		lv.open(r, reqs, 0)
+		lv.catchUp.missedSince(r, now)
 	}
 	if !postponed.IsZero() {
-		p.missedSince(r, postponed)
+		lv.catchUp.missedSince(r, postponed)
 	}
 	if r.catchUp.missed {
-		p.queueCatchUp(r)
+		lv.catchUp.queueAll(r)
 	}
 }
 
 // missedSince notes that events of anything may have been missed since shortly before
 // t.
-func (p *Plan) missedSince(r *relay, t time.Time) {
-	p.missedSome(r, t)
+func (cu *catchUp) missedSince(r *relay, t time.Time) {
+	cu.missedSome(r, t)
 	r.catchUp.missedAll = true
 }
 
 // missedSome notes that events may have been missed since shortly before t of what is
 // opened next.
-func (p *Plan) missedSome(r *relay, t time.Time) {
-	p.catchSince(r, t)
+func (cu *catchUp) missedSome(r *relay, t time.Time) {
+	cu.lookSince(r, t)
 	r.catchUp.missed = true
 }
 
 // catchSince has the catch-up look since shortly before t, at least, and returns that.
-func (p *Plan) catchSince(r *relay, t time.Time) (since nostr.Timestamp) {
-	since = nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
+func (cu *catchUp) lookSince(r *relay, t time.Time) (since nostr.Timestamp) {
+	since = nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
 	if r.catchUp.since == 0 || since < r.catchUp.since {
 		r.catchUp.since = since
 	}
@@ -534,24 +564,24 @@ func (p *Plan) catchSince(r *relay, t time.Time) (since nostr.Timestamp) {
 // pack returns the requests that follow items, packed as full as the relay allows,
 // and the number of filters that are too large for it. With kinds the filter of
 // kinds is the first of the first request.
-func (p *Plan) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int) {
+func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int) {
 	var fs []nostr.Filter
 	if kinds {
 		fs = append(fs, r.limits.fit(filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
 	}
-	fs = append(fs, p.liveFilters(r, items)...)
+	fs = append(fs, lv.filters(r, items)...)
 	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
 	return reqs, len(tooLarge)
 }
 
 // liveFilters returns the filters that follow items, as the relay takes them.
-func (p *Plan) liveFilters(r *relay, items []Item) (fs []nostr.Filter) {
-	for _, g := range p.groups(items, nil) {
-		for _, f := range p.itemFilters(g.items) {
+func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
+	for _, g := range lv.want.groups(items, nil) {
+		for _, f := range lv.want.itemFilters(g.items) {
 			fs = append(fs, r.limits.fit(filters.Live(f))...)
 		}
 	}
-	return r.withoutResting(fs)
+	return r.live.withoutResting(fs)
 }
 
 // fit returns a filter as the relay takes it, as several if need be.
@@ -562,25 +592,25 @@ func (l Limits) fit(f nostr.Filter) []nostr.Filter {
 	return filters.AtMost(f, l.MaxValues)
 }
 
-func (p *Plan) open(r *relay, reqs [][]nostr.Filter, level int) {
-	p.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+sizeOf(reqs))
+func (lv *live) open(r *relay, reqs [][]nostr.Filter, level int) {
+	lv.descendants.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+sizeOf(reqs))
 	for _, fs := range reqs {
-		p.lastLive++
-		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: p.now}
-		r.live.subs[p.lastLive] = s
+		lv.subscriptions.last++
+		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: lv.now}
+		r.live.subs[lv.subscriptions.last] = s
 		r.live.filters += len(fs)
-		p.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: p.lastLive, Filters: fs})
+		lv.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: lv.subscriptions.last, Filters: fs})
 	}
 }
 
 // rebuiltFilters is how many filters a rebuild would need.
-func (p *Plan) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
+func (lv *live) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
 
 // filtersOf is how many filters items need.
-func (p *Plan) filtersOf(r *relay, items map[Item]struct{}) int {
+func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
 	var n [itemKinds]int
 	for it := range items {
-		n[p.want.infos[it].kind]++
+		n[lv.want.infos[it].kind]++
 	}
 	return n[itemLayer1] + r.limits.filtersFor(n)
 }
@@ -605,4 +635,14 @@ func countFilters(reqs [][]nostr.Filter) (n int) {
 		n += len(fs)
 	}
 	return n
+}
+
+// jumped sets back what depends on a clock that was set back.
+func (l *liveState) jumped(back time.Duration) {
+	setBack(back, &l.postponed)
+	if l.poll != nil {
+		for _, g := range l.poll.groups {
+			setBack(back, &g.since)
+		}
+	}
 }

@@ -53,7 +53,7 @@ func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes
 // followed returns which root events the filters that stand ask for.
 func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
 	out := make(map[graspsync.EventID]bool)
-	for _, s := range p.relays[u].live.subs {
+	for _, s := range p.known.relays[u].live.subs {
 		for _, f := range s.filters {
 			for _, v := range f.Tags["E"] {
 				if id, err := graspsync.ParseEventID(v); err == nil {
@@ -79,11 +79,11 @@ func TestManyChangesSendLittleAgain(t *testing.T) {
 		bytes, queries = bytes+b, queries+q
 	}
 	own := news * 3 * fullFilter / filters.MaxValues
-	t.Logf("%d bytes for %d, in %d subscriptions, %d queries", bytes, own, len(p.relays[u].live.subs), queries)
+	t.Logf("%d bytes for %d, in %d subscriptions, %d queries", bytes, own, len(p.known.relays[u].live.subs), queries)
 	assert.Less(t, bytes, 8*own)
 	assert.Equal(t, 3*news, queries, "nothing but what is new")
 	assert.Len(t, followed(p, u), before+news)
-	assert.Zero(t, p.relays[u].live.unfollowed)
+	assert.Zero(t, p.known.relays[u].live.unfollowed)
 }
 
 // What is not wanted any more is followed until it is more than what is; then what it
@@ -108,7 +108,7 @@ func TestIdleIsDroppedInTime(t *testing.T) {
 		assert.True(t, left[rootID(i)])
 	}
 	assert.LessOrEqual(t, len(left), 10+2*idleValues)
-	assert.LessOrEqual(t, len(p.relays[u].live.subs), 2)
+	assert.LessOrEqual(t, len(p.known.relays[u].live.subs), 2)
 }
 
 // While a rebuild was put off for which there was no room, all that was missing was
@@ -118,7 +118,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.cfg.MaxRoots = 50_000
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
-	p.Step(start, Connected{Relay: u, Epoch: p.relays[u].dial.epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
+	p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
 	now := start.Add(time.Minute)
 	for i := range 40 {
 		c := Changes{}
@@ -127,7 +127,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 		}
 		p.Step(now, c)
 	}
-	r := p.relays[u]
+	r := p.known.relays[u]
 	require.False(t, r.live.postponed.IsZero())
 	require.Greater(t, len(r.live.missing), 19_000)
 	next := 1_000_000
@@ -145,7 +145,7 @@ func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	p, u := hubOf(t, 3_000)
 	now := start.Add(time.Hour)
 	settle(p, now, u, p.Step(now, Tick{}))
-	r := p.relays[u]
+	r := p.known.relays[u]
 	whole := len(r.live.subs)
 	p.Step(now, LiveClosed{Relay: u, Epoch: r.dial.epoch, Live: 3, Why: wire.RefusalOther})
 	require.Equal(t, LiveWithGaps, r.phase())
@@ -171,10 +171,10 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 				for i := range n {
 					p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, 3*i, 3*i+1))
 				}
-				r := p.relays[u]
+				r := p.known.relays[u]
 				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}
-				all := p.liveFilters(r, slices.Collect(maps.Keys(r.history.items)))
-				require.Len(t, all, p.rebuiltFilters(r), "%d values, kinds %t, %d repositories", most, kinds, n)
+				all := p.live.filters(r, slices.Collect(maps.Keys(r.history.items)))
+				require.Len(t, all, p.live.rebuiltFilters(r), "%d values, kinds %t, %d repositories", most, kinds, n)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, Bootstrap{Relay: u})
 	opened := only[OpenLive](connect(t, p, start, u))
-	now, r := start, p.relays[u]
+	now, r := start, p.known.relays[u]
 	for i, c := range []struct {
 		after time.Duration
 		want  int

@@ -19,6 +19,16 @@ const (
 	unservedTime = time.Hour
 )
 
+// byID fetches events by their ids.
+type byID struct {
+	*common
+	want    *want
+	batches *batches
+	dialer  *dialer
+
+	unassigned []graspsync.EventID // to be asked for of the next connection
+}
+
 // byIDState is what is to be fetched from a relay by id. It survives connections.
 type byIDState struct {
 	ids        *idQueue  // nil: nothing
@@ -38,45 +48,46 @@ type wantedID struct {
 	tries int
 }
 
-func (p *Plan) onNamed(in Named) {
-	if r, ok := p.relays[in.Relay]; ok {
-		p.name(r, in.IDs)
+// named asks a relay for ids, or anybody if that is not known.
+func (by *byID) named(r *relay, ids []graspsync.EventID) {
+	if r == nil {
+		by.fetchAnywhere(ids)
 		return
 	}
-	p.nameAnywhere(in.IDs)
+	by.fetch(r, ids)
 }
 
 // nameAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
 // those relays of which most is wanted, or the next one that is connected.
-func (p *Plan) nameAnywhere(ids []graspsync.EventID) {
-	if len(p.connected) == 0 {
-		room := min(len(ids), max(0, p.cfg.MaxNamed-len(p.homeless)))
-		p.homeless = append(p.homeless, ids[:room]...)
-		p.droppedNamed(len(ids) - room)
+func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
+	if len(by.dialer.connected) == 0 {
+		room := min(len(ids), max(0, by.cfg.MaxNamed-len(by.unassigned)))
+		by.unassigned = append(by.unassigned, ids[:room]...)
+		by.countDropped(len(ids) - room)
 		return
 	}
-	relays := make([]*relay, 0, len(p.connected))
-	for r := range p.connected {
+	relays := make([]*relay, 0, len(by.dialer.connected))
+	for r := range by.dialer.connected {
 		relays = append(relays, r)
 	}
 	slices.SortFunc(relays, func(a, b *relay) int {
 		return cmp.Or(cmp.Compare(len(b.history.items), len(a.history.items)), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
-		p.name(r, ids)
+		by.fetch(r, ids)
 	}
 }
 
 // nameHomeless asks for what waits for a connection, now that there is one.
-func (p *Plan) nameHomeless() {
-	if ids := p.homeless; len(ids) > 0 {
-		p.homeless = nil
-		p.nameAnywhere(ids)
+func (by *byID) assign() {
+	if ids := by.unassigned; len(ids) > 0 {
+		by.unassigned = nil
+		by.fetchAnywhere(ids)
 	}
 }
 
 // name queues ids for a relay, as far as there is room.
-func (p *Plan) name(r *relay, ids []graspsync.EventID) {
+func (by *byID) fetch(r *relay, ids []graspsync.EventID) {
 	if r.byID.ids == nil {
 		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
 	}
@@ -85,81 +96,74 @@ func (p *Plan) name(r *relay, ids []graspsync.EventID) {
 		if _, ok := r.byID.ids.known[id]; ok {
 			continue
 		}
-		if len(r.byID.ids.known) >= p.cfg.MaxNamed {
+		if len(r.byID.ids.known) >= by.cfg.MaxNamed {
 			dropped++
 			continue
 		}
 		r.byID.ids.known[id] = struct{}{}
 		r.byID.ids.queue = append(r.byID.ids.queue, wantedID{id: id})
 	}
-	p.droppedNamed(dropped)
-	r.byID.ids.endIfEmpty(r)
-	p.touch(r)
+	by.countDropped(dropped)
+	r.byID.endIfEmpty()
+	by.markDirty(r)
 }
 
-// endIfEmpty lets go of a queue that holds nothing.
-func (n *idQueue) endIfEmpty(r *relay) {
-	if len(n.known) == 0 {
-		r.byID.ids = nil
-	}
-}
-
-func (p *Plan) droppedNamed(n int) {
+func (by *byID) countDropped(n int) {
 	if n > 0 {
-		p.emit(Dropped{Reason: "named", Count: n})
+		by.emit(Dropped{Reason: "named", Count: n})
 	}
 }
 
 // dropNamed has others asked for what a relay that is forgotten will not be.
-func (p *Plan) dropNamed(r *relay) {
+func (by *byID) reassign(r *relay) {
 	if r.byID.ids == nil {
 		return
 	}
 	ids := slices.SortedFunc(maps.Keys(r.byID.ids.known), graspsync.EventID.Compare)
 	r.byID.ids = nil
-	p.nameAnywhere(ids)
+	by.fetchAnywhere(ids)
 }
 
-// namedDue reports whether there are ids to ask for now.
-func (r *relay) namedDue(now time.Time) bool {
-	return r.byID.ids != nil && len(r.byID.ids.queue) > 0 && !now.Before(r.byID.ids.retryAt)
+func (by *byID) due(r *relay, now time.Time) bool {
+	q := r.byID.ids
+	return q != nil && len(q.queue) > 0 && !now.Before(q.retryAt)
 }
 
-func (p *Plan) startNamed(r *relay, now time.Time) {
+func (by *byID) start(r *relay, now time.Time) {
 	n := r.byID.ids
-	b := &batch{kind: NamedIDs, named: slices.Clone(n.queue[:min(p.cfg.NamedIDs, len(n.queue))])}
+	b := &batch{of: by, kind: NamedIDs, named: slices.Clone(n.queue[:min(by.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
 	n.retryAt = time.Time{}
 	ids := make([]graspsync.EventID, len(b.named))
 	for i, id := range b.named {
 		ids[i] = id.id
 	}
-	fs := filters.ByID(ids, p.cfg.NamedIDs)
+	fs := filters.ByID(ids, by.cfg.NamedIDs)
 	for i := range fs {
 		fs[i].Limit = 0
 	}
 	var qs []Query
-	if qs, b.roles = p.queries(r, fs, 0, nil); len(qs) == 0 {
-		p.namedDone(r, b)
+	if qs, b.roles = by.batches.queries(r, fs, 0, nil); len(qs) == 0 {
+		by.done(r, b, false)
 		return
 	}
 	for i := range qs {
 		qs[i].NoNegentropy = true
 	}
-	p.start(r, b, qs, now)
+	by.batches.start(r, b, qs, now)
 }
 
-// namedDone forgets the ids of a batch: what the relay has of them is here.
-func (p *Plan) namedDone(r *relay, b *batch) {
+// done forgets the ids of a batch: what the relay has of them is here.
+func (by *byID) done(r *relay, b *batch, _ bool) {
 	for _, id := range b.named {
 		delete(r.byID.ids.known, id.id)
 	}
-	r.byID.ids.endIfEmpty(r)
+	r.byID.endIfEmpty()
 }
 
-// namedFailed has the ids of a batch asked for again: a few times, if it is the relay
+// failed has the ids of a batch asked for again: a few times, if it is the relay
 // that fails.
-func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, in Done) {
+func (by *byID) failed(r *relay, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {
 		if !in.Unsaved {
@@ -173,51 +177,71 @@ func (p *Plan) namedFailed(r *relay, b *batch, until time.Time, in Done) {
 		r.byID.ids.queue = append(r.byID.ids.queue, id)
 	}
 	r.byID.ids.retryAt = until
-	r.byID.ids.endIfEmpty(r)
-	p.droppedNamed(dropped)
+	r.byID.endIfEmpty()
+	by.countDropped(dropped)
 }
 
-// namedLost gives back what was in flight when the connection ended.
-func (r *relay) namedLost(b *batch) {
-	r.byID.ids.queue = append(slices.Clone(b.named), r.byID.ids.queue...)
-	r.byID.ids.retryAt = time.Time{}
-}
-
-// onUnserved asks other connected relays for what one has announced and not served:
+// unserved asks other connected relays for what one has announced and not served:
 // those that have most repositories in common with it. Of each relay that is so much,
 // and it leaves half of their room to what is known to exist.
-func (p *Plan) onUnserved(now time.Time, in Unserved) {
-	r, ok := p.relays[in.Relay]
-	if !ok {
-		return
-	}
+func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0
 	}
-	common := make(map[*relay]int)
+	shared := make(map[*relay]int)
 	for it := range r.history.items {
-		if in := &p.want.infos[it]; in.kind == itemRepo {
+		if in := &by.want.infos[it]; in.kind == itemRepo {
 			for _, o := range in.repo.relays {
 				if o != r && o.dial.connected {
-					common[o]++
+					shared[o]++
 				}
 			}
 		}
 	}
-	others := make([]*relay, 0, len(common))
-	for o := range common {
+	others := make([]*relay, 0, len(shared))
+	for o := range shared {
 		others = append(others, o)
 	}
 	slices.SortFunc(others, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(common[b], common[a]), graspsync.RelayURL.Compare(a.url, b.url))
+		return cmp.Or(cmp.Compare(shared[b], shared[a]), graspsync.RelayURL.Compare(a.url, b.url))
 	})
-	ids := in.IDs[:min(maxUnserved-r.byID.unserved, len(in.IDs))]
+	announced := len(ids)
+	ids = ids[:min(maxUnserved-r.byID.unserved, announced)]
 	r.byID.unserved += len(ids)
-	p.droppedNamed(len(in.IDs) - len(ids))
+	by.countDropped(announced - len(ids))
 	for _, o := range others[:min(maxAsked, len(others))] {
-		room := min(len(ids), max(0, p.cfg.MaxNamed/2-o.namedCount()))
-		if p.droppedNamed(len(ids) - room); room > 0 {
-			p.name(o, ids[:room])
+		room := min(len(ids), max(0, by.cfg.MaxNamed/2-o.byID.count()))
+		if by.countDropped(len(ids) - room); room > 0 {
+			by.fetch(o, ids[:room])
 		}
+	}
+}
+
+// lost gives back what was in flight when the connection ended.
+func (by *byID) lost(r *relay, b *batch, _ []Cursor) {
+	q := r.byID.ids
+	q.queue = append(slices.Clone(b.named), q.queue...)
+	q.retryAt = time.Time{}
+}
+
+// wakes names what becomes due on a connection.
+func (s *byIDState) wakes(consider func(time.Time)) {
+	if s.ids != nil {
+		consider(s.ids.retryAt)
+	}
+}
+
+// count is how many ids wait to be fetched, or are fetched.
+func (s *byIDState) count() int {
+	if s.ids == nil {
+		return 0
+	}
+	return len(s.ids.known)
+}
+
+// endIfEmpty lets go of a queue that holds nothing.
+func (s *byIDState) endIfEmpty() {
+	if len(s.ids.known) == 0 {
+		s.ids = nil
 	}
 }

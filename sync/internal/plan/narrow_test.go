@@ -91,9 +91,9 @@ func TestNarrowChangeCostsItself(t *testing.T) {
 	settle(p, start, u, effects)
 	effects = p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("7")}}})
 	assert.Empty(t, effects, "nothing is sent for what is not wanted any more")
-	assert.True(t, p.wantedValues(p.relays[u])("d", "7"))
+	assert.True(t, p.want.wantedValues(p.known.relays[u])("d", "7"))
 	assert.Empty(t, p.Step(start, Changes{Repos: []RepoChange{{Ref: twin.Ref}}}))
-	assert.False(t, p.wantedValues(p.relays[u])("d", "7"))
+	assert.False(t, p.want.wantedValues(p.known.relays[u])("d", "7"))
 	p.Step(start, Snapshot{})
 	assert.Len(t, p.want.free, len(p.want.infos)-1, "numbers that stand for nothing")
 }

@@ -48,13 +48,13 @@ func (l *liveState) method() LiveMethod {
 // write to the relay about their repositories, and nothing of other kinds before the
 // next daily pass: a relay on which more than a subscription's worth of ours finds no
 // room is a hub, and most of what is written to it is ours.
-func (p *Plan) prefersKinds(r *relay, left int) bool {
-	return left > p.cfg.PollFilters && !r.live.noKinds
+func (lv *live) prefersKinds(r *relay, left int) bool {
+	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
 // turnsToKinds reports whether so many more filters make polling the dearer way.
-func (p *Plan) turnsToKinds(r *relay, added int) bool {
-	return r.live.kinds == 0 && p.prefersKinds(r, r.live.unfollowed+added)
+func (lv *live) turnsToKinds(r *relay, added int) bool {
+	return r.live.kinds == 0 && lv.prefersKinds(r, r.live.unfollowed+added)
 }
 
 // liveRoom is how many standing subscriptions the relay takes.
@@ -75,14 +75,14 @@ func (r *relay) spareRoom() int {
 	return 0
 }
 
-// closedFor learns from the reason why a subscription was closed, which is no longer
+// learn takes in the reason why a subscription was closed, which is no longer
 // among those that stand.
-func (r *relay) closedFor(in LiveClosed) {
+func (lv *live) learn(r *relay, in LiveClosed) {
 	switch in.Why {
 	case wire.RefusalTooManySubs:
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
-		stood := max(1, len(r.live.subs)+r.descSubs()-1)
+		stood := max(1, len(r.live.subs)+r.descendants.live()-1)
 		if r.live.most == 0 || stood < r.live.most {
 			r.live.most = stood
 		}
@@ -97,30 +97,32 @@ func (r *relay) closedFor(in LiveClosed) {
 	}
 }
 
-// onLimitsChanged fits what is followed into other limits, if it does not fit any
-// more or there may be room now for what had none.
-func (p *Plan) onLimitsChanged(in LimitsChanged) {
-	r := p.current(in.Relay, in.Epoch)
-	if r == nil || !r.dial.connected || r.limits == in.Limits {
-		return
+// limitsChanged fits what is followed into other limits, if it does not fit any more or
+// there may be room now for what had none.
+func (lv *live) limitsChanged(r *relay, old Limits) {
+	l := &r.live
+	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
+		!r.limits.retains(l.size()) {
+		l.stale = true
 	}
-	old := r.limits
-	r.limits = in.Limits
-	if in.Limits.MaxMessage < old.MaxMessage || r.live.unfollowed+r.live.tooLarge > 0 || len(r.live.subs) > r.liveRoom() ||
-		!r.retains(r.live.size()) {
-		r.live.stale = true
-	}
-	r.live.putOff = 0
-	p.refitDescendants(r)
-	for _, s := range r.live.subs {
-		if len(s.filters) > in.Limits.MaxFilters {
-			r.live.stale = true
+	l.putOff = 0
+	for _, s := range l.subs {
+		if len(s.filters) > r.limits.MaxFilters {
+			l.stale = true
 		}
 	}
 }
 
-// polling asks for items in rotation.
+// polling asks in rotation for what finds no room in the standing subscriptions.
 type polling struct {
+	*common
+	want     *want
+	batches  *batches
+	rotation *rotation
+}
+
+// pollState is what is polled of a relay.
+type pollState struct {
 	groups []*pollGroup
 	next   int
 	at     time.Time // of the next poll
@@ -134,7 +136,7 @@ type pollGroup struct {
 }
 
 // oldest returns up to when all groups are complete.
-func (l *polling) oldest() time.Time {
+func (l *pollState) oldest() time.Time {
 	oldest := l.groups[0].since
 	for _, g := range l.groups[1:] {
 		if g.since.Before(oldest) {
@@ -146,26 +148,26 @@ func (l *polling) oldest() time.Time {
 
 // followOtherwise follows what these requests would have: the kinds do, or it is
 // polled from now on.
-func (p *Plan) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
+func (lv *live) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
 	items := make(map[Item]struct{})
 	states := make(map[string]struct{}) // identifiers
 	for _, fs := range reqs {
 		r.live.unfollowed += len(fs)
 		for _, f := range fs {
-			p.itemsOf(f, items, states)
+			lv.want.itemsOf(f, items, states)
 		}
 	}
 	if kinds {
 		return
 	}
-	p.addStates(r, states, items)
-	p.poll(r, slices.Collect(maps.Keys(items)), now)
+	lv.want.addStates(r, states, items)
+	lv.polling.begin(r, slices.Collect(maps.Keys(items)), now)
 }
 
 // itemsOf adds the items that a filter asks for. Of states it adds the identifiers:
 // an identifier may look like an id or an address, and be that of several
 // repositories.
-func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
+func (w *want) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}
 	}
@@ -173,7 +175,7 @@ func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[strin
 		for _, v := range values {
 			if tag == "d" {
 				states[v] = struct{}{}
-			} else if it, ok := p.itemOf(v); ok {
+			} else if it, ok := w.itemOf(v); ok {
 				items[it] = struct{}{}
 			}
 		}
@@ -182,14 +184,14 @@ func (p *Plan) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[strin
 
 // itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
 // address.
-func (p *Plan) itemOf(value string) (Item, bool) {
+func (w *want) itemOf(value string) (Item, bool) {
 	if id, err := graspsync.ParseEventID(value); err == nil {
-		it, ok := p.want.roots[id]
+		it, ok := w.roots[id]
 		return it, ok
 	}
 	if a, err := graspsync.ParseAddress(value); err == nil {
 		if ref, ok := a.Repo(); ok {
-			if repo, ok := p.want.repos[ref]; ok {
+			if repo, ok := w.repos[ref]; ok {
 				return repo.item, true
 			}
 		}
@@ -198,22 +200,22 @@ func (p *Plan) itemOf(value string) (Item, bool) {
 }
 
 // itemsOfAll returns the items that filters ask for.
-func (p *Plan) itemsOfAll(r *relay, fs []nostr.Filter) []Item {
+func (w *want) itemsOfAll(r *relay, fs []nostr.Filter) []Item {
 	items, states := make(map[Item]struct{}), make(map[string]struct{})
 	for _, f := range fs {
-		p.itemsOf(f, items, states)
+		w.itemsOf(f, items, states)
 	}
-	p.addStates(r, states, items)
+	w.addStates(r, states, items)
 	return slices.Collect(maps.Keys(items))
 }
 
 // addStates adds the items for the states of these identifiers.
-func (p *Plan) addStates(r *relay, identifiers map[string]struct{}, items map[Item]struct{}) {
+func (w *want) addStates(r *relay, identifiers map[string]struct{}, items map[Item]struct{}) {
 	if len(identifiers) == 0 {
 		return
 	}
 	for it := range r.history.items {
-		if in := &p.want.infos[it]; in.kind == itemStates {
+		if in := &w.infos[it]; in.kind == itemStates {
 			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
 				items[it] = struct{}{}
 			}
@@ -222,25 +224,25 @@ func (p *Plan) addStates(r *relay, identifiers map[string]struct{}, items map[It
 }
 
 // poll has these items polled, and no others.
-func (p *Plan) poll(r *relay, items []Item, now time.Time) {
-	r.live.poll = &polling{}
-	for _, g := range p.groups(items, nil) {
+func (pl *polling) begin(r *relay, items []Item, now time.Time) {
+	r.live.poll = &pollState{}
+	for _, g := range pl.want.groups(items, nil) {
 		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, since: now})
 	}
-	r.live.poll.at = now.Add(p.pollAfter(r))
+	r.live.poll.at = now.Add(pl.after(r))
 }
 
 // alsoPoll has items polled besides those that are, if any are. They were wanted
 // just now: their history will bring what they have.
-func (p *Plan) alsoPoll(r *relay, items []Item, now time.Time) {
+func (pl *polling) add(r *relay, items []Item, now time.Time) {
 	l := r.live.poll
 	if l == nil {
 		return
 	}
 	last := l.groups[len(l.groups)-1]
-	for _, g := range p.groups(items, nil) {
+	for _, g := range pl.want.groups(items, nil) {
 		// Of the last group there may be nothing left that is wanted.
-		alike := len(last.items) == 0 || p.want.infos[g.items[0]].kind == p.want.infos[last.items[0]].kind
+		alike := len(last.items) == 0 || pl.want.infos[g.items[0]].kind == pl.want.infos[last.items[0]].kind
 		if alike && len(last.items)+len(g.items) <= filters.MaxValues {
 			last.items = append(last.items, g.items...)
 			continue
@@ -251,25 +253,25 @@ func (p *Plan) alsoPoll(r *relay, items []Item, now time.Time) {
 
 // pollAfter is how long to wait between two polls: each group has its turn at least
 // once in PollEvery.
-func (p *Plan) pollAfter(r *relay) time.Duration {
-	return p.longer(p.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
+func (pl *polling) after(r *relay) time.Duration {
+	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
 }
 
-func (r *relay) pollDue(now time.Time) bool {
+func (pl *polling) due(r *relay, now time.Time) bool {
 	return r.live.poll != nil && !now.Before(r.live.poll.at)
 }
 
-// startPoll asks for what is new of the next group. Items whose history is still to
+// start asks for what is new of the next group. Items whose history is still to
 // be fetched are left out. A full round also asks about some of the root events in
 // rotation.
-func (p *Plan) startPoll(r *relay, now time.Time) {
+func (pl *polling) start(r *relay, now time.Time) {
 	l := r.live.poll
 	g := l.groups[l.next]
 	if l.next++; l.next == len(l.groups) {
 		l.next = 0
-		p.sweepNext(r, filters.MaxValues)
+		pl.rotation.queue(r, filters.MaxValues)
 	}
-	l.at = now.Add(p.pollAfter(r))
+	l.at = now.Add(pl.after(r))
 	if g.running {
 		return
 	}
@@ -277,12 +279,24 @@ func (p *Plan) startPoll(r *relay, now time.Time) {
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})
-	since := nostr.Timestamp(g.since.Add(-p.cfg.Overlap).Unix())
-	qs, roles := p.queries(r, p.itemFilters(items), since, nil)
+	since := nostr.Timestamp(g.since.Add(-pl.cfg.Overlap).Unix())
+	qs, roles := pl.batches.queries(r, pl.want.itemFilters(items), since, nil)
 	if len(qs) == 0 {
 		g.since = now
 		return
 	}
 	g.running = true
-	p.start(r, &batch{kind: Recent, items: items, roles: roles, poll: g}, qs, now)
+	pl.batches.start(r, &batch{of: pl, kind: Recent, items: items, roles: roles, poll: g}, qs, now)
 }
+
+func (pl *polling) done(_ *relay, b *batch, _ bool) { b.poll.running, b.poll.since = false, b.begun }
+
+func (pl *polling) failed(r *relay, b *batch, _ Done, until time.Time) {
+	b.poll.running = false
+	if r.live.poll != nil && until.After(r.live.poll.at) {
+		r.live.poll.at = until
+	}
+}
+
+// lost does nothing: what is polled ends with the connection.
+func (pl *polling) lost(*relay, *batch, []Cursor) {}

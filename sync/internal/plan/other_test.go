@@ -124,8 +124,8 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 		}
 		settle(p, now, u, effects)
 	}
-	for _, g := range p.relays[u].live.poll.groups {
-		for key := range keysOf(p.itemFilters(g.items)...) {
+	for _, g := range p.known.relays[u].live.poll.groups {
+		for key := range keysOf(p.want.itemFilters(g.items)...) {
 			require.True(t, polled[key], key)
 		}
 	}
@@ -153,8 +153,8 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	settle(p, now, u, p.Step(now, Connected{Relay: u, Epoch: 1, Limits: limits}))
 	polled := func() map[string]bool {
 		keys := make(map[string]bool)
-		for _, g := range p.relays[u].live.poll.groups {
-			maps.Copy(keys, keysOf(p.itemFilters(g.items)...))
+		for _, g := range p.known.relays[u].live.poll.groups {
+			maps.Copy(keys, keysOf(p.want.itemFilters(g.items)...))
 		}
 		return keys
 	}
@@ -166,7 +166,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 		settle(p, now, u, p.Step(now, Tick{}))
 	}
 	require.False(t, polled()[key(1)])
-	oldest := p.relays[u].live.poll.oldest()
+	oldest := p.known.relays[u].live.poll.oldest()
 	require.False(t, oldest.Before(now.Add(-2*c.PollEvery)), "or no mark would move: %v ago", now.Sub(oldest))
 	settle(p, now, u, p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 3)))
 	assert.True(t, polled()[key(3)])
@@ -209,20 +209,20 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 		now = now.Add(time.Second)
 		p.Step(now, Tick{})
 		for _, u := range all {
-			switch r := p.relays[u]; {
+			switch r := p.known.relays[u]; {
 			case r.dial.connecting && !dead(u):
 				settle(p, now, u, connect(t, p, now, u))
 			case r.dial.connecting && now.Unix()%10 == 0:
 				p.Step(now, DialFailed{Relay: u, Epoch: r.dial.epoch, RetryAt: now.Add(20 * time.Second)})
 			}
 		}
-		require.LessOrEqual(t, p.young.unproven, 8, "in a second")
-		require.LessOrEqual(t, p.dialingUnproven, 72)
-		most = max(most, p.dialing)
+		require.LessOrEqual(t, p.dialer.young.unproven, 8, "in a second")
+		require.LessOrEqual(t, p.dialer.dialingUnproven, 72)
+		most = max(most, p.dialer.dialing)
 	}
 	require.Equal(t, 72, most, "the dead take all the attempts that are for them")
 	for _, u := range honest {
-		r := p.relays[u]
+		r := p.known.relays[u]
 		require.True(t, r.dial.connected)
 		effects := p.Step(now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: now, RetryAt: now, Good: true})
 		require.Len(t, only[Dial](effects), 1)
@@ -243,7 +243,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	good := all[19]
 	connectAll := func(now time.Time) (n int) {
 		for _, u := range all {
-			if r := p.relays[u]; r.dial.connecting {
+			if r := p.known.relays[u]; r.dial.connecting {
 				connect(t, p, now, u)
 				n++
 			}
@@ -251,11 +251,11 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 		return n
 	}
 	assert.Equal(t, 6, connectAll(start))
-	assert.Len(t, p.connected, 6)
+	assert.Len(t, p.dialer.connected, 6)
 	// a bootstrap relay is dialed at once
 	p.Step(start, Bootstrap{Relay: good})
-	p.Step(start, DialFailed{Relay: good, Epoch: p.relays[good].dial.epoch, RetryAt: start})
-	require.True(t, p.relays[good].dial.connecting)
+	p.Step(start, DialFailed{Relay: good, Epoch: p.known.relays[good].dial.epoch, RetryAt: start})
+	require.True(t, p.known.relays[good].dial.connecting)
 	settle(p, start, good, connect(t, p, start, good))
 	// the silent ones take turns
 	now, met := start, make(map[graspsync.RelayURL]bool)
@@ -263,24 +263,24 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 		now = now.Add(time.Minute)
 		p.Step(now, Tick{})
 		connectAll(now)
-		for r := range p.connected {
+		for r := range p.dialer.connected {
 			met[r.url] = true
 		}
-		assert.LessOrEqual(t, p.unproven, 6)
+		assert.LessOrEqual(t, p.dialer.unproven, 6)
 	}
 	assert.Len(t, met, 20)
-	assert.True(t, p.relays[good].dial.connected)
+	assert.True(t, p.known.relays[good].dial.connected)
 }
 
 // As many filters as PollFilters are polled, one more is followed by kinds.
 func TestKindsBeyondPollFilters(t *testing.T) {
 	p := newPlan(defaults())
 	r := &relay{}
-	assert.False(t, p.prefersKinds(r, p.cfg.PollFilters))
-	assert.True(t, p.prefersKinds(r, p.cfg.PollFilters+1))
+	assert.False(t, p.live.prefersKinds(r, p.cfg.PollFilters))
+	assert.True(t, p.live.prefersKinds(r, p.cfg.PollFilters+1))
 	r.live.unfollowed = p.cfg.PollFilters - 3
-	assert.False(t, p.turnsToKinds(r, 3))
-	assert.True(t, p.turnsToKinds(r, 4))
+	assert.False(t, p.live.turnsToKinds(r, 3))
+	assert.True(t, p.live.turnsToKinds(r, 4))
 }
 
 // What comes to be wanted while a relay is polled joins what is asked for together, but no
@@ -293,14 +293,14 @@ func TestPolledTogether(t *testing.T) {
 		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []graspsync.RepoRef{repoRef("r")}})
 	}
 	p.Step(start, c)
-	r := p.relays[u]
+	r := p.known.relays[u]
 	var items []Item
 	for i := range n {
 		items = append(items, p.want.roots[rootID(i)])
 	}
-	p.poll(r, items[:first], start)
+	p.polling.begin(r, items[:first], start)
 	for at := first; at < n; at += 30 {
-		p.alsoPoll(r, items[at:min(at+30, n)], start)
+		p.polling.add(r, items[at:min(at+30, n)], start)
 	}
 	var polled []Item
 	for _, g := range r.live.poll.groups {

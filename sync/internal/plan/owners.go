@@ -103,6 +103,10 @@ type owners struct {
 	table   tableHeap
 }
 
+func newOwners() *owners {
+	return &owners{of: make(map[graspsync.PubKey]*owner), tenures: make(map[graspsync.PubKey]tenure)}
+}
+
 // tenure is for how long an owner has had a repository served.
 type tenure struct {
 	since  time.Time // by the wall clock
@@ -346,10 +350,19 @@ type Tenure struct {
 	Since time.Time
 }
 
-// Tenures returns that of all owners, those who have been here for longest first.
-func (p *Plan) Tenures() []Tenure {
-	out := make([]Tenure, 0, len(p.owners.tenures))
-	for key, t := range p.owners.tenures {
+// restore takes in since when owners have been here.
+func (s *owners) restore(tenures []Tenure, now time.Time) {
+	for _, k := range tenures {
+		if !k.Since.After(now) {
+			s.tenures[k.Owner] = tenure{since: k.Since.Round(0), goneAt: now.Round(0)}
+		}
+	}
+}
+
+// listTenures returns the tenures of all owners, those who have been here for longest first.
+func (s *owners) listTenures() []Tenure {
+	out := make([]Tenure, 0, len(s.tenures))
+	for key, t := range s.tenures {
 		out = append(out, Tenure{key, t.since})
 	}
 	slices.SortFunc(out, func(a, b Tenure) int { return cmp.Or(a.Since.Compare(b.Since), a.Owner.Compare(b.Owner)) })
@@ -357,32 +370,32 @@ func (p *Plan) Tenures() []Tenure {
 }
 
 // setServed notes whether a repository is served, and lists relays.
-func (p *Plan) setServed(r *repo, served bool) {
+func (t *targets) setServed(r *repo, served bool) {
 	if r.served == served {
 		return
 	}
 	r.served = served
-	o := p.owners.owner(r.ref.Owner)
-	if !p.owners.serve(o, served, p.now) {
+	o := t.owners.owner(r.ref.Owner)
+	if !t.owners.serve(o, served, t.now) {
 		return
 	}
 	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
 		if rel.turn.line != nil && rel.turn.line.number == lineHeld {
-			rel.leave() // for a better line
-			p.touch(rel)
+			rel.turn.leave() // for a better line
+			t.markDirty(rel)
 		}
 	}
 }
 
 // unlisted notes that a repository lists no relay any more, if that is so.
-func (p *Plan) unlisted(r *repo) {
+func (t *targets) unlisted(r *repo) {
 	if len(r.relays) > 0 {
 		return
 	}
-	p.setServed(r, false)
-	if o := p.owners.of[r.ref.Owner]; o != nil {
+	t.setServed(r, false)
+	if o := t.owners.of[r.ref.Owner]; o != nil {
 		delete(o.repos, r)
-		p.owners.drop(o)
+		t.owners.drop(o)
 	}
 }
 
@@ -397,22 +410,22 @@ const (
 // this owner lists. Where it is full, the relay goes that has least claim to be in it,
 // if that is less than the new one would have: so nobody who has least loses anything,
 // and nothing that was dropped comes back by being asked for again.
-func (p *Plan) room(asks graspsync.PubKey, by side) bool {
-	a := account{p.owners.of[asks], by}
+func (t *targets) room(asks graspsync.PubKey, by side) bool {
+	a := account{t.owners.of[asks], by}
 	if a.owner == nil {
 		a.owner = &owner{weight: weightHeld}
 	}
-	if len(a.relays[by]) >= max(ownerLeast, p.cfg.MaxRelays/ownerShare) {
+	if len(a.relays[by]) >= max(ownerLeast, t.cfg.MaxRelays/ownerShare) {
 		return false
 	}
-	if len(p.relays) < p.cfg.MaxRelays {
+	if len(t.known.relays) < t.cfg.MaxRelays {
 		return true
 	}
-	victim := p.owners.table[0]
+	victim := t.owners.table[0]
 	if victim.bootstrap || victim.worth() >= a.shareWith(1) {
 		return false
 	}
-	p.evict(victim)
+	t.evict(victim)
 	return true
 }
 
@@ -426,7 +439,7 @@ func (r *relay) worth() uint64 {
 }
 
 // evict forgets a relay that is wanted, for lack of room.
-func (p *Plan) evict(rel *relay) {
+func (t *targets) evict(rel *relay) {
 	listing := make(map[*repo]struct{})
 	for a := range rel.claim.accounts {
 		for r := range a.repos {
@@ -436,17 +449,17 @@ func (p *Plan) evict(rel *relay) {
 		}
 	}
 	for r := range listing {
-		p.leaves(r, rel)
-		p.unlisted(r)
+		t.leaves(r, rel)
+		t.unlisted(r)
 	}
-	p.forget(rel)
-	p.refuse()
+	t.forget(rel)
+	t.refuse()
 }
 
 // refuse notes that a relay is wanted that is not known.
-func (p *Plan) refuse() {
-	p.emit(Dropped{Reason: "relays", Count: 1})
-	p.refused = true
+func (t *targets) refuse() {
+	t.emit(Dropped{Reason: "relays", Count: 1})
+	t.refused = true
 }
 
 // growHeap has the owner first whose weight grows next.

@@ -118,7 +118,7 @@ func (m *market) bring() {
 	}
 	m.bringAt = m.now.Add(time.Hour)
 	for _, u := range sortedBy(m.brings, graspsync.RelayURL.Compare) {
-		if r := m.plan.relays[u]; m.brings[u] && r != nil && r.dial.connected {
+		if r := m.plan.known.relays[u]; m.brings[u] && r != nil && r.dial.connected {
 			m.step(Useful{Relay: u, Epoch: r.dial.epoch})
 		}
 	}
@@ -174,7 +174,7 @@ func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share,
 	m.wait(d, func() {
 		looks++
 		for _, u := range relays {
-			if m.plan.relays[u].dial.connected {
+			if m.plan.known.relays[u].dial.connected {
 				up[u]++
 			}
 		}
@@ -288,8 +288,8 @@ func TestLongTenureOfRelaysThatWereUseful(t *testing.T) {
 	m.wait(time.Minute, func() {})
 	clear(m.brings)
 	for _, u := range slow {
-		require.True(t, m.plan.relays[u].dial.connected)
-		require.False(t, m.plan.relays[u].dial.usefulAt.IsZero())
+		require.True(t, m.plan.known.relays[u].dial.connected)
+		require.False(t, m.plan.known.relays[u].dial.usefulAt.IsZero())
 	}
 	m.wait(3*time.Hour, func() {}) // nobody waits
 	require.Empty(t, m.lost, "while there is room for all")
@@ -331,11 +331,11 @@ func BenchmarkTurn(b *testing.B) {
 			}
 			m.step(all)
 			m.wait(20*time.Minute, func() {})
-			require.Len(b, m.plan.connected, 256)
+			require.Len(b, m.plan.dialer.connected, 256)
 			b.ResetTimer()
 			for range b.N { // a relay gives way to another one, which comes
 				m.now = m.now.Add(time.Minute)
-				m.plan.roomAt = time.Time{}
+				m.plan.dialer.roomAt = time.Time{}
 				m.step(Tick{})
 			}
 		})
@@ -419,16 +419,16 @@ func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 func TestPromiseP37_FullTable(t *testing.T) {
 	m := newMarket(t, defaults())
 	m.spam(50_000, true)
-	require.Len(t, m.plan.relays, 50_000)
+	require.Len(t, m.plan.known.relays, 50_000)
 	honest, began := relayURL(t, "honest"), m.now
 	for i := range 20 {
 		m.step(full(ownedBy(i, "repo"), []graspsync.RelayURL{honest}))
 	}
-	require.NotNil(t, m.plan.relays[honest], "a relay that twenty repositories are on is not known")
-	assert.Len(t, m.plan.relays, 50_000)
+	require.NotNil(t, m.plan.known.relays[honest], "a relay that twenty repositories are on is not known")
+	assert.Len(t, m.plan.known.relays, 50_000)
 	m.wait(10*time.Minute, func() {})
 	t.Logf("first dial of a new relay in a full table: after %s", m.dialed[honest].Sub(began))
-	assert.True(t, m.plan.relays[honest].dial.connected)
+	assert.True(t, m.plan.known.relays[honest].dial.connected)
 }
 
 // What is dropped for lack of room does not come back by being asked for again, and
@@ -438,11 +438,11 @@ func TestFullTableIsStable(t *testing.T) {
 	c.MaxRelays, c.MaxDials = 150, 1
 	m := newMarket(t, c)
 	m.spam(300, true)
-	require.Len(t, m.plan.relays, 150)
+	require.Len(t, m.plan.known.relays, 150)
 	honest := []graspsync.RelayURL{relayURL(t, "one"), relayURL(t, "two")}
 	m.step(full(ownedBy(0, "repo"), honest))
 	for _, u := range honest {
-		require.NotNil(t, m.plan.relays[u])
+		require.NotNil(t, m.plan.known.relays[u])
 	}
 	again := Snapshot(full(ownedBy(0, "repo"), honest))
 	for i := 0; i < 300; i += 15 {
@@ -475,7 +475,7 @@ func TestOneOwnerDoesNotFillTheTable(t *testing.T) {
 		}
 		m.step(full(ownedBy(7, fmt.Sprint("spam", i)), listed))
 	}
-	assert.Len(t, m.plan.relays, 781, "a 64th of the table")
+	assert.Len(t, m.plan.known.relays, 781, "a 64th of the table")
 }
 
 // namedBy has a repository list relays of its owner's and of others.
@@ -489,7 +489,7 @@ func TestWhatOthersNameTakesNothingFromTheOwner(t *testing.T) {
 	for i := range 20 {
 		others = append(others, relayURL(t, fmt.Sprint("other", i)))
 	}
-	claim := func(u graspsync.RelayURL) uint64 { return p.relays[u].claim.weight }
+	claim := func(u graspsync.RelayURL) uint64 { return p.known.relays[u].claim.weight }
 	p.Step(start, namedBy(ownedBy(0, "repo"), own, nil))
 	before := claim(own[0])
 	for n := range others {
@@ -522,14 +522,14 @@ func TestWhatOthersNameGoesFirst(t *testing.T) {
 		return out
 	}
 	p.Step(start, namedBy(ownedBy(0, "repo"), name("own", 10), name("other", 90)))
-	require.Len(t, p.relays, 10+ownerLeast, "of one owner no more than those are known that others name")
+	require.Len(t, p.known.relays, 10+ownerLeast, "of one owner no more than those are known that others name")
 	p.Step(start, namedBy(ownedBy(1, "repo"), name("theirs", 20), name("ofthose", 90)))
-	require.Len(t, p.relays, 100, "it is full")
+	require.Len(t, p.known.relays, 100, "it is full")
 	for step := range 3 { // and stays as it is
 		effects := p.Step(start, namedBy(ownedBy(0, "more"), name("new", 40), nil))
 		require.Equal(t, step == 0, len(only[Forget](effects)) > 0)
 		for _, u := range slices.Concat(name("own", 10), name("theirs", 20), name("new", 40)) {
-			require.NotNil(t, p.relays[u], u)
+			require.NotNil(t, p.known.relays[u], u)
 		}
 	}
 	s, _ := p.RepoStatus(ownedBy(0, "repo"))
@@ -588,11 +588,11 @@ func TestHungUpForRoom(t *testing.T) {
 	m.step(full(ownedBy(0, "repo"), []graspsync.RelayURL{u}, 1))
 	m.step(full(ownedBy(1, "repo"), urls(t, 1)))
 	m.wait(time.Hour, func() {})
-	r := m.plan.relays[u]
-	require.Len(t, m.plan.connected, 2)
+	r := m.plan.known.relays[u]
+	require.Len(t, m.plan.dialer.connected, 2)
 	m.now = m.now.Add(time.Minute)
 	m.plan.Step(m.now, Settled{At: m.now})
-	require.True(t, m.plan.makeRoom(m.now, finished(m.now)))
+	require.True(t, m.plan.dialer.makeRoom(m.now, finished(m.now)))
 	require.False(t, r.dial.connected, "of two with the same claim who has stood longest goes")
 	assert.True(t, r.dial.good, "it has answered for an hour")
 	lost := m.now
@@ -623,7 +623,7 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 		p, u := newPlan(defaults()), relayURL(t, "a")
 		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 		settle(p, start, u, connect(t, p, start, u))
-		r, now := p.relays[u], start
+		r, now := p.known.relays[u], start
 		for ; now.Before(start.Add(2 * time.Hour)); now = now.Add(time.Minute) {
 			in := Settled{At: now}
 			if now.Sub(start) >= settledAfter {
@@ -632,7 +632,7 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 			p.Step(now, in)
 		}
 		p.cfg.MaxConnections = 1
-		require.True(t, p.makeRoom(now, finished(now)))
+		require.True(t, p.dialer.makeRoom(now, finished(now)))
 		now = now.Add(time.Hour)
 		p.cfg.MaxConnections = 2
 		p.effects = nil
@@ -663,7 +663,7 @@ func TestHungUpForRoomWhileNothingSettles(t *testing.T) {
 		}
 		now := start.Add(2 * time.Hour)
 		p.cfg.MaxConnections = 1
-		require.True(t, p.makeRoom(now, finished(now)))
+		require.True(t, p.dialer.makeRoom(now, finished(now)))
 		now = now.Add(time.Hour)
 		p.cfg.MaxConnections = 2
 		p.effects = nil
@@ -690,14 +690,14 @@ func TestPromiseP37_KnownRelaysFirstAfterARestart(t *testing.T) {
 	dials := only[Dial](effects)
 	require.Len(t, dials, 5)
 	assert.Equal(t, []graspsync.RelayURL{useful, good}, []graspsync.RelayURL{dials[0].Relay, dials[1].Relay})
-	assert.Zero(t, m.plan.relays[useful].claim.accounts[account{m.plan.owners.of[pubKey(0)], byOwner}]-1)
+	assert.Zero(t, m.plan.known.relays[useful].claim.accounts[account{m.plan.owners.of[pubKey(0)], byOwner}]-1)
 }
 
 // What is counted of owners is what is there, whatever happens.
 func (w *world) checkOwners() {
 	p := w.plan
 	lists := make(map[account]int)
-	for _, r := range p.relays {
+	for _, r := range p.known.relays {
 		sum, servedBy, claim, since := 0, 0, uint64(0), time.Time{}
 		for o, n := range r.claim.accounts {
 			sum += n
@@ -716,7 +716,7 @@ func (w *world) checkOwners() {
 		w.must(servedBy == r.claim.servedBy && claim == r.claim.weight, "the claim of a relay")
 		w.must(p.owners.table[r.claim.index] == r, "place in the table")
 	}
-	w.must(len(p.owners.table) == len(p.relays), "relays in the table")
+	w.must(len(p.owners.table) == len(p.known.relays), "relays in the table")
 	for i := range p.owners.table {
 		w.must(i == 0 || !p.owners.table.Less(i, (i-1)/2), "order of the table")
 	}
@@ -747,7 +747,7 @@ func (w *world) checkOwners() {
 	}
 	w.must(growing == len(p.owners.growing), "owners whose weight grows")
 	young, unproven := 0, 0
-	for _, r := range p.relays {
+	for _, r := range p.known.relays {
 		if r.dial.young {
 			young++
 			w.must(r.dial.connecting, "young, and no attempt")
@@ -756,11 +756,11 @@ func (w *world) checkOwners() {
 			}
 		}
 	}
-	w.must(young == p.young.all && unproven == p.young.unproven, "young attempts")
-	w.must(len(p.young.queue) <= p.cfg.MaxDials+1_000, "attempts that have ended")
-	for i := range p.lines {
-		for k, r := range p.lines[i].waiting {
-			w.must(r.turn.line == &p.lines[i] && r.turn.index == k && !r.gone, "place in a line")
+	w.must(young == p.dialer.young.all && unproven == p.dialer.young.unproven, "young attempts")
+	w.must(len(p.dialer.young.queue) <= p.cfg.MaxDials+1_000, "attempts that have ended")
+	for i := range p.dialer.lines {
+		for k, r := range p.dialer.lines[i].waiting {
+			w.must(r.turn.line == &p.dialer.lines[i] && r.turn.index == k && !r.gone, "place in a line")
 		}
 	}
 }
@@ -784,11 +784,11 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	for range days { // as a scan offers them
 		p.Step(start, throwaway)
 		p.Step(start, later)
-		for _, a := range p.authors {
+		for _, a := range p.deletions.authors {
 			asked[a]++
 		}
-		require.Len(t, p.authors, c.MaxAuthors)
-		require.Len(t, p.authorSet, c.MaxAuthors)
+		require.Len(t, p.deletions.authors, c.MaxAuthors)
+		require.Len(t, p.deletions.authorSet, c.MaxAuthors)
 	}
 	never, sum := 0, 0
 	for _, a := range later {
@@ -817,7 +817,7 @@ func TestFirstComeOfEquals(t *testing.T) {
 		note(p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u})))
 	}
 	for i := 0; i < len(dialed); i++ {
-		r := p.relays[dialed[i]]
+		r := p.known.relays[dialed[i]]
 		note(p.Step(start, Connected{Relay: r.url, Epoch: r.dial.epoch, Limits: usual}))
 	}
 	require.Equal(t, all, dialed)
@@ -829,14 +829,14 @@ func TestLinesTakeTurns(t *testing.T) {
 	p := newPlan(Config{})
 	var first [lines]int
 	for range 16 {
-		turns := p.turnsOf()
+		turns := p.dialer.turnsOf()
 		first[turns[0]]++
 		for _, line := range []int{lineFirst, lineGood, lineNew, lineFailed, lineHeld} {
 			require.Contains(t, turns, line, "where nobody waits in a line, others have its turn")
 		}
 		rest := slices.DeleteFunc(slices.Clone(turns[:]), func(line int) bool { return line == turns[0] })
 		require.True(t, slices.IsSorted(rest), "known ones first")
-		p.lastEpoch++
+		p.dialer.lastEpoch++
 	}
 	require.Equal(t, [lines]int{lineFirst: 6, lineGood: 2, lineNew: 4, lineFailed: 2, lineHeld: 2}, first)
 }
@@ -860,10 +860,10 @@ func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 		if gone := only[Hangup](append(effects, p.Step(now, Tick{})...)); len(gone) > 0 {
 			require.Equal(t, us[0], gone[0].Relay)
 			require.InDelta(t, longTenure.Minutes(), now.Sub(start).Minutes(), 2)
-			require.True(t, p.relays[us[1]].dial.connecting)
+			require.True(t, p.known.relays[us[1]].dial.connecting)
 			return
 		}
 		require.Less(t, now.Sub(start), 2*longTenure)
-		require.Less(t, p.relays[us[0]].phase(), Live)
+		require.Less(t, p.known.relays[us[0]].phase(), Live)
 	}
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"container/heap"
 	"crypto/sha256"
+	"iter"
 	"math/rand/v2"
 	"time"
 
@@ -40,68 +41,71 @@ type Config struct {
 	Salt []byte
 }
 
-// Plan is the state of the machine. Make one with [New].
-type Plan struct {
-	cfg    Config
-	now    time.Time // of this step
-	rng    *rand.Rand
-	lots   *rand.Rand // puts strangers in order, who must not know which
-	want   want
-	relays map[graspsync.RelayURL]*relay
-
-	dialing         int
-	dialAt          time.Time // the next attempt may begin
-	dialingUnproven int       // of them
-	young           youngAttempts
-	unproven        int // attempts and connections of relays that never answered
-	connected       map[*relay]struct{}
-	unsaving        bool // nothing that comes can be saved here
-	refused         bool // a relay that is wanted is not known since there were too many
-
-	owners owners
-	lines  [lines]line // of relays that wait for their turn to be dialed
-	roomAt time.Time   // when room for them is looked for again
-
-	ordered   []*relay // by name
-	unordered bool     // relays have come or gone since
-
-	authors   []graspsync.PubKey
-	authorSet map[graspsync.PubKey]struct{}
-	leftOut   int // authors for whom there was no room
-
-	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
-	standing   map[graspsync.RelayURL]Standing  // of such
-	restoredAt time.Time
-	changed    map[graspsync.RelayURL]struct{} // since the last Kept
-	settledAt  time.Time
-	homeless   []graspsync.EventID // to be asked for by id, of the next connection
-
-	lastEpoch uint64
-	lastBatch BatchID
-	lastLive  LiveID
-
+// common is what all parts of a plan share: its constants, the step that it takes, and what
+// comes of that.
+type common struct {
+	cfg     Config
+	now     time.Time // of this step
+	rng     *rand.Rand
 	timers  timers
-	dirty   []*relay
+	dirty   []*relay // to be looked at before the step ends
 	effects []Effect
+}
+
+// Plan is the state of the machine. Make one with [New]. It has the parts that decide; what
+// happens goes to those that it concerns, and each calls only parts that are named before it.
+type Plan struct {
+	*common
+	want          *want
+	owners        *owners
+	known         *known
+	dialer        *dialer
+	checkpoint    *checkpoint
+	subscriptions *subscriptions
+	batches       *batches
+	history       *history
+	catchUp       *catchUp
+	byID          *byID
+	rotation      *rotation
+	polling       *polling
+	descendants   *descendants
+	audit         *audit
+	deletions     *deletions
+	live          *live
+	targets       *targets
+	askers        []asker // those that ask first come first
 }
 
 // New returns a plan that wants nothing. rng spreads what is periodic, and draws
 // the samples of the audit; the plan owns it.
 func New(cfg Config, rng *rand.Rand) *Plan {
+	c := &common{cfg: cfg, rng: rng}
+	lots := rand.New(rand.NewChaCha8(sha256.Sum256(cfg.Salt)))
 	p := &Plan{
-		cfg:       cfg,
-		rng:       rng,
-		want:      newWant(cfg.NarrowLayer1),
-		relays:    make(map[graspsync.RelayURL]*relay),
-		connected: make(map[*relay]struct{}),
-		authorSet: make(map[graspsync.PubKey]struct{}),
-		changed:   make(map[graspsync.RelayURL]struct{}),
-		owners:    owners{of: make(map[graspsync.PubKey]*owner), tenures: make(map[graspsync.PubKey]tenure)},
+		common:        c,
+		want:          newWant(cfg.NarrowLayer1, cfg.Salt),
+		owners:        newOwners(),
+		known:         &known{lots: lots, relays: make(map[graspsync.RelayURL]*relay)},
+		subscriptions: &subscriptions{common: c},
+		batches:       &batches{common: c},
 	}
-	seed := sha256.Sum256(cfg.Salt)
-	p.lots = rand.New(rand.NewChaCha8(seed))
-	for i := range p.lines {
-		p.lines[i].number, p.lines[i].lots = i, p.lots
+	p.dialer = newDialer(c, p.owners, lots)
+	p.checkpoint = newCheckpoint(c, p.want, p.known, p.dialer)
+	p.history = &history{c, p.want, p.batches}
+	p.catchUp = &catchUp{c, p.want, p.batches}
+	p.byID = &byID{common: c, want: p.want, batches: p.batches, dialer: p.dialer}
+	p.rotation = &rotation{c, p.want, p.batches}
+	p.polling = &polling{c, p.want, p.batches, p.rotation}
+	p.descendants = &descendants{c, p.want, p.batches, p.subscriptions}
+	p.audit = &audit{c, p.want, p.batches}
+	p.deletions = newDeletions(c, p.batches)
+	p.live = &live{c, p.want, p.catchUp, p.polling, p.descendants, p.subscriptions}
+	p.askers = []asker{
+		p.catchUp, p.polling, p.byID, p.history, p.rotation, p.descendants, p.audit, p.deletions,
+	}
+	p.targets = &targets{
+		common: c, want: p.want, known: p.known, owners: p.owners, dialer: p.dialer, byID: p.byID,
+		checkpoint: p.checkpoint, descendants: p.descendants,
 	}
 	return p
 }
@@ -113,55 +117,73 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	p.owners.grow(now)
 	switch in := in.(type) {
 	case Bootstrap:
-		r := p.relays[in.Relay]
+		r := p.known.relays[in.Relay]
 		if r == nil { // what an operator names does not wait for room
-			r = p.know(in.Relay)
+			r = p.targets.know(in.Relay)
 		}
 		r.bootstrap = true
 		p.owners.table.fix(r)
-		r.leave() // for a better line
-		p.touch(r)
+		r.turn.leave() // for a better line
+		p.markDirty(r)
 	case Changes:
-		p.change(in)
+		p.targets.change(in)
 	case Snapshot:
-		p.replace(in)
+		p.targets.replace(in)
 	case Connected:
 		p.onConnected(now, in)
 	case DialFailed:
-		p.onDialFailed(now, in)
+		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connecting {
+			p.dialer.failed(r, in, now)
+		}
 	case Lost:
 		p.onLost(in)
 	case Useful:
-		p.onUseful(now, in)
+		if r := p.current(in.Relay, in.Epoch); r != nil {
+			p.dialer.wasUseful(r, now)
+		}
 	case Done:
 		p.onDone(now, in)
 	case Skipped:
-		p.onSkipped(in)
+		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected {
+			p.catchUp.skipped(r, in.Since)
+		}
 	case Saving:
 		p.onSaving(in)
 	case LiveClosed:
 		p.onLiveClosed(now, in)
 	case LimitsChanged:
-		p.onLimitsChanged(in)
+		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected && r.limits != in.Limits {
+			old := r.limits
+			r.limits = in.Limits
+			p.live.limitsChanged(r, old)
+			p.descendants.refit(r)
+		}
 	case RateLimited:
 		if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
 			r.coolUntil = in.Until
 		}
 	case Named:
-		p.onNamed(in)
+		p.byID.named(p.known.relays[in.Relay], in.IDs)
 	case Unserved:
-		p.onUnserved(now, in)
+		if r := p.known.relays[in.Relay]; r != nil {
+			p.byID.unserved(r, in.IDs, now)
+		}
 	case Authors:
-		p.addAuthors(in)
+		p.deletions.add(in)
+		for _, r := range sortedBy(p.dialer.connected, byName) {
+			p.markDirty(r)
+		}
 	case Restore:
-		p.restore(now, in)
+		p.owners.restore(in.Tenures, now)
+		p.checkpoint.restore(in, now)
 	case Settled:
-		p.onSettled(now, in)
+		p.checkpoint.settled(in, now)
+		p.owners.dropGone(now)
 	case ClockJumped:
-		p.onClockJumped(now, in)
+		p.onClockJumped(now, in.By)
 	case Tick:
 		for r := p.timers.due(now); r != nil; r = p.timers.due(now) {
-			p.touch(r)
+			p.markDirty(r)
 		}
 	}
 	for len(p.dirty) > 0 {
@@ -169,10 +191,14 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		p.dirty = p.dirty[1:]
 		r.dirty = false
 		if !r.gone {
-			p.act(r, now)
+			p.advance(r, now)
 		}
 	}
-	p.dial(now)
+	p.dialer.dial(now)
+	for _, r := range p.dialer.hungUp {
+		p.onHungUp(r)
+	}
+	p.dialer.hungUp = nil
 	out := p.effects
 	p.effects = nil
 	return out
@@ -181,50 +207,37 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 // NextWake returns when the next Tick is due; false if nothing is waited for.
 func (p *Plan) NextWake() (time.Time, bool) {
 	at, ok := p.timers.next()
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
-	}
-	if p.mayDial() && !p.roomAt.IsZero() {
-		look := p.roomAt
-		if p.dialAt.After(look) {
-			look = p.dialAt
-		}
-		earlier(look)
-	}
-	earlier(p.patienceEnds())
-	if p.anyWaits() && p.dialAt.After(p.now) {
-		earlier(p.dialAt)
+	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
+		at, ok = dial, true
 	}
 	return at, ok
 }
 
-func (p *Plan) emit(e Effect) { p.effects = append(p.effects, e) }
+func (c *common) emit(e Effect) { c.effects = append(c.effects, e) }
 
-// touch has act look at the relay at the end of the step.
-func (p *Plan) touch(r *relay) {
+// markDirty has [Plan.advance] look at the relay at the end of the step.
+func (c *common) markDirty(r *relay) {
 	if !r.dirty {
 		r.dirty = true
-		p.dirty = append(p.dirty, r)
+		c.dirty = append(c.dirty, r)
 	}
 }
 
 // relayOf returns a relay that a repository of this owner lists, making it known; nil if
 // there are too many.
-func (p *Plan) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
-	if r, ok := p.relays[u]; ok {
+func (t *targets) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
+	if r, ok := t.known.relays[u]; ok {
 		return r
 	}
-	if !p.room(owner, by) {
-		p.refuse()
+	if !t.room(owner, by) {
+		t.refuse()
 		return nil
 	}
-	return p.know(u)
+	return t.know(u)
 }
 
 // know makes a relay known.
-func (p *Plan) know(u graspsync.RelayURL) *relay {
+func (t *targets) know(u graspsync.RelayURL) *relay {
 	r := &relay{url: u, name: u.String()}
 	r.claim.accounts = make(map[account]int)
 	r.history = historyState{
@@ -233,36 +246,36 @@ func (p *Plan) know(u graspsync.RelayURL) *relay {
 	r.batches.open = make(map[BatchID]*batch)
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
-	p.relays[u], p.unordered = r, true
-	r.claim.lot = p.lots.Uint64()
-	heap.Push(&p.owners.table, r)
-	p.recall(r)
-	p.touch(r)
+	t.known.relays[u], t.known.unordered = r, true
+	r.claim.lot = t.known.lots.Uint64()
+	heap.Push(&t.owners.table, r)
+	t.checkpoint.recall(r)
+	t.markDirty(r)
 	return r
 }
 
 // current returns the relay if epoch is that of its connection, else nil.
 func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
-	r, ok := p.relays[u]
+	r, ok := p.known.relays[u]
 	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
 		return nil
 	}
-	p.touch(r)
+	p.markDirty(r)
 	return r
 }
 
-// act does what is due for one relay and sets its next timer.
-func (p *Plan) act(r *relay, now time.Time) {
+// advance does what is due for one relay and sets its next timer.
+func (p *Plan) advance(r *relay, now time.Time) {
 	if r.claim.listedBy == 0 && !r.bootstrap {
-		p.forget(r)
-		if p.refused {
-			p.refused = false
+		p.targets.forget(r)
+		if p.targets.refused {
+			p.targets.refused = false
 			p.emit(Incomplete{})
 		}
 		return
 	}
 	if !r.dial.connected {
-		p.actDisconnected(r, now)
+		p.dialer.wait(r, now)
 		return
 	}
 	p.expire(r, now)
@@ -270,66 +283,69 @@ func (p *Plan) act(r *relay, now time.Time) {
 	if !r.pass.dueAt.IsZero() && !now.Before(r.pass.dueAt) {
 		p.startDaily(r, now)
 	}
-	p.follow(r, now)
-	p.followDescendants(r, now)
+	p.live.follow(r, now)
+	p.descendants.follow(r, now)
 	p.dispatch(r, now)
-	p.arm(r, now)
+	p.timers.set(r, r.nextWake(now))
 }
 
 // forget ends what there is with a relay that nothing is wanted of.
-func (p *Plan) forget(r *relay) {
-	if r.dial.connecting || r.dial.connected {
-		p.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
-	}
-	switch {
-	case r.dial.connecting:
-		p.dialEnded(r)
-	case r.dial.connected:
-		delete(p.connected, r)
-	}
-	p.leaveUnproven(r)
-	p.dropNamed(r)
-	p.changed[r.url] = struct{}{}
+func (t *targets) forget(r *relay) {
+	t.dialer.forget(r)
+	t.byID.reassign(r)
+	t.checkpoint.changed[r.url] = struct{}{}
 	r.gone = true
-	r.leave()
-	heap.Remove(&p.owners.table, r.claim.index)
-	p.timers.set(r, time.Time{})
-	delete(p.relays, r.url)
-	p.unordered = true
-	p.emit(Forget{Relay: r.url})
+	heap.Remove(&t.owners.table, r.claim.index)
+	delete(t.known.relays, r.url)
+	t.known.unordered = true
+	t.emit(Forget{Relay: r.url})
 }
 
-// arm sets the timer for the next thing that becomes due on a connection.
-func (p *Plan) arm(r *relay, now time.Time) {
-	var next time.Time
-	consider := func(t time.Time) {
-		if t.After(now) && (next.IsZero() || t.Before(next)) {
-			next = t
+// onClockJumped makes what depends on our clock conservative again. After a step
+// back the times noted before lie ahead of those that events bear: whatever is
+// fetched since then is fetched since earlier. What is known to be complete starts
+// anew with the next Settled.
+func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
+	back := max(0, -by)
+	p.checkpoint.jumped(back)
+	p.owners.jumped(by, now)
+	for _, u := range sortedBy(p.known.relays, graspsync.RelayURL.Compare) {
+		r := p.known.relays[u]
+		r.claim.since = r.claim.since.Add(by)
+		r.checkpoint.jumped(back)
+		r.dial.jumped(back)
+		r.live.jumped(back)
+		r.descendants.jumped(back)
+		r.batches.jumped(back)
+		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
+			p.catchUp.queueAll(r)
+			p.markDirty(r)
 		}
 	}
-	consider(r.pass.dueAt)
-	for _, b := range r.batches.open {
-		consider(b.deadline)
-	}
-	for _, k := range r.history.parked {
-		consider(k.until)
-	}
-	consider(r.live.retryAt)
-	if !r.live.postponed.IsZero() {
-		consider(r.live.postponed.Add(mostPostponed))
-	}
-	consider(r.coolUntil)
-	for _, k := range r.live.resting {
-		consider(k.until)
-	}
-	consider(r.deletions.retryAt)
-	if r.live.poll != nil {
-		consider(r.live.poll.at)
-	}
-	if r.byID.ids != nil {
-		consider(r.byID.ids.retryAt)
-	}
-	consider(r.rotation.retryAt)
-	r.considerDescendants(consider)
-	p.timers.set(r, next)
 }
+
+// setBack moves times that are noted back.
+func setBack(by time.Duration, times ...*time.Time) {
+	for _, t := range times {
+		if !t.IsZero() {
+			*t = t.Add(-by)
+		}
+	}
+}
+
+// Kept returns what is worth keeping of these relays, or of all if none is named,
+// ordered by URL. A relay that is asked for and not in the answer has nothing (any
+// more). Items are hashed once; the cost is that of going through the items of the
+// relays asked for.
+func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoint.take(only) }
+
+// Changed returns the relays of which more than the mark has changed since Kept was
+// last asked for them, ordered by URL: their items, when their pass began, or
+// whether there is anything at all. [Plan.Marks] has the marks.
+func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoint.changes() }
+
+// Marks returns the marks of all relays of which something is kept, in no order.
+func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoint.marks() }
+
+// Tenures returns that of all owners, those who have been here for longest first.
+func (p *Plan) Tenures() []Tenure { return p.owners.listTenures() }

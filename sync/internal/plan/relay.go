@@ -77,6 +77,7 @@ type historyState struct {
 	resume   map[Item]*cursors // where the paging of a todo item had got to
 	queue    []group           // todo items as they will be asked for
 	parked   []parking
+	changed  bool // what is confirmed has changed since the last Kept
 }
 
 // catchUpState is what may have been missed of items that were fetched before.
@@ -85,6 +86,7 @@ type catchUpState struct {
 	missed    bool            // more was missed than the catch-up under way looks for
 	missedAll bool            // and not just of what is opened next
 	queue     []group         // parts of the catch-up that have yet to start
+	parked    []parkedGroup   // parts of it that failed
 	running   int
 }
 
@@ -121,17 +123,15 @@ type deletionsState struct {
 // parking holds items back whose batch failed, so that a relay that fails is not
 // asked the same again at once.
 type parking struct {
-	until   time.Time
-	items   []Item
-	catchUp bool // they are confirmed; what is parked is a part of a catch-up
-
-	// Of a catch-up, see [group].
-	resume *cursors
-	since  nostr.Timestamp
+	until time.Time
+	items []Item
 }
 
-// group is what a part of a catch-up goes on as.
-func (k *parking) group() group { return group{items: k.items, resume: k.resume, since: k.since} }
+// parkedGroup holds a part of a catch-up back that failed.
+type parkedGroup struct {
+	group
+	until time.Time
+}
 
 // byName orders relays.
 func byName(a, b *relay) int { return strings.Compare(a.name, b.name) }
@@ -142,7 +142,7 @@ func (r *relay) phase() Phase {
 		return Connecting
 	case !r.dial.connected:
 		return Disconnected
-	case len(r.history.parked) > 0 || r.batches.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed:
+	case len(r.history.parked)+len(r.catchUp.parked) > 0 || r.batches.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed:
 		return LiveWithGaps
 	case r.busy() || len(r.catchUp.queue) > 0 || r.byID.ids != nil:
 		return Syncing
@@ -157,24 +157,21 @@ func (r *relay) busy() bool {
 
 // add makes an item a target.
 func (r *relay) add(it Item, kind itemKind) {
-	if _, ok := r.history.items[it]; ok {
-		return
-	}
-	r.history.ofKind[kind]++
-	r.history.ofStatus[todo]++
-	r.history.items[it] = todo
-	r.history.todo[it] = struct{}{}
-	if r.dial.connected { // else everything will be missing
+	if r.history.add(it, kind) && r.dial.connected { // else everything will be missing
 		r.live.missing[it] = struct{}{}
 	}
 }
 
 // remove makes an item no target any more. A batch that is fetching it goes on
 // without it: by its end the item may be wanted anew, or its number stand for
-// something else. What is followed stays as it is for now, see [Plan.dropIdle].
+// something else. What is followed stays as it is for now, see [live.dropIdle].
 func (r *relay) remove(it Item, kind itemKind) {
-	if !r.untarget(it, kind) {
+	was := r.history.remove(it, kind)
+	switch was {
+	case 0:
 		return
+	case inFlight:
+		r.batches.without(it)
 	}
 	if _, missing := r.live.missing[it]; missing {
 		delete(r.live.missing, it)
@@ -183,119 +180,250 @@ func (r *relay) remove(it Item, kind itemKind) {
 	}
 }
 
-// untarget forgets an item and reports whether it was one.
-func (r *relay) untarget(it Item, kind itemKind) bool {
-	st, ok := r.history.items[it]
-	if !ok {
-		return false
-	}
-	r.checkpoint.dirty = r.checkpoint.dirty || st == confirmed
-	r.history.ofKind[kind]--
-	r.history.ofStatus[st]--
-	delete(r.history.items, it)
-	r.noTodo(it)
-	delete(r.history.resume, it)
-	if st == inFlight {
-		for _, b := range r.batches.open {
-			b.items = slices.DeleteFunc(b.items, func(o Item) bool { return o == it })
-		}
-	}
-	return true
-}
-
-// set moves an item that is still a target from one status to another.
-func (r *relay) set(it Item, to status) {
-	from, ok := r.history.items[it]
-	if !ok || from == to {
-		return
-	}
-	r.checkpoint.dirty = r.checkpoint.dirty || from == confirmed || to == confirmed
-	r.history.ofStatus[from]--
-	r.history.ofStatus[to]++
-	r.noTodo(it)
-	switch to {
-	case todo:
-		r.history.todo[it] = struct{}{}
-	case confirmed:
-		delete(r.history.resume, it)
-	}
-	r.history.items[it] = to
-}
-
-// noTodo takes an item out of todo. A map keeps the room that it once took, and at
-// the start everything is todo; so an empty one is replaced.
-func (r *relay) noTodo(it Item) {
-	if _, ok := r.history.todo[it]; !ok {
-		return
-	}
-	delete(r.history.todo, it)
-	if len(r.history.todo) == 0 {
-		r.history.todo = make(map[Item]struct{})
-	}
-}
-
-// park makes items todo, but not before until.
-func (r *relay) park(items []Item, until time.Time) {
-	for _, it := range items {
-		r.set(it, todo)
-		r.noTodo(it)
-	}
-	r.history.parked = append(r.history.parked, parking{until: until, items: items})
-}
-
 // unpark lets go what was parked until now.
 func (r *relay) unpark(now time.Time) {
-	kept := r.history.parked[:0]
-	for _, p := range r.history.parked {
-		switch {
-		case now.Before(p.until):
-			kept = append(kept, p)
-		case p.catchUp:
-			r.catchUp.queue = append(r.catchUp.queue, p.group())
-		default:
-			for _, it := range p.items {
-				if r.history.items[it] == todo {
-					r.history.todo[it] = struct{}{}
-				}
-			}
-		}
-	}
-	r.history.parked = kept
+	r.catchUp.unpark(now)
+	r.history.unpark(now)
 }
 
 // unparkAll lets go everything that is parked.
 func (r *relay) unparkAll() {
-	for i := range r.history.parked {
-		r.history.parked[i].until = time.Time{}
-	}
-	r.unpark(time.Time{})
-}
-
-// catching reports whether a catch-up is not finished.
-func (r *relay) catching() bool {
-	if r.catchUp.running > 0 || len(r.catchUp.queue) > 0 {
-		return true
-	}
-	for _, p := range r.history.parked {
-		if p.catchUp {
-			return true
-		}
-	}
-	return false
+	r.catchUp.unparkAll()
+	r.history.unparkAll()
 }
 
 // forget makes every item todo from the start: nothing is confirmed, nothing in
 // flight, no paging is resumed.
 func (r *relay) forget() {
-	clear(r.batches.open)
-	r.batches.background = 0
-	clear(r.history.resume)
-	r.history.queue, r.history.parked = nil, nil
-	r.batches.gaps, r.batches.failures = 0, 0
-	r.catchUp.since, r.catchUp.queue, r.catchUp.running = 0, nil, 0
-	r.catchUp.missed, r.catchUp.missedAll = false, false
-	for it := range r.history.items {
-		r.set(it, todo)
-		r.history.todo[it] = struct{}{}
+	r.batches.forget()
+	r.catchUp = catchUpState{}
+	r.history.forget()
+}
+
+// retryNow has asked for at once what waits for a while because it failed.
+func (r *relay) retryNow() {
+	r.batches.unsaved, r.batches.late = 0, false
+	r.unparkAll()
+	r.deletions.retryAt, r.rotation.retryAt = time.Time{}, time.Time{}
+	if r.descendants != nil {
+		r.descendants.retryAt = time.Time{}
 	}
+	if r.byID.ids != nil {
+		r.byID.ids.retryAt = time.Time{}
+	}
+	if r.live.poll != nil {
+		r.live.poll.at = time.Time{}
+	}
+}
+
+// nextWake returns when the next thing becomes due on a connection; zero: nothing does.
+func (r *relay) nextWake(now time.Time) (next time.Time) {
+	consider := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	consider(r.coolUntil)
+	consider(r.pass.dueAt)
+	r.batches.wakes(consider)
+	r.history.wakes(consider)
+	r.catchUp.wakes(consider)
+	consider(r.deletions.retryAt)
+	r.byID.wakes(consider)
+	consider(r.rotation.retryAt)
+	r.live.wakes(consider)
+	r.descendants.wakes(consider)
+	return next
+}
+
+// add makes an item a target, and reports whether it was none.
+func (h *historyState) add(it Item, kind itemKind) bool {
+	if _, ok := h.items[it]; ok {
+		return false
+	}
+	h.ofKind[kind]++
+	h.ofStatus[todo]++
+	h.items[it] = todo
+	h.todo[it] = struct{}{}
+	return true
+}
+
+// remove forgets an item and returns the status that it had, 0 if it was no target.
+func (h *historyState) remove(it Item, kind itemKind) status {
+	st, ok := h.items[it]
+	if !ok {
+		return 0
+	}
+	h.changed = h.changed || st == confirmed
+	h.ofKind[kind]--
+	h.ofStatus[st]--
+	delete(h.items, it)
+	h.noTodo(it)
+	delete(h.resume, it)
+	return st
+}
+
+// set moves an item that is still a target from one status to another.
+func (h *historyState) set(it Item, to status) {
+	from, ok := h.items[it]
+	if !ok || from == to {
+		return
+	}
+	h.changed = h.changed || from == confirmed || to == confirmed
+	h.ofStatus[from]--
+	h.ofStatus[to]++
+	h.noTodo(it)
+	switch to {
+	case todo:
+		h.todo[it] = struct{}{}
+	case confirmed:
+		delete(h.resume, it)
+	}
+	h.items[it] = to
+}
+
+// noTodo takes an item out of todo. A map keeps the room that it once took, and at
+// the start everything is todo; so an empty one is replaced.
+func (h *historyState) noTodo(it Item) {
+	if _, ok := h.todo[it]; !ok {
+		return
+	}
+	delete(h.todo, it)
+	if len(h.todo) == 0 {
+		h.todo = make(map[Item]struct{})
+	}
+}
+
+// park makes items todo, but not before until.
+func (h *historyState) park(items []Item, until time.Time) {
+	for _, it := range items {
+		h.set(it, todo)
+		h.noTodo(it)
+	}
+	h.parked = append(h.parked, parking{until: until, items: items})
+}
+
+// unpark lets go what was parked until now.
+func (h *historyState) unpark(now time.Time) {
+	kept := h.parked[:0]
+	for _, k := range h.parked {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+			continue
+		}
+		for _, it := range k.items {
+			if h.items[it] == todo {
+				h.todo[it] = struct{}{}
+			}
+		}
+	}
+	h.parked = kept
+}
+
+// unparkAll lets go everything that is parked.
+func (h *historyState) unparkAll() {
+	for i := range h.parked {
+		h.parked[i].until = time.Time{}
+	}
+	h.unpark(time.Time{})
+}
+
+// forget makes every item todo from the start.
+func (h *historyState) forget() {
+	clear(h.resume)
+	h.queue, h.parked = nil, nil
+	for it := range h.items {
+		h.set(it, todo)
+		h.todo[it] = struct{}{}
+	}
+}
+
+// partlyFetched returns what is confirmed and what was fetched in part.
+func (h *historyState) partlyFetched() (items []Item) {
+	for it, st := range h.items {
+		if st == confirmed || st == inFlight || h.resume[it] != nil {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// wakes names what becomes due on a connection.
+func (h *historyState) wakes(consider func(time.Time)) {
+	for _, k := range h.parked {
+		consider(k.until)
+	}
+}
+
+// catching reports whether a catch-up is not finished.
+func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
+
+// park holds a part of the catch-up back until then.
+func (c *catchUpState) park(g group, until time.Time) {
+	c.parked = append(c.parked, parkedGroup{g, until})
+}
+
+// unpark queues the parts that were parked until now.
+func (c *catchUpState) unpark(now time.Time) {
+	kept := c.parked[:0]
+	for _, k := range c.parked {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+		} else {
+			c.queue = append(c.queue, k.group)
+		}
+	}
+	c.parked = kept
+}
+
+// unparkAll queues all parts that are parked.
+func (c *catchUpState) unparkAll() {
+	for i := range c.parked {
+		c.parked[i].until = time.Time{}
+	}
+	c.unpark(time.Time{})
+}
+
+// wakes names what becomes due on a connection.
+func (c *catchUpState) wakes(consider func(time.Time)) {
+	for _, k := range c.parked {
+		consider(k.until)
+	}
+}
+
+// without takes an item out of the batches that are fetching it.
+func (b *batchesState) without(it Item) {
+	for _, open := range b.open {
+		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
+	}
+}
+
+// forget ends all batches, and forgets how those before them ended.
+func (b *batchesState) forget() {
+	clear(b.open)
+	b.background, b.gaps, b.failures = 0, 0, 0
+}
+
+// wakes names what becomes due on a connection.
+func (b *batchesState) wakes(consider func(time.Time)) {
+	for _, open := range b.open {
+		consider(open.deadline)
+	}
+}
+
+// jumped sets back what depends on a clock that was set back.
+func (b *batchesState) jumped(back time.Duration) {
+	for _, open := range b.open {
+		setBack(back, &open.begun)
+	}
+}
+
+// jumped sets back since when it looks where a clock was set back, and reports whether it does.
+func (c *catchUpState) jumped(back time.Duration) bool {
+	if c.since == 0 || back == 0 {
+		return false
+	}
+	c.since -= nostr.Timestamp(back / time.Second)
+	c.missedAll = true
+	return true
 }

@@ -49,7 +49,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 
 // Follows reports whether everything of a repository is wanted of a relay.
 func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
-	r, rel := p.want.repos[ref], p.relays[u]
+	r, rel := p.want.repos[ref], p.known.relays[u]
 	return r != nil && rel != nil && r.follows(rel)
 }
 
@@ -58,7 +58,7 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 	for it := range rel.live.missing {
 		s.Live = s.Live && !r.wants(it)
 	}
-	s.Live = s.Live && !slices.ContainsFunc(p.itemsOfAll(rel, rel.live.lost), r.wants)
+	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
 		switch rel.history.items[it] {
 		case todo:

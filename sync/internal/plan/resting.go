@@ -31,21 +31,21 @@ type resting struct {
 // refuses takes in that the relay will not have us follow what a subscription has. What is
 // refused together with other things is asked for apart from these, unless it was refused
 // so before.
-func (p *Plan) refuses(r *relay, s *liveSub, since, now time.Time) {
+func (lv *live) refuses(r *relay, s *liveSub, since, now time.Time) {
 	parts := byRole(s.filters)
-	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.refusedAlone(roleOf(fs[0])) })
+	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
 	if c := (change{reqs: parts}); len(parts) > 1 && unknown && c.fits(r) {
-		p.apply(r, c, now)
-		p.catchSince(r, since)
-		p.queueCatchUpOf(r, p.itemsOfAll(r, s.filters))
+		lv.apply(r, c, now)
+		lv.catchUp.lookSince(r, since)
+		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters))
 		return
 	}
-	p.leaveAlone(r, resting{filters: s.filters, since: since}, now)
+	lv.leaveAlone(r, resting{filters: s.filters, since: since}, now)
 }
 
 // leaveAlone has something rest for a day.
-func (p *Plan) leaveAlone(r *relay, k resting, now time.Time) {
-	k.until = now.Add(p.longer(restFor))
+func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
+	k.until = now.Add(lv.longer(restFor))
 	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
 		k.until = r.live.resting[n-1].until // they are asked for together
 	}
@@ -59,7 +59,7 @@ func (p *Plan) leaveAlone(r *relay, k resting, now time.Time) {
 				all.since = k.since
 			}
 		}
-		all.filters = p.joined(r, all.filters)
+		all.filters = lv.joined(r, all.filters)
 		r.live.resting = []resting{all}
 	}
 }
@@ -80,15 +80,8 @@ func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 	return out
 }
 
-// refusedAlone reports whether nothing but filters of this role were refused.
-func (r *relay) refusedAlone(as role) bool {
-	return slices.ContainsFunc(r.live.resting, func(k resting) bool {
-		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
-	})
-}
-
 // rested has what has rested long enough followed again.
-func (p *Plan) rested(r *relay, now time.Time) {
+func (lv *live) rested(r *relay, now time.Time) {
 	kept := r.live.resting[:0]
 	for _, k := range r.live.resting {
 		if now.Before(k.until) {
@@ -97,16 +90,23 @@ func (p *Plan) rested(r *relay, now time.Time) {
 		}
 		if !k.below { // else it was asked for in rotation
 			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
-			p.missedSome(r, k.since)
+			lv.catchUp.missedSome(r, k.since)
 		}
 	}
 	clear(r.live.resting[len(kept):])
 	r.live.resting = kept
 }
 
+// refusedAlone reports whether nothing but filters of this role were refused.
+func (l *liveState) refusedAlone(as role) bool {
+	return slices.ContainsFunc(l.resting, func(k resting) bool {
+		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
+	})
+}
+
 // withoutResting takes from filters what rests.
-func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
-	if len(r.live.resting) == 0 {
+func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
+	if len(l.resting) == 0 {
 		return fs
 	}
 	type value struct {
@@ -114,7 +114,7 @@ func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
 		value string
 	}
 	rests := make(map[value]struct{})
-	for _, k := range r.live.resting {
+	for _, k := range l.resting {
 		for _, f := range k.filters {
 			as := roleOf(f)
 			if as.tag == "" {
@@ -147,8 +147,8 @@ func (r *relay) withoutResting(fs []nostr.Filter) []nostr.Filter {
 }
 
 // restingFilters is how many filters rest.
-func (r *relay) restingFilters() (n int) {
-	for _, k := range r.live.resting {
+func (l *liveState) restingFilters() (n int) {
+	for _, k := range l.resting {
 		n += len(k.filters)
 	}
 	return n

@@ -34,36 +34,36 @@ func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
 }
 
 // addRoot makes a root event one of a repository's: tracked, or one of the rest.
-func (p *Plan) addRoot(c RootChange, r *repo) {
+func (t *targets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
-	if it, ok := p.want.roots[c.ID]; ok && p.want.belongs(it, r) {
+	if it, ok := t.want.roots[c.ID]; ok && t.want.belongs(it, r) {
 		return
 	}
 	if _, ok := r.rest[c.ID]; ok {
 		return
 	}
-	if len(r.roots) < p.cfg.MaxRoots {
-		p.track(c.ID, at, r)
+	if len(r.roots) < t.cfg.MaxRoots {
+		t.track(c.ID, at, r)
 		return
 	}
-	h := p.oldestOf(r)
-	oldest := p.want.infos[h.items[0]]
+	h := t.oldestOf(r)
+	oldest := t.want.infos[h.items[0]]
 	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
-		p.rest(c.ID, at, r)
+		t.rest(c.ID, at, r)
 		return
 	}
 	it := heap.Pop(h).(Item)
 	r.oldest = h.items
-	p.displace(it, r)
-	p.rest(oldest.root, oldest.at, r)
-	p.track(c.ID, at, r)
+	t.displace(it, r)
+	t.rest(oldest.root, oldest.at, r)
+	t.track(c.ID, at, r)
 }
 
 // track makes a root event an item of the relays of its repository.
-func (p *Plan) track(id graspsync.EventID, at uint32, r *repo) {
-	it := p.want.addRoot(id, at, r)
+func (t *targets) track(id graspsync.EventID, at uint32, r *repo) {
+	it := t.want.addRoot(id, at, r)
 	if r.oldest != nil {
-		h := &rootHeap{want: &p.want, items: r.oldest}
+		h := &rootHeap{want: t.want, items: r.oldest}
 		heap.Push(h, it)
 		r.oldest = h.items
 	}
@@ -72,62 +72,62 @@ func (p *Plan) track(id graspsync.EventID, at uint32, r *repo) {
 	}
 	for _, rel := range r.relays {
 		rel.add(it, itemRoot)
-		p.touch(rel)
+		t.markDirty(rel)
 	}
 }
 
 // displace stops the tracking of a root event for a repository.
-func (p *Plan) displace(it Item, r *repo) {
-	gone := p.want.untrack(it, r)
+func (t *targets) displace(it Item, r *repo) {
+	gone := t.want.untrack(it, r)
 	for _, rel := range r.relays {
-		if gone || !p.want.isTarget(it, rel) {
+		if gone || !t.want.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
-			p.touch(rel)
+			t.markDirty(rel)
 		}
 	}
 	if gone {
-		p.want.release(it)
+		t.want.release(it)
 	}
 }
 
 // rest takes note of a root event that is not tracked.
-func (p *Plan) rest(id graspsync.EventID, at uint32, r *repo) {
-	if len(r.rest) >= restPerRoot*p.cfg.MaxRoots {
-		p.emit(Dropped{Reason: "roots", Count: 1})
+func (t *targets) rest(id graspsync.EventID, at uint32, r *repo) {
+	if len(r.rest) >= restPerRoot*t.cfg.MaxRoots {
+		t.emit(Dropped{Reason: "roots", Count: 1})
 		return
 	}
 	if r.rest == nil {
 		r.rest = make(map[graspsync.EventID]uint32)
-		p.want.resting[r] = struct{}{}
+		t.want.resting[r] = struct{}{}
 	}
 	r.rest[id] = at
 }
 
 // dropRest forgets a root event of the rest of any repository.
-func (p *Plan) dropRest(id graspsync.EventID) {
+func (t *targets) dropRest(id graspsync.EventID) {
 	var repos []*repo
-	for r := range p.want.resting {
+	for r := range t.want.resting {
 		if _, ok := r.rest[id]; ok {
 			repos = append(repos, r)
 		}
 	}
 	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
 	for _, r := range repos {
-		p.unrest(id, r)
-		p.want.drop(r)
+		t.unrest(id, r)
+		t.want.drop(r)
 	}
 }
 
-func (p *Plan) unrest(id graspsync.EventID, r *repo) {
+func (t *targets) unrest(id graspsync.EventID, r *repo) {
 	if delete(r.rest, id); len(r.rest) == 0 {
 		r.rest = nil
-		delete(p.want.resting, r)
+		delete(t.want.resting, r)
 	}
 }
 
 // refill tracks the newest of the rest where there is room again.
-func (p *Plan) refill(r *repo) {
-	for len(r.roots) < p.cfg.MaxRoots && len(r.rest) > 0 {
+func (t *targets) refill(r *repo) {
+	for len(r.roots) < t.cfg.MaxRoots && len(r.rest) > 0 {
 		var newest graspsync.EventID
 		var newestAt uint32
 		for id, at := range r.rest {
@@ -135,14 +135,14 @@ func (p *Plan) refill(r *repo) {
 				newest, newestAt = id, at
 			}
 		}
-		p.unrest(newest, r)
-		p.track(newest, newestAt, r)
+		t.unrest(newest, r)
+		t.track(newest, newestAt, r)
 	}
 }
 
 // oldestOf returns the heap of a repository's tracked root events.
-func (p *Plan) oldestOf(r *repo) *rootHeap {
-	h := &rootHeap{want: &p.want, items: r.oldest}
+func (t *targets) oldestOf(r *repo) *rootHeap {
+	h := &rootHeap{want: t.want, items: r.oldest}
 	if h.items == nil {
 		h.items = make([]Item, 0, len(r.roots))
 		for it := range r.roots {
@@ -191,13 +191,20 @@ type sweepChunk struct {
 // next turn.
 const maxSweepTries = 3
 
+// rotation asks about the root events that are not tracked, a slice at each pass.
+type rotation struct {
+	*common
+	want    *want
+	batches *batches
+}
+
 // sweepNext queues the next n root events of the rotation.
-func (p *Plan) sweepNext(r *relay, n int) {
-	if len(p.want.resting) == 0 || len(r.rotation.chunks) > 0 {
+func (ro *rotation) queue(r *relay, n int) {
+	if len(ro.want.resting) == 0 || len(r.rotation.chunks) > 0 {
 		return
 	}
 	var repos []*repo
-	for repo := range p.want.resting {
+	for repo := range ro.want.resting {
 		if repo.follows(r) {
 			repos = append(repos, repo)
 		}
@@ -239,22 +246,36 @@ func (a sweepAt) compare(b sweepAt) int {
 	return a.id.Compare(b.id)
 }
 
-func (p *Plan) startSweep(r *relay, now time.Time) {
+func (ro *rotation) due(r *relay, now time.Time) bool {
+	return len(r.rotation.chunks) > 0 && !now.Before(r.rotation.retryAt)
+}
+
+func (ro *rotation) start(r *relay, now time.Time) {
 	c := r.rotation.chunks[0]
 	r.rotation.chunks = r.rotation.chunks[1:]
 	r.rotation.retryAt = time.Time{}
-	qs, roles := p.queries(r, filters.Roots(c.ids), 0, nil)
+	qs, roles := ro.batches.queries(r, filters.Roots(c.ids), 0, nil)
 	if len(qs) > 0 {
-		p.start(r, &batch{kind: History, roles: roles, sweep: &c}, qs, now)
+		ro.batches.start(r, &batch{of: ro, kind: History, roles: roles, sweep: &c}, qs, now)
 	}
 }
 
-// sweepFailed has a chunk asked about again, a few times.
-func (r *relay) sweepFailed(c *sweepChunk, until time.Time) {
-	if c.tries++; c.tries < maxSweepTries {
-		r.rotation.chunks = append(r.rotation.chunks, *c)
+func (ro *rotation) done(*relay, *batch, bool) {}
+
+// failed has a chunk asked about again, a few times.
+func (ro *rotation) failed(r *relay, b *batch, in Done, until time.Time) {
+	if in.Unsaved {
+		b.sweep.tries--
+	}
+	if b.sweep.tries++; b.sweep.tries < maxSweepTries {
+		r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
 		r.rotation.retryAt = until
 	}
+}
+
+// lost has a chunk asked about again.
+func (ro *rotation) lost(r *relay, b *batch, _ []Cursor) {
+	r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
 }
 
 // RootsInRotation returns how many root events are not followed but asked about in

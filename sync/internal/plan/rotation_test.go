@@ -27,7 +27,7 @@ func TestRotationOverRoots(t *testing.T) {
 			repos = append(repos, graspsync.RepoRef{Owner: pubKey(rng.IntN(3)), Identifier: fmt.Sprint(i)})
 			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []graspsync.RelayURL{u}, Level: LevelFull}}})
 		}
-		r := p.relays[u]
+		r := p.known.relays[u]
 		var last sweepAt
 		for n := range 30 {
 			for range rng.IntN(8) {
@@ -58,7 +58,7 @@ func TestRotationOverRoots(t *testing.T) {
 			first = max(0, first) // from the start, if nothing follows
 			want := slices.Concat(all[first:], all[:first])
 			want = want[:min(len(want), c.SweepRoots)]
-			p.sweepNext(r, c.SweepRoots)
+			p.rotation.queue(r, c.SweepRoots)
 			var got []graspsync.EventID
 			for _, chunk := range r.rotation.chunks {
 				require.LessOrEqual(t, len(chunk.ids), filters.MaxValues)
@@ -81,11 +81,11 @@ func TestChanceOfAnAuthorIsBounded(t *testing.T) {
 	p := newPlan(c)
 	for n := range 200 {
 		p.Step(start, Authors{pubKey(n)})
-		require.Len(t, p.authors, min(n+1, 5))
-		require.Len(t, p.authorSet, len(p.authors))
-		for _, a := range p.authors {
-			require.Contains(t, p.authorSet, a)
+		require.Len(t, p.deletions.authors, min(n+1, 5))
+		require.Len(t, p.deletions.authorSet, len(p.deletions.authors))
+		for _, a := range p.deletions.authors {
+			require.Contains(t, p.deletions.authorSet, a)
 		}
-		require.Equal(t, min(max(0, n-4), 4*5), p.leftOut)
+		require.Equal(t, min(max(0, n-4), 4*5), p.deletions.leftOut)
 	}
 }

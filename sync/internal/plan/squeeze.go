@@ -40,8 +40,8 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 func (l *liveState) size() int { return sizeOfSubs(l.subs) }
 
 // retains reports whether the relay takes so many bytes in standing subscriptions.
-func (r *relay) retains(size int) bool {
-	return r.limits.MaxRetained == 0 || size <= r.limits.LiveBytes()
+func (l Limits) retains(size int) bool {
+	return l.MaxRetained == 0 || size <= l.LiveBytes()
 }
 
 // liveFull reports whether a rebuild would find no more room than there is.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -38,13 +37,10 @@ type RelayStatus struct {
 
 // Status returns the status of every known relay, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
-	if p.unordered {
-		p.ordered = slices.SortedFunc(maps.Values(p.relays), byName)
-		p.unordered = false
-	}
-	out := make([]RelayStatus, 0, len(p.ordered))
-	for _, r := range p.ordered {
-		descendants, apart, descFilters := r.descCounts()
+	relays := p.known.inOrder()
+	out := make([]RelayStatus, 0, len(relays))
+	for _, r := range relays {
+		descendants, apart, descFilters := r.descendants.counts()
 		out = append(out, RelayStatus{
 			Relay:       r.url,
 			Phase:       r.phase(),
@@ -53,15 +49,15 @@ func (p *Plan) Status() []RelayStatus {
 			Wanted:      len(r.history.items),
 			InFlight:    r.history.ofStatus[inFlight],
 			Confirmed:   r.history.ofStatus[confirmed],
-			LiveSubs:    len(r.live.subs) + r.descSubs(),
+			LiveSubs:    len(r.live.subs) + r.descendants.live(),
 			LiveFilters: r.live.filters + descFilters,
 			Descendants: descendants, DescendantsLive: descendants - apart,
-			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.restingFilters(),
+			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters(),
 			LiveMethod: r.live.method(),
-			Examples:   slices.Clone(p.examples(r)),
-			Named:      r.namedCount(),
+			Examples:   slices.Clone(p.want.examples(r)),
+			Named:      r.byID.count(),
 			Gaps:       r.batches.gaps,
-			Parked:     len(r.history.parked),
+			Parked:     len(r.history.parked) + len(r.catchUp.parked),
 			Batches:    len(r.batches.open),
 			RetryAt:    r.dial.retryAt,
 			CoolUntil:  r.coolUntil,
@@ -87,26 +83,26 @@ func (p *Plan) Repos() (full, roots int) {
 const maxExamples = 3
 
 // lists and unlists note that a repository lists a relay, or no longer does.
-func (p *Plan) lists(r *repo, rel *relay, by side) {
+func (t *targets) lists(r *repo, rel *relay, by side) {
 	rel.claim.listedBy++
-	p.owners.list(r, rel, by)
+	t.owners.list(r, rel, by)
 	if len(rel.claim.examples) < maxExamples {
 		rel.claim.examples = append(rel.claim.examples, r.ref)
 	}
 }
 
-func (p *Plan) unlists(r *repo, rel *relay, by side) {
+func (t *targets) unlists(r *repo, rel *relay, by side) {
 	rel.claim.listedBy--
-	p.owners.unlist(r, rel, by)
+	t.owners.unlist(r, rel, by)
 	rel.claim.examples = slices.DeleteFunc(rel.claim.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
 // examples returns some of the repositories that list a relay. Others are looked for
 // when one of them does no longer.
-func (p *Plan) examples(rel *relay) []graspsync.RepoRef {
+func (w *want) examples(rel *relay) []graspsync.RepoRef {
 	if len(rel.claim.examples) < min(maxExamples, rel.claim.listedBy) {
 		rel.claim.examples = rel.claim.examples[:0]
-		for ref, r := range p.want.repos {
+		for ref, r := range w.repos {
 			if !slices.Contains(r.relays, rel) {
 				continue
 			}
@@ -116,11 +112,4 @@ func (p *Plan) examples(rel *relay) []graspsync.RepoRef {
 		}
 	}
 	return rel.claim.examples
-}
-
-func (r *relay) namedCount() int {
-	if r.byID.ids == nil {
-		return 0
-	}
-	return len(r.byID.ids.known)
 }

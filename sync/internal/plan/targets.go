@@ -2,28 +2,61 @@ package plan
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
+// targets turns what is wanted into what is wanted of each relay, and knows the relays that
+// this takes.
+type targets struct {
+	*common
+	want        *want
+	known       *known
+	owners      *owners
+	dialer      *dialer
+	byID        *byID
+	checkpoint  *checkpoint
+	descendants *descendants
+
+	refused bool // a relay that is wanted is not known since there were too many
+}
+
+// known are the relays that are known.
+type known struct {
+	lots      *rand.Rand // puts strangers in order, who must not know which
+	relays    map[graspsync.RelayURL]*relay
+	ordered   []*relay // by name
+	unordered bool     // relays have come or gone since
+}
+
+// inOrder returns the relays, ordered by name.
+func (k *known) inOrder() []*relay {
+	if k.unordered {
+		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)
+		k.unordered = false
+	}
+	return k.ordered
+}
+
 // change applies what a batch window brought: repositories first, since the others
 // mean nothing without them.
-func (p *Plan) change(in Changes) {
+func (t *targets) change(in Changes) {
 	for _, c := range in.Repos {
-		p.setRepo(c)
+		t.setRepo(c)
 	}
 	for _, c := range in.Roots {
-		p.setRoot(c)
+		t.setRoot(c)
 	}
 	for _, c := range in.Descendants {
-		p.setDescendant(c)
+		t.setDescendant(c)
 	}
 }
 
 // replace makes in all there is to want.
-func (p *Plan) replace(in Snapshot) {
+func (t *targets) replace(in Snapshot) {
 	repos := make(map[graspsync.RepoRef]struct{}, len(in.Repos))
 	for _, c := range in.Repos {
 		repos[c.Ref] = struct{}{}
@@ -36,19 +69,19 @@ func (p *Plan) replace(in Snapshot) {
 	for _, c := range in.Descendants {
 		descendants[c.Of] = struct{}{}
 	}
-	p.change(Changes(in))
-	for _, of := range sortedBy(without(p.want.descendants, descendants), filters.Descendant.Compare) {
-		p.setDescendant(DescendantChange{Of: of})
+	t.change(Changes(in))
+	for _, of := range sortedBy(without(t.want.descendants, descendants), filters.Descendant.Compare) {
+		t.setDescendant(DescendantChange{Of: of})
 	}
-	gone := without(p.want.roots, roots)
-	for r := range p.want.resting {
+	gone := without(t.want.roots, roots)
+	for r := range t.want.resting {
 		maps.Copy(gone, without(r.rest, roots))
 	}
 	for _, id := range sortedBy(gone, graspsync.EventID.Compare) {
-		p.setRoot(RootChange{ID: id})
+		t.setRoot(RootChange{ID: id})
 	}
-	for _, ref := range sortedBy(without(p.want.repos, repos), graspsync.RepoRef.Compare) {
-		p.setRepo(RepoChange{Ref: ref})
+	for _, ref := range sortedBy(without(t.want.repos, repos), graspsync.RepoRef.Compare) {
+		t.setRepo(RepoChange{Ref: ref})
 	}
 }
 
@@ -71,15 +104,15 @@ func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 
 // setRepo makes the want of one repository what c says, and changes the targets
 // of just the relays that it concerns.
-func (p *Plan) setRepo(c RepoChange) {
+func (t *targets) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
 		c.Relays, c.Others = nil, nil
 	}
-	r := p.want.repoOf(c.Ref)
+	r := t.want.repoOf(c.Ref)
 	before, level := r.relays, r.level
-	served := func() { p.setServed(r, c.Level == LevelFull && len(c.Relays)+len(c.Others) > 0) }
+	served := func() { t.setServed(r, c.Level == LevelFull && len(c.Relays)+len(c.Others) > 0) }
 	served()
-	p.list(r, c)
+	t.list(r, c)
 	served() // it may have been without any for a moment
 	r.level = c.Level
 	after := r.relays
@@ -88,11 +121,11 @@ func (p *Plan) setRepo(c RepoChange) {
 		if !slices.Contains(before, rel) {
 			if r.states != 0 { // whatever the level
 				rel.add(r.states, itemStates)
-				p.touch(rel)
+				t.markDirty(rel)
 			}
 		}
 		if r.level == LevelFull && (level != LevelFull || !slices.Contains(before, rel)) {
-			p.follows(r, rel)
+			t.follows(r, rel)
 		}
 	}
 	for _, rel := range before {
@@ -101,25 +134,25 @@ func (p *Plan) setRepo(c RepoChange) {
 			if r.states != 0 {
 				rel.remove(r.states, itemStates)
 			}
-			p.touch(rel)
+			t.markDirty(rel)
 		}
 		if level == LevelFull && (gone || r.level != LevelFull) {
-			p.unfollows(r, rel)
+			t.unfollows(r, rel)
 		}
 	}
-	p.unlisted(r)
-	p.want.drop(r)
+	t.unlisted(r)
+	t.want.drop(r)
 }
 
 // list makes the relays of a repository those that c says, as far as there is room.
-func (p *Plan) list(r *repo, c RepoChange) {
+func (t *targets) list(r *repo, c RepoChange) {
 	after := make([]*relay, 0, len(c.Relays)+len(c.Others))
 	for i, u := range slices.Concat(c.Relays, c.Others) {
 		by := byOwner
 		if i >= len(c.Relays) {
 			by = byOthers
 		}
-		rel := p.relayOf(u, r.ref.Owner, by) // which may have another one forgotten, one of these as well
+		rel := t.relayOf(u, r.ref.Owner, by) // which may have another one forgotten, one of these as well
 		if rel == nil || slices.Contains(after, rel) {
 			continue
 		}
@@ -128,9 +161,9 @@ func (p *Plan) list(r *repo, c RepoChange) {
 		if listed && r.names(rel) == by {
 			continue
 		}
-		p.lists(r, rel, by)
+		t.lists(r, rel, by)
 		if listed {
-			p.leaves(r, rel)
+			t.leaves(r, rel)
 		}
 		at := len(r.relays)
 		if by == byOwner {
@@ -141,81 +174,81 @@ func (p *Plan) list(r *repo, c RepoChange) {
 	}
 	for _, rel := range r.relays {
 		if !slices.Contains(after, rel) {
-			p.leaves(r, rel)
+			t.leaves(r, rel)
 		}
 	}
 	r.relays = slices.DeleteFunc(after, func(rel *relay) bool { return rel.gone })
 }
 
 // leaves notes that a repository does not list a relay any more.
-func (p *Plan) leaves(r *repo, rel *relay) {
+func (t *targets) leaves(r *repo, rel *relay) {
 	from := r.names(rel)
 	if from == byOwner {
 		r.named--
 	}
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relay) bool { return o == rel })
-	p.unlists(r, rel, from)
+	t.unlists(r, rel, from)
 }
 
 // follows makes a repository, its root events and what descends from it targets of a relay.
-func (p *Plan) follows(r *repo, rel *relay) {
+func (t *targets) follows(r *repo, rel *relay) {
 	rel.add(r.item, itemRepo)
 	for it := range r.roots {
 		rel.add(it, itemRoot)
 	}
-	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), p.compare) {
-		p.addDescendant(rel, it)
+	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), t.want.compare) {
+		t.descendants.add(rel, it)
 	}
-	p.touch(rel)
+	t.markDirty(rel)
 }
 
 // unfollows undoes follows, but for what another repository wants.
-func (p *Plan) unfollows(r *repo, rel *relay) {
+func (t *targets) unfollows(r *repo, rel *relay) {
 	rel.remove(r.item, itemRepo)
 	for it := range r.roots {
-		if !p.want.isTarget(it, rel) {
+		if !t.want.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
 		}
 	}
 	for it := range r.descendants {
-		if !p.want.isTarget(it, rel) {
-			p.removeDescendant(rel, it)
+		if !t.want.isTarget(it, rel) {
+			t.descendants.remove(rel, it)
 		}
 	}
-	p.touch(rel)
+	t.markDirty(rel)
 }
 
 // setRoot sets the repositories of a root event. An event never loses one of its
 // tags, so they only grow until it is gone. They are kept for repositories that
 // are not wanted (any more), which may be wanted again.
-func (p *Plan) setRoot(c RootChange) {
+func (t *targets) setRoot(c RootChange) {
 	if len(c.Repos) == 0 {
-		p.dropRoot(c.ID)
+		t.dropRoot(c.ID)
 		return
 	}
 	for _, ref := range c.Repos {
-		if r, known := p.want.repos[ref]; known {
-			p.addRoot(c, r)
+		if r, known := t.want.repos[ref]; known {
+			t.addRoot(c, r)
 		}
 	}
 }
 
-func (p *Plan) dropRoot(id graspsync.EventID) {
-	p.dropRest(id)
-	it, repos := p.want.dropRoot(id)
+func (t *targets) dropRoot(id graspsync.EventID) {
+	t.dropRest(id)
+	it, repos := t.want.dropRoot(id)
 	if repos == nil {
 		return
 	}
 	for _, r := range repos {
 		for _, rel := range r.relays {
 			rel.remove(it, itemRoot)
-			p.touch(rel)
+			t.markDirty(rel)
 		}
 	}
-	p.want.release(it)
+	t.want.release(it)
 	for _, r := range repos {
-		p.refill(r)
-		p.want.drop(r)
+		t.refill(r)
+		t.want.drop(r)
 	}
 }
 
@@ -226,34 +259,31 @@ const mostLeftOut = 4
 // draw has an author for whom there is no room take the place of another one, by chance:
 // the sooner, the fewer have been left out so far. Who came first would keep all others
 // out for ever, which takes no more than keys.
-func (p *Plan) draw(a graspsync.PubKey) {
-	most := len(p.authors)
-	p.leftOut = min(p.leftOut+1, mostLeftOut*most)
-	if i := p.rng.IntN(most + p.leftOut); i < most {
-		delete(p.authorSet, p.authors[i])
-		p.authors[i] = a
-		p.authorSet[a] = struct{}{}
+func (dl *deletions) draw(a graspsync.PubKey) {
+	most := len(dl.authors)
+	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
+	if i := dl.rng.IntN(most + dl.leftOut); i < most {
+		delete(dl.authorSet, dl.authors[i])
+		dl.authors[i] = a
+		dl.authorSet[a] = struct{}{}
 	}
 }
 
-func (p *Plan) addAuthors(in Authors) {
+func (dl *deletions) add(in Authors) {
 	dropped := 0
 	for _, a := range in {
-		if _, ok := p.authorSet[a]; ok {
+		if _, ok := dl.authorSet[a]; ok {
 			continue
 		}
-		if len(p.authors) >= p.cfg.MaxAuthors {
+		if len(dl.authors) >= dl.cfg.MaxAuthors {
 			dropped++
-			p.draw(a)
+			dl.draw(a)
 			continue
 		}
-		p.authorSet[a] = struct{}{}
-		p.authors = append(p.authors, a)
-	}
-	for _, r := range sortedBy(p.connected, byName) {
-		p.touch(r)
+		dl.authorSet[a] = struct{}{}
+		dl.authors = append(dl.authors, a)
 	}
 	if dropped > 0 {
-		p.emit(Dropped{Reason: "authors", Count: dropped})
+		dl.emit(Dropped{Reason: "authors", Count: dropped})
 	}
 }

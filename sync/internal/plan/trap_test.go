@@ -111,7 +111,7 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 		assert.Equal(t, 1, st.LiveSubs)
 		assert.Equal(t, 8, st.LiveFilters)
 		now = now.Add(time.Minute)
-		p.Step(now, Lost{Relay: u, Epoch: p.relays[u].dial.epoch, AliveAt: now, RetryAt: now})
+		p.Step(now, Lost{Relay: u, Epoch: p.known.relays[u].dial.epoch, AliveAt: now, RetryAt: now})
 		assert.Zero(t, p.Status()[0].LiveSubs)
 	}
 }
@@ -129,10 +129,10 @@ func TestTrapT13_LateInputs(t *testing.T) {
 	} {
 		assert.Empty(t, p.Step(start, in), "%T", in)
 	}
-	assert.Empty(t, p.relays)
+	assert.Empty(t, p.known.relays)
 	assert.Empty(t, p.timers.heap)
 	assert.Empty(t, p.want.repos)
-	assert.Empty(t, p.connected)
+	assert.Empty(t, p.dialer.connected)
 }
 
 // D3: want-state only grew: relays no longer listed, repositories deleted.
@@ -152,9 +152,9 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 	p.Step(start, Snapshot{})
 	assert.Empty(t, p.want.repos)
 	assert.Empty(t, p.want.roots)
-	assert.Empty(t, p.relays)
-	for i := range p.lines {
-		assert.Nil(t, p.lines[i].first(), "forgotten relays wait to be dialed")
+	assert.Empty(t, p.known.relays)
+	for i := range p.dialer.lines {
+		assert.Nil(t, p.dialer.lines[i].first(), "forgotten relays wait to be dialed")
 	}
 	assert.Empty(t, p.owners.of)
 	assert.Empty(t, p.owners.growing)
@@ -230,7 +230,7 @@ func TestNumberUsedAgainInQueue(t *testing.T) {
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	one, two := p.want.roots[rootID(1)], p.want.roots[rootID(2)]
 	p.want.infos[one] = info{kind: itemRepo, repo: p.want.repos[repoRef("one")]}
-	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.itemFilters([]Item{one, two})))
+	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.want.itemFilters([]Item{one, two})))
 }
 
 // A filter of history exceeded the message size of a relay that allows little.
@@ -348,7 +348,7 @@ func BenchmarkChange(b *testing.B) {
 			p := newPlan(c)
 			p.Step(start, hub(size.repos, 50, relays))
 			for _, u := range relays {
-				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.relays[u].dial.epoch, Limits: Limits{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
+				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: Limits{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
 			}
 			effects, i := 0, 0
 			for b.Loop() {

@@ -75,7 +75,7 @@ func only[T Effect](effects []Effect) (out []T) {
 // connect takes a relay that is being dialed to a connection.
 func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effect {
 	t.Helper()
-	r := p.relays[u]
+	r := p.known.relays[u]
 	require.NotNil(t, r)
 	require.True(t, r.dial.connecting, "%s is not being dialed", u)
 	return p.Step(now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})

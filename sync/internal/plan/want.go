@@ -70,7 +70,8 @@ type repo struct {
 // want is the first of the four facts. It interns items and tells which of them
 // are targets of which relay.
 type want struct {
-	narrow      bool // layer 1 is announcements alone
+	narrow      bool   // layer 1 is announcements alone
+	salt        []byte // of hashes
 	infos       []info
 	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
 	other       map[Item][]*repo // of root events and descendants that belong to more than one
@@ -83,9 +84,10 @@ type want struct {
 	resting map[*repo]struct{}
 }
 
-func newWant(narrow bool) want {
-	return want{
+func newWant(narrow bool, salt []byte) *want {
+	return &want{
 		narrow: narrow,
+		salt:   salt,
 
 		infos: []info{{kind: itemLayer1}},
 		other: make(map[Item][]*repo),

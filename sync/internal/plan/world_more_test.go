@@ -67,7 +67,7 @@ func (w *world) more() {
 func (w *world) settle(at time.Time) {
 	in := Settled{At: at}
 	u := w.url()
-	r := w.plan.relays[u]
+	r := w.plan.known.relays[u]
 	if r == nil || w.src.n(3) > 0 {
 		w.step(in)
 		return
@@ -123,7 +123,7 @@ func (w *world) refuse() {
 	}
 	for u := w.urls[i]; times > 0 && w.conns[u] != nil && !w.conns[u].connected; times-- {
 		w.step(DialFailed{Relay: u, Epoch: w.conns[u].epoch, NotDialed: true})
-		if r := w.plan.relays[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
+		if r := w.plan.known.relays[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
 			w.now = r.dial.retryAt
 			w.step(Tick{})
 		}
@@ -160,7 +160,7 @@ func (w *world) after(in Input) {
 			w.served[key] = t
 		}
 	}
-	for u, r := range w.plan.relays {
+	for u, r := range w.plan.known.relays {
 		if r.pass.at.Equal(w.passes[u]) {
 			continue
 		}
@@ -221,7 +221,7 @@ func (w *world) checkServed() {
 // checkRefused checks when a relay is tried again that we refused to dial: after a while
 // that doubles up to ten minutes, and never sooner than it was to be.
 func (w *world) checkRefused(in DialFailed) {
-	r := w.plan.relays[in.Relay]
+	r := w.plan.known.relays[in.Relay]
 	if !w.failing || r == nil {
 		return
 	}
@@ -246,7 +246,7 @@ func (w *world) checkRestored(in Restore) {
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
-	require.LessOrEqual(w.t, len(w.plan.standing), w.plan.cfg.MaxRelays)
+	require.LessOrEqual(w.t, len(w.plan.checkpoint.standing), w.plan.cfg.MaxRelays)
 }
 
 // drawn counts for each type of input how often each of its fields was not zero.
@@ -445,7 +445,7 @@ func (w *world) restart() {
 	w.unchecked = unchecked
 	w.kept = w.plan.Kept()
 	for _, k := range in.Known {
-		if r := w.plan.relays[k.Relay]; r != nil && !fewer {
+		if r := w.plan.known.relays[k.Relay]; r != nil && !fewer {
 			w.must(r.dial.good == k.Good && r.dial.usefulAt.Equal(k.UsefulAt), "what was known of a relay")
 		}
 	}
@@ -454,7 +454,7 @@ func (w *world) restart() {
 // checkUnproven counts the relays that have yet to prove themselves.
 func (w *world) checkUnproven() {
 	unproven, dialing := 0, 0
-	for _, r := range w.plan.relays {
+	for _, r := range w.plan.known.relays {
 		if r.dial.unproven {
 			unproven++
 			w.must(r.dial.connecting || r.dial.connected, "unproven without an attempt")
@@ -478,8 +478,8 @@ func (w *world) checkUnproven() {
 			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")
 		}
 	}
-	require.Equal(w.t, unproven, w.plan.unproven)
-	require.Equal(w.t, dialing, w.plan.dialingUnproven)
+	require.Equal(w.t, unproven, w.plan.dialer.unproven)
+	require.Equal(w.t, dialing, w.plan.dialer.dialingUnproven)
 	require.LessOrEqual(w.t, unproven, max(1, w.plan.cfg.MaxConnections*3/4))
 }
 
@@ -492,7 +492,7 @@ func (w *world) checkOther(r *relay, wanted, covered map[string]bool) {
 	}
 	require.NotNil(w.t, r.live.poll)
 	for _, g := range r.live.poll.groups {
-		maps.Copy(covered, keysOf(w.plan.itemFilters(g.items)...))
+		maps.Copy(covered, keysOf(w.plan.want.itemFilters(g.items)...))
 	}
 	for key := range wanted {
 		w.must(covered[key], "neither live nor polled: "+key)
@@ -531,7 +531,7 @@ func (w *world) checkRepos() {
 		}
 		want := RepoStatus{Ref: ref, Level: rc.Level, Roots: len(tracked), RootsInRotation: got.RootsInRotation}
 		for _, u := range listing(rc) {
-			r := p.relays[u]
+			r := p.known.relays[u]
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
 			}
@@ -554,7 +554,7 @@ func (w *world) checkRepos() {
 			lost := keysOf(r.live.lost...)
 			for it := range r.history.items {
 				if belongs(it) {
-					for key := range keysOf(p.itemFilters([]Item{it})...) {
+					for key := range keysOf(p.want.itemFilters([]Item{it})...) {
 						s.Live = s.Live && !lost[key]
 					}
 				}
@@ -584,7 +584,7 @@ func (w *world) closing(in Input) (c worldClosing) {
 	if !ok {
 		return c
 	}
-	r, conn := w.plan.relays[closed.Relay], w.conns[closed.Relay]
+	r, conn := w.plan.known.relays[closed.Relay], w.conns[closed.Relay]
 	if r == nil || conn == nil || !conn.connected || conn.epoch != closed.Epoch {
 		return c
 	}
@@ -600,7 +600,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	if !before.stands {
 		return
 	}
-	r := w.plan.relays[in.(LiveClosed).Relay]
+	r := w.plan.known.relays[in.(LiveClosed).Relay]
 	if before.atOnce || w.now.Before(before.retryAt) {
 		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
 		return
@@ -632,14 +632,14 @@ func (w *world) answers(in Input) *relay {
 	case Useful:
 		u, epoch = in.Relay, in.Epoch
 	case Done:
-		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.relays[in.Relay].batches.open[in.Batch] != nil {
+		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.known.relays[in.Relay].batches.open[in.Batch] != nil {
 			u, epoch = in.Relay, in.Epoch
 		}
 	}
 	if c := w.conns[u]; epoch == 0 || c == nil || c.epoch != epoch || c.connected == attempt {
 		return nil
 	}
-	return w.plan.relays[u]
+	return w.plan.known.relays[u]
 }
 
 // deletions notes whose deletions a relay was asked for.

@@ -16,13 +16,13 @@ func (w *world) check() {
 	p, t := w.plan, w.t
 	dialing, connected := 0, 0
 	for _, u := range w.urls {
-		r, wanted := p.relays[u], w.wanted(u)
+		r, wanted := p.known.relays[u], w.wanted(u)
 		require.Equal(t, wanted != nil, r != nil, "%s known", short(u))
 		if r == nil {
 			require.Nil(t, w.conns[u])
 			continue
 		}
-		sameKeys(t, wanted, keysOf(p.itemFilters(slices.Collect(maps.Keys(r.history.items)))...), "D3: targets of "+short(u))
+		sameKeys(t, wanted, keysOf(p.want.itemFilters(slices.Collect(maps.Keys(r.history.items)))...), "D3: targets of "+short(u))
 		c := w.conns[u]
 		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
 		require.Equal(t, c != nil && c.connected, r.dial.connected)
@@ -47,10 +47,10 @@ func (w *world) check() {
 	w.checkRepos()
 	w.checkOwners()
 	w.checkServed()
-	require.Equal(t, dialing, p.dialing)
-	require.Len(t, p.connected, connected)
-	require.LessOrEqual(t, p.young.all, p.cfg.MaxDials)
-	require.LessOrEqual(t, dialing, p.cfg.MaxDials+p.silentMost())
+	require.Equal(t, dialing, p.dialer.dialing)
+	require.Len(t, p.dialer.connected, connected)
+	require.LessOrEqual(t, p.dialer.young.all, p.cfg.MaxDials)
+	require.LessOrEqual(t, dialing, p.cfg.MaxDials+p.dialer.silentMost())
 	require.LessOrEqual(t, dialing+connected, p.cfg.MaxConnections)
 	for i, r := range p.timers.heap {
 		w.must(i+1 == r.timer.index && !r.gone, "broken heap of timers")
@@ -65,7 +65,7 @@ func (w *world) checkFacts(r *relay) {
 	parked := make(map[Item]bool)
 	for _, k := range r.history.parked {
 		for _, it := range k.items {
-			parked[it] = parked[it] || !k.catchUp
+			parked[it] = true
 		}
 	}
 	flying := make(map[Item]int)
@@ -113,7 +113,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		subs = slices.AppendSeq(subs, maps.Keys(r.descendants.subs))
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
-	if r.descSubs() > 0 {
+	if r.descendants.live() > 0 {
 		w.must(len(subs) <= r.liveRoom()+r.spareRoom(), "descendants have a place that others need")
 	}
 	w.methods[r.live.method()]++
@@ -122,8 +122,8 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
 	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
-		all := len(p.liveFilters(r, slices.Collect(maps.Keys(r.history.items))))
-		require.Equal(t, all, p.rebuiltFilters(r), "filters that a rebuild would need")
+		all := len(p.live.filters(r, slices.Collect(maps.Keys(r.history.items))))
+		require.Equal(t, all, p.live.rebuiltFilters(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
@@ -219,12 +219,12 @@ func (w *world) finish() {
 		if c == nil {
 			continue // no place for it
 		}
-		r := w.plan.relays[u]
+		r := w.plan.known.relays[u]
 		require.Equal(w.t, len(r.history.items), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchUp.since)
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
-		if len(w.plan.authors) <= w.plan.cfg.AuthorsPerPass {
-			for _, a := range w.plan.authors {
+		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
+			for _, a := range w.plan.deletions.authors {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
 			}
 		}

@@ -41,7 +41,7 @@ func (w *world) before(in Input) {
 	case Connected:
 		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
 			c.connected, c.limits = true, in.Limits
-			if k := w.plan.relays[in.Relay].checkpoint.restored; k != nil && w.now.Sub(k.mark) <= w.plan.cfg.QuickReconnect && len(k.items) > 1 {
+			if k := w.plan.known.relays[in.Relay].checkpoint.restored; k != nil && w.now.Sub(k.mark) <= w.plan.cfg.QuickReconnect && len(k.items) > 1 {
 				w.resumed++
 			}
 		}
