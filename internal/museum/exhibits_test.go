@@ -54,15 +54,15 @@ var exhibits = []exhibit{
 
 	// Time.
 	{
-		"since is the time of the reconnect", "sync/internal/plan/cycle.go",
+		"since is the time of the reconnect", "sync/internal/plan/plan.go",
 		"p.catchUp.missedSince(r, r.dial.aliveAt)", "p.catchUp.missedSince(r, now)", "./sync", "TrapT7", nil, "",
 	},
 	{
-		"no overlap", "sync/internal/plan/live.go",
+		"no overlap", "sync/internal/plan/catchup.go",
 		"t.Add(-cu.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
 	},
 	{
-		"dials without a bound", "sync/internal/plan/dials.go",
+		"dials without a bound", "sync/internal/plan/dialer.go",
 		"return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
@@ -256,7 +256,7 @@ var exhibits = []exhibit{
 
 	// What was found by reading the code.
 	{
-		"eight hours asleep are a moment", "sync/internal/plan/dials.go",
+		"eight hours asleep are a moment", "sync/internal/plan/dialer.go",
 		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
@@ -264,7 +264,7 @@ var exhibits = []exhibit{
 		"if s.readingAt.After(alive) || slept > aliveSlack {", "if s.readingAt.After(alive) || slept > 1<<62 {", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
 	},
 	{
-		"who came first keeps later authors out", "sync/internal/plan/targets.go",
+		"who came first keeps later authors out", "sync/internal/plan/deletions.go",
 		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
@@ -272,7 +272,7 @@ var exhibits = []exhibit{
 		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
 	},
 	{
-		"each status spells the URLs of all relays", "sync/internal/plan/targets.go",
+		"each status spells the URLs of all relays", "sync/internal/plan/relay.go",
 		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
 	},
 	{

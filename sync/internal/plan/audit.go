@@ -25,11 +25,13 @@ type audit struct {
 	batches *batches
 }
 
-func (a *audit) due(r *relay, _ time.Time) bool { return r.audit.due && !r.busy() }
+// auditState is whether a relay is to be audited.
+type auditState struct {
+	reconciles bool // it was reconciled with
+	due        bool
+}
 
-func (a *audit) done(*relay, *batch, bool)              {}
-func (a *audit) failed(*relay, *batch, Done, time.Time) {}
-func (a *audit) lost(*relay, *batch, []Cursor)          {}
+func (a *audit) due(r *relay, _ time.Time) bool { return r.audit.due && !r.busy() }
 
 // start starts the audit that is due.
 func (a *audit) start(r *relay, now time.Time) {
@@ -57,7 +59,7 @@ func (a *audit) start(r *relay, now time.Time) {
 	a.batches.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
 }
 
-// auditWindow draws a window: of any age alike on a logarithmic scale, since most of
+// window draws a window: of any age alike on a logarithmic scale, since most of
 // what there is is recent.
 func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	ages := math.Log(float64(auditOldest) / float64(auditNewest))
@@ -65,3 +67,9 @@ func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	end := now.Add(-age)
 	return nostr.Timestamp(end.Add(-max(auditLeast, age/8)).Unix()), nostr.Timestamp(end.Unix())
 }
+
+func (a *audit) done(*relay, *batch, bool) {}
+
+func (a *audit) failed(*relay, *batch, Done, time.Time) {}
+
+func (a *audit) lost(*relay, *batch, []Cursor) {}

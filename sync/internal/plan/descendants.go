@@ -13,6 +13,12 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
+// rotateEvery is how long to wait between two turns of the rotation, of one group each.
+const rotateEvery = time.Minute
+
+// leastCompared is of how many at least it is compared (NIP-77) what there is.
+const leastCompared = filters.MaxValues / 4
+
 // What descends from repositories and root events, answers to answers, is layer 4. Anybody may
 // add to it, so it has what layers 1 to 3 leave: the places for standing subscriptions that
 // these do not need, and the time when nothing of theirs is to be asked for. Each descendant is
@@ -26,12 +32,6 @@ type descendants struct {
 	batches       *batches
 	subscriptions *subscriptions
 }
-
-// rotateEvery is how long to wait between two turns of the rotation, of one group each.
-const rotateEvery = time.Minute
-
-// leastCompared is of how many at least it is compared (NIP-77) what there is.
-const leastCompared = filters.MaxValues / 4
 
 // descendantsState is what one relay is asked about of layer 4.
 type descendantsState struct {
@@ -91,77 +91,7 @@ type descSub struct {
 	idle  int // items that are not wanted any more: they go when the others need the room
 }
 
-// descendant returns what an item stands for.
-func (w *want) descendant(it Item) filters.Descendant {
-	if at, ok := w.addresses[it]; ok {
-		return filters.Descendant{Address: at}
-	}
-	return filters.Descendant{ID: w.infos[it].root}
-}
-
-// setDescendant sets the repositories that a descendant belongs to. Those that are not wanted
-// are left out: when they are, it comes again.
-func (t *targets) setDescendant(c DescendantChange) {
-	w := t.want
-	it, known := w.descendants[c.Of]
-	var before, after []*repo
-	if known {
-		before = append([]*repo{w.infos[it].repo}, w.other[it]...)
-	}
-	for _, ref := range c.Repos {
-		if r := w.repos[ref]; r != nil && !slices.Contains(after, r) {
-			after = append(after, r)
-		}
-	}
-	if slices.Equal(before, after) {
-		return
-	}
-	if !known {
-		it = w.intern(info{kind: itemDescendant, root: c.Of.ID})
-		w.descendants[c.Of] = it
-		if c.Of.Address != "" {
-			w.addresses[it] = c.Of.Address
-		}
-	}
-	for _, r := range before {
-		delete(r.descendants, it)
-	}
-	for _, r := range after {
-		put(&r.descendants, it)
-	}
-	if w.infos[it].repo = nil; len(after) > 0 {
-		w.infos[it].repo = after[0]
-	}
-	if delete(w.other, it); len(after) > 1 {
-		w.other[it] = after[1:]
-	}
-	for _, r := range append(before, after...) {
-		for _, rel := range r.relays {
-			if len(after) > 0 && w.isTarget(it, rel) {
-				t.descendants.add(rel, it)
-			} else {
-				t.descendants.remove(rel, it)
-			}
-		}
-	}
-	if len(after) == 0 {
-		delete(w.descendants, c.Of)
-		delete(w.addresses, it)
-		w.release(it)
-	}
-	for _, r := range before {
-		w.drop(r)
-	}
-}
-
-func put(m *map[Item]struct{}, it Item) {
-	if *m == nil {
-		*m = make(map[Item]struct{})
-	}
-	(*m)[it] = struct{}{}
-}
-
-// addDescendant has a relay asked about one.
+// add has a relay asked about one.
 func (ds *descendants) add(r *relay, it Item) {
 	if r.descendants == nil {
 		r.descendants = &descendantsState{
@@ -176,7 +106,7 @@ func (ds *descendants) add(r *relay, it Item) {
 	}
 }
 
-// removeDescendant undoes that. What is followed stays as it is for now.
+// remove undoes that. What is followed stays as it is for now.
 func (ds *descendants) remove(r *relay, it Item) {
 	d := r.descendants
 	if d == nil {
@@ -203,39 +133,7 @@ func (ds *descendants) remove(r *relay, it Item) {
 	ds.markDirty(r)
 }
 
-// dropEmpty forgets a group of which nothing is left, unless it is being asked about.
-func (d *descendantsState) dropEmpty(g *descGroup) {
-	if len(g.items) > 0 || g.running {
-		return
-	}
-	i := slices.Index(d.groups, g)
-	if i < 0 {
-		return
-	}
-	d.groups = slices.Delete(d.groups, i, i+1)
-	if i < d.next {
-		d.next--
-	}
-	if g.queued {
-		d.urgent = slices.DeleteFunc(d.urgent, func(o *descGroup) bool { return o == g })
-	}
-	if g.daily {
-		d.daily--
-	}
-	if d.open == g {
-		d.open = nil
-	}
-}
-
-// hurry has a group asked about before its turn.
-func (d *descendantsState) hurry(g *descGroup) {
-	if !g.queued {
-		g.queued = true
-		d.urgent = append(d.urgent, g)
-	}
-}
-
-// grouped puts those that are new into groups of their own, to be asked about from the start.
+// group puts those that are new into groups of their own, to be asked about from the start.
 func (ds *descendants) group(d *descendantsState) {
 	fresh := slices.SortedFunc(maps.Keys(d.fresh), ds.want.compare)
 	d.fresh = make(map[Item]struct{})
@@ -254,10 +152,7 @@ func (ds *descendants) group(d *descendantsState) {
 	}
 }
 
-// rotates reports whether anything is asked for in rotation.
-func (d *descendantsState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
-
-// descendantsDue reports whether a relay is to be asked about some of them now.
+// due reports whether a relay is to be asked about some of them now.
 func (ds *descendants) due(r *relay, now time.Time) bool {
 	d := r.descendants
 	if d == nil || d.running || now.Before(d.retryAt) {
@@ -349,6 +244,255 @@ func (ds *descendants) done(r *relay, b *batch, _ bool) {
 	}
 }
 
+// failed has the group of a batch asked about again, but not before until.
+func (ds *descendants) failed(r *relay, b *batch, in Done, until time.Time) {
+	r.descendants.notAskedAbout(b, in.Cursors, until)
+}
+
+// lost has the group of a batch asked about again.
+func (ds *descendants) lost(r *relay, b *batch, got []Cursor) {
+	r.descendants.notAskedAbout(b, got, r.descendants.retryAt)
+}
+
+// lag takes note of items that are behind.
+func (g *descGroup) lag(items map[Item]struct{}) {
+	if len(items) > 0 && g.behind == nil {
+		g.behind = make(map[Item]struct{}, len(items))
+	}
+	maps.Copy(g.behind, items)
+}
+
+// follow has as many as there is room for followed live. What is new goes into one
+// subscription with what others of about the same size have, so that what is sent for it is in
+// proportion to it.
+func (ds *descendants) follow(r *relay, now time.Time) {
+	d := r.descendants
+	if d == nil {
+		return
+	}
+	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.limits.retains(r.live.size()+d.bytes())) {
+		ds.close(r, d.smallest(), now)
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.subs)) {
+		s := d.subs[id]
+		if s.idle == len(s.items) {
+			ds.replace(r, []*descSub{s}, nil, now)
+		}
+	}
+	if now.Before(d.liveAt) || now.Before(r.coolUntil) || !r.othersFollowed(now) {
+		return
+	}
+	var items []Item
+	for len(d.apart) > 0 {
+		with, n, ok := d.fitting(len(d.apart), ds.capacity(r), r.descRoom())
+		if !ok {
+			return
+		}
+		if items == nil {
+			items = slices.SortedFunc(maps.Keys(d.apart), ds.want.compare)
+		}
+		n = min(n, ds.fits(r, with))
+		for n > 0 && !ds.inOneRequest(r, append(d.wanted(with), items[:n]...)) {
+			if len(with) > 0 && len(d.subs) < r.descRoom() {
+				with = nil
+			} else {
+				n /= 2
+			}
+		}
+		if n < 1 {
+			d.liveAt = now.Add(ds.longer(ds.cfg.RetryBase)) // by then there may be others
+			return
+		}
+		ds.replace(r, with, items[:n], now)
+		items = items[n:]
+	}
+}
+
+// inOneRequest reports whether the relay takes items in one request.
+func (ds *descendants) inOneRequest(r *relay, items []Item) bool {
+	reqs, large := filters.Pack(ds.filters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
+	return len(reqs) == 1 && len(large) == 0
+}
+
+// refit has subscriptions opened anew, as several, that the relay takes in one
+// request no more.
+func (ds *descendants) refit(r *relay) {
+	if r.descendants == nil {
+		return
+	}
+	for _, s := range r.descendants.bySize() {
+		if !ds.inOneRequest(r, s.items) {
+			ds.close(r, s, ds.now)
+		}
+	}
+}
+
+// bytesEach is more than a descendant takes in live filters.
+const bytesEach = 3 * len(longAddress+longAddress)
+
+// longAddress is about as long as one is.
+const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
+
+// fits is how many more there is room for in bytes, if so many subscriptions are replaced.
+func (ds *descendants) fits(r *relay, with []*descSub) int {
+	if r.limits.MaxRetained == 0 {
+		return len(r.descendants.apart)
+	}
+	left := r.limits.LiveBytes() - r.live.size() - r.descendants.bytes() - requestOverhead
+	for _, s := range with {
+		left += s.bytes - bytesEach*(len(s.items)-s.idle)
+	}
+	return left / bytesEach
+}
+
+// replace opens one subscription in place of others, with what is still wanted of
+// theirs and with more items: before they are closed where there is room for that.
+func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.Time) {
+	d := r.descendants
+	items := append(d.wanted(old), more...)
+	slices.SortFunc(items, ds.want.compare)
+	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
+		r.limits.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
+	if !overlaps {
+		for _, s := range old {
+			ds.close(r, s, now)
+		}
+	}
+	if len(items) > 0 {
+		ds.open(r, items)
+	}
+	if overlaps {
+		for _, s := range old {
+			ds.close(r, s, now)
+		}
+	}
+}
+
+// filters returns the live filters for items.
+func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
+	for _, f := range ds.want.itemFilters(items) {
+		fs = append(fs, r.limits.fit(filters.Live(f))...)
+	}
+	return fs
+}
+
+func (ds *descendants) open(r *relay, items []Item) {
+	d := r.descendants
+	fs := ds.filters(r, items)
+	ds.subscriptions.last++
+	s := &descSub{id: ds.subscriptions.last, items: items, size: len(fs), bytes: requestSize(fs)}
+	d.subs[s.id] = s
+	d.filters += s.size
+	for _, it := range items {
+		at := d.of[it]
+		if g := at.group; at.sub == nil && g != nil {
+			if g.apart--; !g.first || g.running || g.resume != nil { // what came since it was asked about
+				g.lag(map[Item]struct{}{it: {}})
+				d.hurry(g)
+			}
+		}
+		at.sub = s
+		d.of[it] = at
+		delete(d.apart, it)
+	}
+	ds.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
+}
+
+// close ends a subscription.
+func (ds *descendants) close(r *relay, s *descSub, now time.Time) {
+	ds.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
+	r.descendants.lose(s, now)
+}
+
+// capacity is how many items without an address go into one subscription.
+func (ds *descendants) capacity(r *relay) int {
+	d := r.descendants
+	if d.capacityOf == r.limits {
+		return d.capacity
+	}
+	d.capacityOf, d.capacity = r.limits, 0
+	for _, n := range []int{300, 200, 100, 50, 25, 10, 5, 1} {
+		ids := make([]graspsync.EventID, n)
+		for i := range ids {
+			ids[i][0], ids[i][1] = byte(i>>8), byte(i)
+		}
+		var fs []nostr.Filter
+		for _, f := range filters.Roots(ids) {
+			fs = append(fs, r.limits.fit(filters.Live(f))...)
+		}
+		if reqs, large := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters); len(reqs) == 1 && len(large) == 0 {
+			d.capacity = n
+			break
+		}
+	}
+	return d.capacity
+}
+
+// makeWay closes subscriptions of descendants that stand in the way of so many others of so
+// many bytes.
+func (ds *descendants) makeWay(r *relay, others, bytes int) {
+	d := r.descendants
+	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.retains(bytes+d.bytes())) {
+		ds.close(r, d.smallest(), ds.now)
+	}
+}
+
+// closed takes note that the relay has closed a subscription of descendants, which stood
+// until then, and reports whether what it had is to rest.
+func (ds *descendants) closed(r *relay, in LiveClosed, until, now time.Time) (rests bool) {
+	d := r.descendants
+	d.lose(d.subs[in.Live], until)
+	switch {
+	case !in.GaveWay && in.Why == wire.RefusalRestricted:
+		return true
+	case now.Before(d.liveAt): // it belongs to the refusal before
+	case in.Why == wire.RefusalOverflow: // it could not keep up for once
+		d.liveAt = now.Add(ds.cfg.RetryBase)
+	default:
+		if now.Sub(d.liveAt) > ds.cfg.RetryMax {
+			d.refused = 0
+		}
+		d.refused++
+		d.liveAt = now.Add(ds.retryAfter(d.refused))
+	}
+	return false
+}
+
+// dropEmpty forgets a group of which nothing is left, unless it is being asked about.
+func (d *descendantsState) dropEmpty(g *descGroup) {
+	if len(g.items) > 0 || g.running {
+		return
+	}
+	i := slices.Index(d.groups, g)
+	if i < 0 {
+		return
+	}
+	d.groups = slices.Delete(d.groups, i, i+1)
+	if i < d.next {
+		d.next--
+	}
+	if g.queued {
+		d.urgent = slices.DeleteFunc(d.urgent, func(o *descGroup) bool { return o == g })
+	}
+	if g.daily {
+		d.daily--
+	}
+	if d.open == g {
+		d.open = nil
+	}
+}
+
+// hurry has a group asked about before its turn.
+func (d *descendantsState) hurry(g *descGroup) {
+	if !g.queued {
+		g.queued = true
+		d.urgent = append(d.urgent, g)
+	}
+}
+
+// rotates reports whether anything is asked for in rotation.
+func (d *descendantsState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
+
 // join has a small group become part of another one, so that as few as can be are asked about.
 func (d *descendantsState) join(g *descGroup) {
 	o := d.open
@@ -402,74 +546,6 @@ func (d *descendantsState) notAskedAbout(b *batch, got []Cursor, until time.Time
 	}
 }
 
-// lag takes note of items that are behind.
-func (g *descGroup) lag(items map[Item]struct{}) {
-	if len(items) > 0 && g.behind == nil {
-		g.behind = make(map[Item]struct{}, len(items))
-	}
-	maps.Copy(g.behind, items)
-}
-
-// descRoom is how many standing subscriptions are left to descendants.
-func (r *relay) descRoom() int {
-	if r.live.unfollowed > 0 {
-		return 0
-	}
-	return max(0, r.liveRoom()-len(r.live.subs))
-}
-
-// followDescendants has as many as there is room for followed live. What is new goes into one
-// subscription with what others of about the same size have, so that what is sent for it is in
-// proportion to it.
-func (ds *descendants) follow(r *relay, now time.Time) {
-	d := r.descendants
-	if d == nil {
-		return
-	}
-	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.limits.retains(r.live.size()+d.bytes())) {
-		ds.close(r, d.smallest(), now)
-	}
-	for _, id := range slices.Sorted(maps.Keys(d.subs)) {
-		s := d.subs[id]
-		if s.idle == len(s.items) {
-			ds.replace(r, []*descSub{s}, nil, now)
-		}
-	}
-	if now.Before(d.liveAt) || now.Before(r.coolUntil) || !r.othersFollowed(now) {
-		return
-	}
-	var items []Item
-	for len(d.apart) > 0 {
-		with, n, ok := d.fitting(len(d.apart), ds.capacity(r), r.descRoom())
-		if !ok {
-			return
-		}
-		if items == nil {
-			items = slices.SortedFunc(maps.Keys(d.apart), ds.want.compare)
-		}
-		n = min(n, ds.fits(r, with))
-		for n > 0 && !ds.inOneRequest(r, append(d.wanted(with), items[:n]...)) {
-			if len(with) > 0 && len(d.subs) < r.descRoom() {
-				with = nil
-			} else {
-				n /= 2
-			}
-		}
-		if n < 1 {
-			d.liveAt = now.Add(ds.longer(ds.cfg.RetryBase)) // by then there may be others
-			return
-		}
-		ds.replace(r, with, items[:n], now)
-		items = items[n:]
-	}
-}
-
-// inOneRequest reports whether the relay takes items in one request.
-func (ds *descendants) inOneRequest(r *relay, items []Item) bool {
-	reqs, large := filters.Pack(ds.filters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
-	return len(reqs) == 1 && len(large) == 0
-}
-
 // wanted returns what is still wanted of subscriptions.
 func (d *descendantsState) wanted(subs []*descSub) (items []Item) {
 	for _, s := range subs {
@@ -480,41 +556,6 @@ func (d *descendantsState) wanted(subs []*descSub) (items []Item) {
 		}
 	}
 	return items
-}
-
-// othersFollowed reports whether layers 1 to 3 have all that they take: what is not followed has
-// its turn in rotation until then, and as long as the relay refuses a part of them.
-func (r *relay) othersFollowed(now time.Time) bool {
-	l := &r.live
-	return !l.stale && len(l.missing)+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
-}
-
-// refitDescendants has subscriptions opened anew, as several, that the relay takes in one
-// request no more.
-func (ds *descendants) refit(r *relay) {
-	if r.descendants == nil {
-		return
-	}
-	for _, s := range r.descendants.bySize() {
-		if !ds.inOneRequest(r, s.items) {
-			ds.close(r, s, ds.now)
-		}
-	}
-}
-
-// bytesEach is more than a descendant takes in live filters.
-const bytesEach = 3 * len(longAddress+longAddress)
-
-// descFits is how many more there is room for in bytes, if so many subscriptions are replaced.
-func (ds *descendants) fits(r *relay, with []*descSub) int {
-	if r.limits.MaxRetained == 0 {
-		return len(r.descendants.apart)
-	}
-	left := r.limits.LiveBytes() - r.live.size() - r.descendants.bytes() - requestOverhead
-	for _, s := range with {
-		left += s.bytes - bytesEach*(len(s.items)-s.idle)
-	}
-	return left / bytesEach
 }
 
 // bytes is how many the requests of the standing subscriptions have.
@@ -555,65 +596,6 @@ func (d *descendantsState) bySize() []*descSub {
 
 func (d *descendantsState) smallest() *descSub { return d.bySize()[0] }
 
-// replaceDescSubs opens one subscription in place of others, with what is still wanted of
-// theirs and with more items: before they are closed where there is room for that.
-func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.Time) {
-	d := r.descendants
-	items := append(d.wanted(old), more...)
-	slices.SortFunc(items, ds.want.compare)
-	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
-		r.limits.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
-	if !overlaps {
-		for _, s := range old {
-			ds.close(r, s, now)
-		}
-	}
-	if len(items) > 0 {
-		ds.open(r, items)
-	}
-	if overlaps {
-		for _, s := range old {
-			ds.close(r, s, now)
-		}
-	}
-}
-
-// descFilters returns the live filters for items.
-func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
-	for _, f := range ds.want.itemFilters(items) {
-		fs = append(fs, r.limits.fit(filters.Live(f))...)
-	}
-	return fs
-}
-
-func (ds *descendants) open(r *relay, items []Item) {
-	d := r.descendants
-	fs := ds.filters(r, items)
-	ds.subscriptions.last++
-	s := &descSub{id: ds.subscriptions.last, items: items, size: len(fs), bytes: requestSize(fs)}
-	d.subs[s.id] = s
-	d.filters += s.size
-	for _, it := range items {
-		at := d.of[it]
-		if g := at.group; at.sub == nil && g != nil {
-			if g.apart--; !g.first || g.running || g.resume != nil { // what came since it was asked about
-				g.lag(map[Item]struct{}{it: {}})
-				d.hurry(g)
-			}
-		}
-		at.sub = s
-		d.of[it] = at
-		delete(d.apart, it)
-	}
-	ds.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
-}
-
-// closeDescSub ends a subscription.
-func (ds *descendants) close(r *relay, s *descSub, now time.Time) {
-	ds.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
-	r.descendants.lose(s, now)
-}
-
 // lose takes note that a subscription stands no more, and did until then.
 func (d *descendantsState) lose(s *descSub, until time.Time) {
 	delete(d.subs, s.id)
@@ -633,71 +615,6 @@ func (d *descendantsState) lose(s *descSub, until time.Time) {
 			g.apart++
 		}
 	}
-}
-
-// descCapacity is how many items without an address go into one subscription.
-func (ds *descendants) capacity(r *relay) int {
-	d := r.descendants
-	if d.capacityOf == r.limits {
-		return d.capacity
-	}
-	d.capacityOf, d.capacity = r.limits, 0
-	for _, n := range []int{300, 200, 100, 50, 25, 10, 5, 1} {
-		ids := make([]graspsync.EventID, n)
-		for i := range ids {
-			ids[i][0], ids[i][1] = byte(i>>8), byte(i)
-		}
-		var fs []nostr.Filter
-		for _, f := range filters.Roots(ids) {
-			fs = append(fs, r.limits.fit(filters.Live(f))...)
-		}
-		if reqs, large := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters); len(reqs) == 1 && len(large) == 0 {
-			d.capacity = n
-			break
-		}
-	}
-	return d.capacity
-}
-
-// longAddress is about as long as one is.
-const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
-
-// makeWay closes subscriptions of descendants that stand in the way of so many others of so
-// many bytes.
-func (ds *descendants) makeWay(r *relay, others, bytes int) {
-	d := r.descendants
-	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.retains(bytes+d.bytes())) {
-		ds.close(r, d.smallest(), ds.now)
-	}
-}
-
-// descClosed takes note that the relay has closed a subscription of descendants, which stood
-// until then.
-func (ds *descendants) closed(r *relay, in LiveClosed, until, now time.Time) {
-	d := r.descendants
-	d.lose(d.subs[in.Live], until)
-	switch {
-	case !in.GaveWay && in.Why == wire.RefusalRestricted: // it rests
-	case now.Before(d.liveAt): // it belongs to the refusal before
-	case in.Why == wire.RefusalOverflow: // it could not keep up for once
-		d.liveAt = now.Add(ds.cfg.RetryBase)
-	default:
-		if now.Sub(d.liveAt) > ds.cfg.RetryMax {
-			d.refused = 0
-		}
-		d.refused++
-		d.liveAt = now.Add(ds.retryAfter(d.refused))
-	}
-}
-
-// failed has the group of a batch asked about again, but not before until.
-func (ds *descendants) failed(r *relay, b *batch, in Done, until time.Time) {
-	r.descendants.notAskedAbout(b, in.Cursors, until)
-}
-
-// lost has the group of a batch asked about again.
-func (ds *descendants) lost(r *relay, b *batch, got []Cursor) {
-	r.descendants.notAskedAbout(b, got, r.descendants.retryAt)
 }
 
 // lost ends a connection that stood until then.

@@ -10,17 +10,29 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // LiveID names a standing subscription of one connection.
 type LiveID uint64
 
-// liveSub is a standing subscription.
-type liveSub struct {
-	filters []nostr.Filter // shared with whoever keeps it open
-	size    int            // bytes of its request
-	level   int            // how often what it has was opened anew together with more
-	since   time.Time      // when it was opened
+// LiveMethod is how what is new on a relay gets here.
+type LiveMethod uint8
+
+// The methods.
+const (
+	// LiveAll: everything is followed by standing subscriptions.
+	LiveAll LiveMethod = iota
+	// LiveKinds: for what finds no room in them, one filter without tags brings all
+	// events of the kinds of NIP-34, those of strangers too.
+	LiveKinds
+	// LivePolling: what finds no room is asked for in rotation.
+	LivePolling
+)
+
+// String returns "live", "live+kinds" or "live+polling".
+func (m LiveMethod) String() string {
+	return [...]string{"live", "live+kinds", "live+polling"}[m]
 }
 
 // live follows what is wanted of a relay by standing subscriptions.
@@ -33,10 +45,12 @@ type live struct {
 	subscriptions *subscriptions
 }
 
-// subscriptions numbers the standing subscriptions.
-type subscriptions struct {
-	*common
-	last LiveID
+// liveSub is a standing subscription.
+type liveSub struct {
+	filters []nostr.Filter // shared with whoever keeps it open
+	size    int            // bytes of its request
+	level   int            // how often what it has was opened anew together with more
+	since   time.Time      // when it was opened
 }
 
 // liveState is what is followed on a connection.
@@ -67,76 +81,11 @@ type liveState struct {
 	resting []resting
 }
 
-// connected begins a connection, with nothing followed and nothing refused yet.
-func (l *liveState) connected() {
-	l.retryAt, l.refused = time.Time{}, 0
-	l.reset()
+// subscriptions numbers the standing subscriptions.
+type subscriptions struct {
+	*common
+	last LiveID
 }
-
-// reset forgets all subscriptions, but not that the relay refused some.
-func (l *liveState) reset() {
-	*l = liveState{
-		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}),
-		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds, resting: l.resting,
-	}
-}
-
-// remove forgets a subscription and returns it; nil if there is none.
-func (l *liveState) remove(id LiveID) *liveSub {
-	s := l.subs[id]
-	if s == nil {
-		return nil
-	}
-	delete(l.subs, id)
-	l.filters -= len(s.filters)
-	return s
-}
-
-// wakes names what becomes due on a connection.
-func (l *liveState) wakes(consider func(time.Time)) {
-	consider(l.retryAt)
-	if !l.postponed.IsZero() {
-		consider(l.postponed.Add(mostPostponed))
-	}
-	for _, k := range l.resting {
-		consider(k.until)
-	}
-	if l.poll != nil {
-		consider(l.poll.at)
-	}
-}
-
-// Limits are what a connection may be asked for.
-type Limits struct {
-	MaxMessage       int // bytes of one request
-	MaxFilters       int // filters of one request
-	MaxSubscriptions int // live and historic together
-	// MaxRetained bounds the bytes of all requests that are open, live and historic
-	// together; 0 if there is no such bound, as far as is known.
-	MaxRetained int
-	// MaxValues is how long a list of a live filter may be, 0 if unknown. NeedsKinds
-	// says that no filter goes without kinds. Whoever sends history sees to it there.
-	MaxValues  int
-	NeedsKinds bool
-}
-
-const (
-	maxHistoric  = 8 // historic requests open at once where there is room
-	keptHistoric = 2 // subscriptions that live ones leave to history
-)
-
-// LiveSubscriptions is how many of the relay's subscriptions may be standing ones.
-func (l Limits) LiveSubscriptions() int {
-	return max(1, l.MaxSubscriptions-min(keptHistoric, l.MaxSubscriptions/2))
-}
-
-// LiveBytes is how many bytes the requests of standing subscriptions may have together, 0
-// for any number: room for a request of the largest size is left to history.
-func (l Limits) LiveBytes() int { return l.MaxRetained - min(l.MaxMessage, l.MaxRetained/2) }
-
-// Historic is how many historic requests may be open at once, as far as the standing
-// subscriptions leave room for them.
-func (l Limits) Historic() int { return max(1, min(maxHistoric, l.MaxSubscriptions/2)) }
 
 // follow brings the standing subscriptions of a relay up to date: those for what is
 // missing are opened, together with what the smallest of those that stand have if there
@@ -411,28 +360,6 @@ func (lv *live) dropIdle(r *relay, now time.Time) {
 	}
 }
 
-// wantedValues returns what tells whether a value of a tag of a live filter is still
-// wanted of a relay.
-func (w *want) wantedValues(r *relay) func(tag, value string) bool {
-	var states map[string]struct{} // identifiers
-	return func(tag, value string) bool {
-		if tag == "d" {
-			if states == nil {
-				states = make(map[string]struct{})
-				for it := range r.history.items {
-					if in := &w.infos[it]; in.kind == itemStates {
-						states[in.repo.ref.Identifier] = struct{}{}
-					}
-				}
-			}
-			_, ok := states[value]
-			return ok
-		}
-		it, ok := w.itemOf(value)
-		return ok && r.history.items[it] != 0
-	}
-}
-
 // joined returns filters that ask for what is still wanted of fs: the values of filters
 // that are equal but for these go together, each once.
 func (lv *live) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
@@ -538,27 +465,38 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 	}
 }
 
-// missedSince notes that events of anything may have been missed since shortly before
-// t.
-func (cu *catchUp) missedSince(r *relay, t time.Time) {
-	cu.missedSome(r, t)
-	r.catchUp.missedAll = true
+// prefersKinds reports whether the kinds are followed, and not polling, if so many
+// filters find no room. A filter costs a request each time it is polled, with what
+// came since the last time but one; twenty of them in ten minutes are a request every
+// half minute. The filter of kinds costs no request, but brings all that strangers
+// write to the relay about their repositories, and nothing of other kinds before the
+// next daily pass: a relay on which more than a subscription's worth of ours finds no
+// room is a hub, and most of what is written to it is ours.
+func (lv *live) prefersKinds(r *relay, left int) bool {
+	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
-// missedSome notes that events may have been missed since shortly before t of what is
-// opened next.
-func (cu *catchUp) missedSome(r *relay, t time.Time) {
-	cu.lookSince(r, t)
-	r.catchUp.missed = true
+// turnsToKinds reports whether so many more filters make polling the dearer way.
+func (lv *live) turnsToKinds(r *relay, added int) bool {
+	return r.live.kinds == 0 && lv.prefersKinds(r, r.live.unfollowed+added)
 }
 
-// catchSince has the catch-up look since shortly before t, at least, and returns that.
-func (cu *catchUp) lookSince(r *relay, t time.Time) (since nostr.Timestamp) {
-	since = nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
-	if r.catchUp.since == 0 || since < r.catchUp.since {
-		r.catchUp.since = since
+// followOtherwise follows what these requests would have: the kinds do, or it is
+// polled from now on.
+func (lv *live) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
+	items := make(map[Item]struct{})
+	states := make(map[string]struct{}) // identifiers
+	for _, fs := range reqs {
+		r.live.unfollowed += len(fs)
+		for _, f := range fs {
+			lv.want.itemsOf(f, items, states)
+		}
 	}
-	return since
+	if kinds {
+		return
+	}
+	lv.want.addStates(r, states, items)
+	lv.polling.begin(r, slices.Collect(maps.Keys(items)), now)
 }
 
 // pack returns the requests that follow items, packed as full as the relay allows,
@@ -574,7 +512,7 @@ func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int)
 	return reqs, len(tooLarge)
 }
 
-// liveFilters returns the filters that follow items, as the relay takes them.
+// filters returns the filters that follow items, as the relay takes them.
 func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.want.groups(items, nil) {
 		for _, f := range lv.want.itemFilters(g.items) {
@@ -582,14 +520,6 @@ func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 		}
 	}
 	return r.live.withoutResting(fs)
-}
-
-// fit returns a filter as the relay takes it, as several if need be.
-func (l Limits) fit(f nostr.Filter) []nostr.Filter {
-	if l.NeedsKinds && f.Kinds == nil {
-		f = filters.WithKinds(f)
-	}
-	return filters.AtMost(f, l.MaxValues)
 }
 
 func (lv *live) open(r *relay, reqs [][]nostr.Filter, level int) {
@@ -615,26 +545,206 @@ func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
 	return n[itemLayer1] + r.limits.filtersFor(n)
 }
 
-// filtersFor is how many filters so many items of each kind need besides layer 1.
-func (l Limits) filtersFor(ofKind [itemKinds]int) int {
-	size, times := filters.MaxValues, 1
-	if n := l.MaxValues; n > 0 {
-		size = min(size, n)
-		if l.NeedsKinds {
-			times = (len(filters.RelatedKinds()) + n - 1) / n
+// limitsChanged fits what is followed into other limits, if it does not fit any more or
+// there may be room now for what had none.
+func (lv *live) limitsChanged(r *relay, old Limits) {
+	l := &r.live
+	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
+		!r.limits.retains(l.size()) {
+		l.stale = true
+	}
+	l.putOff = 0
+	for _, s := range l.subs {
+		if len(s.filters) > r.limits.MaxFilters {
+			l.stale = true
 		}
 	}
-	chunks := func(n int) int { return (n + size - 1) / size }
-	states, repos, roots := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot]
-	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
 }
 
-// countFilters counts the filters of requests.
-func countFilters(reqs [][]nostr.Filter) (n int) {
-	for _, fs := range reqs {
-		n += len(fs)
+// closed notes that a subscription is gone: what it asked for is subscribed anew after a
+// while that grows with each refusal, and what was missed caught up with.
+func (lv *live) closed(r *relay, in LiveClosed, since, now time.Time) {
+	s := r.live.remove(in.Live)
+	if s == nil {
+		return
 	}
-	return n
+	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds {
+		lv.refuses(r, s, since, now)
+		return
+	}
+	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
+	lv.learn(r, in)
+	// What the relay could not keep up with for once is followed again at once, unless it
+	// was so a moment ago. A refusal that came while another one is waited for belongs to
+	// that.
+	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
+	if !atOnce && !now.Before(r.live.retryAt) {
+		if now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
+			r.live.refused = 0
+		}
+		r.live.refused++
+		r.live.retryAt = now.Add(lv.retryAfter(r.live.refused))
+	}
+	lv.catchUp.missedSome(r, since)
+}
+
+// refusedBelow takes in that the relay has closed a subscription of descendants because it
+// would not have it.
+func (lv *live) refusedBelow(r *relay, in LiveClosed, rests bool, since, now time.Time) {
+	if rests {
+		lv.leaveAlone(r, resting{below: true, since: since}, now)
+	}
+	lv.learn(r, in)
+	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
+}
+
+// learn takes in the reason why a subscription was closed, which is no longer
+// among those that stand.
+func (lv *live) learn(r *relay, in LiveClosed) {
+	switch in.Why {
+	case wire.RefusalTooManySubs:
+		// One of those that stand is left to history: if they are all that the relay
+		// takes, nothing could be fetched any more.
+		stood := max(1, len(r.live.subs)+r.descendants.live()-1)
+		if r.live.most == 0 || stood < r.live.most {
+			r.live.most = stood
+		}
+	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
+	default:
+		if in.Live == r.live.kinds {
+			r.live.noKinds = true
+		}
+	}
+	if in.Live == r.live.kinds {
+		r.live.kinds, r.live.stale = 0, true
+	}
+}
+
+// Some relays answer what we ask and will not have us follow it, or a part of it: private
+// ones, those that serve members. To ask again within the hour, for ever, is no use to
+// anybody. What they refuse rests for a day, is then asked for once, and what came
+// meanwhile is caught up with; all else stays as it is.
+
+const (
+	restFor = 24 * time.Hour
+	// mostResting is how many refusals are kept apart.
+	mostResting = 64
+)
+
+// resting are live filters that a relay refuses.
+type resting struct {
+	filters []nostr.Filter
+	below   bool // of layer 4: nothing of it is followed live as long as anything rests
+	until   time.Time
+	since   time.Time // what came later is missed
+}
+
+// refuses takes in that the relay will not have us follow what a subscription has. What is
+// refused together with other things is asked for apart from these, unless it was refused
+// so before.
+func (lv *live) refuses(r *relay, s *liveSub, since, now time.Time) {
+	parts := byRole(s.filters)
+	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
+	if c := (change{reqs: parts}); len(parts) > 1 && unknown && c.fits(r) {
+		lv.apply(r, c, now)
+		lv.catchUp.lookSince(r, since)
+		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters))
+		return
+	}
+	lv.leaveAlone(r, resting{filters: s.filters, since: since}, now)
+}
+
+// leaveAlone has something rest for a day.
+func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
+	k.until = now.Add(lv.longer(restFor))
+	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
+		k.until = r.live.resting[n-1].until // they are asked for together
+	}
+	r.live.resting = append(r.live.resting, k)
+	if len(r.live.resting) > mostResting {
+		all := r.live.resting[0]
+		for _, k := range r.live.resting[1:] {
+			all.filters = append(all.filters, k.filters...)
+			all.below = all.below && k.below
+			if k.since.Before(all.since) {
+				all.since = k.since
+			}
+		}
+		all.filters = lv.joined(r, all.filters)
+		r.live.resting = []resting{all}
+	}
+}
+
+// rested has what has rested long enough followed again.
+func (lv *live) rested(r *relay, now time.Time) {
+	kept := r.live.resting[:0]
+	for _, k := range r.live.resting {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+			continue
+		}
+		if !k.below { // else it was asked for in rotation
+			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
+			lv.catchUp.missedSome(r, k.since)
+		}
+	}
+	clear(r.live.resting[len(kept):])
+	r.live.resting = kept
+}
+
+// byRole puts the filters together that ask in the same way: a refusal is about that, more
+// often than about values.
+func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
+	at := make(map[role]int)
+	for _, f := range fs {
+		i, ok := at[roleOf(f)]
+		if !ok {
+			i = len(out)
+			at[roleOf(f)] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], f)
+	}
+	return out
+}
+
+// connected begins a connection, with nothing followed and nothing refused yet.
+func (l *liveState) connected() {
+	l.retryAt, l.refused = time.Time{}, 0
+	l.reset()
+}
+
+// reset forgets all subscriptions, but not that the relay refused some.
+func (l *liveState) reset() {
+	*l = liveState{
+		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}),
+		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds, resting: l.resting,
+	}
+}
+
+// remove forgets a subscription and returns it; nil if there is none.
+func (l *liveState) remove(id LiveID) *liveSub {
+	s := l.subs[id]
+	if s == nil {
+		return nil
+	}
+	delete(l.subs, id)
+	l.filters -= len(s.filters)
+	return s
+}
+
+// wakes names what becomes due on a connection.
+func (l *liveState) wakes(consider func(time.Time)) {
+	consider(l.retryAt)
+	if !l.postponed.IsZero() {
+		consider(l.postponed.Add(mostPostponed))
+	}
+	for _, k := range l.resting {
+		consider(k.until)
+	}
+	if l.poll != nil {
+		consider(l.poll.at)
+	}
 }
 
 // jumped sets back what depends on a clock that was set back.
@@ -646,3 +756,73 @@ func (l *liveState) jumped(back time.Duration) {
 		}
 	}
 }
+
+func (l *liveState) method() LiveMethod {
+	switch {
+	case l.kinds != 0:
+		return LiveKinds
+	case l.poll != nil:
+		return LivePolling
+	}
+	return LiveAll
+}
+
+// refusedAlone reports whether nothing but filters of this role were refused.
+func (l *liveState) refusedAlone(as role) bool {
+	return slices.ContainsFunc(l.resting, func(k resting) bool {
+		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
+	})
+}
+
+// withoutResting takes from filters what rests.
+func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
+	if len(l.resting) == 0 {
+		return fs
+	}
+	type value struct {
+		role
+		value string
+	}
+	rests := make(map[value]struct{})
+	for _, k := range l.resting {
+		for _, f := range k.filters {
+			as := roleOf(f)
+			if as.tag == "" {
+				rests[value{as, ""}] = struct{}{}
+			}
+			for _, v := range f.Tags[as.tag] {
+				rests[value{as, v}] = struct{}{}
+			}
+		}
+	}
+	out := make([]nostr.Filter, 0, len(fs))
+	for _, f := range fs {
+		as := roleOf(f)
+		if _, all := rests[value{as, ""}]; all && as.tag == "" {
+			continue
+		}
+		if as.tag != "" {
+			left := slices.DeleteFunc(slices.Clone(f.Tags[as.tag]), func(v string) bool {
+				_, ok := rests[value{as, v}]
+				return ok
+			})
+			if len(left) == 0 {
+				continue
+			}
+			f.Tags = filters.WithList(f.Tags, as.tag, left)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// restingFilters is how many filters rest.
+func (l *liveState) restingFilters() (n int) {
+	for _, k := range l.resting {
+		n += len(k.filters)
+	}
+	return n
+}
+
+// size is how many bytes the standing subscriptions have.
+func (l *liveState) size() int { return sizeOfSubs(l.subs) }

@@ -26,7 +26,7 @@ import (
 // connection from a relay of owners who have been here for longer takes some eight keys
 // for each step of [ages] that they lack, half as many if what they list brings something
 // now and then, and a repository that is served for each of them. At A addresses, once
-// these were found, their relays count as a few for each address; see [Plan.ranked].
+// these were found, their relays count as a few for each address; see [dialer.ranked].
 // Whoever keeps as many repositories here as others, for as long, counts as they do.
 //
 // Relays that an owner does not name, but those whom the owner lists, go to another account of
@@ -342,14 +342,6 @@ func (s *owners) jumped(by time.Duration, now time.Time) {
 	}
 }
 
-// Tenure is since when a repository of an owner has been served here. It is worth
-// keeping over a restart, or strangers who came yesterday would be equal after it to
-// who has been here for a year.
-type Tenure struct {
-	Owner graspsync.PubKey
-	Since time.Time
-}
-
 // restore takes in since when owners have been here.
 func (s *owners) restore(tenures []Tenure, now time.Time) {
 	for _, k := range tenures {
@@ -369,97 +361,12 @@ func (s *owners) listTenures() []Tenure {
 	return out
 }
 
-// setServed notes whether a repository is served, and lists relays.
-func (t *targets) setServed(r *repo, served bool) {
-	if r.served == served {
-		return
-	}
-	r.served = served
-	o := t.owners.owner(r.ref.Owner)
-	if !t.owners.serve(o, served, t.now) {
-		return
-	}
-	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
-		if rel.turn.line != nil && rel.turn.line.number == lineHeld {
-			rel.turn.leave() // for a better line
-			t.markDirty(rel)
-		}
-	}
-}
-
-// unlisted notes that a repository lists no relay any more, if that is so.
-func (t *targets) unlisted(r *repo) {
-	if len(r.relays) > 0 {
-		return
-	}
-	t.setServed(r, false)
-	if o := t.owners.of[r.ref.Owner]; o != nil {
-		delete(o.repos, r)
-		t.owners.drop(o)
-	}
-}
-
-// ownerShare is how many relays one owner may have us know, as a part of all. That is
-// far more than anybody has repositories on, and makes it some work to fill the table.
-const (
-	ownerShare = 64
-	ownerLeast = 64
-)
-
-// room makes sure that the table has room for one more relay, which a repository of
-// this owner lists. Where it is full, the relay goes that has least claim to be in it,
-// if that is less than the new one would have: so nobody who has least loses anything,
-// and nothing that was dropped comes back by being asked for again.
-func (t *targets) room(asks graspsync.PubKey, by side) bool {
-	a := account{t.owners.of[asks], by}
-	if a.owner == nil {
-		a.owner = &owner{weight: weightHeld}
-	}
-	if len(a.relays[by]) >= max(ownerLeast, t.cfg.MaxRelays/ownerShare) {
-		return false
-	}
-	if len(t.known.relays) < t.cfg.MaxRelays {
-		return true
-	}
-	victim := t.owners.table[0]
-	if victim.bootstrap || victim.worth() >= a.shareWith(1) {
-		return false
-	}
-	t.evict(victim)
-	return true
-}
-
-// worth is what a relay has to say for being known. One that never answered is worth
-// half of one that did.
-func (r *relay) worth() uint64 {
-	if r.dial.answered {
-		return 2 * r.claim.weight
-	}
-	return r.claim.weight
-}
-
-// evict forgets a relay that is wanted, for lack of room.
-func (t *targets) evict(rel *relay) {
-	listing := make(map[*repo]struct{})
-	for a := range rel.claim.accounts {
-		for r := range a.repos {
-			if slices.Contains(r.relays, rel) {
-				listing[r] = struct{}{}
-			}
-		}
-	}
-	for r := range listing {
-		t.leaves(r, rel)
-		t.unlisted(r)
-	}
-	t.forget(rel)
-	t.refuse()
-}
-
-// refuse notes that a relay is wanted that is not known.
-func (t *targets) refuse() {
-	t.emit(Dropped{Reason: "relays", Count: 1})
-	t.refused = true
+// Tenure is since when a repository of an owner has been served here. It is worth
+// keeping over a restart, or strangers who came yesterday would be equal after it to
+// who has been here for a year.
+type Tenure struct {
+	Owner graspsync.PubKey
+	Since time.Time
 }
 
 // growHeap has the owner first whose weight grows next.

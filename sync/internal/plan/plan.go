@@ -1,10 +1,11 @@
 package plan
 
 import (
-	"container/heap"
 	"crypto/sha256"
 	"iter"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -39,17 +40,6 @@ type Config struct {
 	// Salt goes into the hashes of [Kept]: what is on disk says nothing to strangers,
 	// and nobody can make two items collide on purpose.
 	Salt []byte
-}
-
-// common is what all parts of a plan share: its constants, the step that it takes, and what
-// comes of that.
-type common struct {
-	cfg     Config
-	now     time.Time // of this step
-	rng     *rand.Rand
-	timers  timers
-	dirty   []*relay // to be looked at before the step ends
-	effects []Effect
 }
 
 // Plan is the state of the machine. Make one with [New]. It has the parts that decide; what
@@ -204,66 +194,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-// NextWake returns when the next Tick is due; false if nothing is waited for.
-func (p *Plan) NextWake() (time.Time, bool) {
-	at, ok := p.timers.next()
-	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
-		at, ok = dial, true
-	}
-	return at, ok
-}
-
-func (c *common) emit(e Effect) { c.effects = append(c.effects, e) }
-
-// markDirty has [Plan.advance] look at the relay at the end of the step.
-func (c *common) markDirty(r *relay) {
-	if !r.dirty {
-		r.dirty = true
-		c.dirty = append(c.dirty, r)
-	}
-}
-
-// relayOf returns a relay that a repository of this owner lists, making it known; nil if
-// there are too many.
-func (t *targets) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
-	if r, ok := t.known.relays[u]; ok {
-		return r
-	}
-	if !t.room(owner, by) {
-		t.refuse()
-		return nil
-	}
-	return t.know(u)
-}
-
-// know makes a relay known.
-func (t *targets) know(u graspsync.RelayURL) *relay {
-	r := &relay{url: u, name: u.String()}
-	r.claim.accounts = make(map[account]int)
-	r.history = historyState{
-		items: make(map[Item]status), todo: make(map[Item]struct{}), resume: make(map[Item]*cursors),
-	}
-	r.batches.open = make(map[BatchID]*batch)
-	r.live.reset()
-	r.add(Layer1, itemLayer1)
-	t.known.relays[u], t.known.unordered = r, true
-	r.claim.lot = t.known.lots.Uint64()
-	heap.Push(&t.owners.table, r)
-	t.checkpoint.recall(r)
-	t.markDirty(r)
-	return r
-}
-
-// current returns the relay if epoch is that of its connection, else nil.
-func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
-	r, ok := p.known.relays[u]
-	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
-		return nil
-	}
-	p.markDirty(r)
-	return r
-}
-
 // advance does what is due for one relay and sets its next timer.
 func (p *Plan) advance(r *relay, now time.Time) {
 	if r.claim.listedBy == 0 && !r.bootstrap {
@@ -289,16 +219,244 @@ func (p *Plan) advance(r *relay, now time.Time) {
 	p.timers.set(r, r.nextWake(now))
 }
 
-// forget ends what there is with a relay that nothing is wanted of.
-func (t *targets) forget(r *relay) {
-	t.dialer.forget(r)
-	t.byID.reassign(r)
-	t.checkpoint.changed[r.url] = struct{}{}
-	r.gone = true
-	heap.Remove(&t.owners.table, r.claim.index)
-	delete(t.known.relays, r.url)
-	t.known.unordered = true
-	t.emit(Forget{Relay: r.url})
+// dispatch starts batches: first what may have been missed, then what is asked for
+// by name, then the difference, then what comes up again and again.
+func (p *Plan) dispatch(r *relay, now time.Time) {
+	if now.Before(r.coolUntil) {
+		return
+	}
+	for len(r.batches.open) < p.cfg.MaxBatches {
+		next := slices.IndexFunc(p.askers, func(a asker) bool { return a.due(r, now) })
+		if next < 0 {
+			return
+		}
+		p.askers[next].start(r, now)
+	}
+}
+
+// current returns the relay if epoch is that of its connection, else nil.
+func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
+	r, ok := p.known.relays[u]
+	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
+		return nil
+	}
+	p.markDirty(r)
+	return r
+}
+
+// NextWake returns when the next Tick is due; false if nothing is waited for.
+func (p *Plan) NextWake() (time.Time, bool) {
+	at, ok := p.timers.next()
+	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
+		at, ok = dial, true
+	}
+	return at, ok
+}
+
+// onConnected starts a connection: as if for the first time when the last one is
+// long gone, else just with what may have been missed.
+func (p *Plan) onConnected(now time.Time, in Connected) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.dial.connecting {
+		return
+	}
+	p.dialer.made(r, in.Address, now)
+	r.limits = in.Limits
+	r.live.connected()
+	for it := range r.history.items {
+		r.live.missing[it] = struct{}{}
+	}
+	if p.checkpoint.resume(r, now) {
+		r.pass.dueAt = p.nextPass(r.pass.at)
+	}
+	if r.dial.aliveAt.IsZero() || r.dial.longAbsent(now, p.cfg.QuickReconnect) {
+		if !r.dial.aliveAt.IsZero() {
+			p.emit(Reset{Relay: r.url})
+		}
+		p.startFull(r, now)
+	} else {
+		p.catchUp.missedSince(r, r.dial.aliveAt)
+		p.catchUp.queueAll(r)
+	}
+	r.dial.aliveAt, r.dial.absentSince = now, time.Time{}
+	p.byID.assign()
+}
+
+func (p *Plan) startFull(r *relay, now time.Time) {
+	r.forget()
+	p.passStarted(r, now)
+}
+
+// startDaily has everything fetched again that is confirmed, on the standing
+// connection: live subscriptions and what is in flight stay.
+func (p *Plan) startDaily(r *relay, now time.Time) {
+	p.emit(Reset{Relay: r.url, Daily: true})
+	r.batches.gaps, r.batches.failures, r.history.queue = 0, 0, nil
+	r.unparkAll()
+	mark := &cursors{daily: true}
+	for it, st := range r.history.items {
+		if st == confirmed {
+			r.history.resume[it] = mark
+			r.history.set(it, todo)
+		}
+	}
+	p.passStarted(r, now)
+}
+
+// passStarted sets the time of the next pass. It is drawn anew each time, so that
+// neither the relays of one server nor the servers of one relay fall into step.
+func (p *Plan) passStarted(r *relay, now time.Time) {
+	r.deletions.asked = 0
+	r.descendants.passStarted()
+	r.pass.at, r.checkpoint.dirty = now, true
+	r.audit.due = r.audit.reconciles
+	p.rotation.queue(r, p.cfg.SweepRoots)
+	if len(p.deletions.authors) <= p.cfg.AuthorsPerPass {
+		r.deletions.at = 0 // all have their turn, those who come later at the end
+	}
+	r.pass.dueAt = p.nextPass(now)
+}
+
+// nextPass returns when a pass is due if the last one began at passAt.
+func (p *Plan) nextPass(passAt time.Time) time.Time {
+	spread := p.cfg.DailyMax - p.cfg.DailyMin
+	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
+}
+
+// onLost ends a connection. What was in flight is todo again and keeps its place.
+func (p *Plan) onLost(in Lost) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.dial.connected {
+		return
+	}
+	r.dial.retryAt = in.RetryAt
+	p.dialer.setGood(r, in.Good)
+	p.dialer.lost(r)
+	p.disconnected(r, in.Cursors, in.AliveAt)
+	r.dial.absentSince = in.AliveAt
+}
+
+// onHungUp ends a connection that we gave up for another one.
+func (p *Plan) onHungUp(r *relay) {
+	alive := r.dial.connectedAt // what it has sent since all was settled may not have been read
+	if r.checkpoint.mark.After(alive) {
+		alive = r.checkpoint.mark
+	}
+	if !r.checkpoint.unsettled && p.checkpoint.settledAt.After(alive) {
+		alive = p.checkpoint.settledAt
+	}
+	p.disconnected(r, nil, alive)
+}
+
+// disconnected ends a connection that was last known to stand at aliveAt.
+func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Time) {
+	p.checkpoint.markLost(r, aliveAt)
+	r.dial.aliveAt = aliveAt
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches.open))) {
+		b := r.batches.open[id]
+		b.of.lost(r, b, got[id])
+	}
+	clear(r.batches.open)
+	r.batches.background = 0
+	if r.live.poll != nil {
+		p.catchUp.missedSince(r, r.live.poll.oldest())
+	}
+	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
+		p.catchUp.missedSince(r, r.live.postponed)
+	}
+	r.unparkAll()
+	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
+	r.descendants.lost(aliveAt)
+	r.live.reset()
+}
+
+// onDone takes in the end of a batch.
+func (p *Plan) onDone(now time.Time, in Done) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil {
+		return
+	}
+	b, ok := r.batches.open[in.Batch]
+	if !ok {
+		return
+	}
+	delete(r.batches.open, in.Batch)
+	p.end(r, b, in, now)
+	p.dialer.doneWith(r, now)
+}
+
+func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
+	if b.background() {
+		r.batches.background--
+	}
+	if in.Result >= Failed {
+		p.batches.failed(r, b, in, now)
+		return
+	}
+	r.batches.failures, r.batches.unsaved = 0, 0
+	p.dialer.leaveUnproven(r)
+	p.dialer.setAnswered(r)
+	r.audit.reconciles = r.audit.reconciles || in.Reconciled
+	if in.Result == Gaps {
+		r.batches.gaps++
+	}
+	b.of.done(r, b, in.Result == Gaps)
+}
+
+// expire ends batches that were given up on: nothing stays in flight for ever.
+func (p *Plan) expire(r *relay, now time.Time) {
+	var late []BatchID
+	for id, b := range r.batches.open {
+		if !now.Before(b.deadline) {
+			late = append(late, id)
+		}
+	}
+	slices.Sort(late)
+	for _, id := range late {
+		b := r.batches.open[id]
+		delete(r.batches.open, id)
+		p.emit(Cancel{Relay: r.url, Epoch: r.dial.epoch, Batch: id})
+		p.end(r, b, Done{Result: Failed}, now)
+	}
+}
+
+// onSaving has asked for at once what waits for a while because it could not be saved:
+// that was no failure of the relays.
+func (p *Plan) onSaving(in Saving) {
+	if p.batches.unsaving = in.Nothing; p.batches.unsaving {
+		return
+	}
+	var late []*relay
+	for r := range p.dialer.connected {
+		if r.batches.late {
+			late = append(late, r)
+		}
+	}
+	slices.SortFunc(late, func(a, b *relay) int { return graspsync.RelayURL.Compare(a.url, b.url) })
+	for _, r := range late {
+		r.retryNow()
+		p.markDirty(r)
+	}
+}
+
+// onLiveClosed notes that a subscription is gone.
+func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil {
+		return
+	}
+	since := now
+	if !in.Since.IsZero() && in.Since.Before(now) {
+		since = in.Since
+	}
+	if d := r.descendants; d != nil && d.subs[in.Live] != nil {
+		rests := p.descendants.closed(r, in, since, now)
+		if !in.GaveWay {
+			p.live.refusedBelow(r, in, rests, since, now)
+		}
+		return
+	}
+	p.live.closed(r, in, since, now)
 }
 
 // onClockJumped makes what depends on our clock conservative again. After a step
@@ -320,15 +478,6 @@ func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
 		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
 			p.catchUp.queueAll(r)
 			p.markDirty(r)
-		}
-	}
-}
-
-// setBack moves times that are noted back.
-func setBack(by time.Duration, times ...*time.Time) {
-	for _, t := range times {
-		if !t.IsZero() {
-			*t = t.Add(-by)
 		}
 	}
 }

@@ -35,6 +35,29 @@ type RelayStatus struct {
 	PassAt    time.Time // when the last pass over history began
 }
 
+// RepoStatus is what is known of one repository.
+type RepoStatus struct {
+	Ref   graspsync.RepoRef
+	Level Level
+	Roots int // patches, pull requests and issues that are followed
+	// RootsInRotation are those that are only asked about in turn.
+	RootsInRotation int
+	Relays          []RelayItems
+
+	// Items of the repository, its roots, and its states where layer 1 has none, over
+	// all relays: a root that is wanted of three relays counts three times.
+	Wanted, InFlight, Confirmed int
+}
+
+// RelayItems is what one relay has to do with a repository.
+type RelayItems struct {
+	Relay                       graspsync.RelayURL
+	Phase                       Phase
+	Wanted, InFlight, Confirmed int
+	// Live: it is connected, and all that is wanted of the repository is followed.
+	Live bool
+}
+
 // Status returns the status of every known relay, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
 	relays := p.known.inOrder()
@@ -68,6 +91,73 @@ func (p *Plan) Status() []RelayStatus {
 	return out
 }
 
+// RepoStatus returns the status of a repository, false for one that is not wanted.
+// It costs time in proportion to its roots and relays.
+func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
+	r, ok := p.want.repos[ref]
+	if !ok || r.level == LevelNone {
+		return RepoStatus{}, false
+	}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.rest)}
+	for _, rel := range r.relays {
+		items := p.relayItems(r, rel)
+		s.Wanted += items.Wanted
+		s.InFlight += items.InFlight
+		s.Confirmed += items.Confirmed
+		s.Relays = append(s.Relays, items)
+	}
+	return s, true
+}
+
+func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
+	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
+	for it := range rel.live.missing {
+		s.Live = s.Live && !r.wants(it)
+	}
+	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost), r.wants)
+	count := func(it Item) {
+		switch rel.history.items[it] {
+		case todo:
+			s.Wanted++
+		case inFlight:
+			s.Wanted++
+			s.InFlight++
+		case confirmed:
+			s.Wanted++
+			s.Confirmed++
+		}
+	}
+	if r.states != 0 {
+		count(r.states)
+	}
+	if r.level != LevelFull {
+		return s
+	}
+	count(r.item)
+	for it := range r.roots {
+		count(it)
+	}
+	return s
+}
+
+// Follows reports whether everything of a repository is wanted of a relay.
+func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
+	r, rel := p.want.repos[ref], p.known.relays[u]
+	return r != nil && rel != nil && r.follows(rel)
+}
+
+// Refs returns the repositories that are wanted, in order.
+func (p *Plan) Refs() []graspsync.RepoRef {
+	refs := make([]graspsync.RepoRef, 0, len(p.want.repos))
+	for ref, r := range p.want.repos {
+		if r.level != LevelNone {
+			refs = append(refs, ref)
+		}
+	}
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
+	return refs
+}
+
 // Repos returns how many repositories are followed in full, and how many root
 // events are known.
 func (p *Plan) Repos() (full, roots int) {
@@ -79,37 +169,11 @@ func (p *Plan) Repos() (full, roots int) {
 	return full, len(p.want.roots)
 }
 
-// maxExamples is how many of the repositories that list a relay are named.
-const maxExamples = 3
-
-// lists and unlists note that a repository lists a relay, or no longer does.
-func (t *targets) lists(r *repo, rel *relay, by side) {
-	rel.claim.listedBy++
-	t.owners.list(r, rel, by)
-	if len(rel.claim.examples) < maxExamples {
-		rel.claim.examples = append(rel.claim.examples, r.ref)
+// RootsInRotation returns how many root events are not followed but asked about in
+// turn.
+func (p *Plan) RootsInRotation() (n int) {
+	for r := range p.want.resting {
+		n += len(r.rest)
 	}
-}
-
-func (t *targets) unlists(r *repo, rel *relay, by side) {
-	rel.claim.listedBy--
-	t.owners.unlist(r, rel, by)
-	rel.claim.examples = slices.DeleteFunc(rel.claim.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
-}
-
-// examples returns some of the repositories that list a relay. Others are looked for
-// when one of them does no longer.
-func (w *want) examples(rel *relay) []graspsync.RepoRef {
-	if len(rel.claim.examples) < min(maxExamples, rel.claim.listedBy) {
-		rel.claim.examples = rel.claim.examples[:0]
-		for ref, r := range w.repos {
-			if !slices.Contains(r.relays, rel) {
-				continue
-			}
-			i, _ := slices.BinarySearchFunc(rel.claim.examples, ref, graspsync.RepoRef.Compare)
-			all := slices.Insert(rel.claim.examples, i, ref)
-			rel.claim.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
-		}
-	}
-	return rel.claim.examples
+	return n
 }

@@ -1,8 +1,8 @@
 package plan
 
 import (
+	"container/heap"
 	"maps"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -22,23 +22,6 @@ type targets struct {
 	descendants *descendants
 
 	refused bool // a relay that is wanted is not known since there were too many
-}
-
-// known are the relays that are known.
-type known struct {
-	lots      *rand.Rand // puts strangers in order, who must not know which
-	relays    map[graspsync.RelayURL]*relay
-	ordered   []*relay // by name
-	unordered bool     // relays have come or gone since
-}
-
-// inOrder returns the relays, ordered by name.
-func (k *known) inOrder() []*relay {
-	if k.unordered {
-		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)
-		k.unordered = false
-	}
-	return k.ordered
 }
 
 // change applies what a batch window brought: repositories first, since the others
@@ -83,23 +66,6 @@ func (t *targets) replace(in Snapshot) {
 	for _, ref := range sortedBy(without(t.want.repos, repos), graspsync.RepoRef.Compare) {
 		t.setRepo(RepoChange{Ref: ref})
 	}
-}
-
-// without returns the keys of m that are not in named.
-func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{} {
-	out := make(map[K]struct{})
-	for k := range m {
-		if _, ok := named[k]; !ok {
-			out[k] = struct{}{}
-		}
-	}
-	return out
-}
-
-// sortedBy returns the keys of m in order: what is done for each of them must not
-// depend on the order of a map.
-func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
-	return slices.SortedFunc(maps.Keys(m), compare)
 }
 
 // setRepo makes the want of one repository what c says, and changes the targets
@@ -190,6 +156,21 @@ func (t *targets) leaves(r *repo, rel *relay) {
 	t.unlists(r, rel, from)
 }
 
+// lists and unlists note that a repository lists a relay, or no longer does.
+func (t *targets) lists(r *repo, rel *relay, by side) {
+	rel.claim.listedBy++
+	t.owners.list(r, rel, by)
+	if len(rel.claim.examples) < maxExamples {
+		rel.claim.examples = append(rel.claim.examples, r.ref)
+	}
+}
+
+func (t *targets) unlists(r *repo, rel *relay, by side) {
+	rel.claim.listedBy--
+	t.owners.unlist(r, rel, by)
+	rel.claim.examples = slices.DeleteFunc(rel.claim.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
+}
+
 // follows makes a repository, its root events and what descends from it targets of a relay.
 func (t *targets) follows(r *repo, rel *relay) {
 	rel.add(r.item, itemRepo)
@@ -216,6 +197,133 @@ func (t *targets) unfollows(r *repo, rel *relay) {
 		}
 	}
 	t.markDirty(rel)
+}
+
+// setServed notes whether a repository is served, and lists relays.
+func (t *targets) setServed(r *repo, served bool) {
+	if r.served == served {
+		return
+	}
+	r.served = served
+	o := t.owners.owner(r.ref.Owner)
+	if !t.owners.serve(o, served, t.now) {
+		return
+	}
+	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
+		if rel.turn.line != nil && rel.turn.line.number == lineHeld {
+			rel.turn.leave() // for a better line
+			t.markDirty(rel)
+		}
+	}
+}
+
+// unlisted notes that a repository lists no relay any more, if that is so.
+func (t *targets) unlisted(r *repo) {
+	if len(r.relays) > 0 {
+		return
+	}
+	t.setServed(r, false)
+	if o := t.owners.of[r.ref.Owner]; o != nil {
+		delete(o.repos, r)
+		t.owners.drop(o)
+	}
+}
+
+// relayOf returns a relay that a repository of this owner lists, making it known; nil if
+// there are too many.
+func (t *targets) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
+	if r, ok := t.known.relays[u]; ok {
+		return r
+	}
+	if !t.room(owner, by) {
+		t.refuse()
+		return nil
+	}
+	return t.know(u)
+}
+
+// know makes a relay known.
+func (t *targets) know(u graspsync.RelayURL) *relay {
+	r := &relay{url: u, name: u.String()}
+	r.claim.accounts = make(map[account]int)
+	r.history = historyState{
+		items: make(map[Item]status), todo: make(map[Item]struct{}), resume: make(map[Item]*cursors),
+	}
+	r.batches.open = make(map[BatchID]*batch)
+	r.live.reset()
+	r.add(Layer1, itemLayer1)
+	t.known.relays[u], t.known.unordered = r, true
+	r.claim.lot = t.known.lots.Uint64()
+	heap.Push(&t.owners.table, r)
+	t.checkpoint.recall(r)
+	t.markDirty(r)
+	return r
+}
+
+// forget ends what there is with a relay that nothing is wanted of.
+func (t *targets) forget(r *relay) {
+	t.dialer.forget(r)
+	t.byID.reassign(r)
+	t.checkpoint.changed[r.url] = struct{}{}
+	r.gone = true
+	heap.Remove(&t.owners.table, r.claim.index)
+	delete(t.known.relays, r.url)
+	t.known.unordered = true
+	t.emit(Forget{Relay: r.url})
+}
+
+// ownerShare is how many relays one owner may have us know, as a part of all. That is
+// far more than anybody has repositories on, and makes it some work to fill the table.
+const (
+	ownerShare = 64
+	ownerLeast = 64
+)
+
+// room makes sure that the table has room for one more relay, which a repository of
+// this owner lists. Where it is full, the relay goes that has least claim to be in it,
+// if that is less than the new one would have: so nobody who has least loses anything,
+// and nothing that was dropped comes back by being asked for again.
+func (t *targets) room(asks graspsync.PubKey, by side) bool {
+	a := account{t.owners.of[asks], by}
+	if a.owner == nil {
+		a.owner = &owner{weight: weightHeld}
+	}
+	if len(a.relays[by]) >= max(ownerLeast, t.cfg.MaxRelays/ownerShare) {
+		return false
+	}
+	if len(t.known.relays) < t.cfg.MaxRelays {
+		return true
+	}
+	victim := t.owners.table[0]
+	if victim.bootstrap || victim.worth() >= a.shareWith(1) {
+		return false
+	}
+	t.evict(victim)
+	return true
+}
+
+// evict forgets a relay that is wanted, for lack of room.
+func (t *targets) evict(rel *relay) {
+	listing := make(map[*repo]struct{})
+	for a := range rel.claim.accounts {
+		for r := range a.repos {
+			if slices.Contains(r.relays, rel) {
+				listing[r] = struct{}{}
+			}
+		}
+	}
+	for r := range listing {
+		t.leaves(r, rel)
+		t.unlisted(r)
+	}
+	t.forget(rel)
+	t.refuse()
+}
+
+// refuse notes that a relay is wanted that is not known.
+func (t *targets) refuse() {
+	t.emit(Dropped{Reason: "relays", Count: 1})
+	t.refused = true
 }
 
 // setRoot sets the repositories of a root event. An event never loses one of its
@@ -252,38 +360,192 @@ func (t *targets) dropRoot(id graspsync.EventID) {
 	}
 }
 
-// mostLeftOut keeps the chance of a new author from becoming too small, as a multiple of
-// how many are asked about.
-const mostLeftOut = 4
+// A repository with more root events than are followed has the newest of them
+// tracked: they are items like any other. The rest is known by id only, and at each
+// pass a relay is asked about another slice of it.
 
-// draw has an author for whom there is no room take the place of another one, by chance:
-// the sooner, the fewer have been left out so far. Who came first would keep all others
-// out for ever, which takes no more than keys.
-func (dl *deletions) draw(a graspsync.PubKey) {
-	most := len(dl.authors)
-	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
-	if i := dl.rng.IntN(most + dl.leftOut); i < most {
-		delete(dl.authorSet, dl.authors[i])
-		dl.authors[i] = a
-		dl.authorSet[a] = struct{}{}
+// restPerRoot bounds the rest: so many times the number of those tracked.
+const restPerRoot = 10
+
+// addRoot makes a root event one of a repository's: tracked, or one of the rest.
+func (t *targets) addRoot(c RootChange, r *repo) {
+	at := rootTime(c.CreatedAt)
+	if it, ok := t.want.roots[c.ID]; ok && t.want.belongs(it, r) {
+		return
+	}
+	if _, ok := r.rest[c.ID]; ok {
+		return
+	}
+	if len(r.roots) < t.cfg.MaxRoots {
+		t.track(c.ID, at, r)
+		return
+	}
+	h := t.oldestOf(r)
+	oldest := t.want.infos[h.items[0]]
+	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
+		t.rest(c.ID, at, r)
+		return
+	}
+	it := heap.Pop(h).(Item)
+	r.oldest = h.items
+	t.displace(it, r)
+	t.rest(oldest.root, oldest.at, r)
+	t.track(c.ID, at, r)
+}
+
+// track makes a root event an item of the relays of its repository.
+func (t *targets) track(id graspsync.EventID, at uint32, r *repo) {
+	it := t.want.addRoot(id, at, r)
+	if r.oldest != nil {
+		h := &rootHeap{want: t.want, items: r.oldest}
+		heap.Push(h, it)
+		r.oldest = h.items
+	}
+	if r.level != LevelFull {
+		return
+	}
+	for _, rel := range r.relays {
+		rel.add(it, itemRoot)
+		t.markDirty(rel)
 	}
 }
 
-func (dl *deletions) add(in Authors) {
-	dropped := 0
-	for _, a := range in {
-		if _, ok := dl.authorSet[a]; ok {
-			continue
+// displace stops the tracking of a root event for a repository.
+func (t *targets) displace(it Item, r *repo) {
+	gone := t.want.untrack(it, r)
+	for _, rel := range r.relays {
+		if gone || !t.want.isTarget(it, rel) {
+			rel.remove(it, itemRoot)
+			t.markDirty(rel)
 		}
-		if len(dl.authors) >= dl.cfg.MaxAuthors {
-			dropped++
-			dl.draw(a)
-			continue
+	}
+	if gone {
+		t.want.release(it)
+	}
+}
+
+// rest takes note of a root event that is not tracked.
+func (t *targets) rest(id graspsync.EventID, at uint32, r *repo) {
+	if len(r.rest) >= restPerRoot*t.cfg.MaxRoots {
+		t.emit(Dropped{Reason: "roots", Count: 1})
+		return
+	}
+	if r.rest == nil {
+		r.rest = make(map[graspsync.EventID]uint32)
+		t.want.resting[r] = struct{}{}
+	}
+	r.rest[id] = at
+}
+
+// dropRest forgets a root event of the rest of any repository.
+func (t *targets) dropRest(id graspsync.EventID) {
+	var repos []*repo
+	for r := range t.want.resting {
+		if _, ok := r.rest[id]; ok {
+			repos = append(repos, r)
 		}
-		dl.authorSet[a] = struct{}{}
-		dl.authors = append(dl.authors, a)
 	}
-	if dropped > 0 {
-		dl.emit(Dropped{Reason: "authors", Count: dropped})
+	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
+	for _, r := range repos {
+		t.unrest(id, r)
+		t.want.drop(r)
 	}
+}
+
+func (t *targets) unrest(id graspsync.EventID, r *repo) {
+	if delete(r.rest, id); len(r.rest) == 0 {
+		r.rest = nil
+		delete(t.want.resting, r)
+	}
+}
+
+// refill tracks the newest of the rest where there is room again.
+func (t *targets) refill(r *repo) {
+	for len(r.roots) < t.cfg.MaxRoots && len(r.rest) > 0 {
+		var newest graspsync.EventID
+		var newestAt uint32
+		for id, at := range r.rest {
+			if compareRoots(newestAt, at, newest, id) < 0 {
+				newest, newestAt = id, at
+			}
+		}
+		t.unrest(newest, r)
+		t.track(newest, newestAt, r)
+	}
+}
+
+// oldestOf returns the heap of a repository's tracked root events.
+func (t *targets) oldestOf(r *repo) *rootHeap {
+	h := &rootHeap{want: t.want, items: r.oldest}
+	if h.items == nil {
+		h.items = make([]Item, 0, len(r.roots))
+		for it := range r.roots {
+			h.items = append(h.items, it)
+		}
+		heap.Init(h)
+		r.oldest = h.items
+	}
+	return h
+}
+
+// setDescendant sets the repositories that a descendant belongs to. Those that are not wanted
+// are left out: when they are, it comes again.
+func (t *targets) setDescendant(c DescendantChange) {
+	w := t.want
+	it, known := w.descendants[c.Of]
+	var before, after []*repo
+	if known {
+		before = append([]*repo{w.infos[it].repo}, w.other[it]...)
+	}
+	for _, ref := range c.Repos {
+		if r := w.repos[ref]; r != nil && !slices.Contains(after, r) {
+			after = append(after, r)
+		}
+	}
+	if slices.Equal(before, after) {
+		return
+	}
+	if !known {
+		it = w.intern(info{kind: itemDescendant, root: c.Of.ID})
+		w.descendants[c.Of] = it
+		if c.Of.Address != "" {
+			w.addresses[it] = c.Of.Address
+		}
+	}
+	for _, r := range before {
+		delete(r.descendants, it)
+	}
+	for _, r := range after {
+		put(&r.descendants, it)
+	}
+	if w.infos[it].repo = nil; len(after) > 0 {
+		w.infos[it].repo = after[0]
+	}
+	if delete(w.other, it); len(after) > 1 {
+		w.other[it] = after[1:]
+	}
+	for _, r := range append(before, after...) {
+		for _, rel := range r.relays {
+			if len(after) > 0 && w.isTarget(it, rel) {
+				t.descendants.add(rel, it)
+			} else {
+				t.descendants.remove(rel, it)
+			}
+		}
+	}
+	if len(after) == 0 {
+		delete(w.descendants, c.Of)
+		delete(w.addresses, it)
+		w.release(it)
+	}
+	for _, r := range before {
+		w.drop(r)
+	}
+}
+
+func put(m *map[Item]struct{}, it Item) {
+	if *m == nil {
+		*m = make(map[Item]struct{})
+	}
+	(*m)[it] = struct{}{}
 }

@@ -48,8 +48,10 @@ func (t *timers) next() (time.Time, bool) {
 // timerHeap has the relays with a timer. Each knows its place.
 type timerHeap []*relay
 
-func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Len() int { return len(h) }
+
 func (h timerHeap) Less(i, j int) bool { return h[i].timer.at.Before(h[j].timer.at) }
+
 func (h timerHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].timer.index, h[j].timer.index = i+1, j+1

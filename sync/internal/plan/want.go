@@ -1,7 +1,14 @@
 package plan
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"math"
 	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
@@ -230,4 +237,261 @@ func (w *want) untrack(it Item, r *repo) (alone bool) {
 		delete(w.other, it)
 	}
 	return false
+}
+
+// descendant returns what an item stands for.
+func (w *want) descendant(it Item) filters.Descendant {
+	if at, ok := w.addresses[it]; ok {
+		return filters.Descendant{Address: at}
+	}
+	return filters.Descendant{ID: w.infos[it].root}
+}
+
+// hash returns the hash of an item. It is remembered: the same item is confirmed on
+// several relays.
+func (w *want) hash(it Item) uint64 {
+	if n := len(w.infos) - len(w.hashes); n > 0 {
+		w.hashes = append(w.hashes, make([]uint64, n)...)
+	}
+	if w.hashes[it] == 0 {
+		in := &w.infos[it]
+		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
+		if in.kind == itemLayer1 && w.narrow {
+			kind = 5
+		}
+		b := append(slices.Clone(w.salt), kind)
+		switch in.kind {
+		case itemRepo, itemStates:
+			b = append(b, in.repo.ref.String()...)
+		case itemRoot:
+			b = append(b, in.root[:]...)
+		}
+		sum := sha256.Sum256(b)
+		w.hashes[it] = binary.BigEndian.Uint64(sum[:])
+	}
+	return w.hashes[it]
+}
+
+// itemFilters returns the filters for items. A group was made of items of one
+// kind, but while it waited the number of one may have come to stand for something
+// else.
+func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
+	var refs, states []graspsync.RepoRef
+	var ids []graspsync.EventID
+	var below []filters.Descendant
+	for _, it := range items {
+		switch in := &w.infos[it]; in.kind {
+		case itemLayer1:
+			if w.narrow {
+				out = append(out, filters.Announcements())
+			} else {
+				out = append(out, filters.Layer1())
+			}
+		case itemStates:
+			states = append(states, in.repo.ref)
+		case itemRepo:
+			refs = append(refs, in.repo.ref)
+		case itemRoot:
+			ids = append(ids, in.root)
+		case itemDescendant:
+			below = append(below, w.descendant(it))
+		}
+	}
+	out = append(out, filters.States(states)...)
+	out = append(out, filters.Repos(refs)...)
+	out = append(out, filters.Roots(ids)...)
+	return append(out, filters.Descendants(below)...)
+}
+
+// group is a chunk of items that one batch can cover.
+type group struct {
+	resume *cursors
+	items  []Item
+	// Of a catch-up: since when it looks; 0: since whatever may have been missed when it
+	// starts.
+	since nostr.Timestamp
+}
+
+// groups splits items into chunks for batches: by kind, by how far they got, and
+// at most MaxValues each. The order is fixed: layer 1, states if it has none,
+// repositories, root events, each sorted by what goes into the filters.
+func (w *want) groups(items []Item, resume map[Item]*cursors) []group {
+	sorted := slices.Clone(items)
+	slices.SortFunc(sorted, w.compare)
+	byCursor := make(map[*cursors]int) // -> index of the open group
+	var out []group
+	var kind itemKind
+	for _, it := range sorted {
+		if k := w.infos[it].kind; k != kind {
+			kind = k
+			clear(byCursor)
+		}
+		c := resume[it]
+		i, ok := byCursor[c]
+		if !ok || len(out[i].items) == filters.MaxValues {
+			i = len(out)
+			byCursor[c] = i
+			out = append(out, group{resume: c})
+		}
+		out[i].items = append(out[i].items, it)
+	}
+	return out
+}
+
+// compare orders items as their values are ordered in filters.
+func (w *want) compare(a, b Item) int {
+	x, y := &w.infos[a], &w.infos[b]
+	if c := cmp.Compare(x.kind, y.kind); c != 0 {
+		return c
+	}
+	switch x.kind {
+	case itemStates:
+		return cmp.Or(cmp.Compare(x.repo.ref.Identifier, y.repo.ref.Identifier), x.repo.ref.Compare(y.repo.ref))
+	case itemRepo:
+		return x.repo.ref.Compare(y.repo.ref)
+	case itemRoot:
+		return x.root.Compare(y.root)
+	case itemDescendant:
+		return w.descendant(a).Compare(w.descendant(b))
+	}
+	return 0
+}
+
+// itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
+// address.
+func (w *want) itemOf(value string) (Item, bool) {
+	if id, err := graspsync.ParseEventID(value); err == nil {
+		it, ok := w.roots[id]
+		return it, ok
+	}
+	if a, err := graspsync.ParseAddress(value); err == nil {
+		if ref, ok := a.Repo(); ok {
+			if repo, ok := w.repos[ref]; ok {
+				return repo.item, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// itemsOf adds the items that a filter asks for. Of states it adds the identifiers:
+// an identifier may look like an id or an address, and be that of several
+// repositories.
+func (w *want) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
+	if len(f.Tags) == 0 {
+		items[Layer1] = struct{}{}
+	}
+	for tag, values := range f.Tags {
+		for _, v := range values {
+			if tag == "d" {
+				states[v] = struct{}{}
+			} else if it, ok := w.itemOf(v); ok {
+				items[it] = struct{}{}
+			}
+		}
+	}
+}
+
+// itemsOfAll returns the items that filters ask for.
+func (w *want) itemsOfAll(r *relay, fs []nostr.Filter) []Item {
+	items, states := make(map[Item]struct{}), make(map[string]struct{})
+	for _, f := range fs {
+		w.itemsOf(f, items, states)
+	}
+	w.addStates(r, states, items)
+	return slices.Collect(maps.Keys(items))
+}
+
+// addStates adds the items for the states of these identifiers.
+func (w *want) addStates(r *relay, identifiers map[string]struct{}, items map[Item]struct{}) {
+	if len(identifiers) == 0 {
+		return
+	}
+	for it := range r.history.items {
+		if in := &w.infos[it]; in.kind == itemStates {
+			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
+				items[it] = struct{}{}
+			}
+		}
+	}
+}
+
+// wantedValues returns what tells whether a value of a tag of a live filter is still
+// wanted of a relay.
+func (w *want) wantedValues(r *relay) func(tag, value string) bool {
+	var states map[string]struct{} // identifiers
+	return func(tag, value string) bool {
+		if tag == "d" {
+			if states == nil {
+				states = make(map[string]struct{})
+				for it := range r.history.items {
+					if in := &w.infos[it]; in.kind == itemStates {
+						states[in.repo.ref.Identifier] = struct{}{}
+					}
+				}
+			}
+			_, ok := states[value]
+			return ok
+		}
+		it, ok := w.itemOf(value)
+		return ok && r.history.items[it] != 0
+	}
+}
+
+// maxExamples is how many of the repositories that list a relay are named.
+const maxExamples = 3
+
+// examples returns some of the repositories that list a relay. Others are looked for
+// when one of them does no longer.
+func (w *want) examples(rel *relay) []graspsync.RepoRef {
+	if len(rel.claim.examples) < min(maxExamples, rel.claim.listedBy) {
+		rel.claim.examples = rel.claim.examples[:0]
+		for ref, r := range w.repos {
+			if !slices.Contains(r.relays, rel) {
+				continue
+			}
+			i, _ := slices.BinarySearchFunc(rel.claim.examples, ref, graspsync.RepoRef.Compare)
+			all := slices.Insert(rel.claim.examples, i, ref)
+			rel.claim.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
+		}
+	}
+	return rel.claim.examples
+}
+
+// rootTime cuts a created_at to what is kept of it.
+func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
+
+// compareRoots orders root events from old to new.
+func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
+	switch {
+	case at < otherAt:
+		return -1
+	case at > otherAt:
+		return 1
+	}
+	return id.Compare(other)
+}
+
+// rootHeap orders root events from old to new.
+type rootHeap struct {
+	want  *want
+	items []Item
+}
+
+func (h *rootHeap) Len() int { return len(h.items) }
+
+func (h *rootHeap) Less(i, j int) bool {
+	a, b := &h.want.infos[h.items[i]], &h.want.infos[h.items[j]]
+	return compareRoots(a.at, b.at, a.root, b.root) < 0
+}
+
+func (h *rootHeap) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }
+
+func (h *rootHeap) Push(x any) { h.items = append(h.items, x.(Item)) }
+
+func (h *rootHeap) Pop() any {
+	last := len(h.items) - 1
+	it := h.items[last]
+	h.items = h.items[:last]
+	return it
 }

@@ -9,6 +9,65 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
+// Limits are what a connection may be asked for.
+type Limits struct {
+	MaxMessage       int // bytes of one request
+	MaxFilters       int // filters of one request
+	MaxSubscriptions int // live and historic together
+	// MaxRetained bounds the bytes of all requests that are open, live and historic
+	// together; 0 if there is no such bound, as far as is known.
+	MaxRetained int
+	// MaxValues is how long a list of a live filter may be, 0 if unknown. NeedsKinds
+	// says that no filter goes without kinds. Whoever sends history sees to it there.
+	MaxValues  int
+	NeedsKinds bool
+}
+
+const (
+	maxHistoric  = 8 // historic requests open at once where there is room
+	keptHistoric = 2 // subscriptions that live ones leave to history
+)
+
+// LiveSubscriptions is how many of the relay's subscriptions may be standing ones.
+func (l Limits) LiveSubscriptions() int {
+	return max(1, l.MaxSubscriptions-min(keptHistoric, l.MaxSubscriptions/2))
+}
+
+// LiveBytes is how many bytes the requests of standing subscriptions may have together, 0
+// for any number: room for a request of the largest size is left to history.
+func (l Limits) LiveBytes() int { return l.MaxRetained - min(l.MaxMessage, l.MaxRetained/2) }
+
+// Historic is how many historic requests may be open at once, as far as the standing
+// subscriptions leave room for them.
+func (l Limits) Historic() int { return max(1, min(maxHistoric, l.MaxSubscriptions/2)) }
+
+// fit returns a filter as the relay takes it, as several if need be.
+func (l Limits) fit(f nostr.Filter) []nostr.Filter {
+	if l.NeedsKinds && f.Kinds == nil {
+		f = filters.WithKinds(f)
+	}
+	return filters.AtMost(f, l.MaxValues)
+}
+
+// filtersFor is how many filters so many items of each kind need besides layer 1.
+func (l Limits) filtersFor(ofKind [itemKinds]int) int {
+	size, times := filters.MaxValues, 1
+	if n := l.MaxValues; n > 0 {
+		size = min(size, n)
+		if l.NeedsKinds {
+			times = (len(filters.RelatedKinds()) + n - 1) / n
+		}
+	}
+	chunks := func(n int) int { return (n + size - 1) / size }
+	states, repos, roots := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot]
+	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+}
+
+// retains reports whether the relay takes so many bytes in standing subscriptions.
+func (l Limits) retains(size int) bool {
+	return l.MaxRetained == 0 || size <= l.LiveBytes()
+}
+
 // requestOverhead is what a REQ takes besides its filters and their commas, with a
 // subscription id of 64 bytes.
 const requestOverhead = len(`["REQ",""]`) + 64
@@ -36,19 +95,12 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 	return n
 }
 
-// size is how many bytes the standing subscriptions have.
-func (l *liveState) size() int { return sizeOfSubs(l.subs) }
-
-// retains reports whether the relay takes so many bytes in standing subscriptions.
-func (l Limits) retains(size int) bool {
-	return l.MaxRetained == 0 || size <= l.LiveBytes()
-}
-
-// liveFull reports whether a rebuild would find no more room than there is.
-func (r *relay) liveFull() bool {
-	const share = 16 // of it less than this part is left
-	most := r.limits.LiveBytes()
-	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(requestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
+// countFilters counts the filters of requests.
+func countFilters(reqs [][]nostr.Filter) (n int) {
+	for _, fs := range reqs {
+		n += len(fs)
+	}
+	return n
 }
 
 // within splits requests into those for which there is room, in number and in bytes, and

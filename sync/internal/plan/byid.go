@@ -57,7 +57,7 @@ func (by *byID) named(r *relay, ids []graspsync.EventID) {
 	by.fetch(r, ids)
 }
 
-// nameAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
+// fetchAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
 // those relays of which most is wanted, or the next one that is connected.
 func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	if len(by.dialer.connected) == 0 {
@@ -78,7 +78,7 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	}
 }
 
-// nameHomeless asks for what waits for a connection, now that there is one.
+// assign asks for what waits for a connection, now that there is one.
 func (by *byID) assign() {
 	if ids := by.unassigned; len(ids) > 0 {
 		by.unassigned = nil
@@ -86,7 +86,7 @@ func (by *byID) assign() {
 	}
 }
 
-// name queues ids for a relay, as far as there is room.
+// fetch queues ids for a relay, as far as there is room.
 func (by *byID) fetch(r *relay, ids []graspsync.EventID) {
 	if r.byID.ids == nil {
 		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
@@ -114,7 +114,7 @@ func (by *byID) countDropped(n int) {
 	}
 }
 
-// dropNamed has others asked for what a relay that is forgotten will not be.
+// reassign has others asked for what a relay that is forgotten will not be.
 func (by *byID) reassign(r *relay) {
 	if r.byID.ids == nil {
 		return
@@ -122,6 +122,42 @@ func (by *byID) reassign(r *relay) {
 	ids := slices.SortedFunc(maps.Keys(r.byID.ids.known), graspsync.EventID.Compare)
 	r.byID.ids = nil
 	by.fetchAnywhere(ids)
+}
+
+// unserved asks other connected relays for what one has announced and not served:
+// those that have most repositories in common with it. Of each relay that is so much,
+// and it leaves half of their room to what is known to exist.
+func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
+	if now.Sub(r.byID.unservedAt) >= unservedTime {
+		r.byID.unservedAt, r.byID.unserved = now, 0
+	}
+	shared := make(map[*relay]int)
+	for it := range r.history.items {
+		if in := &by.want.infos[it]; in.kind == itemRepo {
+			for _, o := range in.repo.relays {
+				if o != r && o.dial.connected {
+					shared[o]++
+				}
+			}
+		}
+	}
+	others := make([]*relay, 0, len(shared))
+	for o := range shared {
+		others = append(others, o)
+	}
+	slices.SortFunc(others, func(a, b *relay) int {
+		return cmp.Or(cmp.Compare(shared[b], shared[a]), graspsync.RelayURL.Compare(a.url, b.url))
+	})
+	announced := len(ids)
+	ids = ids[:min(maxUnserved-r.byID.unserved, announced)]
+	r.byID.unserved += len(ids)
+	by.countDropped(announced - len(ids))
+	for _, o := range others[:min(maxAsked, len(others))] {
+		room := min(len(ids), max(0, by.cfg.MaxNamed/2-o.byID.count()))
+		if by.countDropped(len(ids) - room); room > 0 {
+			by.fetch(o, ids[:room])
+		}
+	}
 }
 
 func (by *byID) due(r *relay, now time.Time) bool {
@@ -179,42 +215,6 @@ func (by *byID) failed(r *relay, b *batch, in Done, until time.Time) {
 	r.byID.ids.retryAt = until
 	r.byID.endIfEmpty()
 	by.countDropped(dropped)
-}
-
-// unserved asks other connected relays for what one has announced and not served:
-// those that have most repositories in common with it. Of each relay that is so much,
-// and it leaves half of their room to what is known to exist.
-func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
-	if now.Sub(r.byID.unservedAt) >= unservedTime {
-		r.byID.unservedAt, r.byID.unserved = now, 0
-	}
-	shared := make(map[*relay]int)
-	for it := range r.history.items {
-		if in := &by.want.infos[it]; in.kind == itemRepo {
-			for _, o := range in.repo.relays {
-				if o != r && o.dial.connected {
-					shared[o]++
-				}
-			}
-		}
-	}
-	others := make([]*relay, 0, len(shared))
-	for o := range shared {
-		others = append(others, o)
-	}
-	slices.SortFunc(others, func(a, b *relay) int {
-		return cmp.Or(cmp.Compare(shared[b], shared[a]), graspsync.RelayURL.Compare(a.url, b.url))
-	})
-	announced := len(ids)
-	ids = ids[:min(maxUnserved-r.byID.unserved, announced)]
-	r.byID.unserved += len(ids)
-	by.countDropped(announced - len(ids))
-	for _, o := range others[:min(maxAsked, len(others))] {
-		room := min(len(ids), max(0, by.cfg.MaxNamed/2-o.byID.count()))
-		if by.countDropped(len(ids) - room); room > 0 {
-			by.fetch(o, ids[:room])
-		}
-	}
 }
 
 // lost gives back what was in flight when the connection ended.

@@ -67,6 +67,9 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	return away > most
 }
 
+// jumped sets back what depends on a clock that was set back.
+func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
+
 func (d *dialer) wait(r *relay, now time.Time) {
 	var wake time.Time
 	switch {
@@ -123,6 +126,15 @@ func (d *dialer) setAnswered(r *relay) {
 	if !r.dial.answered {
 		r.dial.answered = true
 		d.owners.table.fix(r)
+	}
+}
+
+// wasUseful notes that a relay brought what nobody else had.
+func (d *dialer) wasUseful(r *relay, now time.Time) {
+	if !r.dial.connecting {
+		d.leaveUnproven(r)
+		d.setAnswered(r)
+		r.dial.usefulAt = now
 	}
 }
 
@@ -203,6 +215,28 @@ func (d *dialer) anyWaits() bool {
 		}
 	}
 	return false
+}
+
+// nextWake returns when the next attempt may begin for which somebody waits; zero: nothing is
+// waited for.
+func (d *dialer) nextWake() (at time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if d.mayDial() && !d.roomAt.IsZero() {
+		look := d.roomAt
+		if d.dialAt.After(look) {
+			look = d.dialAt
+		}
+		earlier(look)
+	}
+	earlier(d.patienceEnds())
+	if d.anyWaits() && d.dialAt.After(d.now) {
+		earlier(d.dialAt)
+	}
+	return at
 }
 
 // fourFifths leaves a part of what there is to relays that are proven.
@@ -298,7 +332,35 @@ func (d *dialer) nextTurn(now time.Time) *relay {
 	return nil
 }
 
-// dialEnded notes that an attempt is over.
+// made notes that an attempt has succeeded.
+func (d *dialer) made(r *relay, address netip.Prefix, now time.Time) {
+	d.ended(r)
+	d.connected[r] = struct{}{}
+	r.dial.connected, r.dial.failed, r.dial.refusals = true, false, 0
+	r.dial.connectedAt, r.dial.address = now, address
+}
+
+// failed notes that an attempt has not.
+func (d *dialer) failed(r *relay, in DialFailed, now time.Time) {
+	d.ended(r)
+	d.leaveUnproven(r)
+	r.dial.failed = true // it waits where it is in nobody's way
+	r.dial.retryAt = in.RetryAt
+	d.setGood(r, in.Good)
+	if in.NotDialed {
+		r.dial.refusals++
+		if at := now.Add(min(d.retryAfter(r.dial.refusals), d.longer(leastTenure))); at.After(r.dial.retryAt) {
+			r.dial.retryAt = at
+		}
+		return
+	}
+	r.dial.refusals = 0
+	if r.dial.absentSince.IsZero() {
+		r.dial.absentSince = now
+	}
+}
+
+// ended notes that an attempt is over.
 func (d *dialer) ended(r *relay) {
 	d.notYoung(r)
 	r.dial.connecting = false
@@ -315,21 +377,28 @@ func (d *dialer) lost(r *relay) {
 	r.dial.connected = false
 }
 
+// forget notes that nothing is wanted of a relay any more.
+func (d *dialer) forget(r *relay) {
+	if r.dial.connecting || r.dial.connected {
+		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
+	}
+	switch {
+	case r.dial.connecting:
+		d.ended(r)
+	case r.dial.connected:
+		delete(d.connected, r)
+	}
+	d.leaveUnproven(r)
+	r.turn.leave()
+	d.timers.set(r, time.Time{})
+}
+
 // leaveUnproven gives back the place that a relay took up among those that have
 // never answered: it has, or its connection is gone.
 func (d *dialer) leaveUnproven(r *relay) {
 	if r.dial.unproven {
 		r.dial.unproven = false
 		d.unproven--
-	}
-}
-
-// wasUseful notes that a relay brought what nobody else had.
-func (d *dialer) wasUseful(r *relay, now time.Time) {
-	if !r.dial.connecting {
-		d.leaveUnproven(r)
-		d.setAnswered(r)
-		r.dial.usefulAt = now
 	}
 }
 
@@ -476,72 +545,3 @@ func compareRoom(a, b *relay) int {
 	}
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.dial.epoch, b.dial.epoch))
 }
-
-// made notes that an attempt has succeeded.
-func (d *dialer) made(r *relay, address netip.Prefix, now time.Time) {
-	d.ended(r)
-	d.connected[r] = struct{}{}
-	r.dial.connected, r.dial.failed, r.dial.refusals = true, false, 0
-	r.dial.connectedAt, r.dial.address = now, address
-}
-
-// failed notes that an attempt has not.
-func (d *dialer) failed(r *relay, in DialFailed, now time.Time) {
-	d.ended(r)
-	d.leaveUnproven(r)
-	r.dial.failed = true // it waits where it is in nobody's way
-	r.dial.retryAt = in.RetryAt
-	d.setGood(r, in.Good)
-	if in.NotDialed {
-		r.dial.refusals++
-		if at := now.Add(min(d.retryAfter(r.dial.refusals), d.longer(leastTenure))); at.After(r.dial.retryAt) {
-			r.dial.retryAt = at
-		}
-		return
-	}
-	r.dial.refusals = 0
-	if r.dial.absentSince.IsZero() {
-		r.dial.absentSince = now
-	}
-}
-
-// forget notes that nothing is wanted of a relay any more.
-func (d *dialer) forget(r *relay) {
-	if r.dial.connecting || r.dial.connected {
-		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
-	}
-	switch {
-	case r.dial.connecting:
-		d.ended(r)
-	case r.dial.connected:
-		delete(d.connected, r)
-	}
-	d.leaveUnproven(r)
-	r.turn.leave()
-	d.timers.set(r, time.Time{})
-}
-
-// nextWake returns when the next attempt may begin for which somebody waits; zero: nothing is
-// waited for.
-func (d *dialer) nextWake() (at time.Time) {
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	if d.mayDial() && !d.roomAt.IsZero() {
-		look := d.roomAt
-		if d.dialAt.After(look) {
-			look = d.dialAt
-		}
-		earlier(look)
-	}
-	earlier(d.patienceEnds())
-	if d.anyWaits() && d.dialAt.After(d.now) {
-		earlier(d.dialAt)
-	}
-	return at
-}
-
-// jumped sets back what depends on a clock that was set back.
-func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }

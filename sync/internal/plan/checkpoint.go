@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"iter"
 	"slices"
 	"time"
@@ -50,6 +48,10 @@ func newCheckpoint(c *common, w *want, k *known, d *dialer) *checkpoint {
 type restored struct {
 	mark, passAt time.Time
 	items        []uint64 // ascending
+}
+
+func (k *restored) kept(u graspsync.RelayURL) Kept {
+	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
 // checkpointState is what of one relay survives a restart, besides its items.
@@ -103,7 +105,7 @@ func (cp *checkpoint) recall(r *relay) {
 	}
 }
 
-// reconnectKept makes the first connection after a restart one that was lost at the
+// resume makes the first connection after a restart one that was lost at the
 // mark, if that is not too long ago: the items kept are confirmed then. All others
 // are fetched from the start.
 func (cp *checkpoint) resume(r *relay, now time.Time) bool {
@@ -135,14 +137,6 @@ func (cp *checkpoint) settled(in Settled, now time.Time) {
 	}
 	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
 		cp.restored, cp.standing = nil, nil // nobody wants these relays any more
-	}
-}
-
-// moveMark moves a mark forward.
-func (s *checkpointState) moveMark(to time.Time) {
-	if to.After(s.mark) {
-		s.dirty = s.dirty || s.mark.IsZero()
-		s.mark = to
 	}
 }
 
@@ -190,15 +184,6 @@ func (cp *checkpoint) jumped(back time.Duration) {
 	}
 }
 
-// jumped forgets up to when a relay was complete, by a clock that was set.
-func (s *checkpointState) jumped(back time.Duration) {
-	s.dirty = s.dirty || !s.mark.IsZero()
-	s.mark = time.Time{}
-	if s.restored != nil {
-		setBack(back, &s.restored.mark)
-	}
-}
-
 // take returns what is worth keeping of these relays, or of all if none is named, and
 // counts it as kept.
 func (cp *checkpoint) take(only []graspsync.RelayURL) []Kept {
@@ -225,10 +210,6 @@ func (cp *checkpoint) take(only []graspsync.RelayURL) []Kept {
 	}
 	slices.SortFunc(out, func(a, b Kept) int { return a.Relay.Compare(b.Relay) })
 	return out
-}
-
-func (k *restored) kept(u graspsync.RelayURL) Kept {
-	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
 func (cp *checkpoint) keptOf(r *relay) (Kept, bool) {
@@ -277,27 +258,19 @@ func (cp *checkpoint) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	}
 }
 
-// hash returns the hash of an item. It is remembered: the same item is confirmed on
-// several relays.
-func (w *want) hash(it Item) uint64 {
-	if n := len(w.infos) - len(w.hashes); n > 0 {
-		w.hashes = append(w.hashes, make([]uint64, n)...)
+// moveMark moves a mark forward.
+func (s *checkpointState) moveMark(to time.Time) {
+	if to.After(s.mark) {
+		s.dirty = s.dirty || s.mark.IsZero()
+		s.mark = to
 	}
-	if w.hashes[it] == 0 {
-		in := &w.infos[it]
-		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
-		if in.kind == itemLayer1 && w.narrow {
-			kind = 5
-		}
-		b := append(slices.Clone(w.salt), kind)
-		switch in.kind {
-		case itemRepo, itemStates:
-			b = append(b, in.repo.ref.String()...)
-		case itemRoot:
-			b = append(b, in.root[:]...)
-		}
-		sum := sha256.Sum256(b)
-		w.hashes[it] = binary.BigEndian.Uint64(sum[:])
+}
+
+// jumped forgets up to when a relay was complete, by a clock that was set.
+func (s *checkpointState) jumped(back time.Duration) {
+	s.dirty = s.dirty || !s.mark.IsZero()
+	s.mark = time.Time{}
+	if s.restored != nil {
+		setBack(back, &s.restored.mark)
 	}
-	return w.hashes[it]
 }

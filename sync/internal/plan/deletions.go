@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// deletions asks for the deletions of authors.
+type deletions struct {
+	*common
+	batches *batches
+
+	authors   []graspsync.PubKey
+	authorSet map[graspsync.PubKey]struct{}
+	leftOut   int // authors for whom there was no room
+}
+
+// deletionsState is where a relay is in the rotation over the authors whose deletions are
+// asked for.
+type deletionsState struct {
+	at      int
+	asked   int       // of the authors, in this pass
+	retryAt time.Time // asking for them failed: not before
+}
+
+func newDeletions(c *common, bs *batches) *deletions {
+	return &deletions{common: c, batches: bs, authorSet: make(map[graspsync.PubKey]struct{})}
+}
+
+// mostLeftOut keeps the chance of a new author from becoming too small, as a multiple of
+// how many are asked about.
+const mostLeftOut = 4
+
+func (dl *deletions) add(in Authors) {
+	dropped := 0
+	for _, a := range in {
+		if _, ok := dl.authorSet[a]; ok {
+			continue
+		}
+		if len(dl.authors) >= dl.cfg.MaxAuthors {
+			dropped++
+			dl.draw(a)
+			continue
+		}
+		dl.authorSet[a] = struct{}{}
+		dl.authors = append(dl.authors, a)
+	}
+	if dropped > 0 {
+		dl.emit(Dropped{Reason: "authors", Count: dropped})
+	}
+}
+
+// draw has an author for whom there is no room take the place of another one, by chance:
+// the sooner, the fewer have been left out so far. Who came first would keep all others
+// out for ever, which takes no more than keys.
+func (dl *deletions) draw(a graspsync.PubKey) {
+	most := len(dl.authors)
+	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
+	if i := dl.rng.IntN(most + dl.leftOut); i < most {
+		delete(dl.authorSet, dl.authors[i])
+		dl.authors[i] = a
+		dl.authorSet[a] = struct{}{}
+	}
+}
+
+func (dl *deletions) due(r *relay, now time.Time) bool {
+	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
+}
+
+// left is how many authors a relay is to be asked about now. At each pass it
+// is asked about a part of them, each once; the rest have their turn at a later one.
+func (dl *deletions) left(r *relay) int {
+	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
+}
+
+func (dl *deletions) start(r *relay, now time.Time) {
+	n := dl.left(r)
+	b := &batch{of: dl, kind: Deletions, authors: n, authorsAt: r.deletions.at}
+	authors := make([]graspsync.PubKey, n)
+	for i := range authors {
+		if r.deletions.at >= len(dl.authors) {
+			r.deletions.at = 0
+		}
+		authors[i] = dl.authors[r.deletions.at]
+		r.deletions.at++
+	}
+	r.deletions.asked += n
+	r.deletions.retryAt = time.Time{}
+	var qs []Query
+	if qs, b.roles = dl.batches.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
+		dl.batches.start(r, b, qs, now)
+	}
+}
+
+func (dl *deletions) done(*relay, *batch, bool) {}
+
+func (dl *deletions) failed(r *relay, b *batch, _ Done, until time.Time) {
+	dl.lost(r, b, nil)
+	r.deletions.retryAt = until
+}
+
+// lost has the authors of a batch asked about again.
+func (dl *deletions) lost(r *relay, b *batch, _ []Cursor) {
+	r.deletions.asked = max(0, r.deletions.asked-b.authors)
+	r.deletions.at = b.authorsAt
+}

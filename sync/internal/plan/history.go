@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// history fetches the difference: what is wanted of a relay and was not fetched yet.
+type history struct {
+	*common
+	want    *want
+	batches *batches
+}
+
+// status is what one relay's item is: todo is the difference
+// want - in flight - confirmed, the other two are its terms. An item that a relay
+// has no status for is not wanted of it.
+type status uint8
+
+const (
+	todo status = iota + 1
+	inFlight
+	confirmed
+	statuses // how many there are
+)
+
+// historyState is the difference for one relay: which items are wanted, and how far each of
+// them was fetched.
+type historyState struct {
+	items    map[Item]status
+	todo     map[Item]struct{} // the items with that status, but for those that are parked
+	ofKind   [itemKinds]int
+	ofStatus [statuses]int
+	resume   map[Item]*cursors // where the paging of a todo item had got to
+	queue    []group           // todo items as they will be asked for
+	parked   []parking
+	changed  bool // what is confirmed has changed since the last Kept
+}
+
+// parking holds items back whose batch failed, so that a relay that fails is not
+// asked the same again at once.
+type parking struct {
+	until time.Time
+	items []Item
+}
+
+func (h *history) due(r *relay, _ time.Time) bool { return len(r.history.todo) > 0 }
+
+// start starts the next batch of the difference.
+func (h *history) start(r *relay, now time.Time) {
+	if len(r.history.queue) == 0 {
+		items := make([]Item, 0, len(r.history.todo))
+		for it := range r.history.todo {
+			items = append(items, it)
+		}
+		r.history.queue = h.want.groups(items, r.history.resume)
+	}
+	g := r.history.queue[0]
+	r.history.queue = r.history.queue[1:]
+	items := slices.DeleteFunc(g.items, func(it Item) bool {
+		_, ok := r.history.todo[it]
+		return !ok || r.history.resume[it] != g.resume
+	})
+	if len(items) == 0 {
+		return
+	}
+	kind := History
+	if g.resume != nil && g.resume.daily {
+		kind = DailyHistory
+	}
+	qs, roles := h.batches.queries(r, h.want.itemFilters(items), 0, g.resume)
+	for _, it := range items {
+		r.history.set(it, inFlight)
+	}
+	if len(qs) == 0 {
+		h.confirm(r, items, false)
+		return
+	}
+	h.batches.start(r, &batch{of: h, kind: kind, items: items, roles: roles}, qs, now)
+}
+
+func (h *history) done(r *relay, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
+
+func (h *history) failed(r *relay, b *batch, in Done, until time.Time) {
+	h.lost(r, b, in.Cursors)
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
+	r.history.park(items, until)
+}
+
+// lost makes the items of a batch todo again, with the progress it had made.
+func (h *history) lost(r *relay, b *batch, got []Cursor) {
+	byOld := make(map[*cursors]*cursors)
+	for _, it := range b.items {
+		old := r.history.resume[it]
+		merged, ok := byOld[old]
+		if !ok {
+			merged = merge(old, b.roles, got, b.kind == DailyHistory)
+			byOld[old] = merged
+		}
+		if merged == nil {
+			delete(r.history.resume, it)
+		} else {
+			r.history.resume[it] = merged
+		}
+		r.history.set(it, todo)
+	}
+}
+
+// confirm moves items from in flight to confirmed.
+func (h *history) confirm(r *relay, items []Item, gaps bool) {
+	n := 0
+	for _, it := range items {
+		if r.history.items[it] == inFlight {
+			r.history.set(it, confirmed)
+			n++
+		}
+	}
+	if n > 0 {
+		h.emit(Confirmed{Relay: r.url, Items: n, Gaps: gaps})
+	}
+}
+
+// add makes an item a target, and reports whether it was none.
+func (h *historyState) add(it Item, kind itemKind) bool {
+	if _, ok := h.items[it]; ok {
+		return false
+	}
+	h.ofKind[kind]++
+	h.ofStatus[todo]++
+	h.items[it] = todo
+	h.todo[it] = struct{}{}
+	return true
+}
+
+// remove forgets an item and returns the status that it had, 0 if it was no target.
+func (h *historyState) remove(it Item, kind itemKind) status {
+	st, ok := h.items[it]
+	if !ok {
+		return 0
+	}
+	h.changed = h.changed || st == confirmed
+	h.ofKind[kind]--
+	h.ofStatus[st]--
+	delete(h.items, it)
+	h.noTodo(it)
+	delete(h.resume, it)
+	return st
+}
+
+// set moves an item that is still a target from one status to another.
+func (h *historyState) set(it Item, to status) {
+	from, ok := h.items[it]
+	if !ok || from == to {
+		return
+	}
+	h.changed = h.changed || from == confirmed || to == confirmed
+	h.ofStatus[from]--
+	h.ofStatus[to]++
+	h.noTodo(it)
+	switch to {
+	case todo:
+		h.todo[it] = struct{}{}
+	case confirmed:
+		delete(h.resume, it)
+	}
+	h.items[it] = to
+}
+
+// noTodo takes an item out of todo. A map keeps the room that it once took, and at
+// the start everything is todo; so an empty one is replaced.
+func (h *historyState) noTodo(it Item) {
+	if _, ok := h.todo[it]; !ok {
+		return
+	}
+	delete(h.todo, it)
+	if len(h.todo) == 0 {
+		h.todo = make(map[Item]struct{})
+	}
+}
+
+// park makes items todo, but not before until.
+func (h *historyState) park(items []Item, until time.Time) {
+	for _, it := range items {
+		h.set(it, todo)
+		h.noTodo(it)
+	}
+	h.parked = append(h.parked, parking{until: until, items: items})
+}
+
+// unpark lets go what was parked until now.
+func (h *historyState) unpark(now time.Time) {
+	kept := h.parked[:0]
+	for _, k := range h.parked {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+			continue
+		}
+		for _, it := range k.items {
+			if h.items[it] == todo {
+				h.todo[it] = struct{}{}
+			}
+		}
+	}
+	h.parked = kept
+}
+
+// unparkAll lets go everything that is parked.
+func (h *historyState) unparkAll() {
+	for i := range h.parked {
+		h.parked[i].until = time.Time{}
+	}
+	h.unpark(time.Time{})
+}
+
+// forget makes every item todo from the start.
+func (h *historyState) forget() {
+	clear(h.resume)
+	h.queue, h.parked = nil, nil
+	for it := range h.items {
+		h.set(it, todo)
+		h.todo[it] = struct{}{}
+	}
+}
+
+// partlyFetched returns what is confirmed and what was fetched in part.
+func (h *historyState) partlyFetched() (items []Item) {
+	for it, st := range h.items {
+		if st == confirmed || st == inFlight || h.resume[it] != nil {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// wakes names what becomes due on a connection.
+func (h *historyState) wakes(consider func(time.Time)) {
+	for _, k := range h.parked {
+		consider(k.until)
+	}
+}
