@@ -367,7 +367,7 @@ func (m *SyncManager) planConfig() plan.Config {
 		BatchTimeout: m.cfg.fixed.BatchTimeout, Overlap: m.cfg.fixed.Overlap, QuickReconnect: m.cfg.fixed.QuickReconnect,
 		DailyMin: m.cfg.Times.DailyMin, DailyMax: m.cfg.Times.DailyMax,
 		RetryBase: m.cfg.fixed.RetryBase, RetryMax: m.cfg.fixed.RetryMax,
-		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, SweepRoots: m.cfg.Limits.MaxRootsPerRepo,
+		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: m.cfg.Limits.MaxRootsPerRepo,
 	}
 }
 

@@ -99,9 +99,9 @@ type batch struct {
 	authors, authorsAt int
 
 	begun time.Time
-	named []wantedID  // NamedIDs
-	poll  *pollGroup  // Recent: it is a poll, not part of a catch-up
-	sweep *sweepChunk // History: of root events in rotation
+	named []wantedID // NamedIDs
+	poll  *pollGroup // Recent: it is a poll, not part of a catch-up
+	chunk *rootChunk // History: of root events in rotation
 
 	desc   *descGroup        // it is about descendants, which are no items of its relay
 	behind map[Item]struct{} // and about those of them that are followed live
@@ -114,7 +114,7 @@ type batch struct {
 // background reports whether a batch is one of those that come up again and again,
 // without which a relay counts as fetched from all the same.
 func (b *batch) background() bool {
-	return b.poll != nil || b.sweep != nil || b.desc != nil || b.kind == Audit
+	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit
 }
 
 // batchesState is what a relay is being asked for.
@@ -174,8 +174,8 @@ func (bs *batches) start(r *relay, b *batch, qs []Query, now time.Time) {
 	}})
 }
 
-// failed has what a batch did not bring asked for again: after a while that grows
-// with each failure, or after the longest at once if the relay won't have it.
+// failed tells the asker of a failed batch when to ask again: after a wait that grows with
+// each failure, or after the longest wait at once if the relay refuses to answer.
 func (bs *batches) failed(r *relay, b *batch, in Done, now time.Time) {
 	failures := &r.batches.failures
 	if b.desc != nil {
@@ -194,7 +194,7 @@ func (bs *batches) failed(r *relay, b *batch, in Done, now time.Time) {
 	b.of.failed(r, b, in, until)
 }
 
-// without takes an item out of the batches that are fetching it.
+// without removes an item from the batches that are fetching it.
 func (b *batchesState) without(it Item) {
 	for _, open := range b.open {
 		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })

@@ -114,7 +114,7 @@ func (by *byID) countDropped(n int) {
 	}
 }
 
-// reassign has others asked for what a relay that is forgotten will not be.
+// reassign asks other relays for the ids that were queued for a relay that is forgotten.
 func (by *byID) reassign(r *relay) {
 	if r.byID.ids == nil {
 		return
@@ -197,8 +197,8 @@ func (by *byID) done(r *relay, b *batch, _ bool) {
 	r.byID.endIfEmpty()
 }
 
-// failed has the ids of a batch asked for again: a few times, if it is the relay
-// that fails.
+// failed queues the ids of a batch again. If it is the relay that fails, it does so a few
+// times only.
 func (by *byID) failed(r *relay, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {

@@ -48,7 +48,7 @@ func (cu *catchUp) missedSome(r *relay, t time.Time) {
 	r.catchUp.missed = true
 }
 
-// lookSince has the catch-up look since shortly before t, at least, and returns that.
+// lookSince makes the catch-up look back to shortly before t at least, and returns that time.
 func (cu *catchUp) lookSince(r *relay, t time.Time) (since nostr.Timestamp) {
 	since = nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
 	if r.catchUp.since == 0 || since < r.catchUp.since {
@@ -94,7 +94,7 @@ func (cu *catchUp) queueItems(r *relay, items []Item) {
 		return st == 0 || st == todo && r.history.resume[it] == nil
 	})
 	r.catchUp.queue = append(r.catchUp.queue, cu.want.groups(items, nil)...)
-	cu.caughtUp(r)
+	cu.endIfCaughtUp(r)
 }
 
 // queueSkipped queues the search for what was left out since a moment of what came live.
@@ -136,11 +136,11 @@ func (cu *catchUp) queueSkipped(r *relay, since nostr.Timestamp) {
 		g.since = since
 		r.catchUp.queue = append(r.catchUp.queue, g)
 	}
-	cu.caughtUp(r)
+	cu.endIfCaughtUp(r)
 }
 
-// caughtUp forgets what may have been missed once all parts were fetched.
-func (cu *catchUp) caughtUp(r *relay) {
+// endIfCaughtUp forgets what may have been missed once all parts were fetched.
+func (cu *catchUp) endIfCaughtUp(r *relay) {
 	if !r.catchUp.catching() && !r.catchUp.missed {
 		r.catchUp.since = 0
 	}
@@ -158,7 +158,7 @@ func (cu *catchUp) start(r *relay, now time.Time) {
 	}
 	qs, roles := cu.batches.queries(r, cu.want.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
-		cu.caughtUp(r)
+		cu.endIfCaughtUp(r)
 		return
 	}
 	r.catchUp.running++
@@ -168,7 +168,7 @@ func (cu *catchUp) start(r *relay, now time.Time) {
 
 func (cu *catchUp) done(r *relay, _ *batch, _ bool) {
 	r.catchUp.running--
-	cu.caughtUp(r)
+	cu.endIfCaughtUp(r)
 }
 
 func (cu *catchUp) failed(r *relay, b *batch, in Done, until time.Time) {

@@ -25,9 +25,9 @@ type Kept struct {
 	Items []uint64
 }
 
-// checkpoint knows what of each relay is complete and durable, so that a restart asks for the
-// rest only.
-type checkpoint struct {
+// checkpoints knows up to when what each relay has is here and durable, so that after a
+// restart only the rest is asked for.
+type checkpoints struct {
 	*common
 	want   *want
 	known  *known
@@ -36,21 +36,21 @@ type checkpoint struct {
 	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
 	standing   map[graspsync.RelayURL]Standing  // of such
 	restoredAt time.Time
-	changed    map[graspsync.RelayURL]struct{} // since the last Kept
+	changed    map[graspsync.RelayURL]struct{} // since the last checkpoint
 	settledAt  time.Time
 }
 
-func newCheckpoint(c *common, w *want, k *known, d *dialer) *checkpoint {
-	return &checkpoint{common: c, want: w, known: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
+func newCheckpoints(c *common, w *want, k *known, d *dialer) *checkpoints {
+	return &checkpoints{common: c, want: w, known: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
-// restored is a Kept that waits for the first connection.
+// restored is a checkpoint that waits for the first connection.
 type restored struct {
 	mark, passAt time.Time
 	items        []uint64 // ascending
 }
 
-func (k *restored) kept(u graspsync.RelayURL) Kept {
+func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
 	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
@@ -64,7 +64,7 @@ type checkpointState struct {
 
 // restore takes in what was kept. What is too old to be of use is left out: such
 // relays are fetched from in full.
-func (cp *checkpoint) restore(in Restore, now time.Time) {
+func (cp *checkpoints) restore(in Restore, now time.Time) {
 	cp.restored = make(map[graspsync.RelayURL]*restored)
 	cp.restoredAt = now
 	for _, k := range in.Relays {
@@ -91,7 +91,7 @@ func (cp *checkpoint) restore(in Restore, now time.Time) {
 }
 
 // recall gives a relay that becomes known what was kept of it.
-func (cp *checkpoint) recall(r *relay) {
+func (cp *checkpoints) recall(r *relay) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
 		delete(cp.restored, r.url)
@@ -108,7 +108,7 @@ func (cp *checkpoint) recall(r *relay) {
 // resume makes the first connection after a restart one that was lost at the
 // mark, if that is not too long ago: the items kept are confirmed then. All others
 // are fetched from the start.
-func (cp *checkpoint) resume(r *relay, now time.Time) bool {
+func (cp *checkpoints) resume(r *relay, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
 	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > cp.cfg.QuickReconnect {
@@ -128,7 +128,7 @@ func (cp *checkpoint) resume(r *relay, now time.Time) bool {
 }
 
 // settled moves the marks of the relays whose connections stand.
-func (cp *checkpoint) settled(in Settled, now time.Time) {
+func (cp *checkpoints) settled(in Settled, now time.Time) {
 	cp.settledAt = in.At
 	for r := range cp.dialer.connected {
 		if _, r.checkpoint.unsettled = in.Except[r.url]; !r.checkpoint.unsettled && !r.dial.connectedAt.After(in.At) {
@@ -143,7 +143,7 @@ func (cp *checkpoint) settled(in Settled, now time.Time) {
 // completeUntil returns up to when everything confirmed is complete, if all that was
 // received before at is dealt with: what may have been missed, and what is polled,
 // is complete up to an earlier moment.
-func (cp *checkpoint) completeUntil(r *relay, at time.Time) time.Time {
+func (cp *checkpoints) completeUntil(r *relay, at time.Time) time.Time {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
 			at = t
@@ -161,7 +161,7 @@ func (cp *checkpoint) completeUntil(r *relay, at time.Time) time.Time {
 
 // markLost sets the mark of a connection that was last known to stand at aliveAt:
 // what was settled later is not known to be complete.
-func (cp *checkpoint) markLost(r *relay, aliveAt time.Time) {
+func (cp *checkpoints) markLost(r *relay, aliveAt time.Time) {
 	switch {
 	case r.checkpoint.mark.IsZero():
 	case aliveAt.Before(r.checkpoint.mark):
@@ -176,8 +176,24 @@ func (cp *checkpoint) markLost(r *relay, aliveAt time.Time) {
 	}
 }
 
+// forget notes that a relay has no checkpoint any more.
+func (cp *checkpoints) forget(r *relay) { cp.changed[r.url] = struct{}{} }
+
+// readUntil returns up to when everything that a connected relay has sent was read for sure:
+// what it has sent since all was settled may not have been.
+func (cp *checkpoints) readUntil(r *relay) time.Time {
+	until := r.dial.connectedAt
+	if r.checkpoint.mark.After(until) {
+		until = r.checkpoint.mark
+	}
+	if !r.checkpoint.unsettled && cp.settledAt.After(until) {
+		until = cp.settledAt
+	}
+	return until
+}
+
 // jumped sets back what depends on a clock that was set back.
-func (cp *checkpoint) jumped(back time.Duration) {
+func (cp *checkpoints) jumped(back time.Duration) {
 	cp.settledAt = time.Time{}
 	for _, k := range cp.restored {
 		setBack(back, &k.mark)
@@ -186,7 +202,7 @@ func (cp *checkpoint) jumped(back time.Duration) {
 
 // take returns what is worth keeping of these relays, or of all if none is named, and
 // counts it as kept.
-func (cp *checkpoint) take(only []graspsync.RelayURL) []Kept {
+func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
 		only = sortedBy(cp.known.relays, graspsync.RelayURL.Compare)
 		for u := range cp.restored {
@@ -201,20 +217,20 @@ func (cp *checkpoint) take(only []graspsync.RelayURL) []Kept {
 		switch {
 		case known:
 			r.checkpoint.dirty, r.history.changed = false, false
-			if k, ok := cp.keptOf(r); ok {
+			if k, ok := cp.of(r); ok {
 				out = append(out, k)
 			}
 		case cp.restored[u] != nil:
-			out = append(out, cp.restored[u].kept(u))
+			out = append(out, cp.restored[u].checkpoint(u))
 		}
 	}
 	slices.SortFunc(out, func(a, b Kept) int { return a.Relay.Compare(b.Relay) })
 	return out
 }
 
-func (cp *checkpoint) keptOf(r *relay) (Kept, bool) {
+func (cp *checkpoints) of(r *relay) (Kept, bool) {
 	if r.checkpoint.restored != nil {
-		return r.checkpoint.restored.kept(r.url), true
+		return r.checkpoint.restored.checkpoint(r.url), true
 	}
 	if r.checkpoint.mark.IsZero() || r.history.ofStatus[confirmed] == 0 {
 		return Kept{}, false
@@ -230,7 +246,7 @@ func (cp *checkpoint) keptOf(r *relay) (Kept, bool) {
 }
 
 // changes returns the relays of which more than the mark has changed since it was kept.
-func (cp *checkpoint) changes() []graspsync.RelayURL {
+func (cp *checkpoints) changes() []graspsync.RelayURL {
 	out := sortedBy(cp.changed, graspsync.RelayURL.Compare)
 	for u, r := range cp.known.relays {
 		if _, also := cp.changed[u]; (r.checkpoint.dirty || r.history.changed) && !also {
@@ -242,7 +258,7 @@ func (cp *checkpoint) changes() []graspsync.RelayURL {
 }
 
 // marks returns the marks of all relays of which something is kept, in no order.
-func (cp *checkpoint) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
+func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range cp.known.relays {
 			mark := r.checkpoint.mark

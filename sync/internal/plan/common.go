@@ -18,9 +18,10 @@ type common struct {
 	effects []Effect
 }
 
+// emit adds to what is to be done.
 func (c *common) emit(e Effect) { c.effects = append(c.effects, e) }
 
-// markDirty has [Plan.advance] look at the relay at the end of the step.
+// markDirty lists a relay for [Plan.advance], at the end of the step.
 func (c *common) markDirty(r *relay) {
 	if !r.dirty {
 		r.dirty = true

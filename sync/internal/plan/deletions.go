@@ -7,7 +7,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// deletions asks for the deletions of authors.
+// deletions asks relays for the deletions of authors: at each pass for those of another part
+// of them.
 type deletions struct {
 	*common
 	batches *batches
@@ -33,6 +34,7 @@ func newDeletions(c *common, bs *batches) *deletions {
 // how many are asked about.
 const mostLeftOut = 4
 
+// add takes in authors whose deletions are to be asked for, as far as there is room.
 func (dl *deletions) add(in Authors) {
 	dropped := 0
 	for _, a := range in {
@@ -52,9 +54,9 @@ func (dl *deletions) add(in Authors) {
 	}
 }
 
-// draw has an author for whom there is no room take the place of another one, by chance:
-// the sooner, the fewer have been left out so far. Who came first would keep all others
-// out for ever, which takes no more than keys.
+// draw decides by lot whether an author for whom there is no room replaces another one: the
+// fewer authors were left out so far, the likelier. Without the lot those who came first would
+// keep all others out for ever, and that takes no more than keys.
 func (dl *deletions) draw(a graspsync.PubKey) {
 	most := len(dl.authors)
 	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
@@ -62,6 +64,14 @@ func (dl *deletions) draw(a graspsync.PubKey) {
 		delete(dl.authorSet, dl.authors[i])
 		dl.authors[i] = a
 		dl.authorSet[a] = struct{}{}
+	}
+}
+
+// passStarted begins to ask about the authors again.
+func (dl *deletions) passStarted(r *relay) {
+	r.deletions.asked = 0
+	if len(dl.authors) <= dl.cfg.AuthorsPerPass {
+		r.deletions.at = 0 // all have their turn, those who come later at the end
 	}
 }
 
@@ -101,7 +111,7 @@ func (dl *deletions) failed(r *relay, b *batch, _ Done, until time.Time) {
 	r.deletions.retryAt = until
 }
 
-// lost has the authors of a batch asked about again.
+// lost asks about the authors of a batch again.
 func (dl *deletions) lost(r *relay, b *batch, _ []Cursor) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
 	r.deletions.at = b.authorsAt

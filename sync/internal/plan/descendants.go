@@ -25,7 +25,8 @@ const leastCompared = filters.MaxValues / 4
 // asked about once from the start; from then on it is followed live where there is room, and
 // what is not is asked for in rotation. None of it counts for whether a relay is synced.
 
-// descendants asks about layer 4.
+// descendants asks relays about layer 4 and follows it where there is room. What layers 1 to 3
+// leave is in [relay.descRoom] and [relay.othersFollowed].
 type descendants struct {
 	*common
 	want          *want
@@ -91,7 +92,7 @@ type descSub struct {
 	idle  int // items that are not wanted any more: they go when the others need the room
 }
 
-// add has a relay asked about one.
+// add makes a descendant one of those that a relay is asked about.
 func (ds *descendants) add(r *relay, it Item) {
 	if r.descendants == nil {
 		r.descendants = &descendantsState{
@@ -244,12 +245,12 @@ func (ds *descendants) done(r *relay, b *batch, _ bool) {
 	}
 }
 
-// failed has the group of a batch asked about again, but not before until.
+// failed queues the group of a batch again, but not before until.
 func (ds *descendants) failed(r *relay, b *batch, in Done, until time.Time) {
 	r.descendants.notAskedAbout(b, in.Cursors, until)
 }
 
-// lost has the group of a batch asked about again.
+// lost queues the group of a batch again.
 func (ds *descendants) lost(r *relay, b *batch, got []Cursor) {
 	r.descendants.notAskedAbout(b, got, r.descendants.retryAt)
 }
@@ -262,9 +263,9 @@ func (g *descGroup) lag(items map[Item]struct{}) {
 	maps.Copy(g.behind, items)
 }
 
-// follow has as many as there is room for followed live. What is new goes into one
-// subscription with what others of about the same size have, so that what is sent for it is in
-// proportion to it.
+// follow follows as many live as there is room for. New ones go into one subscription with
+// those of subscriptions of about the same size, so that what is sent is in proportion to what
+// is new.
 func (ds *descendants) follow(r *relay, now time.Time) {
 	d := r.descendants
 	if d == nil {
@@ -314,8 +315,8 @@ func (ds *descendants) inOneRequest(r *relay, items []Item) bool {
 	return len(reqs) == 1 && len(large) == 0
 }
 
-// refit has subscriptions opened anew, as several, that the relay takes in one
-// request no more.
+// refit closes the subscriptions that the relay takes in one request no more. What they
+// followed is followed anew, in several.
 func (ds *descendants) refit(r *relay) {
 	if r.descendants == nil {
 		return
@@ -379,8 +380,7 @@ func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
 func (ds *descendants) open(r *relay, items []Item) {
 	d := r.descendants
 	fs := ds.filters(r, items)
-	ds.subscriptions.last++
-	s := &descSub{id: ds.subscriptions.last, items: items, size: len(fs), bytes: requestSize(fs)}
+	s := &descSub{id: ds.subscriptions.open(r, fs, true), items: items, size: len(fs), bytes: requestSize(fs)}
 	d.subs[s.id] = s
 	d.filters += s.size
 	for _, it := range items {
@@ -395,12 +395,11 @@ func (ds *descendants) open(r *relay, items []Item) {
 		d.of[it] = at
 		delete(d.apart, it)
 	}
-	ds.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id, Filters: fs, Last: true})
 }
 
 // close ends a subscription.
 func (ds *descendants) close(r *relay, s *descSub, now time.Time) {
-	ds.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.id})
+	ds.subscriptions.close(r, s.id)
 	r.descendants.lose(s, now)
 }
 
@@ -482,7 +481,7 @@ func (d *descendantsState) dropEmpty(g *descGroup) {
 	}
 }
 
-// hurry has a group asked about before its turn.
+// hurry queues a group to be asked about before its turn.
 func (d *descendantsState) hurry(g *descGroup) {
 	if !g.queued {
 		g.queued = true
@@ -493,7 +492,7 @@ func (d *descendantsState) hurry(g *descGroup) {
 // rotates reports whether anything is asked for in rotation.
 func (d *descendantsState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
 
-// join has a small group become part of another one, so that as few as can be are asked about.
+// join adds a small group to another one, so that as few groups as can be are asked about.
 func (d *descendantsState) join(g *descGroup) {
 	o := d.open
 	if o == nil || o == g || o.first || o.resume != nil || len(o.items)+len(g.items) > filters.MaxValues {
@@ -530,7 +529,7 @@ func (d *descendantsState) join(g *descGroup) {
 	}
 }
 
-// notAskedAbout has the group of a batch asked about again, but not before until.
+// notAskedAbout queues the group of a failed batch again, but not before until.
 func (d *descendantsState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	g := b.desc
 	d.running, g.running = false, false
@@ -628,7 +627,7 @@ func (d *descendantsState) lost(aliveAt time.Time) {
 	d.at = time.Time{}
 }
 
-// passStarted has all of them asked about from the start once more, in their turns.
+// passStarted marks all groups to be asked about from the start once more, in their turns.
 func (d *descendantsState) passStarted() {
 	if d == nil {
 		return
@@ -655,8 +654,8 @@ func (d *descendantsState) wakes(consider func(time.Time)) {
 	}
 }
 
-// live is how many subscriptions of descendants stand.
-func (d *descendantsState) live() int {
+// liveSubs is how many subscriptions of descendants stand.
+func (d *descendantsState) liveSubs() int {
 	if d == nil {
 		return 0
 	}

@@ -14,9 +14,9 @@ type dialer struct {
 	*common
 	owners *owners
 
-	dialing         int                 // attempts
-	dialingUnproven int                 // of them, of relays that never answered
-	young           youngAttempts       // of them, those that were begun a moment ago
+	dialing         int                 // attempts under way
+	dialingUnproven int                 // attempts under way to relays that never answered
+	young           youngAttempts       // attempts that were begun a moment ago
 	connected       map[*relay]struct{} // connections
 	unproven        int                 // attempts and connections of relays that never answered
 	lines           [lines]line         // of relays that wait for their turn to be dialed
@@ -70,6 +70,7 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 // jumped sets back what depends on a clock that was set back.
 func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
 
+// wait puts a relay that is not connected into its line, or wakes it when its time comes.
 func (d *dialer) wait(r *relay, now time.Time) {
 	var wake time.Time
 	switch {
@@ -87,6 +88,7 @@ func (d *dialer) wait(r *relay, now time.Time) {
 	d.timers.set(r, wake)
 }
 
+// lineOf returns the line in which a relay waits for its turn.
 func (d *dialer) lineOf(r *relay) int {
 	switch {
 	case r.bootstrap:
@@ -169,7 +171,7 @@ func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
-// mature has those attempts count as young no more that are not.
+// mature stops counting attempts as young that were begun long enough ago.
 func (d *dialer) mature(now time.Time) {
 	q := d.young.queue
 	for len(q) > 0 {
@@ -393,6 +395,13 @@ func (d *dialer) forget(r *relay) {
 	d.timers.set(r, time.Time{})
 }
 
+// takeHungUp returns the relays that were hung up in this step, to make room.
+func (d *dialer) takeHungUp() []*relay {
+	out := d.hungUp
+	d.hungUp = nil
+	return out
+}
+
 // leaveUnproven gives back the place that a relay took up among those that have
 // never answered: it has, or its connection is gone.
 func (d *dialer) leaveUnproven(r *relay) {
@@ -437,7 +446,8 @@ type ranking struct {
 
 func (k *ranking) set(strength uint64) { k.strength, k.level = strength, (bits.Len64(strength)+1)/3 }
 
-// compareStrength has the stronger one first; 0 where nothing but chance could choose.
+// compareStrength orders rankings, the stronger first. It returns 0 where nothing but chance
+// could choose.
 func compareStrength(a, b ranking) int {
 	return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.hour, b.hour), cmp.Compare(b.strength, a.strength))
 }

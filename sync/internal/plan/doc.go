@@ -24,5 +24,24 @@
 // is then followed live where there is room, or in rotation, since 15 minutes
 // ([Config].Overlap) before its last turn.
 //
+// A Plan routes what happens to its parts, each with fields of its own and calls in one
+// direction. For each relay a part keeps a state, such as historyState, in the relay:
+//
+//	want         which items there are, and the filters that ask for them
+//	targets      which relays each item is wanted of; owners: what a relay may claim
+//	dialer       which relays are connected
+//	history      items that are fetched for the first time, or again in a daily pass
+//	catchUp      what may have been missed of items that were fetched
+//	live         the standing subscriptions; polling: what finds no room in them
+//	descendants  answers to answers, which have what all others leave
+//	byID         events that are asked for by their ids
+//	rotation     root events beyond those tracked
+//	deletions    deletions by authors
+//	audit        samples that show whether a relay holds something back
+//	checkpoints  what survives a restart
+//
+// Those that fetch are askers: they share the batches that a relay may be asked for at once,
+// in the order in which New lists them.
+//
 // A Plan is not safe for concurrent use; the event loop of the SyncManager owns it.
 package plan

@@ -40,7 +40,7 @@ func newHeavy(t *testing.T, seed uint64) *heavy {
 	}
 	cfg := defaults()
 	cfg.MaxDials, cfg.MaxConnections, cfg.MaxBatches = 2, 2+c.rng.IntN(4), 1+c.rng.IntN(4)
-	cfg.MaxRoots, cfg.SweepRoots = []int{20, 150, 400}[c.rng.IntN(3)], []int{3, 150}[c.rng.IntN(2)]
+	cfg.MaxRoots, cfg.RotateRoots = []int{20, 150, 400}[c.rng.IntN(3)], []int{3, 150}[c.rng.IntN(2)]
 	cfg.MaxAuthors, cfg.AuthorsPerPass, cfg.MaxNamed, cfg.NamedIDs = 6, 1+c.rng.IntN(7), 9, 4
 	cfg.PollFilters, cfg.RebuildFilters, cfg.NarrowLayer1 = c.rng.IntN(8), 2+c.rng.IntN(12), c.rng.IntN(2) == 0
 	c.plan = newPlan(cfg)

@@ -34,7 +34,7 @@ type historyState struct {
 	resume   map[Item]*cursors // where the paging of a todo item had got to
 	queue    []group           // todo items as they will be asked for
 	parked   []parking
-	changed  bool // what is confirmed has changed since the last Kept
+	changed  bool // what is confirmed has changed since the last checkpoint
 }
 
 // parking holds items back whose batch failed, so that a relay that fails is not
@@ -219,6 +219,18 @@ func (h *historyState) forget() {
 	for it := range h.items {
 		h.set(it, todo)
 		h.todo[it] = struct{}{}
+	}
+}
+
+// again makes todo what is confirmed, for a daily pass.
+func (h *historyState) again() {
+	h.queue = nil
+	mark := &cursors{daily: true}
+	for it, st := range h.items {
+		if st == confirmed {
+			h.resume[it] = mark
+			h.set(it, todo)
+		}
 	}
 }
 

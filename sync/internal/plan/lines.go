@@ -57,7 +57,7 @@ type flow struct {
 // over.
 const mostFlows = 1_000
 
-// share has a relay stand behind those at its address.
+// share puts a relay behind those at its address.
 func (l *line) share(r *relay) {
 	if !r.dial.address.IsValid() || r.bootstrap {
 		return
@@ -84,7 +84,7 @@ const (
 	mixed = 1 << 16
 )
 
-// add has a relay wait at the end of the line, or what that is for its owners.
+// add puts a relay at the end of the line, or at what that is for its owners.
 func (l *line) add(r *relay) {
 	r.turn.place, r.turn.cost = l.now, 0
 	if n := uint64(len(r.claim.accounts)); n > 0 && n <= mostShown && !r.bootstrap {
@@ -106,7 +106,8 @@ func (l *line) add(r *relay) {
 	heap.Push(&l.waiting, r)
 }
 
-// advance has a relay that waits stand no further back than one more owner puts it.
+// advance moves a waiting relay forward to the place that one more owner gives it, if that is
+// further ahead.
 func (l *line) advance(r *relay, a account) {
 	n := uint64(len(r.claim.accounts))
 	if r.bootstrap || n > mostShown || r.dial.address.IsValid() {

@@ -81,10 +81,25 @@ type liveState struct {
 	resting []resting
 }
 
-// subscriptions numbers the standing subscriptions.
+// subscriptions opens and closes standing subscriptions.
 type subscriptions struct {
 	*common
 	last LiveID
+}
+
+// next returns the id of the subscription that is opened next.
+func (s *subscriptions) next() LiveID { return s.last + 1 }
+
+// open opens a subscription; last: one that gives way to all others.
+func (s *subscriptions) open(r *relay, fs []nostr.Filter, last bool) LiveID {
+	s.last++
+	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
+	return s.last
+}
+
+// close closes a subscription.
+func (s *subscriptions) close(r *relay, id LiveID) {
+	s.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 }
 
 // follow brings the standing subscriptions of a relay up to date: those for what is
@@ -97,7 +112,7 @@ func (lv *live) follow(r *relay, now time.Time) {
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
 		return
 	}
-	lv.rested(r, now)
+	lv.resume(r, now)
 	if lv.dropIdle(r, now); l.stale {
 		lv.rebuild(r, now)
 		return
@@ -122,7 +137,7 @@ func (lv *live) follow(r *relay, now time.Time) {
 	}
 	by := lv.packed(r, fresh)
 	total := l.filters + by.filters(r)
-	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*lv.rebuiltFilters(r)
+	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*lv.filtersAfterRebuild(r)
 	fits := by.fits(r)
 	if !fits || crowded {
 		if m, ok := lv.merged(r, fresh); ok && (!fits || m.overlaps(r) && m.filters(r) < by.filters(r)) {
@@ -208,7 +223,7 @@ func (lv *live) apply(r *relay, c change, now time.Time) {
 	var closed []nostr.Filter
 	for _, id := range c.old {
 		closed = append(closed, r.live.remove(id).filters...)
-		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+		lv.subscriptions.close(r, id)
 	}
 	if !overlaps {
 		lv.open(r, c.reqs, c.level)
@@ -443,7 +458,7 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 		lv.catchUp.missedSince(r, poll.oldest())
 	}
 	if kinds {
-		r.live.kinds = lv.subscriptions.last + 1 // it is packed into the first
+		r.live.kinds = lv.subscriptions.next() // it is packed into the first
 	}
 	overlap := len(old)+len(reqs) <= most && r.limits.retains(sizeOfSubs(old)+sizeOf(reqs))
 	if overlap {
@@ -451,7 +466,7 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 		lv.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
-		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+		lv.subscriptions.close(r, id)
 	}
 	if !overlap {
 		lv.open(r, reqs, 0)
@@ -525,16 +540,14 @@ func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 func (lv *live) open(r *relay, reqs [][]nostr.Filter, level int) {
 	lv.descendants.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+sizeOf(reqs))
 	for _, fs := range reqs {
-		lv.subscriptions.last++
 		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: lv.now}
-		r.live.subs[lv.subscriptions.last] = s
+		r.live.subs[lv.subscriptions.open(r, fs, false)] = s
 		r.live.filters += len(fs)
-		lv.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: lv.subscriptions.last, Filters: fs})
 	}
 }
 
-// rebuiltFilters is how many filters a rebuild would need.
-func (lv *live) rebuiltFilters(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
+// filtersAfterRebuild is how many filters a rebuild would need.
+func (lv *live) filtersAfterRebuild(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
 
 // filtersOf is how many filters items need.
 func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
@@ -569,11 +582,11 @@ func (lv *live) closed(r *relay, in LiveClosed, since, now time.Time) {
 		return
 	}
 	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds {
-		lv.refuses(r, s, since, now)
+		lv.refused(r, s, since, now)
 		return
 	}
 	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
-	lv.learn(r, in)
+	lv.learnFrom(r, in)
 	// What the relay could not keep up with for once is followed again at once, unless it
 	// was so a moment ago. A refusal that came while another one is waited for belongs to
 	// that.
@@ -594,18 +607,18 @@ func (lv *live) refusedBelow(r *relay, in LiveClosed, rests bool, since, now tim
 	if rests {
 		lv.leaveAlone(r, resting{below: true, since: since}, now)
 	}
-	lv.learn(r, in)
+	lv.learnFrom(r, in)
 	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 }
 
-// learn takes in the reason why a subscription was closed, which is no longer
-// among those that stand.
-func (lv *live) learn(r *relay, in LiveClosed) {
+// learnFrom notes what the reason for which a subscription was closed says about the relay.
+// The subscription is no longer among those that stand.
+func (lv *live) learnFrom(r *relay, in LiveClosed) {
 	switch in.Why {
 	case wire.RefusalTooManySubs:
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
-		stood := max(1, len(r.live.subs)+r.descendants.live()-1)
+		stood := max(1, len(r.live.subs)+r.descendants.liveSubs()-1)
 		if r.live.most == 0 || stood < r.live.most {
 			r.live.most = stood
 		}
@@ -639,10 +652,10 @@ type resting struct {
 	since   time.Time // what came later is missed
 }
 
-// refuses takes in that the relay will not have us follow what a subscription has. What is
+// refused takes in that the relay will not have us follow what a subscription has. What is
 // refused together with other things is asked for apart from these, unless it was refused
 // so before.
-func (lv *live) refuses(r *relay, s *liveSub, since, now time.Time) {
+func (lv *live) refused(r *relay, s *liveSub, since, now time.Time) {
 	parts := byRole(s.filters)
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
 	if c := (change{reqs: parts}); len(parts) > 1 && unknown && c.fits(r) {
@@ -654,7 +667,7 @@ func (lv *live) refuses(r *relay, s *liveSub, since, now time.Time) {
 	lv.leaveAlone(r, resting{filters: s.filters, since: since}, now)
 }
 
-// leaveAlone has something rest for a day.
+// leaveAlone notes what the relay refuses, and does not ask for it for a day.
 func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
 	k.until = now.Add(lv.longer(restFor))
 	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
@@ -675,8 +688,8 @@ func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
 	}
 }
 
-// rested has what has rested long enough followed again.
-func (lv *live) rested(r *relay, now time.Time) {
+// resume follows again what has rested for long enough.
+func (lv *live) resume(r *relay, now time.Time) {
 	kept := r.live.resting[:0]
 	for _, k := range r.live.resting {
 		if now.Before(k.until) {

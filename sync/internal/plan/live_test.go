@@ -174,7 +174,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 				r := p.known.relays[u]
 				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}
 				all := p.live.filters(r, slices.Collect(maps.Keys(r.history.items)))
-				require.Len(t, all, p.live.rebuiltFilters(r), "%d values, kinds %t, %d repositories", most, kinds, n)
+				require.Len(t, all, p.live.filtersAfterRebuild(r), "%d values, kinds %t, %d repositories", most, kinds, n)
 			}
 		}
 	}

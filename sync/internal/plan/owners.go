@@ -279,7 +279,7 @@ func (s *owners) serve(o *owner, more bool, now time.Time) bool {
 	return true
 }
 
-// age has an owner weigh what it does at its age.
+// age sets the weight of an owner to that of its age.
 func (s *owners) age(o *owner, now time.Time) {
 	if o.index >= 0 {
 		heap.Remove(&s.growing, o.index)
@@ -304,7 +304,7 @@ func (s *owners) age(o *owner, now time.Time) {
 	}
 }
 
-// grow has those owners weigh more whose time has come.
+// grow ages the owners whose time has come.
 func (s *owners) grow(now time.Time) {
 	for len(s.growing) > 0 && !s.growing[0].growsAt.After(now) {
 		s.age(s.growing[0], now)
@@ -325,8 +325,8 @@ func (s *owners) dropGone(now time.Time) {
 	})
 }
 
-// jumped has nobody get older, or younger, by a clock that is set: not even those who came
-// of age by it before that was known.
+// jumped moves all times by as much as the clock was set, so that no owner gets older or
+// younger by it: not even those that came of age before the jump was known.
 func (s *owners) jumped(by time.Duration, now time.Time) {
 	for key, t := range s.tenures {
 		t.since = t.since.Add(by)

@@ -33,7 +33,7 @@ type Config struct {
 	PollFilters    int           // more filters without room than these are followed by their kinds
 	MaxNamed       int           // ids waiting to be fetched by name, per relay
 	NamedIDs       int           // of these, in one query
-	SweepRoots     int           // root events in rotation that a relay is asked about at each pass
+	RotateRoots    int           // root events in rotation that a relay is asked about at each pass
 	// NarrowLayer1 has layer 1 ask for announcements alone. The states of each
 	// repository, in full or not, are an item of their own then.
 	NarrowLayer1 bool
@@ -42,15 +42,15 @@ type Config struct {
 	Salt []byte
 }
 
-// Plan is the state of the machine. Make one with [New]. It has the parts that decide; what
-// happens goes to those that it concerns, and each calls only parts that are named before it.
+// Plan is the state of the machine. Make one with [New]. The parts of it decide: a Plan tells
+// each input to the parts that it concerns. A part calls only parts that are named before it.
 type Plan struct {
 	*common
 	want          *want
 	owners        *owners
 	known         *known
 	dialer        *dialer
-	checkpoint    *checkpoint
+	checkpoints   *checkpoints
 	subscriptions *subscriptions
 	batches       *batches
 	history       *history
@@ -80,7 +80,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 		batches:       &batches{common: c},
 	}
 	p.dialer = newDialer(c, p.owners, lots)
-	p.checkpoint = newCheckpoint(c, p.want, p.known, p.dialer)
+	p.checkpoints = newCheckpoints(c, p.want, p.known, p.dialer)
 	p.history = &history{c, p.want, p.batches}
 	p.catchUp = &catchUp{c, p.want, p.batches}
 	p.byID = &byID{common: c, want: p.want, batches: p.batches, dialer: p.dialer}
@@ -95,7 +95,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	}
 	p.targets = &targets{
 		common: c, want: p.want, known: p.known, owners: p.owners, dialer: p.dialer, byID: p.byID,
-		checkpoint: p.checkpoint, descendants: p.descendants,
+		checkpoints: p.checkpoints, descendants: p.descendants,
 	}
 	return p
 }
@@ -165,9 +165,9 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		}
 	case Restore:
 		p.owners.restore(in.Tenures, now)
-		p.checkpoint.restore(in, now)
+		p.checkpoints.restore(in, now)
 	case Settled:
-		p.checkpoint.settled(in, now)
+		p.checkpoints.settled(in, now)
 		p.owners.dropGone(now)
 	case ClockJumped:
 		p.onClockJumped(now, in.By)
@@ -185,10 +185,9 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		}
 	}
 	p.dialer.dial(now)
-	for _, r := range p.dialer.hungUp {
-		p.onHungUp(r)
+	for _, r := range p.dialer.takeHungUp() {
+		p.disconnected(r, nil, p.checkpoints.readUntil(r))
 	}
-	p.dialer.hungUp = nil
 	out := p.effects
 	p.effects = nil
 	return out
@@ -197,11 +196,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 // advance does what is due for one relay and sets its next timer.
 func (p *Plan) advance(r *relay, now time.Time) {
 	if r.claim.listedBy == 0 && !r.bootstrap {
-		p.targets.forget(r)
-		if p.targets.refused {
-			p.targets.refused = false
-			p.emit(Incomplete{})
-		}
+		p.targets.unwanted(r)
 		return
 	}
 	if !r.dial.connected {
@@ -266,7 +261,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	for it := range r.history.items {
 		r.live.missing[it] = struct{}{}
 	}
-	if p.checkpoint.resume(r, now) {
+	if p.checkpoints.resume(r, now) {
 		r.pass.dueAt = p.nextPass(r.pass.at)
 	}
 	if r.dial.aliveAt.IsZero() || r.dial.longAbsent(now, p.cfg.QuickReconnect) {
@@ -282,38 +277,30 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.byID.assign()
 }
 
+// startFull fetches everything from the start.
 func (p *Plan) startFull(r *relay, now time.Time) {
 	r.forget()
 	p.passStarted(r, now)
 }
 
-// startDaily has everything fetched again that is confirmed, on the standing
-// connection: live subscriptions and what is in flight stay.
+// startDaily fetches everything again that is confirmed, on the standing connection: live
+// subscriptions and what is in flight stay.
 func (p *Plan) startDaily(r *relay, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
-	r.batches.gaps, r.batches.failures, r.history.queue = 0, 0, nil
+	r.batches.gaps, r.batches.failures = 0, 0
 	r.unparkAll()
-	mark := &cursors{daily: true}
-	for it, st := range r.history.items {
-		if st == confirmed {
-			r.history.resume[it] = mark
-			r.history.set(it, todo)
-		}
-	}
+	r.history.again()
 	p.passStarted(r, now)
 }
 
-// passStarted sets the time of the next pass. It is drawn anew each time, so that
-// neither the relays of one server nor the servers of one relay fall into step.
+// passStarted begins a pass and sets the time of the next one. It is drawn anew each time, so
+// that neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
-	r.deletions.asked = 0
+	p.deletions.passStarted(r)
 	r.descendants.passStarted()
 	r.pass.at, r.checkpoint.dirty = now, true
 	r.audit.due = r.audit.reconciles
-	p.rotation.queue(r, p.cfg.SweepRoots)
-	if len(p.deletions.authors) <= p.cfg.AuthorsPerPass {
-		r.deletions.at = 0 // all have their turn, those who come later at the end
-	}
+	p.rotation.queue(r, p.cfg.RotateRoots)
 	r.pass.dueAt = p.nextPass(now)
 }
 
@@ -336,21 +323,9 @@ func (p *Plan) onLost(in Lost) {
 	r.dial.absentSince = in.AliveAt
 }
 
-// onHungUp ends a connection that we gave up for another one.
-func (p *Plan) onHungUp(r *relay) {
-	alive := r.dial.connectedAt // what it has sent since all was settled may not have been read
-	if r.checkpoint.mark.After(alive) {
-		alive = r.checkpoint.mark
-	}
-	if !r.checkpoint.unsettled && p.checkpoint.settledAt.After(alive) {
-		alive = p.checkpoint.settledAt
-	}
-	p.disconnected(r, nil, alive)
-}
-
 // disconnected ends a connection that was last known to stand at aliveAt.
 func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Time) {
-	p.checkpoint.markLost(r, aliveAt)
+	p.checkpoints.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches.open))) {
 		b := r.batches.open[id]
@@ -385,6 +360,7 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	p.dialer.doneWith(r, now)
 }
 
+// end takes in the end of a batch that is under way no more.
 func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 	if b.background() {
 		r.batches.background--
@@ -420,8 +396,8 @@ func (p *Plan) expire(r *relay, now time.Time) {
 	}
 }
 
-// onSaving has asked for at once what waits for a while because it could not be saved:
-// that was no failure of the relays.
+// onSaving notes whether events can be saved. Once they can, it asks at once for what waits
+// because it could not be saved: that was no failure of the relays.
 func (p *Plan) onSaving(in Saving) {
 	if p.batches.unsaving = in.Nothing; p.batches.unsaving {
 		return
@@ -465,7 +441,7 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 // anew with the next Settled.
 func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
 	back := max(0, -by)
-	p.checkpoint.jumped(back)
+	p.checkpoints.jumped(back)
 	p.owners.jumped(by, now)
 	for _, u := range sortedBy(p.known.relays, graspsync.RelayURL.Compare) {
 		r := p.known.relays[u]
@@ -486,15 +462,15 @@ func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
 // ordered by URL. A relay that is asked for and not in the answer has nothing (any
 // more). Items are hashed once; the cost is that of going through the items of the
 // relays asked for.
-func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoint.take(only) }
+func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
 
 // Changed returns the relays of which more than the mark has changed since Kept was
 // last asked for them, ordered by URL: their items, when their pass began, or
 // whether there is anything at all. [Plan.Marks] has the marks.
-func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoint.changes() }
+func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
 
 // Marks returns the marks of all relays of which something is kept, in no order.
-func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoint.marks() }
+func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoints.marks() }
 
 // Tenures returns that of all owners, those who have been here for longest first.
 func (p *Plan) Tenures() []Tenure { return p.owners.listTenures() }

@@ -42,7 +42,7 @@ func (l *pollState) oldest() time.Time {
 	return oldest
 }
 
-// begin has these items polled, and no others.
+// begin starts to poll these items, and no others.
 func (pl *polling) begin(r *relay, items []Item, now time.Time) {
 	r.live.poll = &pollState{}
 	for _, g := range pl.want.groups(items, nil) {
@@ -51,8 +51,8 @@ func (pl *polling) begin(r *relay, items []Item, now time.Time) {
 	r.live.poll.at = now.Add(pl.after(r))
 }
 
-// add has items polled besides those that are, if any are. They were wanted
-// just now: their history will bring what they have.
+// add polls these items besides those that are polled, if any are. They were wanted just
+// now: their history will bring what they have.
 func (pl *polling) add(r *relay, items []Item, now time.Time) {
 	l := r.live.poll
 	if l == nil {

@@ -29,7 +29,7 @@ func (p Phase) String() string {
 	return [...]string{"disconnected", "connecting", "syncing", "live", "live with gaps"}[p]
 }
 
-// relay is what is known of one relay: for each part of the plan what that part keeps of it.
+// relay is what is known of one relay: for each part of the plan the state that this part keeps.
 type relay struct {
 	url       graspsync.RelayURL
 	name      string // its canonical spelling
@@ -65,6 +65,7 @@ type passState struct {
 	dueAt time.Time // when the next one is due
 }
 
+// phase returns where the relay is in its life cycle.
 func (r *relay) phase() Phase {
 	switch {
 	case r.dial.connecting:
@@ -129,7 +130,7 @@ func (r *relay) forget() {
 	r.history.forget()
 }
 
-// retryNow has asked for at once what waits for a while because it failed.
+// retryNow ends the waits of all that failed.
 func (r *relay) retryNow() {
 	r.batches.unsaved, r.batches.late = 0, false
 	r.unparkAll()

@@ -8,60 +8,62 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// rotation asks about the root events that are not tracked, a slice at each pass.
+// rotation asks relays about the root events that are not tracked, a slice at each pass.
 type rotation struct {
 	*common
 	want    *want
 	batches *batches
 }
 
-// rotationState is where a relay is in the rotation over the rest.
+// rotationState is where a relay is in the rotation over untracked root events.
 type rotationState struct {
 	repo    graspsync.RepoRef // the last one asked about was id of repo
 	id      graspsync.EventID
-	chunks  []sweepChunk // to be asked about in this pass
+	chunks  []rootChunk // to be asked about in this pass
 	retryAt time.Time
 }
 
-type sweepChunk struct {
+// rootChunk is what one batch asks about.
+type rootChunk struct {
 	ids   []graspsync.EventID
 	tries int
 }
 
-type sweepAt struct {
+// rootAt is a place in the rotation.
+type rootAt struct {
 	repo graspsync.RepoRef
 	id   graspsync.EventID
 }
 
-func (a sweepAt) compare(b sweepAt) int {
+func (a rootAt) compare(b rootAt) int {
 	if c := a.repo.Compare(b.repo); c != 0 {
 		return c
 	}
 	return a.id.Compare(b.id)
 }
 
-// maxSweepTries is how often a chunk is asked about before it has to wait for its
+// maxChunkTries is how often a chunk is asked about before it has to wait for its
 // next turn.
-const maxSweepTries = 3
+const maxChunkTries = 3
 
 // queue queues the next n root events of the rotation.
 func (ro *rotation) queue(r *relay, n int) {
-	if len(ro.want.resting) == 0 || len(r.rotation.chunks) > 0 {
+	if len(ro.want.overfull) == 0 || len(r.rotation.chunks) > 0 {
 		return
 	}
 	var repos []*repo
-	for repo := range ro.want.resting {
+	for repo := range ro.want.overfull {
 		if repo.follows(r) {
 			repos = append(repos, repo)
 		}
 	}
 	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
 	// From the last one to the end, then from the start.
-	var before, after []sweepAt
+	var before, after []rootAt
 	for _, repo := range repos {
-		for _, id := range sortedBy(repo.rest, graspsync.EventID.Compare) {
-			at := sweepAt{repo.ref, id}
-			if at.compare(sweepAt{r.rotation.repo, r.rotation.id}) <= 0 {
+		for _, id := range sortedBy(repo.untracked, graspsync.EventID.Compare) {
+			at := rootAt{repo.ref, id}
+			if at.compare(rootAt{r.rotation.repo, r.rotation.id}) <= 0 {
 				before = append(before, at)
 			} else {
 				after = append(after, at)
@@ -71,7 +73,7 @@ func (ro *rotation) queue(r *relay, n int) {
 	turn := append(after, before...)
 	turn = turn[:min(n, len(turn))]
 	for chunk := range slices.Chunk(turn, filters.MaxValues) {
-		c := sweepChunk{ids: make([]graspsync.EventID, len(chunk))}
+		c := rootChunk{ids: make([]graspsync.EventID, len(chunk))}
 		for i, at := range chunk {
 			c.ids[i] = at.id
 			r.rotation.repo, r.rotation.id = at.repo, at.id
@@ -90,24 +92,24 @@ func (ro *rotation) start(r *relay, now time.Time) {
 	r.rotation.retryAt = time.Time{}
 	qs, roles := ro.batches.queries(r, filters.Roots(c.ids), 0, nil)
 	if len(qs) > 0 {
-		ro.batches.start(r, &batch{of: ro, kind: History, roles: roles, sweep: &c}, qs, now)
+		ro.batches.start(r, &batch{of: ro, kind: History, roles: roles, chunk: &c}, qs, now)
 	}
 }
 
 func (ro *rotation) done(*relay, *batch, bool) {}
 
-// failed has a chunk asked about again, a few times.
+// failed queues a chunk again, a few times.
 func (ro *rotation) failed(r *relay, b *batch, in Done, until time.Time) {
 	if in.Unsaved {
-		b.sweep.tries--
+		b.chunk.tries--
 	}
-	if b.sweep.tries++; b.sweep.tries < maxSweepTries {
-		r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
+	if b.chunk.tries++; b.chunk.tries < maxChunkTries {
+		r.rotation.chunks = append(r.rotation.chunks, *b.chunk)
 		r.rotation.retryAt = until
 	}
 }
 
-// lost has a chunk asked about again.
+// lost queues a chunk again.
 func (ro *rotation) lost(r *relay, b *batch, _ []Cursor) {
-	r.rotation.chunks = append(r.rotation.chunks, *b.sweep)
+	r.rotation.chunks = append(r.rotation.chunks, *b.chunk)
 }

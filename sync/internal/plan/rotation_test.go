@@ -19,7 +19,7 @@ func TestRotationOverRoots(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		c := defaults()
-		c.MaxRoots, c.SweepRoots = 1, 1+rng.IntN(40)
+		c.MaxRoots, c.RotateRoots = 1, 1+rng.IntN(40)
 		p := newPlan(c)
 		u := relayURL(t, "a")
 		var repos []graspsync.RepoRef
@@ -28,7 +28,7 @@ func TestRotationOverRoots(t *testing.T) {
 			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []graspsync.RelayURL{u}, Level: LevelFull}}})
 		}
 		r := p.known.relays[u]
-		var last sweepAt
+		var last rootAt
 		for n := range 30 {
 			for range rng.IntN(8) {
 				ref := repos[rng.IntN(len(repos))]
@@ -37,19 +37,19 @@ func TestRotationOverRoots(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000))}}})
 			}
-			var all []sweepAt
+			var all []rootAt
 			for ref, repo := range p.want.repos {
-				for id := range repo.rest {
-					all = append(all, sweepAt{ref, id})
+				for id := range repo.untracked {
+					all = append(all, rootAt{ref, id})
 				}
 			}
-			slices.SortFunc(all, func(a, b sweepAt) int {
+			slices.SortFunc(all, func(a, b rootAt) int {
 				if a.repo != b.repo {
 					return a.repo.Compare(b.repo)
 				}
 				return a.id.Compare(b.id)
 			})
-			first := slices.IndexFunc(all, func(at sweepAt) bool {
+			first := slices.IndexFunc(all, func(at rootAt) bool {
 				if at.repo != last.repo {
 					return at.repo.Compare(last.repo) > 0
 				}
@@ -57,8 +57,8 @@ func TestRotationOverRoots(t *testing.T) {
 			})
 			first = max(0, first) // from the start, if nothing follows
 			want := slices.Concat(all[first:], all[:first])
-			want = want[:min(len(want), c.SweepRoots)]
-			p.rotation.queue(r, c.SweepRoots)
+			want = want[:min(len(want), c.RotateRoots)]
+			p.rotation.queue(r, c.RotateRoots)
 			var got []graspsync.EventID
 			for _, chunk := range r.rotation.chunks {
 				require.LessOrEqual(t, len(chunk.ids), filters.MaxValues)

@@ -129,7 +129,7 @@ func (s *player) configure(words []string) error {
 			"dials": &s.cfg.MaxDials, "connections": &s.cfg.MaxConnections, "relays": &s.cfg.MaxRelays,
 			"batches": &s.cfg.MaxBatches, "rebuild": &s.cfg.RebuildFilters, "roots": &s.cfg.MaxRoots,
 			"authors": &s.cfg.MaxAuthors, "perpass": &s.cfg.AuthorsPerPass,
-			"named": &s.cfg.MaxNamed, "sweep": &s.cfg.SweepRoots,
+			"named": &s.cfg.MaxNamed, "sweep": &s.cfg.RotateRoots,
 		}[name]
 		if field == nil {
 			return errCommand

@@ -72,7 +72,7 @@ func (p *Plan) Status() []RelayStatus {
 			Wanted:      len(r.history.items),
 			InFlight:    r.history.ofStatus[inFlight],
 			Confirmed:   r.history.ofStatus[confirmed],
-			LiveSubs:    len(r.live.subs) + r.descendants.live(),
+			LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
 			LiveFilters: r.live.filters + descFilters,
 			Descendants: descendants, DescendantsLive: descendants - apart,
 			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters(),
@@ -98,7 +98,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
-	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.rest)}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.untracked)}
 	for _, rel := range r.relays {
 		items := p.relayItems(r, rel)
 		s.Wanted += items.Wanted
@@ -172,8 +172,8 @@ func (p *Plan) Repos() (full, roots int) {
 // RootsInRotation returns how many root events are not followed but asked about in
 // turn.
 func (p *Plan) RootsInRotation() (n int) {
-	for r := range p.want.resting {
-		n += len(r.rest)
+	for r := range p.want.overfull {
+		n += len(r.untracked)
 	}
 	return n
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// targets turns what is wanted into what is wanted of each relay, and knows the relays that
-// this takes.
+// targets turns what is wanted of repositories into what is wanted of each relay, and makes
+// relays known or forgets them as this takes.
 type targets struct {
 	*common
 	want        *want
@@ -18,7 +18,7 @@ type targets struct {
 	owners      *owners
 	dialer      *dialer
 	byID        *byID
-	checkpoint  *checkpoint
+	checkpoints *checkpoints
 	descendants *descendants
 
 	refused bool // a relay that is wanted is not known since there were too many
@@ -57,8 +57,8 @@ func (t *targets) replace(in Snapshot) {
 		t.setDescendant(DescendantChange{Of: of})
 	}
 	gone := without(t.want.roots, roots)
-	for r := range t.want.resting {
-		maps.Copy(gone, without(r.rest, roots))
+	for r := range t.want.overfull {
+		maps.Copy(gone, without(r.untracked, roots))
 	}
 	for _, id := range sortedBy(gone, graspsync.EventID.Compare) {
 		t.setRoot(RootChange{ID: id})
@@ -255,16 +255,26 @@ func (t *targets) know(u graspsync.RelayURL) *relay {
 	t.known.relays[u], t.known.unordered = r, true
 	r.claim.lot = t.known.lots.Uint64()
 	heap.Push(&t.owners.table, r)
-	t.checkpoint.recall(r)
+	t.checkpoints.recall(r)
 	t.markDirty(r)
 	return r
 }
 
-// forget ends what there is with a relay that nothing is wanted of.
+// unwanted forgets a relay that nothing is wanted of. If others found no room, there may be
+// some now.
+func (t *targets) unwanted(r *relay) {
+	t.forget(r)
+	if t.refused {
+		t.refused = false
+		t.emit(Incomplete{})
+	}
+}
+
+// forget ends what there is with a relay.
 func (t *targets) forget(r *relay) {
 	t.dialer.forget(r)
 	t.byID.reassign(r)
-	t.checkpoint.changed[r.url] = struct{}{}
+	t.checkpoints.forget(r)
 	r.gone = true
 	heap.Remove(&t.owners.table, r.claim.index)
 	delete(t.known.relays, r.url)
@@ -342,7 +352,7 @@ func (t *targets) setRoot(c RootChange) {
 }
 
 func (t *targets) dropRoot(id graspsync.EventID) {
-	t.dropRest(id)
+	t.dropUntracked(id)
 	it, repos := t.want.dropRoot(id)
 	if repos == nil {
 		return
@@ -361,19 +371,19 @@ func (t *targets) dropRoot(id graspsync.EventID) {
 }
 
 // A repository with more root events than are followed has the newest of them
-// tracked: they are items like any other. The rest is known by id only, and at each
-// pass a relay is asked about another slice of it.
+// tracked: they are items like any other. The others are known by id only, and at each
+// pass a relay is asked about another slice of them, see [rotation].
 
-// restPerRoot bounds the rest: so many times the number of those tracked.
-const restPerRoot = 10
+// untrackedPerRoot is how many untracked root events are remembered for each tracked one.
+const untrackedPerRoot = 10
 
-// addRoot makes a root event one of a repository's: tracked, or one of the rest.
+// addRoot makes a root event one of a repository's: tracked, or untracked.
 func (t *targets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
 	if it, ok := t.want.roots[c.ID]; ok && t.want.belongs(it, r) {
 		return
 	}
-	if _, ok := r.rest[c.ID]; ok {
+	if _, ok := r.untracked[c.ID]; ok {
 		return
 	}
 	if len(r.roots) < t.cfg.MaxRoots {
@@ -383,13 +393,13 @@ func (t *targets) addRoot(c RootChange, r *repo) {
 	h := t.oldestOf(r)
 	oldest := t.want.infos[h.items[0]]
 	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
-		t.rest(c.ID, at, r)
+		t.leaveUntracked(c.ID, at, r)
 		return
 	}
 	it := heap.Pop(h).(Item)
 	r.oldest = h.items
 	t.displace(it, r)
-	t.rest(oldest.root, oldest.at, r)
+	t.leaveUntracked(oldest.root, oldest.at, r)
 	t.track(c.ID, at, r)
 }
 
@@ -424,52 +434,52 @@ func (t *targets) displace(it Item, r *repo) {
 	}
 }
 
-// rest takes note of a root event that is not tracked.
-func (t *targets) rest(id graspsync.EventID, at uint32, r *repo) {
-	if len(r.rest) >= restPerRoot*t.cfg.MaxRoots {
+// leaveUntracked takes note of a root event that is not tracked.
+func (t *targets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) {
+	if len(r.untracked) >= untrackedPerRoot*t.cfg.MaxRoots {
 		t.emit(Dropped{Reason: "roots", Count: 1})
 		return
 	}
-	if r.rest == nil {
-		r.rest = make(map[graspsync.EventID]uint32)
-		t.want.resting[r] = struct{}{}
+	if r.untracked == nil {
+		r.untracked = make(map[graspsync.EventID]uint32)
+		t.want.overfull[r] = struct{}{}
 	}
-	r.rest[id] = at
+	r.untracked[id] = at
 }
 
-// dropRest forgets a root event of the rest of any repository.
-func (t *targets) dropRest(id graspsync.EventID) {
+// dropUntracked forgets a root event that repositories have untracked.
+func (t *targets) dropUntracked(id graspsync.EventID) {
 	var repos []*repo
-	for r := range t.want.resting {
-		if _, ok := r.rest[id]; ok {
+	for r := range t.want.overfull {
+		if _, ok := r.untracked[id]; ok {
 			repos = append(repos, r)
 		}
 	}
 	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
 	for _, r := range repos {
-		t.unrest(id, r)
+		t.forgetUntracked(id, r)
 		t.want.drop(r)
 	}
 }
 
-func (t *targets) unrest(id graspsync.EventID, r *repo) {
-	if delete(r.rest, id); len(r.rest) == 0 {
-		r.rest = nil
-		delete(t.want.resting, r)
+func (t *targets) forgetUntracked(id graspsync.EventID, r *repo) {
+	if delete(r.untracked, id); len(r.untracked) == 0 {
+		r.untracked = nil
+		delete(t.want.overfull, r)
 	}
 }
 
-// refill tracks the newest of the rest where there is room again.
+// refill tracks the newest untracked root events where there is room again.
 func (t *targets) refill(r *repo) {
-	for len(r.roots) < t.cfg.MaxRoots && len(r.rest) > 0 {
+	for len(r.roots) < t.cfg.MaxRoots && len(r.untracked) > 0 {
 		var newest graspsync.EventID
 		var newestAt uint32
-		for id, at := range r.rest {
+		for id, at := range r.untracked {
 			if compareRoots(newestAt, at, newest, id) < 0 {
 				newest, newestAt = id, at
 			}
 		}
-		t.unrest(newest, r)
+		t.forgetUntracked(newest, r)
 		t.track(newest, newestAt, r)
 	}
 }

@@ -70,8 +70,8 @@ type repo struct {
 	descendants map[Item]struct{}
 
 	// Where there are more root events than are followed:
-	rest   map[graspsync.EventID]uint32 // the older ones, with their created_at
-	oldest []Item                       // heap of roots, oldest first; nil if it is not known
+	untracked map[graspsync.EventID]uint32 // the older ones, with their created_at
+	oldest    []Item                       // heap of roots, oldest first; nil if it is not known
 }
 
 // want is the first of the four facts. It interns items and tells which of them
@@ -87,8 +87,8 @@ type want struct {
 	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string // of those that have one
-	// resting are the repositories with a rest.
-	resting map[*repo]struct{}
+	// overfull are the repositories with more root events than are tracked.
+	overfull map[*repo]struct{}
 }
 
 func newWant(narrow bool, salt []byte) *want {
@@ -104,7 +104,7 @@ func newWant(narrow bool, salt []byte) *want {
 		descendants: make(map[filters.Descendant]Item),
 		addresses:   make(map[Item]string),
 
-		resting: make(map[*repo]struct{}),
+		overfull: make(map[*repo]struct{}),
 	}
 }
 
@@ -144,7 +144,7 @@ func (w *want) repoOf(ref graspsync.RepoRef) *repo {
 
 // drop removes an entry that wants nothing, and that nothing belongs to.
 func (w *want) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.rest)+len(r.descendants) == 0 {
+	if r.level == LevelNone && len(r.roots)+len(r.untracked)+len(r.descendants) == 0 {
 		delete(w.repos, r.ref)
 		w.release(r.item)
 		if r.states != 0 {

@@ -246,7 +246,7 @@ func (w *world) checkRestored(in Restore) {
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
-	require.LessOrEqual(w.t, len(w.plan.checkpoint.standing), w.plan.cfg.MaxRelays)
+	require.LessOrEqual(w.t, len(w.plan.checkpoints.standing), w.plan.cfg.MaxRelays)
 }
 
 // drawn counts for each type of input how often each of its fields was not zero.

@@ -113,7 +113,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		subs = slices.AppendSeq(subs, maps.Keys(r.descendants.subs))
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
-	if r.descendants.live() > 0 {
+	if r.descendants.liveSubs() > 0 {
 		w.must(len(subs) <= r.liveRoom()+r.spareRoom(), "descendants have a place that others need")
 	}
 	w.methods[r.live.method()]++
@@ -123,7 +123,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
 		all := len(p.live.filters(r, slices.Collect(maps.Keys(r.history.items))))
-		require.Equal(t, all, p.live.rebuiltFilters(r), "filters that a rebuild would need")
+		require.Equal(t, all, p.live.filtersAfterRebuild(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {

@@ -321,7 +321,7 @@ func BenchmarkKept(b *testing.B) {
 // Root events beyond those tracked all have their turn, at every pass another slice.
 func TestPromiseP28_RotationCoversAll(t *testing.T) {
 	c := defaults()
-	c.MaxRoots, c.SweepRoots, c.MaxBatches = 20, 70, 100
+	c.MaxRoots, c.RotateRoots, c.MaxBatches = 20, 70, 100
 	p, u, now := newPlan(c), relayURL(t, "a"), start
 	asked := make(map[string]int)
 	take := func(effects []Effect) {
