@@ -16,7 +16,6 @@ require (
 	go.uber.org/mock v0.6.0
 	golang.org/x/net v0.50.0
 	golang.org/x/sync v0.19.0
-	golang.org/x/term v0.40.0
 )
 
 require (

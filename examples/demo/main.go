@@ -1,180 +1,447 @@
 // Command demo shows graspsync at its main job: a relay with an empty database
 // catches up with four others that differ, follows them, and ends up with exactly
-// the events it must have.
+// the events it must have, and with the git data of their repositories, from two git
+// servers: events are served only once their data is here.
 //
-//	go run ./examples/demo [-serve] [-v]
+//	go run ./examples/demo [-limit 5m]
 //
-// It ends up with the git data of their repositories as well, from two git servers:
-// events are served only once their data is here.
-//
-// Everything runs in this process, git apart, and talks over loopback. It exits with 0
-// only if nothing is missing and nothing is foreign, and git clone of our repositories
-// gives what the events say.
+// Everything runs in this process, git apart, and talks over loopback. It ends with PASS,
+// and exits with 0, only if nothing is missing, nothing is foreign, and git clone of our
+// repositories gives what the events say.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"net/netip"
 	"os"
+	"os/exec"
 	"os/signal"
-	"sync"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	eventbadger "github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
 )
 
 func main() {
-	serve := flag.Bool("serve", false, "leave everything running until interrupted")
 	limit := flag.Duration("limit", 100*time.Second, "give up when the sync takes longer; two fifths of it are how long events wait for git data")
-	verbose := flag.Bool("v", false, "log what the sync does to standard error")
 	flag.Parse()
-	if !*verbose {
-		log.SetOutput(io.Discard) // the database has something to say at each start
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *serve, *verbose, *limit); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		stop()
+	log.SetOutput(io.Discard) // relay and database have something to say at each start
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	start := time.Now()
+	if err := run(ctx, *limit); err != nil {
+		fmt.Printf("FAIL after %.1f s: %v\n", time.Since(start).Seconds(), err)
 		os.Exit(1)
 	}
+	fmt.Printf("PASS in %.1f s: nothing is missing, nothing is foreign, and all can be cloned\n", time.Since(start).Seconds())
 }
 
-func run(ctx context.Context, serve, verbose bool, limit time.Duration) error {
-	start := time.Now()
+func run(ctx context.Context, limit time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "graspsync-demo-")
 	if err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return err
 	}
 	defer os.RemoveAll(dir)
-	w, err := newWorld(ctx, dir, limit)
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	fmt.Printf("our relay       ws://%s  knows %s and nothing else\n", w.us.addr(), peerNames[alpha])
-	fmt.Printf("hub             %d events, %d of them must arrive, %d repositories with git data (%.1f s to make)\n\n",
-		len(w.hub.drafts), len(w.hub.expected()), len(w.hub.repos), time.Since(start).Seconds())
-
-	waits := newWaits(&w.us, w.hub, w.servers, w.workshop)
-	if err := w.us.open(ctx, dir, w.relays[alpha].addr, verbose, waits.observe(ctx)); err != nil {
-		return err
-	}
-	running, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() { w.us.run(running) })
-
-	show := newProgress(os.Stdout, w.names(), time.Now())
-	if err := catchUp(ctx, w, show, waits, limit); err != nil {
-		waits.table(os.Stdout)
-		return errors.Join(err, waits.end())
-	}
-	took, err := publishLive(ctx, w.hub, w.addrs(), w.us.addr())
-	if err != nil {
-		return err
-	}
-	clones := time.Now()
-	refs, err := w.clone(ctx)
-	if err != nil {
-		return err
-	}
-	cloned := time.Since(clones)
-	if err := w.expire(ctx); err != nil {
-		return err
-	}
-	fmt.Println()
-	show.table(w.us.server.Sync().Status())
-	fmt.Println()
-	waits.table(os.Stdout)
-	fmt.Printf("\nlive: %d events published on the four relays reached a client of ours in %s (median), %s (slowest)\n",
-		len(took), took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond))
-	fmt.Printf("git clone of ours: %d repositories, %d refs, all as the newest states and pull requests say (%.1f s)\n",
-		len(w.hub.served()), refs, cloned.Seconds())
-	if err := errors.Join(waits.end(), compare(ctx, &w.us, w.hub)); err != nil {
-		return err
-	}
-	fmt.Printf("done in %.1f s\n", time.Since(start).Seconds())
-	if serve {
-		fmt.Printf("\nserving on ws://%s until interrupted\n", w.us.addr())
-		<-ctx.Done()
+	stage := ""
+	defer func() {
+		if failed, ok := recover().(error); ok {
+			err = fmt.Errorf("%s: %w", stage, failed)
+		}
+	}()
+	w := &world{dir: dir, limit: limit, wanted: make(map[string]bool)}
+	defer func() {
+		for _, stop := range slices.Backward(w.stop) {
+			stop()
+		}
+	}()
+	for i, s := range []struct {
+		name string
+		do   func(context.Context) string
+	}{
+		{"make the others", w.make},
+		{"start our relay", w.start},
+		{"catch up", w.catchUp},
+		{"follow live", w.live},
+		{"clone", w.clone},
+		{"compare", w.compare},
+	} {
+		began := time.Now()
+		stage = s.name
+		said := s.do(ctx)
+		fmt.Printf("%d/6 %-16s %6.1f s  %s\n", i+1, stage, time.Since(began).Seconds(), said)
 	}
 	return nil
 }
 
-// catchUp waits until everything was fetched, and starts the relay that is down
-// once our relay has noticed.
-func catchUp(ctx context.Context, w *world, show *progress, waits *waits, limit time.Duration) error {
-	wanted := w.hub.expected()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	down := true
-	for {
-		select {
-		case <-ctx.Done():
-			show.table(w.us.server.Sync().Status())
-			return errors.Join(fmt.Errorf("not synced: %w", ctx.Err()), compare(context.WithoutCancel(ctx), &w.us, w.hub))
-		case <-ticker.C:
+// check ends the stage if there is an error.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// await calls done five times a second until it says so.
+func await(ctx context.Context, limit time.Duration, done func() bool) {
+	for end := time.Now().Add(limit); !done(); time.Sleep(200 * time.Millisecond) {
+		if check(ctx.Err()); time.Now().After(end) {
+			check(fmt.Errorf("not in %v: a slow machine needs a larger -limit", limit))
 		}
-		if err := waits.tooLate(); err != nil {
-			return err
-		}
-		s := w.us.server.Sync().Status()
-		for _, r := range s.Relays {
-			if down && r.URL.HostPort().String() == w.relays[charlie].addr && r.FailedAttempts > 0 {
-				if err := w.relays[charlie].listen(); err != nil {
-					return err
-				}
-				down = false
-			}
-		}
-		synced := !down && s.Synced && len(s.Relays) == peers
+	}
+}
+
+// catchUp waits until everything was fetched. The relay that is down comes back once ours
+// has noticed, and with it the commits that a git server lacks.
+func (w *world) catchUp(ctx context.Context) string {
+	said := time.Now()
+	await(ctx, w.limit, func() bool {
+		s := w.server.Sync().Status()
+		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
 		for _, r := range s.Relays {
 			synced = synced && r.Synced
-		}
-		if synced { // as far as is known: what waits for git data may tell of more
-			got, err := w.us.content(ctx)
-			if err != nil && ctx.Err() == nil {
-				return err
+			if r.URL == w.urls[charlie].URL() && r.FailedAttempts > 0 && w.relays[charlie].Behavior().Down {
+				w.relays[charlie].SetDown(false)
+				check(w.place(ctx, w.repos[late], true))
 			}
-			synced = len(without(wanted, got)) == 0
 		}
-		show.show(s, len(wanted), synced)
-		if synced {
-			return nil
+		missing, _ := w.difference(ctx)
+		if time.Since(said) > 2*time.Second {
+			said = time.Now()
+			fmt.Printf("    %d of %d events, %d relays\n", len(w.wanted)-missing, len(w.wanted), len(s.Relays))
+		}
+		return synced && missing == 0
+	})
+	git := w.server.Purgatory().Status()
+	return fmt.Sprintf("%d events; %d git objects (%d kB) in %d fetches", len(w.wanted), git.Objects, git.Fetched/1000, git.Fetches)
+}
+
+// live publishes comments on the other relays, and waits until ours has them.
+func (w *world) live(ctx context.Context) string {
+	const comments = 40
+	for n, issue := range w.issues[:comments] { // of repositories that list the first two
+		w.publish(w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n)), true, n%2)
+	}
+	await(ctx, time.Minute, func() bool { missing, _ := w.difference(ctx); return missing == 0 })
+	return fmt.Sprintf("%d comments, each published on one relay, are here", comments)
+}
+
+// compare holds what our relay has, once what waits in vain is dropped, against what it must have.
+func (w *world) compare(ctx context.Context) string {
+	await(ctx, w.hold()+10*time.Second, func() bool {
+		waiting := w.server.Purgatory().Status().Waiting
+		return !slices.ContainsFunc(waiting, func(e purgatory.EntryStatus) bool { return !e.Soft })
+	})
+	missing, foreign := w.difference(ctx)
+	if missing+foreign > 0 {
+		check(fmt.Errorf("%d events missing, %d foreign", missing, foreign))
+	}
+	return fmt.Sprintf("%d events must be here: none missing, none foreign", len(w.wanted))
+}
+
+func (w *world) difference(ctx context.Context) (missing, foreign int) {
+	missing = len(w.wanted)
+	for st, err := range w.server.Sync().Store().Stamps(ctx, nostr.Filter{}) {
+		if check(err); w.wanted[st.ID.String()] {
+			missing--
+		} else {
+			foreign++
+		}
+	}
+	return missing, foreign
+}
+
+const (
+	repos, ourRepos, late, never         = 380, 320, 20, 319
+	alpha, bravo, charlie, delta, relays = 0, 1, 2, 3, 4
+	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
+)
+
+// The relays differ: NIP-77; at most 100 events at once; down at first; cut off twice.
+var behaviors = [relays]relaytest.Behavior{
+	bravo: {Negentropy: relaytest.NegNotice, Cap: 100}, charlie: {Down: true},
+	delta: {Negentropy: relaytest.NegNotice, CutAfter: 300_000, Cuts: 2},
+}
+
+// world is the other relays and the git servers, what they have, and our relay.
+type world struct {
+	dir    string
+	limit  time.Duration
+	relays [relays]*relaytest.Relay
+	urls   [relays]*relayserver.Server
+	git    []*httptest.Server // the second one speaks protocol v0 only
+	keys   []*relaytest.Key
+	repos  []*repo // that list us
+	issues []*nostr.Event
+	events int
+	wanted map[string]bool  // what our relay must have in the end, by id
+	front  *httptest.Server // of our relay
+	server *grasp.Server
+	stop   []func()
+}
+
+// repo is a repository. Of ten one branch is on the other git server only, of one it comes late, and of
+// one, which must never be served, it is nowhere. The last ones don't list us.
+type repo struct {
+	owner *relaytest.Key
+	n     int
+	home  string // its git server
+	refs  map[string]string
+	pull  *nostr.Event
+}
+
+func (r *repo) name() string { return fmt.Sprintf("repo-%03d", r.n) }
+func (r *repo) split() bool  { return r.n >= 10 && r.n < late }
+func (r *repo) ours() bool   { return r.n < never }
+func (r *repo) path() string { return r.owner.Npub() + "/" + r.name() + ".git" }
+
+// make starts the others, and publishes what they have.
+func (w *world) make(ctx context.Context) string {
+	var err error
+	w.front = httptest.NewUnstartedServer(nil)
+	for i, b := range behaviors {
+		w.relays[i] = relaytest.New(fmt.Sprintf("wss://relay%d.example", i), b)
+		w.urls[i], err = relayserver.Start(w.relays[i])
+		check(err)
+		w.stop = append(w.stop, w.urls[i].Close)
+	}
+	git, err := exec.LookPath("git")
+	check(err)
+	for i := range 2 {
+		backend := &cgi.Handler{
+			Path: git, Args: []string{"http-backend"}, Stderr: io.Discard, Logger: log.Default(),
+			Env: append(gitEnv, "GIT_PROJECT_ROOT="+filepath.Join(w.dir, fmt.Sprint("git", i)), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
+				"GIT_CONFIG_KEY_0=uploadpack.allowReachableSHA1InWant", "GIT_CONFIG_VALUE_0=true"),
+		}
+		w.git = append(w.git, httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if i == 1 {
+				r.Header.Del("Git-Protocol")
+			}
+			backend.ServeHTTP(rw, r)
+		})))
+		w.stop = append(w.stop, w.git[i].Close)
+	}
+	w.keys = relaytest.Keys("person of the demo", 50)
+	for i := range repos {
+		w.repos = append(w.repos, &repo{owner: w.someone(), n: i, home: fmt.Sprint("git", i%2)})
+	}
+	check(each(w.repos, func(r *repo) error { return w.place(ctx, r, !r.split() && r.n != late && r.n != never) }))
+	for _, r := range w.repos {
+		w.fill(r)
+	}
+	return fmt.Sprintf("4 relays with %d events, 2 git servers, %d repositories", w.events, repos)
+}
+
+func (w *world) host() string            { return w.front.Listener.Addr().String() }
+func (w *world) hold() time.Duration     { return w.limit * 2 / 5 } // how long events wait for git data
+func (w *world) someone() *relaytest.Key { return w.keys[rand.IntN(len(w.keys))] }
+
+func (w *world) publish(ev *nostr.Event, wanted bool, at ...int) {
+	if w.events++; wanted {
+		w.wanted[ev.ID] = true
+	}
+	for _, i := range at {
+		w.relays[i].Publish(ev)
+	}
+}
+
+// fill publishes the events of a repository. Our relay knows the first of the others, and finds them
+// one through the other.
+func (w *world) fill(r *repo) {
+	listed := [][]int{{alpha, bravo}, {bravo, charlie}, {charlie, delta}, {delta}}["0000111223"[r.n%10]-'0']
+	last, some := listed[len(listed)-1], func() []int { return listed[rand.IntN(len(listed)):] }
+	ago := func(days int) nostr.Timestamp { return nostr.Now() - nostr.Timestamp(86_400*days+rand.IntN(80_000)) }
+	at := []string{"ws://" + w.host()}
+	if r.n >= ourRepos {
+		at[0] = "ws://elsewhere.example"
+	}
+	clones := []string{r.owner.CloneURL(at[0], r.name()), w.git[r.n%2].URL + "/" + r.path()}
+	if r.split() {
+		clones = append(clones, w.git[1-r.n%2].URL+"/"+r.path())
+	}
+	for _, l := range listed {
+		at = append(at, w.urls[l].URL().String())
+	}
+	if r.n != never { // what is older must not win; it could be served if it came first
+		w.publish(r.owner.Announcement(ago(340), r.name(), at, clones), false, last)
+		w.publish(r.owner.State(ago(90), r.name(), map[string]string{branch: r.refs[tag]}, "main"), false, some()...)
+	}
+	w.publish(r.owner.Announcement(ago(300), r.name(), at, clones, r.owner), r.ours(), listed[0])
+	named := maps.Clone(r.refs)
+	delete(named, pull)
+	w.publish(r.owner.State(ago(20), r.name(), named, "main"), r.ours(), some()...)
+	for n := range 5 {
+		author := w.someone()
+		root := author.Issue(ago(50), r.owner.Ref(r.name()), fmt.Sprint("issue ", n))
+		switch {
+		case n == 2:
+			root = author.PullRequest(ago(50), r.owner.Ref(r.name()), "pull request", r.refs[pull])
+			r.pull = root
+		case n == 3 && r.ours() && last != listed[0]: // the deletion is on one relay, the event on another
+			w.publish(root, false, listed[0])
+			w.publish(author.Deletion(ago(5), root), true, last)
+			continue
+		case r.ours() && listed[0] == alpha:
+			w.issues = append(w.issues, root)
+		}
+		w.publish(root, r.ours(), some()...)
+		w.publish(r.owner.Status(ago(45), 1630, root), r.ours(), some()...)
+		for c := range 3 + rand.IntN(4) {
+			w.publish(w.someone().Comment(ago(40-c), root, fmt.Sprint("a few words ", c)), r.ours(), some()...)
 		}
 	}
 }
 
-// compare holds what our relay has against what it must have.
-func compare(ctx context.Context, us *ourRelay, h *hub) error {
-	got, err := us.content(ctx)
-	if err != nil {
+// start makes our relay: khatru, made a GRASP server. It knows one other relay.
+func (w *world) start(ctx context.Context) string {
+	quiet := func(opts badger.Options) badger.Options { return opts.WithLogger(nil) }
+	db := &eventbadger.BadgerBackend{Path: filepath.Join(w.dir, "events"), BadgerOptionsModifier: quiet}
+	check(db.Init())
+	relay := khatru.NewRelay()
+	relay.Log, relay.Negentropy = log.Default(), true
+	identity, err := nip34.ParseIdentity(w.host())
+	check(err)
+	w.server, err = grasp.New(ctx, relay, db, identity, grasp.Config{
+		Dir: filepath.Join(w.dir, "git"), State: state.NewMemory(),
+		// Loopback is not public: elsewhere strangers' URLs don't lead there.
+		Egress: egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Own: []netip.AddrPort{netip.MustParseAddrPort(w.host())}},
+		Sync: relaysync.Config{
+			Bootstrap: []graspsync.RelayURL{w.urls[alpha].URL()}, AllowPlaintext: true,
+			Times:  relaysync.Times{BatchWindow: time.Second}, // the default, 5 s, is for relays that are far away
+			Health: health.Config{BaseBackoff: time.Second},
+		},
+		Purgatory: purgatory.Config{
+			Times: purgatory.Times{Hold: w.hold(), Backoff: time.Second, MaxBackoff: 5 * time.Second},
+			// Two servers have the git data of all: more than anybody else's may be asked.
+			Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000}},
+		},
+	})
+	check(err)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { done <- w.server.Run(ctx) }()
+	w.front.Config.Handler = w.server.Handler()
+	w.front.Start()
+	w.stop = append(w.stop, func() {
+		cancel()
+		<-done
+		w.front.CloseClientConnections()
+		w.front.Listener.Close()
+		w.server.Close()
+		db.Close()
+	})
+	return "empty, knows one of them: ws://" + w.host()
+}
+
+// place makes the git data of a repository: on its server all of it, or all but one branch.
+func (w *world) place(ctx context.Context, r *repo, whole bool) (err error) {
+	dir := filepath.Join(w.dir, r.home, r.path())
+	if err = fastImport(ctx, dir, r.path(), whole); err == nil && !whole {
+		dir = filepath.Join(w.dir, "elsewhere", r.path())
+		if r.split() {
+			dir = filepath.Join(w.dir, fmt.Sprint("git", 1-r.n%2), r.path())
+		}
+		err = fastImport(ctx, dir, r.path(), true)
+	}
+	if err == nil {
+		r.refs, err = refs(ctx, dir)
+	}
+	return err
+}
+
+// clone clones all repositories that we must serve, as anybody could, and holds their refs against
+// what the newest states and the pull requests say.
+func (w *world) clone(ctx context.Context) string {
+	check(each(w.repos[:never], func(r *repo) error {
+		dir := filepath.Join(w.dir, "clones", r.path())
+		if _, err := runGit(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir); err != nil {
+			return err
+		}
+		want := maps.Clone(r.refs)
+		delete(want, pull)
+		want["refs/nostr/"+r.pull.ID] = r.refs[pull]
+		got, err := refs(ctx, dir)
+		if err == nil && !maps.Equal(got, want) {
+			err = fmt.Errorf("%s has %v, want %v", r.name(), got, want)
+		}
+		return err
+	}))
+	return "our repositories by git; refs are as states and pull requests say"
+}
+
+func each(repos []*repo, do func(*repo) error) error {
+	var group errgroup.Group
+	group.SetLimit(4)
+	for _, r := range repos {
+		group.Go(func() error { return do(r) })
+	}
+	return group.Wait()
+}
+
+// fastImport makes a bare repository, or adds what it lacks.
+func fastImport(ctx context.Context, dir, text string, whole bool) error {
+	made := []string{tag, branch, pull, "refs/heads/dev"}
+	if !whole {
+		made = made[:3]
+	}
+	var in strings.Builder
+	for i, ref := range made {
+		fmt.Fprintf(&in, "commit %s\nmark :%d\ncommitter A <a@example.com> 1700000000 +0000\ndata 6\ncommit\n", ref, i+1)
+		if i > 0 {
+			fmt.Fprintf(&in, "from :%d\n", min(i, 2))
+		}
+		fmt.Fprintf(&in, "M 100644 inline %d\ndata %d\n%s\n", i, len(text)*40, strings.Repeat(text, 40))
+	}
+	if _, err := runGit(ctx, ".", "", "init", "-q", "--bare", "-b", "main", dir); err != nil {
 		return err
 	}
-	want := h.expected()
-	missing, foreign := without(want, got), without(got, want)
-	fmt.Printf("compared: %d events here, %d expected, %d missing, %d foreign\n", len(got), len(want), len(missing), len(foreign))
-	h.describe("missing", missing)
-	h.describe("foreign", foreign)
-	if len(missing)+len(foreign) > 0 {
-		return errors.New("the content is not what it must be")
-	}
-	return nil
+	_, err := runGit(ctx, dir, in.String(), "fast-import", "--quiet")
+	return err
 }
 
-// without returns what is in a and not in b.
-func without(a, b map[string]bool) (ids []string) {
-	for id := range a {
-		if !b[id] {
-			ids = append(ids, id)
-		}
+func refs(ctx context.Context, dir string) (map[string]string, error) {
+	text, err := runGit(ctx, dir, "", "for-each-ref", "--format=%(refname) %(objectname)")
+	out := make(map[string]string)
+	for line := range strings.Lines(text) {
+		ref, id, _ := strings.Cut(strings.TrimSpace(line), " ")
+		out[ref] = id
 	}
-	return ids
+	return out, err
+}
+
+var gitEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}
+
+// runGit runs git as somebody without any configuration.
+func runGit(ctx context.Context, dir, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, gitEnv, strings.NewReader(input)
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("git %s in %s: %w", args[0], dir, err)
+	}
+	return string(out), err
 }
