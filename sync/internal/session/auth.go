@@ -40,7 +40,7 @@ func (a *auth) underWay() bool { return a.state > authNone && a.state < authAcce
 
 // helps reports whether a request that was refused for want of authentication is to be
 // repeated.
-func (a *auth) helps(now time.Time, x *sub) bool {
+func (a *auth) helps(now time.Time, x *request) bool {
 	a.begin(now)
 	switch a.state {
 	case authNone, authRefused:

@@ -20,7 +20,7 @@ const maxProbes = 64
 type bisection struct {
 	terms *terms
 
-	origin     *sub // what was refused
+	origin     *request // what was refused
 	text       string
 	probes     int
 	stack      []*piece // to be asked for, the last first
@@ -32,7 +32,7 @@ type bisection struct {
 	learned bool
 }
 
-func newBisection(t *terms, x *sub) *bisection {
+func newBisection(t *terms, x *request) *bisection {
 	return &bisection{terms: t, origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
 }
 
@@ -73,17 +73,17 @@ func (b *bisection) next() *piece {
 func (b *bisection) over() bool { return len(b.stack) == 0 }
 
 // probe returns the request for a piece.
-func (b *bisection) probe(p *piece) *sub {
+func (b *bisection) probe(p *piece) *request {
 	fs := make([]nostr.Filter, len(p.filters))
 	for i, f := range p.filters {
-		if b.origin.kind == subLive {
+		if b.origin.kind == reqLive {
 			fs[i] = filters.Live(f)
 		} else {
 			// Some relays look at filters only if they ask for something.
 			fs[i] = filters.Between(f, f.Since, nil, 1)
 		}
 	}
-	return &sub{kind: subProbe, filters: fs, since: p.kind == pieceSince}
+	return &request{kind: reqProbe, filters: fs, since: p.kind == pieceSince}
 }
 
 // probed takes in whether the relay took the piece that it was asked for. It reports whether
@@ -128,7 +128,7 @@ func (b *bisection) split(p *piece) {
 		b.stack = append(b.stack, &piece{kind: pieceKinds, filters: []nostr.Filter{filters.WithKinds(f)}, parent: p.parent})
 	case (p.kind == pieceForm || p.kind == pieceKinds) && asksForNotes(f):
 		b.stack = append(b.stack, &piece{kind: pieceNotes, filters: []nostr.Filter{filters.WithoutNotes(f)}, parent: p.parent})
-	case p.kind >= pieceForm && p.kind <= pieceNotes && b.origin.kind == subLive && !b.terms.NoLimitZero:
+	case p.kind >= pieceForm && p.kind <= pieceNotes && b.origin.kind == reqLive && !b.terms.NoLimitZero:
 		b.stack = append(b.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
 	case p.kind >= pieceForm && p.kind <= pieceSince:
 		b.badFilters = append(b.badFilters, p.parent.filters[0])

@@ -27,7 +27,7 @@ func (b *budgets) afford(now time.Time, foreign, ours Budget) {
 	b.at, b.foreign, b.ours = now, foreign, ours
 }
 
-func (b *budgets) of(x *sub) Budget {
+func (b *budgets) of(x *request) Budget {
 	if OfOurs(x.q.filter) {
 		return b.ours
 	}
@@ -42,4 +42,54 @@ func OfOurs(f nostr.Filter) bool {
 		}
 	}
 	return false
+}
+
+// lacks is how many events more must be there before a request that waits may be opened.
+func (b *budgets) lacks(x *request, open map[string]*request) int {
+	of := b.of(x)
+	if of.Full == 0 {
+		return 0
+	}
+	need := min(x.most(), of.Full)
+	for _, y := range open {
+		if y.most() > 0 && OfOurs(y.q.filter) == OfOurs(x.q.filter) {
+			need += max(0, y.most()-y.events)
+		}
+	}
+	return need - of.Now
+}
+
+// affordable returns a test of what waits, to be asked in that order: nothing overtakes
+// what waits for the same budget.
+func (b *budgets) affordable(open map[string]*request) func(x *request) bool {
+	short := make(map[bool]bool)
+	b.short = short
+	return func(x *request) bool {
+		if x.most() == 0 {
+			return true
+		}
+		ours := OfOurs(x.q.filter)
+		if !short[ours] && b.lacks(x, open) > 0 {
+			short[ours] = true
+		}
+		return !short[ours]
+	}
+}
+
+// affordedAt is when the first request that waits for its budget may be opened.
+func (b *budgets) affordedAt(open map[string]*request, waiting []*request) (at time.Time, ok bool) {
+	seen := make(map[bool]bool)
+	for _, x := range waiting {
+		if x.most() == 0 || seen[OfOurs(x.q.filter)] {
+			continue
+		}
+		seen[OfOurs(x.q.filter)] = true
+		if n := b.lacks(x, open); n > 0 {
+			due := b.at.Add(time.Duration(n) * b.of(x).Every)
+			if !ok || due.Before(at) {
+				at, ok = due, true
+			}
+		}
+	}
+	return at, ok
 }

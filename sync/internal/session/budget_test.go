@@ -83,7 +83,7 @@ func TestNothingOvertakesWhatWaitsForItsBudget(t *testing.T) {
 	take(s.Fetch(start, batchOf(1, plan.History, foreignPages(1)...)))
 	q := &query{b: &batch{}, filter: nostr.Filter{Kinds: []int{1}}}
 	want := map[graspsync.EventID]struct{}{eventID(1): {}}
-	s.requests.enqueue(&sub{kind: subIDs, q: q, want: want, asked: 1, filters: filters.ByID([]graspsync.EventID{eventID(1)}, 1)})
+	s.requests.enqueue(&request{kind: reqIDs, q: q, want: want, asked: 1, filters: filters.ByID([]graspsync.EventID{eventID(1)}, 1)})
 	take(s.Tick(start))
 	require.Empty(t, *reqs)
 	s.Afford(start, Budget{Now: 101, Full: 1_000, Every: time.Second}, Budget{})

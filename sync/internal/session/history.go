@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -107,7 +106,7 @@ func (b *batch) sum(index int) {
 // queriesFor makes the queries that a filter is fetched by: one, unless the relay
 // takes less at a time.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := h.terms.adapt(from.Filter, h.terms.queryBounds())
+	fs, less := h.terms.reshape(from.Filter, h.terms.queryBounds())
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}
@@ -138,9 +137,9 @@ func (h *history) begin(q *query) {
 	}
 }
 
-// readaptQuery starts a query anew from where it got to. A part of one has no form
+// restart starts a query anew from where it got to. A part of one has no form
 // of its own: the whole is started anew.
-func (h *history) readaptQuery(q *query) {
+func (h *history) restart(q *query) {
 	q = q.whole()
 	q.noteCursor()
 	b := q.b
@@ -224,11 +223,11 @@ func (h *history) end(q *query, result plan.Result, why string) {
 }
 
 // fail ends a query whose request failed.
-func (h *history) fail(x *sub, why string) {
+func (h *history) fail(x *request, why string) {
 	h.failWith(x, plan.Failed, why, true)
 }
 
-func (h *history) failWith(x *sub, result plan.Result, why string, tell bool) {
+func (h *history) failWith(x *request, result plan.Result, why string, tell bool) {
 	h.requests.drop(x, tell)
 	h.dropOthers(x.q)
 	h.end(x.q, result, why)
@@ -236,7 +235,7 @@ func (h *history) failWith(x *sub, result plan.Result, why string, tell bool) {
 
 // dropOthers ends the other requests of a query.
 func (h *history) dropOthers(q *query) {
-	for _, x := range h.requests.subsOf(q) {
+	for _, x := range h.requests.requestsOf(q) {
 		h.requests.drop(x, true)
 	}
 }
@@ -294,7 +293,7 @@ func (h *history) expireBatch(b *batch, now time.Time) {
 	h.leaveNegQueue(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
 	for _, q := range h.queriesOf(b) {
-		if q.chunks > 0 && q.parent == nil && q.reached() == 0 {
+		if q.ids.open > 0 && q.parent == nil && q.reached() == 0 {
 			q.below = now.Add(ahead).Unix()
 		}
 		h.dropOthers(q)
@@ -303,11 +302,11 @@ func (h *history) expireBatch(b *batch, now time.Time) {
 }
 
 // repeat has a request opened again that is not open any more.
-func (h *history) repeat(x *sub) {
+func (h *history) repeat(x *request) {
 	switch x.kind {
-	case subPage:
+	case reqPage:
 		x.q.repeatPage()
-	case subNeg:
+	case reqNeg:
 		h.openNeg(x.q)
 		return
 	}
@@ -316,15 +315,15 @@ func (h *history) repeat(x *sub) {
 
 // onHistoric takes in an event of the past. It is counted here, at the wire,
 // whatever is thought of it later.
-func (h *history) onHistoric(now time.Time, x *sub, m wire.Message, id graspsync.EventID, matches bool) {
+func (h *history) onHistoric(now time.Time, x *request, m wire.Message, id graspsync.EventID, matches bool) {
 	x.idleBy = now.Add(h.cfg.IdleTimeout)
 	x.events++
 	x.q.b.report.Events++
 	again := false
 	switch x.kind {
-	case subPage:
+	case reqPage:
 		x.q.saw(id, m.Event)
-	case subIDs:
+	case reqIDs:
 		_, wanted := x.want[id]
 		again = !wanted
 		delete(x.want, id)
@@ -333,7 +332,7 @@ func (h *history) onHistoric(now time.Time, x *sub, m wire.Message, id graspsync
 	if matches && !again {
 		h.out.do(Deliver{
 			Event: m.Event, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: h.requests.missedLive(now, m.Event),
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: h.requests.lives.missed(now, h.cfg.GapAge, m.Event),
 			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
 		})
 	}
@@ -387,10 +386,10 @@ func (h *history) startPages(q *query, until int64) {
 
 func (h *history) nextPage(q *query) {
 	f := q.walk.Next()
-	h.requests.enqueue(&sub{kind: subPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
+	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
 }
 
-func (h *history) endPage(x *sub, hint wire.Hint) {
+func (h *history) endPage(x *request, hint wire.Hint) {
 	q := x.q
 	if x.noticed && x.events == 0 {
 		// Some relays report a failed query so.
@@ -497,7 +496,7 @@ func (h *history) nextPart(q *query) {
 		return
 	}
 	q.b.splits++
-	h.requests.enqueue(&sub{kind: subPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
+	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
 }
 
 // endPart takes in the end of a page of a split.
@@ -576,40 +575,30 @@ func (h *history) turnEnded(q, c *query, result plan.Result, why string) {
 	h.nextTurn(q)
 }
 
-const (
-	maxUnserved = 1_000 // ids that a report names
-	maxBarren   = 8     // requests by id in a row that bring nothing
-)
+const maxUnserved = 1_000 // ids that a report names
 
-// fetchIDs asks for events by id, one chunk a request.
+// fetchIDs asks for events by id.
 func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
-	q.todo, q.barren = ids, 0
+	q.ids.ask(ids)
 	h.moreIDs(q)
 }
 
-// moreIDs asks for the next chunks. What was asked for once already goes into
-// smaller ones.
+// moreIDs makes the next requests by id.
 func (h *history) moreIDs(q *query) {
-	size := h.terms.idChunk
-	if q.retried && size > 2*leastPage {
-		size /= 2
-	}
-	for len(q.todo) > 0 && q.chunks < 2*h.requests.mostHistoric {
-		chunk := q.todo[:min(size, len(q.todo))]
-		q.todo = q.todo[len(chunk):]
-		want := make(map[graspsync.EventID]struct{}, len(chunk))
-		for _, id := range chunk {
+	for len(q.ids.todo) > 0 && q.ids.open < 2*h.requests.mostHistoric {
+		ids := q.ids.next(h.terms.idChunk)
+		want := make(map[graspsync.EventID]struct{}, len(ids))
+		for _, id := range ids {
 			want[id] = struct{}{}
 		}
-		q.chunks++
-		fs := []nostr.Filter{h.terms.byID(q, chunk)}
-		h.requests.enqueue(&sub{kind: subIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs)})
+		fs := []nostr.Filter{h.terms.byID(q.filter, ids)}
+		h.requests.enqueue(&request{kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs)})
 	}
 }
 
-// endIDs takes in the end of one chunk. What did not come is asked for once more
+// endIDs takes in the end of a request by id. What did not come is asked for once more
 // and then counted: a relay may announce what it can't or won't serve.
-func (h *history) endIDs(x *sub) {
+func (h *history) endIDs(x *request) {
 	q := x.q
 	if x.noticed && x.events == 0 {
 		// Some relays report a failed query so.
@@ -617,69 +606,44 @@ func (h *history) endIDs(x *sub) {
 		return
 	}
 	h.requests.drop(x, true)
-	q.chunks--
-	h.takeChunk(q, x)
+	if limit := q.ids.took(x); limit > 0 {
+		h.terms.idsAtMost(limit)
+	}
 	h.moreIDs(q)
-	switch {
-	case q.chunks > 0:
-	case len(q.unserved) == 0:
-		h.idsDone(q)
-	case !q.retried:
-		q.retried = true
-		ids := q.unserved
-		q.unserved = nil
-		slices.SortFunc(ids, graspsync.EventID.Compare)
+	if q.ids.open > 0 {
+		return
+	}
+	if ids := q.ids.retry(); len(ids) > 0 {
 		h.fetchIDs(q, ids)
-	default:
+		return
+	}
+	if len(q.ids.unserved) > 0 {
 		h.countUnserved(q)
-		h.idsDone(q)
 	}
-}
-
-// takeChunk decides what becomes of the ids that did not come. If fewer than half
-// came, the relay has a cap, and smaller chunks are asked for from now on.
-func (h *history) takeChunk(q *query, x *sub) {
-	left := slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
-	got := x.asked - len(left)
-	if got > 0 && got < x.asked/2 && x.asked > 2*leastPage {
-		h.terms.idChunk = min(h.terms.idChunk, max(leastPage, got))
-		q.todo = append(slices.Clip(q.todo), left...)
-	} else {
-		q.unserved = append(q.unserved, left...)
-	}
-	q.barren++
-	if got > 0 {
-		q.barren = 0
-	}
-	if q.barren >= maxBarren {
-		// They were made up, or the relay is not in the mood.
-		q.unserved = append(q.unserved, q.todo...)
-		q.todo, q.retried = nil, true
-	}
+	h.idsDone(q)
 }
 
 func (h *history) countUnserved(q *query) {
-	slices.SortFunc(q.unserved, graspsync.EventID.Compare)
+	ids := q.ids.missing()
 	r := &q.b.report
-	r.Missing += len(q.unserved)
-	r.Unserved = append(r.Unserved, q.unserved[:min(len(q.unserved), maxUnserved-len(r.Unserved))]...)
-	q.unserved = nil
+	r.Missing += len(ids)
+	r.Unserved = append(r.Unserved, ids[:min(len(ids), maxUnserved-len(r.Unserved))]...)
 	q.result = max(q.result, plan.Gaps)
 }
 
-// fewerIDs asks for events by id in smaller chunks.
-func (h *history) fewerIDs(x *sub, tell bool) bool {
+// fewerIDs asks for fewer events by id at a time.
+func (h *history) fewerIDs(x *request, tell bool) bool {
 	n := len(x.filters[0].IDs)
 	if n < 2 {
 		return false
 	}
-	h.terms.idChunk = min(h.terms.idChunk, n/2)
+	h.terms.idsAtMost(n / 2)
 	h.againIDs(x, tell)
 	return true
 }
 
 // kindsOfIDs asks for events by id and kind, if the relay refuses what names no kinds.
-func (h *history) kindsOfIDs(x *sub, why wire.Refusal, text string, tell bool) bool {
+func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell bool) bool {
 	k, ok := map[wire.Refusal]learned.Kind{wire.RefusalNeedsKinds: learned.NeedsKinds, wire.RefusalNoNotes: learned.NoNotes}[why]
 	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
 		return false
@@ -690,9 +654,8 @@ func (h *history) kindsOfIDs(x *sub, why wire.Refusal, text string, tell bool) b
 }
 
 // againIDs asks for events by id anew, in the form in which that is done by now.
-func (h *history) againIDs(x *sub, tell bool) {
+func (h *history) againIDs(x *request, tell bool) {
 	h.requests.drop(x, tell)
-	x.q.chunks--
-	x.q.todo = append(slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare), x.q.todo...)
+	x.q.ids.again(x)
 	h.moreIDs(x.q)
 }

@@ -19,7 +19,7 @@ func follows(n int) []nostr.Filter { return []nostr.Filter{filters.Live(tagging(
 
 // taken has the relay take what was asked of it last, if that is live.
 func taken(s *Session, take func([]Action)) {
-	for s.requests.opening != nil && s.requests.opening.kind == subLive {
+	for s.requests.opening != nil && s.requests.opening.kind == reqLive {
 		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.requests.opening.id}))
 	}
 }
@@ -75,11 +75,11 @@ func TestLastThatIsSplit(t *testing.T) {
 	}
 	taken(s, take)
 	require.Len(t, open, 4)
-	require.NotContains(t, s.requests.lives, plan.LiveID(1), "all parts go together")
+	require.NotContains(t, s.requests.lives.parts, plan.LiveID(1), "all parts go together")
 	actions := s.FollowLast(start, 9, fs)
 	take(actions)
 	require.Equal(t, plan.LiveID(9), one[LiveClosed](t, actions).Live)
-	require.NotContains(t, s.requests.lives, plan.LiveID(9))
+	require.NotContains(t, s.requests.lives.parts, plan.LiveID(9))
 }
 
 // A relay that takes fewer than it says has what comes last closed, so that history goes on.
@@ -102,7 +102,7 @@ func TestHistoryRefusedForTooMany(t *testing.T) {
 	assert.Equal(t, plan.LiveID(3), one[LiveClosed](t, actions).Live)
 	taken(s, take)
 	require.Len(t, open, 3)
-	require.Len(t, s.requests.lives, 2)
+	require.Len(t, s.requests.lives.parts, 2)
 	require.Equal(t, 1, s.requests.historic, "it is asked for again at once")
 }
 
@@ -202,7 +202,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		for range 3000 {
 			answer()
 		}
-		require.Len(t, s.requests.lives, len(lives)+len(last))
+		require.Len(t, s.requests.lives.parts, len(lives)+len(last))
 		require.Empty(t, s.history.batches, "seed %d: history ends", seed)
 		require.Empty(t, s.requests.waiting)
 		require.Empty(t, s.requests.closing)

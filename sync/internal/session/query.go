@@ -41,13 +41,9 @@ type query struct {
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
-	limited  int                 // NEG-OPENs in a row that were refused as one of too many
-	todo     []graspsync.EventID // ids to be asked for
-	chunks   int                 // id requests that have not ended
-	barren   int                 // that brought nothing, in a row
-	unserved []graspsync.EventID // ids that did not come
-	retried  bool
-	probe    *probe      // its reconciliation may have been cut
+	limited  int         // NEG-OPENs in a row that were refused as one of too many
+	ids      wanted      // that it fetches by id
+	cut      *cut        // its reconciliation may have been cut
 	rest     *rest       // to be fetched when the ids are
 	result   plan.Result // so far
 
@@ -138,8 +134,8 @@ func (q *query) heard(ev *nostr.Event) {
 	if q.second != nil {
 		q.second.split.Heard(ev)
 	}
-	if q.probe != nil {
-		q.probe.oldest = min(q.probe.oldest, int64(ev.CreatedAt))
+	if q.cut != nil {
+		q.cut.oldest = min(q.cut.oldest, int64(ev.CreatedAt))
 	}
 }
 
@@ -181,8 +177,8 @@ type rest struct {
 // caps are round numbers. So where a relay showed to have such a number of events, a
 // page below the oldest of them is asked for. It is empty if the set was whole.
 
-// probe says what is known of a reconciliation whose set may have been cut.
-type probe struct {
+// cut says what is known of a reconciliation whose set may have been cut.
+type cut struct {
 	oldest int64 // created_at of the oldest event that the relay showed
 	below  bool  // the page below it was asked for
 }

@@ -90,8 +90,8 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	if !ok || q.state != qLoading {
 		return
 	}
-	if h.terms.mustAdapt(q.filter, h.terms.queryBounds()) {
-		h.readaptQuery(q) // it is not the set of what will be asked for
+	if h.terms.mustReshape(q.filter, h.terms.queryBounds()) {
+		h.restart(q) // it is not the set of what will be asked for
 		return
 	}
 	if err != nil || set == nil || !h.negentropy {
@@ -118,11 +118,11 @@ func (h *history) openNeg(q *query) {
 	}
 	q.last, q.repeats = nil, 0
 	q.state = qReconciling
-	h.requests.enqueue(&sub{kind: subNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
+	h.requests.enqueue(&request{kind: reqNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
 }
 
 // negotiate takes in a message of a reconciliation.
-func (h *history) negotiate(now time.Time, x *sub, payload []byte) {
+func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	q := x.q
 	q.b.report.Method |= Negent
 	reply, done, err := q.neg.Step(payload)
@@ -155,7 +155,7 @@ func (h *history) distrustNeg(q *query, err error) {
 // negSilent deals with a reconciliation that got no answer in time. Silence from
 // the start is how some relays say that they don't know NIP-77. One that took too
 // long in all is asked about the rest.
-func (h *history) negSilent(x *sub, now time.Time) {
+func (h *history) negSilent(x *request, now time.Time) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN")
 	}
@@ -163,7 +163,7 @@ func (h *history) negSilent(x *sub, now time.Time) {
 }
 
 // negRefused deals with a reconciliation that the relay refused or ended.
-func (h *history) negRefused(x *sub, why wire.Refusal, text string) {
+func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	q := x.q
 	if why == wire.RefusalSessionLost && q.repeats < maxRepeats && q.last != nil {
 		// khatru answers before it remembers the session, so that a quick reply may
@@ -203,7 +203,7 @@ func (h *history) noNegentropy(reason string) {
 	waiting := h.negQueue
 	h.negQueue = nil
 	for _, x := range slices.Clone(h.requests.waiting) {
-		if x.kind == subNeg {
+		if x.kind == reqNeg {
 			h.requests.drop(x, false)
 			waiting = append(waiting, x.q)
 		}
@@ -418,18 +418,18 @@ func (h *history) suspect(q *query, neg *negentropy.Session) {
 	if n == 0 || n%50 != 0 && n != 375 && n != h.pageSize {
 		return
 	}
-	q.probe = &probe{oldest: math.MaxInt64}
+	q.cut = &cut{oldest: math.MaxInt64}
 	if at, ok := neg.OldestShared(); ok {
-		q.probe.oldest = int64(at)
+		q.cut.oldest = int64(at)
 	}
 }
 
 // lookBelow asks for the page below the oldest event of a suspect set. It reports
 // false if there is nothing to be asked.
 func (h *history) lookBelow(q *query) bool {
-	p := q.probe
+	p := q.cut
 	if p == nil || p.below || p.oldest <= q.span().since || p.oldest == math.MaxInt64 {
-		q.probe = nil
+		q.cut = nil
 		return false
 	}
 	p.below = true
@@ -446,8 +446,8 @@ func (h *history) lookBelow(q *query) bool {
 // cutBelow goes on by pages, from the oldest event on, if there was anything below
 // it: then the set was cut, maybe in the middle of a second.
 func (h *history) cutBelow(q *query, events int) bool {
-	p := q.probe
-	q.probe = nil
+	p := q.cut
+	q.cut = nil
 	if p == nil || events == 0 {
 		return false
 	}

@@ -24,10 +24,10 @@ type repair struct {
 
 // refused deals with a request that the relay did not want, or ended. tell means
 // that the relay may still have it open.
-func (p *repair) refused(now time.Time, x *sub, why wire.Refusal, text string, tell bool) {
+func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
 	first := p.requests.opening == x // nothing was sent after it
 	p.requests.answered(x)
-	if x.kind == subProbe {
+	if x.kind == reqProbe {
 		p.probeRefused(now, x, why, text, tell)
 		return
 	}
@@ -40,7 +40,7 @@ func (p *repair) refused(now time.Time, x *sub, why wire.Refusal, text string, t
 	}
 	// What a live subscription should have brought since has to be caught up with:
 	// the plan opens it again and sees to that.
-	missed := x.kind == subLive && !first
+	missed := x.kind == reqLive && !first
 	if !p.retry(now, x, why, text, tell, missed) {
 		p.giveUp(x, why, text, tell)
 	}
@@ -53,7 +53,7 @@ const maxLimited = 3
 
 // retry does what can be done for a request to be answered yet; false if nothing
 // can. With missed it is not repeated here.
-func (p *repair) retry(now time.Time, x *sub, why wire.Refusal, text string, tell, missed bool) bool {
+func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, tell, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // it was about something else
 	}
@@ -66,7 +66,7 @@ func (p *repair) retry(now time.Time, x *sub, why wire.Refusal, text string, tel
 		p.again(x, tell)
 		return true
 	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
-		if x.kind == subNeg || !p.requests.crowded(x, why, text) {
+		if x.kind == reqNeg || !p.requests.crowded(x, why, text) {
 			return false
 		}
 		p.again(x, tell)
@@ -77,10 +77,10 @@ func (p *repair) retry(now time.Time, x *sub, why wire.Refusal, text string, tel
 		}
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero, wire.RefusalBadRequest:
-		if x.kind == subIDs {
+		if x.kind == reqIDs {
 			return p.history.kindsOfIDs(x, why, text, tell) || p.history.fewerIDs(x, tell)
 		}
-		if p.outdated(x) || p.reshape(x, why, text) {
+		if p.outdated(x) || p.diagnose(x, why, text) {
 			break
 		}
 		if why == wire.RefusalBadRequest && x.openAt != 0 {
@@ -109,9 +109,9 @@ func (p *repair) retry(now time.Time, x *sub, why wire.Refusal, text string, tel
 
 // limitedAgain counts the refusals of a request as one of too many, and reports whether it
 // is to be given up.
-func (p *repair) limitedAgain(x *sub) bool {
+func (p *repair) limitedAgain(x *request) bool {
 	n := &x.limited
-	if x.kind == subNeg { // each time it is another
+	if x.kind == reqNeg { // each time it is another
 		n = &x.q.limited
 	}
 	*n++
@@ -120,23 +120,23 @@ func (p *repair) limitedAgain(x *sub) bool {
 
 // again has a request repeated that was refused for now. What it had brought by
 // then counts for nothing.
-func (p *repair) again(x *sub, tell bool) {
+func (p *repair) again(x *request, tell bool) {
 	p.requests.unsend(x, tell)
 	p.history.repeat(x)
 }
 
 // giveUp gives a request up.
-func (p *repair) giveUp(x *sub, why wire.Refusal, text string, tell bool) {
+func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	switch why {
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero:
 		why = wire.RefusalBadRequest
 	}
 	switch x.kind {
-	case subLive:
+	case reqLive:
 		p.requests.drop(x, tell)
 		p.requests.closeLive(x.live, why, text)
-	case subNeg:
+	case reqNeg:
 		p.history.negRefused(x, why, text)
 	default:
 		result := plan.Failed
@@ -148,9 +148,9 @@ func (p *repair) giveUp(x *sub, why wire.Refusal, text string, tell bool) {
 	}
 }
 
-// reshape finds out what was wrong with the form of a request, if the relay says so:
+// diagnose finds out what was wrong with the form of a request, if the relay says so:
 // it may be asked again in another one.
-func (p *repair) reshape(x *sub, why wire.Refusal, text string) bool {
+func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
 		n := len(x.filters)
@@ -183,45 +183,45 @@ func (p *repair) reshape(x *sub, why wire.Refusal, text string) bool {
 }
 
 // relearned repeats a request that was refused and, since something was learned
-// from that, can be made in another form. What waits is adapted as well.
-func (p *repair) relearned(x *sub, tell bool) {
+// from that, can be made in another form. What waits is reshaped as well.
+func (p *repair) relearned(x *request, tell bool) {
 	p.requests.unsend(x, tell)
-	p.readapt(x)
+	p.reshape(x)
 	waiting := slices.Clone(p.requests.waiting)
 	for _, w := range slices.Backward(waiting) {
-		if w.kind == subLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
-			p.readapt(w) // to the front
+		if w.kind == reqLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
+			p.reshape(w) // to the front
 		}
 	}
 	for _, w := range waiting {
-		if w.kind != subLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
-			p.readapt(w)
+		if w.kind != reqLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
+			p.reshape(w)
 		}
 	}
 }
 
 // outdated reports whether a request that waits has another form by now. A query
 // that has got somewhere was not refused in its own.
-func (p *repair) outdated(x *sub) bool {
+func (p *repair) outdated(x *request) bool {
 	switch {
-	case x.kind == subLive:
+	case x.kind == reqLive:
 		return p.terms.NoLimitZero && (x.limitZero || x.size() > p.terms.MaxMessage) ||
 			p.terms.MaxFilters > 0 && len(x.filters) > p.terms.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.terms.mustAdapt(f, p.terms.liveBounds()) })
-	case x.kind == subPage && x.q.unbegun(), x.kind == subNeg:
-		return p.terms.mustAdapt(x.q.filter, p.terms.queryBounds())
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.terms.mustReshape(f, p.terms.liveBounds()) })
+	case x.kind == reqPage && x.q.unbegun(), x.kind == reqNeg:
+		return p.terms.mustReshape(x.q.filter, p.terms.queryBounds())
 	}
 	return false
 }
 
-// readapt has a request that is not open made anew, as the relay takes it by now.
-func (p *repair) readapt(x *sub) {
+// reshape has a request that is not open made anew, as the relay takes it by now.
+func (p *repair) reshape(x *request) {
 	p.requests.drop(x, false)
-	if x.kind == subLive {
-		p.requests.waiting = append(p.requests.parts(x), p.requests.waiting...)
+	if x.kind == reqLive {
+		p.requests.waiting = append(p.requests.divide(x), p.requests.waiting...)
 		return
 	}
-	p.history.readaptQuery(x.q)
+	p.history.restart(x.q)
 }
 
 // authenticated has what was refused repeated, or gives it up.
@@ -238,9 +238,9 @@ func (p *repair) authenticated(accepted bool, text string) {
 }
 
 // unsent takes back a request that is larger than what may be sent.
-func (p *repair) unsent(x *sub, size int, reason string) {
+func (p *repair) unsent(x *request, size int, reason string) {
 	switch {
-	case x.kind == subNeg:
+	case x.kind == reqNeg:
 		p.requests.drop(x, false)
 		p.history.byPages(x.q)
 		return
@@ -251,10 +251,10 @@ func (p *repair) unsent(x *sub, size int, reason string) {
 	p.requests.answered(x)
 	smaller := p.terms.learn(learned.MaxMessage, max(leastMessage, min(size, p.terms.MaxMessage)/2), reason)
 	switch {
-	case x.kind == subIDs && p.history.fewerIDs(x, false):
-	case x.kind == subProbe:
+	case x.kind == reqIDs && p.history.fewerIDs(x, false):
+	case x.kind == reqProbe:
 		p.probeFailed(x, reason, false)
-	case smaller && x.kind != subIDs:
+	case smaller && x.kind != reqIDs:
 		p.relearned(x, false)
 	default:
 		p.giveUp(x, wire.RefusalBadRequest, reason, false)
@@ -267,7 +267,7 @@ func (p *repair) bisectNext() {
 	for p.requests.bisected == nil && len(p.requests.suspended) > 0 {
 		x := p.requests.suspended[0]
 		if p.outdated(x) {
-			p.readapt(x)
+			p.reshape(x)
 			continue
 		}
 		p.requests.bisected = x
@@ -286,7 +286,7 @@ func (p *repair) nextProbe() {
 }
 
 // probed takes in what became of a probe.
-func (p *repair) probed(x *sub, taken, tell bool) {
+func (p *repair) probed(x *request, taken, tell bool) {
 	p.requests.drop(x, tell)
 	if p.bisection.probed(taken) {
 		p.accepted()
@@ -296,7 +296,7 @@ func (p *repair) probed(x *sub, taken, tell bool) {
 }
 
 // probeRefused tells a refusal that is about what was asked for from others.
-func (p *repair) probeRefused(now time.Time, x *sub, why wire.Refusal, text string, tell bool) {
+func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
 	switch why {
 	case wire.RefusalRateLimited:
 		p.requests.cool(now, text)
@@ -314,7 +314,7 @@ func (p *repair) probeRefused(now time.Time, x *sub, why wire.Refusal, text stri
 }
 
 // probeFailed ends a bisection that can't go on.
-func (p *repair) probeFailed(x *sub, why string, tell bool) {
+func (p *repair) probeFailed(x *request, why string, tell bool) {
 	p.requests.drop(x, tell)
 	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
 }
@@ -339,13 +339,13 @@ func (p *repair) conclude() {
 		p.terms.setAside(v)
 	}
 	x := b.origin
-	if x.kind == subLive && len(b.badFilters) > 0 {
+	if x.kind == reqLive && len(b.badFilters) > 0 {
 		// The rest can be followed.
 		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
 			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
 		})
 	}
-	changed := x.kind == subLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
+	changed := x.kind == reqLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
 	switch {
 	case !b.over(), changed && x.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)

@@ -2,7 +2,7 @@ package session
 
 import (
 	"cmp"
-	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,20 +17,20 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// subKind says what a subscription is for.
-type subKind uint8
+// requestKind says what a subscription is for.
+type requestKind uint8
 
 const (
-	subLive subKind = iota
-	subPage
-	subIDs
-	subNeg
-	subProbe
+	reqLive requestKind = iota
+	reqPage
+	reqIDs
+	reqNeg
+	reqProbe
 )
 
-// sub is a request that was sent or waits to be sent.
-type sub struct {
-	kind      subKind
+// request is one that was sent or waits to be sent.
+type request struct {
+	kind      requestKind
 	id        string // given when it is sent
 	number    uint64 // in it
 	filters   []nostr.Filter
@@ -40,9 +40,9 @@ type sub struct {
 	order     uint64 // live: when it was asked for
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
-	payload   []byte                         // subNeg: of NEG-OPEN
-	want      map[graspsync.EventID]struct{} // subIDs: not yet received
-	asked     int                            // subIDs: how many there were
+	payload   []byte                         // reqNeg: of NEG-OPEN
+	want      map[graspsync.EventID]struct{} // reqIDs: not yet received
+	asked     int                            // reqIDs: how many there were
 	limitZero bool                           // it was sent with limit 0
 	bytes     int                            // of it, 0 if they were not counted
 	events    int
@@ -60,7 +60,7 @@ type sub struct {
 }
 
 // size is how many bytes the request has.
-func (x *sub) size() int {
+func (x *request) size() int {
 	if x.bytes == 0 {
 		x.bytes = requestOverhead
 		for _, f := range x.filters {
@@ -74,20 +74,25 @@ func (x *sub) size() int {
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
 
 // most is how many events were, or will be, asked for; 0 if it is no matter of events.
-func (x *sub) most() (n int) {
+func (x *request) most() (n int) {
 	switch x.kind {
-	case subPage:
+	case reqPage:
 		for _, f := range x.filters {
 			n += f.Limit
 		}
-	case subIDs:
+	case reqIDs:
 		n = x.asked
 	}
 	return n
 }
 
+// left returns the ids whose events did not come.
+func (x *request) left() []graspsync.EventID {
+	return slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
+}
+
 // asks returns what a request asks for, without bounds in time.
-func (x *sub) asks() []nostr.Filter {
+func (x *request) asks() []nostr.Filter {
 	if x.q != nil {
 		return []nostr.Filter{x.q.filter}
 	}
@@ -96,12 +101,12 @@ func (x *sub) asks() []nostr.Filter {
 
 // triable reports whether it makes sense to look for the reason of a refusal: of
 // what was taken before it is not the filters.
-func (x *sub) triable() bool {
-	return x.kind == subLive && x.openAt == 0 || x.kind == subPage && x.q.unbegun() && x.events == 0
+func (x *request) triable() bool {
+	return x.kind == reqLive && x.openAt == 0 || x.kind == reqPage && x.q.unbegun() && x.events == 0
 }
 
 // byNumber orders requests that were sent as they were sent.
-func byNumber(a, b *sub) int { return cmp.Compare(a.number, b.number) }
+func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 
 // requests keeps what was asked for and is open, and what waits to be asked for: which goes
 // out when, how long an answer may take, and what a NOTICE is about.
@@ -110,17 +115,16 @@ type requests struct {
 	out   *outbox
 	terms *terms
 
-	next         uint64          // numbers requests and queries
-	subs         map[string]*sub // open, by their ids
-	lives        map[plan.LiveID][]*sub
-	liveFrom     int64 // opening time of the oldest live subscription
+	next         uint64              // numbers requests and queries
+	subs         map[string]*request // open, by their ids
+	lives        lives
 	closing      []closing
-	opening      *sub   // sent last, not answered yet
-	waiting      []*sub // to be opened, in order
-	historic     int    // historic REQs that are open
-	mostHistoric int    // of them
-	suspended    []*sub // refused: repeated once it is known how
-	bisected     *sub   // the one of them that is bisected
+	opening      *request   // sent last, not answered yet
+	waiting      []*request // to be opened, in order
+	historic     int        // historic REQs that are open
+	mostHistoric int        // of them
+	suspended    []*request // refused: repeated once it is known how
+	bisected     *request   // the one of them that is bisected
 
 	auth    *auth
 	pace    pacing
@@ -130,8 +134,8 @@ type requests struct {
 func newRequests(cfg *Config, out *outbox, t *terms) *requests {
 	return &requests{
 		cfg: cfg, out: out, terms: t, mostHistoric: cfg.Historic,
-		subs:  make(map[string]*sub),
-		lives: make(map[plan.LiveID][]*sub),
+		subs:  make(map[string]*request),
+		lives: lives{parts: make(map[plan.LiveID][]*request)},
 		auth:  &auth{cfg: cfg, out: out},
 		pace:  pacing{last: cfg.Cooled},
 	}
@@ -148,7 +152,7 @@ func (r *requests) expect(t Terms) {
 // closing is a live subscription that is no longer wanted. It is closed when those
 // stand that were asked for before order: they may be what replaces it.
 type closing struct {
-	sub   *sub
+	sub   *request
 	order uint64
 }
 
@@ -168,14 +172,14 @@ func (r *requests) issued(id string) bool {
 }
 
 // follow has a live subscription opened.
-func (r *requests) follow(x *sub) {
+func (r *requests) follow(x *request) {
 	x.order = r.number()
-	r.waiting = append(r.waiting, r.parts(x)...)
+	r.waiting = append(r.waiting, r.divide(x)...)
 }
 
 // unfollow has one closed when what replaces it stands.
 func (r *requests) unfollow(live plan.LiveID) {
-	for _, x := range slices.Clone(r.lives[live]) {
+	for _, x := range slices.Clone(r.lives.parts[live]) {
 		if r.sent(x) {
 			r.closing = append(r.closing, closing{sub: x, order: r.number()})
 		} else {
@@ -184,29 +188,23 @@ func (r *requests) unfollow(live plan.LiveID) {
 	}
 }
 
-// parts makes the requests of a live subscription: one, unless the relay takes less
+// divide makes the requests of a live subscription: one, unless the relay takes less
 // than it was planned for.
-func (r *requests) parts(x *sub) []*sub {
-	var out []*sub
+func (r *requests) divide(x *request) []*request {
+	var out []*request
 	for _, part := range r.terms.pack(x.filters) {
-		out = append(out, &sub{
-			kind: subLive, filters: part, match: filters.Compile(part), live: x.live, last: x.last, order: x.order,
+		out = append(out, &request{
+			kind: reqLive, filters: part, match: filters.Compile(part), live: x.live, last: x.last, order: x.order,
 		})
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
-		for _, others := range r.lives {
-			if len(others) > 0 && (x.last || !others[0].last) {
-				n -= len(others)
-			}
-		}
+		n -= r.lives.before(x)
 		if len(out) > n-1 { // one is left to history
 			r.closeLive(x.live, wire.RefusalTooManySubs, "no room for what it has to be split into")
 			return nil
 		}
 	}
-	if len(out) > 0 {
-		r.lives[x.live] = append(r.lives[x.live], out...)
-	}
+	r.lives.add(out...)
 	return out
 }
 
@@ -220,12 +218,12 @@ func (r *requests) open(now time.Time) {
 	r.pace.pass(now)
 	for r.opening == nil && !r.auth.underWay() {
 		r.turnAway()
-		affordable := r.affordable()
-		i := slices.IndexFunc(r.waiting, func(x *sub) bool {
-			if r.bisected != nil && x.kind != subProbe {
+		affordable := r.budgets.affordable(r.subs)
+		i := slices.IndexFunc(r.waiting, func(x *request) bool {
+			if r.bisected != nil && x.kind != reqProbe {
 				return false // first it has to be known what the relay takes
 			}
-			if x.kind != subLive && !r.pace.next.IsZero() {
+			if x.kind != reqLive && !r.pace.next.IsZero() {
 				return false
 			}
 			return r.hasRoom(x) && affordable(x)
@@ -239,7 +237,7 @@ func (r *requests) open(now time.Time) {
 	}
 }
 
-func (r *requests) send(now time.Time, x *sub) {
+func (r *requests) send(now time.Time, x *request) {
 	r.makeRoom(x)
 	x.events, x.noticed, x.openAt = 0, false, 0
 	x.openBy = now.Add(r.cfg.OpenTimeout)
@@ -247,13 +245,13 @@ func (r *requests) send(now time.Time, x *sub) {
 	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
 	prefix := "r"
 	switch x.kind {
-	case subLive:
+	case reqLive:
 		prefix = "l"
-	case subProbe:
+	case reqProbe:
 		prefix = "p"
 		r.historic++
 		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
-	case subNeg:
+	case reqNeg:
 		prefix = "n"
 		out.Type, out.Payload = wire.TypeNegOpen, x.payload
 		x.idleBy, x.totalBy = now.Add(r.cfg.FirstNeg), now.Add(r.cfg.NegTimeout)
@@ -261,7 +259,7 @@ func (r *requests) send(now time.Time, x *sub) {
 		r.historic++
 		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
 	}
-	if x.kind != subLive {
+	if x.kind != reqLive {
 		r.pace.asked(now)
 	}
 	x.number = r.number()
@@ -286,31 +284,27 @@ func (r *requests) openingOver(now time.Time) {
 }
 
 // answered lets the next request be opened.
-func (r *requests) answered(x *sub) {
+func (r *requests) answered(x *request) {
 	if r.opening == x {
 		r.opening = nil
 	}
 }
 
 // sent reports whether a request is open at the relay, as far as we know.
-func (r *requests) sent(x *sub) bool { return x.id != "" && r.subs[x.id] == x }
+func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
 // enqueue has a historic request opened when its turn comes.
-func (r *requests) enqueue(x *sub) { r.waiting = append(r.waiting, x) }
+func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 
 // enqueueFirst has a request opened before all others: it was refused for now.
-func (r *requests) enqueueFirst(x *sub) { r.waiting = slices.Insert(r.waiting, 0, x) }
+func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
 
 // drop ends a request, telling the relay if it does not know yet.
-func (r *requests) drop(x *sub, tell bool) {
+func (r *requests) drop(x *request, tell bool) {
 	r.answered(x)
-	is := func(y *sub) bool { return y == x }
-	if x.kind == subLive && slices.ContainsFunc(r.lives[x.live], is) {
-		r.lives[x.live] = slices.DeleteFunc(r.lives[x.live], is)
-		if len(r.lives[x.live]) == 0 {
-			delete(r.lives, x.live)
-		}
-		r.noteLive()
+	is := func(y *request) bool { return y == x }
+	if x.kind == reqLive {
+		r.lives.remove(x)
 	}
 	if !r.sent(x) {
 		r.waiting = slices.DeleteFunc(r.waiting, is)
@@ -325,37 +319,37 @@ func (r *requests) drop(x *sub, tell bool) {
 	}
 	delete(r.subs, x.id)
 	switch x.kind {
-	case subPage, subIDs, subProbe:
+	case reqPage, reqIDs, reqProbe:
 		r.historic--
 	}
 	if !tell {
 		return
 	}
 	typ := wire.TypeClose
-	if x.kind == subNeg {
+	if x.kind == reqNeg {
 		typ = wire.TypeNegClose
 	}
 	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
 // unsend ends a request at the relay that is still wanted.
-func (r *requests) unsend(x *sub, tell bool) {
+func (r *requests) unsend(x *request, tell bool) {
 	r.drop(x, tell)
-	if x.kind == subLive {
-		r.lives[x.live] = append(r.lives[x.live], x)
+	if x.kind == reqLive {
+		r.lives.add(x)
 	}
 }
 
 // suspend keeps a request until it is known how it can be repeated.
-func (r *requests) suspend(x *sub, tell bool) {
+func (r *requests) suspend(x *request, tell bool) {
 	r.unsend(x, tell)
 	r.suspended = append(r.suspended, x)
 }
 
 // resume ends the bisection of a request, which is suspended no more.
-func (r *requests) resume(x *sub) {
+func (r *requests) resume(x *request) {
 	r.bisected = nil
-	r.suspended = slices.DeleteFunc(r.suspended, func(y *sub) bool { return y == x })
+	r.suspended = slices.DeleteFunc(r.suspended, func(y *request) bool { return y == x })
 }
 
 // closeReplaced closes the live subscriptions that are no longer wanted and whose
@@ -363,7 +357,7 @@ func (r *requests) resume(x *sub) {
 func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
-		before := func(x *sub) bool { return x.kind == subLive && x.order < c.order }
+		before := func(x *request) bool { return x.kind == reqLive && x.order < c.order }
 		if r.opening != nil && before(r.opening) || slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
 			return
 		}
@@ -376,7 +370,7 @@ func (r *requests) closeReplaced() {
 
 // unwanted reports whether a live subscription is only open since what replaces it does
 // not stand yet.
-func (r *requests) unwanted(x *sub) bool {
+func (r *requests) unwanted(x *request) bool {
 	return slices.ContainsFunc(r.closing, func(c closing) bool { return c.sub == x })
 }
 
@@ -388,13 +382,13 @@ func (r *requests) closeLive(live plan.LiveID, why wire.Refusal, text string) {
 
 // dropLive ends what there is of a live subscription.
 func (r *requests) dropLive(live plan.LiveID) {
-	for _, part := range slices.Clone(r.lives[live]) {
+	for _, part := range slices.Clone(r.lives.parts[live]) {
 		r.drop(part, true)
 	}
 }
 
 // giveWay ends a live subscription that comes last.
-func (r *requests) giveWay(x *sub) {
+func (r *requests) giveWay(x *request) {
 	wanted := !r.unwanted(x)
 	r.dropLive(x.live)
 	if wanted {
@@ -402,53 +396,8 @@ func (r *requests) giveWay(x *sub) {
 	}
 }
 
-// liveSubs yields the requests of all live subscriptions.
-func (r *requests) liveSubs() iter.Seq[*sub] {
-	return func(yield func(*sub) bool) {
-		for _, parts := range r.lives {
-			for _, x := range parts {
-				if !yield(x) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// stands takes in that a live subscription brings what is new from now on.
-func (r *requests) stands(x *sub, now time.Time) {
-	if x.openAt == 0 {
-		x.openAt = now.Unix()
-		r.noteLive()
-	}
-}
-
-// noteLive finds when the oldest live subscription was opened.
-func (r *requests) noteLive() {
-	r.liveFrom = 0
-	for x := range r.liveSubs() {
-		if x.openAt != 0 && (r.liveFrom == 0 || x.openAt < r.liveFrom) {
-			r.liveFrom = x.openAt
-		}
-	}
-}
-
-// missedLive reports whether a live subscription should have brought an event.
-func (r *requests) missedLive(now time.Time, ev *nostr.Event) bool {
-	age := int64(r.cfg.GapAge / time.Second)
-	at := int64(ev.CreatedAt)
-	if r.liveFrom == 0 || at < r.liveFrom+age || at > now.Unix()-age {
-		return false
-	}
-	for x := range r.liveSubs() {
-		if x.openAt != 0 && at >= x.openAt+age && x.match.Match(ev) {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *requests) subsOf(q *query) (out []*sub) {
+// requestsOf returns the requests of a query.
+func (r *requests) requestsOf(q *query) (out []*request) {
 	for _, x := range r.subs {
 		if x.q == q {
 			out = append(out, x)
@@ -463,14 +412,14 @@ func (r *requests) subsOf(q *query) (out []*sub) {
 	return out
 }
 
-func (r *requests) probes() (out []*sub) {
+func (r *requests) probes() (out []*request) {
 	for _, x := range r.subs {
-		if x.kind == subProbe {
+		if x.kind == reqProbe {
 			out = append(out, x)
 		}
 	}
 	for _, x := range r.waiting {
-		if x.kind == subProbe {
+		if x.kind == reqProbe {
 			out = append(out, x)
 		}
 	}
@@ -478,9 +427,9 @@ func (r *requests) probes() (out []*sub) {
 }
 
 // unansweredNeg returns the oldest NEG-OPEN that got no answer.
-func (r *requests) unansweredNeg() (oldest *sub) {
+func (r *requests) unansweredNeg() (oldest *request) {
 	for _, x := range r.subs {
-		if x.kind == subNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
+		if x.kind == reqNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
 			oldest = x
 		}
 	}
@@ -489,7 +438,7 @@ func (r *requests) unansweredNeg() (oldest *sub) {
 
 // attribute tells which request a NOTICE is about, nil if that can't be told, and what it
 // means. It is the one that was opened last, or a NEG-OPEN that has no answer yet.
-func (r *requests) attribute(notice string) (x *sub, why wire.Refusal) {
+func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.ClassifyNotice(notice)
 	x = r.opening
 	neg := r.unansweredNeg()
@@ -508,10 +457,10 @@ func (r *requests) attribute(notice string) (x *sub, why wire.Refusal) {
 }
 
 // late returns the requests whose answer took too long, in the order in which they were sent.
-func (r *requests) late(now time.Time) []*sub {
-	late := make([]*sub, 0, 4)
+func (r *requests) late(now time.Time) []*request {
+	late := make([]*request, 0, 4)
 	for _, x := range r.subs {
-		if x.kind != subLive && (!now.Before(x.idleBy) || !now.Before(x.totalBy)) {
+		if x.kind != reqLive && (!now.Before(x.idleBy) || !now.Before(x.totalBy)) {
 			late = append(late, x)
 		}
 	}
@@ -522,7 +471,7 @@ func (r *requests) late(now time.Time) []*sub {
 // wake considers when something is due.
 func (r *requests) wake(w *wake) {
 	for _, x := range r.subs {
-		if x.kind != subLive {
+		if x.kind != reqLive {
 			w.consider(x.idleBy)
 			w.consider(x.totalBy)
 		}
@@ -539,7 +488,7 @@ func (r *requests) wake(w *wake) {
 	case !r.pace.until.IsZero():
 		w.consider(r.pace.until)
 	case !r.auth.underWay() && r.bisected == nil:
-		if at, waits := r.affordedAt(); waits {
+		if at, waits := r.budgets.affordedAt(r.subs, r.waiting); waits {
 			w.consider(at)
 		}
 	}
@@ -563,7 +512,7 @@ func (r *requests) excuse(d time.Duration) {
 // openLive is how many requests of live subscriptions are open.
 func (r *requests) openLive() (n int) {
 	for _, x := range r.subs {
-		if x.kind == subLive {
+		if x.kind == reqLive {
 			n++
 		}
 	}
@@ -574,7 +523,7 @@ func (r *requests) openLive() (n int) {
 // answer that is empty may be no answer.
 func (r *requests) suspectAll() {
 	for _, x := range r.subs {
-		if x.kind != subLive && x.events == 0 {
+		if x.kind != reqLive && x.events == 0 {
 			x.noticed = true
 		}
 	}
@@ -594,11 +543,11 @@ func (r *requests) cool(now time.Time, reason string) {
 // hasRoom reports whether a request that waits may be opened. Live subscriptions and
 // history share the places that the relay gives; those for history are lent to live
 // ones as they are needed.
-func (r *requests) hasRoom(x *sub) bool {
+func (r *requests) hasRoom(x *request) bool {
 	switch x.kind {
-	case subNeg:
+	case reqNeg:
 		return true // relays count them apart
-	case subLive:
+	case reqLive:
 		if x.last {
 			return r.free() > 0 && r.retains(x) && r.othersLive(x) < r.mostLive()
 		}
@@ -611,12 +560,12 @@ func (r *requests) hasRoom(x *sub) bool {
 	if r.historic >= r.mostHistoric {
 		return false
 	}
-	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == subProbe && r.bisected.kind == subLive) {
+	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == reqProbe && r.bisected.kind == reqLive) {
 		// It must go on somehow; the relay may say that there is no room. What is to be closed
 		// may wait for the subscription that is being tried.
 		return true
 	}
-	return r.free() > 0 && r.retains(x) && (x.kind == subProbe || !r.liveWaits())
+	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
 }
 
 // mostLive is how many live subscriptions there may be where some come last.
@@ -628,14 +577,14 @@ func (r *requests) mostLive() int {
 }
 
 // othersLive is how many requests of live subscriptions are open, or wait before x.
-func (r *requests) othersLive(x *sub) (n int) {
+func (r *requests) othersLive(x *request) (n int) {
 	for _, y := range r.subs {
-		if y.kind == subLive {
+		if y.kind == reqLive {
 			n++
 		}
 	}
 	for _, y := range r.waiting {
-		if y.kind == subLive && (!y.last || y.order < x.order) && y != x {
+		if y.kind == reqLive && (!y.last || y.order < x.order) && y != x {
 			n++
 		}
 	}
@@ -655,8 +604,8 @@ func (r *requests) turnAway() {
 }
 
 // makeRoom has what comes last give way to a request that is about to be sent.
-func (r *requests) makeRoom(x *sub) {
-	if x.kind == subNeg || x.last {
+func (r *requests) makeRoom(x *request) {
+	if x.kind == reqNeg || x.last {
 		return
 	}
 	for r.free() < 1 || !r.retains(x) {
@@ -670,7 +619,7 @@ func (r *requests) makeRoom(x *sub) {
 
 // lastOpen returns the request sent last of those that give way, nil if there is none. Of
 // what is being tried there is another part.
-func (r *requests) lastOpen() (newest *sub) {
+func (r *requests) lastOpen() (newest *request) {
 	for _, y := range r.subs {
 		tried := r.bisected != nil && r.bisected.live == y.live
 		if y.last && !tried && (newest == nil || y.number > newest.number) {
@@ -682,14 +631,14 @@ func (r *requests) lastOpen() (newest *sub) {
 
 // retains reports whether the relay takes one more request of the size of x beside those
 // that are open.
-func (r *requests) retains(x *sub) bool {
+func (r *requests) retains(x *request) bool {
 	return r.terms.MaxRetained == 0 || r.retained()+x.size() <= r.terms.MaxRetained
 }
 
 // retained is how many bytes the open requests have that the relay keeps.
 func (r *requests) retained() (n int) {
 	for _, y := range r.subs {
-		if y.kind != subNeg {
+		if y.kind != reqNeg {
 			n += y.size()
 		}
 	}
@@ -699,7 +648,7 @@ func (r *requests) retained() (n int) {
 // openREQs is how many REQs are open.
 func (r *requests) openREQs() (n int) {
 	for _, x := range r.subs {
-		if x.kind != subNeg {
+		if x.kind != reqNeg {
 			n++
 		}
 	}
@@ -716,12 +665,12 @@ func (r *requests) free() int {
 }
 
 func (r *requests) liveWaits() bool {
-	return slices.ContainsFunc(r.waiting, func(x *sub) bool { return x.kind == subLive })
+	return slices.ContainsFunc(r.waiting, func(x *request) bool { return x.kind == reqLive })
 }
 
 // crowded learns from a request for which the relay had no room, and reports whether it is to
 // be repeated when there is.
-func (r *requests) crowded(x *sub, why wire.Refusal, text string) bool {
+func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
 	if why == wire.RefusalTooManyBytes {
 		return r.tooManyBytes(x, text)
 	}
@@ -729,10 +678,10 @@ func (r *requests) crowded(x *sub, why wire.Refusal, text string) bool {
 }
 
 // tooMany learns how many requests the relay takes: what is open shows it.
-func (r *requests) tooMany(x *sub, text string) bool {
+func (r *requests) tooMany(x *request, text string) bool {
 	open := 0
 	for _, y := range r.subs {
-		if y != x && y.kind != subNeg {
+		if y != x && y.kind != reqNeg {
 			open++
 		}
 	}
@@ -740,7 +689,7 @@ func (r *requests) tooMany(x *sub, text string) bool {
 	if n := r.terms.MaxSubscriptions; n > 0 {
 		r.mostHistoric = min(r.mostHistoric, plan.Limits{MaxSubscriptions: n}.Historic())
 	}
-	if x.kind == subLive {
+	if x.kind == reqLive {
 		return false
 	}
 	if y := r.lastOpen(); y != nil {
@@ -757,7 +706,7 @@ const leastRetained = 4 << 10
 // tooManyBytes learns how many bytes of requests the relay keeps: it says so, or what is open
 // shows it. History waits until there is room; live subscriptions the plan makes anew, with
 // fewer bytes.
-func (r *requests) tooManyBytes(x *sub, text string) bool {
+func (r *requests) tooManyBytes(x *request, text string) bool {
 	others := r.retained()
 	if r.sent(x) {
 		others -= x.size()
@@ -768,55 +717,5 @@ func (r *requests) tooManyBytes(x *sub, text string) bool {
 	} else if others > 0 {
 		most = others
 	}
-	return r.terms.learn(learned.MaxRetained, max(most, leastRetained), text) && x.kind != subLive
-}
-
-// lacks is how many events more must be there before a request that waits may be opened.
-func (r *requests) lacks(x *sub) int {
-	b := r.budgets.of(x)
-	if b.Full == 0 {
-		return 0
-	}
-	need := min(x.most(), b.Full)
-	for _, y := range r.subs {
-		if y.most() > 0 && OfOurs(y.q.filter) == OfOurs(x.q.filter) {
-			need += max(0, y.most()-y.events)
-		}
-	}
-	return need - b.Now
-}
-
-// affordable returns a test of what waits, to be asked in that order: nothing overtakes
-// what waits for the same budget.
-func (r *requests) affordable() func(x *sub) bool {
-	short := make(map[bool]bool)
-	r.budgets.short = short
-	return func(x *sub) bool {
-		if x.most() == 0 {
-			return true
-		}
-		ours := OfOurs(x.q.filter)
-		if !short[ours] && r.lacks(x) > 0 {
-			short[ours] = true
-		}
-		return !short[ours]
-	}
-}
-
-// affordedAt is when the first request that waits for its budget may be opened.
-func (r *requests) affordedAt() (at time.Time, ok bool) {
-	seen := make(map[bool]bool)
-	for _, x := range r.waiting {
-		if x.most() == 0 || seen[OfOurs(x.q.filter)] {
-			continue
-		}
-		seen[OfOurs(x.q.filter)] = true
-		if n := r.lacks(x); n > 0 {
-			due := r.budgets.at.Add(time.Duration(n) * r.budgets.of(x).Every)
-			if !ok || due.Before(at) {
-				at, ok = due, true
-			}
-		}
-	}
-	return at, ok
+	return r.terms.learn(learned.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
 }

@@ -148,7 +148,7 @@ func TestReportOfUnservedIsBounded(t *testing.T) {
 	for i := range 3 {
 		q := &query{b: b}
 		for k := range 400 {
-			q.unserved = append(q.unserved, eventID(1000*i+k))
+			q.ids.unserved = append(q.ids.unserved, eventID(1000*i+k))
 		}
 		s.history.countUnserved(q)
 	}

@@ -342,8 +342,8 @@ func TestLeastDoubt(t *testing.T) {
 // by pages; what is for other reasons still is.
 func TestHoldOfACutSet(t *testing.T) {
 	for hold, want := range map[int64]int64{100: 0, 200: 200, noEnd: noEnd} {
-		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), probe: &probe{oldest: 100, below: true}, hold: hold}
-		assert.False(t, s.history.cutBelow(&query{b: q.b, probe: &probe{}}, 0), "nothing was below")
+		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), cut: &cut{oldest: 100, below: true}, hold: hold}
+		assert.False(t, s.history.cutBelow(&query{b: q.b, cut: &cut{}}, 0), "nothing was below")
 		assert.True(t, s.history.cutBelow(q, 1))
 		assert.Equal(t, want, q.hold)
 		assert.EqualValues(t, 100, *q.walk.Next().Until)

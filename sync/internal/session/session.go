@@ -99,14 +99,14 @@ func (s *Session) Short(ours bool) bool { return s.requests.budgets.short[ours] 
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&sub{kind: subLive, live: live, filters: fs})
+	s.requests.follow(&request{kind: reqLive, live: live, filters: fs})
 	return s.flush(now)
 }
 
 // FollowLast opens a live subscription that comes last: it has a place that nothing else
 // needs, and gives it up when something does.
 func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&sub{kind: subLive, live: live, filters: fs, last: true})
+	s.requests.follow(&request{kind: reqLive, live: live, filters: fs, last: true})
 	return s.flush(now)
 }
 
@@ -166,12 +166,12 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	if x.kind == subProbe {
+	if x.kind == reqProbe {
 		s.repair.probed(x, true, true)
 		return
 	}
 	id, err := graspsync.ParseEventID(m.Event.ID)
-	if err != nil || x.kind == subNeg {
+	if err != nil || x.kind == reqNeg {
 		s.strike(now, "event that was not asked for")
 		return
 	}
@@ -180,7 +180,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
-	if x.kind == subLive {
+	if x.kind == reqLive {
 		if matches {
 			s.out.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
 		}
@@ -196,13 +196,13 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 	}
 	s.requests.answered(x)
 	switch x.kind {
-	case subLive:
-		s.requests.stands(x, now)
-	case subPage:
+	case reqLive:
+		s.requests.lives.stands(x, now)
+	case reqPage:
 		s.history.endPage(x, m.Hint)
-	case subIDs:
+	case reqIDs:
 		s.history.endIDs(x)
-	case subProbe:
+	case reqProbe:
 		s.repair.probed(x, !x.noticed, true)
 	}
 }
@@ -214,14 +214,14 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 		return
 	}
 	why := wire.ClassifyClosed(m.Text)
-	if x.kind == subNeg {
+	if x.kind == reqNeg {
 		why = wire.ClassifyNegErr(m.Text, 0)
 	}
 	s.repair.refused(now, x, why, m.Text, false)
 }
 
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
-	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == subNeg {
+	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.requests.answered(x)
 		s.history.negotiate(now, x, m.Payload)
 	}
@@ -234,7 +234,7 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 		s.lateRefusal(now, m, why)
 		return
 	}
-	if x.kind != subNeg {
+	if x.kind != reqNeg {
 		return
 	}
 	if why == wire.RefusalTooLarge {
@@ -261,14 +261,14 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 	case why == wire.RefusalAuthRequired && x == nil:
 		s.requests.auth.begin(now)
 		s.out.do(Notice{Text: m.Text})
-	case x == nil, why == wire.RefusalOther && x.kind == subNeg:
+	case x == nil, why == wire.RefusalOther && x.kind == reqNeg:
 		if why >= wire.RefusalBadRequest {
 			s.requests.suspectAll()
 		}
 		s.out.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
-		if x.kind != subNeg { // an answer has begun
+		if x.kind != reqNeg { // an answer has begun
 			x.idleBy = now.Add(s.cfg.IdleTimeout)
 		}
 		s.requests.answered(x)
@@ -337,10 +337,10 @@ func (s *Session) Tick(now time.Time) []Action {
 	for _, x := range s.requests.late(now) {
 		switch {
 		case !s.requests.sent(x): // ended along with another
-		case x.kind == subNeg:
+		case x.kind == reqNeg:
 			s.requests.drop(x, true)
 			s.history.negSilent(x, now)
-		case x.kind == subProbe:
+		case x.kind == reqProbe:
 			s.repair.probeFailed(x, "no answer in time", true)
 		default:
 			s.history.fail(x, "no answer in time")

@@ -100,21 +100,24 @@ func (t *terms) learn(k learned.Kind, value int, reason string) bool {
 		*field = value
 	}
 	if k == learned.MaxValues {
-		t.idChunk = min(t.idChunk, value)
+		t.idsAtMost(value)
 	}
 	t.out.do(Learned{Kind: k, Value: value, Reason: reason})
 	return true
 }
 
+// idsAtMost has no more ids asked for in one request.
+func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
+
 // fewerValues learns how many values a request may have. Many relays look at that
 // only where they have to search: live subscriptions are split for one that
 // refused one of these.
-func (t *terms) fewerValues(x *sub, n int, text string) bool {
-	if m := t.MaxValues; m > 0 && x.kind == subLive {
+func (t *terms) fewerValues(x *request, n int, text string) bool {
+	if m := t.MaxValues; m > 0 && x.kind == reqLive {
 		n = min(n, m)
 	}
 	news := t.learn(learned.MaxValues, n, text)
-	if x.kind == subLive && (t.liveValues == 0 || n < t.liveValues) {
+	if x.kind == reqLive && (t.liveValues == 0 || n < t.liveValues) {
 		t.liveValues = n
 		return true
 	}
@@ -122,12 +125,12 @@ func (t *terms) fewerValues(x *sub, n int, text string) bool {
 }
 
 // withoutNotes learns that the relay has to be asked for kinds, and not for kind 1.
-func (t *terms) withoutNotes(x *sub, text string) bool {
+func (t *terms) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
 	}
 	news := t.learn(learned.NoNotes, 1, text)
-	if x.kind == subLive && !t.liveNoNotes {
+	if x.kind == reqLive && !t.liveNoNotes {
 		t.liveNoNotes, news = true, true
 	}
 	return news
@@ -164,10 +167,10 @@ func (t *terms) knownElsewhere(f nostr.Filter) bool {
 	return n > 0 && n < all
 }
 
-// adapt turns a filter into those that together ask for the same in a form that
+// reshape turns a filter into those that together ask for the same in a form that
 // the relay takes, each in a request of at most so many bytes. less means that values
 // were left out that it never takes; if none is left there is no filter.
-func (t *terms) adapt(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
+func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
 	}
@@ -212,16 +215,16 @@ func (t *terms) liveBounds() bounds {
 func (t *terms) pack(fs []nostr.Filter) [][]nostr.Filter {
 	out := make([]nostr.Filter, 0, len(fs))
 	for _, f := range fs {
-		part, _ := t.adapt(f, t.liveBounds())
+		part, _ := t.reshape(f, t.liveBounds())
 		out = append(out, part...)
 	}
 	reqs, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
 	return reqs
 }
 
-// mustAdapt reports whether adapt would change a filter.
-func (t *terms) mustAdapt(f nostr.Filter, to bounds) bool {
-	fs, less := t.adapt(f, to)
+// mustReshape reports whether reshape would change a filter.
+func (t *terms) mustReshape(f nostr.Filter, to bounds) bool {
+	fs, less := t.reshape(f, to)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
@@ -247,10 +250,10 @@ func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	return f, less
 }
 
-// byID is the filter for events that were found by a query.
-func (t *terms) byID(q *query, ids []graspsync.EventID) nostr.Filter {
+// byID is the filter for events that were found by another one.
+func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
-	kinds := nostr.Filter{Kinds: q.filter.Kinds, Authors: q.filter.Authors}
+	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
 	switch {
 	case t.NoNotes:
 		kinds = filters.WithoutNotes(kinds)
@@ -267,7 +270,7 @@ func (t *terms) byID(q *query, ids []graspsync.EventID) nostr.Filter {
 
 // form returns the filters of a request as the relay takes them. With since a probe asks
 // whether it takes them so.
-func (t *terms) form(x *sub, now time.Time) []nostr.Filter {
+func (t *terms) form(x *request, now time.Time) []nostr.Filter {
 	if !slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return f.LimitZero }) {
 		return x.filters
 	}

@@ -275,9 +275,9 @@ func TestTrialsInTurn(t *testing.T) {
 }
 
 // subsOfBatch are the requests of a batch that are open, in order.
-func (s *Session) subsOfBatch(id plan.BatchID) (out []*sub) {
+func (s *Session) subsOfBatch(id plan.BatchID) (out []*request) {
 	for _, q := range s.history.queriesOf(s.history.batches[id]) {
-		out = append(out, s.requests.subsOf(q)...)
+		out = append(out, s.requests.requestsOf(q)...)
 	}
 	return out
 }

@@ -384,27 +384,27 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 
 // After eight requests by id in a row that brought nothing the rest is not asked for.
 func TestBarrenRequests(t *testing.T) {
-	s, q := New(defaults()), &query{b: &batch{}, todo: []graspsync.EventID{eventID(100)}}
-	chunk := func(n int) *sub {
-		x := &sub{want: make(map[graspsync.EventID]struct{}), asked: 2}
+	q := &query{b: &batch{}, ids: wanted{todo: []graspsync.EventID{eventID(100)}}}
+	chunk := func(n int) *request {
+		x := &request{want: make(map[graspsync.EventID]struct{}), asked: 2}
 		for i := range n {
 			x.want[eventID(i)] = struct{}{}
 		}
 		return x
 	}
 	for range 7 {
-		s.history.takeChunk(q, chunk(2))
+		q.ids.took(chunk(2))
 	}
-	s.history.takeChunk(q, chunk(1)) // one came
+	q.ids.took(chunk(1)) // one came
 	for range 7 {
-		s.history.takeChunk(q, chunk(2))
+		q.ids.took(chunk(2))
 	}
-	require.False(t, q.retried)
-	require.Len(t, q.todo, 1)
-	s.history.takeChunk(q, chunk(2))
-	require.True(t, q.retried)
-	require.Empty(t, q.todo)
-	require.Contains(t, q.unserved, eventID(100))
+	require.False(t, q.ids.retried)
+	require.Len(t, q.ids.todo, 1)
+	q.ids.took(chunk(2))
+	require.True(t, q.ids.retried)
+	require.Empty(t, q.ids.todo)
+	require.Contains(t, q.ids.unserved, eventID(100))
 }
 
 // What we have divides a query into windows of which none is empty.

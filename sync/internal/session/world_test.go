@@ -233,14 +233,14 @@ func (w *world) ended() {
 	require.Zero(t, s.history.negActive)
 	require.Empty(t, w.open)
 	require.Equal(t, Progress{}, s.Progress())
-	for id := range s.requests.lives {
+	for id := range s.requests.lives.parts {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.terms.pack(fs)) > 0, len(s.requests.lives[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.terms.pack(fs)) > 0, len(s.requests.lives.parts[id]) > 0, "followed, unless nothing is left of it")
 	}
 	for _, x := range s.requests.subs {
-		require.Equal(t, subLive, x.kind)
+		require.Equal(t, reqLive, x.kind)
 	}
 	require.Empty(t, s.Cursors())
 }

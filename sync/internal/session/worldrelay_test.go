@@ -64,7 +64,7 @@ func (w *world) count(m wire.Message) {
 	switch {
 	case m.Type == wire.TypeEvent:
 		b.events++
-	case m.Type == wire.TypeEOSE && x.kind == subPage && !(x.noticed && x.events == 0):
+	case m.Type == wire.TypeEOSE && x.kind == reqPage && !(x.noticed && x.events == 0):
 		b.pages++
 	}
 }
