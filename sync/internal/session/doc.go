@@ -10,4 +10,12 @@
 // Requests are opened one after the other, each when the one before got its first
 // answer, so that a NOTICE, which names no request, can be told to belong to one.
 // Subscription ids are never used twice.
+//
+// [Session] tells what happened to the part that it concerns. The parts call downwards
+// only, and put what is to be done into one outbox:
+//
+//	repair      what can be done about a refusal; bisection finds out what is refused
+//	history     batches and their queries: pages, ids, reconciliation
+//	requests    what is open and what waits: slots, timeouts, pace, budgets, NIP-42
+//	terms       what the relay takes, and the form of a filter that it takes
 package session

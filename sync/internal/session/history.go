@@ -113,7 +113,8 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	out := make([]*query, len(fs))
 	for i, f := range fs {
 		q := &query{
-			id: QueryID(h.requests.number()), b: b, index: index, less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
+			id: QueryID(h.requests.number()), b: b, index: index,
+			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
 			filter: f, match: filters.Compile([]nostr.Filter{f}),
 		}
 		out[i] = q
@@ -546,7 +547,9 @@ func (h *history) isMixed(q *query) bool {
 func (h *history) inTurns(q *query) {
 	first, rest := q.filter, q.filter
 	first.Kinds = []int{graspsync.KindAnnouncement}
-	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool { return kind == graspsync.KindAnnouncement })
+	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool {
+		return kind == graspsync.KindAnnouncement
+	})
 	q.from, q.turns = q.walk.Until(), []nostr.Filter{first, rest}
 	h.nextTurn(q)
 }
@@ -592,7 +595,9 @@ func (h *history) moreIDs(q *query) {
 			want[id] = struct{}{}
 		}
 		fs := []nostr.Filter{h.terms.byID(q.filter, ids)}
-		h.requests.enqueue(&request{kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs)})
+		h.requests.enqueue(&request{
+			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs),
+		})
 	}
 }
 
@@ -644,7 +649,9 @@ func (h *history) fewerIDs(x *request, tell bool) bool {
 
 // kindsOfIDs asks for events by id and kind, if the relay refuses what names no kinds.
 func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell bool) bool {
-	k, ok := map[wire.Refusal]learned.Kind{wire.RefusalNeedsKinds: learned.NeedsKinds, wire.RefusalNoNotes: learned.NoNotes}[why]
+	k, ok := map[wire.Refusal]learned.Kind{
+		wire.RefusalNeedsKinds: learned.NeedsKinds, wire.RefusalNoNotes: learned.NoNotes,
+	}[why]
 	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
 		return false
 	}

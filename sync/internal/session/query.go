@@ -34,30 +34,36 @@ type query struct {
 	less   bool        // values were left out that the relay never takes
 	pages  bool        // it is not to be reconciled
 
-	walk *filters.Walk
+	result plan.Result // so far
+	hold   int64       // newest second that can't be counted as fetched, 0 if there is none
+	ids    wanted      // that it fetches by id
 
+	parent *query  // what it is a part of
+	depth  int     // how many parents there are
+	part   *query  // its part that is being fetched
+	second *second // it is a part, one second that is full
+
+	// By pages.
+	walk    *filters.Walk
+	gaps    int      // gaps of walk that were taken in
+	seconds []second // full, to be looked into
+
+	// By reconciliation.
 	set      *negentropy.Set
 	neg      *negentropy.Session
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
-	limited  int         // NEG-OPENs in a row that were refused as one of too many
-	ids      wanted      // that it fetches by id
-	cut      *cut        // its reconciliation may have been cut
-	rest     *rest       // to be fetched when the ids are
-	result   plan.Result // so far
+	limited  int   // NEG-OPENs in a row that were refused as one of too many
+	cut      *cut  // its set may have been cut
+	rest     *rest // to be fetched when the ids are
 
-	parent  *query   // what it is a part of
-	depth   int      // how many parents there are
-	part    *query   // its part that is being fetched
-	second  *second  // it is a part, one second that is full
-	gaps    int      // gaps of walk that were taken in
-	seconds []second // full, to be looked into
+	// In windows, each reconciled.
 	window  []window // to be fetched, newest first
 	windows int      // made of the whole, restarts included
 	below   int64    // end of what is above the windows that are left
-	hold    int64    // newest second that can't be counted as fetched, 0 if there is none
 
+	// Kind by kind.
 	from  int64          // it is fetched kind by kind from this second on, 0 if it is not
 	turns []nostr.Filter // of these kinds, those that wait
 }

@@ -15,7 +15,6 @@ import (
 // repair finds out what can be done for a request that the relay refused: it is repeated, at
 // once, later or in another form, or given up.
 type repair struct {
-	out       *outbox
 	terms     *terms
 	requests  *requests
 	history   *history

@@ -358,7 +358,8 @@ func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
 		before := func(x *request) bool { return x.kind == reqLive && x.order < c.order }
-		if r.opening != nil && before(r.opening) || slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
+		if r.opening != nil && before(r.opening) ||
+			slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
 			return
 		}
 		r.closing = r.closing[1:]

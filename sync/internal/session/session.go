@@ -58,7 +58,7 @@ func New(cfg Config) *Session {
 	s.terms = newTerms(s.cfg, s.out)
 	s.requests = newRequests(s.cfg, s.out, s.terms)
 	s.history = newHistory(s.cfg, s.out, s.terms, s.requests)
-	s.repair = &repair{out: s.out, terms: s.terms, requests: s.requests, history: s.history}
+	s.repair = &repair{terms: s.terms, requests: s.requests, history: s.history}
 	s.SetTerms(cfg.Terms, cfg.SetAside)
 	return s
 }

@@ -323,6 +323,18 @@ func TestTrialOfTheDead(t *testing.T) {
 	assert.Equal(t, learned.MaxMessage, one[Learned](t, actions).Kind)
 	assert.Equal(t, plan.Failed, one[Done](t, actions).Result)
 
+	// Of a batch that is abandoned nothing begins anew, in another form, either.
+	s = newRefuser(nil).s
+	req := sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"), tagging("y"))))
+	other := sent(t, s.Tick(start.Add(2*time.Second)))
+	s.Receive(start.Add(3*time.Second), closed(req.Sub, "bad req: no"))
+	s.Receive(start.Add(3*time.Second), closed(other.Sub, "bad req: no"))
+	require.Len(t, s.requests.suspended, 2)
+	s.SetTerms(Terms{NoNegentropy: true, NeedsKinds: true}, nil)
+	s.Abandon(start.Add(3*time.Second), 1)
+	assert.Equal(t, Progress{}, s.Progress())
+	assert.Empty(t, s.requests.waiting)
+
 	// A live subscription that is wanted no more.
 	s = newRefuser(nil).s
 	live := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
