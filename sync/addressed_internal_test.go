@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // reading counts the events that are read.
@@ -44,7 +45,7 @@ func TestAddressedReadsWhatIsThereOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &reading{Store: &twinStore{}}
-			x := newIndex(s, listsByName)
+			x := newIndex(s, listsByName, nip34.Identity{}, nil)
 			for i := range stored {
 				s.Store.(*twinStore).save(testEvent(2*i, graspsync.KindIssue, 1, 1))
 				s.Store.(*twinStore).save(testEvent(2*i+1, graspsync.KindState, 1, 1, nostr.Tag{"d", fmt.Sprint("here ", i)}))

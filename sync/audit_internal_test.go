@@ -199,14 +199,14 @@ func (y *Tally) audit(t *testing.T, m *SyncManager) {
 		return
 	}
 	var s EventStatus
-	m.counters.reasons(&s)
+	m.report.reasons(&s)
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if s.Dropped[dropObservations] > 0 {
 		return
 	}
 	want := make(map[string]uint64)
-	for k, n := range m.counters.bySource() {
+	for k, n := range m.report.bySource() {
 		if k != graspsync.Direct.String() {
 			want["sync.EventStored "+k] = n
 		}

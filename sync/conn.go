@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -27,7 +30,7 @@ const (
 // conn is one connection, or the attempt at one. Its goroutine owns the session;
 // others reach it through the mailbox, which never blocks them.
 type conn struct {
-	m     *SyncManager
+	env   *connEnv
 	url   graspsync.RelayURL
 	epoch uint64
 	stats *relayStats
@@ -61,40 +64,25 @@ type conn struct {
 	largeAt   time.Time
 }
 
+// connEnv is what connections need of the rest. All of it may be used by any goroutine.
+type connEnv struct {
+	cfg       *Config // read-only
+	transport Transport
+	index     *index
+	ingest    *ingest
+	sets      *sets
+	report    *report
+	remember  *remember
+	inbox     *mailbox[any]   // of the loop
+	wg        *sync.WaitGroup // of whatever ends with Run
+}
+
 // command has the session told something.
 type command func(s *session.Session, now time.Time) []session.Action
 
-// mailbox is a queue whose senders never wait. What goes in is bounded by what
-// its owner asked for.
-type mailbox[T any] struct {
-	mu    sync.Mutex
-	items []T // guarded by mu
-	wake  chan struct{}
-}
-
-func newMailbox[T any]() mailbox[T] { return mailbox[T]{wake: make(chan struct{}, 1)} }
-
-func (b *mailbox[T]) put(item T) {
-	b.mu.Lock()
-	b.items = append(b.items, item)
-	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (b *mailbox[T]) take() []T {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	items := b.items
-	b.items = nil
-	return items
-}
-
-func newConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
+func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
 	c := &conn{
-		m: m, url: u, epoch: epoch, stats: stats,
+		env: env, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[command](),
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(u),
@@ -111,21 +99,21 @@ func (c *conn) run() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	if err := c.m.remember.beforeDial(c.ctx, c.url); err != nil {
-		c.m.post(dialFailed{conn: c, err: err})
+	if err := c.env.remember.beforeDial(c.ctx, c.url); err != nil {
+		c.env.inbox.put(dialFailed{conn: c, err: err})
 		return
 	}
-	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.Times.ConnectTimeout)
+	dialing, stop := context.WithTimeout(c.ctx, c.env.cfg.Times.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		c.m.post(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		c.env.inbox.put(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
 		return
 	}
 	c.conn = nc
 	c.signs.heard(true)
 	if err := c.contain(c.begin); err != nil {
-		c.m.post(dialFailed{conn: c, err: err})
+		c.env.inbox.put(dialFailed{conn: c, err: err})
 		c.close()
 		return
 	}
@@ -152,8 +140,8 @@ func (c *conn) begin() {
 	c.believes.info = info
 	c.current(time.Now())
 	limits := c.believes.limits
-	c.session = session.New(c.m.sessionConfig(c.stats, c.believes.terms, limits, info))
-	c.m.post(connected{conn: c, limits: limits, info: info, place: c.place()})
+	c.session = session.New(sessionConfig(c.env.cfg, c.stats, c.believes.terms, limits, info))
+	c.env.inbox.put(connected{conn: c, limits: limits, info: info, place: c.place()})
 }
 
 // place is what shares the connections that relays have at one address: that of a network
@@ -179,7 +167,7 @@ func (c *conn) place() netip.Prefix {
 func (c *conn) close() {
 	_ = c.contain(func() { // it has ended anyhow
 		if err := c.conn.Close(); err != nil {
-			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
+			c.env.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
 		}
 	})
 }
@@ -187,7 +175,7 @@ func (c *conn) close() {
 var errNoConn = errors.New("the Transport gave no connection")
 
 func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
-	if p := c.contain(func() { nc, err = c.m.transport.Dial(ctx, c.url) }); p != nil {
+	if p := c.contain(func() { nc, err = c.env.transport.Dial(ctx, c.url) }); p != nil {
 		return nil, p
 	}
 	if err == nil && nc == nil {
@@ -375,12 +363,12 @@ func (c *conn) perform(actions []session.Action) {
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
-			c.m.post(planInput{plan.LiveClosed{
+			c.env.inbox.put(planInput{plan.LiveClosed{
 				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, GaveWay: a.GaveWay, Since: c.signs.behind(false),
 			}})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.m.post(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.mayLog(c.url, classRateLimit)})
+			c.env.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.env.report.mayLog(c.url, classRateLimit)})
 		case session.Learned:
 			c.learn(a)
 		case session.SetAside:
@@ -397,8 +385,8 @@ func (c *conn) perform(actions []session.Action) {
 
 func (c *conn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
-	if c.m.mayLog(c.url, classHostile) {
-		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
+	if c.env.report.mayLog(c.url, classHostile) {
+		c.env.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
 	}
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
@@ -410,8 +398,8 @@ var errHostile = errors.New("hostile relay")
 
 // notice logs what a relay says, at most once a minute.
 func (c *conn) notice(text string) {
-	if c.m.mayLog(c.url, classNotice) {
-		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
+	if c.env.report.mayLog(c.url, classNotice) {
+		c.env.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
@@ -438,7 +426,7 @@ func (c *conn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	if err := c.m.ingest.submit(c.ctx, d); err != nil {
+	if err := c.env.ingest.submit(c.ctx, d); err != nil {
 		c.end(err)
 	}
 	c.stalled += time.Since(start)
@@ -448,11 +436,11 @@ func (c *conn) deliver(a session.Deliver) {
 // allows few of them.
 func (c *conn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) command {
-		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.Times.StoreTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.env.cfg.Times.StoreTimeout)
 		defer cancel()
-		set, err := c.m.sets.load(ctx, a.Filter)
+		set, err := c.env.sets.load(ctx, a.Filter)
 		if err != nil {
-			c.m.cfg.Logger.Warn("pages are used since our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
+			c.env.cfg.Logger.Warn("pages are used since our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
 		}
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.SetLoaded(now, a.Query, set, err)
@@ -462,7 +450,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 
 func (c *conn) missing(a session.Missing) {
 	c.ask(func(ctx context.Context) command {
-		ids, err := c.m.ingest.needed(ctx, a.IDs)
+		ids, err := c.env.ingest.needed(ctx, a.IDs)
 		ids = c.stats.bad.without(ids)
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.Checked(now, a.Query, ids, err)
@@ -472,7 +460,7 @@ func (c *conn) missing(a session.Missing) {
 
 func (c *conn) ask(question func(context.Context) command) {
 	ctx := c.ctx
-	c.m.wg.Go(func() {
+	c.env.wg.Go(func() {
 		if err := c.contain(func() { c.mailbox.put(question(ctx)) }); err != nil {
 			c.stop(err)
 		}
@@ -517,7 +505,7 @@ func (c *conn) done(a session.Done) {
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
 	f.token.finish(func() {
-		c.m.post(batchDone{conn: c, fetching: f, done: a})
+		c.env.inbox.put(batchDone{conn: c, fetching: f, done: a})
 	})
 }
 
@@ -549,7 +537,7 @@ func (c *conn) report() {
 		case <-settled:
 		case <-timer.C:
 			late = true
-		case <-c.m.ingest.ended: // nobody is interested any more
+		case <-c.env.ingest.ended: // nobody is interested any more
 			late = true
 		}
 	}
@@ -558,13 +546,13 @@ func (c *conn) report() {
 			delete(cursors, id)
 		}
 	}
-	c.m.post(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: c.signs.lastAlive()})
+	c.env.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: c.signs.lastAlive()})
 }
 
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
-	c.m.counters.forged.Add(1)
-	c.spend(allowance.Forgery(c.m.cfg.Limits.Unproductive))
+	c.env.report.forged.Add(1)
+	c.spend(allowance.Forgery(c.env.cfg.Limits.Unproductive))
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
 }
 
@@ -575,6 +563,266 @@ func (c *conn) badSignature(k copyKey) {
 		c.forged("signature does not match")
 		return
 	}
-	c.m.counters.forged.Add(1)
-	c.spend(allowance.Forgery(c.m.cfg.Limits.Unproductive))
+	c.env.report.forged.Add(1)
+	c.spend(allowance.Forgery(c.env.cfg.Limits.Unproductive))
+}
+
+// authenticate has a challenge answered, on a goroutine of its own.
+func (c *conn) authenticate(challenge string) {
+	c.ask(func(ctx context.Context) command {
+		ev, err := signAuth(ctx, c.env.report.counters, c.env.cfg.Signer, c.url, challenge)
+		if err != nil {
+			c.env.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
+		} else {
+			c.env.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
+		}
+		return func(s *session.Session, now time.Time) []session.Action { return s.Signed(now, ev, err) }
+	})
+}
+
+// contain runs f. A panic is a bug of ours or of the Transport's, but whatever a
+// relay did to provoke it must cost no more than this connection: it becomes an
+// error.
+func (c *conn) contain(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.env.report.panicked("connection")
+			c.env.cfg.Logger.Error("panic in relay connection", keyRelay, c.url.String(),
+				keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+			err = fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	f()
+	return nil
+}
+
+// stop ends the connection from another goroutine than its own.
+func (c *conn) stop(err error) {
+	c.mailbox.put(func(*session.Session, time.Time) []session.Action {
+		c.end(err)
+		return nil
+	})
+}
+
+// charge takes a message that led to nothing out of the relay's allowance.
+func (c *conn) charge(msg wire.Message, actions []session.Action) {
+	cost := int64(0)
+	switch msg.Type {
+	case wire.TypeEvent:
+		if !delivers(actions) || c.repeats.seen(msg.Sub, msg.Event.ID) {
+			cost = int64(msg.Size)
+		}
+	case wire.TypeEOSE, wire.TypeClosed, wire.TypeNegMsg, wire.TypeNegErr:
+		if len(actions) == 0 {
+			cost = int64(msg.Size)
+		}
+	default: // words, and answers to what was never sent
+		cost = int64(msg.Size)
+	}
+	if d, ok := c.conn.(DropCounter); ok {
+		n := d.DroppedBytes()
+		cost += int64(n - c.dropped)
+		c.dropped = n
+	}
+	if cost > 0 {
+		c.spend(cost)
+	}
+}
+
+func delivers(actions []session.Action) bool {
+	for _, a := range actions {
+		if _, ok := a.(session.Deliver); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// spend takes n bytes out of the relay's allowance, and ends the connection if that
+// is more than there is. It may be called by any goroutine.
+func (c *conn) spend(n int64) {
+	if c.stats.spend(time.Now(), n) {
+		return
+	}
+	c.mailbox.put(func(*session.Session, time.Time) []session.Action {
+		if c.ended == nil {
+			c.env.report.drop("unproductive", 1)
+			c.end(errUnproductive)
+		}
+		return nil
+	})
+}
+
+const keyStack = "stack"
+
+// errUnproductive ends the connection of a relay that has used up its allowance.
+var errUnproductive = errors.New("relay sends nothing that is of use")
+
+// believes is what a connection last went by.
+type believes struct {
+	info   wire.Info
+	limits plan.Limits
+	terms  session.Terms
+	aside  int // values set aside
+}
+
+// current brings what the connection goes by up to date, and returns the values
+// that are set aside.
+func (c *conn) current(now time.Time) (aside []session.Value, changed bool) {
+	facts, aside := c.stats.learned(now)
+	b := believes{info: c.believes.info, limits: narrowed(limitsOf(c.env.cfg.fixed, c.believes.info), facts, now), aside: len(aside)}
+	b.terms = termsOf(b.limits, facts, now)
+	if c.session != nil && b.limits != c.believes.limits {
+		c.env.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits}})
+	}
+	changed = b.terms != c.believes.terms || b.aside != c.believes.aside
+	c.believes = b
+	return aside, changed
+}
+
+// outgrow has the session forget what is not believed any more: a relay that has
+// become better is used better.
+func (c *conn) outgrow(now time.Time) {
+	if aside, changed := c.current(now); changed {
+		c.session.SetTerms(c.believes.terms, aside)
+	}
+}
+
+// learn takes in what the session found out.
+func (c *conn) learn(a session.Learned) {
+	now := time.Now()
+	until := now.Add(believed)
+	if a.Kind == learned.NoNegentropy {
+		until = now.Add(c.env.cfg.fixed.NegentropyRetry)
+	}
+	c.stats.learn(a.Kind, a.Value, until)
+	c.learned(a.Kind.String(), a.Value, a.Reason)
+	c.current(now)
+}
+
+// setAside takes in that the relay refuses whatever has this value.
+func (c *conn) setAside(v session.Value) {
+	now := time.Now()
+	c.stats.setAside(v, now.Add(believed))
+	c.env.report.drop("poison", 1)
+	if c.env.report.mayLog(c.url, classAside) {
+		c.env.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
+	}
+	c.current(now)
+}
+
+// send sends a request. One that is too large did not leave us: the session makes
+// another one.
+func (c *conn) send(r wire.Request) []session.Action {
+	size := sizeOf(r)
+	err := c.conn.Send(c.ctx, r)
+	switch {
+	case err == nil:
+		c.asked(r, size)
+	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
+		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
+	default:
+		c.end(fmt.Errorf("sending: %w", err))
+	}
+	return nil
+}
+
+// asked notes the largest request that is not answered.
+func (c *conn) asked(r wire.Request, size int) {
+	if (r.Type == wire.TypeReq || r.Type == wire.TypeNegOpen) && size > leastMessage && size >= c.largeSize {
+		c.large, c.largeSize, c.largeAt = r.Sub, size, time.Now()
+	}
+}
+
+// answered notes that the relay takes requests of this size.
+func (c *conn) answered(sub string) {
+	if c.largeSize > 0 && sub == c.large {
+		c.stats.answered(c.largeSize, time.Now())
+		c.large, c.largeSize = "", 0
+	}
+}
+
+// largeCut is how soon after a large request a lost connection is taken for its
+// answer.
+const largeCut = 10 * time.Second
+
+// judgeCut looks at why the connection was lost, unless we ended it.
+func (c *conn) judgeCut(now time.Time) {
+	if c.largeSize > 0 && c.ctx.Err() == nil && now.Sub(c.largeAt) < largeCut {
+		c.stats.cut(c.largeSize, now)
+	}
+}
+
+// sizeOf is about how many bytes a request has.
+func sizeOf(r wire.Request) int {
+	n := 80 + 2*len(r.Payload) // label and id
+	for _, f := range r.Filters {
+		n += filters.Size(f) + 1
+	}
+	return n
+}
+
+// compared has found out to which repositories the events belong that a relay was
+// found to lack.
+func (c *conn) compared(r session.Report) {
+	if r.Reconciled == 0 {
+		return
+	}
+	ids := c.stats.coverage.fresh(r.Lacking, time.Now())
+	if len(ids) == 0 {
+		return
+	}
+	c.env.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.env.cfg.Times.StoreTimeout)
+		defer cancel()
+		events, err := c.env.index.lookUp(ctx, ids)
+		if err != nil && c.ctx.Err() == nil {
+			c.env.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
+		}
+		c.env.inbox.put(lacking{conn: c, events: events})
+	})
+}
+
+// lacking is what a look-up found of one connection: of each event that the relay has not the
+// repositories that it belongs to.
+type lacking struct {
+	conn   *conn
+	events [][]graspsync.RepoRef
+}
+
+func (c *conn) refusedLive(reason string) {
+	reason = graspsync.Printable(reason)
+	if c.env.report.mayLog(c.url, classRefusal) {
+		c.env.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
+	}
+	c.env.report.observe(RelayRefused{Relay: c.url, Reason: reason})
+}
+
+// learned reports a fact that the relay has taught. Reason may be the relay's.
+func (c *conn) learned(fact string, value int, reason string) {
+	c.env.report.learnedFact(fact)
+	if c.env.report.mayLog(c.url, classLearned) {
+		c.env.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
+			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
+	}
+	c.env.report.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
+}
+
+// gap counts an event that a live subscription should have brought.
+func (c *conn) gap(in graspsync.Incoming) {
+	c.stats.gaps.Add(1)
+	c.stats.coverage.missed(c.env.index.reposOf(in.Event))
+	lasting := in.Source.Kind == graspsync.Daily
+	id, _ := graspsync.ParseEventID(in.Event.ID) // it was stored, so it is one
+	c.env.report.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
+	if lasting {
+		c.stats.lasting.Add(1)
+		if c.env.report.mayLog(c.url, classLastingGap) {
+			c.env.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+		}
+		return
+	}
+	if c.env.report.mayLog(c.url, classGap) {
+		c.env.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+	}
 }

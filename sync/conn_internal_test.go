@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -24,8 +25,8 @@ func madeConn(t *testing.T, cfg Config) *conn {
 	s := tune(cfg)
 	s.manager.transport = nowhere{}
 	s.manager.ingest.store = &oddStore{}
-	s.manager.ingest.view = newIndex(s.manager.ingest.store, nil)
-	c := newConn(t.Context(), s.manager, testURL(t, "wss://a.example"), 7, s.relay)
+	s.manager.ingest.view = newIndex(s.manager.ingest.store, nil, nip34.Identity{}, nil)
+	c := newConn(t.Context(), s.manager.connEnv(), testURL(t, "wss://a.example"), 7, s.relay)
 	c.session = session.New(s.session)
 	return c
 }
@@ -61,8 +62,8 @@ func TestDeliver(t *testing.T) {
 			deliver(w.a)
 			delivered++
 			require.Equal(t, delivered, c.stats.events.Load())
-			require.Len(t, c.m.ingest.toVerify, 1)
-			j := <-c.m.ingest.toVerify
+			require.Len(t, c.env.ingest.toVerify, 1)
+			j := <-c.env.ingest.toVerify
 			require.Equal(t, graspsync.Source{Relay: c.url, Kind: w.kind}, j.incoming.Source)
 			require.Equal(t, w.gap, j.gap)
 			counts := c.live
@@ -70,36 +71,36 @@ func TestDeliver(t *testing.T) {
 				counts = f.token
 			}
 			require.EqualValues(t, 2, counts.open.Load())
-			c.m.ingest.settled(j, true)
+			c.env.ingest.settled(j, true)
 			require.EqualValues(t, 1, counts.open.Load())
 		}
 		deliver(session.Deliver{Batch: 4, Kind: plan.History, Asked: true})
 		require.Equal(t, delivered, c.stats.events.Load())
-		require.Empty(t, c.m.ingest.toVerify)
+		require.Empty(t, c.env.ingest.toVerify)
 		c.done(session.Done{Batch: 4})
-		require.Empty(t, c.m.inbox.take())
+		require.Empty(t, c.env.inbox.take())
 		c.done(session.Done{Batch: 3, Result: plan.Failed})
 		require.Empty(t, c.batches)
-		told := c.m.inbox.take()
+		told := c.env.inbox.take()
 		require.Len(t, told, 1)
 		require.Equal(t, plan.Failed, told[0].(batchDone).done.Result)
 		require.NoError(t, c.ended)
 
 		// The time that the pipeline takes is not the relay's.
-		require.NoError(t, c.m.ingest.room.enter(t.Context(), nil, c.m.ingest.room.most))
-		time.AfterFunc(7*time.Second, func() { c.m.ingest.room.leave(nil, c.m.ingest.room.most) })
+		require.NoError(t, c.env.ingest.room.enter(t.Context(), nil, c.env.ingest.room.most))
+		time.AfterFunc(7*time.Second, func() { c.env.ingest.room.leave(nil, c.env.ingest.room.most) })
 		c.stalled = time.Second
 		deliver(session.Deliver{})
 		require.Equal(t, 8*time.Second, c.stalled)
 		c.excuse()
 		require.Zero(t, c.stalled)
-		c.m.ingest.settled(<-c.m.ingest.toVerify, true)
-		require.NoError(t, c.m.ingest.room.enter(t.Context(), nil, c.m.ingest.room.most))
+		c.env.ingest.settled(<-c.env.ingest.toVerify, true)
+		require.NoError(t, c.env.ingest.room.enter(t.Context(), nil, c.env.ingest.room.most))
 		time.AfterFunc(time.Second, c.hangup)
 		deliver(session.Deliver{})
 		require.ErrorIs(t, c.ended, context.Canceled)
-		c.m.ingest.room.leave(nil, c.m.ingest.room.most)
-		c.m.ingest.leftOver(t)
+		c.env.ingest.room.leave(nil, c.env.ingest.room.most)
+		c.env.ingest.leftOver(t)
 		c.stats.work.leftOver(t)
 	})
 }
@@ -121,7 +122,7 @@ func TestPerform(t *testing.T) {
 		require.ErrorContains(t, c.ended, "two")
 		require.EqualValues(t, 2, c.stats.strikes.Load())
 		require.Equal(t, "too many", c.stats.lastErr, "what can be helped is no error")
-		told := c.m.inbox.take()
+		told := c.env.inbox.take()
 		require.Len(t, told, 3)
 		require.Equal(t, rateLimited{conn: c, until: until, reason: "slow down", log: true}, told[0])
 		for i, want := range []plan.LiveClosed{{Live: 5, Why: wire.RefusalRestricted}, {Live: 6, Why: wire.RefusalOther}} {
@@ -141,7 +142,7 @@ func TestQuestionThatPanics(t *testing.T) {
 		require.Len(t, told, 1)
 		require.Empty(t, told[0](c.session, time.Now()))
 		require.EqualError(t, c.ended, "internal error: x")
-		require.Equal(t, map[string]uint64{"connection": 1}, c.m.counters.panics)
+		require.Equal(t, map[string]uint64{"connection": 1}, c.env.report.panics)
 	})
 }
 
@@ -279,11 +280,11 @@ func (hanging) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
 func TestAttemptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := madeConn(t, Config{Times: Times{ConnectTimeout: 3 * time.Second}})
-		c.m.transport = hanging{}
+		c.env.transport = hanging{}
 		began := time.Now()
 		c.run()
 		require.Equal(t, 3*time.Second, time.Since(began))
-		told := c.m.inbox.take()
+		told := c.env.inbox.take()
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0].(dialFailed).err, context.DeadlineExceeded)
 		require.Same(t, c, told[0].(dialFailed).conn)
@@ -318,14 +319,14 @@ func TestEndWaitsForWhatIsOnItsWay(t *testing.T) {
 					}
 				}
 				if w.ends > 0 {
-					time.AfterFunc(w.ends, func() { close(c.m.ingest.ended) })
+					time.AfterFunc(w.ends, func() { close(c.env.ingest.ended) })
 				}
 				c.end(errEnd)
 				c.end(errNoConn)
 				began := time.Now()
 				c.report()
 				require.Equal(t, w.want, time.Since(began))
-				told := c.m.inbox.take()
+				told := c.env.inbox.take()
 				require.Len(t, told, 1)
 				require.ErrorIs(t, told[0].(lost).err, errEnd, "the first reason counts")
 				time.Sleep(time.Minute)
@@ -416,7 +417,7 @@ func TestBadSignatureIsToldOnce(t *testing.T) {
 	costs := int64(0)
 	for n := range 3 {
 		c.badSignature(copyKey{testID(1), fmt.Sprint(n)})
-		require.EqualValues(t, n+1, c.m.counters.forged.Load())
+		require.EqualValues(t, n+1, c.env.report.forged.Load())
 		require.Len(t, c.mailbox.take(), max(0, 1-n))
 		cost := left - c.stats.allowance.Left(now)
 		require.Positive(t, cost)
@@ -436,7 +437,7 @@ func TestAbandonedBatch(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
 		s := tune(Config{})
-		c := newConn(t.Context(), l.m, u, 3, l.m.remember.stats(u))
+		c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
 		c.session = session.New(s.session)
 		l.conns[u] = c
 		obey := func() {
@@ -473,7 +474,7 @@ func TestLookUpThatFails(t *testing.T) {
 			l.m.feed.stored(ev)
 		}
 		l.plan.Step(time.Now(), l.changes(l.m.feed.take().change))
-		c := newConn(t.Context(), l.m, u, 3, l.m.remember.stats(u))
+		c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
 		lacks := func(ids ...graspsync.EventID) int {
 			c.compared(session.Report{Reconciled: 1, Lacking: ids})
 			synctest.Wait()

@@ -53,7 +53,7 @@ func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
 	now := time.Now()
 	const most = 1 << 20
 	fresh := func() *relayStats { return &relayStats{allowance: allowance.New(most, 1<<10), work: newWork(most)} }
-	r := &remember{m: &SyncManager{cfg: Config{Limits: Limits{Unproductive: most}, fixed: constants{Refill: 1 << 10}}}}
+	r := &remember{cfg: &Config{Limits: Limits{Unproductive: most}, fixed: constants{Refill: 1 << 10}}}
 	u, err := graspsync.ParseRelayURL("wss://a.example")
 	assert.NoError(t, err)
 	s := fresh()

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // Of one root event no more is followed than 500, however much is written below it and however
 // deep, and who writes most has no more of it than others who write as well.
 func TestBranchIsSharedByAuthors(t *testing.T) {
 	const root, ann, eve = 1, 2, 3
-	x := newIndex(&twinStore{}, listsByName)
+	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
 	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
 	n, leftOut := 10, 0
@@ -79,7 +80,7 @@ func TestBranchIsSharedByAuthors(t *testing.T) {
 func TestBranchesWithinTheirBounds(t *testing.T) {
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
-		x := newIndex(&twinStore{}, listsByName)
+		x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 		x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
 		for root := range 3 {
 			x.stored(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
@@ -111,7 +112,7 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 // ended where it was thought to keep the second for a moment.
 func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	const root, ann, below, top = 1, 2, 20, 30
-	x := newIndex(&twinStore{}, listsByName)
+	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	ours := testAnnouncement(0, 0, "x", 1, "ours")
 	x.stored(ours)
 	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
@@ -126,7 +127,7 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 func TestDenseHistories(t *testing.T) {
 	for seed := range uint64(100) {
 		rnd := rand.New(rand.NewPCG(seed, 77))
-		x := newIndex(&twinStore{}, listsByName)
+		x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 		told := newFacts()
 		at := nostr.Timestamp(1)
 		for step := range 200 {
@@ -172,7 +173,7 @@ func TestDenseHistories(t *testing.T) {
 
 // Where 500 keys have one answer each, the oldest gives way to who comes later.
 func TestLaterAuthorsOfABranch(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName)
+	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
 	x.stored(testEvent(1, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
 	for i := range maxOfBranch {

@@ -24,12 +24,12 @@ func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID))
 }
 
 // Verified is how many signatures were checked.
-func (m *SyncManager) Verified() uint64 { return m.counters.verified.Load() }
+func (m *SyncManager) Verified() uint64 { return m.report.verified.Load() }
 
 // Dropped is how many of something a bound dropped.
 func (m *SyncManager) Dropped(reason string) uint64 {
 	var s EventStatus
-	m.counters.reasons(&s)
+	m.report.reasons(&s)
 	return s.Dropped[reason]
 }
 

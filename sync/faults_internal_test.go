@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // faultyView is a View whose step number fails fails.
@@ -121,7 +122,7 @@ func TestEachFaultOfAScan(t *testing.T) {
 			require.True(t, store.save(testEvent(100+i, 1621, 9, 1, tagRepo(testRepo(i, "x")))))
 		}
 		faults := &faulty{Store: store}
-		x := newIndex(faults, listsByName)
+		x := newIndex(faults, listsByName, nip34.Identity{}, nil)
 		scan := func() (missed, err error) {
 			s, missed, err := x.scan(t.Context(), func(*nostr.Event) {})
 			if err != nil {
@@ -215,7 +216,7 @@ func TestScanOfAStoreThatPanics(t *testing.T) {
 	store := &twinStore{during: func() { panic("corrupt") }}
 	require.True(t, store.save(testAnnouncement(1, 1, "x", 1, "ours")))
 	require.True(t, store.save(testAnnouncement(2, 2, "x", 1, "ours")))
-	x := newIndex(store, listsByName)
+	x := newIndex(store, listsByName, nip34.Identity{}, nil)
 	x.counters = &counters{}
 	_, err := scanOf(t, x)
 	require.ErrorContains(t, err, "corrupt")
@@ -225,7 +226,7 @@ func TestScanOfAStoreThatPanics(t *testing.T) {
 
 // A request to vanish by nobody has nobody vanish.
 func TestVanishOfNobody(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName)
+	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	x.stored(testAnnouncement(1, 1, "x", 1, "ours"))
 	ev := vanish(1, "ALL_RELAYS")
 	ev.PubKey = "x"

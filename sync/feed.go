@@ -1,8 +1,6 @@
 package sync
 
 import (
-	"iter"
-	"maps"
 	"slices"
 	"sync"
 
@@ -185,75 +183,4 @@ func (f *feed) pending() bool {
 	c := f.change
 	c.descendants, c.leftOut, c.fresh = nil, 0, nil
 	return !c.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
-}
-
-// size is how much is known.
-func (x *index) size() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return len(x.tables.repos) + len(x.tables.roots) + x.tables.descent.size
-}
-
-// announcedRepos is how many repositories are announced.
-func (x *index) announcedRepos() (n int) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, r := range x.tables.repos {
-		if r.ann != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// allStep is how much is gathered before others have their turn.
-const allStep = 1_000
-
-// all returns everything that is known, as one change from nothing. Others may change it
-// meanwhile: whether what they change is in the answer as it was or as it is then is left
-// open.
-func (x *index) all() (c indexChange) {
-	x.mu.RLock()
-	t := x.tables
-	x.mu.RUnlock()
-	each(x, t.repos, func(ref graspsync.RepoRef, r *indexRepo) {
-		if r.ann != nil {
-			c.setRepo(ref, r.ann)
-		}
-	})
-	each(x, t.roots, func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
-	each(x, t.descent.nodes, func(_ refKey, n *node) {
-		if n.place.depth > 0 {
-			c.setDescendant(n.key, t.reposBelow(n.place))
-		}
-	})
-	return c
-}
-
-// each goes through a map of the index, and holds its lock for a few entries at a time.
-func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
-	next, stop := iter.Pull2(maps.All(m))
-	defer stop()
-	some := func() (more bool) {
-		x.mu.RLock()
-		defer x.mu.RUnlock()
-		for range allStep {
-			k, v, ok := next()
-			if !ok {
-				return false
-			}
-			visit(k, v)
-		}
-		return true
-	}
-	for some() {
-	}
-}
-
-// announcement returns the accepted announcement of a repository, nil if there is
-// none.
-func (x *index) announcement(ref graspsync.RepoRef) *nip34.Announcement {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.tables.announcement(ref)
 }

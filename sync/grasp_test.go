@@ -555,7 +555,7 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 // Relays answer newest first: comment, issue, announcement. Each is let in once
 // that came which it depends on, and the deletion of one once its target is here.
 func TestGRASPPolicyNewestFirst(t *testing.T) {
-	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true })
+	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	store, ok := x.store.(*twinStore)
 	require.True(t, ok)
 	announcement := testAnnouncement(1, 1, "x", 1, "")

@@ -211,7 +211,7 @@ func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Ev
 		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
 	})
 	g.known.Forget(a.ID)
-	g.counters.drop("unlisted", 1)
+	g.report.drop("unlisted", 1)
 	g.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
 	g.feed.removed(ev)
 	g.withdrawn(ev)
@@ -219,7 +219,7 @@ func (g *ingest) remove(ctx context.Context, a *nip34.Announcement, ev *nostr.Ev
 }
 
 func (g *ingest) removeStored(ctx context.Context, ev *nostr.Event) (err error) {
-	defer g.counters.recovered(&err, "store")
+	defer g.report.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
 	store, can := g.store.(Remover)
@@ -259,7 +259,7 @@ func (g *ingest) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, 
 }
 
 func (g *ingest) askHearer(policy Hearer, identifier string) (heard map[graspsync.PubKey]bool, err error) {
-	defer g.counters.recovered(&err, "policy")
+	defer g.report.recovered(&err, "policy")
 	heard = policy.Heard(identifier, g.view)
 	if heard == nil {
 		return nil, fmt.Errorf("%w: who is heard", errVerdict)

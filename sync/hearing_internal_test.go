@@ -46,9 +46,9 @@ func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
 	cfg := Config{}.withDefaults()
 	cfg.fixed.Waiting = 20_000
 	store := &twinStore{}
-	x := newIndex(store, p.Lists)
-	c := &counters{}
-	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), c)}
+	x := newIndex(store, p.Lists, nip34.Identity{}, nil)
+	c := newReport(Config{})
+	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), c, nil)}
 }
 
 // saver stores all that it is given.
@@ -381,7 +381,7 @@ func (v *askedView) Family(identifier string) []*nip34.Announcement {
 // announcements with an identifier, in the goroutine that all events wait for.
 func TestStrangersCostNoFamily(t *testing.T) {
 	p := graspPolicy(t, graspHost)
-	v := &askedView{index: newIndex(&twinStore{}, p.Lists)}
+	v := &askedView{index: newIndex(&twinStore{}, p.Lists, nip34.Identity{}, nil)}
 	names := 3 * maxKin
 	for n := range names {
 		v.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
@@ -422,7 +422,7 @@ func announcementOf(n, by int, name string, lists int) *nostr.Event {
 
 func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 	p := graspPolicy(b, graspHost)
-	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true })
+	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	for i := range 255 {
 		ev := testAnnouncement(i, i, "x", 1, "")
 		list := nostr.Tag{"maintainers"}
@@ -530,7 +530,7 @@ func TestUnlistedGo(t *testing.T) {
 			require.False(t, r.here(3))
 			require.True(t, r.here(2))
 			require.Equal(t, []string{three.ID}, store.removed)
-			require.Equal(t, map[string]uint64{"unlisted": 1}, r.g.counters.dropped)
+			require.Equal(t, map[string]uint64{"unlisted": 1}, r.g.report.dropped)
 			require.Len(t, r.g.view.Family("x"), 2+spared, "those that are newer")
 			id, err := graspsync.ParseEventID(three.ID)
 			require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -50,9 +51,9 @@ var (
 )
 
 // newIndex returns an empty index; [index.scan] and [index.replaceAll] fill it.
-// lists is [Policy.Lists].
-func newIndex(store Store, lists func(*nip34.Announcement) bool) *index {
-	return &index{store: store, lists: lists, tables: newIndexTables()}
+// lists is [Policy.Lists], us is who a request to vanish must concern. c may be nil.
+func newIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.Identity, c *counters) *index {
+	return &index{store: store, lists: lists, us: us, counters: c, tables: newIndexTables()}
 }
 
 // Announcements implements [View]. Their Event is nil.
@@ -661,4 +662,235 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 	x.note(c)
 	x.mu.Unlock()
 	return c, true
+}
+
+// size is how much is known.
+func (x *index) size() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.tables.repos) + len(x.tables.roots) + x.tables.descent.size
+}
+
+// announcedRepos is how many repositories are announced.
+func (x *index) announcedRepos() (n int) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, r := range x.tables.repos {
+		if r.ann != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// allStep is how much is gathered before others have their turn.
+const allStep = 1_000
+
+// all returns everything that is known, as one change from nothing. Others may change it
+// meanwhile: whether what they change is in the answer as it was or as it is then is left
+// open.
+func (x *index) all() (c indexChange) {
+	x.mu.RLock()
+	t := x.tables
+	x.mu.RUnlock()
+	each(x, t.repos, func(ref graspsync.RepoRef, r *indexRepo) {
+		if r.ann != nil {
+			c.setRepo(ref, r.ann)
+		}
+	})
+	each(x, t.roots, func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	each(x, t.descent.nodes, func(_ refKey, n *node) {
+		if n.place.depth > 0 {
+			c.setDescendant(n.key, t.reposBelow(n.place))
+		}
+	})
+	return c
+}
+
+// each goes through a map of the index, and holds its lock for a few entries at a time.
+func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
+	next, stop := iter.Pull2(maps.All(m))
+	defer stop()
+	some := func() (more bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for range allStep {
+			k, v, ok := next()
+			if !ok {
+				return false
+			}
+			visit(k, v)
+		}
+		return true
+	}
+	for some() {
+	}
+}
+
+// announcement returns the accepted announcement of a repository, nil if there is
+// none.
+func (x *index) announcement(ref graspsync.RepoRef) *nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.announcement(ref)
+}
+
+// reposOf returns the repositories that an event belongs to, at most 16: its own, if
+// it is an announcement or a state, those that it tags, and those of the patches,
+// pull requests and issues, and of what descends from these, that it tags.
+func (x *index) reposOf(ev *nostr.Event) []graspsync.RepoRef {
+	refs := nip34.RepoRefs(ev)
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		if owner, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
+			refs = append(refs, graspsync.RepoRef{Owner: owner, Identifier: ev.Tags.GetD()})
+		}
+	}
+	ids := nip34.EventRefs(ev)
+	x.mu.RLock()
+	for _, id := range ids {
+		if root, ok := x.tables.roots[id]; ok {
+			refs = append(refs, root.refs()...)
+		} else if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+			refs = append(refs, x.tables.reposBelow(n.place)...)
+		}
+	}
+	x.mu.RUnlock()
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
+	refs = slices.Compact(refs)
+	return refs[:min(len(refs), lookupRefs)]
+}
+
+// rootsOf returns the root events of a repository that are known.
+func (x *index) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.tables.repos[ref]
+	if r == nil {
+		return nil
+	}
+	ids := make([]graspsync.EventID, 0, len(r.roots))
+	for id := range r.roots {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// descend looks in the Store for what descends from repositories that are ours, one step
+// after the other, and has take told of each event that may; of all if none is named. It asks
+// for as much as is followed: what there was no room for leads nowhere.
+func (x *index) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(*nostr.Event)) error {
+	var missed error
+	ask := func(values []string, names ...string) error {
+		for some := range slices.Chunk(values, tagsAtOnce) {
+			for _, name := range names {
+				for ev, err := range x.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
+					if errors.Is(err, ErrIncomplete) {
+						missed = err
+						break
+					}
+					if err != nil {
+						return fmt.Errorf("looking for descendants: %w", err)
+					}
+					if nodeOf(ev) != nil {
+						take(ev)
+					}
+				}
+			}
+		}
+		return nil
+	}
+	for depth := range uint8(maxDepth) {
+		ids, addresses := x.atDepth(depth, of)
+		if err := ask(texts(ids), "e", "E", "q"); err != nil {
+			return err
+		}
+		if err := ask(addresses, "a", "A", "q"); err != nil {
+			return err
+		}
+	}
+	return missed
+}
+
+// atDepth returns what is so far from repositories or their root events, and ours: 0 for these
+// themselves.
+func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
+	x.mu.RLock()
+	t := x.tables
+	x.mu.RUnlock()
+	top := func(ref graspsync.RepoRef, r *indexRepo) {
+		if r != nil && r.ann != nil {
+			addresses = append(addresses, ref.String())
+		}
+	}
+	root := func(id graspsync.EventID) {
+		if _, _, is := t.top(refKey(id)); is {
+			ids = append(ids, id)
+		}
+	}
+	below := func(n *node) {
+		if n.place.depth != depth {
+			return
+		}
+		ids = append(ids, n.id)
+		if n.key.Address != "" {
+			addresses = append(addresses, n.key.Address)
+		}
+	}
+	switch {
+	case of == nil && depth == 0:
+		each(x, t.repos, top)
+		each(x, t.roots, func(id graspsync.EventID, _ indexRoot) { root(id) })
+	case of == nil:
+		each(x, t.descent.nodes, func(k refKey, n *node) {
+			if k == n.keys()[0] {
+				below(n)
+			}
+		})
+	default:
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for ref := range of {
+			r := t.repos[ref]
+			if r == nil {
+				continue
+			}
+			if depth == 0 {
+				top(ref, r)
+			}
+			branches := []refKey{addressRef(ref.String())}
+			for id := range r.roots {
+				if depth == 0 {
+					root(id)
+				}
+				branches = append(branches, refKey(id))
+			}
+			for _, k := range branches {
+				if b := t.descent.branches[k]; b != nil && depth > 0 {
+					for n := range b.nodes {
+						below(n)
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(ids, graspsync.EventID.Compare)
+	slices.Sort(addresses)
+	return slices.Compact(ids), slices.Compact(addresses)
+}
+
+// lookUp returns, for each of the events that belong to any, to which repositories they do.
+func (x *index) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
+	defer x.counters.recovered(&err, "store")
+	for _, f := range filters.ByID(ids, saveBatch) {
+		f.Limit = 0
+		for ev, err := range x.store.Events(ctx, f) {
+			if err != nil {
+				return out, err
+			}
+			if refs := x.reposOf(ev); len(refs) > 0 {
+				out = append(out, refs)
+			}
+		}
+	}
+	return out, nil
 }

@@ -30,19 +30,18 @@ const (
 // Each step is bounded and waits for the next, so that a slow Store slows the
 // reading of relays.
 type ingest struct {
-	cfg      Config
-	store    Store
-	policy   Policy
-	view     View
-	feed     *feed
-	known    *absent.Known
-	holds    *holds
-	absent   *absent.Table
-	counters *counters
+	cfg    Config
+	store  Store
+	policy Policy
+	view   View
+	feed   *feed
+	known  *absent.Known
+	holds  *holds
+	absent *absent.Table
+	report *report
 	// refetch has ids asked for by id, of the relay that had them (zero: any); nil if
-	// they must wait for the next pass. It never blocks. Set before run.
-	refetch  func(relay graspsync.RelayURL, ids []graspsync.EventID)
-	observer *observer
+	// they must wait for the next pass. It never blocks.
+	refetch func(relay graspsync.RelayURL, ids []graspsync.EventID)
 
 	kin      kinCache // of what is stored
 	room     *room
@@ -114,9 +113,11 @@ type job struct {
 	apart    bool      // its bytes are taken from the share of what fails
 }
 
-func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *counters) *ingest {
-	g := &ingest{
-		cfg: cfg, store: store, policy: policy, view: view, feed: f, counters: c,
+func newIngest(
+	cfg Config, store Store, policy Policy, view View, f *feed, r *report, refetch func(graspsync.RelayURL, []graspsync.EventID),
+) *ingest {
+	return &ingest{
+		cfg: cfg, store: store, policy: policy, view: view, feed: f, report: r, refetch: refetch,
 		known:    absent.NewKnown(cfg.fixed.Remembered),
 		holds:    &holds{},
 		absent:   absent.New(absentConfig(cfg)),
@@ -128,9 +129,8 @@ func newIngest(cfg Config, store Store, policy Policy, view View, f *feed, c *co
 		inFlight: make(map[copyKey]*job),
 		coming:   make(map[graspsync.EventID]int),
 		waits:    make(map[*job]struct{}),
+		retries:  retries{room: cfg.Limits.InFlight / failingShare},
 	}
-	g.retries.room = cfg.Limits.InFlight / failingShare
-	return g
 }
 
 func absentConfig(cfg Config) absent.Config {
@@ -157,14 +157,14 @@ type delivery struct {
 // submit takes an event in. It blocks while the pipeline is full, and returns an
 // error only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
-	g.counters.received.Add(1)
+	g.report.received.Add(1)
 	id, err := graspsync.ParseEventID(d.event.ID)
 	if err != nil {
 		d.from.forged("malformed id")
 		return nil //nolint:nilerr // it is the relay's error, not ours
 	}
 	if g.dealtWith(id) {
-		g.counters.duplicates.Add(1)
+		g.report.duplicates.Add(1)
 		return nil
 	}
 	if !d.event.CheckID() {
@@ -177,7 +177,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		size:     min(int64(d.size)+512, g.cfg.Limits.InFlight),
 	}
 	if d.from != nil && d.from.stats.bad.has(j.key) {
-		g.counters.duplicates.Add(1)
+		g.report.duplicates.Add(1)
 		d.from.spend(int64(d.size)) // it is repeated
 		return nil
 	}
@@ -194,11 +194,11 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	if !g.enter(j) {
 		j.refund(1)
 		g.release(j)
-		g.counters.duplicates.Add(1)
+		g.report.duplicates.Add(1)
 		return nil
 	}
 	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
-		g.counters.duplicates.Add(1)
+		g.report.duplicates.Add(1)
 		j.refund(1)
 		g.settled(j, true)
 		return nil
@@ -439,12 +439,12 @@ func (g *ingest) verifyLoop(ctx context.Context) {
 
 // verify asks the Verifier. An error is ours, and says nothing about the events.
 func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
-	defer g.counters.recovered(&err, "verifier")
+	defer g.report.recovered(&err, "verifier")
 	verdicts = g.cfg.Verifier.Verify(events)
 	if len(verdicts) != len(events) {
 		return nil, fmt.Errorf("%d verdicts on %d events", len(verdicts), len(events))
 	}
-	g.counters.verified.Add(uint64(len(events)))
+	g.report.verified.Add(uint64(len(events)))
 	return verdicts, nil
 }
 
@@ -452,7 +452,7 @@ func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 // repeated; a live event is asked for by its id.
 func (g *ingest) lost(j *job) {
 	j.refund(1)
-	g.counters.failed.Add(1)
+	g.report.failed.Add(1)
 	g.settled(j, false)
 	if j.incoming.Source.Kind == graspsync.Live {
 		g.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
@@ -468,7 +468,7 @@ func (g *ingest) again(relay graspsync.RelayURL, ids []graspsync.EventID) {
 
 // has asks the Store which ids it has.
 func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
-	defer g.counters.recovered(&err, "store")
+	defer g.report.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
 	has, err = g.store.Has(ctx, ids)
@@ -493,7 +493,7 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	for i, j := range jobs {
 		if has[i] {
 			g.known.Add(j.key.id)
-			g.counters.duplicates.Add(1)
+			g.report.duplicates.Add(1)
 			j.refund(1)
 			g.settled(j, true)
 			continue

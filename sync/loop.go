@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
@@ -202,7 +203,7 @@ func (l *loop) scan(ctx context.Context) {
 			return
 		}
 		if missed != nil {
-			m.counters.drop("scans", 1)
+			m.report.drop("scans", 1)
 			m.cfg.Logger.Warn("not all that is stored could be read", keyErr, missed)
 		}
 		m.post(planInput{plan.Authors(authors.sorted())})
@@ -293,7 +294,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 func (l *loop) closeWindow(ctx context.Context) {
 	b := l.m.feed.take()
 	l.hold(&b)
-	l.m.counters.drop("descendants", b.change.leftOut)
+	l.m.report.drop("descendants", b.change.leftOut)
 	for ref := range b.change.fresh {
 		lazy.Put(&l.descending.of, ref, struct{}{})
 	}
@@ -389,7 +390,7 @@ func (l *loop) follow(s *targets, c *plan.RepoChange) {
 			c.Others = append(c.Others, r.Relay)
 		}
 	}
-	l.m.counters.drop("relays_listed", left)
+	l.m.report.drop("relays_listed", left)
 }
 
 // countDropped counts what of an announcement is not followed.
@@ -401,10 +402,10 @@ func (l *loop) countDropped(a *nip34.Announcement) {
 			plaintext++
 		}
 	}
-	l.m.counters.drop("plaintext", plaintext)
-	l.m.counters.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
-	l.m.counters.drop("clones_listed", a.DroppedClones)
-	l.m.counters.drop("maintainers_listed", a.DroppedMaintainers)
+	l.m.report.drop("plaintext", plaintext)
+	l.m.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	l.m.report.drop("clones_listed", a.DroppedClones)
+	l.m.report.drop("maintainers_listed", a.DroppedMaintainers)
 }
 
 // handle takes in what a connection or a scan reports.
@@ -431,7 +432,7 @@ func (l *loop) handle(ctx context.Context, msg any) {
 	case rateLimited:
 		if l.conns[msg.conn.url] == msg.conn {
 			l.m.health.RateLimited(msg.conn.url, msg.until)
-			l.m.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
+			l.m.report.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
 			if msg.log {
 				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
 			}
@@ -448,7 +449,7 @@ func (l *loop) onConnected(ctx context.Context, msg connected) {
 		l.m.remember.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
-		l.m.observe(RelayConnected{Relay: c.url})
+		l.m.report.observe(RelayConnected{Relay: c.url})
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits, Address: msg.place})
 }
@@ -483,7 +484,7 @@ func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
 	l.m.health.Closed(c.url)
 	l.m.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(err.Error()))
-	l.m.counters.drop("not_dialed", 1)
+	l.m.report.drop("not_dialed", 1)
 	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
 	var asks interface{ RetryAfter() time.Duration }
 	at := l.m.health.NextAttempt(c.url)
@@ -511,7 +512,7 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 	delete(l.conns, c.url)
 	if errors.Is(msg.err, errHostile) || errors.Is(msg.err, errUnproductive) {
 		l.m.health.Hostile(c.url)
-		l.m.observe(RelayHostile{Relay: c.url})
+		l.m.report.observe(RelayHostile{Relay: c.url})
 	} else {
 		l.m.health.Lost(c.url, msg.err)
 	}
@@ -572,17 +573,6 @@ func (l *loop) useful(ctx context.Context, c *conn) {
 	l.step(ctx, plan.Useful{Relay: c.url, Epoch: c.epoch})
 }
 
-// standing is what is known from before a restart of all relays.
-func (m *SyncManager) standing() []plan.Standing {
-	var out []plan.Standing
-	for u, s := range m.health.All() {
-		if s.KnownGood || s.Useful {
-			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
-		}
-	}
-	return out
-}
-
 // perform does what the plan wants done.
 func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	switch e := e.(type) {
@@ -616,7 +606,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
-		l.m.counters.drop(e.Reason, e.Count)
+		l.m.report.drop(e.Reason, e.Count)
 	}
 }
 
@@ -694,7 +684,7 @@ func (l *loop) dial(ctx context.Context, e plan.Dial) {
 		l.stats[e.Relay] = stats
 	}
 	l.m.health.Attempt(e.Relay)
-	c := newConn(ctx, l.m, e.Relay, e.Epoch, stats)
+	c := newConn(ctx, l.m.connEnv(), e.Relay, e.Epoch, stats)
 	l.conns[e.Relay] = c
 	l.m.wg.Go(c.run)
 }
@@ -706,4 +696,500 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 		l.m.health.Closed(u)
 		l.m.remember.health(u)
 	}
+}
+
+// failure reports a failed attempt, and once that the relay is dead.
+func (l *loop) failure(c *conn, err error) {
+	st := l.m.health.Status(c.url)
+	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
+	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
+	if l.m.report.mayLog(c.url, classFailed) {
+		l.m.cfg.Logger.Warn("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
+	} else {
+		l.m.cfg.Logger.Debug("connection failed", args...)
+	}
+	l.m.report.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
+	if st.State != health.Dead {
+		c.stats.dead = false
+		return
+	}
+	if !c.stats.dead {
+		c.stats.dead = true
+		l.m.cfg.Logger.Error("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
+		l.m.report.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
+	}
+}
+
+func (l *loop) connectionLost(c *conn, err error) {
+	if l.m.report.mayLog(c.url, classLost) {
+		l.m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
+	} else {
+		l.m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
+	}
+	l.m.report.observe(RelayLost{Relay: c.url, Err: err})
+}
+
+// batchEnded reports the end of a batch, whatever it was.
+func (l *loop) batchEnded(msg batchDone, result plan.Result) {
+	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
+	log := l.m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
+	if result >= plan.Failed {
+		reason := graspsync.Printable(r.Err)
+		if reason == "" && result == plan.Failed {
+			reason = "some events could not be saved"
+		}
+		if l.m.report.mayLog(u, classBatch) {
+			log.Warn("fetching history failed", keyErr, reason)
+		}
+		l.m.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
+	} else {
+		l.m.report.observe(BatchConfirmed{
+			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
+			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
+		})
+	}
+	if (r.Missing > 0 || r.Seconds > 0) && l.m.report.mayLog(u, classIncomplete) {
+		log.Warn("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
+	}
+}
+
+func kindName(k plan.Kind) string {
+	switch k {
+	case plan.History:
+		return "history"
+	case plan.DailyHistory:
+		return "daily"
+	case plan.Recent:
+		return "recent"
+	case plan.Deletions:
+		return "deletions"
+	}
+	return "other"
+}
+
+// passStarted begins to compare anew what a relay lacks.
+func (l *loop) passStarted(e plan.Reset) {
+	if st := l.stats[e.Relay]; st != nil {
+		st.coverage.begin()
+	}
+	l.m.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
+}
+
+// onLacking counts the events that a relay should have: those of repositories that are followed
+// there.
+func (l *loop) onLacking(msg lacking) {
+	var events [][]graspsync.RepoRef
+	for _, refs := range msg.events {
+		refs = slices.DeleteFunc(refs, func(ref graspsync.RepoRef) bool { return !l.plan.Follows(ref, msg.conn.url) })
+		if len(refs) > 0 {
+			events = append(events, refs)
+		}
+	}
+	msg.conn.stats.coverage.counted(events)
+}
+
+// peerLacks warns of what a relay that was compared to its end lacks.
+func (l *loop) peerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
+	ref, count, repos := st.coverage.worst(now)
+	if count == 0 {
+		return
+	}
+	l.m.cfg.Logger.Warn("peer lacks events that we have", keyRelay, u.String(),
+		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
+	l.m.report.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
+}
+
+// relatives returns the repositories under some identifiers whose owners list somebody, and how
+// much is wanted of them: announcements of others may change where they are followed.
+func (l *loop) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
+	out := make(map[graspsync.RepoRef]plan.Level)
+	add := func(a *nip34.Announcement, level plan.Level) {
+		if slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {
+			out[a.Ref] = level
+		}
+	}
+	if len(names) > 0 {
+		for ref, a := range l.held {
+			if _, changed := names[ref.Identifier]; changed {
+				add(a, plan.LevelStateOnly)
+			}
+		}
+	}
+	for name := range names {
+		for _, a := range l.m.index.Announcements(name) {
+			add(a, plan.LevelFull)
+		}
+	}
+	return out
+}
+
+const (
+	settleEvery = time.Minute // between two Settled
+	leastJump   = time.Minute // of the wall clock
+)
+
+// settling is the wait for all that had been received at a moment to be dealt with.
+// What comes later is not waited for, so that it has an end however much comes.
+type settling struct {
+	at   time.Time
+	read map[*conn]uint64                // messages that were read then and not in the pipeline yet
+	last stage                           // of the pipeline, once they all are in it
+	in   bool                            // they are
+	late map[graspsync.RelayURL]struct{} // relays of which not all was read then
+}
+
+// settle tells the plan, once a minute, up to when all that was received is dealt with.
+// What fails and is tried again is not: it holds up the relays that brought it, and no
+// others.
+func (l *loop) settle(ctx context.Context, now time.Time) {
+	s := &l.settling
+	if s.at.IsZero() {
+		if !l.started || now.Sub(l.settledAt) < settleEvery {
+			return
+		}
+		*s = settling{at: now, read: make(map[*conn]uint64)}
+		for _, c := range l.conns {
+			s.read[c] = c.ahead.read.Load()
+			if !c.signs.behind(c.ahead.done()).IsZero() {
+				lazy.Put(&s.late, c.url, struct{}{})
+			}
+		}
+		l.catchUp(ctx, now)
+	}
+	// First what was read is looked for, then the pipeline: that is the way things go.
+	for c, n := range s.read {
+		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
+			return
+		}
+	}
+	if !s.in {
+		s.in, s.last = true, l.m.ingest.stage()
+	}
+	failing, resting := l.m.ingest.resting(s.last)
+	if !resting {
+		return
+	}
+	at := s.at
+	for u := range s.late {
+		lazy.Put(&failing, u, struct{}{})
+	}
+	*s, l.settledAt = settling{}, now
+	l.step(ctx, plan.Settled{At: at, Except: failing})
+}
+
+// catchUp has the plan ask for what connections have left out.
+func (l *loop) catchUp(ctx context.Context, now time.Time) {
+	for u, c := range l.conns {
+		if since := c.signs.takeSkipped(now); !since.IsZero() {
+			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
+		}
+	}
+}
+
+// watchClock tells the plan if the wall clock was set. The plan compares times by
+// the monotonic clock, but what it asks relays for is in wall time.
+func (l *loop) watchClock(ctx context.Context, now time.Time) {
+	last := l.clockAt
+	l.clockAt = now
+	if last.IsZero() {
+		return
+	}
+	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
+		l.m.cfg.Logger.Warn("the clock was set", "by", by)
+		l.settling = settling{} // it began at another time
+		l.step(ctx, plan.ClockJumped{By: by})
+	}
+}
+
+// clockJump returns by how much the wall clock went ahead of the monotonic one, and
+// whether that is more than clocks are corrected by.
+func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
+	by = (wall - monotonic).Round(time.Second)
+	return by, by > leastJump || by < -leastJump
+}
+
+// descending is when the Store is asked next for what descends from what is ours. It belongs
+// to the loop.
+type descending struct {
+	running  bool
+	all      bool                           // of all repositories
+	of       map[graspsync.RepoRef]struct{} // or of these
+	failures int                            // in a row
+	at       time.Time                      // not before
+}
+
+// descended says that the Store was asked for what descends from repositories; nil: all.
+type descended struct {
+	of  map[graspsync.RepoRef]struct{}
+	err error
+}
+
+// descend starts to look for what descends from repositories that have become ours, or of all
+// after a scan, unless that is under way. It is of less concern than anything else, and nobody
+// waits for it.
+func (l *loop) descend(ctx context.Context, now time.Time) {
+	d := &l.descending
+	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
+		return
+	}
+	of := d.of
+	if d.all {
+		of = nil
+	}
+	d.running, d.all, d.of = true, false, nil
+	m := l.m
+	m.wg.Go(func() {
+		err := m.descend(ctx, of)
+		m.post(descended{of, err})
+	})
+}
+
+func (l *loop) onDescended(ctx context.Context, msg descended) {
+	d := &l.descending
+	d.running = false
+	switch {
+	case msg.err == nil:
+		d.failures, d.at = 0, time.Time{}
+	case errors.Is(msg.err, ErrIncomplete): // what came counts, and a scan says that there is more
+		d.failures, d.at = 0, time.Time{}
+	case ctx.Err() == nil:
+		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+		d.failures++
+		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
+		d.all = d.all || msg.of == nil
+		for ref := range msg.of {
+			lazy.Put(&d.of, ref, struct{}{})
+		}
+	}
+	l.descend(ctx, time.Now())
+}
+
+// publish makes a new snapshot for readers, if anything has happened and the last one is
+// old enough: with very many relays it costs so much that it may take no more than a
+// small share of the time.
+func (l *loop) publish(now time.Time) {
+	age := now.Sub(l.publishedAt)
+	received, busy := l.m.report.received.Load(), l.m.ingest.unsettled.Load() > 0
+	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < statusMost {
+		return
+	}
+	l.changed, l.publishedFor = busy, received
+	l.m.snapshot.Store(l.status(now))
+	l.publishedAt = now
+	l.publishPause = max(statusLeast, statusShare*time.Since(now))
+}
+
+// status says what there is at now.
+func (l *loop) status(now time.Time) *Status {
+	g, k := l.m.ingest, l.m.report
+	lost := l.m.health.Dropped()
+	k.drop("health", int(lost-l.healthLost))
+	l.healthLost = lost
+	s := &Status{At: now, Events: EventStatus{
+		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
+		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
+		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
+		Held: k.held.Load(), Failed: k.failed.Load(),
+		InFlight: g.unsettled.Load(), Waiting: g.waiting.Load(),
+	}}
+	k.reasons(&s.Events)
+	s.Events.Sources = k.bySource()
+	s.OwnFeed = l.m.own.status()
+	s.Relays = []RelayStatus{}
+	s.Repos, s.Roots = l.plan.Repos()
+	quiet := l.started && !l.scanning && !l.m.feed.pending() && s.Events.InFlight == 0 && g.owed.Load() == 0 &&
+		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
+	s.Synced = quiet
+	some := false // relays that were fetched from to their end
+	for _, p := range l.plan.Status() {
+		if st := l.stats[p.Relay]; st != nil {
+			l.label(st)
+		}
+		r := l.relayStatus(p)
+		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
+			p.Wanted == p.Confirmed
+		if st := l.stats[p.Relay]; st != nil {
+			news := st.noteSynced(now, r.Synced)
+			r.SyncTime = st.syncTime()
+			if news {
+				l.m.report.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
+			}
+			if r.Synced {
+				l.peerLacks(p.Relay, st, now)
+			}
+		}
+		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
+		s.Synced = s.Synced && (r.Synced || unreachable)
+		some = some || r.Synced
+		s.Relays = append(s.Relays, r)
+	}
+	s.Synced = s.Synced && (some || len(s.Relays) == 0)
+	s.gone, s.goneAny = l.gone, l.goneAny
+	return s
+}
+
+// label gives a relay metrics of its own, as long as there are labels left. It keeps
+// them until it is forgotten, so that no counter ever goes down.
+func (l *loop) label(st *relayStats) {
+	if !st.labelled && l.labels < l.m.cfg.Limits.MaxLabels {
+		st.labelled = true
+		l.labels++
+	}
+}
+
+// forget drops what is known of a relay. What it counted under the shared label
+// stays.
+func (l *loop) forget(u graspsync.RelayURL) {
+	if st := l.stats[u]; st != nil && st.labelled {
+		l.labels--
+	} else {
+		r := l.relayStatus(plan.RelayStatus{Relay: u})
+		l.goneAny = true
+		l.gone.Gaps += r.Gaps
+		l.gone.Lasting += r.Lasting
+		l.gone.Disconnects += r.Disconnects
+		l.gone.Reconnects += r.Reconnects
+		l.gone.Connects += r.Connects
+		l.gone.FailedAttempts += r.FailedAttempts
+	}
+	if st := l.stats[u]; st != nil {
+		l.m.remember.setAllowances(u, st, time.Now())
+	}
+	delete(l.stats, u)
+	l.m.report.observe(RelayForgotten{Relay: u})
+	l.m.health.Forget(u)
+	l.m.remember.forget(u)
+}
+
+func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
+	h := l.m.health.Status(p.Relay)
+	r := RelayStatus{
+		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
+		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
+		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
+		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
+		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
+		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
+		Failures: h.Failures, NextPass: p.DailyAt,
+		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
+		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
+		Following: following(p),
+	}
+	if p.Phase == plan.Disconnected {
+		r.NextAttempt = p.RetryAt
+	}
+	if p.CoolUntil.After(time.Now()) {
+		r.RateLimitedUntil = p.CoolUntil
+	}
+	if st := l.stats[p.Relay]; st != nil {
+		r.labelled = st.labelled
+		st.fill(&r)
+	}
+	return r
+}
+
+// following says how a relay is followed.
+func following(p plan.RelayStatus) string {
+	switch {
+	case p.Phase < plan.Syncing:
+		return ""
+	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
+		return "live in part"
+	}
+	return p.LiveMethod.String()
+}
+
+func (l *loop) repoStatus(p plan.RepoStatus) RepoStatus {
+	s := RepoStatus{
+		Ref: p.Ref, Level: "full", Roots: p.Roots,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
+	}
+	if p.Level == plan.LevelStateOnly {
+		s.Level = "state only"
+	}
+	listers := l.listers(p.Ref)
+	for _, r := range p.Relays {
+		relay := RepoRelay{
+			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
+			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
+		}
+		if st := l.stats[r.Relay]; st != nil {
+			relay.Lacks, relay.Missed, relay.ComparedAt = st.coverage.of(p.Ref)
+		}
+		s.Relays = append(s.Relays, relay)
+	}
+	return s
+}
+
+// listers returns who names the relays of a repository.
+func (l *loop) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+	s := l.m.newTargets()
+	s.give(l.held)
+	by := make(map[graspsync.RelayURL]graspsync.PubKey)
+	relays, _ := s.of(ref)
+	for _, r := range relays {
+		by[r.Relay] = r.By
+	}
+	return by
+}
+
+// keep keeps what changes all the time, once in a while.
+func (l *loop) keep(ctx context.Context) {
+	r := l.m.remember
+	if !r.on {
+		return
+	}
+	for u := range l.conns {
+		r.relay(u, l.stats[u])
+	}
+	if r.busy {
+		return
+	}
+	r.busy = true
+	r.pending.capture(l.keeper)
+	l.keepTenures()
+	l.m.wg.Go(func() {
+		err := r.export(ctx)
+		l.m.post(asked{func(*loop) {
+			if r.busy = false; err == nil {
+				r.confirmed()
+			}
+		}})
+	})
+}
+
+// keepTenures has it kept since when owners are here, once it is known who they are.
+func (l *loop) keepTenures() {
+	if l.started {
+		l.m.remember.tenures.set(l.plan.Tenures())
+	}
+}
+
+// keepAll keeps everything, at the end.
+func (l *loop) keepAll() {
+	r := l.m.remember
+	if !r.on {
+		return
+	}
+	for u, s := range l.stats {
+		r.relay(u, s)
+	}
+	r.pending.capture(l.keeper)
+	l.keepTenures()
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	if r.export(ctx) == nil {
+		r.confirmed()
+	}
+}
+
+// notSaved has a relay tried again later that was not dialed.
+func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
+	l.m.health.Closed(u)
+	retryAt = time.Now().Add(notDialed)
+	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
+		return at
+	}
+	return retryAt
 }

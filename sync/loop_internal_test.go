@@ -215,9 +215,9 @@ func TestEachEndOfAScan(t *testing.T) {
 				}
 				require.LessOrEqual(t, log.count("none lists us"), 1, "said once")
 				for reason, n := range c.drops {
-					require.Equal(t, 2*n, l.m.counters.dropped[reason])
+					require.Equal(t, 2*n, l.m.report.dropped[reason])
 				}
-				require.Len(t, l.m.counters.dropped, len(c.drops))
+				require.Len(t, l.m.report.dropped, len(c.drops))
 			})
 		})
 	}
@@ -238,7 +238,7 @@ func TestUsableRelays(t *testing.T) {
 			want, dropped = []graspsync.RelayURL{urls[0], urls[5]}, map[string]uint64{"plaintext": 2}
 		}
 		l.countDropped(&nip34.Announcement{Relays: urls})
-		require.Equal(t, dropped, l.m.counters.dropped)
+		require.Equal(t, dropped, l.m.report.dropped)
 		urls = slices.DeleteFunc(urls, func(u graspsync.RelayURL) bool { return !l.m.usable(u) })
 		require.Equal(t, want, urls)
 	}
@@ -256,7 +256,7 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 		out := l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}})
 		require.Len(t, out.Repos, 1)
 		require.Equal(t, plan.RepoChange{Ref: a.Ref, Level: plan.LevelFull, Relays: a.Relays[:min(3, listed)]}, out.Repos[0])
-		require.Equal(t, dropped, l.m.counters.dropped)
+		require.Equal(t, dropped, l.m.report.dropped)
 	}
 	l := madeLoop(t, &twinStore{}, Config{})
 	a := &nip34.Announcement{Ref: testRepo(1, "x"), DroppedRelays: 2, DroppedClones: 3, DroppedMaintainers: 4}
@@ -264,7 +264,7 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 	gone := indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: nil}}
 	require.Equal(t, plan.LevelStateOnly, l.changes(gone).Repos[0].Level)
 	require.Equal(t, plan.LevelFull, l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
-	require.Equal(t, map[string]uint64{"relays_listed": 4, "clones_listed": 6, "maintainers_listed": 8}, l.m.counters.dropped)
+	require.Equal(t, map[string]uint64{"relays_listed": 4, "clones_listed": 6, "maintainers_listed": 8}, l.m.report.dropped)
 	require.Empty(t, l.held, "it is ours")
 	require.Equal(t, []plan.RepoChange{{Ref: a.Ref}}, l.changes(gone).Repos)
 }
@@ -385,7 +385,7 @@ func TestWhenWhatWasNotDialedIsTriedAgain(t *testing.T) {
 				l.handle(t.Context(), msg)
 			}
 			require.Empty(t, l.conns)
-			require.EqualValues(t, 1, l.m.counters.dropped["not_dialed"])
+			require.EqualValues(t, 1, l.m.report.dropped["not_dialed"])
 			want := latest(l.m.health.NextAttempt(u), time.Now().Add(asks))
 			got := l.plan.Status()[0].RetryAt
 			if asks >= time.Hour {
@@ -403,7 +403,7 @@ func TestUsefulOnceAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
-		c := newConn(t.Context(), l.m, u, 1, l.m.remember.stats(u))
+		c := newConn(t.Context(), l.m.connEnv(), u, 1, l.m.remember.stats(u))
 		noted := func() bool {
 			before := c.usefulAt
 			l.useful(t.Context(), c)
@@ -470,7 +470,7 @@ func TestPausesOfResuming(t *testing.T) {
 				l.stats[u] = l.m.remember.stats(u)
 			}
 			if i > 1 {
-				l.conns[u] = newConn(t.Context(), l.m, u, 1, l.stats[u])
+				l.conns[u] = newConn(t.Context(), l.m.connEnv(), u, 1, l.stats[u])
 				l.conns[u].stands = i > 2
 			}
 		}
@@ -497,7 +497,7 @@ func TestReportsOfOtherConnections(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
 		l.stats[u] = l.m.remember.stats(u)
-		now, was := newConn(t.Context(), l.m, u, 7, l.stats[u]), newConn(t.Context(), l.m, u, 6, l.stats[u])
+		now, was := newConn(t.Context(), l.m.connEnv(), u, 7, l.stats[u]), newConn(t.Context(), l.m.connEnv(), u, 6, l.stats[u])
 		l.conns[u] = now
 		l.m.health.Attempt(u)
 		before := l.m.health.Status(u)
@@ -543,7 +543,7 @@ func TestWhatABatchCameTo(t *testing.T) {
 					for _, late := range []bool{false, true} {
 						l := madeLoop(t, &twinStore{}, Config{})
 						u := testURL(t, "wss://a.example")
-						c := newConn(t.Context(), l.m, u, 3, l.m.remember.stats(u))
+						c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
 						f := &fetching{batch: plan.Batch{ID: 5}, token: newToken(u), since: began}
 						f.token.failed.Store(lost)
 						l.m.ingest.stuckAt = since

@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -40,11 +44,9 @@ type SyncManager struct {
 	ingest    *ingest
 	sets      *sets
 	health    *health.RelayHealthTracker
-	counters  *counters
+	report    *report
 	inbox     mailbox[any]
 	remember  *remember
-	observer  *observer
-	says      says
 	own       ownFeed
 	ended     chan struct{} // closed when Run ends
 	readable  chan struct{} // closed when ready
@@ -95,20 +97,15 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	}
 	m := &SyncManager{
 		cfg: cfg, store: store, transport: transport, identity: identity,
-		health: tracker, counters: &counters{}, inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
+		health: tracker, report: newReport(cfg), inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
 	}
-	m.index = newIndex(store, cfg.Policy.Lists)
+	m.index = newIndex(store, cfg.Policy.Lists, identity, m.report.counters)
 	m.feed = newFeed(m.index, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	m.sets = newSets(store, cfg.Policy, cfg.fixed.MaxSet)
-	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.counters)
-	m.index.us, m.sets.absent = identity, m.ingest.absent
-	m.index.counters, m.sets.counters = m.counters, m.counters
-	m.ingest.refetch = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
+	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.report, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})
-	}
-	m.remember = newRemember(m)
-	m.observer = newObserver(cfg, m.counters)
-	m.counters.observer, m.ingest.observer = m.observer, m.observer
+	})
+	m.sets = newSets(store, cfg.Policy, cfg.fixed.MaxSet, m.ingest.absent, m.report.counters)
+	m.remember = newRemember(&m.cfg, tracker, m.ingest.absent, transport, m.report)
 	m.snapshot.Store(&Status{})
 	return m, nil
 }
@@ -123,7 +120,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.wg.Go(func() { m.ingest.run(ctx) })
-	m.wg.Go(func() { m.observer.run(ctx) })
+	m.wg.Go(func() { m.report.run(ctx) })
 	m.wg.Go(func() { m.followOwn(ctx) })
 	end := m.remember.start(ctx)
 	m.followHeld(ctx)
@@ -145,7 +142,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.StoreTimeout)
 	defer cancel()
 	err := func() (err error) {
-		defer m.counters.recovered(&err, "policy")
+		defer m.report.recovered(&err, "policy")
 		for a, err := range holder.HeldAnnouncements(ctx) {
 			if err != nil {
 				return err
@@ -213,8 +210,8 @@ func (m *SyncManager) NotReleased(event *nostr.Event, o graspsync.Outcome) {
 		return
 	}
 	src := m.HeldFrom(id)
-	m.counters.outcome(src.Kind, o.Result)
-	m.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
+	m.report.outcome(src.Kind, o.Result)
+	m.report.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
 		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
@@ -256,10 +253,10 @@ func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (graspsync.
 		}
 		m.Held(event)
 	case v.Decision == graspsync.Reject, v.Decision == graspsync.Later:
-		m.counters.reject(v.Reason)
+		m.report.reject(v.Reason)
 		m.ingest.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))
 	case v.Decision == graspsync.Depend:
-		m.counters.reject(reasonDepends)
+		m.report.reject(reasonDepends)
 		m.ingest.say("event rejected", in, keyReason, reasonDepends)
 	}
 	return v, err
@@ -314,47 +311,6 @@ type (
 	scanned   struct{ err error }
 )
 
-// limitsOf turns a NIP-11 document into limits.
-func (m *SyncManager) limitsOf(info wire.Info) plan.Limits {
-	t := m.cfg.fixed
-	l := plan.Limits{MaxMessage: t.MessageSize, MaxFilters: t.Filters, MaxSubscriptions: t.Subscriptions}
-	if n := info.MaxMessageLength; n > 0 {
-		l.MaxMessage = min(max(n, leastSaid), mostSaid)
-	}
-	if n := info.MaxFilters; n > 0 {
-		l.MaxFilters = min(n, mostFilters)
-	}
-	if n := info.MaxSubscriptions; n > 0 {
-		l.MaxSubscriptions = min(max(n, leastSubscriptions), mostSubscriptions)
-	}
-	return l
-}
-
-func (m *SyncManager) sessionConfig(stats *relayStats, terms session.Terms, limits plan.Limits, info wire.Info) session.Config {
-	now, t := time.Now(), m.cfg.fixed
-	facts, aside := stats.learned(now)
-	c := session.Config{
-		Historic: limits.Historic(), Reconciling: 2,
-		PageLimit: t.PageLimit, MaxPage: t.MaxPage, IDChunk: t.IDsPerRequest,
-		NegFrame: min(t.NegentropyFrame, limits.MaxMessage/4), NegRounds: t.NegentropyRounds, NegIDs: t.NegentropyIDs,
-		Terms: terms, SetAside: aside, PageSize: facts.Value(learned.PageSize, now),
-		Auth:        m.cfg.Signer != nil,
-		OpenTimeout: t.OpenTimeout,
-		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
-		FirstAnswer: t.FirstAnswer, IdleTimeout: m.cfg.fixed.IdleTimeout, TotalTimeout: m.cfg.fixed.TotalTimeout,
-		Cooldown: m.cfg.Health.RateLimit, Cooled: stats.lastCooled(), GapAge: t.GapAge, MaxStrikes: t.Strikes,
-	}
-	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
-	if terms.MaxValues > 0 {
-		c.IDChunk = min(c.IDChunk, terms.MaxValues)
-	}
-	if n := info.MaxLimit; n > 0 {
-		c.PageLimit = min(n, 2*t.PageLimit)
-		c.IDChunk = min(n, c.IDChunk)
-	}
-	return c
-}
-
 func (m *SyncManager) planConfig() plan.Config {
 	t := m.cfg.fixed
 	return plan.Config{
@@ -387,3 +343,258 @@ const (
 	keyBackoff = "backoff"
 	keyItems   = "items"
 )
+
+// followOwn reads our own relay, and follows it until ctx ends, if it is a separate
+// process.
+func (m *SyncManager) followOwn(ctx context.Context) {
+	if m.cfg.OwnRelay.IsZero() {
+		return
+	}
+	m.own.update(func(s *OwnFeedStatus) { s.URL = m.cfg.OwnRelay })
+	select { // what came before the first scan would be lost to it
+	case <-m.readable:
+	case <-ctx.Done():
+		return
+	}
+	f := ownfeed.New(ownfeed.Config{
+		Overlap: m.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: m.cfg.fixed.IdleTimeout, Total: m.cfg.fixed.TotalTimeout,
+		PageLimit: m.cfg.fixed.PageLimit, MaxPage: m.cfg.fixed.MaxPage,
+	})
+	backoff := ownBackoff
+	for {
+		began := time.Now()
+		err := m.converseOwn(ctx, f)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) >= ownHeld {
+			backoff = ownBackoff
+		}
+		m.ownLost(err, backoff)
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+			return
+		}
+		backoff = min(2*backoff, ownBackoffMax)
+	}
+}
+
+func (m *SyncManager) ownLost(err error, backoff time.Duration) {
+	text := graspsync.Printable(err.Error())
+	m.own.update(func(s *OwnFeedStatus) {
+		s.Losses++
+		s.Connected, s.LastError = false, text
+	})
+	m.cfg.Logger.Warn("own feed ended", keyRelay, m.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
+	m.report.observe(OwnFeedLost{Err: err, Backoff: backoff})
+}
+
+// converseOwn is one connection to our own relay.
+func (m *SyncManager) converseOwn(ctx context.Context, f *ownfeed.Feed) error {
+	c, err := m.dialOwn(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		stop()
+		_ = c.Close() // it has ended, or we want it to
+		wg.Wait()
+	}()
+	own := &ownConn{m: m, conn: c, feed: f}
+	defer func() { f.Lost(own.alive) }()
+	messages, failed := make(chan wire.Message), make(chan error, 1)
+	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
+	return own.converse(ctx, messages, failed)
+}
+
+func (m *SyncManager) dialOwn(ctx context.Context) (c Conn, err error) {
+	defer m.report.recovered(&err, "transport")
+	ctx, stop := context.WithTimeout(ctx, m.cfg.Times.ConnectTimeout)
+	defer stop()
+	c, err = m.cfg.OwnTransport.Dial(ctx, m.cfg.OwnRelay)
+	if err == nil && c == nil {
+		err = errNoConn
+	}
+	return c, err
+}
+
+// ownEvent takes in an event of our own relay. Whether one that was read is a new
+// one nobody knows, so only live ones are counted as submitted.
+func (m *SyncManager) ownEvent(ev *nostr.Event, live bool) {
+	if live {
+		m.Stored(ev)
+		return
+	}
+	m.feed.stored(ev)
+	m.ingest.fulfil(ev)
+}
+
+func (m *SyncManager) ownRead(r ownfeed.Result) {
+	m.own.update(func(s *OwnFeedStatus) {
+		s.Readings++
+		s.Complete, s.LastError = true, ""
+	})
+	m.cfg.Logger.Debug("own relay was read", keyRelay, m.cfg.OwnRelay.String(), "events", r.Events)
+	if r.Gaps > 0 {
+		m.report.drop("own_feed_seconds", r.Gaps)
+		m.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, m.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
+	}
+	m.report.observe(OwnFeedRead{Events: r.Events})
+}
+
+// Collector returns the metrics of the manager, computed from its Status when they
+// are asked for. The caller registers it on a registry of its own; a relay that is
+// forgotten leaves no series behind.
+func (m *SyncManager) Collector() prometheus.Collector { return newCollector(m) }
+
+// RepoStatus returns what is known of one repository. It asks Run, so it waits for
+// it to be called, and then the Store: about as long as reading the stamps of the
+// repository's events. The error is that of ctx or the Store, [ErrNotRunning], or
+// wraps [ErrUnknownRepo].
+func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
+	var s RepoStatus
+	known := false
+	err := m.ask(ctx, func(l *loop) {
+		var p plan.RepoStatus
+		if p, known = l.plan.RepoStatus(ref); known {
+			s = l.repoStatus(p)
+		}
+	})
+	if err != nil {
+		return RepoStatus{}, fmt.Errorf("asking about %s: %w", ref, err)
+	}
+	if !known {
+		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
+	}
+	if policy, can := m.cfg.Policy.(Authorizer); can {
+		if a := policy.Authority(ref, m.index); a != nil {
+			s.Authority = strings.Split(strings.TrimSpace(a.String()), "\n")
+		}
+	}
+	roots := m.index.rootsOf(ref)
+	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
+		return RepoStatus{}, fmt.Errorf("counting the events of %s: %w", ref, err)
+	}
+	for i := range s.Relays {
+		r := &s.Relays[i]
+		if r.ComparedAt.IsZero() {
+			continue
+		}
+		r.Coverage = 1
+		if s.Ours > 0 {
+			r.Coverage = max(0, 1-float64(r.Lacks)/float64(s.Ours))
+		}
+	}
+	return s, nil
+}
+
+// Repositories yields what is known of each repository, in the order of their
+// addresses. What RepoStatus says about time and errors holds for each of them; after an
+// error nothing follows. One that is given up meanwhile is left out.
+func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
+	return func(yield func(RepoStatus, error) bool) {
+		var refs []graspsync.RepoRef
+		if err := m.ask(ctx, func(l *loop) { refs = l.plan.Refs() }); err != nil {
+			yield(RepoStatus{}, fmt.Errorf("asking for the repositories: %w", err))
+			return
+		}
+		for _, ref := range refs {
+			s, err := m.RepoStatus(ctx, ref)
+			if errors.Is(err, ErrUnknownRepo) {
+				continue
+			}
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ask has the loop answer a question.
+func (m *SyncManager) ask(ctx context.Context, question func(l *loop)) error {
+	select {
+	case <-m.ended:
+		return ErrNotRunning
+	default:
+	}
+	answered := make(chan struct{})
+	m.post(asked{func(l *loop) {
+		question(l)
+		close(answered)
+	}})
+	select {
+	case <-answered:
+		return nil
+	case <-ctx.Done():
+		// What the question writes to must be left alone: the loop may be at it.
+		return context.Cause(ctx)
+	case <-m.ended:
+		return ErrNotRunning
+	}
+}
+
+// count counts the stored events that match any of the filters, each once.
+func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err error) {
+	defer m.report.recovered(&err, "store")
+	seen := make(map[graspsync.EventID]struct{})
+	for _, f := range fs {
+		for st, err := range m.store.Stamps(ctx, f) {
+			if err != nil {
+				return 0, err
+			}
+			if len(seen) >= m.cfg.fixed.MaxSet {
+				return len(seen), nil
+			}
+			seen[st.ID] = struct{}{}
+		}
+	}
+	return len(seen), nil
+}
+
+func (m *SyncManager) newTargets() *targets {
+	return &targets{
+		index: m.index, most: m.cfg.Limits.MaxRelaysPerRepo, usable: m.usable,
+		given: make(map[string][]*nip34.Announcement),
+		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
+	}
+}
+
+// usable reports whether a relay is none of ours, and one that may be connected to.
+func (m *SyncManager) usable(u graspsync.RelayURL) bool {
+	return !m.ours(u) && !m.tooPlain(u)
+}
+
+func (m *SyncManager) ours(u graspsync.RelayURL) bool {
+	return m.identity.IsRelay(u) || u == m.cfg.OwnRelay
+}
+
+func (m *SyncManager) tooPlain(u graspsync.RelayURL) bool {
+	return u.Plaintext() && !m.cfg.AllowPlaintext
+}
+
+func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) (err error) {
+	defer m.report.recovered(&err, "store")
+	return m.index.descend(ctx, of, m.feed.descends)
+}
+
+// standing is what is known from before a restart of all relays.
+func (m *SyncManager) standing() []plan.Standing {
+	var out []plan.Standing
+	for u, s := range m.health.All() {
+		if s.KnownGood || s.Useful {
+			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
+		}
+	}
+	return out
+}
+
+// connEnv returns what a connection needs of the rest.
+func (m *SyncManager) connEnv() *connEnv {
+	return &connEnv{
+		cfg: &m.cfg, transport: m.transport, index: m.index, ingest: m.ingest, sets: m.sets, report: m.report,
+		remember: m.remember, inbox: &m.inbox, wg: &m.wg,
+	}
+}

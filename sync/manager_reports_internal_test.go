@@ -71,8 +71,7 @@ func newSaidBench(t *testing.T, policy Policy) *saidBench {
 	log := new(bytes.Buffer)
 	m, err := New(&oddStore{}, &ownDouble{}, identity, Config{Policy: policy, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
-	m.observer = &observer{queue: make(chan Observation, 1_000), counters: m.counters}
-	m.ingest.observer = m.observer
+	m.report.observer = &observer{queue: make(chan Observation, 1_000), counters: m.report.counters}
 	return &saidBench{m, log}
 }
 
@@ -92,7 +91,7 @@ func TestNotReleased(t *testing.T) {
 				m.NotReleased(&nostr.Event{ID: id}, graspsync.Outcome{Result: result, Err: errDisk})
 				counts := id != "none" && (result == graspsync.Superseded || result == graspsync.Deleted || result == graspsync.Refused)
 				for r := graspsync.Stored; r <= graspsync.Failed; r++ {
-					require.Equal(t, counts && r == result, m.counters.results[r].Load() == 1)
+					require.Equal(t, counts && r == result, m.report.results[r].Load() == 1)
 				}
 				rejected := told[EventRejected](m.SyncManager)
 				if !counts {
@@ -126,7 +125,7 @@ func TestHeldSinceBeforeOurStart(t *testing.T) {
 			}
 			require.Len(t, m.feed.take().held, read)
 			require.Equal(t, failAt > 0, strings.Contains(m.log.String(), "held announcements could not be read"))
-			require.Equal(t, failAt > 0 && panics, m.counters.panics["policy"] == 1)
+			require.Equal(t, failAt > 0 && panics, m.report.panics["policy"] == 1)
 		}
 	}
 	m := newSaidBench(t, &holdingPolicy{}) // which knows of none
@@ -185,7 +184,7 @@ func TestJudgeOfASubmission(t *testing.T) {
 				want[c.reason] = 1
 			}
 			var s EventStatus
-			m.counters.reasons(&s)
+			m.report.reasons(&s)
 			require.Equal(t, want, s.Rejected)
 			held := c.verdict.Decision == graspsync.Hold
 			require.Equal(t, held, m.ingest.holds.has(testID(1)))
@@ -204,7 +203,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 		} {
 			m := newSaidBench(t, &saidPolicy{})
 			report(m.SyncManager, &nostr.Event{ID: "none", Kind: graspsync.KindAnnouncement})
-			require.Zero(t, m.counters.sources[graspsync.Direct].Load(), name)
+			require.Zero(t, m.report.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
 			require.Zero(t, m.ingest.absent.Len())
 
@@ -212,7 +211,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 			report(m.SyncManager, testAnnouncement(1, 1, "repo", nostr.Now(), "ours"))
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
-			require.Equal(t, name == "stored", m.counters.sources[graspsync.Live].Load() == 1)
+			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
 			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.absent.Len() == 1, name)
 			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
 		}

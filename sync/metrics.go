@@ -9,11 +9,6 @@ import (
 // otherRelays is the label of the relays beyond [Limits.MaxLabels].
 const otherRelays = "other"
 
-// Collector returns the metrics of the manager, computed from its Status when they
-// are asked for. The caller registers it on a registry of its own; a relay that is
-// forgotten leaves no series behind.
-func (m *SyncManager) Collector() prometheus.Collector { return newCollector(m) }
-
 // metric is a series for each relay, or one for all.
 type metric struct {
 	desc *prometheus.Desc
@@ -120,7 +115,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.inFlight, prometheus.GaugeValue, float64(s.Events.InFlight))
 	send(c.waiting, prometheus.GaugeValue, float64(s.Events.Waiting))
 	var bySync float64
-	for source, n := range c.m.counters.bySource() {
+	for source, n := range c.m.report.bySource() {
 		send(c.sources, prometheus.CounterValue, float64(n), source)
 		if source != graspsync.Direct.String() {
 			bySync += float64(n)

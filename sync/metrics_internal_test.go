@@ -64,8 +64,8 @@ func TestMetricsTellOfAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newSaidBench(t, &saidPolicy{})
-			for k := range m.counters.sources {
-				m.counters.sources[k].Store(uint64(10 + k)) //nolint:gosec // small
+			for k := range m.report.sources {
+				m.report.sources[k].Store(uint64(10 + k)) //nolint:gosec // small
 			}
 			s := &Status{Relays: tc.relays, gone: tc.gone, goneAny: tc.goneAny, last: true, Events: EventStatus{
 				InFlight: 21, Waiting: 22, Rejected: map[string]uint64{"x": 23, "y": 24}, Dropped: map[string]uint64{"z": 25},

@@ -182,7 +182,7 @@ type observer struct {
 	tell     func(Observation)
 	queue    chan Observation
 	counters *counters
-	failed   func(error)
+	lost     func(error)
 }
 
 // newObserver returns nil if there is nobody to tell.
@@ -192,7 +192,7 @@ func newObserver(cfg Config, c *counters) *observer {
 	}
 	return &observer{
 		tell: cfg.Observe, queue: make(chan Observation, cfg.fixed.ObserveQueue), counters: c,
-		failed: func(err error) { cfg.Logger.Error("observer failed", keyErr, err) },
+		lost: func(err error) { cfg.Logger.Error("observer failed", keyErr, err) },
 	}
 }
 
@@ -219,7 +219,7 @@ func (o *observer) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				o.counters.drop(dropObservations, 1)
 			} else if err := o.call(what); err != nil {
-				o.failed(err)
+				o.lost(err)
 			}
 		case <-ctx.Done():
 		}
@@ -232,6 +232,3 @@ func (o *observer) call(what Observation) (err error) {
 	o.tell(what)
 	return nil
 }
-
-// observe tells the embedder, if it wants to know.
-func (m *SyncManager) observe(what Observation) { m.observer.observe(what) }

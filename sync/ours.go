@@ -21,7 +21,7 @@ func (g *ingest) concerns(ev *nostr.Event) (ours bool) {
 	defer func() {
 		if recover() != nil { // it is judged like any other
 			ours = false
-			g.counters.panicked("policy")
+			g.report.panicked("policy")
 		}
 	}()
 	switch ev.Kind {
@@ -190,7 +190,7 @@ func (g *ingest) pay(ctx context.Context, d delivery, j *job) (look bool, err er
 	patient := j.lane == trustedLane && (essential || !c.signs.slowFor(slowMost))
 	cost, from, wait := w.try(j.size, j.lane, live)
 	if wait > 0 && d.current && !patient && w.skip(int64(d.size)) {
-		g.counters.drop("unread", 1)
+		g.report.drop("unread", 1)
 		c.signs.skipped()
 		return false, nil
 	}

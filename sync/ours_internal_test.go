@@ -58,7 +58,7 @@ func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
 	}
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, &counters{})
+	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, newReport(Config{}), nil)
 	ours := append(filters.Repos(view.repos), filters.Roots(roots)...)
 	for _, f := range ours {
 		require.True(t, session.OfOurs(f), "%v", f)
@@ -128,7 +128,7 @@ func TestWhatAnEventIsAbout(t *testing.T) {
 	view := fixedView{repos: []graspsync.RepoRef{theirs, mine}}
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, &counters{})
+	g := newIngest(Config{}.withDefaults(), nil, NewGRASPPolicy(identity), view, nil, newReport(Config{}), nil)
 	deletes := func(refs ...graspsync.RepoRef) []graspsync.PubKey {
 		var tags nostr.Tags
 		for _, ref := range refs {

@@ -65,7 +65,7 @@ func TestWhatConcernsUs(t *testing.T) {
 		identity, err := nip34.ParseIdentity("grasp.example")
 		require.NoError(t, err)
 		bench := func(policy Policy, v leftView) *ingest {
-			return newIngest(Config{}.withDefaults(), nil, policy, v, nil, &counters{})
+			return newIngest(Config{}.withDefaults(), nil, policy, v, nil, newReport(Config{}), nil)
 		}
 		g := bench(NewGRASPPolicy(identity), v)
 		tag := func(n int) nostr.Tag { return nostr.Tag{"a", repo(n).String()} }
@@ -125,11 +125,11 @@ func TestWhatConcernsUs(t *testing.T) {
 			ahead.CreatedAt = nostr.Now() + by
 			require.Equal(t, ours, g.concerns(ahead))
 		}
-		require.Empty(t, g.counters.panics)
+		require.Empty(t, g.report.panics)
 		v.breaks = true
 		g = bench(NewGRASPPolicy(identity), v)
 		require.False(t, g.concerns(event(1621, 9, tag(1))))
-		require.Equal(t, map[string]uint64{"policy": 1}, g.counters.panics)
+		require.Equal(t, map[string]uint64{"policy": 1}, g.report.panics)
 
 		// Whom it is about, and whether others need it.
 		v.breaks = false

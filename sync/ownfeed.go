@@ -57,83 +57,6 @@ func (o *ownFeed) status() *OwnFeedStatus {
 	return &s
 }
 
-// followOwn reads our own relay, and follows it until ctx ends, if it is a separate
-// process.
-func (m *SyncManager) followOwn(ctx context.Context) {
-	if m.cfg.OwnRelay.IsZero() {
-		return
-	}
-	m.own.update(func(s *OwnFeedStatus) { s.URL = m.cfg.OwnRelay })
-	select { // what came before the first scan would be lost to it
-	case <-m.readable:
-	case <-ctx.Done():
-		return
-	}
-	f := ownfeed.New(ownfeed.Config{
-		Overlap: m.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: m.cfg.fixed.IdleTimeout, Total: m.cfg.fixed.TotalTimeout,
-		PageLimit: m.cfg.fixed.PageLimit, MaxPage: m.cfg.fixed.MaxPage,
-	})
-	backoff := ownBackoff
-	for {
-		began := time.Now()
-		err := m.converseOwn(ctx, f)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) >= ownHeld {
-			backoff = ownBackoff
-		}
-		m.ownLost(err, backoff)
-		select {
-		case <-time.After(backoff):
-		case <-ctx.Done():
-			return
-		}
-		backoff = min(2*backoff, ownBackoffMax)
-	}
-}
-
-func (m *SyncManager) ownLost(err error, backoff time.Duration) {
-	text := graspsync.Printable(err.Error())
-	m.own.update(func(s *OwnFeedStatus) {
-		s.Losses++
-		s.Connected, s.LastError = false, text
-	})
-	m.cfg.Logger.Warn("own feed ended", keyRelay, m.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
-	m.observe(OwnFeedLost{Err: err, Backoff: backoff})
-}
-
-// converseOwn is one connection to our own relay.
-func (m *SyncManager) converseOwn(ctx context.Context, f *ownfeed.Feed) error {
-	c, err := m.dialOwn(ctx)
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer func() {
-		stop()
-		_ = c.Close() // it has ended, or we want it to
-		wg.Wait()
-	}()
-	own := &ownConn{m: m, conn: c, feed: f}
-	defer func() { f.Lost(own.alive) }()
-	messages, failed := make(chan wire.Message), make(chan error, 1)
-	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
-	return own.converse(ctx, messages, failed)
-}
-
-func (m *SyncManager) dialOwn(ctx context.Context) (c Conn, err error) {
-	defer m.counters.recovered(&err, "transport")
-	ctx, stop := context.WithTimeout(ctx, m.cfg.Times.ConnectTimeout)
-	defer stop()
-	c, err = m.cfg.OwnTransport.Dial(ctx, m.cfg.OwnRelay)
-	if err == nil && c == nil {
-		err = errNoConn
-	}
-	return c, err
-}
-
 func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
 	for {
 		msg, err := c.Receive(ctx)
@@ -219,32 +142,8 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 // wrongID leaves out an event whose id is not what we find it to be: it is that event
 // which is of no use, not the page that it came in.
 func (o *ownConn) wrongID(ev *nostr.Event) {
-	o.m.counters.drop("own_feed_ids", 1)
-	if o.m.mayLog(o.m.cfg.OwnRelay, classHostile) {
+	o.m.report.drop("own_feed_ids", 1)
+	if o.m.report.mayLog(o.m.cfg.OwnRelay, classHostile) {
 		o.m.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.m.cfg.OwnRelay.String(), keyEvent, ev.ID)
 	}
-}
-
-// ownEvent takes in an event of our own relay. Whether one that was read is a new
-// one nobody knows, so only live ones are counted as submitted.
-func (m *SyncManager) ownEvent(ev *nostr.Event, live bool) {
-	if live {
-		m.Stored(ev)
-		return
-	}
-	m.feed.stored(ev)
-	m.ingest.fulfil(ev)
-}
-
-func (m *SyncManager) ownRead(r ownfeed.Result) {
-	m.own.update(func(s *OwnFeedStatus) {
-		s.Readings++
-		s.Complete, s.LastError = true, ""
-	})
-	m.cfg.Logger.Debug("own relay was read", keyRelay, m.cfg.OwnRelay.String(), "events", r.Events)
-	if r.Gaps > 0 {
-		m.counters.drop("own_feed_seconds", r.Gaps)
-		m.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, m.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
-	}
-	m.observe(OwnFeedRead{Events: r.Events})
 }

@@ -158,7 +158,7 @@ func newOwnBench(t *testing.T, d *ownDouble, readable bool) *ownBench {
 	require.NoError(t, err)
 	m, err := New(&oddStore{}, d, identity, Config{OwnRelay: own, fixed: constants{PageLimit: 5}})
 	require.NoError(t, err)
-	m.observer = &observer{queue: make(chan Observation, 1_000), counters: m.counters}
+	m.report.observer = &observer{queue: make(chan Observation, 1_000), counters: m.report.counters}
 	if readable {
 		close(m.readable)
 	}
@@ -180,7 +180,7 @@ func newOwnBench(t *testing.T, d *ownDouble, readable bool) *ownBench {
 func told[T Observation](m *SyncManager) (out []T) {
 	for {
 		select {
-		case o := <-m.observer.queue:
+		case o := <-m.report.queue:
 			if o, ok := o.(T); ok {
 				out = append(out, o)
 			}
@@ -234,8 +234,8 @@ func TestOwnFeedWhateverFails(t *testing.T) {
 					require.Equal(t, 1+len(lost), dials)
 					require.Equal(t, uint64(1), s.Readings)
 					require.GreaterOrEqual(t, s.Events, uint64(7))
-					require.Positive(t, m.counters.dropped["own_feed_ids"])
-					require.Zero(t, m.counters.sources[graspsync.Direct].Load(), "nobody submitted it now")
+					require.Positive(t, m.report.dropped["own_feed_ids"])
+					require.Zero(t, m.report.sources[graspsync.Direct].Load(), "nobody submitted it now")
 					if !failed {
 						require.Empty(t, lost)
 						return
@@ -243,7 +243,7 @@ func TestOwnFeedWhateverFails(t *testing.T) {
 					require.Len(t, lost, 1)
 					require.EqualError(t, lost[0].Err, fault.err)
 					require.Equal(t, time.Second, lost[0].Backoff)
-					require.Equal(t, map[bool]uint64{true: 1}[fault.how == "panic"], m.counters.panics["transport"])
+					require.Equal(t, map[bool]uint64{true: 1}[fault.how == "panic"], m.report.panics["transport"])
 				})
 			})
 		}
@@ -267,8 +267,8 @@ func TestOwnFeedLive(t *testing.T) {
 		synctest.Wait()
 		s := m.own.status()
 		require.Equal(t, uint64(1), s.Events)
-		require.Equal(t, uint64(1), m.counters.sources[graspsync.Direct].Load())
-		require.Equal(t, map[string]uint64{"own_feed_ids": 1}, m.counters.dropped)
+		require.Equal(t, uint64(1), m.report.sources[graspsync.Direct].Load())
+		require.Equal(t, map[string]uint64{"own_feed_ids": 1}, m.report.dropped)
 		require.Equal(t, []OwnFeedRead{{}}, told[OwnFeedRead](m.SyncManager))
 		require.Equal(t, uint64(1), s.Readings)
 		time.Sleep(15 * time.Minute)
@@ -289,7 +289,7 @@ func TestOwnFeedFullSeconds(t *testing.T) {
 		defer m.stop()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, map[string]uint64{"own_feed_seconds": 2}, m.counters.dropped)
+		require.Equal(t, map[string]uint64{"own_feed_seconds": 2}, m.report.dropped)
 		require.True(t, m.own.status().Complete)
 	})
 }

@@ -54,7 +54,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					b := &bench{ingest: s.manager.ingest}
 					var asked []graspsync.EventID
 					b.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { asked = append(asked, ids...) }
-					from := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+					from := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
 					tok := newToken(graspsync.RelayURL{})
 					tok.ended = func() {}
 					full := s.relay.work.foreign.Left(time.Now())
@@ -72,10 +72,10 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					go b.verifyLoop(ctx)
 					synctest.Wait()
 					require.Len(t, b.toSave, c.saved)
-					require.EqualValues(t, c.failed, b.counters.failed.Load())
-					require.EqualValues(t, c.forged, b.counters.forged.Load())
-					require.EqualValues(t, c.verified, b.counters.verified.Load())
-					require.EqualValues(t, c.panics, b.counters.panics["verifier"])
+					require.EqualValues(t, c.failed, b.report.failed.Load())
+					require.EqualValues(t, c.forged, b.report.forged.Load())
+					require.EqualValues(t, c.verified, b.report.verified.Load())
+					require.EqualValues(t, c.panics, b.report.panics["verifier"])
 					require.Equal(t, c.failed > 0, tok.failed.Load(), "the batch is repeated")
 					require.EqualValues(t, 1+c.saved, tok.open.Load())
 					if kind == graspsync.Live {
@@ -109,7 +109,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		s := tune(cfg)
 		b := &bench{ingest: s.manager.ingest}
 		b.store = &oddStore{err: errors.New("not asked")}
-		b.view = newIndex(b.store, nil)
+		b.view = newIndex(b.store, nil, nip34.Identity{}, nil)
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -169,8 +169,8 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		s := tune(Config{Limits: Limits{InFlight: 4 << 20}})
 		b := &bench{ingest: s.manager.ingest}
 		b.store = &oddStore{}
-		b.view = newIndex(b.store, nil)
-		from := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+		b.view = newIndex(b.store, nil, nip34.Identity{}, nil)
+		from := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		next := 0
@@ -189,7 +189,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			return b.submit(ctx, delivery{event: ev, size: 500, token: tok, from: from, asked: true})
 		}
 		counts := func() []uint64 {
-			return []uint64{b.counters.received.Load(), b.counters.duplicates.Load(), b.counters.forged.Load(), uint64(len(b.toVerify))}
+			return []uint64{b.report.received.Load(), b.report.duplicates.Load(), b.report.forged.Load(), uint64(len(b.toVerify))}
 		}
 		left := func() int64 { return s.relay.work.foreign.Left(time.Now()) }
 		full := left()
@@ -265,10 +265,10 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			go func() { ended <- submit(t.Context(), late) }()
 			synctest.Wait()
 			b.known.Add(keyOf(late).id)
-			duplicates := b.counters.duplicates.Load()
+			duplicates := b.report.duplicates.Load()
 			undo()
 			require.NoError(t, <-ended)
-			require.Equal(t, duplicates+1, b.counters.duplicates.Load())
+			require.Equal(t, duplicates+1, b.report.duplicates.Load())
 			require.Equal(t, before, left())
 			require.EqualValues(t, 1, tok.open.Load())
 			require.Empty(t, b.toVerify)
@@ -339,7 +339,7 @@ func TestNeeded(t *testing.T) {
 	store.fails = 0
 	kept := b.unstored(t.Context(), jobs())
 	require.Len(t, kept, 6)
-	require.EqualValues(t, 3, b.counters.duplicates.Load())
+	require.EqualValues(t, 3, b.report.duplicates.Load())
 	for i, id := range ids[:9] {
 		require.Equal(t, i%3 < 2, b.known.Has(id), "what is stored needs no second look")
 	}
@@ -518,7 +518,7 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		room := false
 		store := &tardy{}
 		g.store, g.policy = store, roomy(func(*nostr.Event) bool { return room })
-		g.feed = newFeed(newIndex(store, listsByName), 10, 10)
+		g.feed = newFeed(newIndex(store, listsByName, nip34.Identity{}, nil), 10, 10)
 		turn := func() (pause time.Duration) {
 			g.judgeLater(t.Context())
 			began := time.Now()
@@ -583,7 +583,7 @@ func TestVerifierIsNotAskedAboutNothing(t *testing.T) {
 			asked++
 			return make([]error, len(events))
 		})})
-		g, store := c.m.ingest, &one{}
+		g, store := c.env.ingest, &one{}
 		g.store = store
 		ctx, cancel := context.WithCancel(t.Context())
 		go g.verifyLoop(ctx)
@@ -615,10 +615,10 @@ func TestWriterEndsBeforeItIsThrough(t *testing.T) {
 		c.deliver(session.Deliver{Batch: 3, Event: ev, Size: 100, Asked: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		c.m.ingest.process(ctx, []*job{<-c.m.ingest.toVerify})
+		c.env.ingest.process(ctx, []*job{<-c.env.ingest.toVerify})
 		require.True(t, f.token.failed.Load())
 		require.EqualValues(t, 1, f.token.open.Load())
-		c.m.ingest.leftOver(t)
+		c.env.ingest.leftOver(t)
 		c.stats.work.leftOver(t)
 	})
 }

@@ -37,8 +37,8 @@ func newBench(t *testing.T, store Store, inFlight int64) *bench {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
 	cfg := Config{Limits: Limits{InFlight: inFlight}}.withDefaults()
-	x := newIndex(store, nil)
-	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), &counters{})}
+	x := newIndex(store, nil, nip34.Identity{}, nil)
+	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), newReport(Config{}), nil)}
 }
 
 func (b *bench) id() (id graspsync.EventID) {
@@ -121,7 +121,7 @@ func TestRelieve(t *testing.T) {
 		b.audit(t)
 		require.Equal(t, map[graspsync.RelayURL]int{relay(0): 14, relay(1): 31 - 8}, left(), "eight of whom most is held")
 		require.Equal(t, map[graspsync.RelayURL]int{relay(1): 8}, asked, "what came live is asked for")
-		require.Equal(t, uint64(8), b.counters.dropped["unsaved"])
+		require.Equal(t, uint64(8), b.report.dropped["unsaved"])
 		for range 10 {
 			b.relieve()
 			b.audit(t)

@@ -1,20 +1,20 @@
 package sync
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/learned"
@@ -48,18 +48,22 @@ const (
 )
 
 // rejectedKeeper keeps what is remembered of events that are not here.
-type rejectedKeeper struct{ m *SyncManager }
+type rejectedKeeper struct {
+	table  *absent.Table
+	log    *slog.Logger
+	report *report
+}
 
 // Export implements [Keeper].
-func (k rejectedKeeper) Export() [][]byte { return k.m.ingest.absent.Export() }
+func (k rejectedKeeper) Export() [][]byte { return k.table.Export() }
 
 // Import implements [Keeper].
 func (k rejectedKeeper) Import(chunks [][]byte) {
-	d, err := k.m.ingest.absent.Restore(chunks)
+	d, err := k.table.Restore(chunks)
 	if err != nil {
-		k.m.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
+		k.log.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
 	}
-	k.m.counters.drop("remembered", d.Remembered)
+	k.report.drop("remembered", d.Remembered)
 }
 
 // tenureKeeper keeps since when the owners of repositories have been here.
@@ -122,7 +126,8 @@ type keeper interface {
 
 // remember has what is learned survive a restart. Without a Store it does nothing.
 type remember struct {
-	m       *SyncManager
+	cfg     *Config // read-only
+	tracker *health.RelayHealthTracker
 	on      bool
 	memory  *memory.Memory
 	keepers map[string]memory.Exporter // set by New, read-only
@@ -173,16 +178,19 @@ func (k spent) full(now time.Time) bool {
 	return k.allowance.Left(now) >= k.allowance.Most() && k.work.full(now)
 }
 
-func newRemember(m *SyncManager) *remember {
+// newRemember keeps what there is of a table of events, and of a Transport that is a [Keeper].
+func newRemember(
+	cfg *Config, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
+) *remember {
 	r := &remember{
-		m: m, on: m.cfg.State != nil, keepers: make(map[string]memory.Exporter),
-		memory: memory.New(m.cfg.State, memory.Config{
-			Timeout: m.cfg.Times.StoreTimeout, Logger: m.cfg.Logger, Dropped: m.counters.drop,
+		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter),
+		memory: memory.New(cfg.State, memory.Config{
+			Timeout: cfg.Times.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}
-	r.keepers[rejectedName] = rejectedKeeper{m}
+	r.keepers[rejectedName] = rejectedKeeper{table: table, log: cfg.Logger, report: rep}
 	r.keepers[tenuresName] = &r.tenures
-	if k, ok := m.transport.(Keeper); ok {
+	if k, ok := transport.(Keeper); ok {
 		r.keepers["transport"] = k
 	}
 	return r
@@ -199,7 +207,7 @@ func (r *remember) start(ctx context.Context) (end func()) {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
 		if err := r.memory.Flush(last); err != nil {
-			r.m.cfg.Logger.Error("not all that is to survive a restart could be written", keyErr, err)
+			r.cfg.Logger.Error("not all that is to survive a restart could be written", keyErr, err)
 		}
 		cancel()
 		wg.Wait()
@@ -207,17 +215,17 @@ func (r *remember) start(ctx context.Context) (end func()) {
 }
 
 func (r *remember) recall(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Times.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Times.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil {
-		r.m.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
+		r.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
 	}
 	for u, record := range loaded.Health {
-		r.m.health.Import(u, record)
+		r.tracker.Import(u, record)
 	}
 	for host, record := range loaded.Hosts {
-		r.m.health.ImportHost(host, record)
+		r.tracker.ImportHost(host, record)
 	}
 	for name, k := range r.keepers {
 		if chunks := loaded.Chunks[name]; chunks != nil {
@@ -230,8 +238,8 @@ func (r *remember) recall(ctx context.Context) {
 // stats returns what an earlier process learned about a relay, to go on from.
 func (r *remember) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{
-		facts: r.facts[u], work: newWork(r.m.cfg.Limits.Unproductive),
-		allowance: allowance.New(r.m.cfg.Limits.Unproductive, r.m.cfg.fixed.Refill),
+		facts: r.facts[u], work: newWork(r.cfg.Limits.Unproductive),
+		allowance: allowance.New(r.cfg.Limits.Unproductive, r.cfg.fixed.Refill),
 	}
 	if k, ok := r.spent[u]; ok {
 		s.allowance, s.work = k.allowance, k.work
@@ -253,9 +261,9 @@ func (r *remember) health(u graspsync.RelayURL) {
 }
 
 func (r *remember) records(u graspsync.RelayURL) []memory.Record {
-	records := []memory.Record{memory.OfRelay(u, r.m.health.Export)}
+	records := []memory.Record{memory.OfRelay(u, r.tracker.Export)}
 	if host := health.Host(u); host != "" {
-		records = append(records, memory.OfHost(host, r.m.health.ExportHost))
+		records = append(records, memory.OfHost(host, r.tracker.ExportHost))
 	}
 	return records
 }
@@ -270,10 +278,10 @@ func (r *remember) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Times.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Times.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
-	if err != nil && !r.m.health.KnownGood(u) {
+	if err != nil && !r.tracker.KnownGood(u) {
 		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	return nil
@@ -354,85 +362,4 @@ func (r *remember) export(ctx context.Context) error {
 		}
 	}
 	return first
-}
-
-// keep keeps what changes all the time, once in a while.
-func (l *loop) keep(ctx context.Context) {
-	r := l.m.remember
-	if !r.on {
-		return
-	}
-	for u := range l.conns {
-		r.relay(u, l.stats[u])
-	}
-	if r.busy {
-		return
-	}
-	r.busy = true
-	r.pending.capture(l.keeper)
-	l.keepTenures()
-	l.m.wg.Go(func() {
-		err := r.export(ctx)
-		l.m.post(asked{func(*loop) {
-			if r.busy = false; err == nil {
-				r.confirmed()
-			}
-		}})
-	})
-}
-
-// keepTenures has it kept since when owners are here, once it is known who they are.
-func (l *loop) keepTenures() {
-	if l.started {
-		l.m.remember.tenures.set(l.plan.Tenures())
-	}
-}
-
-// keepAll keeps everything, at the end.
-func (l *loop) keepAll() {
-	r := l.m.remember
-	if !r.on {
-		return
-	}
-	for u, s := range l.stats {
-		r.relay(u, s)
-	}
-	r.pending.capture(l.keeper)
-	l.keepTenures()
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
-	defer cancel()
-	if r.export(ctx) == nil {
-		r.confirmed()
-	}
-}
-
-// notSaved has a relay tried again later that was not dialed.
-func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
-	l.m.health.Closed(u)
-	retryAt = time.Now().Add(notDialed)
-	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
-		return at
-	}
-	return retryAt
-}
-
-// allFacts returns everything that was learned.
-func (s *relayStats) allFacts() learned.Facts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.facts
-}
-
-// allAside returns the values that the relay chokes on.
-func (s *relayStats) allAside() []memory.Value {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]memory.Value, 0, len(s.aside))
-	for v, until := range s.aside {
-		out = append(out, memory.Value{Tag: v.Tag, Value: v.Value, Until: until})
-	}
-	slices.SortFunc(out, func(a, b memory.Value) int {
-		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Value, b.Value))
-	})
-	return out
 }

@@ -138,7 +138,7 @@ func newRemembering(t *testing.T, st kept.Store) *remembering {
 	t.Helper()
 	k := &remembering{sayer: newSayer(t, Config{State: st, Times: Times{StoreTimeout: 10 * time.Second}}), transport: &keepingNowhere{}}
 	k.l.m.transport = k.transport
-	k.l.m.remember = newRemember(k.l.m)
+	k.l.m.remember = newRemember(&k.l.m.cfg, k.l.m.health, k.l.m.ingest.absent, k.l.m.transport, k.l.m.report)
 	k.r = k.l.m.remember
 	return k
 }

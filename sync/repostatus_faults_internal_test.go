@@ -60,7 +60,7 @@ func TestRepoStatusWhateverFails(t *testing.T) {
 					require.Len(t, s.Relays, 2)
 				case panics:
 					require.EqualError(t, err, want+"store panicked: no disk")
-					require.Equal(t, uint64(1), l.m.counters.panics["store"])
+					require.Equal(t, uint64(1), l.m.report.panics["store"])
 				default:
 					require.EqualError(t, err, want+errDisk.Error())
 				}

@@ -60,7 +60,7 @@ func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
 		relay, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
 		cfg := Config{}.withDefaults()
-		g := newIngest(cfg, nil, nil, nil, nil, &counters{})
+		g := newIngest(cfg, nil, nil, nil, nil, newReport(Config{}), nil)
 		ctx := t.Context()
 		failing, resting := g.resting(g.stage())
 		require.True(t, resting)

@@ -217,7 +217,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 			do: func(t *testing.T, s *sayer, c *conn) {
 				require.EqualError(t, c.contain(func() { panic("x") }), "internal error: x")
 				require.NoError(t, c.contain(func() {}))
-				require.EqualValues(t, 1, s.l.m.counters.panics["connection"])
+				require.EqualValues(t, 1, s.l.m.report.panics["connection"])
 			},
 			lines: []string{`level=ERROR msg="panic in relay connection"` + of + " error=x stack=true"},
 		},
@@ -251,13 +251,11 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		},
 		"set that can't be loaded": {
 			do: func(t *testing.T, s *sayer, c *conn) {
-				s.l.m.sets = newSets(&twinStore{fail: errFault}, s.l.m.cfg.Policy, 10)
-				s.l.m.sets.absent, s.l.m.sets.counters = s.l.m.ingest.absent, s.l.m.counters
+				c.env.sets = newSets(&twinStore{fail: errFault}, s.l.m.cfg.Policy, 10, s.l.m.ingest.absent, s.l.m.report.counters)
 				c.loadSet(session.LoadSet{})
 				synctest.Wait()
 				require.Len(t, c.mailbox.take(), 1)
-				s.l.m.sets = newSets(&twinStore{}, s.l.m.cfg.Policy, 10)
-				s.l.m.sets.absent, s.l.m.sets.counters = s.l.m.ingest.absent, s.l.m.counters
+				c.env.sets = newSets(&twinStore{}, s.l.m.cfg.Policy, 10, s.l.m.ingest.absent, s.l.m.report.counters)
 				c.loadSet(session.LoadSet{})
 				synctest.Wait()
 				require.Len(t, c.mailbox.take(), 1)
@@ -266,18 +264,18 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		},
 		"look-up that fails": {
 			do: func(_ *testing.T, s *sayer, c *conn) {
-				s.l.m.store = &twinStore{fail: errFault}
+				s.l.m.index.store = &twinStore{fail: errFault}
 				c.compared(session.Report{Reconciled: 1})
 				c.compared(session.Report{Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
 				require.Zero(t, c.stats.coverage.looking)
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
-				s.l.m.store = &twinStore{}
+				s.l.m.index.store = &twinStore{}
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1), testID(2)}})
 				synctest.Wait()
 				require.Len(t, s.l.m.inbox.take(), 2)
-				s.l.m.store = &twinStore{fail: errFault}
+				s.l.m.index.store = &twinStore{fail: errFault}
 				c.hangup()
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(3)}})
 				synctest.Wait()
@@ -302,7 +300,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				}
 				s.said(t, x.lines, told)
 				var st EventStatus
-				s.l.m.counters.reasons(&st)
+				s.l.m.report.reasons(&st)
 				if x.drops == nil {
 					x.drops = map[string]uint64{}
 				}
@@ -410,13 +408,13 @@ func TestWhatIsSaidOfTheVerifier(t *testing.T) {
 			synctest.Wait()
 			if together {
 				s.said(t, []string{`level=WARN msg="verifier failed" error="0 verdicts on 4 events"`}, nil)
-				require.EqualValues(t, 4, w.counters.failed.Load())
+				require.EqualValues(t, 4, w.report.failed.Load())
 			} else {
 				s.said(t, []string{
 					`level=WARN msg="verifier failed" error="disk on fire"`, `level=WARN msg="verifier failed" error="` + errDisk.Error() + `"`,
 				}, nil)
-				require.EqualValues(t, 2, w.counters.failed.Load())
-				require.EqualValues(t, 1, w.counters.forged.Load())
+				require.EqualValues(t, 2, w.report.failed.Load())
+				require.EqualValues(t, 1, w.report.forged.Load())
 			}
 			w.drain()
 		})

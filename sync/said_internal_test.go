@@ -97,7 +97,7 @@ func newSayer(t *testing.T, cfg Config) *sayer {
 	t.Helper()
 	h := hear(&cfg)
 	l := madeLoop(t, &twinStore{}, cfg)
-	h.observer = l.m.observer
+	h.observer = l.m.report.observer
 	return &sayer{h, l}
 }
 
@@ -109,8 +109,8 @@ func (s *sayer) conn(t *testing.T, u graspsync.RelayURL) *conn {
 		stats = s.l.m.remember.stats(u)
 		s.l.stats[u] = stats
 	}
-	c := newConn(t.Context(), s.l.m, u, 7, stats)
-	c.session = session.New(s.l.m.sessionConfig(stats, session.Terms{}, s.l.m.limitsOf(wire.Info{}), wire.Info{}))
+	c := newConn(t.Context(), s.l.m.connEnv(), u, 7, stats)
+	c.session = session.New(sessionConfig(&s.l.m.cfg, stats, session.Terms{}, limitsOf(s.l.m.cfg.fixed, wire.Info{}), wire.Info{}))
 	c.stands = true
 	s.l.conns[u] = c
 	s.l.m.health.Attempt(u)
@@ -313,7 +313,7 @@ func TestWhatIsSaidAtMostOnceAMinute(t *testing.T) {
 		require.EqualValues(t, 10, stats.gaps.Load())
 		require.EqualValues(t, 5, stats.lasting.Load())
 		var st EventStatus
-		s.l.m.counters.reasons(&st)
+		s.l.m.report.reasons(&st)
 		require.Equal(t, map[string]uint64{"max_filters": 7}, st.Learned)
 		require.Equal(t, map[string]uint64{"poison": 7, "own_feed_ids": 7}, st.Dropped)
 	})

@@ -36,7 +36,7 @@ func newSaidWriter(t *testing.T, store Store, policy Policy) *saidWriter {
 	t.Helper()
 	s := newSayer(t, Config{})
 	w := &saidWriter{heard: s.heard, bench: &bench{ingest: s.l.m.ingest}, l: s.l}
-	w.store, w.policy, w.view = store, policy, newIndex(store, listsByName)
+	w.store, w.policy, w.view = store, policy, newIndex(store, listsByName, nip34.Identity{}, nil)
 	w.bench.refetch = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		w.asked = append(w.asked, askedFor{relay, append([]graspsync.EventID(nil), ids...)})
 	}
@@ -45,7 +45,7 @@ func newSaidWriter(t *testing.T, store Store, policy Policy) *saidWriter {
 
 // counts returns all that is counted of events.
 func (w *saidWriter) counts() map[string]uint64 {
-	c := w.counters
+	c := w.report
 	out := map[string]uint64{
 		"received": c.received.Load(), "duplicates": c.duplicates.Load(), "verified": c.verified.Load(),
 		"failed": c.failed.Load(), "held": c.held.Load(), "forged": c.forged.Load(),

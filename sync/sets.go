@@ -48,8 +48,9 @@ type loading struct {
 	left bool // who loaded it did not wait for the end: that says nothing of the Store
 }
 
-func newSets(store Store, policy Policy, most int) *sets {
-	s := &sets{store: store, most: most, places: make(chan struct{}, setLoads), loaded: make(map[string]*loading)}
+// newSets returns one that has loaded nothing. What is not here, and c, may be nil.
+func newSets(store Store, policy Policy, most int, notHere *absent.Table, c *counters) *sets {
+	s := &sets{store: store, absent: notHere, counters: c, most: most, places: make(chan struct{}, setLoads), loaded: make(map[string]*loading)}
 	s.holder, _ = policy.(Holder)
 	return s
 }

@@ -103,7 +103,7 @@ func stampsFrom(n, count int) (out []graspsync.Stamp) {
 // Who waits for a set has it when it is loaded. It is the first test of sets and the only one
 // by the wall clock: a bubble in which somebody runs in a circle never ends.
 func TestLoadedSetIsHad(t *testing.T) {
-	s := newSets(&stampStore{}, nil, 10)
+	s := newSets(&stampStore{}, nil, 10, nil, nil)
 	for range 2 {
 		loaded := make(chan error, 1)
 		go func() {
@@ -128,7 +128,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 			for held := range most + 2 {
 				for rejected := range most + 2 {
 					store, policy := &stampStore{stamps: stampsFrom(0, stored)}, &holdingPolicy{held: stampsFrom(100, held)}
-					s := newSets(store, policy, most)
+					s := newSets(store, policy, most, nil, nil)
 					s.counters = &counters{}
 					s.absent = testAbsent(100, 10, 1<<20)
 					for i := range rejected {
@@ -150,7 +150,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			for failAt := range 4 {
 				store := &stampStore{stamps: stampsFrom(0, 3), failAt: failAt + 1, panics: panics}
-				s := newSets(store, &holdingPolicy{}, most)
+				s := newSets(store, &holdingPolicy{}, most, nil, nil)
 				s.counters = &counters{}
 				for range 2 {
 					set, err := s.load(t.Context(), nostr.Filter{})
@@ -175,7 +175,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 			}
 		}
 		for _, policy := range []*holdingPolicy{{err: errDisk}, {panics: true}} {
-			s := newSets(&stampStore{}, policy, most)
+			s := newSets(&stampStore{}, policy, most, nil, nil)
 			s.counters = &counters{}
 			_, err := s.load(t.Context(), nostr.Filter{})
 			require.ErrorContains(t, err, "reading what is held")
@@ -195,7 +195,7 @@ func TestTimesInASet(t *testing.T) {
 		for at, in := range map[nostr.Timestamp]bool{
 			-1 << 63: false, -1: false, 0: true, 1: true, 1<<53 - 1: true, 1 << 53: true, 1<<53 + 1: false, 1<<63 - 1: false,
 		} {
-			s := newSets(&stampStore{stamps: []graspsync.Stamp{{CreatedAt: at}}}, nil, 10)
+			s := newSets(&stampStore{stamps: []graspsync.Stamp{{CreatedAt: at}}}, nil, 10, nil, nil)
 			set, err := s.load(t.Context(), nostr.Filter{})
 			require.NoError(t, err)
 			require.Equal(t, in, set.Len() == 1, at)
@@ -222,7 +222,7 @@ func TestWhoWaitsForASet(t *testing.T) {
 // one after the other while it is loaded, or run out of time if late is set.
 func waitForASet(t *testing.T, leaves int, late bool, failAt int) {
 	store := &stampStore{stamps: stampsFrom(0, 3), every: time.Second, failAt: failAt}
-	s := newSets(store, nil, 10)
+	s := newSets(store, nil, 10, nil, nil)
 	type answer struct {
 		set *negentropy.Set
 		err error
@@ -285,7 +285,7 @@ func waitForASet(t *testing.T, leaves int, late bool, failAt int) {
 func TestSetsAreLoadedFewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stampStore{stamps: stampsFrom(0, 1), every: time.Minute}
-		s := newSets(store, nil, 10)
+		s := newSets(store, nil, 10, nil, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
 		ended := make(chan error, 9)
@@ -321,7 +321,7 @@ func TestSetsAreLoadedFewAtOnce(t *testing.T) {
 func TestAgeOfASet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stampStore{}
-		s := newSets(store, nil, 10)
+		s := newSets(store, nil, 10, nil, nil)
 		for _, step := range []struct {
 			wait  time.Duration
 			reads int

@@ -38,7 +38,7 @@ func (s *slowStamps) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[grasp
 func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStamps{}
-		s := newSets(store, nil, 10)
+		s := newSets(store, nil, 10, nil, nil)
 		first, hangUp := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -66,7 +66,7 @@ func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 // What was loaded last in a pass stayed in memory until the next one.
 func TestOldSetsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSets(&slowStamps{}, nil, 10)
+		s := newSets(&slowStamps{}, nil, 10, nil, nil)
 		_, err := s.load(t.Context(), nostr.Filter{})
 		require.NoError(t, err)
 		s.forgetOld(time.Now().Add(setAge - time.Second))

@@ -16,9 +16,9 @@ import (
 func testLoop(t *testing.T) *loop {
 	t.Helper()
 	cfg := Config{}.withDefaults()
-	m := &SyncManager{cfg: cfg, counters: &counters{}, inbox: newMailbox[any]()}
-	m.remember = newRemember(m)
-	m.ingest = newIngest(cfg, nil, nil, nil, nil, m.counters)
+	m := &SyncManager{cfg: cfg, report: newReport(Config{}), inbox: newMailbox[any]()}
+	m.remember = newRemember(&m.cfg, nil, nil, nil, m.report)
+	m.ingest = newIngest(cfg, nil, nil, nil, nil, m.report, nil)
 	l := newLoop(m)
 	return &l
 }

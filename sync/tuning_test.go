@@ -123,12 +123,12 @@ type tuned struct {
 
 func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
-	m := &SyncManager{cfg: cfg, counters: &counters{}, inbox: newMailbox[any]()}
-	m.remember = newRemember(m)
+	m := &SyncManager{cfg: cfg, report: newReport(Config{}), inbox: newMailbox[any]()}
+	m.remember = newRemember(&m.cfg, nil, nil, nil, m.report)
 	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.counters)
-	c := tuned{manager: m, plan: m.planConfig(), limits: m.limitsOf(wire.Info{}), relay: m.remember.stats(graspsync.RelayURL{})}
-	c.session = m.sessionConfig(c.relay, session.Terms{}, c.limits, wire.Info{})
+	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
+	c := tuned{manager: m, plan: m.planConfig(), limits: limitsOf(m.cfg.fixed, wire.Info{}), relay: m.remember.stats(graspsync.RelayURL{})}
+	c.session = sessionConfig(&m.cfg, c.relay, session.Terms{}, c.limits, wire.Info{})
 	return c
 }
 
@@ -156,7 +156,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"OpenTimeout": {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
 		"NegentropyFrame": {7_777, func(c tuned) int64 {
 			large := plan.Limits{MaxMessage: mostSaid}
-			return int64(c.manager.sessionConfig(c.relay, session.Terms{}, large, wire.Info{}).NegFrame)
+			return int64(sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, large, wire.Info{}).NegFrame)
 		}},
 		"NegentropyRounds":  {77, func(c tuned) int64 { return int64(c.session.NegRounds) }},
 		"NegentropyIDs":     {77, func(c tuned) int64 { return int64(c.session.NegIDs) }},
@@ -197,17 +197,17 @@ func TestTuningHasAnEffect(t *testing.T) {
 func TestTuningYieldsToTheRelay(t *testing.T) {
 	c := tune(Config{fixed: constants{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
 	info := wire.Info{MaxLimit: 60, MaxFilters: 7, MaxSubscriptions: 9, MaxMessageLength: 16 << 10}
-	limits := c.manager.limitsOf(info)
+	limits := limitsOf(c.manager.cfg.fixed, info)
 	assert.Equal(t, plan.Limits{MaxMessage: 16 << 10, MaxFilters: 7, MaxSubscriptions: 9}, limits)
-	s := c.manager.sessionConfig(c.relay, session.Terms{}, limits, info)
+	s := sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, limits, info)
 	assert.Equal(t, []int{60, 60, 4 << 10}, []int{s.PageLimit, s.IDChunk, s.NegFrame})
-	s = c.manager.sessionConfig(c.relay, session.Terms{}, limits, wire.Info{MaxLimit: 1_000})
+	s = sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, limits, wire.Info{MaxLimit: 1_000})
 	assert.Equal(t, []int{200, 90}, []int{s.PageLimit, s.IDChunk})
 }
 
 // The own feed bounds the authors that it reports as well.
 func TestMaxAuthorsOfTheFeed(t *testing.T) {
-	f := newFeed(newIndex(&twinStore{}, listsByName), 10, 3)
+	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
 	for i := range 5 {
 		f.stored(testAnnouncement(i+1, i+1, "repo", 1, "ours"))
 	}
@@ -225,7 +225,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
-				n := newConn(t.Context(), c.manager, graspsync.RelayURL{}, 3, c.relay)
+				n := newConn(t.Context(), c.manager.connEnv(), graspsync.RelayURL{}, 3, c.relay)
 				told := func() (out []plan.LimitsChanged) {
 					for _, msg := range c.manager.inbox.take() {
 						out = append(out, msg.(planInput).in.(plan.LimitsChanged))
@@ -260,7 +260,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 func TestIDsInARequest(t *testing.T) {
 	c := tune(Config{})
 	for values, want := range map[int]int{0: c.session.IDChunk, 1: 1, 2: 2, 100: 100, 100_000: c.session.IDChunk} {
-		got := c.manager.sessionConfig(c.relay, session.Terms{MaxValues: values}, c.limits, wire.Info{})
+		got := sessionConfig(&c.manager.cfg, c.relay, session.Terms{MaxValues: values}, c.limits, wire.Info{})
 		require.Equal(t, want, got.IDChunk, "of a relay that takes %d", values)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -104,7 +105,7 @@ func TestWhatIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, dropped := range []uint64{0, 70} {
 				s := tune(Config{fixed: constants{Refill: 1}})
-				n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+				n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
 				d := &dropping{n: dropped}
 				n.conn = d
 				now := time.Now()
@@ -135,7 +136,7 @@ func (d *dropping) DroppedBytes() uint64 { return d.n }
 // A relay whose allowance is used up is cut, once, and counted once.
 func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
 	s := tune(Config{Limits: Limits{Unproductive: 1_000}, fixed: constants{Refill: 1}})
-	n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+	n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
 	n.spend(1_000)
 	require.Empty(t, n.mailbox.take(), "there was as much")
 	for range 3 {
@@ -147,7 +148,7 @@ func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
 		require.Empty(t, cmd(nil, time.Now()))
 	}
 	require.ErrorIs(t, n.ended, errUnproductive)
-	require.Equal(t, map[string]uint64{"unproductive": 1}, s.manager.counters.dropped)
+	require.Equal(t, map[string]uint64{"unproductive": 1}, s.manager.report.dropped)
 }
 
 // Who brought what is held first counts, until it is taken, and of no more than there is
@@ -357,7 +358,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 // An event counts for sixteen repositories at most: its own, those that it tags and those
 // of the root events that it tags, each once.
 func TestRepositoriesOfAnEvent(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName)
+	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	x.stored(testEvent(10, graspsync.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a"))))
 	a, b, c := testRepo(1, "a"), testRepo(2, "b"), testRepo(3, "c")
 	for name, want := range map[string]struct {
@@ -474,7 +475,7 @@ func TestWhatAnEventFulfils(t *testing.T) {
 // Wakers never wait, and wake once.
 func TestWakersHaveOneSlot(t *testing.T) {
 	s := tune(Config{})
-	n := newConn(t.Context(), s.manager, graspsync.RelayURL{}, 1, s.relay)
+	n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
 	for _, c := range []chan struct{}{n.mailbox.wake, n.room, s.manager.feed.wake, s.manager.ingest.wake} {
 		require.Equal(t, 1, cap(c))
 	}

@@ -69,7 +69,7 @@ func (g *ingest) tryAgain(ctx context.Context) {
 	}
 	g.relieve()
 	due, gone := r.ask(now)
-	g.counters.drop("unsaved", gone)
+	g.report.drop("unsaved", gone)
 	for relay, ids := range due {
 		g.askAgain(ctx, relay, ids)
 	}
@@ -121,7 +121,7 @@ func (g *ingest) relieve() {
 func (g *ingest) drop(j *job) {
 	g.known.Forget(j.key.id)
 	g.absent.Forget(j.key.id)
-	g.counters.drop("unsaved", 1)
+	g.report.drop("unsaved", 1)
 	relay := j.incoming.Source.Relay
 	g.miss(relay, j.since)
 	g.end(j, false)
@@ -189,7 +189,7 @@ func (g *ingest) owe(j *job) bool {
 		return false
 	}
 	if lost != nil {
-		g.counters.drop("unsaved", 1)
+		g.report.drop("unsaved", 1)
 		g.miss(lost.relay, lost.since)
 		g.again(lost.relay, []graspsync.EventID{lost.turn.Item})
 	}
@@ -301,7 +301,7 @@ func (g *ingest) overtaken(j *job) bool {
 	if j.revived && j.tries == 0 || !g.known.Has(j.key.id) {
 		return false
 	}
-	g.counters.duplicates.Add(1)
+	g.report.duplicates.Add(1)
 	j.refund(1)
 	if j.tries > 0 {
 		g.savedAgain()
@@ -336,14 +336,14 @@ func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsyn
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Times.StoreTimeout)
 	defer cancel()
-	defer g.counters.recovered(&err, "policy")
+	defer g.report.recovered(&err, "policy")
 	return g.policy.Judge(ctx, in.Event, in.Source, g.view)
 }
 
 // failed has a job tried again whose event could not be judged or saved: that is no
 // verdict on the event.
 func (g *ingest) failed(j *job, err error) {
-	g.counters.failed.Add(1)
+	g.report.failed.Add(1)
 	g.troubled(err)
 	g.known.Forget(j.key.id) // whatever became of it before
 	if j.again {
@@ -435,7 +435,7 @@ func (g *ingest) troubled(err error) {
 	}
 	g.cfg.Logger.Warn("events could not be saved, and are tried again", "failures", t.unsaid,
 		"unsaved", len(g.retries.jobs)+len(g.retries.owed)+1, keyErr, err)
-	g.observer.observe(StoreFailed{Err: err})
+	g.report.observe(StoreFailed{Err: err})
 	t.saidAt, t.unsaid, t.said = now, 0, true
 }
 
@@ -523,9 +523,9 @@ func (g *ingest) displaced(ev *nostr.Event, id graspsync.EventID) {
 // unwanted counts an event that is not stored.
 func (g *ingest) unwanted(j *job, reason string) {
 	j.became(false)
-	g.counters.reject(reason)
+	g.report.reject(reason)
 	g.say("event rejected", j.incoming, keyReason, graspsync.Printable(reason))
-	g.observer.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
+	g.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
 }
 
 // say logs why an event is not stored, or not now, for whoever looks for one.
@@ -543,10 +543,10 @@ func countsAgain(ev *nostr.Event) bool {
 // note remembers an event and counts what had to go for that.
 func (g *ingest) note(n absent.Note) {
 	d := g.absent.Add(n)
-	g.counters.drop("waiting", d.Waiting)
-	g.counters.drop("rejected", d.Fresh)
-	g.counters.drop("postponed", d.Later)
-	g.counters.drop("remembered", d.Remembered)
+	g.report.drop("waiting", d.Waiting)
+	g.report.drop("rejected", d.Fresh)
+	g.report.drop("postponed", d.Later)
+	g.report.drop("remembered", d.Remembered)
 	g.waiting.Store(int64(g.absent.Held().Waiting))
 }
 
@@ -624,7 +624,7 @@ func (g *ingest) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 	g.known.Add(j.key.id)
 	e, _ := g.absent.Look(j.key.id)
 	g.absent.Stored(j.key.id)
-	g.counters.held.Add(1)
+	g.report.held.Add(1)
 	g.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
 		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil && g.policy.Lists(a) {
@@ -755,7 +755,7 @@ func (g *ingest) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 }
 
 func (g *ingest) saveAll(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
-	defer g.counters.recovered(&err, "store")
+	defer g.report.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	outcomes, err = g.store.Save(ctx, events)
@@ -768,7 +768,7 @@ func (g *ingest) saveAll(ctx context.Context, events []graspsync.Incoming, most 
 // outcome takes in what the Store did with an event.
 func (g *ingest) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*absent.Whole) {
 	ev := j.incoming.Event
-	g.counters.outcome(j.incoming.Source.Kind, o.Result)
+	g.report.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
 		g.known.Add(j.key.id)
@@ -827,11 +827,11 @@ func (g *ingest) count(id graspsync.EventID, ev *nostr.Event) {
 	}
 	h := g.heldFrom(id, true)
 	if h.source.Kind == graspsync.Direct {
-		g.counters.sources[graspsync.Direct].Add(1)
+		g.report.sources[graspsync.Direct].Add(1)
 		return
 	}
-	g.counters.outcome(h.source.Kind, graspsync.Stored)
-	g.observer.observe(EventStored{Event: ev, Source: h.source})
+	g.report.outcome(h.source.Kind, graspsync.Stored)
+	g.report.observe(EventStored{Event: ev, Source: h.source})
 	if h.stats != nil {
 		h.stats.brought(h.size)
 	}
@@ -850,7 +850,7 @@ func (g *ingest) gone(j *job, r graspsync.Result) {
 
 // brought counts a new event for the relay that had it.
 func (g *ingest) brought(j *job) {
-	g.observer.observe(EventStored(j.incoming))
+	g.report.observe(EventStored(j.incoming))
 	if j.stats != nil {
 		j.stats.brought(j.size)
 	}

@@ -203,16 +203,16 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, p.saved[id], b.known.Has(key))
 			}
-			require.Equal(t, uint64(len(p.apart)), b.counters.failed.Load())
+			require.Equal(t, uint64(len(p.apart)), b.report.failed.Load())
 			require.Equal(t, uint64(len(p.apart)), b.trouble.failures)
-			require.Equal(t, uint64(len(p.saved)), b.counters.results[graspsync.Stored].Load())
+			require.Equal(t, uint64(len(p.saved)), b.report.results[graspsync.Stored].Load())
 			lost := uint64(0)
 			for _, c := range p.calls {
 				if slices.ContainsFunc(c.ids, func(id string) bool { return store.moods[id] == panics }) {
 					lost++
 				}
 			}
-			require.Equal(t, lost, b.counters.panics["store"])
+			require.Equal(t, lost, b.report.panics["store"])
 			b.audit(t)
 			if len(p.calls) > 1 {
 				seen["apart"]++
@@ -246,7 +246,7 @@ func TestWhatBecomesOfAnEvent(t *testing.T) {
 func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind int) {
 	var told []Observation
 	b := newBench(t, &oddStore{}, 1<<30)
-	b.observer = &observer{queue: make(chan Observation, 10), counters: b.counters}
+	b.report.observer = &observer{queue: make(chan Observation, 10), counters: b.report.counters}
 	relay, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(t, err)
 	const most = 2_000_000
@@ -275,15 +275,15 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 
 	require.Empty(t, b.outcome(t.Context(), j, graspsync.Outcome{Result: result, Err: errors.New("why")}))
 
-	close(b.observer.queue)
-	for o := range b.observer.queue {
+	close(b.report.queue)
+	for o := range b.report.queue {
 		told = append(told, o)
 	}
 	for r := graspsync.Stored; r <= graspsync.Failed; r++ {
-		require.Equal(t, r == result, b.counters.results[r].Load() == 1, r)
+		require.Equal(t, r == result, b.report.results[r].Load() == 1, r)
 	}
 	here := result == graspsync.Stored || result == graspsync.Duplicate
-	require.Equal(t, result == graspsync.Stored, b.counters.sources[graspsync.CatchUp].Load() == 1)
+	require.Equal(t, result == graspsync.Stored, b.report.sources[graspsync.CatchUp].Load() == 1)
 	require.Equal(t, here, b.known.Has(j.key.id))
 	e, remembered := b.absent.Look(j.key.id)
 	addressed := kind == graspsync.KindState
@@ -317,7 +317,7 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	}
 	if result == graspsync.Failed {
 		require.Equal(t, owed, b.retries.isOwed(j.key.id))
-		require.Equal(t, uint64(1), b.counters.failed.Load())
+		require.Equal(t, uint64(1), b.report.failed.Load())
 		require.True(t, b.trouble.down)
 		if owed {
 			require.Empty(t, b.inFlight)

@@ -88,7 +88,7 @@ var exhibits = []exhibit{
 		"c.Others = append(c.Others, r.Relay)\n", "continue\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
-		"that somebody is listed, or names another relay, is not noticed", "sync/index_tables.go",
+		"that somebody is listed, or names another relay, is not noticed", "sync/tables.go",
 		"		c.setName(name)\n", "		_ = name\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
@@ -185,7 +185,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.counters.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(6), "is not greater than \"0.8\"",
 	},
 	{
@@ -204,7 +204,7 @@ var exhibits = []exhibit{
 		nil, "at once; dropped",
 	},
 	{
-		"who stores something waits until everything was gathered", "sync/feed.go",
+		"who stores something waits until everything was gathered", "sync/index.go",
 		"for some() {\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range m {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
 		nil, "stored while everything was gathered",
 	},
@@ -288,8 +288,8 @@ var exhibits = []exhibit{
 		"if !t.saidAt.IsZero() && now.Sub(t.saidAt) < sayTrouble {", "if !t.saidAt.IsZero() && now.Sub(t.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
-		"each event that a relay kept back is a line in the log", "sync/see.go",
-		"if c.m.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+		"each event that a relay kept back is a line in the log", "sync/conn.go",
+		"if c.env.report.mayLog(c.url, classLastingGap) {", "if c.env != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
 		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hooked.go",

@@ -9,7 +9,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/session"
 )
 
 // Signer signs for us where a relay wants to know who we are (NIP-42). The key
@@ -50,17 +49,4 @@ func signAuth(ctx context.Context, k *counters, signer Signer, u graspsync.Relay
 		return nil, fmt.Errorf("%w: its signature is wrong", errSigned)
 	}
 	return &signed, nil
-}
-
-// authenticate has a challenge answered, on a goroutine of its own.
-func (c *conn) authenticate(challenge string) {
-	c.ask(func(ctx context.Context) command {
-		ev, err := signAuth(ctx, c.m.counters, c.m.cfg.Signer, c.url, challenge)
-		if err != nil {
-			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
-		} else {
-			c.m.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
-		}
-		return func(s *session.Session, now time.Time) []session.Action { return s.Signed(now, ev, err) }
-	})
 }

@@ -5,15 +5,41 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/seldom"
 )
+
+// report is what everybody tells what has happened: it is counted, told to the observer, and
+// a line of the log where there is one to spare.
+type report struct {
+	*counters
+	*observer // nil: there is nobody to tell
+	says      says
+}
+
+func newReport(cfg Config) *report {
+	c := &counters{}
+	return &report{counters: c, observer: newObserver(cfg, c)}
+}
+
+// drop counts what a bound took, and tells of it.
+func (r *report) drop(reason string, n int) {
+	if n > 0 {
+		r.observe(Dropped{Reason: reason, Count: n})
+	}
+	r.counters.drop(reason, n)
+}
+
+// mayLog reports whether a line with a stranger's words may be logged now.
+func (r *report) mayLog(u graspsync.RelayURL, c class) bool {
+	return r.says.May(sayKey{u.HostPort().Host, c}, time.Now())
+}
 
 // counters are the totals over all relays. The zero value is ready.
 type counters struct {
 	received, duplicates, verified, failed, held, forged atomic.Uint64
-
-	observer *observer // set by New, read-only; nil: none
 
 	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
 	results [graspsync.Failed + 1]atomic.Uint64 // by what the Store did
@@ -48,9 +74,6 @@ func (c *counters) reject(reason string) {
 func (c *counters) drop(reason string, n int) {
 	if n == 0 {
 		return
-	}
-	if reason != dropObservations {
-		c.observer.observe(Dropped{Reason: reason, Count: n})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,4 +135,31 @@ func (c *counters) reasons(s *EventStatus) {
 		*m.to = make(map[string]uint64, len(m.from))
 		maps.Copy(*m.to, m.from)
 	}
+}
+
+// class says what a line of the log is about that holds a stranger's words. There
+// is at most one a minute of each class and host, however many relays a host has.
+type class uint8
+
+const (
+	classNotice class = iota
+	classRefusal
+	classRateLimit
+	classHostile
+	classFailed // attempts
+	classLost
+	classBatch
+	classLearned
+	classAside
+	classGap
+	classLastingGap
+	classIncomplete
+)
+
+// says remembers when what was logged.
+type says struct{ seldom.Lines[sayKey] }
+
+type sayKey struct {
+	host  string
+	class class
 }
