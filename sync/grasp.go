@@ -442,3 +442,18 @@ func belongsTo(ev *nostr.Event) []graspsync.RepoRef {
 	}
 	return nip34.RepoRefs(ev)
 }
+
+func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
+	return p.kin.of(p.Membership, identifier, view, p.identity.Lists)
+}
+
+// speaks reports whether somebody has a say in a repository of ours with an identifier.
+func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
+	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
+}
+
+// knows reports whether it can't be ruled out that somebody has to do with an identifier.
+func knows(view View, who graspsync.RepoRef) bool {
+	v, can := view.(Acquainted)
+	return !can || v.Knows(who.Identifier, who.Owner)
+}

@@ -1,8 +1,6 @@
 package sync
 
 import (
-	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -80,42 +78,4 @@ func (l *laterTurns) due() <-chan time.Time {
 		return nil
 	}
 	return l.timer.C
-}
-
-// judgeLater judges again some of what there was no room for, and has some of that asked
-// for of which only the id is left.
-func (g *ingest) judgeLater(ctx context.Context) {
-	l, now := &g.later, time.Now()
-	if g.retries.wait == 0 { // else nothing can be saved
-		g.laterTurn(ctx, now)
-	}
-	if l.asks(now) {
-		ask, any := g.absent.Overdue(laterAskMost)
-		for relay, ids := range ask {
-			g.askAgain(ctx, relay, ids)
-		}
-		l.any = any
-	}
-	wait := laterEvery
-	if l.hurrying {
-		wait = laterHurry
-	}
-	l.arm(max(wait, laterShare*time.Since(now)))
-}
-
-// laterTurn judges again those whose turn it is.
-func (g *ingest) laterTurn(ctx context.Context, now time.Time) {
-	l, last := &g.later, now.Add(-laterAgain)
-	if l.hurrying {
-		last = l.hurriedAt.Add(-1)
-	}
-	jobs := g.revived(g.absent.InTurn(laterTurn, last, now))
-	for _, j := range jobs {
-		j.again = true
-	}
-	g.process(ctx, jobs)
-	l.hurrying = l.hurrying && len(jobs) > 0
-	if slices.ContainsFunc(jobs, func(j *job) bool { return j.useful }) {
-		l.found(now)
-	}
 }
