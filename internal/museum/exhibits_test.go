@@ -234,7 +234,7 @@ var exhibits = []exhibit{
 		nil, "3000_a_key_each,_old",
 	},
 	{
-		"git outlives the process it works for", "purgatory/gitfetch/memory_linux.go",
+		"git outlives the process it works for", "purgatory/internal/gitrun/limits_linux.go",
 		"attr.Pdeathsig = syscall.SIGKILL", "attr.Pdeathsig = 0", "./purgatory/gitfetch", "TestGitEndsWithUs",
 		nil, "",
 	},

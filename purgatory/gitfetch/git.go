@@ -163,9 +163,9 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
 	// Before the first byte of a stranger reaches it.
-	err = limitMemory(cmd.Process.Pid, g.memory)
+	err = gitrun.LimitMemory(cmd.Process.Pid, g.memory)
 	if err == nil && c.file > 0 {
-		err = limitFiles(cmd.Process.Pid, uint64(c.file))
+		err = gitrun.LimitFiles(cmd.Process.Pid, uint64(c.file))
 	}
 	if err != nil {
 		_ = cmd.Cancel() // Wait says how it ended
@@ -207,11 +207,9 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
 	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
 	cmd.Dir = c.dir
-	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatUint(g.memory/2, 10)}, environment...), c.extra...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	endWithUs(cmd.SysProcAttr)
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd.Env = append(append([]string{gitrun.AllocLimit(g.memory / 2)}, environment...), c.extra...)
+	gitrun.Group(cmd)
+	gitrun.EndWithUs(cmd.SysProcAttr)
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
 	cmd.Stdout, cmd.Stderr = out, errs
 	if c.each != nil {

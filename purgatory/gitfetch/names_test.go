@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // The refs of a repository are its branches, its tags and those of events; what an operator has
@@ -40,8 +42,8 @@ func TestRefsOfARepository(t *testing.T) {
 
 // A process that has gone has no limit set, and that is told.
 func TestLimitOfWhoHasGone(t *testing.T) {
-	require.Error(t, limitMemory(1<<30, 1))
-	require.Error(t, limitFiles(1<<30, 1))
+	require.Error(t, gitrun.LimitMemory(1<<30, 1))
+	require.Error(t, gitrun.LimitFiles(1<<30, 1))
 }
 
 // What has come is dropped, or it is told that it could not be.

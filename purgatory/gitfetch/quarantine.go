@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 const quarantinePrefix = barerepo.QuarantinePrefix
@@ -69,24 +70,15 @@ func (q *Quarantine) Discard() error {
 	return nil
 }
 
-// objects is the environment in which git writes to the quarantine and sees the
-// repository behind it. The paths are those from the repository, so that no name in
-// its own path can be taken for a separator of two.
-func (q *Quarantine) objects() []string {
-	return []string{"GIT_OBJECT_DIRECTORY=" + q.name, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
-}
-
-// oldFaults has git let pass what is the fault of old programs. Every other fault, and an
-// object that another one of the pack needs and that is neither in it nor here, is an
-// error.
-func oldFaults() string { return strings.Join(barerepo.OldFaults(), "=ignore,") + "=ignore" }
+// objects is the environment in which git writes to the quarantine.
+func (q *Quarantine) objects() []string { return gitrun.Beside(q.name) }
 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
 func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	_, err := q.f.git.runNow(ctx, child{
 		dir: q.dir, extra: q.objects(), stdin: pack.reader(),
-		args: []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + oldFaults(), "--threads=1",
+		args: []string{"index-pack", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", q.f.cfg.MaxPackBytes)},
 	})
 	var failed *childError

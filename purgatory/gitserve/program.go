@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
@@ -80,7 +79,7 @@ const shell = "/bin/sh"
 // it runs may be too late for that. When its third file comes to an end, which it does
 // when we are killed, whatever kills us, the whole process group goes: git must not move
 // refs when nobody has the lock any more.
-const guard = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && ` + memoryLimit + `shift 3 || exit 125
+const guard = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && ` + gitrun.ShellMemoryLimit + `shift 3 || exit 125
 { read -r x; kill -KILL 0; } <&3 >/dev/null 2>&1 &
 "$@" 3<&-
 status=$?
@@ -122,9 +121,7 @@ func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 	}, line...)...)
 	// Whoever has the folder open has its lock: the next to open it waits for git.
 	cmd.ExtraFiles = []*os.File{life, g.lock}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
+	gitrun.Group(cmd)
 	if g.started != nil {
 		g.started(cmd)
 	}
@@ -162,7 +159,7 @@ func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.
 	}
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
-		"GIT_ALLOC_LIMIT=" + strconv.FormatInt(g.alloc, 10),
+		gitrun.AllocLimit(uint64(g.alloc)),
 		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
 		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
 	}, environment...)
@@ -192,7 +189,7 @@ func (g *program) inside(ctx context.Context, l limits, dir string, extra []stri
 		return nil, nil, fmt.Errorf("running git: %w", err)
 	}
 	cmd.Dir = dir
-	cmd.Env = append(append([]string{"GIT_ALLOC_LIMIT=" + strconv.FormatInt(g.alloc, 10)}, extra...), environment...)
+	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(g.alloc))}, extra...), environment...)
 	return cmd, release, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // StageWatcher is what an [Authority] may be as well. It is told for which events
@@ -227,7 +228,7 @@ func (h *Handler) indexStaged(ctx context.Context, p *upload, a *arrival, offset
 	if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
 		return fmt.Errorf("keeping a request: %w", err)
 	}
-	_, err := h.aside(ctx, p, a, p.body.file, nil, "index-pack", "--stdin", "--fix-thin", "--strict="+strings.Join(barerepo.OldFaults(), "=ignore,")+"=ignore", "--threads=1",
+	_, err := h.aside(ctx, p, a, p.body.file, nil, "index-pack", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
 		"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10))
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
@@ -375,9 +376,7 @@ func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader
 	if out == nil { // else it is a push
 		limit.file = max(1, a.left()+a.bytes())
 	}
-	cmd, release, err := h.git.inside(ctx, limit, p.dir, []string{
-		"GIT_OBJECT_DIRECTORY=" + at, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects",
-	}, args...)
+	cmd, release, err := h.git.inside(ctx, limit, p.dir, gitrun.Beside(at), args...)
 	if err != nil {
 		return nil, err
 	}

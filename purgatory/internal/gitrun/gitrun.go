@@ -2,6 +2,13 @@
 // to itself.
 package gitrun
 
+import (
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
 // Environment is all that git sees of ours: nothing. No configuration but what it is given is
 // read, nobody is asked for a password, no protocol is allowed, no other host is asked for an object
 // that is missed, and what replaces or cuts off histories (replace refs, grafts) does not count.
@@ -41,4 +48,25 @@ func Settings() []string {
 		"-c", "pack.windowMemory=64m",
 		"-c", "pack.deltaCacheSize=32m",
 	}
+}
+
+// AllocLimit is the part of the environment that bounds what git allocates in one piece.
+func AllocLimit(bytes uint64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatUint(bytes, 10) }
+
+// Beside is the environment in which git writes objects to a folder and sees those of the
+// repository behind it. The folder's path is that from the repository, so that no name in
+// the repository's own path can be taken for a separator of two.
+func Beside(folder string) []string {
+	return []string{"GIT_OBJECT_DIRECTORY=" + folder, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
+}
+
+// killWait is how long the output of a child that was killed is waited for.
+const killWait = 5 * time.Second
+
+// Group has a command be the head of a process group, all of which is killed when its
+// context ends: git starts others.
+func Group(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killWait
 }
